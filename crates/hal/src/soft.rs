@@ -1,0 +1,4 @@
+//! The software Metal device: unmodified MSL on the CPU.
+
+pub mod ir;
+pub mod plan;

@@ -1,0 +1,1 @@
+//! Barrier fission on LLVM IR text.
