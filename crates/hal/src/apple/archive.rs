@@ -94,7 +94,9 @@ fn record(
     archive
         .addComputePipelineFunctionsWithDescriptor_error(descriptor)
         .ok()?;
-    descriptor.setBinaryArchives(Some(&NSArray::from_retained_slice(&[archive.clone()])));
+    descriptor.setBinaryArchives(Some(&NSArray::from_retained_slice(std::slice::from_ref(
+        &archive,
+    ))));
     let built = build(device, descriptor, MTLPipelineOption::None).ok()?;
     Some((archive, built))
 }

@@ -111,6 +111,8 @@ struct Flight {
 struct State {
     /// Keeps buffers and pipelines until the device is done with them.
     list: Option<Arc<CommandList>>,
+    /// Keeps the log that the command buffers write to.
+    log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
     completed: Completed,
     failure: Option<Error>,
 }
@@ -122,6 +124,7 @@ impl Flight {
             open: AtomicUsize::new(1),
             state: Mutex::new(State {
                 list: Some(list),
+                log: None,
                 completed: Completed::default(),
                 failure: None,
             }),
@@ -168,12 +171,12 @@ impl Flight {
             return;
         }
         let mut state = lock(&self.state);
-        let list = state.list.take();
+        let held = (state.list.take(), state.log.take());
         let completed = std::mem::take(&mut state.completed);
         let failure = state.failure.take();
         drop(state);
         // Memory first: whoever waits may count on its being free.
-        drop(list);
+        drop(held);
         self.completion.finish(failure.map_or(Ok(completed), Err));
     }
 }
@@ -228,7 +231,8 @@ fn log_state(
             kernel: None,
             message: format!("no log for os_log: {}", error.localizedDescription()),
         })?;
-    let flight = send(flight.clone());
+    // Weak, because the flight keeps the log and the log its handler.
+    let writer = send(Arc::downgrade(flight));
     let handler = RcBlock::new(
         move |subsystem: *mut NSString,
               category: *mut NSString,
@@ -249,11 +253,14 @@ fn log_state(
                     message: message.as_ref().to_string(),
                 }
             };
-            lock(&flight.state).completed.logs.push(line);
+            if let Some(flight) = writer.upgrade() {
+                lock(&flight.state).completed.logs.push(line);
+            }
         },
     );
     // SAFETY: the block may be called on any thread: all it holds is `Send` and `Sync`.
     unsafe { state.addLogHandler(&handler) };
+    lock(&flight.state).log = Some(state.clone());
     Ok(Some(state))
 }
 
@@ -320,15 +327,21 @@ impl<'a> Recorder<'a> {
 
     /// Clears private buffers that the device has never written, before anything uses them.
     fn clear_blank(&mut self, list: &CommandList) -> Result<()> {
-        for buffer in list.commands.iter().flat_map(buffers_of) {
-            let known = |other: &Arc<dyn driver::Buffer>| Arc::ptr_eq(other, buffer);
-            let metal = metal_buffer(buffer);
-            if metal.is_blank() && !self.cleared.iter().any(known) {
-                let whole = NSRange::new(0, metal.raw().length());
-                self.blit()?.fillBuffer_range_value(metal.raw(), whole, 0);
-                self.cleared.push(buffer.clone());
-            }
+        let mut blank: Vec<Arc<dyn driver::Buffer>> = Vec::new();
+        for command in &list.commands {
+            each_buffer(command, |buffer| {
+                let known = |other: &Arc<dyn driver::Buffer>| Arc::ptr_eq(other, buffer);
+                if metal_buffer(buffer).is_blank() && !blank.iter().any(known) {
+                    blank.push(buffer.clone());
+                }
+            });
         }
+        for buffer in &blank {
+            let raw = metal_buffer(buffer).raw();
+            let whole = NSRange::new(0, raw.length());
+            self.blit()?.fillBuffer_range_value(raw, whole, 0);
+        }
+        self.cleared = blank;
         Ok(())
     }
 
@@ -607,21 +620,23 @@ fn bind(encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>, index: usize, re
     }
 }
 
-/// Every buffer a command touches.
-fn buffers_of(command: &Command) -> Vec<&Arc<dyn driver::Buffer>> {
+/// Shows every buffer a command touches.
+fn each_buffer(command: &Command, mut visit: impl FnMut(&Arc<dyn driver::Buffer>)) {
     match command {
-        Command::Dispatch(dispatch) => dispatch
-            .bindings
-            .iter()
-            .filter_map(|binding| match &binding.resource {
-                Resource::Buffer { region, .. } => Some(&region.buffer),
-                Resource::Bytes(_) => None,
-            })
-            .collect(),
-        Command::Copy { source, target } => vec![&source.buffer, &target.buffer],
-        Command::Fill { target, .. } => vec![&target.buffer],
-        Command::Synchronize { buffer } => vec![buffer],
-        Command::Barrier | Command::PushGroup(_) | Command::PopGroup => Vec::new(),
+        Command::Dispatch(dispatch) => {
+            for binding in &dispatch.bindings {
+                if let Resource::Buffer { region, .. } = &binding.resource {
+                    visit(&region.buffer);
+                }
+            }
+        }
+        Command::Copy { source, target } => {
+            visit(&source.buffer);
+            visit(&target.buffer);
+        }
+        Command::Fill { target, .. } => visit(&target.buffer),
+        Command::Synchronize { buffer } => visit(buffer),
+        Command::Barrier | Command::PushGroup(_) | Command::PopGroup => {}
     }
 }
 
