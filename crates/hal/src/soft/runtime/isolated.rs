@@ -1,0 +1,5 @@
+//! Isolation.
+
+/// Isolation.
+#[derive(Debug)]
+pub struct Isolation;
