@@ -1,6 +1,6 @@
 //! The software Metal device: unmodified MSL on the CPU.
 
-pub mod check;
+pub(crate) mod check;
 pub mod group;
 pub mod ir;
 pub mod plan;

@@ -1,0 +1,105 @@
+//! What the front end has to say about a program, in the user's own file, line and column.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How bad a [`Diagnostic`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Severity {
+    /// The program is refused.
+    Error,
+    /// The program is accepted; the writer may want to know.
+    Warning,
+    /// Belongs to the diagnostic before it.
+    Note,
+}
+
+/// What a [`Diagnostic`] is about, for callers that decide by kind and not by text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum DiagnosticKind {
+    /// The text is not a program: unbalanced brackets, an attribute without its argument.
+    Syntax,
+    /// Metal has it, the software device does not.
+    Unsupported,
+    /// Apple's compiler refuses it.
+    Refused,
+    /// An attribute that no Metal version knows.
+    UnknownAttribute,
+    /// Two kernels of the same host name.
+    DuplicateKernel,
+    /// Two arguments of one kernel at the same index.
+    DuplicateIndex,
+    /// An argument index above what Metal has, or one that is not a constant.
+    Index,
+    /// An instantiation of a kernel that is not in the text.
+    UnknownKernel,
+}
+
+/// One message of the front end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about.
+    pub kind: DiagnosticKind,
+    /// Lower case, no full stop.
+    pub message: String,
+    /// The file as the preprocessor named it.
+    pub file: String,
+    /// Counted from 1.
+    pub line: u32,
+    /// In bytes, counted from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        })
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            severity,
+            message,
+            file,
+            line,
+            column,
+            ..
+        } = self;
+        write!(f, "{file}:{line}:{column}: {severity}: {message}")
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_as_compilers_do() {
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            kind: DiagnosticKind::Refused,
+            message: "'double' is not supported in Metal".into(),
+            file: "a.metal".into(),
+            line: 3,
+            column: 7,
+        };
+        assert_eq!(
+            diagnostic.to_string(),
+            "a.metal:3:7: error: 'double' is not supported in Metal"
+        );
+    }
+}
