@@ -24,6 +24,8 @@ mod recovery;
 pub mod services;
 pub(crate) mod signal;
 #[cfg(test)]
+pub(crate) mod stand_in;
+#[cfg(test)]
 mod tests;
 mod watchdog;
 mod worker;
