@@ -32,7 +32,7 @@ mod worker;
 
 pub use fault::{Fault, FaultKind};
 pub use image::Image;
-pub use isolated::Isolation;
+pub use isolated::{Isolation, Sole};
 pub use launch::{Access, Binding, Bytes, Done, Launch, Mode};
 pub use log::{Log, LogLine};
 pub use memory::Block;

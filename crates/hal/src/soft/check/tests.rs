@@ -410,7 +410,7 @@ region!(half_return, |lane: Lane| {
 
 region!(split, |lane: Lane| { if lane.index < 32 { 1 } else { 2 } });
 region!(split_inside, |lane: Lane| {
-    if lane.index % 2 == 0 { 1 } else { 2 }
+    if lane.index & 1 == 0 { 1 } else { 2 }
 });
 region!(done, |_: Lane| FINISHED);
 

@@ -91,7 +91,15 @@ region!(forever, |_: Lane| {
 
 region!(forever_tight, |_: Lane| {
     // SAFETY: an endless loop.
-    unsafe { asm!("2: jmp 2b", options(noreturn)) }
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!("2: jmp 2b", options(noreturn))
+    }
+    // SAFETY: an endless loop.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("2: b 2b", options(noreturn))
+    }
 });
 
 region!(damage_registers, |_: Lane| {
