@@ -81,7 +81,11 @@ impl fmt::Display for Report {
         if self.line > 0 {
             write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
         }
-        write!(f, "{}: {} (kernel `{}`", self.kind, self.message, self.kernel)?;
+        write!(
+            f,
+            "{}: {} (kernel `{}`",
+            self.kind, self.message, self.kernel
+        )?;
         if let Some([x, y, z]) = self.thread {
             write!(f, ", thread [{x}, {y}, {z}]")?;
         }

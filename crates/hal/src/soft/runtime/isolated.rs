@@ -358,7 +358,7 @@ mod tests {
                 ptr::null(),
                 0,
             );
-            let wild = lane.buffer::<u32>(0).wrapping_add(1000);
+            let wild = lane.buffer::<u32>(0).wrapping_add(2000);
             (table().access)(wild.cast(), 4 | ACCESS_WRITE, 0);
         }
         FINISHED
