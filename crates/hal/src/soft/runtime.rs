@@ -24,13 +24,15 @@ mod recovery;
 pub mod services;
 pub(crate) mod signal;
 #[cfg(test)]
+pub(crate) mod stand_in;
+#[cfg(test)]
 mod tests;
 mod watchdog;
 mod worker;
 
 pub use fault::{Fault, FaultKind};
 pub use image::Image;
-pub use isolated::Isolation;
+pub use isolated::{Isolation, Sole};
 pub use launch::{Access, Binding, Bytes, Done, Launch, Mode};
 pub use log::{Log, LogLine};
 pub use memory::Block;

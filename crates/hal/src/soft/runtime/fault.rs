@@ -1,11 +1,12 @@
 //! How a launch can end badly.
 
 use crate::report::{Report, ReportKind};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// A launch that did not finish. The device is usable afterwards; what the kernel wrote until then stays written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// What went wrong.
     pub kind: FaultKind,
@@ -20,7 +21,7 @@ pub struct Fault {
 }
 
 /// What ended a launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FaultKind {
     /// The kernel touched memory that is not mapped or not writable. The address is missing where the

@@ -9,6 +9,7 @@ use super::image::Image;
 use super::memory::BUFFERS;
 use crate::report::Report;
 use crate::soft::plan::MAX_LANES;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// How a kernel may use a buffer.
@@ -254,7 +255,7 @@ impl<'a> Launch<'a> {
 }
 
 /// What a finished launch leaves behind.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Done {
     /// What the checker found; empty in other modes.
     pub reports: Vec<Report>,

@@ -62,6 +62,11 @@ impl Log {
         }
     }
 
+    /// Counts lines that were lost on their way here.
+    pub(super) fn count_dropped(&self, lines: u64) {
+        self.lock().dropped += lines;
+    }
+
     /// The lines since the last call, and how many did not fit.
     pub fn take(&self) -> (Vec<LogLine>, u64) {
         let lines = std::mem::take(&mut *self.lock());

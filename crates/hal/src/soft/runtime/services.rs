@@ -109,8 +109,10 @@ unsafe extern "C" fn access(pointer: *mut c_void, size_and_flags: u32, location:
         checker.access(
             pointer as usize,
             (size_and_flags & !(ACCESS_WRITE | ACCESS_ATOMIC)) as usize,
-            size_and_flags & ACCESS_WRITE != 0,
-            size_and_flags & ACCESS_ATOMIC != 0,
+            (
+                size_and_flags & ACCESS_WRITE != 0,
+                size_and_flags & ACCESS_ATOMIC != 0,
+            ),
             location,
         )
     });

@@ -1,103 +1,13 @@
 //! Launches of hand-written kernels: crashes, endless loops, concurrency, memory.
 #![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
 
+use super::stand_in::{Lane, bind, image, region};
 use super::{Access, Binding, Bytes, FaultKind, Image, Launch, Mode, Pool};
-use crate::soft::group::{RegionFn, SmGroup};
-use crate::soft::plan::{FINISHED, KernelPlan, Site, SiteKind};
+use crate::soft::group::RegionFn;
+use crate::soft::plan::FINISHED;
 use std::arch::asm;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// The arguments of a region, for kernels written as a function of one lane.
-#[derive(Debug, Clone, Copy)]
-struct Lane {
-    group: *const SmGroup,
-    /// Position in the grid.
-    at: [u32; 3],
-    /// Position in the threadgroup.
-    local: [u32; 3],
-    index: u32,
-}
-
-impl Lane {
-    fn buffer<T>(&self, index: usize) -> *mut T {
-        // SAFETY: the group outlives its regions.
-        unsafe { (*self.group).buf[index].cast() }
-    }
-}
-
-/// Runs `body` for each lane of a region call; it returns the lane's next state.
-unsafe fn each(
-    group: *const SmGroup,
-    ctx: *mut u8,
-    (base, x0, x1, y, z): (u32, u32, u32, u32, u32),
-    body: impl Fn(Lane) -> u32,
-) {
-    for x in x0..x1 {
-        // SAFETY: the executor passes a live group and a context with a state column.
-        unsafe {
-            let g = &*group;
-            let lane = Lane {
-                group,
-                at: [
-                    g.tgid[0] * g.tgs[0] + x,
-                    g.tgid[1] * g.tgs[1] + y,
-                    g.tgid[2] * g.tgs[2] + z,
-                ],
-                local: [x, y, z],
-                index: base + x,
-            };
-            let state = body(lane);
-            ctx.add((base + x) as usize * 4)
-                .cast::<[u8; 4]>()
-                .write(state.to_ne_bytes());
-        }
-    }
-}
-
-/// Defines a region function from a closure over one lane.
-macro_rules! region {
-    ($name:ident, $body:expr) => {
-        unsafe extern "C" fn $name(
-            group: *const SmGroup,
-            ctx: *mut u8,
-            base: u32,
-            x0: u32,
-            x1: u32,
-            y: u32,
-            z: u32,
-        ) {
-            let body = $body;
-            // SAFETY: called by the executor.
-            unsafe { each(group, ctx, (base, x0, x1, y, z), body) }
-        }
-    };
-}
-
-fn image(name: &str, regions: &[RegionFn]) -> Image {
-    let plan = KernelPlan {
-        regions: regions.len() as u32,
-        sites: (1..regions.len())
-            .map(|_| Site {
-                kind: SiteKind::Threadgroup,
-                flags: 2,
-                op: 0,
-                args: vec![],
-                result: None,
-                location: 0,
-            })
-            .collect(),
-        context_bytes: 4096,
-        ..KernelPlan::default()
-    };
-    // SAFETY: the regions keep the protocol and are part of this program.
-    unsafe { Image::new(name, regions.to_vec(), vec![], plan) }
-}
-
-fn bind<T>(data: &mut [T]) -> Binding {
-    // SAFETY: the tests keep `data` alive and do not touch it during the launch.
-    unsafe { Binding::new(data.as_mut_ptr().cast(), size_of_val(data), Access::Write) }
-}
 
 region!(nothing, |_: Lane| FINISHED);
 
@@ -181,7 +91,15 @@ region!(forever, |_: Lane| {
 
 region!(forever_tight, |_: Lane| {
     // SAFETY: an endless loop.
-    unsafe { asm!("2: jmp 2b", options(noreturn)) }
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!("2: jmp 2b", options(noreturn))
+    }
+    // SAFETY: an endless loop.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("2: b 2b", options(noreturn))
+    }
 });
 
 region!(damage_registers, |_: Lane| {

@@ -215,15 +215,13 @@ pub(super) struct Worker {
     checker: Option<Box<Checker>>,
 }
 
-/// Watches nothing.
-struct Blind;
+/// Watches nothing; stops when the launch is over for another reason.
+struct Stopping<'a>(&'a AtomicBool);
 
-impl Observer for Blind {
-    fn lane(&mut self, _: u32) {}
-    fn collective(&mut self, _: u32, _: u32, _: u32) {}
-    fn barrier(&mut self, _: u32) {}
-    fn diverged(&mut self, _: u32, _: u32, _: u32) {}
-    fn early_return(&mut self, _: u32, _: u32) {}
+impl Observer for Stopping<'_> {
+    fn stop(&mut self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Worker {
@@ -238,7 +236,8 @@ impl Worker {
         let checker = match &job.check {
             Some(check) => {
                 let checker = self.checker.get_or_insert_default();
-                checker.begin_launch(check, memory as usize, &job.memory, context as usize);
+                let blocks = (memory as usize, context as usize);
+                checker.begin_launch(check, thread.slot(), &job.memory, blocks);
                 ptr::from_mut(&mut **checker)
             }
             None => ptr::null_mut(),
@@ -344,21 +343,36 @@ fn run_group(
     let ending = match job.launch.mode {
         Mode::Fast => {
             fill(0);
-            execute(slot, image, group, context, Strategy::Fast, &mut Blind)
+            execute(
+                slot,
+                image,
+                group,
+                context,
+                Strategy::Fast,
+                &mut Stopping(&job.cancelled),
+            )
         }
         Mode::Fuzz { seed } => {
             let seed = fuzz::group_seed(seed, job.launch.sequence, number);
             current.random.set(seed);
             fill(seed as u8);
             let strategy = Strategy::Shuffled(fuzz::scatter(seed));
-            execute(slot, image, group, context, strategy, &mut Blind)
+            execute(
+                slot,
+                image,
+                group,
+                context,
+                strategy,
+                &mut Stopping(&job.cancelled),
+            )
         }
         Mode::Check => {
             // All ones is NaN in every floating-point type.
             fill(0xff);
-            let mut watch = Watch::new(slot, current.checker);
+            // SAFETY: the worker's own checker, which it does not touch until `end_launch`.
+            let mut watch = unsafe { Watch::new(slot, current.checker) };
             watch.begin_group(number, group);
-            let ending = execute(slot, image, group, context, Strategy::Single, &mut watch);
+            let ending = execute(slot, image, group, context, Strategy::Ordered, &mut watch);
             watch.end_group();
             ending
         }
@@ -385,5 +399,5 @@ fn execute<O: Observer>(
     let kernel = image.kernel();
     // SAFETY: the image's functions belong to its plan by `Image::new`; the context has the plan's size; `group::run`
     // and the observers keep the rules of contained code.
-    unsafe { slot.contain(|| group::run(&kernel, group, context, strategy, observer)) }
+    unsafe { slot.contain(|| group::run(kernel, group, context, strategy, observer)) }
 }
