@@ -7,8 +7,12 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 
+#if defined(__x86_64__)
+#define SM_FN inline __attribute__((always_inline, regcall))
+#else
 #define SM_FN inline __attribute__((always_inline))
-#define SM_CX constexpr inline __attribute__((always_inline))
+#endif
+#define SM_CX constexpr SM_FN
 // Functions that run outside a kernel thread (collective operations, runtime services): the memory
 // checker must not see their accesses. They stay out of line, because inlining into a checked
 // function would lose the attribute.

@@ -45,7 +45,8 @@ template <accuracy A> SM_FN float noisy(const allowed_error& row, float x, float
   uint most = A == accuracy::precise ? row.precise : row.fast;
   if (A == accuracy::fast && row.fast_per_unit)
     most += (uint)(__builtin_fminf(__builtin_fabsf(x), 256.0f) * (float)row.fast_per_unit);
-  return most ? vary(r, most) : r;
+  // One ULP is left for the error that r itself has.
+  return most > 1 ? vary(r, most - 1) : r;
 }
 #else
 template <accuracy A> SM_FN float noisy(const allowed_error&, float, float r) { return r; }
