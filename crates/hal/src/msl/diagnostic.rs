@@ -38,6 +38,8 @@ pub enum DiagnosticKind {
     Index,
     /// An instantiation of a kernel that is not in the text.
     UnknownKernel,
+    /// What the C++ compiler says.
+    Compiler,
 }
 
 /// One message of the front end.
@@ -55,6 +57,9 @@ pub struct Diagnostic {
     pub line: u32,
     /// In bytes, counted from 1.
     pub column: u32,
+    /// The line as the user wrote it, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_line: Option<String>,
 }
 
 impl fmt::Display for Severity {
@@ -77,7 +82,19 @@ impl fmt::Display for Diagnostic {
             column,
             ..
         } = self;
-        write!(f, "{file}:{line}:{column}: {severity}: {message}")
+        write!(f, "{file}:{line}:{column}: {severity}: {message}")?;
+        if let Some(text) = &self.source_line
+            && *column > 0
+        {
+            let until = text.get(..*column as usize - 1).unwrap_or(text);
+            // Tabs stay tabs, so that the caret stands under its column whatever their width.
+            let blanks: String = until
+                .chars()
+                .map(|c| if c == '\t' { '\t' } else { ' ' })
+                .collect();
+            write!(f, "\n{text}\n{blanks}^")?;
+        }
+        Ok(())
     }
 }
 
@@ -96,10 +113,21 @@ mod tests {
             file: "a.metal".into(),
             line: 3,
             column: 7,
+            source_line: None,
         };
         assert_eq!(
             diagnostic.to_string(),
             "a.metal:3:7: error: 'double' is not supported in Metal"
+        );
+        let shown = Diagnostic {
+            source_line: Some("  \tint   x = 1.0;".into()),
+            ..diagnostic
+        };
+        assert!(
+            shown
+                .to_string()
+                .ends_with("Metal\n  \tint   x = 1.0;\n  \t   ^"),
+            "{shown}"
         );
     }
 }

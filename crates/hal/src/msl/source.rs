@@ -69,6 +69,7 @@ impl<'a> Source<'a> {
                 file: primary_file.to_owned(),
                 line: 1,
                 column: 1,
+                source_line: None,
             }]);
         }
         source.sift(&tokens)?;
@@ -396,6 +397,7 @@ impl<'a> Source<'a> {
             file: self.file(place).to_owned(),
             line: place.line,
             column: place.column,
+            source_line: None,
         }
     }
 
