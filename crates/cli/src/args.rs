@@ -187,23 +187,44 @@ pub(crate) struct RunArgs {
     /// INDEX=random:f32:64  floats in [-1, 1), integers in 0..100; random:TYPE:COUNT:SEED
     ///
     /// COUNT may be a shape such as 4x16. Types: f32 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool.
-    #[arg(short, long = "buffer", value_name = "INDEX=SOURCE", help_heading = "Arguments",
-          verbatim_doc_comment)]
+    #[arg(
+        short,
+        long = "buffer",
+        value_name = "INDEX=SOURCE",
+        help_heading = "Arguments",
+        verbatim_doc_comment
+    )]
     pub(crate) buffers: Vec<Indexed<BufferSpec>>,
     /// Bind a buffer from this byte on
-    #[arg(long = "offset", value_name = "INDEX=BYTES", help_heading = "Arguments")]
+    #[arg(
+        long = "offset",
+        value_name = "INDEX=BYTES",
+        help_heading = "Arguments"
+    )]
     pub(crate) offsets: Vec<Indexed<ByteCount>>,
     /// Pass values with the launch: INDEX=TYPE:VALUE[,VALUE…]
     ///
     /// 2=u32:64, 2=f32:1,2,3,4 or a structure: 2=u32:64,f32:0.5
-    #[arg(long = "bytes", value_name = "INDEX=TYPE:VALUE", help_heading = "Arguments",
-          verbatim_doc_comment)]
+    #[arg(
+        long = "bytes",
+        value_name = "INDEX=TYPE:VALUE",
+        help_heading = "Arguments",
+        verbatim_doc_comment
+    )]
     pub(crate) bytes: Vec<Indexed<BytesSpec>>,
     /// Give the length of a threadgroup argument in bytes
-    #[arg(long = "threadgroup-memory", value_name = "INDEX=BYTES", help_heading = "Arguments")]
+    #[arg(
+        long = "threadgroup-memory",
+        value_name = "INDEX=BYTES",
+        help_heading = "Arguments"
+    )]
     pub(crate) threadgroup_memory: Vec<Indexed<ByteCount>>,
     /// Set a function constant by index or name
-    #[arg(long = "const", value_name = "INDEX=TYPE:VALUE", help_heading = "Arguments")]
+    #[arg(
+        long = "const",
+        value_name = "INDEX=TYPE:VALUE",
+        help_heading = "Arguments"
+    )]
     pub(crate) constants: Vec<ConstantSpec>,
 
     /// How the software device runs the kernel [default: $BESSEMER_SOFT_MODE, or isolated]
@@ -220,10 +241,20 @@ pub(crate) struct RunArgs {
     pub(crate) threads: Option<usize>,
 
     /// Write a buffer to a file afterwards: .npy with the type and shape it came with, else raw
-    #[arg(short, long = "out", value_name = "INDEX=FILE", help_heading = "Results")]
+    #[arg(
+        short,
+        long = "out",
+        value_name = "INDEX=FILE",
+        help_heading = "Results"
+    )]
     pub(crate) outs: Vec<Indexed<OutSpec>>,
     /// Print the first values of a buffer afterwards [default count: 16]
-    #[arg(short, long = "print", value_name = "INDEX[:COUNT]", help_heading = "Results")]
+    #[arg(
+        short,
+        long = "print",
+        value_name = "INDEX[:COUNT]",
+        help_heading = "Results"
+    )]
     pub(crate) prints: Vec<PrintSpec>,
     /// Write JSON: time_ms, reports, logs
     #[arg(long, help_heading = "Results")]
@@ -320,7 +351,9 @@ mod tests {
     fn a_run_needs_either_threads_or_threadgroups() {
         let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
         assert!(parse("bessemer msl run k.metal").is_err());
-        assert!(parse("bessemer msl run k.metal --grid 1 --threadgroups 1 --threadgroup 1").is_err());
+        assert!(
+            parse("bessemer msl run k.metal --grid 1 --threadgroups 1 --threadgroup 1").is_err()
+        );
         assert!(parse("bessemer msl run k.metal --threadgroups 1").is_err());
         assert!(parse("bessemer msl run k.metal --grid 1").is_ok());
     }

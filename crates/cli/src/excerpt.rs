@@ -62,10 +62,7 @@ impl Sources {
             _ => format!("{file}:{line}:{column}: "),
         };
         let bold = style::STRONG;
-        writeln!(
-            out,
-            "{bold}{place}{bold:#}{colour}{kind}{colour:#}: {text}"
-        )?;
+        writeln!(out, "{bold}{place}{bold:#}{colour}{kind}{colour:#}: {text}")?;
         let Some(source) = self.line(file, line) else {
             return Ok(());
         };

@@ -59,6 +59,9 @@ mod tests {
             .context("buffer 0")
             .unwrap_err();
         assert!(error.downcast_ref::<Usage>().is_some());
-        assert_eq!(format!("{error:#}"), "buffer 0: cannot read a.npy: no such file");
+        assert_eq!(
+            format!("{error:#}"),
+            "buffer 0: cannot read a.npy: no such file"
+        );
     }
 }

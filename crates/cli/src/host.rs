@@ -10,7 +10,7 @@ use apple as system;
 #[cfg(target_os = "linux")]
 use linux as system;
 
-use crate::args::{ModeArg, RunArgs};
+use crate::args::{CompileArgs, ModeArg, RunArgs};
 use anyhow::Result;
 use bessemer_hal::{Device, Family, noop};
 use std::time::Duration;
@@ -23,6 +23,18 @@ pub(crate) struct Setup {
     pub(crate) timeout: Option<Duration>,
     pub(crate) threads: Option<usize>,
     pub(crate) family: Option<Family>,
+}
+
+impl Setup {
+    /// For compiling only, where nothing runs: the plain way of compiling, whatever the environment says.
+    pub(crate) fn compiling(args: &CompileArgs) -> Self {
+        Self {
+            // The software device alone has modes.
+            mode: cfg!(target_os = "linux").then_some(ModeArg::Fast),
+            family: args.family,
+            ..Self::default()
+        }
+    }
 }
 
 impl From<&RunArgs> for Setup {

@@ -462,10 +462,7 @@ mod tests {
             let values = target.chunks_exact(dtype.size());
             values.map(|v| dtype.format(v)).collect::<Vec<_>>()
         };
-        assert_eq!(
-            make(Generator::Iota, DType::F16, 3),
-            ["0.0", "1.0", "2.0"]
-        );
+        assert_eq!(make(Generator::Iota, DType::F16, 3), ["0.0", "1.0", "2.0"]);
         assert_eq!(make(Generator::Iota, DType::U8, 257)[256], "0");
         let random = make(Generator::Random(1), DType::F32, 100);
         assert_eq!(random, make(Generator::Random(1), DType::F32, 100));
@@ -483,7 +480,10 @@ mod tests {
         let bytes = |text: &str| text.parse::<BytesSpec>().unwrap().0;
         assert_eq!(bytes("u32:64"), [64, 0, 0, 0]);
         assert_eq!(bytes("u16:1,2,3"), [1, 0, 2, 0, 3, 0]);
-        assert_eq!(bytes("u8:1,u32:2,u8:3"), [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(
+            bytes("u8:1,u32:2,u8:3"),
+            [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]
+        );
         assert!(message::<BytesSpec>("64").contains("has no type"));
         assert!(message::<BytesSpec>("u32:").contains("is not a value"));
     }

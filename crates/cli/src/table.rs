@@ -22,10 +22,6 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// Writes the table; columns are as wide as their widest cell and two blanks apart.
     pub(crate) fn write(&self, out: &mut impl Write, heading: Style) -> io::Result<()> {
         let mut widths: Vec<usize> = self.heading.iter().map(|h| width(h)).collect();

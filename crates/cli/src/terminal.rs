@@ -12,7 +12,6 @@ pub(crate) mod style {
     pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
     pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
     pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
-    pub(crate) const HEADING: Style = Style::new().bold().underline();
 }
 
 /// Standard output, locked and buffered. Styles written to it are dropped unless it is a terminal and

@@ -9,7 +9,7 @@ use crate::msl::library::compile;
 use crate::msl::source::Source;
 use crate::terminal::{self, Out, counted, style};
 use anyhow::Result;
-use bessemer_hal::msl::Diagnostic;
+use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
 use bessemer_hal::{Device, Error, Library};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 struct Finding {
     diagnostic: Diagnostic,
+    notes: Vec<Diagnostic>,
     kernels: Vec<String>,
 }
 
@@ -44,10 +45,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
         .iter()
         .map(|file| Source::read(file))
         .collect::<Result<_>>()?;
-    let device = host::open(&Setup {
-        family: args.compile.family,
-        ..Setup::default()
-    })?;
+    let device = host::open(&Setup::compiling(&args.compile))?;
     let jobs = args.jobs.unwrap_or_else(|| {
         let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         cores.max(2)
@@ -61,7 +59,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
     } else {
         write_text(&files, start.elapsed(), out)?;
     }
-    Ok(if files.iter().all(|f| f.findings.is_empty()) {
+    Ok(if files.iter().all(|f| f.errors() == 0) {
         Outcome::Clean
     } else {
         Outcome::Found
@@ -93,7 +91,7 @@ fn open_all(
         let library = match library {
             Ok(library) => library,
             Err(error) => {
-                checked.add(None, error)?;
+                checked.add(None, None, error);
                 files.push((None, checked));
                 // The kernel asked for may be in here.
                 unknown.clear();
@@ -116,9 +114,9 @@ fn open_all(
     }
     if let Some((name, why)) = unknown.into_iter().next() {
         let why = why.filter(|_| files.len() == 1);
-        return Err(Usage::error(
-            why.unwrap_or_else(|| format!("no kernel `{name}` in any of the files")),
-        ));
+        return Err(Usage::error(why.unwrap_or_else(|| {
+            format!("no kernel `{name}` in any of the files")
+        })));
     }
     Ok(files)
 }
@@ -133,7 +131,11 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
         .collect();
     let progress = Progress::new("compiling", tasks.len());
     let results = in_parallel(jobs, &tasks, &progress, |(_, library, name)| {
-        library.pipeline(name).map(|_| ())
+        match library.pipeline(name) {
+            // It compiles, but cannot run before its function constants have values.
+            Ok(_) | Err(Error::Binding { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     })?;
     let failures: Vec<_> = tasks
         .iter()
@@ -141,7 +143,13 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
         .filter_map(|((file, _, name), result)| Some((*file, (*name).to_owned(), result.err()?)))
         .collect();
     for (file, name, error) in failures {
-        files[file].1.add(Some(name), error)?;
+        let (opened, checked) = &mut files[file];
+        let reflection = opened
+            .as_ref()
+            .and_then(|(library, _)| library.reflection());
+        let kernel = reflection.and_then(|r| r.kernel(&name));
+        let place = kernel.map(|k| (k.file.as_str(), k.line));
+        checked.add(Some(&name), place, error);
     }
     Ok(())
 }
@@ -198,33 +206,58 @@ fn is_about_source(error: &Error) -> bool {
 }
 
 impl Checked {
-    /// Notes a failure. The instantiations of a template fail alike: the same message is kept once.
-    fn add(&mut self, kernel: Option<String>, error: Error) -> Result<()> {
+    /// Notes a failure, of a kernel at a place if that is known. The instantiations of a template fail alike: the same message is kept once.
+    fn add(&mut self, kernel: Option<&str>, place: Option<(&str, u32)>, error: Error) {
         let diagnostics = match error {
             Error::Compile { diagnostics, .. } => diagnostics,
-            error if is_about_source(&error) => vec![Diagnostic {
+            error => vec![Diagnostic {
+                severity: Severity::Error,
+                kind: DiagnosticKind::Unsupported,
                 message: error.to_string(),
-                file: self.source.name.clone(),
-                line: 0,
+                file: place
+                    .map_or(self.source.name.as_str(), |(file, _)| file)
+                    .to_owned(),
+                line: place.map_or(0, |(_, line)| line),
                 column: 0,
+                source_line: None,
             }],
-            error => return Err(error.into()),
         };
-        self.failed.extend(kernel.clone());
+        self.failed.extend(kernel.map(str::to_owned));
+        let mut current = None;
         for diagnostic in diagnostics {
+            if diagnostic.severity == Severity::Note {
+                // Notes of a finding that is known already are known, too.
+                if let Some(finding) = current.and_then(|at: usize| self.findings.get_mut(at)) {
+                    finding.notes.push(diagnostic);
+                }
+                continue;
+            }
             let known = self
                 .findings
                 .iter_mut()
                 .find(|f| f.diagnostic == diagnostic);
             match known {
-                Some(finding) => finding.kernels.extend(kernel.clone()),
-                None => self.findings.push(Finding {
-                    diagnostic,
-                    kernels: kernel.clone().into_iter().collect(),
-                }),
+                Some(finding) => {
+                    finding.kernels.extend(kernel.map(str::to_owned));
+                    current = None;
+                }
+                None => {
+                    current = Some(self.findings.len());
+                    self.findings.push(Finding {
+                        diagnostic,
+                        notes: Vec::new(),
+                        kernels: kernel.map(str::to_owned).into_iter().collect(),
+                    });
+                }
             }
         }
-        Ok(())
+    }
+
+    fn errors(&self) -> usize {
+        let errors = self.findings.iter();
+        errors
+            .filter(|f| f.diagnostic.severity == Severity::Error)
+            .count()
     }
 }
 
@@ -275,10 +308,9 @@ fn write_text(files: &[Checked], time: Duration, out: &mut Out) -> Result<()> {
         for finding in &file.findings {
             write_finding(finding, file.kernels, &mut sources, out)?;
         }
-        let (colour, verdict) = if file.findings.is_empty() {
-            (style::GOOD, "ok".to_owned())
-        } else {
-            (style::ERROR, counted(file.findings.len(), "error"))
+        let (colour, verdict) = match file.errors() {
+            0 => (style::GOOD, "ok".to_owned()),
+            errors => (style::ERROR, counted(errors, "error")),
         };
         writeln!(
             out,
@@ -287,15 +319,23 @@ fn write_text(files: &[Checked], time: Duration, out: &mut Out) -> Result<()> {
             counted(file.kernels, "kernel"),
         )?;
     }
-    let errors: usize = files.iter().map(|f| f.findings.len()).sum();
+    let errors: usize = files.iter().map(Checked::errors).sum();
     let kernels = files.iter().map(|f| f.kernels).sum();
     let failed: usize = files.iter().map(|f| f.failed.len()).sum();
     let verdict = match (errors, failed) {
         (0, _) => "all compile".to_owned(),
         (_, 0) => counted(errors, "error"),
-        _ => format!("{} in {}", counted(errors, "error"), counted(failed, "kernel")),
+        _ => format!(
+            "{} in {}",
+            counted(errors, "error"),
+            counted(failed, "kernel")
+        ),
     };
-    let colour = if errors == 0 { style::GOOD } else { style::ERROR };
+    let colour = if errors == 0 {
+        style::GOOD
+    } else {
+        style::ERROR
+    };
     writeln!(
         out,
         "{} in {}: {colour}{verdict}{colour:#} ({:.1} s)",
@@ -315,6 +355,7 @@ fn write_finding(
 ) -> Result<()> {
     let Finding {
         diagnostic,
+        notes,
         kernels: failing,
     } = finding;
     // With one kernel, or all of them, the name adds nothing.
@@ -333,6 +374,9 @@ fn write_finding(
         ..diagnostic.into()
     };
     sources.write(out, message)?;
+    for note in notes {
+        sources.write(out, note.into())?;
+    }
     Ok(())
 }
 
@@ -342,6 +386,7 @@ fn to_json(files: &[Checked]) -> Value {
         .flat_map(|file| &file.findings)
         .map(|finding| {
             let mut value = diagnostic_json(&finding.diagnostic);
+            value["notes"] = finding.notes.iter().map(diagnostic_json).collect();
             value["kernels"] = finding.kernels.clone().into();
             value
         })
@@ -353,14 +398,14 @@ fn to_json(files: &[Checked]) -> Value {
                 "file": file.source.name,
                 "kernels": file.kernels,
                 "failed": file.failed,
-                "errors": file.findings.len(),
+                "errors": file.errors(),
             })
         })
         .collect();
     json!({
         "files": list,
         "kernels": files.iter().map(|f| f.kernels).sum::<usize>(),
-        "errors": diagnostics.len(),
+        "errors": files.iter().map(Checked::errors).sum::<usize>(),
         "diagnostics": diagnostics,
     })
 }

@@ -50,12 +50,7 @@ impl Input {
             BufferSpec::File { path, dtype } => {
                 let array = read(path, *dtype, limit)?;
                 let length = array.data.len();
-                (
-                    array.dtype,
-                    array.shape,
-                    Content::Bytes(array.data),
-                    length,
-                )
+                (array.dtype, array.shape, Content::Bytes(array.data), length)
             }
         };
         let buffer = device
@@ -107,7 +102,8 @@ impl Input {
         if is_npy(path) {
             return npy::write(path, &array);
         }
-        std::fs::write(path, &array.data).with_context(|| format!("cannot write {}", path.display()))
+        std::fs::write(path, &array.data)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -131,8 +127,7 @@ fn read(path: &Path, dtype: Option<DType>, limit: usize) -> Result<Array> {
         File::open(path)?.take(most).read_to_end(&mut data)?;
         Ok(data)
     };
-    let data =
-        load().with_context(|| Usage::context(format!("cannot read {}", path.display())))?;
+    let data = load().with_context(|| Usage::context(format!("cannot read {}", path.display())))?;
     let dtype = dtype.unwrap_or(DType::U8);
     if !data.len().is_multiple_of(dtype.size()) {
         return Err(Usage::error(format!(

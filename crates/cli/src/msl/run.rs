@@ -4,10 +4,10 @@ use crate::args::RunArgs;
 use crate::excerpt::{Message, Sources};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
-use crate::msl::diagnostic_json;
 use crate::msl::inputs::Input;
 use crate::msl::library::{choose_kernel, compile};
 use crate::msl::source::Source;
+use crate::msl::{diagnostic_json, write_diagnostics};
 use crate::spec::ConstantKey;
 use crate::terminal::{self, Out, counted, style};
 use anyhow::Result;
@@ -115,8 +115,27 @@ fn constants(args: &RunArgs, library: &Library) -> Result<FunctionConstants> {
     Ok(constants)
 }
 
-fn constant_index(_: &Library, name: &str) -> Result<u32> {
-    Err(Usage::error(format!("no function constant `{name}`")))
+fn constant_index(library: &Library, name: &str) -> Result<u32> {
+    let Some(reflection) = library.reflection() else {
+        return Err(Usage::error(format!(
+            "--const {name}: names are known on the software device only; use the index"
+        )));
+    };
+    let constants = &reflection.constants;
+    match constants.iter().find(|c| c.name == name) {
+        Some(constant) => Ok(constant.index),
+        None => {
+            let names: Vec<_> = constants.iter().map(|c| c.name.as_str()).collect();
+            let known = match names[..] {
+                [] => "it has none".to_owned(),
+                _ => format!("it has {}", names.join(", ")),
+            };
+            Err(Usage::error(format!(
+                "no function constant `{name}` in {}; {known}",
+                library.label()
+            )))
+        }
+    }
 }
 
 fn report(kind: ReportKind, kernel: &str, message: String) -> Report {
@@ -159,11 +178,10 @@ fn missing_threadgroup_memory(
         }
     }
     let most = device.info().limits.max_threadgroup_memory;
-    let total = args
-        .threadgroup_memory
-        .iter()
-        .map(|m| m.value.0)
-        .fold(pipeline.static_threadgroup_memory_length(), usize::saturating_add);
+    let total = args.threadgroup_memory.iter().map(|m| m.value.0).fold(
+        pipeline.static_threadgroup_memory_length(),
+        usize::saturating_add,
+    );
     (total > most).then(|| {
         let message =
             format!("{total} bytes of threadgroup memory are more than the {most} there are");
@@ -255,7 +273,8 @@ fn reports(error: Error, kernel: &str) -> Result<Vec<Report>> {
     match error {
         Error::Checked { reports } => Ok(reports),
         Error::Execution {
-            fault: fault @ (Fault::Timeout | Fault::PageFault | Fault::DivisionByZero | Fault::Crash),
+            fault:
+                fault @ (Fault::Timeout | Fault::PageFault | Fault::DivisionByZero | Fault::Crash),
             kernel: at,
             message,
         } => {
@@ -280,12 +299,7 @@ fn reports(error: Error, kernel: &str) -> Result<Vec<Report>> {
 }
 
 /// A kernel that does not compile has not run: diagnostics, and exit code 1.
-fn failed_compile(
-    args: &RunArgs,
-    out: &mut Out,
-    source: &Source,
-    error: Error,
-) -> Result<Outcome> {
+fn failed_compile(args: &RunArgs, out: &mut Out, source: &Source, error: Error) -> Result<Outcome> {
     let Error::Compile { diagnostics, .. } = error else {
         return Err(error.into());
     };
@@ -297,11 +311,7 @@ fn failed_compile(
         )?;
         return Ok(Outcome::Found);
     }
-    let mut sources = source.sources();
-    let mut err = terminal::stderr();
-    for diagnostic in &diagnostics {
-        sources.write(&mut err, diagnostic.into())?;
-    }
+    write_diagnostics(source, &diagnostics)?;
     Ok(Outcome::Found)
 }
 
@@ -320,12 +330,7 @@ fn report_json(report: &Report) -> Value {
     })
 }
 
-fn write_json(
-    args: &RunArgs,
-    out: &mut Out,
-    findings: &Findings,
-    inputs: &[Input],
-) -> Result<()> {
+fn write_json(args: &RunArgs, out: &mut Out, findings: &Findings, inputs: &[Input]) -> Result<()> {
     let logs: Vec<_> = findings
         .logs
         .iter()

@@ -6,14 +6,13 @@ use crate::failure::Usage;
 use anyhow::{Context as _, Result};
 use bessemer_hal::CompileOptions;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A text with the name that messages about it have.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
-    directory: Option<PathBuf>,
 }
 
 impl Source {
@@ -28,26 +27,18 @@ impl Source {
             return Ok(Self {
                 name: "<stdin>".to_owned(),
                 text: lossy(bytes),
-                directory: None,
             });
         }
         let bytes = std::fs::read(path)
             .with_context(|| Usage::context(format!("cannot read {}", path.display())))?;
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
         Ok(Self {
             name: path.display().to_string(),
             text: lossy(bytes),
-            directory: Some(parent.unwrap_or(Path::new(".")).to_owned()),
         })
     }
 
-    /// Options that let messages point into the file and that find what lies beside it.
+    /// Options that let messages point into the file; the label also tells the compiler where `#include "…"` looks first.
     pub(crate) fn options(&self, args: &CompileArgs) -> CompileOptions {
-        let mut include_dirs = args.include.clone();
-        if cfg!(not(target_vendor = "apple")) {
-            // Metal compiles one text and knows no directories; elsewhere `#include "…"` looks here first.
-            include_dirs.splice(0..0, self.directory.clone());
-        }
         CompileOptions {
             label: self.name.clone(),
             math_mode: args.math.into(),
@@ -56,7 +47,7 @@ impl Source {
                 .iter()
                 .map(|d| (d.0.clone(), d.1.clone()))
                 .collect(),
-            include_dirs,
+            include_dirs: args.include.clone(),
         }
     }
 

@@ -1,0 +1,11 @@
+//! The built `bessemer` binary, used as a user would.
+//!
+//! Everything that compiles MSL needs clang; without it these tests fail, and `bessemer devices` says
+//! what to install.
+
+mod check;
+mod devices;
+mod harness;
+mod kernels;
+mod run;
+mod usage;
