@@ -134,7 +134,15 @@ pub(crate) struct CheckArgs {
     pub(crate) kernels: Vec<String>,
     #[command(flatten)]
     pub(crate) compile: CompileArgs,
-    /// Kernels compiled at the same time [default: one for each core, at least 2]
+    /// Generate code for every kernel, as a launch would: finds exceeded limits as well
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Check many instantiations at once and generate no code: far faster for hundreds of them
+    ///
+    /// Without --full and --quick, files with up to 32 kernels in all are compiled in full.
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// Compilations at the same time [default: one for each core, at least 2]
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) jobs: Option<usize>,
     /// Write JSON

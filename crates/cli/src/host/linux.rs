@@ -5,6 +5,7 @@ use crate::args::ModeArg;
 use anyhow::{Context as _, Result};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Device, env};
+use std::num::NonZero;
 
 pub(super) fn open(setup: &Setup) -> Result<Device> {
     Ok(soft::device(options(setup)?)?)
@@ -50,12 +51,11 @@ pub(super) fn inventory() -> Result<Inventory> {
         Some(dir) => dir.display().to_string(),
         None => "none: neither BESSEMER_CACHE_DIR nor HOME is set".to_owned(),
     };
-    let threads = options.threads.map_or_else(
-        || "one for each core".to_owned(),
-        |threads| threads.to_string(),
-    );
+    let threads = options
+        .threads
+        .or_else(|| std::thread::available_parallelism().ok().map(NonZero::get));
+    let threads = threads.map_or_else(|| "one for each core".to_owned(), |n| n.to_string());
     let details = vec![
-        ("mode", options.mode.to_string()),
         ("worker threads", threads),
         ("compiler", compiler),
         ("cache", cache),

@@ -16,9 +16,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+/// Up to so many kernels are compiled in full without being asked to: about ten seconds on two cores.
+const FULL: usize = 32;
 
 /// A message and the kernels whose compilation brought it up: none if it was the file as a whole.
 #[derive(Debug)]
@@ -51,13 +54,19 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
         cores.max(2)
     });
     let mut files = open_all(args, &device, sources, jobs)?;
-    check_kernels(&mut files, jobs)?;
+    let kernels: usize = files.iter().map(|(_, checked)| checked.kernels).sum();
+    let quick = args.quick || (!args.full && kernels > FULL);
+    if quick {
+        check_kernels(&mut files, jobs)?;
+    } else {
+        compile_kernels(&mut files, jobs)?;
+    }
 
     let files: Vec<Checked> = files.into_iter().map(|(_, checked)| checked).collect();
     if args.json {
         terminal::write_json(out, &to_json(&files))?;
     } else {
-        write_text(&files, start.elapsed(), out)?;
+        write_text(&files, quick, start.elapsed(), out)?;
     }
     Ok(if files.iter().all(|f| f.errors() == 0) {
         Outcome::Clean
@@ -76,9 +85,12 @@ fn open_all(
     jobs: usize,
 ) -> Result<Vec<Opened>> {
     let progress = Progress::new("reading", sources.len());
-    let libraries = in_parallel(jobs, &sources, &progress, |source| {
-        compile(device, source, &args.compile)
-    })?;
+    let libraries = in_parallel(jobs, &sources, |source| {
+        let library = compile(device, source, &args.compile);
+        progress.step(1);
+        library
+    });
+    drop(progress);
     let mut unknown: Vec<_> = args.kernels.iter().map(|name| (name, None)).collect();
     let mut files = Vec::new();
     for (source, library) in sources.into_iter().zip(libraries) {
@@ -90,6 +102,7 @@ fn open_all(
         };
         let library = match library {
             Ok(library) => library,
+            Err(error) if !is_about_source(&error) => return Err(error.into()),
             Err(error) => {
                 checked.add(None, None, error);
                 files.push((None, checked));
@@ -121,8 +134,8 @@ fn open_all(
     Ok(files)
 }
 
-/// Compiles the chosen kernels.
-fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
+/// Generates code for the chosen kernels.
+fn compile_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
     let tasks: Vec<(usize, &Library, &str)> = files
         .iter()
         .enumerate()
@@ -130,13 +143,15 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
         .flat_map(|(file, (library, names))| names.iter().map(move |n| (file, library, n.as_str())))
         .collect();
     let progress = Progress::new("compiling", tasks.len());
-    let results = in_parallel(jobs, &tasks, &progress, |(_, library, name)| {
-        match library.pipeline(name) {
+    let results = in_parallel(jobs, &tasks, |(_, library, name)| {
+        let result = match library.pipeline(name) {
             // It compiles, but cannot run before its function constants have values.
             Ok(_) | Err(Error::Binding { .. }) => Ok(()),
             Err(error) => Err(error),
-        }
-    })?;
+        };
+        progress.step(1);
+        result
+    });
     let failures: Vec<_> = tasks
         .iter()
         .zip(results)
@@ -154,48 +169,67 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Applies `work` to all items, `jobs` at a time; the results are in the order of the items. An error that
-/// is not about the user's source ends it.
+/// Checks the chosen kernels, many of one file at once.
+fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
+    let kernels: usize = files.iter().map(|(_, checked)| checked.kernels).sum();
+    // Enough pieces to keep everyone busy and to show progress; each piece reads the source again.
+    let piece = (kernels / (4 * jobs)).clamp(16, 128);
+    let tasks: Vec<(usize, &Library, Vec<&str>)> = files
+        .iter()
+        .enumerate()
+        .filter_map(|(file, (opened, _))| Some((file, opened.as_ref()?)))
+        .flat_map(|(file, (library, names))| {
+            let pieces = names.chunks(piece);
+            pieces.map(move |p| (file, library, p.iter().map(String::as_str).collect()))
+        })
+        .collect();
+    let progress = Progress::new("checking", kernels);
+    let results = in_parallel(jobs, &tasks, |(_, library, names)| {
+        let result = library.check(names);
+        progress.step(names.len());
+        result
+    });
+    let failures: Vec<_> = tasks
+        .iter()
+        .zip(results)
+        .filter_map(|((file, ..), result)| Some((*file, result.err()?)))
+        .collect();
+    for (file, error) in failures {
+        if !is_about_source(&error) {
+            return Err(error.into());
+        }
+        files[file].1.add(None, None, error);
+    }
+    Ok(())
+}
+
+/// Applies `work` to all items, `jobs` at a time; the results are in the order of the items.
 fn in_parallel<T: Sync, R: Send>(
     jobs: usize,
     items: &[T],
-    progress: &Progress,
-    work: impl Fn(&T) -> Result<R, Error> + Sync,
-) -> Result<Vec<Result<R, Error>>> {
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let stop = AtomicBool::new(false);
-    let mut results: Vec<_> = items.iter().map(|_| None).collect();
-    let mut fatal = None;
-    std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::channel();
-        for _ in 0..jobs.min(items.len()) {
-            let (sender, next, stop, work) = (sender.clone(), &next, &stop, &work);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(item) = items.get(index) else { break };
-                    if sender.send((index, work(item))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for (index, result) in receiver {
-            progress.step();
-            match result {
-                Err(error) if !is_about_source(&error) => {
-                    stop.store(true, Ordering::Relaxed);
-                    fatal.get_or_insert(error);
-                }
-                result => results[index] = Some(result),
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let worker = || {
+            let mut done = Vec::new();
+            while let index = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(item) = items.get(index)
+            {
+                done.push((index, work(item)));
             }
-        }
+            done
+        };
+        let workers: Vec<_> = (0..jobs.min(items.len()))
+            .map(|_| scope.spawn(worker))
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("workers do not panic"))
+            .collect()
     });
-    match fatal {
-        Some(error) => Err(error.into()),
-        None => Ok(results.into_iter().flatten().collect()),
-    }
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 fn is_about_source(error: &Error) -> bool {
@@ -266,7 +300,7 @@ impl Checked {
 struct Progress {
     bar: ProgressBar,
     what: &'static str,
-    told: std::cell::Cell<Instant>,
+    told: Mutex<Instant>,
 }
 
 const QUIET_TIME: Duration = Duration::from_secs(10);
@@ -286,10 +320,13 @@ impl Progress {
         }
     }
 
-    fn step(&self) {
-        self.bar.inc(1);
-        if self.bar.is_hidden() && self.told.get().elapsed() >= QUIET_TIME {
-            self.told.set(Instant::now());
+    fn step(&self, count: usize) {
+        self.bar.inc(count as u64);
+        let Ok(mut told) = self.told.lock() else {
+            return;
+        };
+        if self.bar.is_hidden() && told.elapsed() >= QUIET_TIME {
+            *told = Instant::now();
             let (done, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
             let _ = writeln!(terminal::stderr(), "{}: {done} of {total}", self.what);
         }
@@ -302,7 +339,7 @@ impl Drop for Progress {
     }
 }
 
-fn write_text(files: &[Checked], time: Duration, out: &mut Out) -> Result<()> {
+fn write_text(files: &[Checked], quick: bool, time: Duration, out: &mut Out) -> Result<()> {
     for file in files {
         let mut sources = file.source.sources();
         for finding in &file.findings {
@@ -312,17 +349,19 @@ fn write_text(files: &[Checked], time: Duration, out: &mut Out) -> Result<()> {
             0 => (style::GOOD, "ok".to_owned()),
             errors => (style::ERROR, counted(errors, "error")),
         };
-        writeln!(
-            out,
-            "{}: {}: {colour}{verdict}{colour:#}",
-            file.source.name,
-            counted(file.kernels, "kernel"),
-        )?;
+        let kernels = match file.kernels {
+            // Nothing is known of them if the file as a whole is wrong.
+            0 if file.errors() > 0 => String::new(),
+            kernels => format!(" {}:", counted(kernels, "kernel")),
+        };
+        let name = &file.source.name;
+        writeln!(out, "{name}:{kernels} {colour}{verdict}{colour:#}")?;
     }
     let errors: usize = files.iter().map(Checked::errors).sum();
     let kernels = files.iter().map(|f| f.kernels).sum();
     let failed: usize = files.iter().map(|f| f.failed.len()).sum();
     let verdict = match (errors, failed) {
+        (0, _) if quick => "all correct, no code generated".to_owned(),
         (0, _) => "all compile".to_owned(),
         (_, 0) => counted(errors, "error"),
         _ => format!(
@@ -361,6 +400,7 @@ fn write_finding(
     // With one kernel, or all of them, the name adds nothing.
     let text = match &failing[..] {
         names if names.is_empty() || kernels == names.len() => diagnostic.message.clone(),
+        [name] if diagnostic.message.contains(name.as_str()) => diagnostic.message.clone(),
         [name] => format!("{} (kernel `{name}`)", diagnostic.message),
         [name, rest @ ..] => format!(
             "{} (kernel `{name}` and {})",

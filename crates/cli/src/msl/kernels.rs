@@ -132,7 +132,7 @@ impl Offered {
         if self.kernels.is_empty() {
             writeln!(out, "{file} has no kernel")?;
         } else {
-            let mut table = Table::new(["kernel", "argument", "from", "type", "access", "gate"]);
+            let mut table = Table::new(["kernel", "argument", "index", "type", "access", "gate"]);
             for kernel in &self.kernels {
                 let mut name = kernel.name.clone();
                 if kernel.arguments.is_empty() {
@@ -242,7 +242,7 @@ fn access(writable: bool) -> &'static str {
 
 impl OfferedArgument {
     fn row(&self, kernel: String) -> Vec<String> {
-        let from = match (self.index, &self.builtin) {
+        let index = match (self.index, &self.builtin) {
             (Some(index), _) => format!("{}({index})", self.kind),
             (None, Some(builtin)) => builtin.clone(),
             (None, None) => String::new(),
@@ -250,7 +250,7 @@ impl OfferedArgument {
         vec![
             kernel,
             self.name.clone(),
-            from,
+            index,
             self.type_name.clone(),
             self.access.to_owned(),
             self.gate.clone().unwrap_or_default(),

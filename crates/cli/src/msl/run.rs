@@ -60,6 +60,8 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
             reports: vec![report(ReportKind::ThreadgroupMemory, &kernel, message)],
             ..Findings::default()
         },
+        // A function constant without a value.
+        Err(error @ Error::Binding { .. }) => return Err(Usage::error(error.to_string())),
         Err(error) => return failed_compile(args, out, &source, error),
     };
     if findings.readable {

@@ -51,7 +51,10 @@ fn an_error_has_its_file_line_column_and_a_caret() {
 #[test]
 fn json_has_the_same_diagnostics() {
     let desk = Desk::with("broken.metal", BROKEN);
-    let json = desk.bessemer("msl check broken.metal --json").exits(1).json();
+    let json = desk
+        .bessemer("msl check broken.metal --json")
+        .exits(1)
+        .json();
     assert_eq!(json["errors"], 1);
     let diagnostic = &json["diagnostics"][0];
     assert_eq!(diagnostic["file"], "broken.metal");

@@ -68,7 +68,12 @@ impl Desk {
 
     /// Runs a command line; arguments are separated by blanks.
     pub(crate) fn bessemer(&self, line: &str) -> Said {
-        Said::from(self.command().args(line.split_whitespace()).output().unwrap())
+        Said::from(
+            self.command()
+                .args(line.split_whitespace())
+                .output()
+                .unwrap(),
+        )
     }
 }
 

@@ -22,7 +22,10 @@ fn json_has_all_that_a_host_must_know() {
         .exits(0);
     let json = said.json();
     let kernels = json["kernels"].as_array().unwrap();
-    let names: Vec<_> = kernels.iter().map(|k| k["name"].as_str().unwrap()).collect();
+    let names: Vec<_> = kernels
+        .iter()
+        .map(|k| k["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["scale_float", "scale_half"]);
     let arguments = &json["kernels"][1]["arguments"];
     assert_eq!(arguments[0]["type"], "device const half*");

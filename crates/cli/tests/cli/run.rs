@@ -23,7 +23,13 @@ fn arrays_go_in_and_out() {
     let a: Vec<f32> = (0..12_u8).map(f32::from).collect();
     desk.write("a.npy", &npy("3, 4", &a));
     desk.write("b.npy", &npy("12,", &[0.5; 12]));
-    for mode in ["", "--mode fast", "--mode check", "--mode fuzz", "--mode isolated"] {
+    for mode in [
+        "",
+        "--mode fast",
+        "--mode check",
+        "--mode fuzz",
+        "--mode isolated",
+    ] {
         let said = desk
             .bessemer(&format!(
                 "msl run {} --grid 12 --threadgroup 4 --buffer 0=a.npy --buffer 1=b.npy \
@@ -45,7 +51,9 @@ fn arrays_go_in_and_out() {
 #[test]
 fn softmax_over_rows_is_right() {
     let desk = Desk::new();
-    let rows: Vec<f32> = (0..4 * 100).map(|i| ((i * 37) % 101) as f32 / 10.0).collect();
+    let rows: Vec<f32> = (0..4 * 100)
+        .map(|i| ((i * 37) % 101) as f32 / 10.0)
+        .collect();
     desk.write("in.npy", &npy("4, 100", &rows));
     for mode in ["fast", "check", "isolated"] {
         desk.bessemer(&format!(
@@ -58,8 +66,7 @@ fn softmax_over_rows_is_right() {
         let (_, out) = read_npy(&desk.read("out.npy"));
         for (row, result) in rows.chunks(100).zip(out.chunks(100)) {
             let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let exponentials: Vec<f64> =
-                row.iter().map(|v| f64::from(v - largest).exp()).collect();
+            let exponentials: Vec<f64> = row.iter().map(|v| f64::from(v - largest).exp()).collect();
             let sum: f64 = exponentials.iter().sum();
             for (expected, found) in exponentials.iter().zip(result) {
                 assert!((expected / sum - f64::from(*found)).abs() < 1e-6);
@@ -171,7 +178,10 @@ fn threadgroup_memory_that_is_missing_or_too_much_is_a_report() {
 
 #[test]
 fn a_kernel_that_does_not_compile_is_shown_at_its_line() {
-    let desk = Desk::with("k.metal", "kernel void k(device int* a [[buffer(0)]]) {\n  a[0] = b;\n}\n");
+    let desk = Desk::with(
+        "k.metal",
+        "kernel void k(device int* a [[buffer(0)]]) {\n  a[0] = b;\n}\n",
+    );
     let said = desk
         .bessemer("msl run k.metal --grid 1 --buffer 0=zeros:i32:1")
         .exits(1);
@@ -235,7 +245,10 @@ fn arrays_that_metal_cannot_hold_are_refused_with_the_remedy() {
     let at = file.windows(3).position(|w| w == b"<f4").unwrap();
     file[at + 2] = b'8';
     desk.write("double.npy", &file);
-    let line = format!("msl run {} --grid 1 --buffer 0=double.npy", example("add.metal"));
+    let line = format!(
+        "msl run {} --grid 1 --buffer 0=double.npy",
+        example("add.metal")
+    );
     let said = desk.bessemer(&line).exits(2);
     assert!(said.stderr.contains("double.npy:f32"), "{said:?}");
 }

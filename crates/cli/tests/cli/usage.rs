@@ -29,16 +29,28 @@ fn wrong_usage_is_exit_code_two_and_says_why() {
         Case("msl check", "FILE"),
         Case("msl run ADD", "--grid"),
         Case("msl run ADD --grid 0x", "is not a size"),
-        Case("msl run ADD --grid 1 --threadgroup 1,2,3,4", "more than three"),
+        Case(
+            "msl run ADD --grid 1 --threadgroup 1,2,3,4",
+            "more than three",
+        ),
         Case("msl run ADD --grid 1 --buffer in.npy", "has no `=`"),
-        Case("msl run ADD --grid 1 --buffer 0=zeros:f65:4", "unknown type `f65`"),
+        Case(
+            "msl run ADD --grid 1 --buffer 0=zeros:f65:4",
+            "unknown type `f65`",
+        ),
         Case("msl run ADD --grid 1 --bytes 0=64", "has no type"),
         Case("msl run ADD --grid 1 --const 0=u8:256", "does not fit u8"),
         Case("msl run ADD --grid 1 --mode slow", "slow"),
         Case("msl run ADD --grid 1 --repeat 0", "at least 1"),
-        Case("msl run ADD --grid 1 --out 3=x.npy", "there is no --buffer 3"),
+        Case(
+            "msl run ADD --grid 1 --out 3=x.npy",
+            "there is no --buffer 3",
+        ),
         Case("msl run ADD --grid 1 --kernel sub", "no kernel `sub`"),
-        Case("msl run ADD --grid 1 --buffer 0=gone.npy", "cannot open gone.npy"),
+        Case(
+            "msl run ADD --grid 1 --buffer 0=gone.npy",
+            "cannot open gone.npy",
+        ),
         Case("msl run ADD --grid 1 --buffer 0=ADD", "nothing is bound"),
         Case(
             "msl run ADD --grid 1 --buffer 0=zeros:f32:1 --buffer 0=zeros:f32:1",
@@ -49,8 +61,14 @@ fn wrong_usage_is_exit_code_two_and_says_why() {
             "msl run ADD --grid 1 --buffer 0=zeros:f32:9999999999999",
             "longer than the device's maximum",
         ),
-        Case("msl run SCALE --grid 1", "2 kernels; choose one with --kernel"),
-        Case("msl run SCALE --kernel scale_half --grid 1 --const x=bool:true", "it has with_bias"),
+        Case(
+            "msl run SCALE --grid 1",
+            "2 kernels; choose one with --kernel",
+        ),
+        Case(
+            "msl run SCALE --kernel scale_half --grid 1 --const x=bool:true",
+            "it has with_bias",
+        ),
     ];
     for Case(line, expected) in cases {
         let line = line
