@@ -79,6 +79,32 @@ fn every_instantiation_is_compiled_and_a_single_one_can_be_chosen() {
 }
 
 #[test]
+fn many_kernels_are_checked_at_once() {
+    let names = ["add.metal", "softmax.metal", "scale.metal"].map(example);
+    let said = Desk::new()
+        .bessemer(&format!("msl check --quick {}", names.join(" ")))
+        .exits(0);
+    assert!(said.stdout.contains("4 kernels in 3 files"), "{said:?}");
+    assert!(said.stdout.contains("no code generated"), "{said:?}");
+    let kernels: String = (0..20)
+        .map(|i| {
+            format!(
+                "kernel void outer{i}(device int* a [[buffer(0)]]) {{ a[0] = {i}; }}\n\
+                 namespace n{i} {{ constant bool on [[function_constant({i})]];\n\
+                 kernel void inner{i}(device int* a [[buffer(0)]],\n\
+                 device int* b [[buffer(1), function_constant(on)]]) {{ if (on) a[0] = b[0]; }} }}\n"
+            )
+        })
+        .collect();
+    let desk = Desk::with("many.metal", &kernels);
+    let said = desk.bessemer("msl check many.metal").exits(0);
+    assert!(
+        said.stdout.contains("40 kernels in 1 file: all correct"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn what_only_code_generation_finds_is_found_in_full() {
     let desk = Desk::with(
         "large.metal",

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::UNIX_EPOCH;
 use tempfile::TempDir;
 
 /// A directory of its own for each test, in which the binary runs.
@@ -26,11 +28,25 @@ pub(crate) fn command() -> Command {
             command.env_remove(name);
         }
     }
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
-    command.env("BESSEMER_CACHE_DIR", cache);
+    command.env("BESSEMER_CACHE_DIR", cache());
     command.env_remove("NO_COLOR");
     command.env_remove("CLICOLOR_FORCE");
     command
+}
+
+/// A cache for each build of the binary: what an older one found correct may not be.
+fn cache() -> &'static Path {
+    static CACHE: OnceLock<PathBuf> = OnceLock::new();
+    CACHE.get_or_init(|| {
+        let built = std::fs::metadata(env!("CARGO_BIN_EXE_bessemer")).unwrap();
+        let built = built.modified().unwrap().duration_since(UNIX_EPOCH);
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+        let cache = root.join(built.unwrap().as_nanos().to_string());
+        if !cache.exists() {
+            let _ = std::fs::remove_dir_all(&root);
+        }
+        cache
+    })
 }
 
 impl Desk {

@@ -322,7 +322,14 @@ impl Engine {
         for (index, name) in names.iter().enumerate() {
             let kernel = program.reflection.kernel(name);
             let gates = 0..kernel.map_or(0, |k| k.arguments.len());
-            let exports = ["sm_kernel", "sm_arg_sizes", "sm_gate", "sm_entry"].map(str::to_owned);
+            let exports = [
+                "sm_rt_table",
+                "sm_kernel",
+                "sm_arg_sizes",
+                "sm_gate",
+                "sm_entry",
+            ]
+            .map(str::to_owned);
             let exports = exports
                 .into_iter()
                 .chain(gates.map(|gate| format!("sm_gate_{gate}")));
