@@ -20,6 +20,7 @@
 #include "sm/array.h"
 
 #include "sm/fuzz.h"
+#include "sm/polynomial.h"
 #include "sm/elementary.h"
 #include "sm/lift.h"
 #include "sm/integer.h"

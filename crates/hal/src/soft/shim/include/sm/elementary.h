@@ -3,19 +3,23 @@
 
 namespace sm {
 namespace elementary {
+#define SM_POLYNOMIAL(name)                                            \
+  template <accuracy A> SM_FN float name(float x) {                    \
+    return noisy<A>(ulp::name, x, polynomial::name(x));                \
+  }
+SM_POLYNOMIAL(exp) SM_POLYNOMIAL(exp2) SM_POLYNOMIAL(exp10)
+SM_POLYNOMIAL(log) SM_POLYNOMIAL(log2) SM_POLYNOMIAL(tanh)
+#undef SM_POLYNOMIAL
+
 #define SM_LIBM(name)                                                  \
   template <accuracy A> SM_FN float name(float x) {                    \
     return noisy<A>(ulp::name, x, __builtin_##name##f(x));             \
   }
 SM_LIBM(acos) SM_LIBM(acosh) SM_LIBM(asin) SM_LIBM(asinh) SM_LIBM(atan) SM_LIBM(atanh)
-SM_LIBM(cos) SM_LIBM(cosh) SM_LIBM(sin) SM_LIBM(sinh) SM_LIBM(tan) SM_LIBM(tanh)
-SM_LIBM(exp) SM_LIBM(exp2) SM_LIBM(log) SM_LIBM(log2) SM_LIBM(log10) SM_LIBM(sqrt)
+SM_LIBM(cos) SM_LIBM(cosh) SM_LIBM(sin) SM_LIBM(sinh) SM_LIBM(tan)
+SM_LIBM(log10) SM_LIBM(sqrt)
 #undef SM_LIBM
 
-template <accuracy A> SM_FN float exp10(float x) {
-  constexpr double log2_of_10 = 3.32192809488736234787;
-  return noisy<A>(ulp::exp10, x, (float)__builtin_exp2((double)x * log2_of_10));
-}
 template <accuracy A> SM_FN float rsqrt(float x) {
   return noisy<A>(ulp::rsqrt, x, 1.0f / __builtin_sqrtf(x));
 }
