@@ -47,6 +47,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     header!("sm/relational.h"),
     header!("sm/runtime.h"),
     header!("sm/scalar.h"),
+    header!("sm/simd_names.h"),
     header!("sm/simdgroup.h"),
     header!("sm/simdgroup_matrix.h"),
     header!("sm/traits.h"),

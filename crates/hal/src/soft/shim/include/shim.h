@@ -15,6 +15,7 @@
 #include "sm/packed.h"
 #include "sm/matrix.h"
 #include "sm/names.h"
+#include "sm/simd_names.h"
 #include "sm/as_type.h"
 #include "sm/limits.h"
 #include "sm/array.h"

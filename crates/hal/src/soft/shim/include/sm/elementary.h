@@ -1,6 +1,7 @@
 // Elementary functions of one or two floats, before they are spread over types and vectors.
 #pragma once
 
+#pragma float_control(precise, on, push)
 namespace sm {
 namespace elementary {
 #define SM_POLYNOMIAL(name)                                            \
@@ -39,21 +40,21 @@ template <accuracy A> SM_FN float powr(float x, float y) {
 
 // Multiples of pi: reduce in half turns first, which is exact, so that zeros and poles are exact.
 SM_FN double half_turns(float x) { return (double)x - 2.0 * __builtin_rint((double)x * 0.5); }
-SM_FN float sin_of_half_turns(double t) {
+SM_FN double sin_of_half_turns(double t) {
   constexpr double pi = 3.14159265358979323846;
   double folded = __builtin_fabs(t) > 0.5 ? __builtin_copysign(1.0, t) - t : t;
-  return (float)__builtin_sin(pi * folded);
+  return __builtin_sin(pi * folded);
 }
 template <accuracy A> SM_FN float sinpi(float x) {
-  return noisy<A>(ulp::sinpi, x, sin_of_half_turns(half_turns(x)));
+  return noisy<A>(ulp::sinpi, x, (float)sin_of_half_turns(half_turns(x)));
 }
 template <accuracy A> SM_FN float cospi(float x) {
-  return noisy<A>(ulp::cospi, x, sin_of_half_turns(0.5 - __builtin_fabs(half_turns(x))));
+  return noisy<A>(ulp::cospi, x, (float)sin_of_half_turns(0.5 - __builtin_fabs(half_turns(x))));
 }
 template <accuracy A> SM_FN float tanpi(float x) {
   double t = half_turns(x);
-  float r = sin_of_half_turns(t) / sin_of_half_turns(0.5 - __builtin_fabs(t));
-  return noisy<A>(ulp::tanpi, x, r);
+  double r = sin_of_half_turns(t) / sin_of_half_turns(0.5 - __builtin_fabs(t));
+  return noisy<A>(ulp::tanpi, x, (float)r);
 }
 
 // Below 1 even where x - floor(x) rounds to 1.
@@ -75,3 +76,4 @@ SM_FN half nextafter(half x, half y) {
 }
 }  // namespace elementary
 }  // namespace sm
+#pragma float_control(pop)

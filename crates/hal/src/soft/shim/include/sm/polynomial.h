@@ -7,6 +7,8 @@
 // below 1.4 ULP; MSL allows 3 to 5.
 #pragma once
 
+// Whatever the user's math mode: reordering would undo the reductions.
+#pragma float_control(precise, on, push)
 namespace sm {
 namespace polynomial {
 SM_FN float fused(float a, float b, float c) {
@@ -18,14 +20,14 @@ SM_FN float fused(float a, float b, float c) {
 }
 
 // A float rounded to an integer, as float and as int. Adding 1.5 * 2^23 leaves the integer in the
-// last bits. |x| must stay far below 2^22.
+// last bits, which is cheaper than a conversion. |x| must stay far below 2^22.
 struct rounded {
   float value;
   int integer;
 };
 SM_FN rounded nearest(float x) {
-  float shifted = x + 0x1.8p23f;
-  return {shifted - 0x1.8p23f, (int)(__builtin_bit_cast(uint, shifted) - 0x4b400000u)};
+  float value = __builtin_rintf(x);
+  return {value, (int)(__builtin_bit_cast(uint, value + 0x1.8p23f) - 0x4b400000u)};
 }
 
 // x * 2^k in two steps, so that results may be subnormal or infinite.
@@ -141,3 +143,4 @@ SM_FN float tanh(float x) {
 }
 }  // namespace polynomial
 }  // namespace sm
+#pragma float_control(pop)
