@@ -8,5 +8,9 @@ mod harness;
 
 #[path = "ir/check.rs"]
 mod check;
+#[path = "ir/random.rs"]
+mod random;
 #[path = "ir/run.rs"]
 mod run;
+#[path = "ir/speed.rs"]
+mod speed;
