@@ -8,5 +8,7 @@ mod harness;
 
 #[path = "ir/check.rs"]
 mod check;
+#[path = "ir/launch.rs"]
+mod launch;
 #[path = "ir/run.rs"]
 mod run;
