@@ -8,6 +8,8 @@ mod harness;
 
 #[path = "ir/check.rs"]
 mod check;
+#[path = "ir/launch.rs"]
+mod launch;
 #[path = "ir/random.rs"]
 mod random;
 #[path = "ir/run.rs"]
