@@ -91,9 +91,27 @@ template <class T> SM_FN pair_bits<T> to_bits(const vec<T, 2>& v) { return __bui
 
 // A row as a vector; products run outside kernels, where vectors are welcome.
 typedef float eight __attribute__((ext_vector_type(8)));
+typedef uint eight_bits __attribute__((ext_vector_type(8)));
 template <class T> struct run {
-  typedef T of_four __attribute__((ext_vector_type(4), aligned(alignof(T))));
-  typedef T of_eight __attribute__((ext_vector_type(8)));
+  // bfloats travel as their bits: most processors have no instructions for them.
+  using E = typename metal::conditional_t<__is_same(T, bfloat), ushort, T>;
+  typedef E of_four __attribute__((ext_vector_type(4), aligned(alignof(E))));
+  typedef E of_eight __attribute__((ext_vector_type(8)));
+
+  static SM_FN eight widen(of_eight v) {
+    if constexpr (__is_same(T, bfloat))
+      return __builtin_bit_cast(eight, __builtin_convertvector(v, eight_bits) << 16);
+    else return __builtin_convertvector(v, eight);
+  }
+  static SM_FN of_eight round(eight row) {
+    if constexpr (__is_same(T, bfloat)) {
+      eight_bits f = __builtin_bit_cast(eight_bits, row);
+      eight_bits nearest_even = (f + 0x7fff + (f >> 16 & 1)) >> 16;
+      return __builtin_convertvector(row == row ? nearest_even : (f >> 16 | 0x40), of_eight);
+    } else {
+      return __builtin_convertvector(row, of_eight);
+    }
+  }
 };
 
 // Row r of a matrix is two runs of four elements: two neighbouring lanes own the left half, and the
@@ -105,24 +123,11 @@ template <class T> SM_FN eight load_row(const T* elements, uint r) {
   const T* left = elements + first_element_of_row(r);
   typename run<T>::of_four l = *(const typename run<T>::of_four*)left;
   typename run<T>::of_four h = *(const typename run<T>::of_four*)(left + to_right_half);
-  return __builtin_convertvector(__builtin_shufflevector(l, h, 0, 1, 2, 3, 4, 5, 6, 7), eight);
-}
-// Rounds a row; to bfloat by hand, because most processors have no instruction for it.
-template <class T> SM_FN typename run<T>::of_eight rounded_row(eight row) {
-  if constexpr (__is_same(T, bfloat)) {
-    typedef uint eight_bits __attribute__((ext_vector_type(8)));
-    typedef ushort eight_halves __attribute__((ext_vector_type(8)));
-    eight_bits f = __builtin_bit_cast(eight_bits, row);
-    eight_bits nearest_even = (f + 0x7fff + (f >> 16 & 1)) >> 16;
-    eight_bits bits = row == row ? nearest_even : (f >> 16 | 0x40);
-    return __builtin_bit_cast(typename run<T>::of_eight, __builtin_convertvector(bits, eight_halves));
-  } else {
-    return __builtin_convertvector(row, typename run<T>::of_eight);
-  }
+  return run<T>::widen(__builtin_shufflevector(l, h, 0, 1, 2, 3, 4, 5, 6, 7));
 }
 template <class T> SM_FN void store_row(T* elements, uint r, eight row) {
   T* left = elements + first_element_of_row(r);
-  typename run<T>::of_eight v = rounded_row<T>(row);
+  typename run<T>::of_eight v = run<T>::round(row);
   *(typename run<T>::of_four*)left = __builtin_shufflevector(v, v, 0, 1, 2, 3);
   *(typename run<T>::of_four*)(left + to_right_half) = __builtin_shufflevector(v, v, 4, 5, 6, 7);
 }
