@@ -1,7 +1,6 @@
 // Elementary functions of one or two floats, before they are spread over types and vectors.
 #pragma once
 
-#pragma float_control(precise, on, push)
 namespace sm {
 namespace elementary {
 #define SM_POLYNOMIAL(name)                                            \
@@ -76,4 +75,3 @@ SM_FN half nextafter(half x, half y) {
 }
 }  // namespace elementary
 }  // namespace sm
-#pragma float_control(pop)

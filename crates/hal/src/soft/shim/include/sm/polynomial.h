@@ -7,7 +7,8 @@
 // below 1.4 ULP; MSL allows 3 to 5.
 #pragma once
 
-// Whatever the user's math mode: reordering would undo the reductions.
+// Whatever the user's math mode: reordering would undo the reductions. (Only here: under this pragma
+// clang takes calls of the C library to set errno, and sqrt is no longer an instruction.)
 #pragma float_control(precise, on, push)
 namespace sm {
 namespace polynomial {
