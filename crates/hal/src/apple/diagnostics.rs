@@ -1,38 +1,52 @@
 //! What Metal says in texts and numbers, as typed values.
 
 use crate::error::{Error, Fault};
-use crate::msl::Diagnostic;
+use crate::msl::{Diagnostic, DiagnosticKind, Severity};
 
 /// What Metal calls a source that came as text.
 const SOURCE: &str = "program_source";
 
 /// The errors in the text of a failed compilation, with the library's label for the name Metal gives
 /// a source. A text in another form becomes one diagnostic without a place.
-pub(super) fn diagnostics(text: &str, label: &str) -> Vec<Diagnostic> {
-    let found: Vec<_> = text.lines().filter_map(|l| diagnostic(l, label)).collect();
+pub(super) fn diagnostics(text: &str, label: &str, source: &str) -> Vec<Diagnostic> {
+    let found: Vec<_> = text
+        .lines()
+        .filter_map(|line| diagnostic(line, label, source))
+        .collect();
     if !found.is_empty() {
         return found;
     }
     vec![Diagnostic {
+        severity: Severity::Error,
+        kind: DiagnosticKind::Compiler,
         message: text.trim().to_owned(),
         file: file(SOURCE, label),
         line: 0,
         column: 0,
+        source_line: None,
     }]
 }
 
 /// Reads `FILE:LINE:COLUMN: error: MESSAGE`. Warnings, notes and quoted source are not errors.
-fn diagnostic(line: &str, label: &str) -> Option<Diagnostic> {
+fn diagnostic(line: &str, label: &str, source: &str) -> Option<Diagnostic> {
     let (place, message) = line
         .split_once(": fatal error: ")
         .or_else(|| line.split_once(": error: "))?;
     let (rest, column) = place.rsplit_once(':')?;
     let (name, number) = rest.rsplit_once(':')?;
+    let name = name.trim();
+    let number: u32 = number.parse().ok()?;
+    let index = number.checked_sub(1).filter(|_| name == SOURCE);
     Some(Diagnostic {
+        severity: Severity::Error,
+        kind: DiagnosticKind::Compiler,
         message: message.trim().to_owned(),
-        file: file(name.trim(), label),
-        line: number.parse().ok()?,
+        file: file(name, label),
+        line: number,
         column: column.parse().ok()?,
+        source_line: index
+            .and_then(|index| source.lines().nth(index as usize))
+            .map(str::to_owned),
     })
 }
 
@@ -57,7 +71,7 @@ pub(super) fn pipeline_error(text: &str, label: &str, kernel: &str) -> Error {
     }
     Error::Compile {
         library: label.to_owned(),
-        diagnostics: diagnostics(text, label),
+        diagnostics: diagnostics(text, label, ""),
     }
 }
 
@@ -104,10 +118,13 @@ mod tests {
 
     fn at(file: &str, line: u32, column: u32, message: &str) -> Diagnostic {
         Diagnostic {
+            severity: Severity::Error,
+            kind: DiagnosticKind::Compiler,
             message: message.to_owned(),
             file: file.to_owned(),
             line,
             column,
+            source_line: None,
         }
     }
 
@@ -119,7 +136,7 @@ mod tests {
             program_source:2:8: note: declared here\n\
             program_source:9:1: fatal error: too many errors\n";
         assert_eq!(
-            diagnostics(text, "kernels/add.metal"),
+            diagnostics(text, "kernels/add.metal", ""),
             [
                 at(
                     "kernels/add.metal",
@@ -136,7 +153,7 @@ mod tests {
     fn names_from_line_directives_and_names_with_colons_stay() {
         let text = "C:/k.metal:7:2: error: expected ';'\nother.h:1:1: error: a: error: b";
         assert_eq!(
-            diagnostics(text, "lib"),
+            diagnostics(text, "lib", ""),
             [
                 at("C:/k.metal", 7, 2, "expected ';'"),
                 at("other.h", 1, 1, "a: error: b"),
@@ -147,9 +164,25 @@ mod tests {
     #[test]
     fn a_library_without_a_label_keeps_metal_s_name() {
         assert_eq!(
-            diagnostics("program_source:1:2: error: x", ""),
+            diagnostics("program_source:1:2: error: x", "", ""),
             [at("program_source", 1, 2, "x")]
         );
+    }
+
+    #[test]
+    fn the_line_is_quoted_where_it_is_in_the_source() {
+        let quoted = |text: &str| diagnostics(text, "lib", "one\ntwo")[0].source_line.clone();
+        assert_eq!(
+            quoted("program_source:2:1: error: x"),
+            Some("two".to_owned())
+        );
+        for elsewhere in [
+            "program_source:3:1: error: x",
+            "program_source:0:1: error: x",
+            "other.h:1:1: error: x",
+        ] {
+            assert_eq!(quoted(elsewhere), None, "{elsewhere}");
+        }
     }
 
     #[test]
@@ -159,7 +192,7 @@ mod tests {
             "  Compiler encountered an internal error\n",
             "a: error: b",
         ] {
-            assert_eq!(diagnostics(text, "lib"), [at("lib", 0, 0, text.trim())]);
+            assert_eq!(diagnostics(text, "lib", ""), [at("lib", 0, 0, text.trim())]);
         }
     }
 

@@ -46,7 +46,11 @@ impl Library {
             )
             .map_err(|error| Error::Compile {
                 library: options.label.clone(),
-                diagnostics: diagnostics(&error.localizedDescription().to_string(), &options.label),
+                diagnostics: diagnostics(
+                    &error.localizedDescription().to_string(),
+                    &options.label,
+                    source,
+                ),
             })?;
         if !options.label.is_empty() {
             raw.setLabel(Some(&NSString::from_str(&options.label)));
