@@ -1,4 +1,6 @@
-use crate::harness::{Desk, command};
+use crate::harness::Desk;
+#[cfg(target_os = "linux")]
+use crate::harness::command;
 
 #[test]
 fn every_device_is_listed_with_its_properties() {
