@@ -10,5 +10,9 @@ mod harness;
 mod check;
 #[path = "ir/launch.rs"]
 mod launch;
+#[path = "ir/random.rs"]
+mod random;
 #[path = "ir/run.rs"]
 mod run;
+#[path = "ir/speed.rs"]
+mod speed;

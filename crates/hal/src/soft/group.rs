@@ -1,8 +1,8 @@
 //! Running one threadgroup, region by region.
 //!
 //! Lanes run until they wait at a synchronisation site or finish. Within a SIMD-group, lanes that wait at the same
-//! SIMD-level site go on together, the lowest lane's site first; a threadgroup barrier opens when every live lane of
-//! the group waits at one.
+//! SIMD-level site go on together, the first site in program order before the others, so that lanes that parted at a
+//! branch meet again behind it; a threadgroup barrier opens when every live lane of the group waits at one.
 //!
 //! A kernel may be abandoned at any instruction (see the runtime), so nothing here allocates, locks or owns.
 
@@ -11,7 +11,7 @@
     reason = "calls compiled kernels and reads the context block that they write"
 )]
 
-use super::plan::{Column, FINISHED, KernelPlan, MAX_LANES, SIMD_WIDTH, SiteKind};
+use super::plan::{Column, FINISHED, KernelPlan, MAX_LANES, RECONVERGE, SIMD_WIDTH, SiteKind};
 use std::ffi::c_void;
 
 /// What a kernel knows about its threadgroup; the compiled code reads it by these offsets.
@@ -310,9 +310,12 @@ impl<O: Observer> Run<'_, O> {
 
     /// Performs the SIMD-level site `site` for the lanes in `mask`.
     fn perform(&mut self, simdgroup: usize, site: u32, mask: u32) {
-        self.observer.collective(simdgroup as u32, site, mask);
         let plan = self.kernel.plan;
         let info = &plan.sites[site as usize - 1];
+        if info.flags == RECONVERGE {
+            return;
+        }
+        self.observer.collective(simdgroup as u32, site, mask);
         if info.kind != SiteKind::Collective {
             return;
         }
@@ -349,6 +352,11 @@ impl<O: Observer> Run<'_, O> {
     fn is_barrier(&self, state: u32) -> bool {
         state != FINISHED
             && self.kernel.plan.sites[state as usize - 1].kind == SiteKind::Threadgroup
+    }
+
+    /// Whether a site is in the source.
+    fn is_written(&self, site: u32) -> bool {
+        self.kernel.plan.sites[site as usize - 1].flags != RECONVERGE
     }
 
     /// The state of all lanes after `region` ran for all of them, if it is the same.
@@ -439,22 +447,22 @@ impl<O: Observer> Run<'_, O> {
     fn step(&mut self, simdgroup: usize, single: bool, shuffled: bool) -> bool {
         let first = simdgroup * SIMD_WIDTH;
         let states = &self.states()[first..(first + SIMD_WIDTH).min(self.lanes())];
-        let Some(&site) = states
+        let waiting = states
             .iter()
-            .find(|state| **state != FINISHED && !self.is_barrier(**state))
-        else {
+            .filter(|state| **state != FINISHED && !self.is_barrier(**state));
+        let Some(&site) = waiting.min() else {
             return false;
         };
         let (mut mask, mut others, mut other) = (0u32, 0u32, None);
         for (bit, &state) in states.iter().enumerate() {
             if state == site {
                 mask |= 1 << bit;
-            } else if state != FINISHED {
+            } else if state != FINISHED && self.is_written(state) {
                 others |= 1 << bit;
                 other = other.or(Some(state));
             }
         }
-        if let Some(other) = other {
+        if let Some(other) = other.filter(|_| self.is_written(site)) {
             let simdgroup = simdgroup as u32;
             self.observer.diverged(Divergence::Simd {
                 simdgroup,
