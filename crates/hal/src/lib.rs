@@ -1,6 +1,53 @@
 //! Bessemer's device layer: Metal's own words, made safe.
+//!
+//! A Metal programmer finds [`Device`], [`Buffer`], [`Library`], [`Function`], [`Pipeline`] and
+//! [`Commands`] here and three drivers behind them:
+//!
+//! - `apple`: the GPUs of macOS and iOS, through Apple's Metal;
+//! - `soft`: the software Metal device, which compiles unmodified MSL with clang and runs it on the CPU,
+//!   as fast as it can or with every access checked;
+//! - [`noop`]: records commands and runs nothing, for tests of schedules.
+//!
+//! # The layer's rules
+//!
+//! - The front (the types above) validates everything once, before a driver sees it: lengths, offsets,
+//!   alignment, storage modes, device identity, limits, hazards. Drivers hold no logic that could live here.
+//! - Nothing here knows dtypes, tensors, ops or model files.
+//! - A failure is a typed [`Error`]; the device is usable afterwards.
+//! - Everything is `Send + Sync`; many threads may record and submit at once.
 
+mod access;
+#[cfg(target_vendor = "apple")]
+pub mod apple;
+mod buffer;
+mod commands;
+mod device;
+pub mod driver;
+pub mod env;
+mod error;
+mod hazard;
+mod info;
+mod library;
 pub mod msl;
-pub mod report;
+pub mod noop;
+mod pipeline;
+mod report;
+mod size;
 #[cfg(target_os = "linux")]
 pub mod soft;
+mod storage;
+mod submission;
+mod system;
+
+pub use access::Access;
+pub use buffer::{Buffer, BufferSlice, HostSlice, HostSliceMut};
+pub use commands::{Commands, Dispatch};
+pub use device::{Capture, Device, NO_COPY_ALIGNMENT};
+pub use error::{Error, Fault, Result};
+pub use info::{DeviceInfo, DeviceKind, Family, Limits};
+pub use library::{CompileOptions, ConstantValue, Function, FunctionConstants, Library, MathMode};
+pub use pipeline::{Argument, ArgumentKind, Pipeline, PipelineInfo};
+pub use report::{Report, ReportKind};
+pub use size::Size;
+pub use storage::StorageMode;
+pub use submission::{Completed, Completion, LogLine, Submission};

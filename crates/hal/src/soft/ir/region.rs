@@ -843,11 +843,8 @@ impl<'a> Writer<'a> {
         for ((ty, value), place) in info.arguments.iter().zip(&a.columns.operands[site - 1]) {
             let text = match value {
                 Operand::Local(id) => {
-                    if a.columns
-                        .values
-                        .get(id)
-                        .is_some_and(|own| own.column == place.column)
-                    {
+                    let crosses = a.columns.crossing[site - 1].contains(id);
+                    if crosses && a.columns.values[id].column == place.column {
                         continue;
                     }
                     self.read(*id)

@@ -1,0 +1,462 @@
+//! Device memory.
+#![expect(
+    unsafe_code,
+    reason = "host slices over device memory; the in-flight and mapping rules below make them sound"
+)]
+
+use crate::device::DeviceShared;
+use crate::driver;
+use crate::error::{Error, Result};
+use crate::storage::StorageMode;
+use crate::submission::Completion;
+use bytemuck::Pod;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Memory of a device. Cloning shares it; it is freed when no clone, slice or submission uses it any more.
+///
+/// Host access is sound by two rules. A slice is handed out only when no submission in flight uses the
+/// bytes in a conflicting way: asking for it waits. And commands that conflict with a slice the host
+/// still holds are refused with [`Error::Mapped`] when they are committed.
+#[derive(Debug, Clone)]
+pub struct Buffer {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) id: u64,
+    pub(crate) device: Arc<DeviceShared>,
+    pub(crate) raw: Arc<dyn driver::Buffer>,
+    length: usize,
+    mode: StorageMode,
+    counted: bool,
+    label: Mutex<Option<String>>,
+    usage: Mutex<Usage>,
+}
+
+/// Who uses the bytes at the moment.
+#[derive(Debug, Default)]
+struct Usage {
+    readers: usize,
+    writer: bool,
+    pending: Vec<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    completion: Arc<Completion>,
+    writes: bool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.counted {
+            self.device.release(self.length);
+        }
+    }
+}
+
+impl Buffer {
+    pub(crate) fn new(
+        device: Arc<DeviceShared>,
+        raw: Arc<dyn driver::Buffer>,
+        length: usize,
+        mode: StorageMode,
+        counted: bool,
+    ) -> Self {
+        let id = device.next_id();
+        Self {
+            inner: Arc::new(Inner {
+                id,
+                device,
+                raw,
+                length,
+                mode,
+                counted,
+                label: Mutex::default(),
+                usage: Mutex::default(),
+            }),
+        }
+    }
+
+    /// A number no other buffer of the process has.
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> usize {
+        self.inner.length
+    }
+
+    /// Where the bytes live.
+    pub fn storage_mode(&self) -> StorageMode {
+        self.inner.mode
+    }
+
+    /// The name given with [`Buffer::set_label`].
+    pub fn label(&self) -> Option<String> {
+        lock(&self.inner.label).clone()
+    }
+
+    /// Names the buffer in errors, in reports and in GPU tools.
+    pub fn set_label(&self, label: &str) {
+        self.inner.raw.set_label(label);
+        *lock(&self.inner.label) = Some(label.to_owned());
+    }
+
+    /// How errors call this buffer.
+    pub(crate) fn describe(&self) -> String {
+        match &*lock(&self.inner.label) {
+            Some(label) => format!("buffer `{label}`"),
+            None => format!("buffer #{}", self.inner.id),
+        }
+    }
+
+    /// A byte range of this buffer, for bindings and copies.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice(&self, range: Range<usize>) -> Result<BufferSlice> {
+        let len = range.end.saturating_sub(range.start);
+        if range.end > self.length() || range.start > range.end {
+            return Err(self.out_of_bounds(range.start, len));
+        }
+        Ok(BufferSlice {
+            buffer: self.clone(),
+            offset: range.start,
+            length: len,
+        })
+    }
+
+    /// The bytes as values, without a copy. Waits for submissions that write the buffer.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] for private buffers, [`Error::Misaligned`] when the length is no multiple of
+    /// the value's size, the error of a submission that was to write the buffer and failed, and
+    /// [`Error::Mapped`] while a mutable slice is held.
+    pub fn as_slice<T: Pod>(&self) -> Result<HostSlice<'_, T>> {
+        let (pointer, count) = self.host_values::<T>()?;
+        self.acquire(false)?;
+        Ok(HostSlice {
+            buffer: &self.inner,
+            pointer,
+            count,
+            values: PhantomData,
+        })
+    }
+
+    /// The bytes as values to write in place. Waits for all submissions that use the buffer.
+    ///
+    /// # Errors
+    /// As [`Buffer::as_slice`], and [`Error::Mapped`] while any other slice is held.
+    pub fn as_mut_slice<T: Pod>(&self) -> Result<HostSliceMut<'_, T>> {
+        let (pointer, count) = self.host_values::<T>()?;
+        self.acquire(true)?;
+        Ok(HostSliceMut {
+            buffer: &self.inner,
+            pointer,
+            count,
+            values: PhantomData,
+        })
+    }
+
+    /// All values, copied.
+    ///
+    /// # Errors
+    /// As [`Buffer::as_slice`].
+    pub fn to_vec<T: Pod>(&self) -> Result<Vec<T>> {
+        Ok(self.as_slice()?.to_vec())
+    }
+
+    /// Copies values out, from a byte offset.
+    ///
+    /// # Errors
+    /// As [`Buffer::as_slice`], and [`Error::OutOfBounds`].
+    pub fn read<T: Pod>(&self, offset: usize, values: &mut [T]) -> Result<()> {
+        let target: &mut [u8] = bytemuck::cast_slice_mut(values);
+        self.slice_within(offset, target.len())?;
+        let source = self.as_slice::<u8>()?;
+        target.copy_from_slice(&source[offset..offset + target.len()]);
+        Ok(())
+    }
+
+    /// Copies values in, at a byte offset, and announces the change for managed buffers.
+    ///
+    /// # Errors
+    /// As [`Buffer::as_mut_slice`], and [`Error::OutOfBounds`].
+    pub fn write<T: Pod>(&self, offset: usize, values: &[T]) -> Result<()> {
+        let source: &[u8] = bytemuck::cast_slice(values);
+        self.slice_within(offset, source.len())?;
+        self.as_mut_slice::<u8>()?[offset..offset + source.len()].copy_from_slice(source);
+        if self.inner.mode == StorageMode::Managed {
+            self.did_modify_range(offset..offset + source.len())?;
+        }
+        Ok(())
+    }
+
+    /// Tells the device that the host has written part of a managed buffer.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] for other modes, [`Error::OutOfBounds`].
+    pub fn did_modify_range(&self, range: Range<usize>) -> Result<()> {
+        if self.inner.mode != StorageMode::Managed {
+            return Err(
+                self.storage_error("didModifyRange", "only managed buffers have two copies")
+            );
+        }
+        self.slice(range.clone())?;
+        // The device copy changes, so nothing in flight may use it.
+        self.acquire(true)?;
+        self.inner.raw.did_modify_range(range);
+        lock(&self.inner.usage).writer = false;
+        Ok(())
+    }
+
+    /// Whether both are the same memory.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    fn slice_within(&self, offset: usize, len: usize) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.length() => Ok(()),
+            _ => Err(self.out_of_bounds(offset, len)),
+        }
+    }
+
+    pub(crate) fn out_of_bounds(&self, offset: usize, len: usize) -> Error {
+        Error::OutOfBounds {
+            buffer: self.describe(),
+            offset,
+            len,
+            length: self.length(),
+        }
+    }
+
+    pub(crate) fn storage_error(&self, operation: &'static str, remedy: &'static str) -> Error {
+        Error::Storage {
+            buffer: self.describe(),
+            mode: self.inner.mode,
+            operation,
+            remedy,
+        }
+    }
+
+    fn host_values<T: Pod>(&self) -> Result<(NonNull<T>, usize)> {
+        let Some(pointer) = self.inner.raw.contents() else {
+            return Err(self.storage_error(
+                "host access",
+                "copy to a shared buffer first, with `Commands::copy`",
+            ));
+        };
+        let size = size_of::<T>();
+        if size == 0 || !self.length().is_multiple_of(size) {
+            return Err(Error::Misaligned {
+                what: format!("the length of {}", self.describe()),
+                value: self.length(),
+                alignment: size,
+            });
+        }
+        if !pointer.addr().get().is_multiple_of(align_of::<T>()) {
+            return Err(Error::Misaligned {
+                what: format!("the address of {}", self.describe()),
+                value: pointer.addr().get(),
+                alignment: align_of::<T>(),
+            });
+        }
+        Ok((pointer.cast(), self.length() / size))
+    }
+
+    /// Waits until nothing in flight conflicts, then notes the host's own use.
+    fn acquire(&self, exclusive: bool) -> Result<()> {
+        loop {
+            let conflicting = {
+                let mut usage = lock(&self.inner.usage);
+                if usage.writer || (exclusive && usage.readers > 0) {
+                    return Err(self.mapped());
+                }
+                if let Some(error) = usage.settle() {
+                    return Err(error);
+                }
+                let next = usage.pending.iter().find(|p| exclusive || p.writes);
+                match next {
+                    Some(pending) => pending.completion.clone(),
+                    None if exclusive => {
+                        usage.writer = true;
+                        return Ok(());
+                    }
+                    None => {
+                        usage.readers += 1;
+                        return Ok(());
+                    }
+                }
+            };
+            // The outcome is judged by `settle`, for every submission in the same way.
+            let _ = conflicting.wait();
+        }
+    }
+
+    fn mapped(&self) -> Error {
+        Error::Mapped {
+            buffer: self.describe(),
+        }
+    }
+
+    /// Notes that a submission uses the buffer, unless the host does at the moment.
+    pub(crate) fn enlist(&self, completion: &Arc<Completion>, writes: bool) -> Result<()> {
+        let mut usage = lock(&self.inner.usage);
+        if usage.writer || (writes && usage.readers > 0) {
+            return Err(self.mapped());
+        }
+        usage
+            .pending
+            .retain(|p| !p.completion.is_done() || (p.writes && p.completion.error().is_some()));
+        usage.pending.push(Pending {
+            completion: completion.clone(),
+            writes,
+        });
+        Ok(())
+    }
+
+    /// Forgets a submission that was not accepted.
+    pub(crate) fn discharge(&self, completion: &Arc<Completion>) {
+        lock(&self.inner.usage)
+            .pending
+            .retain(|p| !Arc::ptr_eq(&p.completion, completion));
+    }
+}
+
+impl Usage {
+    /// Forgets what is done; the failure of a writer is returned once, by whoever reads next.
+    fn settle(&mut self) -> Option<Error> {
+        let mut failure = None;
+        self.pending.retain(|p| {
+            if !p.completion.is_done() {
+                return true;
+            }
+            if p.writes && failure.is_none() {
+                failure = p.completion.error();
+            }
+            false
+        });
+        failure
+    }
+}
+
+/// Locks; a panic elsewhere cannot leave these small states half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A byte range of a buffer.
+#[derive(Debug, Clone)]
+pub struct BufferSlice {
+    pub(crate) buffer: Buffer,
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+}
+
+impl BufferSlice {
+    /// The buffer.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// First byte.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.length
+    }
+
+    pub(crate) fn region(&self) -> driver::Region {
+        driver::Region {
+            buffer: self.buffer.inner.raw.clone(),
+            offset: self.offset,
+            length: self.length,
+        }
+    }
+}
+
+impl From<&Buffer> for BufferSlice {
+    fn from(buffer: &Buffer) -> Self {
+        Self {
+            buffer: buffer.clone(),
+            offset: 0,
+            length: buffer.length(),
+        }
+    }
+}
+
+impl From<&Self> for BufferSlice {
+    fn from(slice: &Self) -> Self {
+        slice.clone()
+    }
+}
+
+/// Values of a buffer, read in place.
+#[derive(Debug)]
+pub struct HostSlice<'a, T> {
+    buffer: &'a Inner,
+    pointer: NonNull<T>,
+    count: usize,
+    values: PhantomData<&'a [T]>,
+}
+
+impl<T: Pod> Deref for HostSlice<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `host_values` checked alignment and count, the buffer lives as long as the borrow, any
+        // bit pattern is a `T`, and `acquire` excludes device and host writers while this slice exists.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.count) }
+    }
+}
+
+impl<T> Drop for HostSlice<'_, T> {
+    fn drop(&mut self) {
+        lock(&self.buffer.usage).readers -= 1;
+    }
+}
+
+/// Values of a buffer, written in place.
+#[derive(Debug)]
+pub struct HostSliceMut<'a, T> {
+    buffer: &'a Inner,
+    pointer: NonNull<T>,
+    count: usize,
+    values: PhantomData<&'a mut [T]>,
+}
+
+impl<T: Pod> Deref for HostSliceMut<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: as for `HostSlice`.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.count) }
+    }
+}
+
+impl<T: Pod> DerefMut for HostSliceMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `HostSlice`, and `acquire(true)` made this the only user of the bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.count) }
+    }
+}
+
+impl<T> Drop for HostSliceMut<'_, T> {
+    fn drop(&mut self) {
+        lock(&self.buffer.usage).writer = false;
+    }
+}

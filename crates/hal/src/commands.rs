@@ -1,0 +1,531 @@
+//! Recording commands.
+
+use crate::access::Access;
+use crate::buffer::{Buffer, BufferSlice};
+use crate::device::DeviceShared;
+use crate::driver::{self, Binding, Command, CommandList, DispatchCommand, Resource};
+use crate::error::{Error, Fault, Result};
+use crate::hazard::Hazards;
+use crate::pipeline::{Argument, ArgumentKind, Pipeline};
+use crate::size::Size;
+use crate::storage::StorageMode;
+use crate::submission::{Completion, Submission};
+use bytemuck::NoUninit;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Commands being recorded: Metal's queue, command buffer and encoder in one.
+///
+/// Commands take effect in the order in which they are recorded. Where two of them touch no common
+/// bytes, or only read them, they may run at the same time; barriers are placed where they must be.
+#[derive(Debug)]
+pub struct Commands {
+    device: Arc<DeviceShared>,
+    list: CommandList,
+    hazards: Hazards,
+    used: BTreeMap<u64, (Buffer, bool)>,
+    open_groups: usize,
+}
+
+impl Commands {
+    pub(crate) fn new(device: Arc<DeviceShared>) -> Self {
+        Self {
+            device,
+            list: CommandList::default(),
+            hazards: Hazards::default(),
+            used: BTreeMap::new(),
+            open_groups: 0,
+        }
+    }
+
+    /// Names the commands in GPU tools.
+    pub fn set_label(&mut self, label: &str) {
+        self.list.label = Some(label.to_owned());
+    }
+
+    /// Opens a named group of commands for GPU tools.
+    pub fn push_debug_group(&mut self, label: &str) {
+        self.open_groups += 1;
+        self.list
+            .commands
+            .push(Command::PushGroup(label.to_owned()));
+    }
+
+    /// Closes the innermost group; without one this does nothing.
+    pub fn pop_debug_group(&mut self) {
+        if self.open_groups > 0 {
+            self.open_groups -= 1;
+            self.list.commands.push(Command::PopGroup);
+        }
+    }
+
+    /// Number of kernels, copies and fills recorded so far.
+    pub fn len(&self) -> usize {
+        let counts = |c: &&Command| {
+            matches!(
+                c,
+                Command::Dispatch(_)
+                    | Command::Copy { .. }
+                    | Command::Fill { .. }
+                    | Command::Synchronize { .. }
+            )
+        };
+        self.list.commands.iter().filter(counts).count()
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Starts a launch: bind arguments, then give the grid.
+    ///
+    /// ```no_run
+    /// # fn f(commands: &mut bessemer_hal::Commands, add: &bessemer_hal::Pipeline, a: &bessemer_hal::Buffer,
+    /// #      b: &bessemer_hal::Buffer, c: &bessemer_hal::Buffer) -> bessemer_hal::Result<()> {
+    /// commands.dispatch(add).read(0, a).read(1, b).write(2, c).bytes(3, &1024_u32).threads(1024, 256)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn dispatch<'a>(&'a mut self, pipeline: &'a Pipeline) -> Dispatch<'a> {
+        Dispatch {
+            commands: self,
+            pipeline,
+            buffers: Vec::new(),
+            bytes: Vec::new(),
+            threadgroup_memory: Vec::new(),
+            label: None,
+        }
+    }
+
+    /// Copies bytes between buffers; both ranges have the same length.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] when the lengths differ, [`Error::WrongDevice`], and
+    /// [`Error::Launch`] when the ranges overlap in one buffer.
+    pub fn copy(
+        &mut self,
+        source: impl Into<BufferSlice>,
+        target: impl Into<BufferSlice>,
+    ) -> Result<()> {
+        let (source, target) = (source.into(), target.into());
+        if source.length != target.length {
+            return Err(target.buffer.out_of_bounds(target.offset, source.length));
+        }
+        let overlap = source.buffer.is(&target.buffer)
+            && source.offset < target.offset + target.length
+            && target.offset < source.offset + source.length;
+        if overlap {
+            return Err(Error::Launch {
+                kernel: "copy".to_owned(),
+                message: format!("source and target overlap in {}", source.buffer.describe()),
+            });
+        }
+        self.touch(&[(&source, Access::Read), (&target, Access::Write)])?;
+        if source.length > 0 {
+            self.list.commands.push(Command::Copy {
+                source: source.region(),
+                target: target.region(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Sets every byte of a range.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`].
+    pub fn fill(&mut self, target: impl Into<BufferSlice>, value: u8) -> Result<()> {
+        let target = target.into();
+        self.touch(&[(&target, Access::Write)])?;
+        if target.length > 0 {
+            self.list.commands.push(Command::Fill {
+                target: target.region(),
+                value,
+            });
+        }
+        Ok(())
+    }
+
+    /// Brings what kernels wrote into a managed buffer to the host's copy of it.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] for other modes, [`Error::WrongDevice`].
+    pub fn synchronize(&mut self, buffer: &Buffer) -> Result<()> {
+        if buffer.storage_mode() != StorageMode::Managed {
+            return Err(buffer.storage_error("synchronize", "only managed buffers have two copies"));
+        }
+        self.touch(&[(&buffer.into(), Access::ReadWrite)])?;
+        self.list.commands.push(Command::Synchronize {
+            buffer: buffer.inner.raw.clone(),
+        });
+        Ok(())
+    }
+
+    /// Hands the commands to the device and returns at once.
+    ///
+    /// # Errors
+    /// [`Error::Mapped`] when the host holds a slice of a buffer the commands conflict with, and what
+    /// the driver refuses. Nothing has run then.
+    pub fn commit(mut self) -> Result<Submission> {
+        for _ in 0..self.open_groups {
+            self.list.commands.push(Command::PopGroup);
+        }
+        let completion = Arc::new(Completion::default());
+        if self.device.submission_fails() {
+            return Err(Error::Execution {
+                fault: Fault::DeviceLost,
+                kernel: None,
+                message: "an injected failure".to_owned(),
+            });
+        }
+        let mut enlisted: Vec<&Buffer> = Vec::with_capacity(self.used.len());
+        let mut outcome = Ok(());
+        for (buffer, writes) in self.used.values() {
+            outcome = buffer.enlist(&completion, *writes);
+            if outcome.is_err() {
+                break;
+            }
+            enlisted.push(buffer);
+        }
+        let list = std::mem::take(&mut self.list);
+        let outcome = outcome.and_then(|()| self.device.raw.submit(list, completion.clone()));
+        if let Err(error) = outcome {
+            for buffer in enlisted {
+                buffer.discharge(&completion);
+            }
+            return Err(error);
+        }
+        Ok(Submission::new(completion))
+    }
+
+    /// Checks that buffers belong here, notes their use, and places a barrier if one is needed.
+    fn touch(&mut self, slices: &[(&BufferSlice, Access)]) -> Result<()> {
+        for (slice, _) in slices {
+            if slice.buffer.inner.device.id != self.device.id {
+                return Err(Error::WrongDevice {
+                    what: slice.buffer.describe(),
+                    device: self.device.name().to_owned(),
+                });
+            }
+        }
+        let accesses = slices
+            .iter()
+            .map(|(s, access)| -> (u64, Range<usize>, Access) {
+                (s.buffer.id(), s.range(), *access)
+            });
+        if self.hazards.record(accesses) {
+            self.list.commands.push(Command::Barrier);
+        }
+        for (slice, access) in slices {
+            self.used
+                .entry(slice.buffer.id())
+                .or_insert_with(|| (slice.buffer.clone(), false))
+                .1 |= access.writes();
+        }
+        Ok(())
+    }
+}
+
+/// A launch being put together.
+#[derive(Debug)]
+#[must_use = "nothing is recorded until `threads` or `threadgroups` is called"]
+pub struct Dispatch<'a> {
+    commands: &'a mut Commands,
+    pipeline: &'a Pipeline,
+    buffers: Vec<(u32, BufferSlice, Access)>,
+    bytes: Vec<(u32, Box<[u8]>)>,
+    threadgroup_memory: Vec<(u32, usize)>,
+    label: Option<String>,
+}
+
+impl Dispatch<'_> {
+    /// Binds a buffer, or a range of one, that the kernel reads.
+    pub fn read(self, index: u32, buffer: impl Into<BufferSlice>) -> Self {
+        self.bind(index, buffer, Access::Read)
+    }
+
+    /// Binds a buffer, or a range of one, that the kernel writes without reading it.
+    pub fn write(self, index: u32, buffer: impl Into<BufferSlice>) -> Self {
+        self.bind(index, buffer, Access::Write)
+    }
+
+    /// Binds a buffer, or a range of one, that the kernel reads and writes.
+    pub fn read_write(self, index: u32, buffer: impl Into<BufferSlice>) -> Self {
+        self.bind(index, buffer, Access::ReadWrite)
+    }
+
+    /// Binds a buffer, or a range of one.
+    pub fn bind(mut self, index: u32, buffer: impl Into<BufferSlice>, access: Access) -> Self {
+        self.buffers.push((index, buffer.into(), access));
+        self
+    }
+
+    /// Passes a value with the command, for a `constant T&` argument.
+    pub fn bytes<T: NoUninit>(self, index: u32, value: &T) -> Self {
+        self.set_bytes(index, bytemuck::bytes_of(value))
+    }
+
+    /// Passes up to 4 KB with the command.
+    pub fn set_bytes(mut self, index: u32, bytes: &[u8]) -> Self {
+        self.bytes.push((index, bytes.into()));
+        self
+    }
+
+    /// Gives the length of a `threadgroup T* [[threadgroup(index)]]` argument.
+    pub fn threadgroup_memory(mut self, index: u32, bytes: usize) -> Self {
+        self.threadgroup_memory.push((index, bytes));
+        self
+    }
+
+    /// Names the launch in GPU tools.
+    pub fn label(mut self, label: &str) -> Self {
+        self.label = Some(label.to_owned());
+        self
+    }
+
+    /// Launches exactly `grid` threads; threadgroups at the edges are smaller where it does not divide.
+    ///
+    /// # Errors
+    /// [`Error::Binding`], [`Error::Launch`], [`Error::WrongDevice`]. Nothing is recorded then.
+    pub fn threads(self, grid: impl Into<Size>, threadgroup: impl Into<Size>) -> Result<()> {
+        self.record(grid.into(), threadgroup.into())
+    }
+
+    /// Launches `groups` full threadgroups.
+    ///
+    /// # Errors
+    /// As [`Dispatch::threads`].
+    pub fn threadgroups(self, groups: impl Into<Size>, threadgroup: impl Into<Size>) -> Result<()> {
+        let (groups, threadgroup) = (groups.into(), threadgroup.into());
+        let product = |a: usize, b: usize| {
+            a.checked_mul(b)
+                .ok_or_else(|| self.launch_error(format!("a grid of {groups} groups overflows")))
+        };
+        let grid = Size::new(
+            product(groups.width, threadgroup.width)?,
+            product(groups.height, threadgroup.height)?,
+            product(groups.depth, threadgroup.depth)?,
+        );
+        self.record(grid, threadgroup)
+    }
+
+    fn record(self, grid: Size, threadgroup: Size) -> Result<()> {
+        self.check_shape(grid, threadgroup)?;
+        self.check_bindings()?;
+        let slices: Vec<_> = self.buffers.iter().map(|(_, s, a)| (s, *a)).collect();
+        if grid.is_empty() {
+            return Ok(());
+        }
+        self.commands.touch(&slices)?;
+        let buffers = self.buffers.iter().map(|(index, slice, access)| Binding {
+            index: *index,
+            resource: Resource::Buffer {
+                region: slice.region(),
+                access: *access,
+            },
+        });
+        let bytes = self.bytes.iter().map(|(index, bytes)| Binding {
+            index: *index,
+            resource: Resource::Bytes(bytes.clone()),
+        });
+        self.commands
+            .list
+            .commands
+            .push(Command::Dispatch(DispatchCommand {
+                pipeline: self.pipeline.raw.clone(),
+                bindings: buffers.chain(bytes).collect(),
+                threadgroup_memory: self.threadgroup_memory,
+                grid,
+                threadgroup,
+                label: self.label,
+            }));
+        Ok(())
+    }
+
+    fn check_shape(&self, grid: Size, threadgroup: Size) -> Result<()> {
+        if self.pipeline.device.id != self.commands.device.id {
+            return Err(Error::WrongDevice {
+                what: format!("the pipeline of kernel `{}`", self.pipeline.name()),
+                device: self.commands.device.name().to_owned(),
+            });
+        }
+        let limits = self.commands.device.limits();
+        if threadgroup.is_empty() {
+            return Err(self.launch_error(format!("a threadgroup of {threadgroup} has no thread")));
+        }
+        let most = self.pipeline.max_total_threads_per_threadgroup();
+        let largest = limits.max_threads_per_threadgroup.dims();
+        let fits = threadgroup.total().is_some_and(|t| t <= most)
+            && threadgroup.dims().iter().zip(largest).all(|(d, m)| *d <= m);
+        if !fits {
+            return Err(self.launch_error(format!(
+                "a threadgroup of {threadgroup} is larger than the {most} threads it may have"
+            )));
+        }
+        // Metal counts threads with 32 bits in each dimension.
+        if grid.dims().iter().any(|d| u32::try_from(*d).is_err()) || grid.total().is_none() {
+            return Err(self.launch_error(format!("a grid of {grid} threads is too large")));
+        }
+        Ok(())
+    }
+
+    fn check_bindings(&self) -> Result<()> {
+        let limits = self.commands.device.limits();
+        let mut bound = BTreeMap::new();
+        for (index, length, access) in self.bound() {
+            if index >= limits.max_buffers {
+                return Err(self.binding_error(
+                    &format!("{index}"),
+                    format!("buffer indices end at {}", limits.max_buffers - 1),
+                ));
+            }
+            if bound.insert(index, (length, access)).is_some() {
+                return Err(self.binding_error(&format!("{index}"), "bound twice".to_owned()));
+            }
+        }
+        if let Some((index, bytes)) = self
+            .bytes
+            .iter()
+            .find(|(_, b)| b.len() > limits.max_inline_bytes)
+        {
+            return Err(self.binding_error(
+                &format!("{index}"),
+                format!(
+                    "{} inline bytes are more than {}; use a buffer",
+                    bytes.len(),
+                    limits.max_inline_bytes
+                ),
+            ));
+        }
+        self.check_threadgroup_memory()?;
+        let Some(arguments) = &self.pipeline.raw.info().arguments else {
+            return Ok(());
+        };
+        for argument in arguments {
+            if let ArgumentKind::Buffer(index) = argument.kind {
+                self.check_buffer_argument(argument, bound.get(&index))?;
+            } else if let ArgumentKind::ThreadgroupMemory(index) = argument.kind {
+                let given = self.threadgroup_memory.iter().any(|(i, _)| *i == index);
+                if argument.active && !given {
+                    return Err(self.binding_error(
+                        &argument.name,
+                        format!("no length given for threadgroup memory {index}"),
+                    ));
+                }
+            }
+        }
+        let known = |index: &u32| {
+            arguments
+                .iter()
+                .any(|a| a.kind == ArgumentKind::Buffer(*index))
+        };
+        if let Some(index) = bound.keys().find(|i| !known(i)) {
+            return Err(self.binding_error(
+                &format!("{index}"),
+                "the kernel has no buffer argument at this index".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_buffer_argument(
+        &self,
+        argument: &Argument,
+        bound: Option<&(usize, Access)>,
+    ) -> Result<()> {
+        let fail = |message: String| Err(self.binding_error(&argument.name, message));
+        let Some((length, access)) = bound else {
+            return if argument.active {
+                fail("nothing is bound".to_owned())
+            } else {
+                Ok(())
+            };
+        };
+        if *length < argument.min_bytes {
+            return fail(format!(
+                "{length} bytes are bound, the kernel needs {}",
+                argument.min_bytes
+            ));
+        }
+        if argument.access == Access::Read && access.writes() {
+            return fail("bound for writing, but the kernel only reads it".to_owned());
+        }
+        if argument.access.writes() && !access.writes() {
+            return fail("bound for reading, but the kernel may write it".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_threadgroup_memory(&self) -> Result<()> {
+        let limits = self.commands.device.limits();
+        let mut total = self.pipeline.static_threadgroup_memory_length();
+        for (index, bytes) in &self.threadgroup_memory {
+            if !bytes.is_multiple_of(16) {
+                return Err(Error::Misaligned {
+                    what: format!("the length of threadgroup memory {index}"),
+                    value: *bytes,
+                    alignment: 16,
+                });
+            }
+            if *index >= limits.max_buffers {
+                return Err(self.binding_error(
+                    &format!("threadgroup {index}"),
+                    format!("threadgroup indices end at {}", limits.max_buffers - 1),
+                ));
+            }
+            total = total.saturating_add(*bytes);
+        }
+        if total > limits.max_threadgroup_memory {
+            return Err(self.launch_error(format!(
+                "{total} bytes of threadgroup memory are more than the {} there are",
+                limits.max_threadgroup_memory
+            )));
+        }
+        Ok(())
+    }
+
+    /// Index, length and access of everything bound.
+    fn bound(&self) -> impl Iterator<Item = (u32, usize, Access)> + '_ {
+        let buffers = self.buffers.iter().map(|(i, s, a)| (*i, s.length, *a));
+        let bytes = self.bytes.iter().map(|(i, b)| (*i, b.len(), Access::Read));
+        buffers.chain(bytes)
+    }
+
+    fn launch_error(&self, message: String) -> Error {
+        Error::Launch {
+            kernel: self.pipeline.name().to_owned(),
+            message,
+        }
+    }
+
+    fn binding_error(&self, argument: &str, message: String) -> Error {
+        Error::Binding {
+            kernel: self.pipeline.name().to_owned(),
+            argument: argument.to_owned(),
+            message,
+        }
+    }
+}
+
+/// Counts for tests of drivers: bytes each command reads and writes according to its bindings.
+pub(crate) fn traffic(command: &Command) -> (u64, u64) {
+    let bytes = |region: &driver::Region| region.length as u64;
+    match command {
+        Command::Dispatch(dispatch) => {
+            dispatch
+                .bindings
+                .iter()
+                .fold((0, 0), |(read, written), binding| match &binding.resource {
+                    Resource::Buffer { region, access } => (
+                        read + if access.reads() { bytes(region) } else { 0 },
+                        written + if access.writes() { bytes(region) } else { 0 },
+                    ),
+                    Resource::Bytes(inline) => (read + inline.len() as u64, written),
+                })
+        }
+        Command::Copy { source, target } => (bytes(source), bytes(target)),
+        Command::Fill { target, .. } => (0, bytes(target)),
+        _ => (0, 0),
+    }
+}

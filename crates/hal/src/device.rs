@@ -1,0 +1,310 @@
+//! Devices: finding them, allocating, compiling, recording.
+#![expect(
+    unsafe_code,
+    reason = "declares the unsafe promises a caller makes about its kernels and its memory"
+)]
+
+use crate::buffer::Buffer;
+use crate::commands::Commands;
+use crate::driver::{self, HostMemory, Owner};
+use crate::error::{Error, Result};
+use crate::info::{DeviceInfo, Limits};
+use crate::library::{CompileOptions, Library};
+use crate::storage::StorageMode;
+use bytemuck::Pod;
+use std::any::Any;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Memory handed over without a copy starts and ends on such a boundary: the page size of Apple silicon,
+/// which is a multiple of everyone else's.
+pub const NO_COPY_ALIGNMENT: usize = 16 * 1024;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// A device. Cloning is cheap; every clone is the same device.
+#[derive(Debug, Clone)]
+pub struct Device {
+    pub(crate) shared: Arc<DeviceShared>,
+}
+
+/// What all objects of a device have in common.
+#[derive(Debug)]
+pub(crate) struct DeviceShared {
+    pub(crate) id: u64,
+    pub(crate) raw: Arc<dyn driver::Device>,
+    allocated: AtomicUsize,
+    limit: AtomicUsize,
+    allocations: Countdown,
+    submissions: Countdown,
+}
+
+/// Counts down to one injected failure.
+#[derive(Debug, Default)]
+struct Countdown(AtomicU64);
+
+impl Countdown {
+    fn arm(&self, calls: u64) {
+        self.0.store(calls, Ordering::SeqCst);
+    }
+
+    /// True on the call it was armed for.
+    fn strikes(&self) -> bool {
+        self.0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+            == Ok(1)
+    }
+}
+
+impl DeviceShared {
+    pub(crate) fn next_id(&self) -> u64 {
+        NEXT_ID.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.raw.info().name
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.raw.info().limits
+    }
+
+    pub(crate) fn release(&self, bytes: usize) {
+        self.allocated.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn submission_fails(&self) -> bool {
+        self.submissions.strikes()
+    }
+
+    fn out_of_memory(&self, requested: usize) -> Error {
+        Error::OutOfMemory {
+            device: self.name().to_owned(),
+            requested,
+            in_use: self.allocated.load(Ordering::Relaxed),
+            limit: self.limit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts bytes in, unless they would pass the limit.
+    fn reserve(&self, bytes: usize) -> Result<()> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        self.allocated
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+                held.checked_add(bytes).filter(|sum| *sum <= limit)
+            })
+            .map(|_| ())
+            .map_err(|_| self.out_of_memory(bytes))
+    }
+}
+
+impl Device {
+    /// Wraps a driver's device.
+    pub fn from_driver(raw: Arc<dyn driver::Device>) -> Self {
+        Self {
+            shared: Arc::new(DeviceShared {
+                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                raw,
+                allocated: AtomicUsize::new(0),
+                limit: AtomicUsize::new(usize::MAX),
+                allocations: Countdown::default(),
+                submissions: Countdown::default(),
+            }),
+        }
+    }
+
+    /// Properties and limits.
+    pub fn info(&self) -> &DeviceInfo {
+        self.shared.raw.info()
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
+    /// Bytes in buffers that this device allocated and that still exist.
+    pub fn allocated_bytes(&self) -> usize {
+        self.shared.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Bytes all buffers together may have; allocations beyond it fail with [`Error::OutOfMemory`].
+    pub fn set_memory_limit(&self, bytes: usize) {
+        self.shared.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Makes the `calls`-th allocation from now fail, once: for tests of what stands on this layer. 0 disarms.
+    pub fn fail_allocation(&self, calls: u64) {
+        self.shared.allocations.arm(calls);
+    }
+
+    /// Makes the `calls`-th submission from now fail as if the device were lost, once. 0 disarms.
+    pub fn fail_submission(&self, calls: u64) {
+        self.shared.submissions.arm(calls);
+    }
+
+    /// A buffer of zeroed bytes. A length of 0 is legal.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::BufferTooLong`], [`Error::Unsupported`] for a mode the device lacks.
+    pub fn buffer(&self, length: usize, mode: StorageMode) -> Result<Buffer> {
+        let limit = self.shared.limits().max_buffer_length;
+        if length > limit {
+            return Err(Error::BufferTooLong {
+                requested: length,
+                limit,
+            });
+        }
+        if self.shared.allocations.strikes() {
+            return Err(self.shared.out_of_memory(length));
+        }
+        self.shared.reserve(length)?;
+        let raw = self.shared.raw.allocate(length, mode).inspect_err(|_| {
+            self.shared.release(length);
+        })?;
+        Ok(Buffer::new(self.shared.clone(), raw, length, mode, true))
+    }
+
+    /// A buffer with a copy of `values`. For private storage the copy goes through a shared buffer and is waited for.
+    ///
+    /// # Errors
+    /// As [`Device::buffer`].
+    pub fn buffer_with_data<T: Pod>(&self, values: &[T], mode: StorageMode) -> Result<Buffer> {
+        let buffer = self.buffer(size_of_val(values), mode)?;
+        if mode == StorageMode::Private {
+            let staging = self.buffer_with_data(values, StorageMode::Shared)?;
+            let mut commands = self.commands();
+            commands.copy(&staging, &buffer)?;
+            commands.commit()?.wait()?;
+        } else {
+            buffer.write(0, values)?;
+        }
+        Ok(buffer)
+    }
+
+    /// A shared buffer over memory the caller already has, without a copy: a mapped file, for example.
+    /// `owner` is dropped when neither the buffer nor a submission uses the memory any more.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] unless address and length are multiples of [`NO_COPY_ALIGNMENT`],
+    /// [`Error::BufferTooLong`], [`Error::Unsupported`].
+    ///
+    /// # Safety
+    /// `pointer` must be valid for reads and writes of `length` bytes until `owner` is dropped, and
+    /// nothing else may access the memory in that time, except that memory which only the host and
+    /// kernels *read* may be mapped read-only.
+    pub unsafe fn buffer_no_copy(
+        &self,
+        pointer: NonNull<u8>,
+        length: usize,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Buffer> {
+        for (what, value) in [
+            ("the address of caller memory", pointer.addr().get()),
+            ("the length of caller memory", length),
+        ] {
+            if !value.is_multiple_of(NO_COPY_ALIGNMENT) {
+                return Err(Error::Misaligned {
+                    what: what.to_owned(),
+                    value,
+                    alignment: NO_COPY_ALIGNMENT,
+                });
+            }
+        }
+        let limit = self.shared.limits().max_buffer_length;
+        if length > limit {
+            return Err(Error::BufferTooLong {
+                requested: length,
+                limit,
+            });
+        }
+        let raw = self.shared.raw.adopt(HostMemory {
+            pointer,
+            length,
+            owner: Owner(Box::new(owner)),
+        })?;
+        Ok(Buffer::new(
+            self.shared.clone(),
+            raw,
+            length,
+            StorageMode::Shared,
+            false,
+        ))
+    }
+
+    /// Compiles MSL.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] with what the compiler says, [`Error::Toolchain`], [`Error::Unsupported`].
+    ///
+    /// # Safety
+    /// The kernels must stay inside the buffers they are bound to, be free of data races and end, for
+    /// every launch that passes validation. Devices that run kernels in a process of their own need no
+    /// such promise: see [`Device::library_contained`].
+    pub unsafe fn library(&self, source: &str, options: &CompileOptions) -> Result<Library> {
+        let raw = self.shared.raw.compile(source, options)?;
+        Ok(Library::new(
+            self.shared.clone(),
+            raw,
+            options.label.clone(),
+        ))
+    }
+
+    /// Compiles MSL of unknown quality for a device on which a kernel can do no harm: the software
+    /// device in isolated mode, or the recording device.
+    ///
+    /// # Errors
+    /// As [`Device::library`], and [`Error::Unsupported`] on every other device.
+    pub fn library_contained(&self, source: &str, options: &CompileOptions) -> Result<Library> {
+        if !self.shared.raw.contains_kernels() {
+            return Err(Error::Unsupported {
+                what: "running kernels of unknown quality".to_owned(),
+                device: self.name().to_owned(),
+            });
+        }
+        // SAFETY: the device keeps kernels away from this process's memory.
+        unsafe { self.library(source, options) }
+    }
+
+    /// Starts recording commands.
+    pub fn commands(&self) -> Commands {
+        Commands::new(self.shared.clone())
+    }
+
+    /// Captures what is submitted until the returned guard is dropped, into a `.gputrace` file.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on devices without such a tool.
+    pub fn capture(&self, path: &Path) -> Result<Capture> {
+        self.shared.raw.start_capture(path)?;
+        Ok(Capture {
+            device: self.shared.clone(),
+        })
+    }
+
+    /// Whether both are the same device.
+    pub fn is(&self, other: &Self) -> bool {
+        self.shared.id == other.shared.id
+    }
+
+    /// The driver's device, for code that knows which driver it is.
+    pub fn driver<T: driver::Device>(&self) -> Option<&T> {
+        let any: &dyn Any = &*self.shared.raw;
+        any.downcast_ref()
+    }
+}
+
+/// A running GPU capture; it ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the capture ends when this is dropped"]
+pub struct Capture {
+    device: Arc<DeviceShared>,
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.device.raw.stop_capture();
+    }
+}

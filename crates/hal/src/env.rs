@@ -1,0 +1,70 @@
+//! Every environment variable the device layer reads, in one place.
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `BESSEMER_CLANG` | the clang++ that the software device drives | the newest of `clang++-20` … `clang++-17`, `clang++` on the path |
+//! | `BESSEMER_CACHE_DIR` | where compiled kernels are kept | `$XDG_CACHE_HOME/bessemer` or `~/.cache/bessemer` |
+//! | `BESSEMER_CACHE_LIMIT_MB` | size at which old kernels are removed | 1024 |
+//! | `BESSEMER_SOFT_MODE` | `fast`, `check`, `fuzz` or `isolated` | `fast` |
+//! | `BESSEMER_SOFT_THREADS` | worker threads of the software device | number of cores |
+//! | `BESSEMER_SOFT_TIMEOUT_MS` | time limit of one submission | 30000 |
+//! | `BESSEMER_SOFT_SEED` | seed of `fuzz` mode | 0 |
+//! | `BESSEMER_SOFT_FAMILY` | GPU family whose limits are enforced, `apple7` to `apple10` or `mac2` | `apple7` |
+
+use std::path::PathBuf;
+
+/// `BESSEMER_CLANG`
+pub const CLANG: &str = "BESSEMER_CLANG";
+/// `BESSEMER_CACHE_DIR`
+pub const CACHE_DIR: &str = "BESSEMER_CACHE_DIR";
+/// `BESSEMER_CACHE_LIMIT_MB`
+pub const CACHE_LIMIT_MB: &str = "BESSEMER_CACHE_LIMIT_MB";
+/// `BESSEMER_SOFT_MODE`
+pub const SOFT_MODE: &str = "BESSEMER_SOFT_MODE";
+/// `BESSEMER_SOFT_THREADS`
+pub const SOFT_THREADS: &str = "BESSEMER_SOFT_THREADS";
+/// `BESSEMER_SOFT_TIMEOUT_MS`
+pub const SOFT_TIMEOUT_MS: &str = "BESSEMER_SOFT_TIMEOUT_MS";
+/// `BESSEMER_SOFT_SEED`
+pub const SOFT_SEED: &str = "BESSEMER_SOFT_SEED";
+/// `BESSEMER_SOFT_FAMILY`
+pub const SOFT_FAMILY: &str = "BESSEMER_SOFT_FAMILY";
+
+/// The value of a variable, if it is set and not empty.
+pub fn text(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|v| !v.is_empty())
+}
+
+/// A variable as a number.
+///
+/// # Errors
+/// The value is set and is not a number: a typing mistake must not be taken for the default.
+pub fn number(name: &str) -> crate::Result<Option<u64>> {
+    let Some(value) = text(name) else {
+        return Ok(None);
+    };
+    match value.parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) => Err(crate::Error::Unavailable {
+            device: "the software Metal device".to_owned(),
+            reason: format!("{name} is `{value}`, which is not a whole number"),
+        }),
+    }
+}
+
+/// The directory that holds compiled kernels; `None` when neither a cache nor a home directory is known.
+pub fn cache_dir() -> Option<PathBuf> {
+    if let Some(dir) = text(CACHE_DIR) {
+        return Some(dir.into());
+    }
+    if let Some(dir) = text("XDG_CACHE_HOME") {
+        return Some(PathBuf::from(dir).join("bessemer"));
+    }
+    let home = PathBuf::from(text("HOME")?);
+    let caches = if cfg!(target_vendor = "apple") {
+        home.join("Library/Caches")
+    } else {
+        home.join(".cache")
+    };
+    Some(caches.join("bessemer"))
+}

@@ -1,0 +1,140 @@
+//! Barriers from byte ranges.
+//!
+//! Two commands conflict when they touch a common byte and one of them writes it. The tracker keeps
+//! what was touched since the last barrier; a command that conflicts needs a barrier in front of it,
+//! everything else may run concurrently. Ranges, not whole buffers, decide: two kernels that write
+//! different halves of one buffer do not wait for each other.
+
+use crate::access::Access;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What has been touched since the last barrier.
+#[derive(Debug, Default)]
+pub(crate) struct Hazards {
+    touched: HashMap<u64, Vec<Touch>>,
+}
+
+#[derive(Debug, Clone)]
+struct Touch {
+    range: Range<usize>,
+    writes: bool,
+}
+
+impl Hazards {
+    /// Records the accesses of one command. Returns true if a barrier must come before it.
+    pub(crate) fn record(
+        &mut self,
+        accesses: impl Iterator<Item = (u64, Range<usize>, Access)> + Clone,
+    ) -> bool {
+        let conflict = accesses.clone().any(|(id, range, access)| {
+            self.touched.get(&id).is_some_and(|touches| {
+                touches.iter().any(|t| {
+                    (t.writes || access.writes())
+                        && t.range.start < range.end
+                        && range.start < t.range.end
+                })
+            })
+        });
+        if conflict {
+            self.touched.clear();
+        }
+        for (id, range, access) in accesses.filter(|(_, range, _)| !range.is_empty()) {
+            let touches = self.touched.entry(id).or_default();
+            let writes = access.writes();
+            // The same range again, as in a chain of readers, adds nothing.
+            if !touches
+                .iter()
+                .any(|t| t.range == range && (t.writes || !writes))
+            {
+                touches.push(Touch { range, writes });
+            }
+        }
+        conflict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Access::{Read, ReadWrite, Write};
+
+    struct Case {
+        name: &'static str,
+        first: &'static [(u64, Range<usize>, Access)],
+        second: &'static [(u64, Range<usize>, Access)],
+        barrier: bool,
+    }
+
+    #[test]
+    fn a_barrier_follows_exactly_from_a_common_byte_that_is_written() {
+        let cases = [
+            Case {
+                name: "read after write",
+                first: &[(1, 0..8, Write)],
+                second: &[(1, 4..6, Read)],
+                barrier: true,
+            },
+            Case {
+                name: "write after read",
+                first: &[(1, 0..8, Read)],
+                second: &[(1, 7..9, Write)],
+                barrier: true,
+            },
+            Case {
+                name: "write after write",
+                first: &[(1, 0..8, Write)],
+                second: &[(1, 0..8, ReadWrite)],
+                barrier: true,
+            },
+            Case {
+                name: "two readers",
+                first: &[(1, 0..8, Read)],
+                second: &[(1, 0..8, Read)],
+                barrier: false,
+            },
+            Case {
+                name: "neighbouring ranges",
+                first: &[(1, 0..8, Write)],
+                second: &[(1, 8..16, Write)],
+                barrier: false,
+            },
+            Case {
+                name: "other buffers",
+                first: &[(1, 0..8, Write)],
+                second: &[(2, 0..8, Write)],
+                barrier: false,
+            },
+            Case {
+                name: "empty ranges",
+                first: &[(1, 4..4, Write)],
+                second: &[(1, 0..8, Write)],
+                barrier: false,
+            },
+        ];
+        for case in cases {
+            let mut hazards = Hazards::default();
+            assert!(!hazards.record(case.first.iter().cloned()), "{}", case.name);
+            assert_eq!(
+                hazards.record(case.second.iter().cloned()),
+                case.barrier,
+                "{}",
+                case.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_barrier_orders_everything_before_it() {
+        let mut hazards = Hazards::default();
+        hazards.record([(1, 0..8, Write), (2, 0..8, Write)].into_iter());
+        assert!(hazards.record([(1, 0..8, Read)].into_iter()));
+        assert!(!hazards.record([(2, 0..8, Read)].into_iter()));
+    }
+
+    #[test]
+    fn bindings_of_one_command_do_not_conflict_with_each_other() {
+        let mut hazards = Hazards::default();
+        assert!(!hazards.record([(1, 0..8, Read), (1, 0..8, Write)].into_iter()));
+    }
+}

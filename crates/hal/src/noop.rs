@@ -1,0 +1,334 @@
+//! A device that records and runs nothing: for tests of schedules, counts and memory plans.
+
+use crate::access::Access;
+use crate::commands::traffic;
+use crate::device::Device;
+use crate::driver::{self, Command, CommandList, HostMemory, Resource};
+use crate::error::{Error, Result};
+use crate::info::{DeviceInfo, DeviceKind, Family};
+use crate::library::{CompileOptions, FunctionConstants};
+use crate::pipeline::PipelineInfo;
+use crate::size::Size;
+use crate::storage::StorageMode;
+use crate::submission::{Completed, Completion};
+use std::ops::Range;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Makes a recording device, with the limits of a GPU family.
+pub fn device(family: Family) -> Device {
+    Device::from_driver(Arc::new(Noop::new(family)))
+}
+
+/// What a recording device has been asked to do.
+///
+/// ```
+/// use bessemer_hal::{CompileOptions, Family, StorageMode, noop};
+///
+/// let device = noop::device(Family::Apple7);
+/// let add = device.library_contained("", &CompileOptions::default())?.pipeline("add")?;
+/// let buffer = device.buffer(1024, StorageMode::Shared)?;
+/// let mut commands = device.commands();
+/// commands.dispatch(&add).read_write(0, &buffer).threads(256, 256)?;
+/// commands.dispatch(&add).read_write(0, &buffer).threads(256, 256)?;
+/// commands.commit()?.wait()?;
+///
+/// let counts = noop::record(&device).expect("a recording device").counts;
+/// assert_eq!((counts.dispatches, counts.barriers, counts.command_buffers), (2, 1, 1));
+/// # Ok::<(), bessemer_hal::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Totals.
+    pub counts: Counts,
+    /// Every command in order.
+    pub events: Vec<Event>,
+}
+
+/// Totals of a [`Record`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Kernel launches.
+    pub dispatches: u64,
+    /// Barriers between commands.
+    pub barriers: u64,
+    /// Copies.
+    pub copies: u64,
+    /// Fills.
+    pub fills: u64,
+    /// Committed command lists.
+    pub command_buffers: u64,
+    /// Buffers allocated.
+    pub allocations: u64,
+    /// Bytes in them.
+    pub allocated_bytes: u64,
+    /// Bytes the bindings let commands read.
+    pub bytes_read: u64,
+    /// Bytes the bindings let commands write.
+    pub bytes_written: u64,
+}
+
+/// One thing a recording device was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A buffer was allocated.
+    Allocate {
+        /// Bytes.
+        bytes: usize,
+        /// Storage mode.
+        mode: StorageMode,
+    },
+    /// A kernel was launched.
+    Dispatch {
+        /// Kernel name.
+        kernel: String,
+        /// Label of the launch.
+        label: Option<String>,
+        /// Threads.
+        grid: Size,
+        /// Threads in a threadgroup.
+        threadgroup: Size,
+        /// Index, bytes and access of each binding.
+        bindings: Vec<(u32, usize, Access)>,
+    },
+    /// Bytes were copied.
+    Copy {
+        /// How many.
+        bytes: usize,
+    },
+    /// Bytes were set.
+    Fill {
+        /// How many.
+        bytes: usize,
+    },
+    /// A managed buffer was brought to the host.
+    Synchronize,
+    /// A barrier.
+    Barrier,
+    /// A debug group was opened.
+    PushGroup(String),
+    /// A debug group was closed.
+    PopGroup,
+    /// A command list was committed.
+    Commit {
+        /// Its label.
+        label: Option<String>,
+    },
+}
+
+/// What `device` has recorded so far; `None` if it is not a recording device.
+pub fn record(device: &Device) -> Option<Record> {
+    Some(device.driver::<Noop>()?.lock().clone())
+}
+
+/// Forgets what `device` has recorded.
+pub fn clear(device: &Device) {
+    if let Some(noop) = device.driver::<Noop>() {
+        *noop.lock() = Record::default();
+    }
+}
+
+/// The recording driver.
+#[derive(Debug)]
+pub struct Noop {
+    info: DeviceInfo,
+    record: Mutex<Record>,
+}
+
+impl Noop {
+    fn new(family: Family) -> Self {
+        // A buffer limit far above any test and far below what could overflow a sum of lengths.
+        let max_buffer_length = 1 << 40;
+        Self {
+            info: DeviceInfo {
+                name: "Bessemer recording device".to_owned(),
+                kind: DeviceKind::Noop,
+                family,
+                unified_memory: true,
+                recommended_working_set: max_buffer_length,
+                registry_id: 0,
+                headless: true,
+                low_power: false,
+                removable: false,
+                limits: family.limits(max_buffer_length),
+            },
+            record: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl driver::Device for Noop {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn driver::Buffer>> {
+        let mut record = self.lock();
+        record.counts.allocations += 1;
+        record.counts.allocated_bytes += length as u64;
+        record.events.push(Event::Allocate {
+            bytes: length,
+            mode,
+        });
+        Ok(Arc::new(Buffer {
+            memory: (mode != StorageMode::Private).then(|| Memory::zeroed(length)),
+        }))
+    }
+
+    fn adopt(&self, memory: HostMemory) -> Result<Arc<dyn driver::Buffer>> {
+        Ok(Arc::new(Buffer {
+            memory: Some(Memory::Adopted(memory)),
+        }))
+    }
+
+    fn compile(&self, _: &str, _: &CompileOptions) -> Result<Arc<dyn driver::Library>> {
+        Ok(Arc::new(Library))
+    }
+
+    fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
+        let mut record = self.lock();
+        for command in &list.commands {
+            let (read, written) = traffic(command);
+            record.counts.bytes_read += read;
+            record.counts.bytes_written += written;
+            let event = Event::from(command);
+            match event {
+                Event::Dispatch { .. } => record.counts.dispatches += 1,
+                Event::Copy { .. } => record.counts.copies += 1,
+                Event::Fill { .. } => record.counts.fills += 1,
+                Event::Barrier => record.counts.barriers += 1,
+                _ => {}
+            }
+            record.events.push(event);
+        }
+        record.counts.command_buffers += 1;
+        record.events.push(Event::Commit { label: list.label });
+        drop(record);
+        completion.finish(Ok(Completed {
+            command_buffers: 1,
+            ..Completed::default()
+        }));
+        Ok(())
+    }
+
+    fn start_capture(&self, _: &Path) -> Result<()> {
+        Err(Error::Unsupported {
+            what: "GPU capture".to_owned(),
+            device: self.info.name.clone(),
+        })
+    }
+
+    fn stop_capture(&self) {}
+
+    fn contains_kernels(&self) -> bool {
+        true
+    }
+}
+
+impl From<&Command> for Event {
+    fn from(command: &Command) -> Self {
+        match command {
+            Command::Dispatch(dispatch) => Self::Dispatch {
+                kernel: dispatch.pipeline.info().name.clone(),
+                label: dispatch.label.clone(),
+                grid: dispatch.grid,
+                threadgroup: dispatch.threadgroup,
+                bindings: dispatch
+                    .bindings
+                    .iter()
+                    .map(|b| match &b.resource {
+                        Resource::Buffer { region, access } => (b.index, region.length, *access),
+                        Resource::Bytes(bytes) => (b.index, bytes.len(), Access::Read),
+                    })
+                    .collect(),
+            },
+            Command::Copy { source, .. } => Self::Copy {
+                bytes: source.length,
+            },
+            Command::Fill { target, .. } => Self::Fill {
+                bytes: target.length,
+            },
+            Command::Synchronize { .. } => Self::Synchronize,
+            Command::Barrier => Self::Barrier,
+            Command::PushGroup(label) => Self::PushGroup(label.clone()),
+            Command::PopGroup => Self::PopGroup,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Buffer {
+    memory: Option<Memory>,
+}
+
+/// Host memory behind a buffer. 16-byte words keep it aligned for every vector type of Metal.
+#[derive(Debug)]
+enum Memory {
+    Owned(Box<[std::cell::UnsafeCell<u128>]>),
+    Adopted(HostMemory),
+}
+
+// SAFETY: the bytes are reached only through the front's slices, whose rules exclude conflicting access.
+#[expect(unsafe_code, reason = "shared device memory; the front guards it")]
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn zeroed(length: usize) -> Self {
+        Self::Owned(
+            (0..length.div_ceil(16))
+                .map(|_| std::cell::UnsafeCell::new(0))
+                .collect(),
+        )
+    }
+}
+
+impl driver::Buffer for Buffer {
+    fn contents(&self) -> Option<NonNull<u8>> {
+        match self.memory.as_ref()? {
+            Memory::Owned(words) => NonNull::new(words.as_ptr().cast_mut().cast()),
+            Memory::Adopted(memory) => Some(memory.pointer),
+        }
+    }
+
+    fn did_modify_range(&self, _: Range<usize>) {}
+
+    fn set_label(&self, _: &str) {}
+}
+
+#[derive(Debug)]
+struct Library;
+
+impl driver::Library for Library {
+    fn function_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn accepts_any_name(&self) -> bool {
+        true
+    }
+
+    fn pipeline(&self, name: &str, _: &FunctionConstants) -> Result<Arc<dyn driver::Pipeline>> {
+        Ok(Arc::new(Pipeline(PipelineInfo {
+            name: name.to_owned(),
+            max_total_threads_per_threadgroup: 1024,
+            thread_execution_width: 32,
+            static_threadgroup_memory: 0,
+            arguments: None,
+        })))
+    }
+}
+
+#[derive(Debug)]
+struct Pipeline(PipelineInfo);
+
+impl driver::Pipeline for Pipeline {
+    fn info(&self) -> &PipelineInfo {
+        &self.0
+    }
+}

@@ -1,0 +1,174 @@
+//! Work in flight, and how it ends.
+
+use crate::error::{Error, Result};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Committed commands. Dropping it does not cancel them.
+#[derive(Debug, Clone)]
+#[must_use = "a submission may fail; wait for it, or keep it until a later one is waited for"]
+pub struct Submission {
+    completion: Arc<Completion>,
+}
+
+impl Submission {
+    pub(crate) fn new(completion: Arc<Completion>) -> Self {
+        Self { completion }
+    }
+
+    /// Waits until the commands have run.
+    ///
+    /// # Errors
+    /// What the device reports: [`Error::Execution`], or [`Error::Checked`] from a checking device.
+    pub fn wait(&self) -> Result<Completed> {
+        self.completion.wait()
+    }
+
+    /// Waits at most `limit`; `None` if the commands still run then.
+    pub fn wait_for(&self, limit: Duration) -> Option<Result<Completed>> {
+        self.completion.wait_for(limit)
+    }
+
+    /// Whether the commands have run or failed.
+    pub fn is_done(&self) -> bool {
+        self.completion.outcome().is_some()
+    }
+}
+
+/// What is known of commands that have run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Completed {
+    /// When the device started, on its own clock.
+    pub gpu_start: Duration,
+    /// When it ended, on the same clock.
+    pub gpu_end: Duration,
+    /// Command buffers the driver needed (long work is split below the watchdog).
+    pub command_buffers: u32,
+    /// Lines the kernels logged with `os_log`.
+    pub logs: Vec<LogLine>,
+}
+
+impl Completed {
+    /// Time on the device.
+    pub fn gpu_time(&self) -> Duration {
+        self.gpu_end.saturating_sub(self.gpu_start)
+    }
+}
+
+/// One line a kernel wrote through `os_log`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// `default`, `debug`, `info`, `error` or `fault`.
+    pub level: String,
+    /// As given to `os_log`; empty for the default log.
+    pub subsystem: String,
+    /// As given to `os_log`; empty for the default log.
+    pub category: String,
+    /// The formatted text.
+    pub message: String,
+}
+
+/// Where a driver leaves the result of a submission.
+#[derive(Debug, Default)]
+pub struct Completion {
+    outcome: Mutex<Option<Result<Completed>>>,
+    done: Condvar,
+}
+
+impl Completion {
+    /// Stores the result and wakes everyone who waits. Only the first result counts.
+    pub fn finish(&self, result: Result<Completed>) {
+        let mut outcome = self.lock();
+        if outcome.is_none() {
+            *outcome = Some(result);
+            self.done.notify_all();
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Option<Result<Completed>> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// The error the commands ended with, if they have ended with one.
+    pub(crate) fn error(&self) -> Option<Error> {
+        match &*self.lock() {
+            Some(Err(error)) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn wait(&self) -> Result<Completed> {
+        let mut outcome = self.lock();
+        loop {
+            if let Some(result) = &*outcome {
+                return result.clone();
+            }
+            outcome = self
+                .done
+                .wait(outcome)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn wait_for(&self, limit: Duration) -> Option<Result<Completed>> {
+        let deadline = Instant::now().checked_add(limit);
+        let mut outcome = self.lock();
+        loop {
+            if let Some(result) = &*outcome {
+                return Some(result.clone());
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.checked_duration_since(Instant::now())?,
+                None => limit,
+            };
+            outcome = self
+                .done
+                .wait_timeout(outcome, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Result<Completed>>> {
+        // A panic while the lock is held cannot leave the option half written.
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_result_is_the_one_that_counts() {
+        let completion = Completion::default();
+        let completed = Completed {
+            command_buffers: 3,
+            ..Completed::default()
+        };
+        completion.finish(Ok(completed.clone()));
+        completion.finish(Err(Error::Toolchain {
+            message: "late".into(),
+        }));
+        assert_eq!(completion.wait(), Ok(completed));
+    }
+
+    #[test]
+    fn waiting_with_a_limit_gives_up_and_can_be_tried_again() {
+        let completion = Arc::new(Completion::default());
+        let submission = Submission::new(completion.clone());
+        assert_eq!(submission.wait_for(Duration::from_millis(1)), None);
+        assert!(!submission.is_done());
+        let other = completion.clone();
+        let thread = std::thread::spawn(move || other.finish(Ok(Completed::default())));
+        assert_eq!(
+            submission.wait_for(Duration::MAX),
+            Some(Ok(Completed::default()))
+        );
+        thread.join().unwrap();
+    }
+}
