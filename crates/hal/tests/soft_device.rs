@@ -1,4 +1,5 @@
 //! The software device from end to end: MSL in, numbers or typed errors out.
+#![cfg(target_os = "linux")]
 #![expect(
     unsafe_code,
     reason = "compiling a kernel in this process takes the caller's promise about it"

@@ -69,6 +69,45 @@ impl Engine {
         Err(self.explain(program, &output))
     }
 
+    /// Step 3 for many kernels in one run, as far as saying whether they are correct.
+    pub(crate) fn check_kernels(&self, program: &Program, names: &[&str]) -> Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let translation = program.translation()?;
+        let mut input = translation.cpp.clone();
+        for (index, name) in names.iter().enumerate() {
+            let kernel = program.reflection.kernel(name);
+            let gates = 0..kernel.map_or(0, |k| k.arguments.len());
+            let exports = [
+                "sm_rt_table",
+                "sm_kernel",
+                "sm_arg_sizes",
+                "sm_gate",
+                "sm_entry",
+            ]
+            .map(str::to_owned);
+            let exports = exports
+                .into_iter()
+                .chain(gates.map(|gate| format!("sm_gate_{gate}")));
+            // An image has one of each; here every kernel gets its own.
+            let exports: Vec<String> = exports.collect();
+            for export in &exports {
+                input += &format!("\n#define {export} {export}_of_{index}");
+            }
+            input += &translation.glue(name).unwrap_or_default();
+            for export in &exports {
+                input += &format!("\n#undef {export}");
+            }
+        }
+        let arguments = ["-fsyntax-only", "-ferror-limit=200"].map(str::to_owned);
+        let output = self.front(program, &arguments, input)?;
+        if output.success {
+            return Ok(());
+        }
+        Err(self.explain(program, &output))
+    }
+
     /// Steps 3 to 6.
     pub(super) fn build(&self, program: &Program, name: &str) -> Result<Compiled> {
         let translation = program.translation()?;
