@@ -1,4 +1,218 @@
 //! The software Metal device: unmodified MSL on the CPU.
+//!
+//! ```text
+//! MSL ── clang -E ──► expanded text ── msl ──► C++ ── clang ──► LLVM IR ── ir ──► regions ── clang ──► image
+//!        (compile)                                  (compile)              (fission)     (compile)     (image)
+//! ```
+//!
+//! - `device`, `buffer`, `library`, `pipeline`, `queue` implement the traits of [`crate::driver`];
+//! - `toolchain` finds and runs clang, `compile` is the way from MSL to an image, `diagnose` turns what clang
+//!   says back into the user's own file, line and column, `cache` keeps images between runs;
+//! - `image` loads a compiled kernel into the process, once for each set of function constants.
 
+mod buffer;
+mod cache;
+pub(crate) mod check;
+mod compile;
+mod device;
+mod diagnose;
+pub mod group;
+mod image;
 pub mod ir;
+mod library;
+mod pipeline;
 pub mod plan;
+mod queue;
+pub mod runtime;
+pub mod shim;
+mod toolchain;
+
+pub use device::Soft;
+pub use toolchain::Compiler;
+
+use crate::device::Device;
+use crate::env;
+use crate::error::{Error, Result};
+use crate::info::Family;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How the software device runs kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// As fast as it can, in this process.
+    #[default]
+    Fast,
+    /// Every access checked: bounds, races, uninitialised threadgroup memory, divergence.
+    Check,
+    /// In random order, with the freedom a GPU has in reductions and approximate functions.
+    Fuzz,
+    /// In a process of its own, so that a kernel can harm nothing but its buffers.
+    Isolated,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: [Self; 4] = [Self::Fast, Self::Check, Self::Fuzz, Self::Isolated];
+
+    /// The name the command line and the environment use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::Check => "check",
+            Self::Fuzz => "fuzz",
+            Self::Isolated => "isolated",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or_else(|| {
+                let names = Self::ALL.map(Self::name).join(", ");
+                format!("unknown mode `{text}`; known are {names}")
+            })
+    }
+}
+
+/// How to set up a software device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SoftOptions {
+    /// How kernels run.
+    pub mode: Mode,
+    /// Threads that run threadgroups; `None` is one for each core.
+    pub threads: Option<usize>,
+    /// Time limit of one submission.
+    pub timeout: Duration,
+    /// Decides the order of everything in [`Mode::Fuzz`].
+    pub seed: u64,
+    /// The GPU family whose limits are enforced.
+    pub family: Family,
+    /// Where compiled kernels are kept; `None` keeps them for the life of the device only.
+    pub cache_dir: Option<PathBuf>,
+    /// Bytes at which the least recently used kernels are removed.
+    pub cache_limit: u64,
+    /// The clang++ to drive; `None` looks for one on the path.
+    pub clang: Option<PathBuf>,
+}
+
+impl Default for SoftOptions {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Fast,
+            threads: None,
+            timeout: Duration::from_secs(30),
+            seed: 0,
+            family: Family::default(),
+            cache_dir: env::cache_dir(),
+            cache_limit: 1 << 30,
+            clang: None,
+        }
+    }
+}
+
+impl SoftOptions {
+    /// Default options in a mode.
+    pub fn in_mode(mode: Mode) -> Self {
+        Self {
+            mode,
+            ..Self::default()
+        }
+    }
+
+    /// What the environment says; see [`crate::env`].
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when a variable is set to something that is none of its values.
+    pub fn from_env() -> Result<Self> {
+        let mut options = Self::default();
+        if let Some(mode) = parsed(env::SOFT_MODE)? {
+            options.mode = mode;
+        }
+        if let Some(threads) = env::number(env::SOFT_THREADS)? {
+            let threads = usize::try_from(threads).ok().filter(|n| *n > 0);
+            options.threads =
+                Some(threads.ok_or_else(|| refused(env::SOFT_THREADS, "is not at least 1"))?);
+        }
+        if let Some(milliseconds) = env::number(env::SOFT_TIMEOUT_MS)? {
+            options.timeout = Duration::from_millis(milliseconds);
+        }
+        if let Some(seed) = env::number(env::SOFT_SEED)? {
+            options.seed = seed;
+        }
+        if let Some(family) = parsed(env::SOFT_FAMILY)? {
+            options.family = family;
+        }
+        if let Some(megabytes) = env::number(env::CACHE_LIMIT_MB)? {
+            options.cache_limit = megabytes.saturating_mul(1 << 20);
+        }
+        options.clang = env::text(env::CLANG).map(PathBuf::from);
+        Ok(options)
+    }
+}
+
+/// A software device.
+///
+/// That there is no clang is no error yet: kernels that are in the cache need none. Compiling one that is
+/// not fails with [`Error::Toolchain`], which says what to install.
+///
+/// # Errors
+/// [`Error::Unavailable`] when the system gives no threads.
+pub fn device(options: SoftOptions) -> Result<Device> {
+    Ok(Device::from_driver(Arc::new(Soft::new(options)?)))
+}
+
+/// The compiler that a device with these options would drive.
+///
+/// # Errors
+/// [`Error::Toolchain`] with the reason why there is none and what to install.
+pub fn compiler(options: &SoftOptions) -> Result<Compiler> {
+    toolchain::find(options.clang.as_deref())
+}
+
+fn parsed<T: FromStr<Err = String>>(variable: &str) -> Result<Option<T>> {
+    env::text(variable)
+        .map(|value| {
+            value
+                .parse()
+                .map_err(|error: String| refused(variable, &format!("is not valid: {error}")))
+        })
+        .transpose()
+}
+
+fn refused(variable: &str, why: &str) -> Error {
+    Error::Unavailable {
+        device: "the software Metal device".to_owned(),
+        reason: format!("{variable} {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_read_back_from_their_names() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert_eq!(
+            "slow".parse::<Mode>(),
+            Err("unknown mode `slow`; known are fast, check, fuzz, isolated".to_owned())
+        );
+    }
+}

@@ -16,6 +16,10 @@ pub struct KernelPlan {
     pub regions: u32,
     /// `sites[k - 1]` describes synchronisation site `k`, after which region `k` runs.
     pub sites: Vec<Site>,
+    /// `exits[k]` lists the states in which region `k` can leave a lane, in ascending order: ids of sites, then
+    /// [`FINISHED`].
+    #[serde(default)]
+    pub exits: Vec<Vec<u32>>,
     /// Bytes of context a threadgroup needs.
     pub context_bytes: usize,
     /// Bytes of threadgroup memory declared inside the kernel.

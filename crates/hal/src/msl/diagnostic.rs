@@ -1,0 +1,133 @@
+//! What the front end has to say about a program, in the user's own file, line and column.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How bad a [`Diagnostic`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Severity {
+    /// The program is refused.
+    Error,
+    /// The program is accepted; the writer may want to know.
+    Warning,
+    /// Belongs to the diagnostic before it.
+    Note,
+}
+
+/// What a [`Diagnostic`] is about, for callers that decide by kind and not by text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum DiagnosticKind {
+    /// The text is not a program: unbalanced brackets, an attribute without its argument.
+    Syntax,
+    /// Metal has it, the software device does not.
+    Unsupported,
+    /// Apple's compiler refuses it.
+    Refused,
+    /// An attribute that no Metal version knows.
+    UnknownAttribute,
+    /// Two kernels of the same host name.
+    DuplicateKernel,
+    /// Two arguments of one kernel at the same index.
+    DuplicateIndex,
+    /// An argument index above what Metal has, or one that is not a constant.
+    Index,
+    /// An instantiation of a kernel that is not in the text.
+    UnknownKernel,
+    /// What the C++ compiler says.
+    Compiler,
+}
+
+/// One message of the front end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about.
+    pub kind: DiagnosticKind,
+    /// Lower case, no full stop.
+    pub message: String,
+    /// The file as the preprocessor named it.
+    pub file: String,
+    /// Counted from 1.
+    pub line: u32,
+    /// In bytes, counted from 1.
+    pub column: u32,
+    /// The line as the user wrote it, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_line: Option<String>,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        })
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            severity,
+            message,
+            file,
+            line,
+            column,
+            ..
+        } = self;
+        write!(f, "{file}:{line}:{column}: {severity}: {message}")?;
+        if let Some(text) = &self.source_line
+            && *column > 0
+        {
+            let until = text.get(..*column as usize - 1).unwrap_or(text);
+            // Tabs stay tabs, so that the caret stands under its column whatever their width.
+            let blanks: String = until
+                .chars()
+                .map(|c| if c == '\t' { '\t' } else { ' ' })
+                .collect();
+            write!(f, "\n{text}\n{blanks}^")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_as_compilers_do() {
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            kind: DiagnosticKind::Refused,
+            message: "'double' is not supported in Metal".into(),
+            file: "a.metal".into(),
+            line: 3,
+            column: 7,
+            source_line: None,
+        };
+        assert_eq!(
+            diagnostic.to_string(),
+            "a.metal:3:7: error: 'double' is not supported in Metal"
+        );
+        let shown = Diagnostic {
+            source_line: Some("  \tint   x = 1.0;".into()),
+            ..diagnostic
+        };
+        assert!(
+            shown
+                .to_string()
+                .ends_with("Metal\n  \tint   x = 1.0;\n  \t   ^"),
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,132 @@
+//! MSL to C++17: the edits that let clang compile a program for the CPU.
+//!
+//! | MSL | C++ | where |
+//! |---|---|---|
+//! | `[[…]]`, `device`, `thread`, `threadgroup`, `coherent(…)` | gone | [`erase`] |
+//! | `constant` | `const` | [`erase`] |
+//! | `1.0`, `1.0h`, `1.0bf` | `1.0f`, `1.0f16`, `((__bf16)1.0)` | [`literal`] |
+//! | `static_cast<T>` | `::sm::scast<T>` | [`erase`] |
+//! | `v.xyz` | `v.swz(::sm::I<0,1,2>{})` | [`swizzle`] |
+//! | `threadgroup T x[n];` in a body | `auto& x = ::sm::tgvar<ID, T [(n)]>();` | [`threadgroup`] |
+//! | declarations that differ in address spaces only | the first of them | [`duplicate`] |
+//! | `constant T x [[function_constant(i)]];` | `const T x = ::sm::fconst{(i), "x"};` | [`specialise`] |
+//! | functions, kernels | `inline`, `static`: no code unless used | [`linkage`] |
+//! | explicit instantiations | gone; kernels among them are reflected | [`linkage`] |
+
+mod duplicate;
+mod erase;
+mod linkage;
+mod literal;
+mod specialise;
+mod swizzle;
+mod threadgroup;
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::diagnostic::Diagnostic;
+use super::edit::{ColumnMap, Edits};
+use super::program::Program;
+use super::source::Source;
+
+/// A threadgroup variable declared in a kernel, by the ID that the C++ text gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadgroupVariableName {
+    /// The first argument of `sm::tgvar`.
+    pub id: u32,
+    /// The user's name.
+    pub name: String,
+    /// Where it is declared.
+    pub file: String,
+    /// Where it is declared, from 1.
+    pub line: u32,
+}
+
+/// The edits of one program, pass by pass.
+#[derive(Debug)]
+pub(crate) struct Rewrite<'s, 'a> {
+    pub(crate) source: &'s Source<'a>,
+    pub(crate) program: &'s Program,
+    pub(crate) edits: Edits,
+    pub(crate) variables: Vec<ThreadgroupVariableName>,
+    /// Functions that [`duplicate`] dropped, by index.
+    pub(crate) dropped: HashSet<usize>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// Fields of the user's classes whose names look like swizzles.
+    swizzle_fields: HashSet<&'a str>,
+    /// Tokens `constant` that qualify a constructor, where C++ allows no `const`.
+    bare: HashSet<usize>,
+}
+
+impl<'s, 'a> Rewrite<'s, 'a> {
+    /// Makes all edits.
+    pub(crate) fn new(source: &'s Source<'a>, program: &'s Program) -> Self {
+        let swizzle_fields = program
+            .variables
+            .iter()
+            .filter(|variable| program.scopes[variable.scope].is_class)
+            .flat_map(|variable| &variable.declarators)
+            .map(|declarator| source.text_at(declarator.name))
+            .filter(|name| swizzle::indices(name).is_some())
+            .collect();
+        let bare = program
+            .functions
+            .iter()
+            .filter(|function| program.is_constructor(source, function))
+            .flat_map(|function| function.trailing(source))
+            .filter(|&i| source.text_at(i) == "constant")
+            .collect();
+        let mut rewrite = Self {
+            source,
+            program,
+            edits: Edits::default(),
+            variables: Vec::new(),
+            dropped: HashSet::new(),
+            diagnostics: Vec::new(),
+            swizzle_fields,
+            bare,
+        };
+        rewrite.erase();
+        rewrite.field_accessors();
+        rewrite.specialise();
+        rewrite.edits.sort();
+        rewrite.threadgroup_variables();
+        rewrite.drop_duplicates();
+        rewrite.linkage();
+        rewrite.edits.sort();
+        rewrite
+    }
+
+    /// The C++ text. Everything the user defines is inlined into its kernel, which has no calls at run time.
+    pub(crate) fn emit(mut self) -> (String, ColumnMap) {
+        let (body, columns) = self.edits.apply(self.source);
+        let first = self.source.files.first().map_or("", String::as_str);
+        let mut cpp = String::with_capacity(body.len() + 256);
+        cpp.push_str(
+            "#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)\n",
+        );
+        cpp.push_str(&marker(1, first));
+        cpp.push_str(&body);
+        cpp.push_str("\n#pragma clang attribute pop\n");
+        (cpp, columns)
+    }
+
+    fn replace(&mut self, i: usize, text: impl Into<String>) {
+        let bytes = self.source.bytes(i, i);
+        self.edits.replace(bytes, text);
+    }
+
+    /// The edited text of the tokens `first..=last`, on one line.
+    pub(crate) fn render(&self, first: usize, last: usize) -> String {
+        self.edits
+            .render(self.source, self.source.bytes(first, last))
+    }
+}
+
+/// A line marker for clang, with its newline.
+pub(crate) fn marker(line: u32, file: &str) -> String {
+    let file = file.replace('\\', "\\\\").replace('"', "\\\"");
+    let file: String = file.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+    format!("# {line} \"{file}\"\n")
+}

@@ -1,0 +1,154 @@
+//! The edits that one token decides: address spaces, attributes, casts, literals, pragmas.
+
+use super::Rewrite;
+use super::literal;
+use crate::msl::lexer::TokenKind;
+use crate::msl::source::Source;
+
+/// Words around `constant` among which a `const` already makes the type constant.
+const NEIGHBOURS: [&str; 7] = [
+    "const",
+    "static",
+    "constexpr",
+    "volatile",
+    "inline",
+    "device",
+    "typename",
+];
+
+impl Rewrite<'_, '_> {
+    pub(super) fn erase(&mut self) {
+        for i in 0..self.source.len() {
+            match self.source.kind_at(i) {
+                TokenKind::Identifier => self.word(i),
+                TokenKind::Number => {
+                    if let Some(text) = literal::rewrite(self.source.text_at(i)) {
+                        self.replace(i, text);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.attributes();
+        self.pragmas();
+    }
+
+    fn word(&mut self, i: usize) {
+        let source = self.source;
+        match source.text_at(i) {
+            "device" | "thread" | "threadgroup" => self.replace(i, ""),
+            "constant" => {
+                let bare = self.bare.contains(&i) || beside_const(source, i);
+                let text = if bare { "" } else { "const" };
+                self.replace(i, text);
+            }
+            "coherent" if source.text_at(i + 1) == "(" => {
+                if let Some(close) = source.partner(i + 1) {
+                    self.edits.delete(source, source.bytes(i, close));
+                }
+            }
+            "coherent" if matches!(source.text_at(i + 1), "device" | "constant" | "const") => {
+                self.replace(i, "");
+            }
+            "static_cast" => self.replace(i, "::sm::scast"),
+            "noinline" | "__noinline__" if in_gnu_attribute(source, i) => {
+                self.replace(i, "always_inline");
+            }
+            "is_function_constant_defined" if source.text_at(i + 1) == "(" => {
+                if let Some(close) = source.partner(i + 1)
+                    && close > i + 2
+                {
+                    let name = source.text_at(close - 1);
+                    let text = format!("::sm::fc_defined(\"{name}\")");
+                    let bytes = source.bytes(self.qualified_start(i), close);
+                    self.edits.replace_lines(source, bytes, text);
+                }
+            }
+            text if super::swizzle::indices(text).is_some() => self.swizzle(i),
+            _ => {}
+        }
+    }
+
+    /// `metal::name` starts two tokens earlier.
+    fn qualified_start(&self, i: usize) -> usize {
+        if i >= 2 && self.source.before(i) == "::" && self.source.text_at(i - 2) == "metal" {
+            i - 2
+        } else {
+            i
+        }
+    }
+
+    fn attributes(&mut self) {
+        let source = self.source;
+        let mut last = 0..0;
+        for attribute in &source.attributes {
+            if attribute.bytes != last {
+                last = attribute.bytes.clone();
+                self.edits.delete(source, last.clone());
+            }
+        }
+    }
+
+    /// `-E` leaves macros in pragmas alone, so an unroll count that is not a number cannot be read; it is only a hint.
+    fn pragmas(&mut self) {
+        for &pragma in &self.source.pragmas {
+            let text = self.source.token_text(pragma);
+            let Some(body) = text[1..].trim_start().strip_prefix("pragma") else {
+                continue;
+            };
+            let body = body.trim_start();
+            let argument = body.strip_prefix("unroll").or_else(|| {
+                let rest = body.strip_prefix("clang")?.trim_start();
+                let rest = rest.strip_prefix("loop")?.trim_start();
+                rest.find('(').map(|open| &rest[open..])
+            });
+            let Some(argument) = argument else { continue };
+            let argument = argument
+                .trim()
+                .trim_start_matches('(')
+                .trim_end_matches(')');
+            let readable = argument.trim().bytes().all(|b| b.is_ascii_digit())
+                || matches!(argument.trim(), "full" | "enable" | "disable");
+            if !readable {
+                self.edits
+                    .replace(pragma.start as usize..pragma.end as usize, "");
+            }
+        }
+    }
+}
+
+fn beside_const(source: &Source<'_>, i: usize) -> bool {
+    let mut at = i + 1;
+    while NEIGHBOURS.contains(&source.text_at(at)) {
+        if source.text_at(at) == "const" {
+            return true;
+        }
+        at += 1;
+    }
+    let mut at = i;
+    while NEIGHBOURS.contains(&source.before(at)) {
+        if source.before(at) == "const" {
+            return true;
+        }
+        at -= 1;
+    }
+    false
+}
+
+/// Inside `__attribute__((…))`.
+fn in_gnu_attribute(source: &Source<'_>, i: usize) -> bool {
+    let mut at = i;
+    // A GNU attribute list is short; eight tokens back is far enough for any in use.
+    for _ in 0..8 {
+        let Some(before) = at.checked_sub(1) else {
+            return false;
+        };
+        at = before;
+        match source.text_at(at) {
+            "__attribute__" | "__attribute" => return true,
+            ";" | "{" | "}" => return false,
+            _ => {}
+        }
+    }
+    false
+}

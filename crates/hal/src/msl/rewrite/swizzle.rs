@@ -1,0 +1,209 @@
+//! Swizzles: `v.xyz` becomes `v.swz(::sm::I<0,1,2>{})`, and `v.swzref(…)` where it is written to.
+//!
+//! A field that the user named like a swizzle (`float ba;`) keeps working without knowing types: its class is given members
+//! `swz(::sm::I<2,3>)` and `swzref(…)` that return the field, so the rewritten access finds a vector's components or the user's
+//! field, whichever the object is.
+
+use std::collections::HashMap;
+
+use super::Rewrite;
+use crate::msl::diagnostic::DiagnosticKind;
+use crate::msl::source::Source;
+
+/// Members and subscripts after one another that are followed; it keeps hostile text linear.
+const LONGEST_CHAIN: usize = 32;
+
+/// The component indices of a swizzle of two to four components.
+pub(super) fn indices(text: &str) -> Option<Vec<u8>> {
+    if !(2..=4).contains(&text.len()) {
+        return None;
+    }
+    let of = |set: &str| {
+        text.chars()
+            .map(|c| set.find(c).and_then(|i| u8::try_from(i).ok()))
+            .collect::<Option<Vec<u8>>>()
+    };
+    of("xyzw").or_else(|| of("rgba"))
+}
+
+fn tag(indices: &[u8]) -> String {
+    let list: Vec<String> = indices.iter().map(u8::to_string).collect();
+    format!("::sm::I<{}>", list.join(","))
+}
+
+impl Rewrite<'_, '_> {
+    /// Rewrites the swizzle at token `i`, if it is one.
+    pub(super) fn swizzle(&mut self, i: usize) {
+        let source = self.source;
+        let Some(components) = indices(source.text_at(i)) else {
+            return;
+        };
+        if !matches!(source.before(i), "." | "->") || source.text_at(i + 1) == "(" {
+            return;
+        }
+        // `{.xy = …}` designates a field.
+        if i >= 2 && source.before(i) == "." && matches!(source.text_at(i - 2), "{" | ",") {
+            return;
+        }
+        let written = self.is_written(i);
+        let users = self.swizzle_fields.contains(source.text_at(i));
+        if written && !users && source.text_at(i + 1) == "." && self.compose(i, &components) {
+            return;
+        }
+        let member = if written { "swzref" } else { "swz" };
+        self.replace(i, format!("{member}({}{{}})", tag(&components)));
+    }
+
+    /// `v.zyx.xy = …` writes components 2 and 1 of `v`: one swizzle instead of two.
+    fn compose(&mut self, i: usize, outer: &[u8]) -> bool {
+        let source = self.source;
+        let name = source.text_at(i + 2);
+        let single = ["xr", "yg", "zb", "wa"]
+            .iter()
+            .position(|pair| name.len() == 1 && pair.contains(name));
+        let inner = match single {
+            Some(index) => vec![u8::try_from(index).unwrap_or(0)],
+            None => match indices(name) {
+                Some(inner) => inner,
+                None => return false,
+            },
+        };
+        let composed: Option<Vec<u8>> = inner
+            .iter()
+            .map(|&index| outer.get(usize::from(index)).copied())
+            .collect();
+        let Some(composed) = composed else {
+            return false;
+        };
+        let text = match composed.as_slice() {
+            [one] => ["x", "y", "z", "w"][usize::from(*one & 3)].to_owned(),
+            _ => format!("swzref({}{{}})", tag(&composed)),
+        };
+        let bytes = source.bytes(i, i + 2);
+        self.edits.replace_lines(source, bytes, text);
+        true
+    }
+
+    /// Whether the value of the member access at `i` is assigned, directly or through further members and subscripts.
+    fn is_written(&self, i: usize) -> bool {
+        let source = self.source;
+        let mut end = i + 1;
+        for _ in 0..LONGEST_CHAIN {
+            match source.text_at(end) {
+                "." if source.is_identifier(end + 1) && source.text_at(end + 2) != "(" => end += 2,
+                "[" => end = source.after(end, false),
+                _ => break,
+            }
+        }
+        let assigned = match source.text_at(end) {
+            "=" | "+=" | "-=" | "*=" | "/=" | "%=" | "&=" | "|=" | "^=" | "<<=" | ">>=" | "++"
+            | "--" => true,
+            // `>>=` after a template bracket would be two tokens; here it never is.
+            _ => false,
+        };
+        assigned || matches!(source.before(expression_start(source, i)), "++" | "--")
+    }
+
+    /// Gives classes with fields named like swizzles the members that the rewritten accesses call.
+    pub(super) fn field_accessors(&mut self) {
+        let source = self.source;
+        let program = self.program;
+        let mut taken: HashMap<(usize, Vec<u8>), &str> = HashMap::new();
+        for variable in &program.variables {
+            if !program.scopes[variable.scope].is_class {
+                continue;
+            }
+            for declarator in &variable.declarators {
+                let name = source.text_at(declarator.name);
+                let Some(components) = indices(name) else {
+                    continue;
+                };
+                let (scope, place) = self.named_class(variable.scope, variable.last);
+                if let Some(other) = taken.insert((scope, components.clone()), name)
+                    && other != name
+                {
+                    let message = format!(
+                        "fields '{other}' and '{name}' in one class are not supported: both spell the same swizzle"
+                    );
+                    self.diagnostics.push(source.error_at(
+                        declarator.name,
+                        DiagnosticKind::Unsupported,
+                        message,
+                    ));
+                }
+                let tag = tag(&components);
+                let mut text = String::new();
+                for member in ["swz", "swzref"] {
+                    for qualifier in ["", "const "] {
+                        text += &format!(
+                            " auto {member}({tag}) {qualifier}-> decltype((this->{name})) {{ return (this->{name}); }}"
+                        );
+                    }
+                }
+                self.edits.insert(source.bytes(place, place).end, text);
+            }
+        }
+    }
+
+    /// The innermost class with a name around a field, and the last token of the field's declaration in it.
+    fn named_class(&self, mut scope: usize, mut last: usize) -> (usize, usize) {
+        // A class scope and its class are pushed in the same order; an anonymous one is found by its braces.
+        while let Some(class) = self
+            .program
+            .classes
+            .iter()
+            .filter(|class| class.anonymous && class.open < last && last < class.last)
+            .max_by_key(|class| class.open)
+        {
+            let Some(parent) = self.program.scopes[scope].parent else {
+                break;
+            };
+            if !self.program.scopes[scope].is_class || !self.program.scopes[parent].is_class {
+                break;
+            }
+            scope = parent;
+            last = class.last;
+        }
+        (scope, last)
+    }
+}
+
+/// The first token of the postfix expression whose last member name is at `i`.
+fn expression_start(source: &Source<'_>, mut i: usize) -> usize {
+    for _ in 0..LONGEST_CHAIN {
+        // `i` is a name, a closing bracket or an opening one just reached from behind.
+        match source.before(i) {
+            "." | "->" | "::" if i >= 2 => {
+                i -= 2;
+                while let ")" | "]" = source.text_at(i) {
+                    let Some(open) = source.partner(i) else {
+                        return i;
+                    };
+                    let called = open > 0
+                        && (source.is_identifier(open - 1)
+                            || matches!(source.before(open), ")" | "]"));
+                    if !called {
+                        return open;
+                    }
+                    i = open - 1;
+                }
+            }
+            _ => return i,
+        }
+    }
+    i
+}
+
+#[cfg(test)]
+mod tests {
+    use super::indices;
+
+    #[test]
+    fn knows_swizzles_by_their_letters() {
+        assert_eq!(indices("xyz"), Some(vec![0, 1, 2]));
+        assert_eq!(indices("bgra"), Some(vec![2, 1, 0, 3]));
+        assert_eq!(indices("x"), None);
+        assert_eq!(indices("xg"), None);
+        assert_eq!(indices("xyzwx"), None);
+    }
+}

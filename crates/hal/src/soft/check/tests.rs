@@ -1,0 +1,521 @@
+//! Hand-written kernels that announce their accesses as check-mode images do.
+#![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
+
+use crate::report::{Report, ReportKind};
+use crate::soft::group::RegionFn;
+use crate::soft::plan::{FINISHED, KernelPlan, Location, Site, SiteKind, ThreadgroupVariable};
+use crate::soft::runtime::services::{ACCESS_ATOMIC, ACCESS_WRITE, table};
+use crate::soft::runtime::stand_in::{Lane, bind, region};
+use crate::soft::runtime::{Access, Binding, FaultKind, Image, Launch, Mode, Pool};
+use std::time::{Duration, Instant};
+
+const WRITE: u32 = ACCESS_WRITE;
+const ATOMIC: u32 = ACCESS_ATOMIC;
+
+/// Announces an access of 4 bytes, then performs it unless it was stopped.
+fn touch(pointer: *mut u32, flags: u32, line: u32) -> u32 {
+    // SAFETY: if the checker lets it pass, the address is fine.
+    unsafe {
+        (table().access)(pointer.cast(), 4 | flags, line);
+        if flags & WRITE != 0 {
+            pointer.write_volatile(1);
+            0
+        } else {
+            pointer.read_volatile()
+        }
+    }
+}
+
+fn element(lane: Lane, buffer: usize, index: isize) -> *mut u32 {
+    lane.buffer::<u32>(buffer).wrapping_offset(index)
+}
+
+fn tile(lane: Lane, index: isize) -> *mut u32 {
+    // SAFETY: the group is live.
+    unsafe { (*lane.group).arena.cast::<u32>().wrapping_offset(index) }
+}
+
+fn argument(lane: Lane, index: isize) -> *mut u32 {
+    // SAFETY: the group is live.
+    unsafe { (*lane.group).tgmem[0].cast::<u32>().wrapping_offset(index) }
+}
+
+/// Line `n` of the imaginary source is location `n`; site `k` is on line `100 + k`.
+fn checked(name: &str, regions: &[RegionFn], kind: SiteKind, flags: u32) -> Image {
+    let locations = (0..120)
+        .map(|line| Location {
+            file: "test.metal".into(),
+            line,
+            column: 5,
+            inlined_at: None,
+        })
+        .collect();
+    let plan = KernelPlan {
+        regions: regions.len() as u32,
+        sites: (1..regions.len() as u32)
+            .map(|site| Site {
+                kind,
+                flags,
+                op: 0,
+                args: vec![],
+                result: None,
+                location: 100 + site,
+            })
+            .collect(),
+        context_bytes: 4096,
+        arena_bytes: 256 + 64,
+        variables: vec![ThreadgroupVariable {
+            id: 9,
+            offset: 0,
+            size: 256,
+        }],
+        locations,
+        ..KernelPlan::default()
+    };
+    // SAFETY: the regions keep the protocol and are part of this program.
+    unsafe { Image::new(name, regions.to_vec(), vec![], plan) }
+        .with_buffers([(0, "in".to_owned()), (1, "out".to_owned())])
+        .with_variables([(9, "tile".to_owned())])
+}
+
+fn barriers(regions: &[RegionFn]) -> Image {
+    checked("k", regions, SiteKind::Threadgroup, 2)
+}
+
+struct Setup {
+    threads: u32,
+    threadgroup: u32,
+    argument: usize,
+    out_elements: usize,
+}
+
+const SETUP: Setup = Setup {
+    threads: 64,
+    threadgroup: 64,
+    argument: 0,
+    out_elements: 64,
+};
+
+fn reports(image: &Image, setup: &Setup) -> Vec<Report> {
+    let mut input = vec![0_u32; 64];
+    let mut out = vec![0_u32; setup.out_elements];
+    let mut launch = Launch::new(image, [setup.threads, 1, 1], [setup.threadgroup, 1, 1]);
+    launch.mode = Mode::Check;
+    // SAFETY: lives through the launch.
+    launch.buffers[0] = unsafe { Binding::new(input.as_mut_ptr().cast(), 256, Access::Read) };
+    launch.buffers[1] = bind(&mut out);
+    launch.threadgroup_memory[0] = setup.argument;
+    let pool = Pool::with_threads(2).unwrap();
+    pool.run(&launch).unwrap().reports
+}
+
+fn kinds(reports: &[Report]) -> Vec<(ReportKind, u32)> {
+    reports.iter().map(|r| (r.kind, r.line)).collect()
+}
+
+region!(copy, |lane: Lane| {
+    let i = lane.at[0] as isize;
+    touch(element(lane, 0, i % 64), 0, 1);
+    touch(element(lane, 1, i), WRITE, 2);
+    FINISHED
+});
+
+region!(copy_past, |lane: Lane| {
+    let i = lane.at[0] as isize;
+    touch(element(lane, 1, i), WRITE, 2);
+    FINISHED
+});
+
+region!(read_before, |lane: Lane| {
+    touch(element(lane, 0, lane.at[0] as isize - 1), 0, 1);
+    FINISHED
+});
+
+region!(write_read_only, |lane: Lane| {
+    touch(element(lane, 0, lane.at[0] as isize), WRITE, 1);
+    FINISHED
+});
+
+#[test]
+fn a_correct_kernel_is_clean() {
+    assert_eq!(reports(&barriers(&[copy]), &SETUP), []);
+}
+
+#[test]
+fn overruns_name_buffer_offset_and_length() {
+    let setup = Setup {
+        threads: 65,
+        threadgroup: 13,
+        ..SETUP
+    };
+    let found = reports(&barriers(&[copy_past]), &setup);
+    assert_eq!(found.len(), 1);
+    let report = &found[0];
+    assert_eq!(
+        report.message,
+        "write of 4 bytes at offset 256 of buffer 1 (`out`), which has 256 bytes"
+    );
+    assert_eq!((report.kind, report.buffer), (ReportKind::Bounds, Some(1)));
+    assert_eq!(
+        (report.file.as_str(), report.line, report.column),
+        ("test.metal", 2, 5)
+    );
+    assert_eq!(
+        (report.thread, report.threadgroup),
+        (Some([64, 0, 0]), Some([4, 0, 0]))
+    );
+
+    let found = reports(&barriers(&[read_before]), &SETUP);
+    assert_eq!(
+        found[0].message,
+        "read of 4 bytes at offset -4 of buffer 0 (`in`), which has 256 bytes"
+    );
+    let found = reports(&barriers(&[write_read_only]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Bounds, 1)]);
+    assert_eq!(found[0].count, 64);
+    assert!(
+        found[0]
+            .message
+            .ends_with("which is bound for reading only")
+    );
+}
+
+region!(null, |lane: Lane| {
+    touch(std::ptr::without_provenance_mut(16), WRITE, 3);
+    touch(element(lane, 1, 0), WRITE, 4);
+    FINISHED
+});
+
+static CONSTANT: u32 = 5;
+
+region!(constants, |lane: Lane| {
+    let mut private = 0_u32;
+    touch(&raw mut private, WRITE, 5);
+    touch((&raw const CONSTANT).cast_mut(), 0, 6);
+    touch(lane.group.cast_mut().cast(), 0, 7);
+    touch((&raw const CONSTANT).cast_mut(), WRITE, 8);
+    FINISHED
+});
+
+#[test]
+fn wild_addresses_stop_the_threadgroup_and_own_memory_is_fine() {
+    let found = reports(&barriers(&[null]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Bounds, 3)]);
+    assert_eq!(
+        found[0].message,
+        "write of 4 bytes at address 0x10, which belongs to no buffer"
+    );
+    assert_eq!(found[0].count, 1);
+    let found = reports(&barriers(&[constants]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Bounds, 8)]);
+}
+
+region!(fill_tile, |lane: Lane| {
+    touch(tile(lane, lane.index as isize), WRITE, 10);
+    1
+});
+
+region!(read_neighbour, |lane: Lane| {
+    touch(tile(lane, (lane.index as isize + 1) % 64), 0, 11);
+    FINISHED
+});
+
+region!(fill_and_read_neighbour, |lane: Lane| {
+    touch(tile(lane, lane.index as isize), WRITE, 10);
+    touch(tile(lane, (lane.index as isize + 1) % 64), 0, 11);
+    FINISHED
+});
+
+region!(read_neighbour_and_fill, |lane: Lane| {
+    touch(tile(lane, (lane.index as isize + 1) % 64), 0, 11);
+    touch(tile(lane, lane.index as isize), WRITE, 12);
+    FINISHED
+});
+
+#[test]
+fn barriers_order_threadgroup_memory_when_their_flags_say_so() {
+    let kernel = [fill_tile as RegionFn, read_neighbour];
+    assert_eq!(reports(&barriers(&kernel), &SETUP), []);
+    for flags in [0, 1, 4] {
+        let image = checked("k", &kernel, SiteKind::Threadgroup, flags);
+        let found = reports(&image, &SETUP);
+        assert_eq!(kinds(&found), [(ReportKind::Race, 11)]);
+    }
+    // A SIMD-group barrier does not order the two SIMD-groups.
+    let image = checked("k", &kernel, SiteKind::Simdgroup, 2);
+    let found = reports(&image, &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Race, 11)]);
+    assert_eq!(found[0].count, 2);
+    let small = Setup {
+        threads: 32,
+        threadgroup: 32,
+        ..SETUP
+    };
+    let one = [fill_tile as RegionFn, copy];
+    assert_eq!(
+        reports(&checked("k", &one, SiteKind::Simdgroup, 2), &small),
+        []
+    );
+}
+
+#[test]
+fn a_missing_barrier_is_a_race_and_not_an_uninitialised_read() {
+    let found = reports(&barriers(&[fill_and_read_neighbour]), &SETUP);
+    assert_eq!(
+        kinds(&found),
+        [(ReportKind::Race, 10), (ReportKind::Race, 11)]
+    );
+    assert_eq!(
+        found[0].message,
+        "write of 4 bytes at offset 4 of threadgroup variable `tile` conflicts with the read by thread \
+         [0, 0, 0] at line 11: no barrier orders them"
+    );
+    let found = reports(&barriers(&[fill_tile, read_neighbour_and_fill]), &SETUP);
+    assert_eq!(
+        kinds(&found),
+        [(ReportKind::Race, 11), (ReportKind::Race, 12)]
+    );
+}
+
+region!(read_tile, |lane: Lane| {
+    touch(tile(lane, lane.index as isize), 0, 20);
+    1
+});
+
+#[test]
+fn unwritten_threadgroup_memory_is_reported() {
+    let found = reports(&barriers(&[read_tile, fill_tile_last]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Uninitialised, 20)]);
+    assert_eq!(
+        found[0].message,
+        "read of 4 bytes at offset 0 of threadgroup variable `tile`, where nothing was written"
+    );
+    assert_eq!(found[0].count, 64);
+    // The second threadgroup must not see what the first has written.
+    let setup = Setup {
+        threads: 128,
+        ..SETUP
+    };
+    assert_eq!(
+        reports(&barriers(&[read_tile, fill_tile_last]), &setup)[0].count,
+        128
+    );
+}
+
+region!(fill_tile_last, |lane: Lane| {
+    touch(tile(lane, lane.index as isize), WRITE, 21);
+    FINISHED
+});
+
+region!(overrun_tile, |lane: Lane| {
+    touch(tile(lane, lane.index as isize + 1), WRITE, 30);
+    FINISHED
+});
+
+region!(fill_argument, |lane: Lane| {
+    touch(argument(lane, lane.index as isize), WRITE, 31);
+    FINISHED
+});
+
+#[test]
+fn threadgroup_overruns_are_reported_and_missing_memory_too() {
+    let found = reports(&barriers(&[overrun_tile]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Bounds, 30)]);
+    assert_eq!(
+        found[0].message,
+        "write of 4 bytes at offset 256 of threadgroup variable `tile`, which has 256 bytes"
+    );
+    assert_eq!(found[0].thread, Some([63, 0, 0]));
+    let image = barriers(&[fill_argument]);
+    assert_eq!(
+        reports(
+            &image,
+            &Setup {
+                argument: 256,
+                ..SETUP
+            }
+        ),
+        []
+    );
+    let found = reports(
+        &image,
+        &Setup {
+            argument: 128,
+            ..SETUP
+        },
+    );
+    assert_eq!(kinds(&found), [(ReportKind::Bounds, 31)]);
+    assert_eq!(
+        found[0].message,
+        "write of 4 bytes at offset 128 of threadgroup argument 0, which has 128 bytes"
+    );
+    assert_eq!(found[0].count, 32);
+    let found = reports(&image, &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::ThreadgroupMemory, 31)]);
+}
+
+region!(all_write_first, |lane: Lane| {
+    touch(element(lane, 1, 0), WRITE, 40);
+    FINISHED
+});
+
+region!(all_add_first, |lane: Lane| {
+    touch(element(lane, 1, 0), WRITE | ATOMIC, 41);
+    touch(element(lane, 1, 0), ATOMIC, 42);
+    FINISHED
+});
+
+region!(add_then_read, |lane: Lane| {
+    touch(element(lane, 1, 0), WRITE | ATOMIC, 41);
+    1
+});
+
+region!(plain_read, |lane: Lane| {
+    touch(element(lane, 1, 0), 0, 43);
+    FINISHED
+});
+
+#[test]
+fn device_races_are_found_inside_and_between_threadgroups() {
+    let found = reports(&barriers(&[all_write_first]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Race, 40)]);
+    assert_eq!((found[0].buffer, found[0].count), (Some(1), 63));
+    let apart = Setup {
+        threadgroup: 1,
+        ..SETUP
+    };
+    let found = reports(&barriers(&[all_write_first]), &apart);
+    assert_eq!(kinds(&found), [(ReportKind::Race, 40)]);
+    assert!(
+        found[0].message.contains("threadgroups are not ordered"),
+        "{}",
+        found[0].message
+    );
+    assert_eq!(reports(&barriers(&[all_add_first]), &apart), []);
+    assert_eq!(reports(&barriers(&[all_add_first]), &SETUP), []);
+    // Atomics and plain reads need a barrier over device memory between them.
+    let kernel = [add_then_read as RegionFn, plain_read];
+    assert_eq!(
+        reports(&checked("k", &kernel, SiteKind::Threadgroup, 1), &SETUP),
+        []
+    );
+    let found = reports(&checked("k", &kernel, SiteKind::Threadgroup, 2), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::Race, 43)]);
+    assert!(found[0].message.contains("the atomic write"));
+}
+
+region!(half_return, |lane: Lane| {
+    if lane.index < 32 { FINISHED } else { 1 }
+});
+
+region!(split, |lane: Lane| { if lane.index < 32 { 1 } else { 2 } });
+region!(split_inside, |lane: Lane| {
+    if lane.index & 1 == 0 { 1 } else { 2 }
+});
+region!(done, |_: Lane| FINISHED);
+
+#[test]
+fn divergence_is_reported_where_it_shows() {
+    let found = reports(&barriers(&[half_return, done]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::EarlyReturn, 101)]);
+    assert_eq!(
+        found[0].message,
+        "32 of the threadgroup's 64 threads returned before this barrier"
+    );
+    let found = reports(&barriers(&[split, done, done]), &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::DivergentBarrier, 102)]);
+    assert_eq!(found[0].thread, Some([32, 0, 0]));
+    assert!(
+        found[0].message.ends_with("that of line 101"),
+        "{}",
+        found[0].message
+    );
+    let image = checked("k", &[split_inside, done, done], SiteKind::Simdgroup, 2);
+    let found = reports(&image, &SETUP);
+    assert_eq!(kinds(&found), [(ReportKind::DivergentSimd, 101)]);
+    // Different SIMD-groups may be at different sites.
+    let image = checked("k", &[split, done, done], SiteKind::Simdgroup, 2);
+    assert_eq!(reports(&image, &SETUP), []);
+}
+
+region!(unannounced, |lane: Lane| {
+    touch(element(lane, 1, 99), WRITE, 50);
+    FINISHED
+});
+
+region!(crash_after_report, |lane: Lane| {
+    if lane.at[0] == 0 {
+        touch(element(lane, 1, 99), WRITE, 50);
+    }
+    // SAFETY: none, on purpose.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u32>(64).write_volatile(1) };
+    FINISHED
+});
+
+#[test]
+fn faults_carry_the_reports_so_far() {
+    let image = barriers(&[crash_after_report]);
+    let mut out = vec![0_u32; 64];
+    let mut launch = Launch::new(&image, [2, 1, 1], [1, 1, 1]);
+    launch.mode = Mode::Check;
+    launch.buffers[1] = bind(&mut out);
+    let pool = Pool::with_threads(1).unwrap();
+    let fault = pool.run(&launch).expect_err("crashes");
+    assert!(matches!(fault.kind, FaultKind::PageFault { .. }));
+    assert_eq!(kinds(&fault.reports), [(ReportKind::Bounds, 50)]);
+}
+
+#[test]
+fn abandoned_groups_leave_memory_flat() {
+    let resident = || -> u64 {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    let image = barriers(&[unannounced]);
+    let setup = Setup {
+        threads: 10_000,
+        threadgroup: 1,
+        ..SETUP
+    };
+    reports(&image, &setup);
+    let before = resident();
+    for _ in 0..20 {
+        assert_eq!(reports(&image, &setup)[0].count, 10_000);
+    }
+    assert!(resident() < before + 16_384);
+}
+
+region!(endless_access, |lane: Lane| {
+    loop {
+        touch(element(lane, 1, 0), 0, 60);
+    }
+});
+
+#[test]
+fn the_time_limit_holds_under_check() {
+    let image = barriers(&[endless_access]);
+    let mut out = vec![0_u32; 64];
+    let pool = Pool::with_threads(2).unwrap();
+    for _ in 0..20 {
+        let mut launch = Launch::new(&image, [64, 1, 1], [1, 1, 1]);
+        launch.mode = Mode::Check;
+        launch.limit = Duration::from_millis(10);
+        launch.buffers[1] = bind(&mut out);
+        let fault = pool.run(&launch).expect_err("endless");
+        assert!(matches!(fault.kind, FaultKind::Timeout { .. }));
+    }
+}
+
+#[test]
+fn large_launches_are_checked_in_parallel() {
+    let setup = Setup {
+        threads: 1 << 20,
+        threadgroup: 256,
+        out_elements: 1 << 20,
+        ..SETUP
+    };
+    let start = Instant::now();
+    assert_eq!(reports(&barriers(&[copy]), &setup), []);
+    let accesses = 2 << 20;
+    println!("{:?} an access", start.elapsed() / accesses);
+}

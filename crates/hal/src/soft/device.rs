@@ -1,0 +1,161 @@
+//! The device of the software driver.
+
+use super::buffer::{Account, Buffer, Placement};
+use super::compile::Engine;
+use super::library::Library;
+use super::queue::Queue;
+use super::{Mode, SoftOptions};
+use crate::driver::{self, CommandList, HostMemory};
+use crate::error::{Error, Result};
+use crate::info::{DeviceInfo, DeviceKind};
+use crate::library::CompileOptions;
+use crate::storage::StorageMode;
+use crate::submission::Completion;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The software driver's device.
+#[derive(Debug)]
+pub struct Soft {
+    info: DeviceInfo,
+    options: SoftOptions,
+    engine: Arc<Engine>,
+    queue: Queue,
+    account: Arc<Account>,
+}
+
+impl Soft {
+    /// A device with its threads.
+    ///
+    /// # Errors
+    /// `Unavailable` when the system gives no threads.
+    pub(super) fn new(options: SoftOptions) -> Result<Self> {
+        let memory = physical_memory();
+        // As on Apple silicon: what is left of the machine's memory when system and host programs have their part.
+        let working_set = memory / 4 * 3;
+        let queue = Queue::new(&options).map_err(|error| Error::Unavailable {
+            device: "the software Metal device".to_owned(),
+            reason: format!("its threads cannot be started: {error}"),
+        })?;
+        Ok(Self {
+            info: DeviceInfo {
+                name: format!("Bessemer software Metal ({})", processor()),
+                kind: DeviceKind::Software,
+                family: options.family,
+                unified_memory: true,
+                recommended_working_set: working_set,
+                registry_id: 0,
+                headless: true,
+                low_power: false,
+                removable: false,
+                limits: options.family.limits(working_set),
+            },
+            engine: Arc::new(Engine::new(&options)),
+            queue,
+            options,
+            account: Arc::default(),
+        })
+    }
+
+    /// How the device was set up.
+    pub fn options(&self) -> &SoftOptions {
+        &self.options
+    }
+
+    fn placement(&self) -> Placement {
+        match self.options.mode {
+            Mode::Fast | Mode::Fuzz => Placement::Plain,
+            Mode::Check => Placement::Guarded,
+            Mode::Isolated => Placement::Shared,
+        }
+    }
+
+    fn out_of_memory(&self, requested: usize) -> Error {
+        Error::OutOfMemory {
+            device: self.info.name.clone(),
+            requested,
+            in_use: self.account.bytes(),
+            limit: self.info.recommended_working_set,
+        }
+    }
+}
+
+impl driver::Device for Soft {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn driver::Buffer>> {
+        match Buffer::allocate(length, mode, self.placement(), &self.account) {
+            Ok(buffer) => Ok(Arc::new(buffer)),
+            Err(_) => Err(self.out_of_memory(length)),
+        }
+    }
+
+    fn adopt(&self, memory: HostMemory) -> Result<Arc<dyn driver::Buffer>> {
+        let length = memory.length;
+        match Buffer::adopt(memory, self.placement(), &self.account) {
+            Ok(buffer) => Ok(Arc::new(buffer)),
+            Err(_) => Err(self.out_of_memory(length)),
+        }
+    }
+
+    fn compile(&self, source: &str, options: &CompileOptions) -> Result<Arc<dyn driver::Library>> {
+        Ok(Arc::new(Library::new(
+            self.engine.clone(),
+            source,
+            options,
+            self.info.limits,
+        )?))
+    }
+
+    fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
+        self.queue.submit(list, completion)
+    }
+
+    fn start_capture(&self, _: &Path) -> Result<()> {
+        Err(Error::Unsupported {
+            what: "GPU capture".to_owned(),
+            device: self.info.name.clone(),
+        })
+    }
+
+    fn stop_capture(&self) {}
+
+    fn contains_kernels(&self) -> bool {
+        self.options.mode == Mode::Isolated
+    }
+}
+
+/// Bytes of memory this process may use: the machine's, or less where a control group says so.
+fn physical_memory() -> usize {
+    const UNKNOWN: usize = 4 << 30;
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo")
+        .and_then(|text| {
+            let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+            let kilobytes: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
+            kilobytes.checked_mul(1024)
+        })
+        .unwrap_or(UNKNOWN);
+    let group = read("/sys/fs/cgroup/memory.max")
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(usize::MAX);
+    machine.min(group)
+}
+
+/// The processor's name.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        text.lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim().to_owned())
+            .filter(|value| !value.is_empty())
+    };
+    field("model name")
+        .or_else(|| field("Model"))
+        .or_else(|| field("Hardware"))
+        .unwrap_or_else(|| format!("{} CPU", std::env::consts::ARCH))
+}

@@ -1,0 +1,163 @@
+//! Making sure that everything that synchronises lies in the kernel function itself.
+
+use super::Error;
+use super::kernel::is_contract;
+use super::lex::{Kind, bare, tokens};
+use super::module::{Module, groups_of};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+
+/// The global names that each function and variable of a module mentions.
+#[derive(Debug, Default)]
+pub(crate) struct References {
+    pub(crate) of: HashMap<String, Vec<String>>,
+}
+
+/// The global names in `text`.
+pub(crate) fn globals_in(text: &str, line: usize) -> Result<Vec<String>, Error> {
+    if !text.contains('@') {
+        return Ok(Vec::new());
+    }
+    let list = tokens(text, line)?;
+    Ok(list
+        .iter()
+        .filter(|t| t.kind == Kind::Global)
+        .map(|t| bare(t.text).to_owned())
+        .collect())
+}
+
+impl References {
+    /// Reads all functions and variables of `module`.
+    pub(crate) fn new(module: &Module<'_>) -> Result<Self, Error> {
+        let mut references = Self::default();
+        for function in &module.functions {
+            let mut names = globals_in(&function.header, function.line)?;
+            for (index, text) in function.body.iter().enumerate() {
+                names.extend(globals_in(text, function.line + 1 + index)?);
+            }
+            names.sort_unstable();
+            names.dedup();
+            references.of.insert(function.name.clone(), names);
+        }
+        for global in &module.globals {
+            references
+                .of
+                .insert(global.name.clone(), globals_in(&global.text, global.line)?);
+        }
+        Ok(references)
+    }
+
+    /// Everything that can be reached from `roots`, the roots included.
+    pub(crate) fn reachable(&self, roots: impl IntoIterator<Item = String>) -> HashSet<String> {
+        let mut seen = HashSet::new();
+        let mut work: Vec<String> = roots.into_iter().collect();
+        while let Some(name) = work.pop() {
+            if let Some(next) = self.of.get(&name) {
+                work.extend(next.iter().filter(|n| !seen.contains(*n)).cloned());
+            }
+            seen.insert(name);
+        }
+        seen
+    }
+
+    /// The functions of `module`, other than the kernel, that use what only the kernel may use.
+    fn involved(&self, module: &Module<'_>, kernel: &str) -> HashSet<String> {
+        let mut involved: HashSet<String> = HashSet::new();
+        loop {
+            let before = involved.len();
+            for function in module.functions.iter().filter(|f| f.name != kernel) {
+                let names = &self.of[&function.name];
+                if names
+                    .iter()
+                    .any(|n| is_contract(n) || (n != &function.name && involved.contains(n)))
+                {
+                    involved.insert(function.name.clone());
+                }
+            }
+            if involved.len() == before {
+                return involved;
+            }
+        }
+    }
+}
+
+/// The module with everything that synchronises marked for inlining; none if there is nothing to inline.
+pub(crate) fn demand(
+    module: &Module<'_>,
+    references: &References,
+    kernel: &str,
+    text: &str,
+) -> Result<Option<String>, Error> {
+    let involved = references.involved(module, kernel);
+    let called: HashSet<&String> = references.of[kernel]
+        .iter()
+        .filter(|n| involved.contains(*n))
+        .collect();
+    if called.is_empty() {
+        return Ok(None);
+    }
+    let attributes = |header: &str, line: usize| -> Result<String, Error> {
+        let groups = groups_of(header, line)?;
+        Ok(groups
+            .iter()
+            .filter_map(|g| module.group(*g))
+            .collect::<Vec<_>>()
+            .join(" "))
+    };
+    let mut replaced: HashMap<usize, String> = HashMap::new();
+    let mut groups = String::new();
+    let first = module.free_group();
+    let marked = module
+        .functions
+        .iter()
+        .filter(|f| involved.contains(&f.name));
+    for (function, next) in marked.zip(first..) {
+        let own = attributes(&function.header, function.line)?;
+        let has = |word: &str| {
+            own.split(' ').any(|w| w == word) || function.header.contains(&format!(" {word} "))
+        };
+        if has("alwaysinline") && called.contains(&function.name) {
+            return Err(Error::NotInlined {
+                function: function.name.clone(),
+            });
+        }
+        let kept: Vec<&str> = own
+            .split(' ')
+            .filter(|w| !matches!(*w, "noinline" | "optnone" | "minsize" | "optsize"))
+            .collect();
+        let _ = writeln!(
+            groups,
+            "attributes #{next} = {{ alwaysinline {} }}",
+            kept.join(" ")
+        );
+        let mut header = String::new();
+        let mut placed = false;
+        for (index, part) in function.header.split(' ').enumerate() {
+            let is_group = part.len() > 1
+                && part.starts_with('#')
+                && part[1..].bytes().all(|c| c.is_ascii_digit());
+            if index > 0 {
+                header.push(' ');
+            }
+            match (is_group, placed) {
+                (true, false) => {
+                    let _ = write!(header, "#{next}");
+                    placed = true;
+                }
+                (true, true) => {}
+                _ => header.push_str(part),
+            }
+        }
+        if !placed {
+            header = function.header.replacen(") ", &format!(") #{next} "), 1);
+        }
+        replaced.insert(function.line, header);
+    }
+    let mut out = String::with_capacity(text.len() + groups.len());
+    for (index, line) in text.lines().enumerate() {
+        out.push_str(replaced.get(&(index + 1)).map_or(line, String::as_str));
+        out.push('\n');
+    }
+    out.push_str(&groups);
+    Ok(Some(out))
+}

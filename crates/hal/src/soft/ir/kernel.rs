@@ -1,0 +1,495 @@
+//! The kernel function, cut at its synchronisation points, with its control flow.
+
+use super::Error;
+use super::parse::{Block, Function, Id, Inst, Op, Operand, Piece, Terminator};
+use super::types::Type;
+use crate::soft::plan::{SiteKind, ThreadgroupVariable};
+use std::collections::{BTreeMap, HashMap};
+
+/// Byte offset of `arena` in `sm_group`.
+const ARENA_OFFSET: usize = 31 * 8 * 2;
+/// Bytes between threadgroup variables in check mode.
+const RED_ZONE: usize = 64;
+/// Mangled beginning of every instantiation of `sm::sync_simd`.
+const COLLECTIVE: &str = "_ZN2sm9sync_simd";
+
+/// A synchronisation point.
+#[derive(Debug, Clone)]
+pub(crate) struct SyncSite {
+    pub(crate) kind: SiteKind,
+    pub(crate) flags: u32,
+    /// The function that performs a collective.
+    pub(crate) op: Option<String>,
+    pub(crate) arguments: Vec<(Type, Operand)>,
+    pub(crate) result: Option<(Id, Type)>,
+    /// Index of the block that follows.
+    pub(crate) continuation: usize,
+    /// Metadata node of the debug location.
+    pub(crate) location: Option<u32>,
+}
+
+/// The kernel's arguments by meaning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arguments {
+    pub(crate) g: Id,
+    pub(crate) x: Id,
+    pub(crate) y: Id,
+    pub(crate) z: Id,
+    pub(crate) lane: Id,
+}
+
+impl Arguments {
+    pub(crate) fn contains(&self, id: Id) -> bool {
+        [self.g, self.x, self.y, self.z, self.lane].contains(&id)
+    }
+}
+
+/// A kernel whose blocks end where it synchronises.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    pub(crate) arguments: Arguments,
+    pub(crate) blocks: Vec<Block>,
+    /// `sites[k - 1]` is site `k`.
+    pub(crate) sites: Vec<SyncSite>,
+    pub(crate) ids: usize,
+    pub(crate) variables: Vec<ThreadgroupVariable>,
+    pub(crate) arena_bytes: usize,
+    /// Successors of each block inside a region: nothing follows a synchronisation.
+    pub(crate) successors: Vec<Vec<usize>>,
+    /// Type of each value.
+    pub(crate) types: HashMap<Id, Type>,
+    /// Block by label.
+    pub(crate) by_label: HashMap<Id, usize>,
+}
+
+/// Whether `name` is one of the functions that only exist for this pass.
+pub(crate) fn is_contract(name: &str) -> bool {
+    is_sync(name) || matches!(name, "sm_lane" | "sm_self" | "sm_tgvar")
+}
+
+/// Whether calling `name` waits for other lanes.
+pub(crate) fn is_sync(name: &str) -> bool {
+    matches!(name, "sm_sync_tg" | "sm_sync_sg") || name.starts_with(COLLECTIVE)
+}
+
+fn callee(inst: &Inst) -> Option<&str> {
+    match &inst.op {
+        Op::Call { callee, .. } => callee.as_deref(),
+        _ => None,
+    }
+}
+
+impl Kernel {
+    /// Cuts `function` at its synchronisation points.
+    pub(crate) fn new(function: Function, check: bool) -> Result<Self, Error> {
+        let [g, x, y, z, lane] = function.arguments[..] else {
+            return Err(Error::Signature {
+                found: function.arguments.len(),
+            });
+        };
+        let mut kernel = Self {
+            arguments: Arguments { g, x, y, z, lane },
+            blocks: function.blocks,
+            sites: Vec::new(),
+            ids: function.ids,
+            variables: Vec::new(),
+            arena_bytes: 0,
+            successors: Vec::new(),
+            types: HashMap::new(),
+            by_label: HashMap::new(),
+        };
+        kernel.replace_queries()?;
+        kernel.place_variables(check)?;
+        kernel.split()?;
+        kernel.connect()?;
+        Ok(kernel)
+    }
+
+    fn fresh(&mut self) -> Id {
+        self.ids += 1;
+        self.ids - 1
+    }
+
+    /// `sm_lane()` and `sm_self()` become the arguments that they stand for.
+    fn replace_queries(&mut self) -> Result<(), Error> {
+        let mut alias: HashMap<Id, Id> = HashMap::new();
+        let arguments = self.arguments;
+        for block in &mut self.blocks {
+            block.insts.retain(|inst| {
+                let target = match callee(inst) {
+                    Some("sm_lane") => arguments.lane,
+                    Some("sm_self") => arguments.g,
+                    _ => return true,
+                };
+                if let Some(result) = inst.result {
+                    alias.insert(result, target);
+                }
+                false
+            });
+        }
+        if alias.is_empty() {
+            return Ok(());
+        }
+        let rename = |id: &mut Id| {
+            if let Some(target) = alias.get(id) {
+                *id = *target;
+            }
+        };
+        for block in &mut self.blocks {
+            for inst in &mut block.insts {
+                rename_inst(inst, &rename);
+            }
+            if let Terminator::Jump { pieces, .. } = &mut block.end {
+                rename_pieces(pieces, &rename);
+            }
+        }
+        Ok(())
+    }
+
+    /// `sm_tgvar(id, size, align)` becomes an address in the arena.
+    fn place_variables(&mut self, check: bool) -> Result<(), Error> {
+        let mut wanted: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+        let mut any = false;
+        for inst in self.blocks.iter().flat_map(|b| &b.insts) {
+            if callee(inst) == Some("sm_tgvar") {
+                let (id, size, align) = variable(inst)?;
+                let entry = wanted.entry(id).or_insert((0, 1));
+                *entry = (entry.0.max(size), entry.1.max(align));
+                any = true;
+            }
+        }
+        if !any {
+            return Ok(());
+        }
+        let mut offsets = HashMap::new();
+        let mut at = if check { RED_ZONE } else { 0 };
+        for (id, (size, align)) in wanted {
+            at = at.next_multiple_of(align.max(16));
+            offsets.insert(id, at);
+            self.variables.push(ThreadgroupVariable {
+                id,
+                offset: at,
+                size,
+            });
+            at += size + if check { RED_ZONE } else { 0 };
+        }
+        self.arena_bytes = at.next_multiple_of(64);
+
+        let (field, arena) = (self.fresh(), self.fresh());
+        let g = self.arguments.g;
+        for block in &mut self.blocks {
+            for inst in &mut block.insts {
+                if callee(inst) == Some("sm_tgvar") {
+                    let (id, ..) = variable(inst)?;
+                    let text = format!(", i64 {}", offsets[&id]);
+                    inst.opcode = "getelementptr".into();
+                    inst.op = Op::Gep {
+                        base: Operand::Local(arena),
+                    };
+                    inst.pieces = vec![
+                        Piece::Text("getelementptr inbounds i8, ptr ".into()),
+                        Piece::Local(arena),
+                        Piece::Text(text),
+                    ];
+                }
+            }
+        }
+        let make = |result, opcode: &str, op, pieces| Inst {
+            result: Some(result),
+            opcode: opcode.to_owned(),
+            ty: Type::Ptr,
+            op,
+            pieces,
+            location: None,
+            line: 0,
+        };
+        let address = make(
+            field,
+            "getelementptr",
+            Op::Gep {
+                base: Operand::Local(g),
+            },
+            vec![
+                Piece::Text("getelementptr inbounds i8, ptr ".into()),
+                Piece::Local(g),
+                Piece::Text(format!(", i64 {ARENA_OFFSET}")),
+            ],
+        );
+        let load = make(
+            arena,
+            "load",
+            Op::Load {
+                pointer: Operand::Local(field),
+                plain: true,
+            },
+            vec![
+                Piece::Text("load ptr, ptr ".into()),
+                Piece::Local(field),
+                Piece::Text(", align 8".into()),
+            ],
+        );
+        if let Some(entry) = self.blocks.first_mut() {
+            entry.insts.splice(0..0, [address, load]);
+        }
+        Ok(())
+    }
+
+    /// Ends a block at every synchronisation.
+    fn split(&mut self) -> Result<(), Error> {
+        let mut renamed: HashMap<Id, Id> = HashMap::new();
+        let mut done = Vec::with_capacity(self.blocks.len());
+        for block in std::mem::take(&mut self.blocks) {
+            let first = block.label;
+            let mut label = block.label;
+            let mut insts = Vec::new();
+            for inst in block.insts {
+                let Some(name) = callee(&inst).filter(|name| is_sync(name)) else {
+                    insts.push(inst);
+                    continue;
+                };
+                let site = self.site(&inst, name, done.len() + 1)?;
+                self.sites.push(site);
+                let number = self.sites.len();
+                done.push(Block {
+                    label,
+                    insts: std::mem::take(&mut insts),
+                    end: Terminator::Sync { site: number },
+                });
+                label = self.fresh();
+                if let Some(result) = inst.result {
+                    insts.push(Inst {
+                        result: Some(result),
+                        opcode: "sm.result".into(),
+                        ty: inst.ty,
+                        op: Op::Other,
+                        pieces: Vec::new(),
+                        location: None,
+                        line: inst.line,
+                    });
+                }
+            }
+            if label != first {
+                renamed.insert(first, label);
+            }
+            done.push(Block {
+                label,
+                insts,
+                end: block.end,
+            });
+        }
+        for block in &mut done {
+            for inst in &mut block.insts {
+                if let Op::Phi { incoming } = &mut inst.op {
+                    for (_, from) in incoming {
+                        if let Some(last) = renamed.get(from) {
+                            *from = *last;
+                        }
+                    }
+                }
+            }
+        }
+        self.blocks = done;
+        Ok(())
+    }
+
+    fn site(&self, inst: &Inst, name: &str, continuation: usize) -> Result<SyncSite, Error> {
+        let Op::Call { arguments, .. } = &inst.op else {
+            return Err(Error::Syntax {
+                line: inst.line,
+                what: "a synchronisation that is no call".into(),
+            });
+        };
+        let mut site = SyncSite {
+            kind: SiteKind::Collective,
+            flags: 0,
+            op: None,
+            arguments: Vec::new(),
+            result: None,
+            continuation,
+            location: inst.location,
+        };
+        if name.starts_with(COLLECTIVE) {
+            let unsupported = |what: String| Error::Unsupported {
+                line: inst.line,
+                what,
+            };
+            match arguments.first() {
+                Some((Type::Ptr, Operand::Constant(op))) if op.starts_with('@') => {
+                    site.op = Some(op.clone());
+                }
+                _ => {
+                    return Err(unsupported(
+                        "a SIMD-group operation that is not a constant function".into(),
+                    ));
+                }
+            }
+            for (ty, value) in &arguments[1..] {
+                if !ty.is_scalar() {
+                    return Err(unsupported(format!("a SIMD-group operand of type {ty}")));
+                }
+                site.arguments.push((ty.clone(), value.clone()));
+            }
+            if inst.ty != Type::Void && !inst.ty.is_scalar() {
+                return Err(unsupported(format!(
+                    "a SIMD-group result of type {}",
+                    inst.ty
+                )));
+            }
+            site.result = inst.result.map(|id| (id, inst.ty.clone()));
+            return Ok(site);
+        }
+        site.kind = if name == "sm_sync_tg" {
+            SiteKind::Threadgroup
+        } else {
+            SiteKind::Simdgroup
+        };
+        // Flags that are no constant order everything.
+        site.flags = match arguments.first() {
+            Some((_, Operand::Constant(text))) => text.parse().unwrap_or(7),
+            _ => 7,
+        };
+        Ok(site)
+    }
+
+    fn connect(&mut self) -> Result<(), Error> {
+        self.by_label = self
+            .blocks
+            .iter()
+            .enumerate()
+            .map(|(index, b)| (b.label, index))
+            .collect();
+        for block in &self.blocks {
+            for inst in &block.insts {
+                if let Some(result) = inst.result {
+                    self.types.insert(result, inst.ty.clone());
+                }
+            }
+            let mut next = Vec::new();
+            if let Terminator::Jump { targets, .. } = &block.end {
+                for target in targets {
+                    let index = self.by_label.get(target).copied();
+                    next.push(index.ok_or(Error::Syntax {
+                        line: 0,
+                        what: "a branch to an unknown block".into(),
+                    })?);
+                }
+                next.sort_unstable();
+                next.dedup();
+            }
+            self.successors.push(next);
+        }
+        Ok(())
+    }
+
+    /// Successors of a block in the whole kernel.
+    pub(crate) fn flow(&self, block: usize) -> Vec<usize> {
+        match self.blocks[block].end {
+            Terminator::Sync { site } => vec![self.sites[site - 1].continuation],
+            _ => self.successors[block].clone(),
+        }
+    }
+
+    /// The values that the end of a block uses.
+    pub(crate) fn end_uses(&self, block: usize) -> Vec<Id> {
+        match &self.blocks[block].end {
+            Terminator::Jump { pieces, targets } => super::parse::locals(pieces)
+                .into_iter()
+                .filter(|id| !targets.contains(id))
+                .collect(),
+            Terminator::Sync { site } => self.sites[site - 1]
+                .arguments
+                .iter()
+                .filter_map(|(_, value)| {
+                    if let Operand::Local(id) = value {
+                        Some(*id)
+                    } else {
+                        None
+                    }
+                })
+                .collect(),
+            Terminator::Return | Terminator::Unreachable => Vec::new(),
+        }
+    }
+
+    /// The blocks of the region that starts at `entry`, in depth-first order.
+    pub(crate) fn region(&self, entry: usize) -> Vec<usize> {
+        let mut seen = vec![false; self.blocks.len()];
+        let mut order = Vec::new();
+        let mut stack = vec![entry];
+        while let Some(block) = stack.pop() {
+            if std::mem::replace(&mut seen[block], true) {
+                continue;
+            }
+            order.push(block);
+            stack.extend(self.successors[block].iter().rev());
+        }
+        order
+    }
+
+    /// Index of the first block of region `number`.
+    pub(crate) fn region_entry(&self, number: usize) -> usize {
+        if number == 0 {
+            0
+        } else {
+            self.sites[number - 1].continuation
+        }
+    }
+}
+
+fn variable(inst: &Inst) -> Result<(u32, usize, usize), Error> {
+    let Op::Call { arguments, .. } = &inst.op else {
+        return Err(Error::Syntax {
+            line: inst.line,
+            what: "sm_tgvar that is no call".into(),
+        });
+    };
+    let number = |index: usize| match arguments.get(index) {
+        Some((_, Operand::Constant(text))) => text.parse::<usize>().ok(),
+        _ => None,
+    };
+    match (number(0), number(1), number(2)) {
+        (Some(id), Some(size), Some(align))
+            if align.is_power_of_two() && align <= 4096 && size < 1 << 30 =>
+        {
+            Ok((u32::try_from(id).unwrap_or(u32::MAX), size, align))
+        }
+        _ => Err(Error::Unsupported {
+            line: inst.line,
+            what: "a threadgroup variable whose size is not a constant".into(),
+        }),
+    }
+}
+
+fn rename_pieces(pieces: &mut [Piece], rename: &impl Fn(&mut Id)) {
+    for piece in pieces {
+        if let Piece::Local(id) = piece {
+            rename(id);
+        }
+    }
+}
+
+fn rename_operand(operand: &mut Operand, rename: &impl Fn(&mut Id)) {
+    if let Operand::Local(id) = operand {
+        rename(id);
+    }
+}
+
+/// Renames what `inst` uses.
+pub(crate) fn rename_inst(inst: &mut Inst, rename: &impl Fn(&mut Id)) {
+    rename_pieces(&mut inst.pieces, rename);
+    match &mut inst.op {
+        Op::Load { pointer, .. } => rename_operand(pointer, rename),
+        Op::Store { value, pointer, .. } => {
+            rename_operand(value, rename);
+            rename_operand(pointer, rename);
+        }
+        Op::Gep { base } => rename_operand(base, rename),
+        Op::Phi { incoming } => incoming
+            .iter_mut()
+            .for_each(|(value, _)| rename_operand(value, rename)),
+        Op::Call { arguments, .. } => arguments
+            .iter_mut()
+            .for_each(|(_, value)| rename_operand(value, rename)),
+        Op::Alloca { .. } | Op::Other => {}
+    }
+}

@@ -1,0 +1,255 @@
+//! Tokens of LLVM IR text.
+
+use super::Error;
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A keyword, type name, number or bare label.
+    Word,
+    /// `%name`, `%12` or `%"name"`.
+    Local,
+    /// `@name` or `@"name"`.
+    Global,
+    /// `!name`, `!12` or a lone `!`.
+    Meta,
+    /// `#12` or `#dbg_value`.
+    Hash,
+    /// `$name`.
+    Comdat,
+    /// `"text"` or `c"text"`.
+    Text,
+    /// One character of punctuation.
+    Punct(char),
+}
+
+/// A token and where it lies in the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) text: &'a str,
+    pub(crate) start: usize,
+}
+
+impl Token<'_> {
+    pub(crate) fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+
+    pub(crate) fn is(&self, c: char) -> bool {
+        self.kind == Kind::Punct(c)
+    }
+
+    pub(crate) fn is_word(&self, word: &str) -> bool {
+        self.kind == Kind::Word && self.text == word
+    }
+}
+
+fn is_name(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, b'-' | b'$' | b'.' | b'_')
+}
+
+/// End of the quoted text that starts at `at` (which is the opening quote), one past the closing quote.
+fn quoted_end(bytes: &[u8], at: usize) -> Option<usize> {
+    bytes
+        .get(at + 1..)?
+        .iter()
+        .position(|&c| c == b'"')
+        .map(|n| at + 1 + n + 1)
+}
+
+/// The tokens of `text`; comments are left out.
+pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
+    let bytes = text.as_bytes();
+    let unterminated = || Error::Syntax {
+        line,
+        what: "unterminated string".into(),
+    };
+    let mut list = Vec::with_capacity(text.len() / 4);
+    let mut at = 0;
+    while at < bytes.len() {
+        let c = bytes[at];
+        if c.is_ascii_whitespace() {
+            at += 1;
+            continue;
+        }
+        if c == b';' {
+            match text[at..].find('\n') {
+                Some(n) => at += n + 1,
+                None => break,
+            }
+            continue;
+        }
+        let start = at;
+        let kind = match c {
+            b'%' | b'@' | b'$' | b'!' | b'#' => {
+                at += 1;
+                if bytes.get(at) == Some(&b'"') && c != b'!' {
+                    at = quoted_end(bytes, at).ok_or_else(unterminated)?;
+                } else {
+                    while at < bytes.len()
+                        && (is_name(bytes[at]) || (c == b'!' && bytes[at] == b'\\'))
+                    {
+                        at += 1;
+                    }
+                }
+                match c {
+                    b'%' => Kind::Local,
+                    b'@' => Kind::Global,
+                    b'$' => Kind::Comdat,
+                    b'!' => Kind::Meta,
+                    _ => Kind::Hash,
+                }
+            }
+            b'"' => {
+                at = quoted_end(bytes, at).ok_or_else(unterminated)?;
+                Kind::Text
+            }
+            b'c' if bytes.get(at + 1) == Some(&b'"') => {
+                at = quoted_end(bytes, at + 1).ok_or_else(unterminated)?;
+                Kind::Text
+            }
+            _ if is_name(c) || c == b'+' => {
+                at += 1;
+                while at < bytes.len() && is_name(bytes[at]) {
+                    at += 1;
+                }
+                // Exponents such as 1.0e+02.
+                if at < bytes.len()
+                    && bytes[at] == b'+'
+                    && bytes[at - 1] == b'e'
+                    && (bytes[start].is_ascii_digit() || bytes[start] == b'-')
+                {
+                    at += 1;
+                    while at < bytes.len() && is_name(bytes[at]) {
+                        at += 1;
+                    }
+                }
+                Kind::Word
+            }
+            _ => {
+                at += text[at..].chars().next().map_or(1, char::len_utf8);
+                Kind::Punct(c as char)
+            }
+        };
+        list.push(Token {
+            kind,
+            text: &text[start..at],
+            start,
+        });
+    }
+    Ok(list)
+}
+
+/// A position in a list of tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct Cursor<'a, 't> {
+    tokens: &'t [Token<'a>],
+    at: usize,
+    line: usize,
+}
+
+impl<'a, 't> Cursor<'a, 't> {
+    pub(crate) fn new(tokens: &'t [Token<'a>], line: usize) -> Self {
+        Self {
+            tokens,
+            at: 0,
+            line,
+        }
+    }
+
+    pub(crate) fn peek(&self) -> Option<Token<'a>> {
+        self.tokens.get(self.at).copied()
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Token<'a>> {
+        let token = self.peek();
+        self.at += usize::from(token.is_some());
+        token
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn error(&self, what: impl Into<String>) -> Error {
+        Error::Syntax {
+            line: self.line,
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn peek_is(&self, c: char) -> bool {
+        self.peek().is_some_and(|t| t.is(c))
+    }
+
+    pub(crate) fn eat(&mut self, c: char) -> bool {
+        let found = self.peek_is(c);
+        self.at += usize::from(found);
+        found
+    }
+
+    pub(crate) fn eat_word(&mut self, word: &str) -> bool {
+        let found = self.peek().is_some_and(|t| t.is_word(word));
+        self.at += usize::from(found);
+        found
+    }
+
+    pub(crate) fn expect(&mut self, c: char) -> Result<(), Error> {
+        if self.eat(c) {
+            Ok(())
+        } else {
+            Err(self.error(format!("expected `{c}`")))
+        }
+    }
+
+    /// Skips words that satisfy `skip`.
+    pub(crate) fn skip_words(&mut self, skip: impl Fn(&str) -> bool) {
+        while self
+            .peek()
+            .is_some_and(|t| t.kind == Kind::Word && skip(t.text))
+        {
+            self.at += 1;
+        }
+    }
+
+    /// Skips a bracketed group if one starts here; the brackets are balanced over all kinds.
+    pub(crate) fn skip_group(&mut self) {
+        let opens = |t: Token<'_>| matches!(t.kind, Kind::Punct('(' | '[' | '{' | '<'));
+        if !self.peek().is_some_and(opens) {
+            return;
+        }
+        let mut depth = 0usize;
+        while let Some(token) = self.next() {
+            match token.kind {
+                Kind::Punct('(' | '[' | '{' | '<') => depth += 1,
+                Kind::Punct(')' | ']' | '}' | '>') => {
+                    depth = depth.saturating_sub(1);
+                    if depth == 0 {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Skips to the next comma of this nesting level (not over it) or the end of the level.
+    pub(crate) fn skip_operand(&mut self) {
+        while let Some(token) = self.peek() {
+            match token.kind {
+                Kind::Punct(',' | ')' | ']' | '}' | '>') => return,
+                Kind::Punct('(' | '[' | '{' | '<') => self.skip_group(),
+                _ => self.at += 1,
+            }
+        }
+    }
+}
+
+/// The name behind the sigil, without quotes.
+pub(crate) fn bare(text: &str) -> &str {
+    let name = text.trim_start_matches(['%', '@', '$']);
+    name.strip_prefix('"')
+        .and_then(|n| n.strip_suffix('"'))
+        .unwrap_or(name)
+}

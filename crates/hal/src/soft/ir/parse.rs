@@ -1,0 +1,813 @@
+//! Functions of LLVM IR text as blocks and instructions.
+
+use super::Error;
+use super::lex::{Cursor, Kind, Token, tokens};
+use super::module::Definition;
+use super::types::{Layout, Named, Type};
+use std::collections::HashMap;
+
+/// A value or block of a function, by number.
+pub(crate) type Id = usize;
+
+/// A part of an instruction's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text(String),
+    Local(Id),
+}
+
+/// What an instruction uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Local(Id),
+    /// A constant, as text.
+    Constant(String),
+}
+
+/// The instructions that the pass treats by their meaning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Op {
+    Alloca {
+        layout: Layout,
+    },
+    /// `plain`: neither atomic nor volatile.
+    Load {
+        pointer: Operand,
+        plain: bool,
+    },
+    Store {
+        value: Operand,
+        pointer: Operand,
+        plain: bool,
+    },
+    Gep {
+        base: Operand,
+    },
+    Phi {
+        incoming: Vec<(Operand, Id)>,
+    },
+    Call {
+        callee: Option<String>,
+        arguments: Vec<(Type, Operand)>,
+    },
+    /// Anything else, known by its opcode.
+    Other,
+}
+
+/// One instruction that is not a terminator.
+#[derive(Debug, Clone)]
+pub(crate) struct Inst {
+    pub(crate) result: Option<Id>,
+    pub(crate) opcode: String,
+    pub(crate) ty: Type,
+    pub(crate) op: Op,
+    /// The text without result, debug location and alias scopes.
+    pub(crate) pieces: Vec<Piece>,
+    /// Metadata node of the debug location.
+    pub(crate) location: Option<u32>,
+    pub(crate) line: usize,
+}
+
+/// How a block ends.
+#[derive(Debug, Clone)]
+pub(crate) enum Terminator {
+    Return,
+    Unreachable,
+    /// A branch or switch, as text, with its targets.
+    Jump {
+        pieces: Vec<Piece>,
+        targets: Vec<Id>,
+    },
+    /// Waits at synchronisation site `site` (from 1); the text of the call is the site's.
+    Sync {
+        site: usize,
+    },
+}
+
+/// A basic block.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    pub(crate) label: Id,
+    pub(crate) insts: Vec<Inst>,
+    pub(crate) end: Terminator,
+}
+
+/// A function.
+#[derive(Debug, Clone)]
+pub(crate) struct Function {
+    pub(crate) arguments: Vec<Id>,
+    pub(crate) blocks: Vec<Block>,
+    /// Number of ids in use.
+    pub(crate) ids: usize,
+}
+
+impl Inst {
+    /// The values the instruction uses, phis included.
+    pub(crate) fn uses(&self) -> Vec<Id> {
+        if let Op::Phi { incoming } = &self.op {
+            return incoming
+                .iter()
+                .filter_map(|(operand, _)| {
+                    if let Operand::Local(id) = operand {
+                        Some(*id)
+                    } else {
+                        None
+                    }
+                })
+                .collect();
+        }
+        locals(&self.pieces)
+    }
+}
+
+/// The ids in `pieces`.
+pub(crate) fn locals(pieces: &[Piece]) -> Vec<Id> {
+    pieces
+        .iter()
+        .filter_map(|p| {
+            if let Piece::Local(id) = p {
+                Some(*id)
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
+/// Words between an opcode and its first type.
+fn is_flag(word: &str) -> bool {
+    matches!(
+        word,
+        "nuw"
+            | "nsw"
+            | "exact"
+            | "disjoint"
+            | "nneg"
+            | "samesign"
+            | "fast"
+            | "nnan"
+            | "ninf"
+            | "nsz"
+            | "arcp"
+            | "contract"
+            | "afn"
+            | "reassoc"
+            | "inbounds"
+            | "nusw"
+            | "volatile"
+            | "atomic"
+            | "weak"
+            | "inalloca"
+            | "swifterror"
+    )
+}
+
+/// Parameter and return attributes; those with a bracket are followed by a group.
+fn is_attribute(word: &str) -> bool {
+    matches!(
+        word,
+        "noundef"
+            | "nonnull"
+            | "zeroext"
+            | "signext"
+            | "noext"
+            | "inreg"
+            | "nocapture"
+            | "readonly"
+            | "readnone"
+            | "writeonly"
+            | "noalias"
+            | "returned"
+            | "immarg"
+            | "nofree"
+            | "nest"
+            | "swiftself"
+            | "swifterror"
+            | "swiftasync"
+            | "allocptr"
+            | "allocalign"
+            | "writable"
+            | "dead_on_unwind"
+            | "dead_on_return"
+            | "noundefined"
+            | "align"
+            | "alignstack"
+            | "dereferenceable"
+            | "dereferenceable_or_null"
+            | "range"
+            | "nofpclass"
+            | "byval"
+            | "byref"
+            | "sret"
+            | "elementtype"
+            | "captures"
+            | "initializes"
+            | "preallocated"
+            | "inalloca"
+    )
+}
+
+fn skip_attributes(cursor: &mut Cursor<'_, '_>) {
+    while let Some(token) = cursor.peek() {
+        if token.kind != Kind::Word || !is_attribute(token.text) {
+            return;
+        }
+        cursor.next();
+        if token.text == "align" && cursor.peek().is_some_and(|t| t.kind == Kind::Word) {
+            cursor.next();
+        }
+        if cursor.peek_is('(') {
+            cursor.skip_group();
+        }
+    }
+}
+
+/// The ids given to the names of one function.
+struct Names<'n> {
+    ids: HashMap<String, Id>,
+    types: &'n Named,
+}
+
+impl Names<'_> {
+    fn id(&mut self, name: &str) -> Id {
+        let next = self.ids.len();
+        *self.ids.entry(name.to_owned()).or_insert(next)
+    }
+
+    fn is_type(&self, text: &str) -> bool {
+        let name = super::lex::bare(text);
+        self.types.contains_key(name) && !self.ids.contains_key(text)
+    }
+}
+
+/// A logical line: a label or an instruction with its continuation lines.
+struct Line {
+    text: String,
+    number: usize,
+}
+
+fn logical_lines(body: &[&str], first: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut open = false;
+    for (index, text) in body.iter().enumerate() {
+        let trimmed = text.trim();
+        if open {
+            if let Some(last) = lines.last_mut() {
+                last.text.push(' ');
+                last.text.push_str(trimmed);
+            }
+            open = !trimmed.starts_with(']');
+            continue;
+        }
+        if trimmed.is_empty() || trimmed.starts_with(';') || trimmed.starts_with("#dbg_") {
+            continue;
+        }
+        open = trimmed.starts_with("switch ") && trimmed.ends_with('[');
+        lines.push(Line {
+            text: trimmed.to_owned(),
+            number: first + index,
+        });
+    }
+    lines
+}
+
+/// The label that a line defines, as a local name.
+fn label_of(line: &Line) -> Option<String> {
+    let text = &line.text;
+    if let Some(rest) = text.strip_prefix('"') {
+        let end = rest.find('"')? + 2;
+        return text[end..]
+            .starts_with(':')
+            .then(|| format!("%{}", &text[..end]));
+    }
+    let end = text.find(':')?;
+    let name = &text[..end];
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '$' | '.' | '_');
+    (!name.is_empty() && name.chars().all(plain)).then(|| format!("%{name}"))
+}
+
+/// The parameter names of a `define` line, implicit ones included.
+pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, Error> {
+    let list = tokens(header, line)?;
+    let name = list.iter().position(|t| t.kind == Kind::Global);
+    let start = name.ok_or_else(|| Error::Syntax {
+        line,
+        what: "expected a function name".into(),
+    })? + 1;
+    let mut cursor = Cursor::new(&list[start..], line);
+    cursor.expect('(')?;
+    let mut names = Vec::new();
+    let mut unnamed = 0usize;
+    while !cursor.eat(')') {
+        Type::parse(&mut cursor)?;
+        skip_attributes(&mut cursor);
+        match cursor.peek() {
+            Some(token) if token.kind == Kind::Local => {
+                cursor.next();
+                names.push(token.text.to_owned());
+                unnamed += usize::from(token.text[1..].parse::<u64>().is_ok());
+            }
+            _ => {
+                names.push(format!("%{unnamed}"));
+                unnamed += 1;
+            }
+        }
+        if !cursor.eat(',') && !cursor.peek_is(')') {
+            return Err(cursor.error("unknown parameter attribute"));
+        }
+    }
+    Ok(names)
+}
+
+/// Reads the blocks and instructions of `definition`.
+pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Function, Error> {
+    let mut names = Names {
+        ids: HashMap::new(),
+        types,
+    };
+    let parameters = parameters(&definition.header, definition.line)?;
+    let arguments: Vec<Id> = parameters.iter().map(|name| names.id(name)).collect();
+    let unnamed = parameters
+        .iter()
+        .filter(|name| name[1..].parse::<u64>().is_ok())
+        .count();
+    let lines = logical_lines(&definition.body, definition.line + 1);
+
+    // All definitions first, so that a name is known to be a value wherever it is used.
+    if lines.first().is_some_and(|line| label_of(line).is_none()) {
+        names.id(&format!("%{unnamed}"));
+    }
+    for line in &lines {
+        if let Some(label) = label_of(line) {
+            names.id(&label);
+        } else if line.text.starts_with('%') {
+            let list = tokens(&line.text, line.number)?;
+            if list.len() > 1 && list[1].is('=') {
+                names.id(list[0].text);
+            }
+        }
+    }
+
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut open: Option<(Id, Vec<Inst>)> = None;
+    for (index, line) in lines.iter().enumerate() {
+        let syntax = |what: &str| Error::Syntax {
+            line: line.number,
+            what: what.into(),
+        };
+        if let Some(label) = label_of(line) {
+            if open.is_some() {
+                return Err(syntax("a block without a terminator"));
+            }
+            open = Some((names.id(&label), Vec::new()));
+            continue;
+        }
+        if index == 0 {
+            open = Some((names.id(&format!("%{unnamed}")), Vec::new()));
+        }
+        let list = tokens(&line.text, line.number)?;
+        let Some((label, mut insts)) = open.take() else {
+            return Err(syntax("an instruction outside a block"));
+        };
+        match statement(line, &list, &mut names)? {
+            Statement::Inst(inst) => {
+                insts.push(inst);
+                open = Some((label, insts));
+            }
+            Statement::Skip => open = Some((label, insts)),
+            Statement::End(end) => blocks.push(Block { label, insts, end }),
+        }
+    }
+    if open.is_some() || blocks.is_empty() {
+        let line = definition.line;
+        return Err(Error::Syntax {
+            line,
+            what: "a function that does not end in a terminator".into(),
+        });
+    }
+    let ids = names.ids.len();
+    Ok(Function {
+        arguments,
+        blocks,
+        ids,
+    })
+}
+
+enum Statement {
+    Inst(Inst),
+    End(Terminator),
+    Skip,
+}
+
+/// Metadata kinds that do not survive: locations are read here, and alias scopes hold for one lane only.
+fn is_dropped(kind: &str) -> bool {
+    matches!(
+        kind,
+        "!dbg"
+            | "!alias.scope"
+            | "!noalias"
+            | "!llvm.access.group"
+            | "!nosanitize"
+            | "!heapallocsite"
+    )
+}
+
+/// Takes the metadata attachments off the end: the tokens before them, those to keep, and the location.
+fn attachments<'a, 't>(list: &'t [Token<'a>]) -> (&'t [Token<'a>], String, Option<u32>) {
+    let mut end = list.len();
+    let mut kept = Vec::new();
+    let mut location = None;
+    while end >= 3 {
+        let [comma, kind, node] = [list[end - 3], list[end - 2], list[end - 1]];
+        let is_node = node.kind == Kind::Meta && node.text[1..].parse::<u32>().is_ok();
+        if !comma.is(',') || kind.kind != Kind::Meta || kind.text.len() < 2 || !is_node {
+            break;
+        }
+        if kind.text == "!dbg" {
+            location = node.text[1..].parse().ok();
+        } else if !is_dropped(kind.text) {
+            kept.push(format!(", {} {}", kind.text, node.text));
+        }
+        end -= 3;
+    }
+    kept.reverse();
+    (&list[..end], kept.concat(), location)
+}
+
+fn pieces(text: &str, list: &[Token<'_>], tail: &str, names: &mut Names<'_>) -> Vec<Piece> {
+    let mut out = Vec::new();
+    let mut at = list.first().map_or(0, |t| t.start);
+    for token in list {
+        if token.kind == Kind::Local && !names.is_type(token.text) {
+            if token.start > at {
+                out.push(Piece::Text(text[at..token.start].to_owned()));
+            }
+            out.push(Piece::Local(names.id(token.text)));
+            at = token.end();
+        }
+    }
+    let end = list.last().map_or(at, Token::end);
+    let rest = format!("{}{tail}", &text[at..end]);
+    if !rest.is_empty() {
+        out.push(Piece::Text(rest));
+    }
+    out
+}
+
+fn statement(line: &Line, list: &[Token<'_>], names: &mut Names<'_>) -> Result<Statement, Error> {
+    let number = line.number;
+    let (list, kept, location) = attachments(list);
+    let (result, list) = match list {
+        [name, equals, rest @ ..] if name.kind == Kind::Local && equals.is('=') => {
+            (Some(names.id(name.text)), rest)
+        }
+        _ => (None, list),
+    };
+    let Some(first) = list.first() else {
+        return Err(Error::Syntax {
+            line: number,
+            what: "expected an instruction".into(),
+        });
+    };
+    let opcode = match first.text {
+        "tail" | "notail" => "call",
+        other => other,
+    };
+    let unsupported = |what: &str| {
+        Err(Error::Unsupported {
+            line: number,
+            what: what.into(),
+        })
+    };
+    match opcode {
+        "ret" => return Ok(Statement::End(Terminator::Return)),
+        "unreachable" => return Ok(Statement::End(Terminator::Unreachable)),
+        "br" | "switch" => {
+            let label =
+                |pair: &[Token<'_>]| pair[0].is_word("label").then(|| pair[1].text.to_owned());
+            let targets = list
+                .windows(2)
+                .filter_map(label)
+                .map(|name| names.id(&name))
+                .collect();
+            let pieces = pieces(&line.text, list, &kept, names);
+            return Ok(Statement::End(Terminator::Jump { pieces, targets }));
+        }
+        "invoke" | "callbr" | "indirectbr" | "resume" | "landingpad" | "catchswitch"
+        | "catchpad" | "cleanuppad" | "catchret" | "cleanupret" | "musttail" | "va_arg" => {
+            return unsupported(opcode);
+        }
+        _ => {}
+    }
+    let mut cursor = Cursor::new(list, number);
+    cursor.next();
+    if first.text != opcode {
+        cursor.next();
+    }
+    let parsed = match opcode {
+        "call" => call(&mut cursor, names)?,
+        _ => operation(opcode, &mut cursor, names, list)?,
+    };
+    let (ty, op) = parsed;
+    if let Op::Call {
+        callee: Some(name), ..
+    } = &op
+        && (name.starts_with("llvm.dbg.") || name == "llvm.experimental.noalias.scope.decl")
+    {
+        return Ok(Statement::Skip);
+    }
+    let pieces = pieces(&line.text, list, &kept, names);
+    Ok(Statement::Inst(Inst {
+        result,
+        opcode: opcode.to_owned(),
+        ty,
+        op,
+        pieces,
+        location,
+        line: number,
+    }))
+}
+
+/// The operand at the cursor, which ends at the next comma or closing bracket of this level.
+fn operand(cursor: &mut Cursor<'_, '_>, names: &mut Names<'_>, list: &[Token<'_>]) -> Operand {
+    let start = cursor.position();
+    if let Some(token) = cursor.peek()
+        && token.kind == Kind::Local
+        && !names.is_type(token.text)
+    {
+        cursor.next();
+        return Operand::Local(names.id(token.text));
+    }
+    cursor.skip_operand();
+    // Offset of the cursor's list in `list` is zero: both start at the opcode.
+    let words: Vec<&str> = list[start..cursor.position()]
+        .iter()
+        .map(|t| t.text)
+        .collect();
+    Operand::Constant(words.join(" "))
+}
+
+fn call(cursor: &mut Cursor<'_, '_>, names: &mut Names<'_>) -> Result<(Type, Op), Error> {
+    // Flags, calling convention and return attributes come before the type.
+    loop {
+        skip_attributes(cursor);
+        match cursor.peek() {
+            Some(token) if token.kind == Kind::Word && !Type::starts(cursor) => {
+                cursor.next();
+                if token.text == "cc" {
+                    cursor.next();
+                }
+                if cursor.peek_is('(') {
+                    cursor.skip_group();
+                }
+            }
+            _ => break,
+        }
+    }
+    let ty = Type::parse(cursor)?;
+    if cursor.peek_is('(') {
+        cursor.skip_group();
+    }
+    let Some(target) = cursor.next() else {
+        return Err(cursor.error("a call without a callee"));
+    };
+    let callee = match target.kind {
+        Kind::Global => Some(super::lex::bare(target.text).to_owned()),
+        Kind::Local => None,
+        _ if target.is_word("asm") => {
+            while cursor.peek().is_some_and(|t| !t.is('(')) {
+                cursor.next();
+            }
+            None
+        }
+        _ => return Err(cursor.error(format!("unknown callee `{}`", target.text))),
+    };
+    cursor.expect('(')?;
+    let mut arguments = Vec::new();
+    while !cursor.eat(')') {
+        if cursor.eat_word("metadata") {
+            cursor.skip_operand();
+            arguments.push((Type::Opaque("metadata"), Operand::Constant(String::new())));
+        } else {
+            let ty = Type::parse(cursor)?;
+            skip_attributes(cursor);
+            let value = match cursor.peek() {
+                Some(token) if token.kind == Kind::Local && !names.is_type(token.text) => {
+                    cursor.next();
+                    Operand::Local(names.id(token.text))
+                }
+                _ => {
+                    let mut text = String::new();
+                    let mut probe = cursor.clone();
+                    probe.skip_operand();
+                    while cursor.position() < probe.position() {
+                        if let Some(token) = cursor.next() {
+                            if !text.is_empty() {
+                                text.push(' ');
+                            }
+                            text.push_str(token.text);
+                        }
+                    }
+                    Operand::Constant(text)
+                }
+            };
+            arguments.push((ty, value));
+        }
+        if !cursor.eat(',') && !cursor.peek_is(')') {
+            return Err(cursor.error("expected `,` between arguments"));
+        }
+    }
+    Ok((ty, Op::Call { callee, arguments }))
+}
+
+fn like(shape: &Type, element: Type) -> Type {
+    match shape {
+        Type::Vector(count, _) => Type::Vector(*count, Box::new(element)),
+        _ => element,
+    }
+}
+
+fn operation(
+    opcode: &str,
+    cursor: &mut Cursor<'_, '_>,
+    names: &mut Names<'_>,
+    list: &[Token<'_>],
+) -> Result<(Type, Op), Error> {
+    let plain = !list
+        .iter()
+        .any(|t| t.is_word("volatile") || t.is_word("atomic"));
+    cursor.skip_words(is_flag);
+    let mut op = Op::Other;
+    let ty = match opcode {
+        "add" | "sub" | "mul" | "udiv" | "sdiv" | "urem" | "srem" | "shl" | "lshr" | "ashr"
+        | "and" | "or" | "xor" | "fadd" | "fsub" | "fmul" | "fdiv" | "frem" | "fneg" | "freeze"
+        | "insertelement" | "insertvalue" => Type::parse(cursor)?,
+        "icmp" | "fcmp" => {
+            cursor.next();
+            like(&Type::parse(cursor)?, Type::Int(1))
+        }
+        "trunc" | "zext" | "sext" | "fptrunc" | "fpext" | "fptoui" | "fptosi" | "uitofp"
+        | "sitofp" | "ptrtoint" | "inttoptr" | "bitcast" | "addrspacecast" => {
+            Type::parse(cursor)?;
+            while cursor.peek().is_some_and(|t| !t.is_word("to")) {
+                if cursor
+                    .peek()
+                    .is_some_and(|t| matches!(t.kind, Kind::Punct('(' | '<' | '[' | '{')))
+                {
+                    cursor.skip_group();
+                } else {
+                    cursor.next();
+                }
+            }
+            cursor.next();
+            Type::parse(cursor)?
+        }
+        "load" => {
+            let ty = Type::parse(cursor)?;
+            cursor.expect(',')?;
+            Type::parse(cursor)?;
+            op = Op::Load {
+                pointer: operand(cursor, names, list),
+                plain,
+            };
+            ty
+        }
+        "store" => {
+            Type::parse(cursor)?;
+            let value = operand(cursor, names, list);
+            cursor.expect(',')?;
+            Type::parse(cursor)?;
+            op = Op::Store {
+                value,
+                pointer: operand(cursor, names, list),
+                plain,
+            };
+            Type::Void
+        }
+        "fence" => Type::Void,
+        "getelementptr" => {
+            if cursor.eat_word("inrange") {
+                cursor.skip_group();
+            }
+            cursor.skip_words(is_flag);
+            Type::parse(cursor)?;
+            cursor.expect(',')?;
+            let mut shape = Type::parse(cursor)?;
+            op = Op::Gep {
+                base: operand(cursor, names, list),
+            };
+            while cursor.eat(',') {
+                let index = Type::parse(cursor)?;
+                cursor.skip_operand();
+                if matches!(index, Type::Vector(..)) {
+                    shape = index;
+                }
+            }
+            like(&shape, Type::Ptr)
+        }
+        "alloca" => {
+            let of = Type::parse(cursor)?;
+            let base = of
+                .layout(names.types)
+                .ok_or_else(|| cursor.error("alloca of a type without a size"))?;
+            let (mut count, mut align) = (1u64, base.align);
+            while cursor.eat(',') {
+                if cursor.eat_word("align") {
+                    let number = cursor.next().and_then(|t| t.text.parse().ok());
+                    align = number.ok_or_else(|| cursor.error("expected an alignment"))?;
+                } else if cursor.eat_word("addrspace") {
+                    cursor.skip_group();
+                } else {
+                    Type::parse(cursor)?;
+                    let number = cursor.next().and_then(|t| t.text.parse().ok());
+                    count = number.ok_or_else(|| {
+                        cursor.error("a variable-length array in a kernel is not supported")
+                    })?;
+                }
+            }
+            let size = base
+                .size
+                .checked_mul(count)
+                .ok_or_else(|| cursor.error("an alloca that is too large"))?;
+            op = Op::Alloca {
+                layout: Layout { size, align },
+            };
+            Type::Ptr
+        }
+        "phi" => {
+            let ty = Type::parse(cursor)?;
+            let mut incoming = Vec::new();
+            loop {
+                cursor.expect('[')?;
+                let value = operand(cursor, names, list);
+                cursor.expect(',')?;
+                let Some(label) = cursor.next().filter(|t| t.kind == Kind::Local) else {
+                    return Err(cursor.error("expected a block in a phi"));
+                };
+                incoming.push((value, names.id(label.text)));
+                cursor.expect(']')?;
+                if !cursor.eat(',') {
+                    break;
+                }
+            }
+            op = Op::Phi { incoming };
+            ty
+        }
+        "select" => {
+            Type::parse(cursor)?;
+            cursor.skip_operand();
+            cursor.expect(',')?;
+            Type::parse(cursor)?
+        }
+        "extractelement" => {
+            let vector = Type::parse(cursor)?;
+            let element = vector.element(0, names.types).cloned();
+            element.ok_or_else(|| cursor.error("extractelement of something that is no vector"))?
+        }
+        "shufflevector" => {
+            let vector = Type::parse(cursor)?;
+            cursor.skip_operand();
+            cursor.expect(',')?;
+            Type::parse(cursor)?;
+            cursor.skip_operand();
+            cursor.expect(',')?;
+            let mask = Type::parse(cursor)?;
+            let element = vector.element(0, names.types).cloned();
+            like(
+                &mask,
+                element
+                    .ok_or_else(|| cursor.error("shufflevector of something that is no vector"))?,
+            )
+        }
+        "extractvalue" => {
+            let mut ty = Type::parse(cursor)?;
+            cursor.skip_operand();
+            while cursor.eat(',') {
+                let index = cursor.next().and_then(|t| t.text.parse().ok());
+                let index = index.ok_or_else(|| cursor.error("expected an index"))?;
+                let inner = ty.element(index, names.types).cloned();
+                ty = inner.ok_or_else(|| cursor.error("extractvalue past the end of a type"))?;
+            }
+            ty
+        }
+        "atomicrmw" => {
+            cursor.next();
+            Type::parse(cursor)?;
+            cursor.skip_operand();
+            cursor.expect(',')?;
+            Type::parse(cursor)?
+        }
+        "cmpxchg" => {
+            Type::parse(cursor)?;
+            cursor.skip_operand();
+            cursor.expect(',')?;
+            let value = Type::parse(cursor)?;
+            Type::Struct {
+                packed: false,
+                fields: vec![value, Type::Int(1)],
+            }
+        }
+        other => return Err(cursor.error(format!("unknown instruction `{other}`"))),
+    };
+    Ok((ty, op))
+}

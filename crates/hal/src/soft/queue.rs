@@ -1,0 +1,390 @@
+//! Runs command lists in the order in which they were submitted.
+#![expect(
+    unsafe_code,
+    reason = "binds, copies and fills device memory that the command list keeps alive"
+)]
+
+use super::buffer::Buffer;
+use super::pipeline::Pipeline;
+use super::runtime::fault::FaultKind;
+use super::runtime::fuzz::scatter;
+use super::runtime::{self, Binding, Bytes, Done, Isolation, Launch, Pool};
+use super::{Mode, SoftOptions};
+use crate::driver::{Command, CommandList, DispatchCommand, Region, Resource, own};
+use crate::error::{Error, Fault, Result};
+use crate::report::Report;
+use crate::submission::{Completed, Completion, LogLine};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// Kernels run on the executor's own stack too; memory is only used where their private arrays reach it.
+const STACK: usize = 16 << 20;
+
+/// The way in: hands command lists to the executor thread.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    sender: Sender<Work>,
+}
+
+#[derive(Debug)]
+struct Work {
+    list: CommandList,
+    guard: Guard,
+}
+
+/// Finishes a submission even when the executor does not come to it.
+#[derive(Debug)]
+struct Guard(Arc<Completion>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Only the first result counts: this is nothing when there is one.
+        self.0.finish(Err(Error::Execution {
+            fault: Fault::DeviceLost,
+            kernel: None,
+            message: "the software device stopped before it came to this work".to_owned(),
+        }));
+    }
+}
+
+impl Queue {
+    /// Starts the threads. They end when the queue is dropped and all that was submitted has run.
+    ///
+    /// # Errors
+    /// The system gives no more threads.
+    pub(crate) fn new(options: &SoftOptions) -> io::Result<Self> {
+        let executor = Executor::new(options)?;
+        let (sender, receiver) = channel();
+        std::thread::Builder::new()
+            .name("bessemer-0".to_owned())
+            .stack_size(STACK)
+            .spawn(move || executor.serve(&receiver))?;
+        Ok(Self { sender })
+    }
+
+    /// Hands over a list.
+    ///
+    /// # Errors
+    /// The executor is gone.
+    pub(crate) fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
+        let work = Work {
+            list,
+            guard: Guard(completion),
+        };
+        self.sender.send(work).map_err(|_| Error::Execution {
+            fault: Fault::DeviceLost,
+            kernel: None,
+            message: "the software device has stopped".to_owned(),
+        })
+    }
+}
+
+/// Time on the device's clock.
+fn now() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
+}
+
+struct Executor {
+    pool: Pool,
+    /// Runs submissions in processes of their own, in isolated mode.
+    isolation: Option<Isolation>,
+    mode: Mode,
+    timeout: Duration,
+    seed: u64,
+    submissions: u64,
+}
+
+impl Executor {
+    fn new(options: &SoftOptions) -> io::Result<Self> {
+        let isolated = options.mode == Mode::Isolated;
+        let threads = match options.threads {
+            // A forked process has one thread.
+            _ if isolated => 1,
+            Some(threads) => threads,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        Ok(Self {
+            pool: Pool::with_threads(threads)?,
+            isolation: isolated.then(Isolation::new).transpose()?,
+            mode: options.mode,
+            timeout: options.timeout,
+            seed: options.seed,
+            submissions: 0,
+        })
+    }
+
+    fn serve(mut self, receiver: &Receiver<Work>) {
+        while let Ok(Work { list, guard }) = receiver.recv() {
+            self.submissions += 1;
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.execute(&list)));
+            // Resources go before the result comes: who waits for it may count on their release.
+            drop(list);
+            guard.0.finish(outcome.unwrap_or_else(|_| {
+                Err(Error::Execution {
+                    fault: Fault::Other,
+                    kernel: None,
+                    message: "the software device failed; this is a defect of it".to_owned(),
+                })
+            }));
+        }
+    }
+
+    fn execute(&self, list: &CommandList) -> Result<Completed> {
+        let start = now();
+        let deadline = Instant::now().checked_add(self.timeout);
+        let outcome = match &self.isolation {
+            None => self.perform(list, deadline, |launch| self.pool.run(launch)),
+            Some(isolation) => {
+                let staged = staged(list);
+                staged.iter().for_each(|(buffer, _)| buffer.stage_in());
+                let outcome = isolation.run(self.timeout, self.pool.log(), |sole| {
+                    self.perform(list, deadline, |launch| sole.run(launch))
+                });
+                staged
+                    .iter()
+                    .filter(|(_, written)| *written)
+                    .for_each(|(buffer, _)| buffer.stage_out());
+                outcome
+            }
+        };
+        let logs = self.logs();
+        let reports = outcome.map_err(failure)?.reports;
+        if !reports.is_empty() {
+            return Err(Error::Checked { reports });
+        }
+        Ok(Completed {
+            gpu_start: start,
+            gpu_end: now(),
+            command_buffers: 1,
+            logs,
+        })
+    }
+
+    /// Performs the commands; `run` runs their kernels. In isolated mode this is the life of the forked process: it
+    /// takes no locks and changes nothing that is not shared memory.
+    fn perform(
+        &self,
+        list: &CommandList,
+        deadline: Option<Instant>,
+        run: impl Fn(&Launch<'_>) -> Result<Done, runtime::Fault>,
+    ) -> Result<Done, runtime::Fault> {
+        let mut done = Done::default();
+        for (step, index) in self.order(&list.commands).into_iter().enumerate() {
+            match &list.commands[index] {
+                Command::Dispatch(dispatch) => {
+                    let bytes = inline_bytes(dispatch);
+                    let mut launch = self.launch(dispatch, &bytes);
+                    launch.sequence = self.submissions.rotate_left(32) ^ step as u64;
+                    launch.limit = deadline.map_or(Duration::MAX, |deadline| {
+                        deadline.saturating_duration_since(Instant::now())
+                    });
+                    match run(&launch) {
+                        Ok(more) => note(&mut done.reports, more.reports),
+                        Err(mut fault) => {
+                            note(&mut done.reports, std::mem::take(&mut fault.reports));
+                            fault.reports = done.reports;
+                            return Err(fault);
+                        }
+                    }
+                }
+                Command::Copy { source, target } => {
+                    let length = source.length.min(target.length);
+                    // SAFETY: the front checked both ranges and that they do not overlap; the list keeps the
+                    // buffers.
+                    unsafe { ptr::copy_nonoverlapping(address(source), address(target), length) };
+                }
+                Command::Fill { target, value } => {
+                    // SAFETY: as above.
+                    unsafe { ptr::write_bytes(address(target), *value, target.length) };
+                }
+                Command::Synchronize { buffer } => own::<Buffer>(&**buffer).synchronize(),
+                Command::Barrier | Command::PushGroup(_) | Command::PopGroup => {}
+            }
+        }
+        Ok(done)
+    }
+
+    /// The commands in order; in fuzz mode those between two barriers in any order.
+    fn order(&self, commands: &[Command]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..commands.len()).collect();
+        if self.mode != Mode::Fuzz {
+            return order;
+        }
+        let mut state = scatter(self.seed ^ self.submissions.rotate_left(32));
+        let barrier = |index: &usize| matches!(commands[*index], Command::Barrier);
+        for segment in order.split_mut(barrier) {
+            for last in (1..segment.len()).rev() {
+                state = scatter(state.wrapping_add(last as u64));
+                segment.swap(last, (state % (last as u64 + 1)) as usize);
+            }
+        }
+        order
+    }
+
+    fn launch<'a>(&self, dispatch: &'a DispatchCommand, bytes: &'a [(u32, Bytes)]) -> Launch<'a> {
+        let pipeline: &Pipeline = own(&*dispatch.pipeline);
+        let size = |dims: [usize; 3]| dims.map(|d| u32::try_from(d).unwrap_or(u32::MAX));
+        let mut launch = Launch::new(
+            pipeline.image(),
+            size(dispatch.grid.dims()),
+            size(dispatch.threadgroup.dims()),
+        );
+        launch.mode = match self.mode {
+            Mode::Fast | Mode::Isolated => runtime::Mode::Fast,
+            Mode::Check => runtime::Mode::Check,
+            Mode::Fuzz => runtime::Mode::Fuzz { seed: self.seed },
+        };
+        for binding in &dispatch.bindings {
+            let Some(slot) = launch.buffers.get_mut(binding.index as usize) else {
+                continue;
+            };
+            if let Resource::Buffer { region, access } = &binding.resource {
+                let access = if access.writes() {
+                    runtime::Access::Write
+                } else {
+                    runtime::Access::Read
+                };
+                // SAFETY: the front checked the range and its hazards; the list keeps the buffer.
+                *slot = unsafe { Binding::new(address(region), region.length, access) };
+            }
+        }
+        for (index, bytes) in bytes {
+            if let Some(slot) = launch.buffers.get_mut(*index as usize) {
+                *slot = bytes.binding();
+            }
+        }
+        for (index, length) in &dispatch.threadgroup_memory {
+            if let Some(slot) = launch.threadgroup_memory.get_mut(*index as usize) {
+                *slot = *length;
+            }
+        }
+        launch
+    }
+
+    fn logs(&self) -> Vec<LogLine> {
+        let (lines, dropped) = self.pool.log().take();
+        let mut logs: Vec<LogLine> = lines
+            .into_iter()
+            .map(|line| LogLine {
+                level: level(line.level).to_owned(),
+                subsystem: line.subsystem,
+                category: line.category,
+                message: line.text,
+            })
+            .collect();
+        if dropped > 0 {
+            logs.push(LogLine {
+                level: "default".to_owned(),
+                subsystem: String::new(),
+                category: String::new(),
+                message: format!("{dropped} more lines did not fit the log"),
+            });
+        }
+        logs
+    }
+}
+
+/// Metal's names of its log levels.
+fn level(number: u32) -> &'static str {
+    match number {
+        1 => "debug",
+        2 => "info",
+        4 => "error",
+        5 => "fault",
+        _ => "default",
+    }
+}
+
+/// Adds reports, or counts them with equal ones of earlier launches.
+fn note(reports: &mut Vec<Report>, more: Vec<Report>) {
+    fn place(r: &Report) -> impl PartialEq {
+        (r.kind, &r.kernel, &r.file, r.line, r.column, r.buffer)
+    }
+    for report in more {
+        match reports.iter_mut().find(|r| place(r) == place(&report)) {
+            Some(known) => known.count += report.count,
+            None => reports.push(report),
+        }
+    }
+}
+
+/// A fault as the front's error. What the checker found before says more than the crash that followed from it.
+fn failure(fault: runtime::Fault) -> Error {
+    let crash = fault.report();
+    if !fault.reports.is_empty() {
+        let mut reports = fault.reports;
+        reports.push(crash);
+        return Error::Checked { reports };
+    }
+    let kind = match fault.kind {
+        FaultKind::PageFault { .. } => Fault::PageFault,
+        FaultKind::DivisionByZero => Fault::DivisionByZero,
+        FaultKind::Timeout { .. } => Fault::Timeout,
+        FaultKind::OutOfMemory => Fault::OutOfMemory,
+        FaultKind::Invalid => Fault::Refused,
+        _ => Fault::Crash,
+    };
+    let mut message = crash.message;
+    if let Some([x, y, z]) = fault.threadgroup {
+        message.push_str(&format!(" (threadgroup [{x}, {y}, {z}])"));
+    }
+    Error::Execution {
+        fault: kind,
+        kernel: Some(fault.kernel).filter(|name| !name.is_empty()),
+        message,
+    }
+}
+
+/// Every buffer of a list, and whether the list may write it.
+fn staged(list: &CommandList) -> Vec<(&Buffer, bool)> {
+    let mut found: Vec<(&Buffer, bool)> = Vec::new();
+    for (region, written) in list.commands.iter().flat_map(regions) {
+        let buffer: &Buffer = own(&*region.buffer);
+        match found.iter_mut().find(|(known, _)| ptr::eq(*known, buffer)) {
+            Some((_, known)) => *known |= written,
+            None => found.push((buffer, written)),
+        }
+    }
+    found
+}
+
+/// What a command touches, and whether it may write there.
+fn regions(command: &Command) -> Vec<(&Region, bool)> {
+    match command {
+        Command::Dispatch(dispatch) => dispatch
+            .bindings
+            .iter()
+            .filter_map(|binding| match &binding.resource {
+                Resource::Buffer { region, access } => Some((region, access.writes())),
+                Resource::Bytes(_) => None,
+            })
+            .collect(),
+        Command::Copy { source, target } => vec![(source, false), (target, true)],
+        Command::Fill { target, .. } => vec![(target, true)],
+        _ => Vec::new(),
+    }
+}
+
+fn address(region: &Region) -> *mut u8 {
+    let buffer: &Buffer = own(&*region.buffer);
+    debug_assert!(region.offset + region.length <= buffer.length());
+    // SAFETY: the front checked that the region lies inside the buffer.
+    unsafe { buffer.pointer().as_ptr().add(region.offset) }
+}
+
+/// Aligned copies of what is passed inline; they live as long as the launch.
+fn inline_bytes(dispatch: &DispatchCommand) -> Vec<(u32, Bytes)> {
+    dispatch
+        .bindings
+        .iter()
+        .filter_map(|binding| match &binding.resource {
+            Resource::Bytes(bytes) => Some((binding.index, Bytes::new(bytes))),
+            Resource::Buffer { .. } => None,
+        })
+        .collect()
+}

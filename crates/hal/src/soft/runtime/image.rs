@@ -1,0 +1,337 @@
+//! A compiled kernel in memory.
+#![expect(unsafe_code, reason = "function pointers from a loaded library")]
+
+use crate::soft::group::{Kernel, OpFn, RegionFn};
+use crate::soft::plan::{KernelPlan, Location};
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One kernel of a loaded library, with its function constants set.
+pub struct Image {
+    name: String,
+    regions: Vec<RegionFn>,
+    ops: Vec<OpFn>,
+    plan: KernelPlan,
+    buffers: Vec<(u32, String)>,
+    threadgroup_arguments: Vec<(u32, String)>,
+    variables: Vec<(u32, String)>,
+    constants: Vec<String>,
+    /// For each location, the first one that stands for the same place in the user's own text.
+    places: Vec<u32>,
+    segments: Vec<Range<usize>>,
+    /// Nanoseconds a threadgroup took lately; 0 while unknown.
+    cost: AtomicU64,
+    library: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Image {
+    /// An image from the tables that the library exports.
+    ///
+    /// # Safety
+    /// The functions must be what `plan` describes, with all their symbols bound, initialised, and must stay loaded
+    /// while the image exists (see [`Image::keeping`]).
+    pub unsafe fn new(
+        name: impl Into<String>,
+        regions: Vec<RegionFn>,
+        ops: Vec<OpFn>,
+        plan: KernelPlan,
+    ) -> Self {
+        let segments = regions
+            .first()
+            .map(|&region| segments_around(region as usize))
+            .unwrap_or_default();
+        let mut image = Self {
+            name: name.into(),
+            regions,
+            ops,
+            plan,
+            buffers: Vec::new(),
+            threadgroup_arguments: Vec::new(),
+            variables: Vec::new(),
+            constants: Vec::new(),
+            places: Vec::new(),
+            segments,
+            cost: AtomicU64::new(0),
+            library: None,
+        };
+        image.places = image.places_outside(&[]);
+        image
+    }
+
+    /// Keeps `library` alive as long as the image.
+    #[must_use]
+    pub fn keeping(mut self, library: impl Any + Send + Sync) -> Self {
+        self.library = Some(Box::new(library));
+        self
+    }
+
+    /// Names the kernel's buffer parameters by index, for messages.
+    #[must_use]
+    pub fn with_buffers(mut self, names: impl IntoIterator<Item = (u32, String)>) -> Self {
+        self.buffers = names.into_iter().collect();
+        self
+    }
+
+    /// Names the kernel's `[[threadgroup(i)]]` parameters by index, for messages.
+    #[must_use]
+    pub fn with_threadgroup_arguments(
+        mut self,
+        names: impl IntoIterator<Item = (u32, String)>,
+    ) -> Self {
+        self.threadgroup_arguments = names.into_iter().collect();
+        self
+    }
+
+    /// Names the threadgroup variables by id, for messages.
+    #[must_use]
+    pub fn with_variables(mut self, names: impl IntoIterator<Item = (u32, String)>) -> Self {
+        self.variables = names.into_iter().collect();
+        self
+    }
+
+    /// Names the function constants that have a value; kernels can ask for them.
+    #[must_use]
+    pub fn with_constants(mut self, names: Vec<String>) -> Self {
+        self.constants = names;
+        self
+    }
+
+    /// Says which files are not the user's, by the beginning of their names. Reports about code inlined from them name
+    /// the innermost place of the user's text instead.
+    #[must_use]
+    pub fn with_foreign_files(mut self, prefixes: &[&str]) -> Self {
+        self.places = self.places_outside(prefixes);
+        self
+    }
+
+    /// The kernel's host name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &KernelPlan {
+        &self.plan
+    }
+
+    /// The kernel for [`group::run`](crate::soft::group::run).
+    pub fn kernel(&self) -> Kernel<'_> {
+        Kernel {
+            regions: &self.regions,
+            ops: &self.ops,
+            plan: &self.plan,
+        }
+    }
+
+    pub(crate) fn buffer_name(&self, index: u32) -> Option<&str> {
+        find(&self.buffers, index)
+    }
+
+    pub(crate) fn threadgroup_argument_name(&self, index: u32) -> Option<&str> {
+        find(&self.threadgroup_arguments, index)
+    }
+
+    pub(crate) fn variable_name(&self, id: u32) -> Option<&str> {
+        find(&self.variables, id)
+    }
+
+    pub(super) fn defines(&self, constant: &str) -> bool {
+        self.constants.iter().any(|name| name == constant)
+    }
+
+    /// The canonical index of a place: equal for all locations that the user would call the same.
+    pub(crate) fn place(&self, location: u32) -> u32 {
+        self.places.get(location as usize).copied().unwrap_or(0)
+    }
+
+    /// The text position behind a canonical index.
+    pub(crate) fn location(&self, place: u32) -> Option<&Location> {
+        self.plan
+            .locations
+            .get(place as usize)
+            .filter(|location| location.line > 0)
+    }
+
+    /// Whether an address lies in the image's own code or constants.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        self.segments
+            .iter()
+            .any(|segment| segment.contains(&address))
+    }
+
+    pub(super) fn cost(&self) -> Option<u64> {
+        Some(self.cost.load(Ordering::Relaxed)).filter(|&cost| cost > 0)
+    }
+
+    /// Learns from a launch: new measurements count for a quarter.
+    pub(super) fn learn_cost(&self, measured: u64) {
+        let old = self.cost.load(Ordering::Relaxed);
+        let new = if old == 0 {
+            measured
+        } else {
+            old - old / 4 + measured / 4
+        };
+        self.cost.store(new.max(1), Ordering::Relaxed);
+    }
+
+    fn places_outside(&self, prefixes: &[&str]) -> Vec<u32> {
+        let locations = &self.plan.locations;
+        let mut first = HashMap::new();
+        (0..locations.len())
+            .map(|start| {
+                let place = innermost(locations, start, prefixes);
+                let location = &locations[place];
+                *first
+                    .entry((&location.file, location.line, location.column))
+                    .or_insert(place as u32)
+            })
+            .collect()
+    }
+}
+
+/// Follows a location outwards to the first that is not in a foreign file.
+fn innermost(locations: &[Location], start: usize, foreign: &[&str]) -> usize {
+    let mut index = start;
+    // A chain longer than the table would be a cycle.
+    for _ in 0..locations.len() {
+        let location = &locations[index];
+        let hidden = location.line == 0
+            || foreign
+                .iter()
+                .any(|prefix| location.file.starts_with(prefix));
+        match location.inlined_at {
+            Some(outer) if hidden && (outer as usize) < locations.len() => index = outer as usize,
+            _ => return if hidden { start } else { index },
+        }
+    }
+    start
+}
+
+fn find(names: &[(u32, String)], index: u32) -> Option<&str> {
+    names
+        .iter()
+        .find(|(other, _)| *other == index)
+        .map(|(_, name)| name.as_str())
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image")
+            .field("name", &self.name)
+            .field("regions", &self.regions.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The loaded segments of the library that contains `address`.
+fn segments_around(address: usize) -> Vec<Range<usize>> {
+    struct Search {
+        address: usize,
+        found: Vec<Range<usize>>,
+    }
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `data` is the search below, `info` the dynamic linker's argument with its program headers.
+        let (search, base, headers) = unsafe {
+            let info = &*info;
+            let headers = if info.dlpi_phdr.is_null() {
+                &[]
+            } else {
+                std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum))
+            };
+            (
+                &mut *data.cast::<Search>(),
+                info.dlpi_addr as usize,
+                headers,
+            )
+        };
+        let segments: Vec<_> = headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD)
+            .map(|header| {
+                let start = base.wrapping_add(header.p_vaddr as usize);
+                start..start.wrapping_add(header.p_memsz as usize)
+            })
+            .collect();
+        if segments.iter().any(|part| part.contains(&search.address)) {
+            search.found = segments;
+            return 1;
+        }
+        0
+    }
+    let mut search = Search {
+        address,
+        found: Vec::new(),
+    };
+    // SAFETY: the callback matches and the search outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soft::group::SmGroup;
+
+    unsafe extern "C" fn nothing(
+        _: *const SmGroup,
+        _: *mut u8,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+    ) {
+    }
+
+    fn location(file: &str, line: u32, inlined_at: Option<u32>) -> Location {
+        Location {
+            file: file.into(),
+            line,
+            column: 1,
+            inlined_at,
+        }
+    }
+
+    #[test]
+    fn places_are_the_innermost_user_text() {
+        let plan = KernelPlan {
+            locations: vec![
+                Location::default(),
+                location("user.metal", 7, None),
+                location("shim.h", 90, Some(1)),
+                location("shim.h", 3, Some(2)),
+                location("user.metal", 4, Some(1)),
+                location("shim.h", 5, Some(4)),
+                location("user.metal", 7, None),
+            ],
+            ..KernelPlan::default()
+        };
+        // SAFETY: never run.
+        let image =
+            unsafe { Image::new("k", vec![nothing], vec![], plan) }.with_foreign_files(&["shim"]);
+        let places: Vec<u32> = (0..7).map(|index| image.place(index)).collect();
+        assert_eq!(places, [0, 1, 1, 1, 4, 4, 1]);
+        assert_eq!(image.place(99), 0);
+        assert!(image.location(0).is_none());
+        assert_eq!(image.location(1).map(|l| l.line), Some(7));
+    }
+
+    #[test]
+    fn segments_cover_code_and_constants_of_the_library() {
+        static CONSTANT: u32 = 5;
+        // SAFETY: never run.
+        let image = unsafe { Image::new("k", vec![nothing], vec![], KernelPlan::default()) };
+        assert!(image.contains(nothing as *const () as usize));
+        assert!(image.contains(&raw const CONSTANT as usize));
+        let local = 5;
+        assert!(!image.contains(&raw const local as usize));
+    }
+}

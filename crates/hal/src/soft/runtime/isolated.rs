@@ -1,0 +1,485 @@
+//! Launches in a process of their own.
+//!
+//! The calling thread forks; the child runs the launches alone, and its results come back through a page that both
+//! share. Buffers must be [`Block::shared`]: everything else that the child writes, on purpose or not, is its own
+//! copy. A child that dies is a fault, one that does not end is killed.
+//!
+//! The child has one thread and must not wait for any other: it may allocate (glibc makes that safe after a fork), but
+//! it takes no lock that another thread of the parent could have held. What it needs of process-wide state is
+//! initialised before the fork.
+#![expect(unsafe_code, reason = "forks, and shares memory with the child")]
+
+use super::fault::{Fault, FaultKind};
+use super::launch::{Done, Launch};
+use super::log::{Log, LogLine};
+use super::memory::{Block, ZeroPages, page_size};
+use super::signal::{self, Enrolled};
+use super::worker::{Job, Worker};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Room for results; only what is used takes memory.
+const ROOM: usize = 16 << 20;
+/// Offset of the result's length in the shared block.
+const LENGTH: usize = 0;
+/// Offset of the running kernel's name: its length, then its bytes.
+const NAME: usize = 64;
+/// Longest name kept.
+const NAME_BYTES: usize = 1024;
+/// Offset of the result.
+const RESULT: usize = 4096;
+
+/// Runs launches in forked children, one at a time.
+#[derive(Debug)]
+pub struct Isolation {
+    shared: Mutex<Block>,
+}
+
+/// What a child sends back.
+#[derive(Debug, Serialize, Deserialize)]
+struct Outcome {
+    result: Result<Done, Fault>,
+    log: Vec<LogLine>,
+    log_dropped: u64,
+}
+
+/// Inside the child: runs launches on its only thread.
+#[derive(Debug)]
+pub struct Sole<'a> {
+    worker: RefCell<Worker>,
+    log: Log,
+    shared: &'a Block,
+}
+
+impl Sole<'_> {
+    /// Runs a launch to its end. Its own limit does not count here: the whole child has one.
+    ///
+    /// # Errors
+    /// As [`Pool::run`](super::Pool::run).
+    pub fn run(&self, launch: &Launch<'_>) -> Result<Done, Fault> {
+        self.note_kernel(launch.image.name());
+        let geometry = launch.geometry()?;
+        if geometry.total == 0 {
+            return Ok(Done::default());
+        }
+        // Without a limit, nothing here talks to the watchdog, which the child does not have.
+        let launch = Launch {
+            limit: Duration::MAX,
+            ..launch.clone()
+        };
+        let job = Job::new(&launch, geometry, &self.log)?;
+        self.worker.borrow_mut().run(&job);
+        job.finish()
+    }
+
+    fn note_kernel(&self, name: &str) {
+        let length = name.len().min(NAME_BYTES);
+        // SAFETY: inside the shared block; the parent reads it after the child is gone.
+        unsafe {
+            let place = self.shared.pointer().add(NAME);
+            place.write(0);
+            ptr::copy_nonoverlapping(name.as_ptr(), place.add(8), length);
+            place.cast::<[u8; 8]>().write((length as u64).to_ne_bytes());
+        }
+    }
+}
+
+impl Isolation {
+    /// Prepares the memory that children report through.
+    ///
+    /// # Errors
+    /// When the system has no memory left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            shared: Mutex::new(Block::shared(ROOM)?),
+        })
+    }
+
+    /// Runs `body` in a child, which may take until `limit`. What the child logs goes to `log`.
+    ///
+    /// `body` runs on a copy of this thread alone: it must not wait for another thread or take a lock that one could
+    /// hold. Nothing it changes is seen here, except shared blocks and its result.
+    ///
+    /// # Errors
+    /// What `body` returns; when the child dies or must be killed; when there can be none.
+    pub fn run(
+        &self,
+        limit: Duration,
+        log: &Log,
+        body: impl FnOnce(&Sole<'_>) -> Result<Done, Fault>,
+    ) -> Result<Done, Fault> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = length_of(&shared);
+        length.store(0, Ordering::Relaxed);
+        // SAFETY: inside the block; no child is running.
+        unsafe { shared.pointer().add(NAME).write_bytes(0, 8) };
+        // Process-wide state that launches use.
+        Enrolled::current();
+        ZeroPages::get();
+        page_size();
+        // SAFETY: getpid and fork have no preconditions; the child keeps the rules above.
+        let (parent, child) = unsafe { (libc::getpid(), libc::fork()) };
+        match child {
+            -1 => Err(Fault {
+                detail: format!("fork failed: {}", io::Error::last_os_error()),
+                ..Fault::new(FaultKind::OutOfMemory, "")
+            }),
+            0 => be_child(parent, &shared, body),
+            child => {
+                let ending = wait(child, limit);
+                let outcome = read_outcome(&shared);
+                let Some(outcome) = outcome.filter(|_| ending == Ending::Exited(0)) else {
+                    let kind = match ending {
+                        Ending::Late => FaultKind::Timeout { limit },
+                        Ending::Killed(signal) => FaultKind::Died { signal },
+                        Ending::Exited(_) | Ending::Lost => FaultKind::Died { signal: 0 },
+                    };
+                    return Err(Fault::new(kind, &read_kernel(&shared)));
+                };
+                for line in outcome.log {
+                    log.push(line);
+                }
+                log.count_dropped(outcome.log_dropped);
+                outcome.result
+            }
+        }
+    }
+}
+
+fn length_of(shared: &Block) -> &AtomicU64 {
+    // SAFETY: the block is page-aligned, larger than this, lives as long as the reference, and this word is only used
+    // as an atomic.
+    unsafe { AtomicU64::from_ptr(shared.pointer().add(LENGTH).cast()) }
+}
+
+/// The whole life of the child.
+fn be_child(
+    parent: libc::pid_t,
+    shared: &Block,
+    body: impl FnOnce(&Sole<'_>) -> Result<Done, Fault>,
+) -> ! {
+    // SAFETY: plain system calls; `_exit` runs no handlers of the parent.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != parent {
+            libc::_exit(1);
+        }
+    }
+    let status = panic::catch_unwind(AssertUnwindSafe(|| {
+        let sole = Sole {
+            worker: RefCell::default(),
+            log: Log::default(),
+            shared,
+        };
+        let result = body(&sole);
+        let (log, log_dropped) = sole.log.take();
+        write_outcome(
+            shared,
+            Outcome {
+                result,
+                log,
+                log_dropped,
+            },
+        )
+    }));
+    let code = match status {
+        Ok(true) => 0,
+        _ => 1,
+    };
+    // SAFETY: as above.
+    unsafe { libc::_exit(code) }
+}
+
+/// Stores the outcome; leaves out the log if that does not fit. False if nothing fits.
+fn write_outcome(shared: &Block, mut outcome: Outcome) -> bool {
+    loop {
+        let Ok(text) = serde_json::to_vec(&outcome) else {
+            return false;
+        };
+        if text.len() <= shared.length() - RESULT {
+            // SAFETY: checked to fit behind the header.
+            unsafe {
+                let place = shared.pointer().add(RESULT);
+                ptr::copy_nonoverlapping(text.as_ptr(), place, text.len());
+            }
+            length_of(shared).store(text.len() as u64, Ordering::Release);
+            return true;
+        }
+        if outcome.log.is_empty() {
+            return false;
+        }
+        outcome.log_dropped += outcome.log.len() as u64;
+        outcome.log.clear();
+    }
+}
+
+/// The outcome, if the child left one that makes sense: its kernels may have written anything.
+fn read_outcome(shared: &Block) -> Option<Outcome> {
+    let length = usize::try_from(length_of(shared).load(Ordering::Acquire)).ok()?;
+    if length == 0 || length > shared.length() - RESULT {
+        return None;
+    }
+    // SAFETY: inside the block, and the child that wrote it is gone.
+    let text = unsafe { std::slice::from_raw_parts(shared.pointer().add(RESULT), length) };
+    serde_json::from_slice(text).ok()
+}
+
+fn read_kernel(shared: &Block) -> String {
+    // SAFETY: inside the block, and the child that wrote it is gone.
+    let bytes = unsafe {
+        let place = shared.pointer().add(NAME);
+        let length = u64::from_ne_bytes(place.cast::<[u8; 8]>().read());
+        let length = usize::try_from(length).unwrap_or(0).min(NAME_BYTES);
+        std::slice::from_raw_parts(place.add(8), length)
+    };
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Exited(i32),
+    Killed(i32),
+    /// We killed it.
+    Late,
+    /// Somebody else has collected it.
+    Lost,
+}
+
+fn wait(child: libc::pid_t, limit: Duration) -> Ending {
+    let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let deadline = signal::now().saturating_add(limit);
+    // SAFETY: plain system calls on our own child; the descriptor is closed below.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, child, 0) } as i32;
+    let ending = loop {
+        if let Some(ending) = collect(child, libc::WNOHANG) {
+            break ending;
+        }
+        let left = deadline.saturating_sub(signal::now());
+        if left == 0 {
+            // SAFETY: not collected yet, so the number still means our child.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            collect(child, 0);
+            break Ending::Late;
+        }
+        sleep_until_exit(descriptor, left);
+    };
+    if descriptor >= 0 {
+        // SAFETY: ours.
+        unsafe { libc::close(descriptor) };
+    }
+    ending
+}
+
+/// Sleeps until the child exits, but at most `left` nanoseconds; shorter where the kernel has no process descriptors.
+fn sleep_until_exit(descriptor: i32, left: u64) {
+    if descriptor < 0 {
+        std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(1)));
+        return;
+    }
+    let mut poll = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let milliseconds = i32::try_from(left.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    // SAFETY: one descriptor of ours.
+    unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
+}
+
+/// Collects the child if it has ended, or waits for that, as `flags` say.
+fn collect(child: libc::pid_t, flags: i32) -> Option<Ending> {
+    loop {
+        let mut status = 0;
+        // SAFETY: writes our own variable.
+        let found = unsafe { libc::waitpid(child, &raw mut status, flags) };
+        if found == child {
+            return Some(if libc::WIFSIGNALED(status) {
+                Ending::Killed(libc::WTERMSIG(status))
+            } else {
+                Ending::Exited(libc::WEXITSTATUS(status))
+            });
+        }
+        if found == 0 {
+            return None;
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return Some(Ending::Lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::ReportKind;
+    use crate::soft::plan::FINISHED;
+    use crate::soft::runtime::services::{ACCESS_WRITE, table};
+    use crate::soft::runtime::stand_in::{Lane, image, region};
+    use crate::soft::runtime::{Access, Binding, Image, Mode};
+    use std::sync::atomic::AtomicU32;
+
+    static OURS: AtomicU32 = AtomicU32::new(7);
+
+    region!(write_everywhere, |lane: Lane| {
+        OURS.store(99, Ordering::Relaxed);
+        // SAFETY: the buffer has an element a thread.
+        unsafe {
+            lane.buffer::<u32>(0)
+                .add(lane.at[0] as usize)
+                .write(lane.at[0] + 1);
+        }
+        FINISHED
+    });
+    region!(abort, |_: Lane| std::process::abort());
+    region!(hang, |_: Lane| loop {
+        std::hint::spin_loop();
+    });
+    region!(crash, |_: Lane| {
+        // SAFETY: none, on purpose.
+        unsafe { ptr::with_exposed_provenance_mut::<u32>(64).write_volatile(1) };
+        FINISHED
+    });
+    region!(announce_and_log, |lane: Lane| {
+        // SAFETY: announces a wild address and does not use it.
+        unsafe {
+            (table().log)(
+                1,
+                c"".as_ptr(),
+                c"".as_ptr(),
+                c"hello".as_ptr(),
+                ptr::null(),
+                ptr::null(),
+                0,
+            );
+            let wild = lane.buffer::<u32>(0).wrapping_add(2000);
+            (table().access)(wild.cast(), 4 | ACCESS_WRITE, 0);
+        }
+        FINISHED
+    });
+    region!(flood_log, |_: Lane| {
+        let arguments = [0x4141_4141_u64; 1];
+        // SAFETY: the table's contract.
+        unsafe {
+            (table().log)(
+                1,
+                c"".as_ptr(),
+                c"".as_ptr(),
+                c"%500u%500u%500u%500u%500u%500u%500u%500u".as_ptr(),
+                arguments.as_ptr(),
+                b"u".as_ptr(),
+                1,
+            );
+        }
+        FINISHED
+    });
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn run(image: &Image, limit: Duration, mode: Mode, log: &Log) -> (Result<Done, Fault>, Block) {
+        let block = Block::shared(4096).unwrap();
+        let mut launch = Launch::new(image, [100, 1, 1], [10, 1, 1]);
+        // SAFETY: the block lives through the launch.
+        launch.buffers[0] = unsafe { Binding::new(block.pointer(), 4096, Access::Write) };
+        launch.mode = mode;
+        let isolation = Isolation::new().unwrap();
+        let result = isolation.run(limit, log, |sole| sole.run(&launch));
+        (result, block)
+    }
+
+    #[test]
+    fn results_come_back_and_nothing_else_does() {
+        let log = Log::default();
+        let image = image("write_everywhere", &[write_everywhere]);
+        let (result, block) = run(&image, LIMIT, Mode::Fast, &log);
+        assert_eq!(result.unwrap().reports, []);
+        assert_eq!(OURS.load(Ordering::Relaxed), 7);
+        // SAFETY: inside the block.
+        let last = unsafe { block.pointer().add(99 * 4).cast::<[u8; 4]>().read() };
+        assert_eq!(u32::from_ne_bytes(last), 100);
+    }
+
+    #[test]
+    fn crashes_aborts_and_hangs_are_faults_with_the_kernels_name() {
+        let log = Log::default();
+        let short = Duration::from_millis(100);
+        let cases = [
+            (
+                image("crash", &[crash]),
+                FaultKind::PageFault { address: Some(64) },
+            ),
+            (
+                image("abort", &[abort]),
+                FaultKind::Died {
+                    signal: libc::SIGABRT,
+                },
+            ),
+            (image("hang", &[hang]), FaultKind::Timeout { limit: short }),
+        ];
+        for (image, kind) in &cases {
+            let limit = match kind {
+                FaultKind::Timeout { .. } => short,
+                _ => LIMIT,
+            };
+            let fault = run(image, limit, Mode::Fast, &log)
+                .0
+                .expect_err("the kernel misbehaves");
+            assert_eq!((fault.kind, fault.kernel.as_str()), (*kind, image.name()));
+        }
+    }
+
+    #[test]
+    fn reports_and_log_lines_come_back() {
+        let log = Log::default();
+        let image = image("announce", &[announce_and_log]);
+        let (result, _block) = run(&image, LIMIT, Mode::Check, &log);
+        let reports = result.unwrap().reports;
+        assert_eq!(reports.len(), 1);
+        assert_eq!(
+            (reports[0].kind, reports[0].count),
+            (ReportKind::Bounds, 10)
+        );
+        let (lines, dropped) = log.take();
+        assert_eq!((lines.len(), dropped), (10, 0));
+        assert_eq!(lines[0].text, "hello");
+    }
+
+    #[test]
+    fn a_log_that_does_not_fit_is_counted() {
+        let log = Log::default();
+        let image = image("flood_log", &[flood_log]);
+        let isolation = Isolation::new().unwrap();
+        let launch = Launch::new(&image, [10_000, 1, 1], [100, 1, 1]);
+        isolation
+            .run(LIMIT, &log, |sole| sole.run(&launch))
+            .unwrap();
+        let (lines, dropped) = log.take();
+        assert_eq!(lines.len() as u64 + dropped, 10_000);
+    }
+
+    #[test]
+    fn children_run_beside_busy_threads() {
+        let image = image("write_everywhere", &[write_everywhere]);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::black_box(vec![0_u8; 100_000]);
+                    let pool = crate::soft::runtime::Pool::with_threads(2).unwrap();
+                    let _ = pool.run(&Launch::new(&image, [0, 1, 1], [1, 1, 1]));
+                }
+            });
+            let log = Log::default();
+            for _ in 0..100 {
+                run(&image, LIMIT, Mode::Fast, &log).0.unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,354 @@
+//! One dispatch, as the runtime sees it.
+#![expect(
+    unsafe_code,
+    reason = "bindings are raw memory that the caller vouches for"
+)]
+
+use super::fault::{Fault, FaultKind};
+use super::image::Image;
+use super::memory::BUFFERS;
+use crate::report::Report;
+use crate::soft::plan::MAX_LANES;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How a kernel may use a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// It reads.
+    #[default]
+    Read,
+    /// It writes and may read.
+    Write,
+}
+
+/// A buffer binding: memory from the bound offset to the end of what the kernel may touch.
+#[derive(Debug, Clone, Copy)]
+pub struct Binding {
+    pointer: *mut u8,
+    length: usize,
+    access: Access,
+    bound: bool,
+}
+
+impl Binding {
+    /// Nothing is bound.
+    pub const NONE: Self = Self {
+        pointer: std::ptr::null_mut(),
+        length: 0,
+        access: Access::Read,
+        bound: false,
+    };
+
+    /// Binds `length` bytes at `pointer`.
+    ///
+    /// # Safety
+    /// The memory must be mapped, and writable where `access` says so, until the launch is over; nobody else may
+    /// access it in a way that conflicts meanwhile.
+    pub unsafe fn new(pointer: *mut u8, length: usize, access: Access) -> Self {
+        Self {
+            pointer,
+            length,
+            access,
+            bound: true,
+        }
+    }
+
+    /// The first byte.
+    pub fn pointer(&self) -> *mut u8 {
+        self.pointer
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// What the kernel may do.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Whether anything is bound.
+    pub fn is_bound(&self) -> bool {
+        self.bound
+    }
+
+    pub(crate) fn start(&self) -> usize {
+        self.pointer as usize
+    }
+
+    pub(crate) fn end(&self) -> usize {
+        self.start().saturating_add(self.length)
+    }
+}
+
+/// A copy of a few bytes, aligned for any type of MSL: what `set_bytes` binds.
+#[derive(Debug, Clone)]
+pub struct Bytes {
+    chunks: Box<[Chunk]>,
+    length: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Chunk([u8; 64]);
+
+impl Bytes {
+    /// Copies `bytes`.
+    pub fn new(bytes: &[u8]) -> Self {
+        let chunks = bytes
+            .chunks(size_of::<Chunk>())
+            .map(|part| {
+                let mut chunk = Chunk([0; 64]);
+                chunk.0[..part.len()].copy_from_slice(part);
+                chunk
+            })
+            .collect();
+        Self {
+            chunks,
+            length: bytes.len(),
+        }
+    }
+
+    /// A read-only binding of the copy, which must live until the launch is over.
+    pub fn binding(&self) -> Binding {
+        // SAFETY: the memory is ours and bound for reading only.
+        unsafe {
+            Binding::new(
+                self.chunks.as_ptr().cast_mut().cast(),
+                self.length,
+                Access::Read,
+            )
+        }
+    }
+}
+
+/// How threadgroups are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// As fast as possible.
+    #[default]
+    Fast,
+    /// Lane by lane under the checker; needs an image compiled for it.
+    Check,
+    /// In an order that `seed` decides, one threadgroup at a time.
+    Fuzz {
+        /// Decides everything; equal seeds repeat equal runs.
+        seed: u64,
+    },
+}
+
+/// One dispatch.
+#[derive(Debug, Clone)]
+pub struct Launch<'a> {
+    /// The kernel.
+    pub image: &'a Image,
+    /// Buffers by index.
+    pub buffers: [Binding; BUFFERS],
+    /// Bytes of threadgroup memory for each `[[threadgroup(i)]]` parameter.
+    pub threadgroup_memory: [usize; BUFFERS],
+    /// Threads in the grid; threadgroups at its edges are smaller where the size does not divide.
+    pub grid: [u32; 3],
+    /// Threads in a threadgroup.
+    pub threadgroup: [u32; 3],
+    /// How to run it.
+    pub mode: Mode,
+    /// How long it may take.
+    pub limit: Duration,
+    /// The launch's number in its submission; part of the seed in fuzz mode.
+    pub sequence: u64,
+}
+
+// SAFETY: the bindings' memory is vouched for by whoever made them, from whichever thread.
+unsafe impl Send for Launch<'_> {}
+// SAFETY: as above; a launch is only read.
+unsafe impl Sync for Launch<'_> {}
+
+impl<'a> Launch<'a> {
+    /// What a launch may take unless told otherwise.
+    pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
+
+    /// A launch of `grid` threads without any binding.
+    pub fn new(image: &'a Image, grid: [u32; 3], threadgroup: [u32; 3]) -> Self {
+        Self {
+            image,
+            buffers: [Binding::NONE; BUFFERS],
+            threadgroup_memory: [0; BUFFERS],
+            grid,
+            threadgroup,
+            mode: Mode::Fast,
+            limit: Self::DEFAULT_LIMIT,
+            sequence: 0,
+        }
+    }
+
+    pub(super) fn invalid(&self, detail: String) -> Fault {
+        Fault {
+            detail,
+            ..Fault::new(FaultKind::Invalid, self.image.name())
+        }
+    }
+
+    /// The threadgroups of this launch.
+    pub(super) fn geometry(&self) -> Result<Geometry, Fault> {
+        let lanes = self
+            .threadgroup
+            .iter()
+            .try_fold(1_u32, |product, &size| product.checked_mul(size));
+        match lanes {
+            Some(lanes) if lanes > 0 && lanes as usize <= MAX_LANES => {}
+            _ => {
+                return Err(self.invalid(format!(
+                    "a threadgroup of {:?} threads has not between 1 and {MAX_LANES} of them",
+                    self.threadgroup
+                )));
+            }
+        }
+        if self.image.plan().regions == 0 {
+            return Err(self.invalid("the image has no code".into()));
+        }
+        let groups: [u32; 3] =
+            std::array::from_fn(|axis| self.grid[axis].div_ceil(self.threadgroup[axis]));
+        let total = groups
+            .iter()
+            .try_fold(1_u64, |product, &count| {
+                product.checked_mul(u64::from(count))
+            })
+            .ok_or_else(|| self.invalid(format!("{groups:?} threadgroups are too many")))?;
+        Ok(Geometry {
+            grid: self.grid,
+            threadgroup: self.threadgroup,
+            groups,
+            total,
+        })
+    }
+
+    /// Which buffer an address is near to, as a sentence part; empty if to none.
+    pub(super) fn neighbourhood(&self, address: usize) -> String {
+        /// Further away than this, the nearest buffer says nothing.
+        const REACH: usize = 1 << 24;
+        let mut best: Option<(usize, String)> = None;
+        for (index, binding) in self.buffers.iter().enumerate() {
+            if !binding.is_bound() {
+                continue;
+            }
+            let (distance, text) = if address >= binding.end() {
+                let past = address - binding.end();
+                (past, format!("{past} bytes past the end of buffer {index}"))
+            } else if address < binding.start() {
+                let before = binding.start() - address;
+                (
+                    before,
+                    format!("{before} bytes before the start of buffer {index}"),
+                )
+            } else {
+                let inside = address - binding.start();
+                (0, format!("at offset {inside} of buffer {index}"))
+            };
+            if distance < REACH && best.as_ref().is_none_or(|(least, _)| distance < *least) {
+                best = Some((distance, text));
+            }
+        }
+        best.map(|(_, text)| text).unwrap_or_default()
+    }
+}
+
+/// What a finished launch leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// What the checker found; empty in other modes.
+    pub reports: Vec<Report>,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// The division of a grid into threadgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) grid: [u32; 3],
+    pub(crate) threadgroup: [u32; 3],
+    pub(crate) groups: [u32; 3],
+    pub(crate) total: u64,
+}
+
+impl Geometry {
+    /// Position of the threadgroup with this number; x runs fastest.
+    pub(crate) fn position(&self, number: u64) -> [u32; 3] {
+        let [columns, rows, _] = self.groups.map(u64::from);
+        if self.total <= u64::from(u32::MAX) && self.groups[1] == 1 && self.groups[2] == 1 {
+            return [number as u32, 0, 0];
+        }
+        let row = number / columns;
+        [
+            (number % columns) as u32,
+            (row % rows) as u32,
+            (row / rows) as u32,
+        ]
+    }
+
+    /// Threads of the threadgroup at `position`.
+    pub(crate) fn size_at(&self, position: [u32; 3]) -> [u32; 3] {
+        std::array::from_fn(|axis| {
+            let start = u64::from(position[axis]) * u64::from(self.threadgroup[axis]);
+            let left = u64::from(self.grid[axis]) - start;
+            left.min(u64::from(self.threadgroup[axis])) as u32
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edge_groups_are_smaller() {
+        let geometry = Geometry {
+            grid: [10, 5, 3],
+            threadgroup: [4, 2, 3],
+            groups: [3, 3, 1],
+            total: 9,
+        };
+        assert_eq!(geometry.position(0), [0, 0, 0]);
+        assert_eq!(geometry.position(5), [2, 1, 0]);
+        assert_eq!(geometry.size_at([0, 0, 0]), [4, 2, 3]);
+        assert_eq!(geometry.size_at([2, 2, 0]), [2, 1, 3]);
+        let threads: u32 = (0..9)
+            .map(|n| {
+                geometry
+                    .size_at(geometry.position(n))
+                    .iter()
+                    .product::<u32>()
+            })
+            .sum();
+        assert_eq!(threads, 150);
+    }
+
+    #[test]
+    fn the_last_threads_of_the_largest_grid_have_a_group() {
+        let geometry = Geometry {
+            grid: [u32::MAX, 1, 1],
+            threadgroup: [1024, 1, 1],
+            groups: [u32::MAX.div_ceil(1024), 1, 1],
+            total: u64::from(u32::MAX.div_ceil(1024)),
+        };
+        assert_eq!(
+            geometry.size_at(geometry.position(geometry.total - 1)),
+            [1023, 1, 1]
+        );
+    }
+
+    #[test]
+    fn bytes_are_copied_and_aligned() {
+        for length in [0, 1, 63, 64, 65, 4096] {
+            let source: Vec<u8> = (0..length).map(|i| i as u8).collect();
+            let bytes = Bytes::new(&source);
+            let binding = bytes.binding();
+            assert_eq!(binding.length(), length);
+            assert_eq!(binding.start() % 64, 0);
+            // SAFETY: the binding covers the copy.
+            let copy = unsafe { std::slice::from_raw_parts(binding.pointer(), length) };
+            assert_eq!(copy, source);
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! What kernels say with `os_log`.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One message from a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// The level, by Metal's numbers (0 undefined, 1 debug, 2 info, 3 notice, 4 error, 5 fault).
+    pub level: u32,
+    /// The `os_log` object's subsystem.
+    pub subsystem: String,
+    /// Its category.
+    pub category: String,
+    /// The formatted text.
+    pub text: String,
+    /// The kernel's host name.
+    pub kernel: String,
+    /// The threadgroup that said it.
+    pub threadgroup: [u32; 3],
+}
+
+/// Collects messages from all threads of a device.
+#[derive(Debug)]
+pub struct Log {
+    lines: Mutex<Lines>,
+    capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    kept: Vec<LogLine>,
+    dropped: u64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self::new(Self::CAPACITY)
+    }
+}
+
+impl Log {
+    /// Lines kept until they are taken; about as much as Metal's default log buffer of one megabyte.
+    pub const CAPACITY: usize = 10_000;
+
+    /// A log that keeps at most `capacity` lines.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            lines: Mutex::default(),
+            capacity,
+        }
+    }
+
+    /// Adds a line, or counts it as dropped when the log is full.
+    pub fn push(&self, line: LogLine) {
+        let mut lines = self.lock();
+        if lines.kept.len() < self.capacity {
+            lines.kept.push(line);
+        } else {
+            lines.dropped += 1;
+        }
+    }
+
+    /// Counts lines that were lost on their way here.
+    pub(super) fn count_dropped(&self, lines: u64) {
+        self.lock().dropped += lines;
+    }
+
+    /// The lines since the last call, and how many did not fit.
+    pub fn take(&self) -> (Vec<LogLine>, u64) {
+        let lines = std::mem::take(&mut *self.lock());
+        (lines.kept, lines.dropped)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An argument of a message, as its kind letter says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Argument<'a> {
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+    Text(&'a [u8]),
+    Pointer(u64),
+}
+
+/// One `%…` of a format.
+#[derive(Debug, Clone, Copy, Default)]
+struct Conversion {
+    left: bool,
+    zero: bool,
+    plus: bool,
+    space: bool,
+    alternate: bool,
+    width: usize,
+    precision: Option<usize>,
+    /// Bytes of an integer, where a length modifier names them.
+    bytes: Option<u32>,
+}
+
+/// Widths and precisions beyond this are cut: nobody reads a line of a thousand blanks.
+const WIDEST: usize = 512;
+/// Longer lines are cut.
+const LONGEST: usize = 4096;
+
+/// Formats like `printf`. The arguments' own kinds decide how they are read, so a format that does not fit them gives
+/// odd text and nothing worse; a missing argument shows as `(missing)`.
+pub(super) fn format(format: &[u8], arguments: &[Argument<'_>]) -> String {
+    let mut out = String::new();
+    let mut arguments = arguments.iter();
+    let mut rest = format;
+    while let Some(position) = rest.iter().position(|&byte| byte == b'%') {
+        out.push_str(&String::from_utf8_lossy(&rest[..position]));
+        let (used, piece) = convert(&rest[position + 1..], &mut arguments);
+        out.push_str(&piece);
+        rest = &rest[position + 1 + used..];
+        if out.len() > LONGEST {
+            break;
+        }
+    }
+    if out.len() <= LONGEST {
+        out.push_str(&String::from_utf8_lossy(rest));
+    }
+    if out.len() > LONGEST {
+        let end = (0..=LONGEST)
+            .rev()
+            .find(|&end| out.is_char_boundary(end))
+            .unwrap_or(0);
+        out.truncate(end);
+        out.push('…');
+    }
+    out
+}
+
+/// Formats one conversion; `spec` starts after the `%`. Returns how much of it was used.
+fn convert<'a>(
+    spec: &[u8],
+    arguments: &mut impl Iterator<Item = &'a Argument<'a>>,
+) -> (usize, String) {
+    let mut conversion = Conversion::default();
+    let mut at = 0;
+    let byte = |at: usize| spec.get(at).copied().unwrap_or(0);
+    // `%{public}s`: Apple's privacy marks say nothing here.
+    if byte(at) == b'{' {
+        match spec.iter().position(|&b| b == b'}') {
+            Some(end) => at = end + 1,
+            None => return (0, "%".into()),
+        }
+    }
+    loop {
+        match byte(at) {
+            b'-' => conversion.left = true,
+            b'0' => conversion.zero = true,
+            b'+' => conversion.plus = true,
+            b' ' => conversion.space = true,
+            b'#' => conversion.alternate = true,
+            _ => break,
+        }
+        at += 1;
+    }
+    let number = |at: &mut usize, arguments: &mut dyn Iterator<Item = &'a Argument<'a>>| {
+        if byte(*at) == b'*' {
+            *at += 1;
+            return arguments.next().map_or(0, |argument| integer(argument).0);
+        }
+        let mut value = 0_i64;
+        while byte(*at).is_ascii_digit() {
+            value = (value * 10 + i64::from(byte(*at) - b'0')).min(1 << 20);
+            *at += 1;
+        }
+        value
+    };
+    let width = number(&mut at, arguments);
+    conversion.left |= width < 0;
+    conversion.width = (width.unsigned_abs() as usize).min(WIDEST);
+    if byte(at) == b'.' {
+        at += 1;
+        let precision = number(&mut at, arguments);
+        conversion.precision = usize::try_from(precision).ok().map(|p| p.min(WIDEST));
+    }
+    let modifiers = at;
+    while matches!(byte(at), b'h' | b'l' | b'L' | b'j' | b'z' | b't' | b'q') {
+        at += 1;
+    }
+    conversion.bytes = match &spec[modifiers..at] {
+        b"hh" => Some(1),
+        b"h" => Some(2),
+        b"" | b"L" => None,
+        _ => Some(8),
+    };
+    let letter = byte(at);
+    if letter == b'%' {
+        return (at + 1, "%".into());
+    }
+    if !letter.is_ascii_alphabetic() {
+        // Not a conversion: keep the text.
+        return (0, "%".into());
+    }
+    let piece = match arguments.next() {
+        Some(argument) => conversion.render(letter, argument),
+        None => "(missing)".into(),
+    };
+    (at + 1, piece)
+}
+
+/// An argument as an integer, and whether it was a signed one.
+fn integer(argument: &Argument<'_>) -> (i64, bool) {
+    match *argument {
+        Argument::Signed(value) => (value, true),
+        Argument::Unsigned(value) | Argument::Pointer(value) => (value as i64, false),
+        Argument::Float(value) => (value as i64, true),
+        Argument::Text(_) => (0, true),
+    }
+}
+
+impl Conversion {
+    fn render(&self, letter: u8, argument: &Argument<'_>) -> String {
+        match (letter, argument) {
+            (b's', Argument::Text(text)) => {
+                let text = String::from_utf8_lossy(text);
+                let cut: String = match self.precision {
+                    Some(precision) => text.chars().take(precision).collect(),
+                    None => text.into_owned(),
+                };
+                self.pad("", &cut, false)
+            }
+            (_, Argument::Text(text)) => self.pad("", &String::from_utf8_lossy(text), false),
+            (b'c', _) => {
+                let code = integer(argument).0 as u8;
+                self.pad("", &char::from(code).to_string(), false)
+            }
+            (b'p', _) => self.pad("0x", &format!("{:x}", integer(argument).0), false),
+            (b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A', _) => {
+                let value = match *argument {
+                    Argument::Float(value) => value,
+                    Argument::Signed(value) => value as f64,
+                    Argument::Unsigned(value) | Argument::Pointer(value) => value as f64,
+                    Argument::Text(_) => 0.0,
+                };
+                self.float(letter, value)
+            }
+            (b'x' | b'X' | b'o' | b'u', _) => self.unsigned(letter, argument),
+            (_, Argument::Float(value)) => self.float(b'g', *value),
+            (_, Argument::Unsigned(value)) if !matches!(letter, b'd' | b'i') => {
+                self.pad("", &value.to_string(), true)
+            }
+            _ => self.signed(argument),
+        }
+    }
+
+    fn signed(&self, argument: &Argument<'_>) -> String {
+        let (value, _) = integer(argument);
+        let value = match self.bytes {
+            Some(1) => i64::from(value as i8),
+            Some(2) => i64::from(value as i16),
+            Some(_) => value,
+            // Without a modifier an int is meant, but a 64-bit argument is shown whole.
+            None => value,
+        };
+        self.pad(
+            self.sign(value < 0),
+            &self.digits(value.unsigned_abs().to_string()),
+            self.precision.is_none(),
+        )
+    }
+
+    fn unsigned(&self, letter: u8, argument: &Argument<'_>) -> String {
+        let (value, signed) = integer(argument);
+        let value = match self.bytes {
+            Some(1) => u64::from(value as u8),
+            Some(2) => u64::from(value as u16),
+            // A negative int in an unsigned conversion has 32 bits.
+            None if signed && i32::try_from(value).is_ok() => u64::from(value as u32),
+            _ => value as u64,
+        };
+        let (prefix, text) = match letter {
+            b'x' => ("0x", format!("{value:x}")),
+            b'X' => ("0X", format!("{value:X}")),
+            b'o' => ("0", format!("{value:o}")),
+            _ => ("", value.to_string()),
+        };
+        let prefix = if self.alternate && value != 0 {
+            prefix
+        } else {
+            ""
+        };
+        self.pad(prefix, &self.digits(text), self.precision.is_none())
+    }
+
+    fn float(&self, letter: u8, value: f64) -> String {
+        let sign = self.sign(value.is_sign_negative() && !value.is_nan());
+        let magnitude = value.abs();
+        if !magnitude.is_finite() {
+            let name = if magnitude.is_nan() { "nan" } else { "inf" };
+            return self.pad(sign, name, false);
+        }
+        let precision = self.precision.unwrap_or(6);
+        let mut text = match letter.to_ascii_lowercase() {
+            b'e' => scientific(magnitude, precision),
+            b'g' => general(magnitude, precision.max(1), self.alternate),
+            b'a' => format!("{magnitude:e}"),
+            _ => format!("{magnitude:.precision$}"),
+        };
+        if letter.is_ascii_uppercase() {
+            text.make_ascii_uppercase();
+        }
+        self.pad(sign, &text, true)
+    }
+
+    fn sign(&self, negative: bool) -> &'static str {
+        match (negative, self.plus, self.space) {
+            (true, ..) => "-",
+            (_, true, _) => "+",
+            (_, _, true) => " ",
+            _ => "",
+        }
+    }
+
+    /// Digits, filled with zeroes up to the precision.
+    fn digits(&self, text: String) -> String {
+        let precision = self.precision.unwrap_or(0);
+        format!("{text:0>precision$}")
+    }
+
+    fn pad(&self, prefix: &str, text: &str, zeroes: bool) -> String {
+        let width = self.width;
+        let fill = width.saturating_sub(prefix.len() + text.chars().count());
+        if self.left {
+            format!("{prefix}{text}{:fill$}", "")
+        } else if self.zero && zeroes {
+            format!("{prefix}{:0>fill$}{text}", "")
+        } else {
+            format!("{:fill$}{prefix}{text}", "")
+        }
+    }
+}
+
+/// C's `%e`: at least two digits of exponent, with its sign.
+fn scientific(value: f64, precision: usize) -> String {
+    let text = format!("{value:.precision$e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let mut out = mantissa.to_owned();
+    let sign = if exponent < 0 { '-' } else { '+' };
+    // Writing to a string cannot fail.
+    let _ = write!(out, "e{sign}{:02}", exponent.abs());
+    out
+}
+
+/// C's `%g`: the shorter of the two other forms, without trailing zeroes unless `#` asks for them.
+fn general(value: f64, precision: usize, alternate: bool) -> String {
+    let rounded = format!("{value:.*e}", precision - 1);
+    let exponent: i32 = rounded
+        .split_once('e')
+        .and_then(|(_, exponent)| exponent.parse().ok())
+        .unwrap_or(0);
+    let text = if exponent < -4 || exponent >= precision as i32 {
+        scientific(value, precision - 1)
+    } else {
+        let places = (precision as i32 - 1 - exponent).max(0) as usize;
+        format!("{value:.places$}")
+    };
+    if alternate {
+        return text;
+    }
+    let (mantissa, exponent) = match text.find('e') {
+        Some(at) => text.split_at(at),
+        None => (text.as_str(), ""),
+    };
+    if !mantissa.contains('.') {
+        return text;
+    }
+    let mantissa = mantissa.trim_end_matches('0').trim_end_matches('.');
+    format!("{mantissa}{exponent}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_as_printf_does() {
+        struct Case {
+            format: &'static str,
+            arguments: &'static [Argument<'static>],
+            text: &'static str,
+        }
+        use Argument::{Float, Pointer, Signed, Text, Unsigned};
+        let cases = [
+            Case {
+                format: "plain",
+                arguments: &[],
+                text: "plain",
+            },
+            Case {
+                format: "%d|%5d|%-5d|%05d",
+                arguments: &[Signed(1), Signed(-2), Signed(3), Signed(-4)],
+                text: "1|   -2|3    |-0004",
+            },
+            Case {
+                format: "%u %x %X %#x %o",
+                arguments: &[
+                    Unsigned(7),
+                    Unsigned(255),
+                    Unsigned(255),
+                    Unsigned(255),
+                    Unsigned(8),
+                ],
+                text: "7 ff FF 0xff 10",
+            },
+            Case {
+                format: "%x",
+                arguments: &[Signed(-1)],
+                text: "ffffffff",
+            },
+            Case {
+                format: "%f %.2f %8.3f|%-8.1f|",
+                arguments: &[Float(1.5), Float(2.005), Float(-3.25), Float(4.0)],
+                text: "1.500000 2.00   -3.250|4.0     |",
+            },
+            Case {
+                format: "%e %g %g %g",
+                arguments: &[
+                    Float(12345.678),
+                    Float(0.0001),
+                    Float(1e10),
+                    Float(100000.0),
+                ],
+                text: "1.234568e+04 0.0001 1e+10 100000",
+            },
+            Case {
+                format: "%g %f",
+                arguments: &[Float(f64::NAN), Float(f64::NEG_INFINITY)],
+                text: "nan -inf",
+            },
+            Case {
+                format: "%s|%6s|%-6s|%.2s",
+                arguments: &[Text(b"ab"), Text(b"ab"), Text(b"ab"), Text(b"abcd")],
+                text: "ab|    ab|ab    |ab",
+            },
+            Case {
+                format: "%c%c",
+                arguments: &[Signed(72), Unsigned(105)],
+                text: "Hi",
+            },
+            Case {
+                format: "%p",
+                arguments: &[Pointer(0xabc)],
+                text: "0xabc",
+            },
+            Case {
+                format: "%ld %lu %lld %llu %hhd",
+                arguments: &[
+                    Signed(-5),
+                    Unsigned(u64::MAX),
+                    Signed(i64::MIN),
+                    Unsigned(1),
+                    Signed(257),
+                ],
+                text: "-5 18446744073709551615 -9223372036854775808 1 1",
+            },
+            Case {
+                format: "100%% %d",
+                arguments: &[Signed(1)],
+                text: "100% 1",
+            },
+            Case {
+                format: "%*d|%-*d|%.*f",
+                arguments: &[
+                    Signed(4),
+                    Signed(7),
+                    Signed(3),
+                    Signed(7),
+                    Signed(1),
+                    Float(0.25),
+                ],
+                text: "   7|7  |0.2",
+            },
+            Case {
+                format: "%{public}s",
+                arguments: &[Text(b"x")],
+                text: "x",
+            },
+            Case {
+                format: "%d %d",
+                arguments: &[Signed(1)],
+                text: "1 (missing)",
+            },
+            Case {
+                format: "50%",
+                arguments: &[],
+                text: "50%",
+            },
+            Case {
+                format: "%+d % d",
+                arguments: &[Signed(1), Signed(2)],
+                text: "+1  2",
+            },
+            Case {
+                format: "%.3d",
+                arguments: &[Signed(5)],
+                text: "005",
+            },
+            Case {
+                format: "%d",
+                arguments: &[Float(2.5)],
+                text: "2.5",
+            },
+            Case {
+                format: "%s",
+                arguments: &[Signed(3)],
+                text: "3",
+            },
+        ];
+        for case in cases {
+            assert_eq!(
+                format(case.format.as_bytes(), case.arguments),
+                case.text,
+                "{}",
+                case.format
+            );
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_format() {
+        for first in 0..=255 {
+            for second in 0..=255 {
+                let text = [b'%', first, second, b'%', second, first];
+                format(&text, &[Argument::Signed(-1), Argument::Float(1.0)]);
+            }
+        }
+        let wide = format(b"%999999999999d", &[Argument::Signed(1)]);
+        assert_eq!(wide.len(), WIDEST);
+        let long = format(&[b'x'; 10_000], &[]);
+        assert!(long.len() < LONGEST + 8);
+    }
+
+    #[test]
+    fn a_full_log_counts_what_it_drops() {
+        let log = Log::new(2);
+        let line = LogLine {
+            level: 2,
+            subsystem: String::new(),
+            category: String::new(),
+            text: "x".into(),
+            kernel: "k".into(),
+            threadgroup: [0; 3],
+        };
+        for _ in 0..5 {
+            log.push(line.clone());
+        }
+        let (lines, dropped) = log.take();
+        assert_eq!((lines.len(), dropped), (2, 3));
+        assert_eq!(log.take(), (vec![], 0));
+    }
+}

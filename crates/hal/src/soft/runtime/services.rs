@@ -1,0 +1,490 @@
+//! What kernel code may ask of the runtime: the `sm_rt` table.
+//!
+//! The table is the same for all images and modes; what its functions do depends on what the calling thread is doing,
+//! which they find in a thread-local. Called from anywhere else they do nothing.
+#![expect(unsafe_code, reason = "functions that C++ code calls")]
+
+use super::fuzz::scatter;
+use super::image::Image;
+use super::log::{self, Argument, Log, LogLine};
+use super::signal::Slot;
+use crate::soft::check::{Checker, Verdict};
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
+
+/// The table that an image receives through `sm_init`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Table {
+    /// Reports a memory access to the checker.
+    pub access: unsafe extern "C" fn(*mut c_void, u32, u32),
+    /// Looks up a function constant.
+    pub constant: unsafe extern "C" fn(u32, *const c_char, u32, *mut c_void) -> bool,
+    /// Whether a function constant is set.
+    pub has_constant: unsafe extern "C" fn(*const c_char) -> bool,
+    /// Writes to the log.
+    pub log: LogFn,
+    /// A random number.
+    pub random: unsafe extern "C" fn() -> u32,
+}
+
+/// `log(level, subsystem, category, format, args, kinds, n)`.
+pub type LogFn = unsafe extern "C" fn(
+    u32,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+    *const u64,
+    *const u8,
+    u32,
+);
+
+static TABLE: Table = Table {
+    access,
+    constant,
+    has_constant,
+    log: write_log,
+    random,
+};
+
+/// The table for `sm_init`.
+pub fn table() -> &'static Table {
+    &TABLE
+}
+
+/// Bit of an access's size: it writes.
+pub const ACCESS_WRITE: u32 = 1 << 31;
+/// Bit of an access's size: it is atomic.
+pub const ACCESS_ATOMIC: u32 = 1 << 30;
+
+/// What the calling thread is doing, for the services.
+pub(super) struct Current<'a> {
+    pub(super) slot: &'static Slot,
+    pub(super) log: &'a Log,
+    pub(super) image: &'a Image,
+    pub(super) threadgroup: Cell<[u32; 3]>,
+    /// State of the random numbers.
+    pub(super) random: Cell<u64>,
+    /// The running threadgroup's checker; null outside check mode.
+    pub(super) checker: *mut Checker,
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Current<'static>> = const { Cell::new(ptr::null()) };
+    static CONSTANTS: RefCell<Option<Lookup>> = const { RefCell::new(None) };
+}
+
+impl Current<'_> {
+    /// Makes this what services on the calling thread see, while `body` runs.
+    pub(super) fn during<R>(&self, body: impl FnOnce() -> R) -> R {
+        struct Reset(*const Current<'static>);
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _reset = Reset(CURRENT.get());
+        CURRENT.set(ptr::from_ref(self).cast());
+        body()
+    }
+
+    fn get() -> Option<&'static Current<'static>> {
+        let current = CURRENT.get();
+        // SAFETY: set by `during`, which is still running on this thread; services do not keep the reference.
+        (!current.is_null()).then(|| unsafe { &*current })
+    }
+}
+
+unsafe extern "C" fn access(pointer: *mut c_void, size_and_flags: u32, location: u32) {
+    let Some(current) = Current::get() else {
+        return;
+    };
+    let Some(checker) = ptr::NonNull::new(current.checker) else {
+        return;
+    };
+    let verdict = current.slot.serve(|| {
+        // SAFETY: the worker's checker; observers and services never overlap, so this is the only reference to it.
+        let checker = unsafe { &mut *checker.as_ptr() };
+        checker.access(
+            pointer as usize,
+            (size_and_flags & !(ACCESS_WRITE | ACCESS_ATOMIC)) as usize,
+            (
+                size_and_flags & ACCESS_WRITE != 0,
+                size_and_flags & ACCESS_ATOMIC != 0,
+            ),
+            location,
+        )
+    });
+    if verdict == Verdict::Stop {
+        // SAFETY: this frame holds nothing, and what called it is kernel code.
+        unsafe { current.slot.abandon() };
+    }
+}
+
+unsafe extern "C" fn random() -> u32 {
+    let Some(current) = Current::get() else {
+        return 0;
+    };
+    let state = current.random.get();
+    current
+        .random
+        .set(state.wrapping_add(0x9e37_79b9_7f4a_7c15));
+    (scatter(state) >> 32) as u32
+}
+
+/// Text copied out of kernel memory, without trusting it.
+struct Copied<const N: usize> {
+    bytes: [u8; N],
+    used: usize,
+}
+
+impl<const N: usize> Copied<N> {
+    fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            used: 0,
+        }
+    }
+
+    /// Appends the C string at `text` and returns where it lies; cut when it does not fit.
+    ///
+    /// # Safety
+    /// May fault when `text` is wild: only call this in contained code.
+    unsafe fn append(&mut self, text: *const c_char) -> (usize, usize) {
+        let start = self.used;
+        if text.is_null() {
+            return (start, start);
+        }
+        let mut source = text.cast::<u8>();
+        while self.used < N {
+            // SAFETY: the string has not ended; otherwise the caller's promise.
+            let byte = unsafe { source.read() };
+            if byte == 0 {
+                break;
+            }
+            self.bytes[self.used] = byte;
+            self.used += 1;
+            // SAFETY: as above.
+            source = unsafe { source.add(1) };
+        }
+        (start, self.used)
+    }
+}
+
+unsafe extern "C" fn write_log(
+    level: u32,
+    subsystem: *const c_char,
+    category: *const c_char,
+    format: *const c_char,
+    arguments: *const u64,
+    kinds: *const u8,
+    count: u32,
+) {
+    const MOST: usize = 32;
+    let Some(current) = Current::get() else {
+        return;
+    };
+    // First everything that may fault, into plain arrays: a wild `%s` ends the kernel like any wild pointer.
+    let mut text = Copied::<2048>::new();
+    let mut kind = [0_u8; MOST];
+    let mut value = [0_u64; MOST];
+    let mut string = [(0, 0); MOST];
+    let count = (count as usize).min(MOST);
+    // SAFETY: contained code, see `Copied::append`; the arrays have `count` entries by the table's contract.
+    let (subsystem, category, format) = unsafe {
+        let format = text.append(format);
+        for index in 0..count {
+            kind[index] = kinds.add(index).read();
+            value[index] = arguments.add(index).read_unaligned();
+            if kind[index] == b's' {
+                string[index] = text.append(ptr::with_exposed_provenance(value[index] as usize));
+            }
+        }
+        let subsystem = text.append(subsystem);
+        (subsystem, text.append(category), format)
+    };
+    current.slot.serve(|| {
+        let part = |(start, end): (usize, usize)| &text.bytes[start..end];
+        let lossy = |range| String::from_utf8_lossy(part(range)).into_owned();
+        let arguments: Vec<_> = (0..count)
+            .map(|index| match kind[index] {
+                b'f' => Argument::Float(f64::from_bits(value[index])),
+                b's' => Argument::Text(part(string[index])),
+                b'p' => Argument::Pointer(value[index]),
+                b'i' => Argument::Signed(value[index] as i64),
+                _ => Argument::Unsigned(value[index]),
+            })
+            .collect();
+        current.log.push(LogLine {
+            level,
+            subsystem: lossy(subsystem),
+            category: lossy(category),
+            text: log::format(part(format), &arguments),
+            kernel: current.image.name().to_owned(),
+            threadgroup: current.threadgroup.get(),
+        });
+    });
+}
+
+/// The type of a function constant, by the numbers that images use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(missing_docs, reason = "the names are MSL's type names")]
+pub enum ConstantType {
+    Bool = 1,
+    Float = 2,
+    Half = 3,
+    Char = 11,
+    Short = 12,
+    Int = 14,
+    Long = 18,
+    Uchar = 21,
+    Ushort = 22,
+    Uint = 24,
+    Ulong = 28,
+}
+
+impl ConstantType {
+    /// Bytes of a value.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Bool | Self::Char | Self::Uchar => 1,
+            Self::Half | Self::Short | Self::Ushort => 2,
+            Self::Float | Self::Int | Self::Uint => 4,
+            Self::Long | Self::Ulong => 8,
+        }
+    }
+
+    /// The name in MSL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::Float => "float",
+            Self::Half => "half",
+            Self::Char => "char",
+            Self::Short => "short",
+            Self::Int => "int",
+            Self::Long => "long",
+            Self::Uchar => "uchar",
+            Self::Ushort => "ushort",
+            Self::Uint => "uint",
+            Self::Ulong => "ulong",
+        }
+    }
+
+    fn from_number(number: u32) -> Option<Self> {
+        const ALL: [ConstantType; 11] = [
+            ConstantType::Bool,
+            ConstantType::Float,
+            ConstantType::Half,
+            ConstantType::Char,
+            ConstantType::Short,
+            ConstantType::Int,
+            ConstantType::Long,
+            ConstantType::Uchar,
+            ConstantType::Ushort,
+            ConstantType::Uint,
+            ConstantType::Ulong,
+        ];
+        ALL.into_iter().find(|&kind| kind as u32 == number)
+    }
+}
+
+/// Values for function constants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConstantTable {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    index: Option<u32>,
+    name: Option<String>,
+    kind: ConstantType,
+    bits: u64,
+}
+
+/// A constant whose value has another type than the kernel declares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConstantMismatch {
+    /// The constant's name in the source.
+    pub name: String,
+    /// Its type there.
+    pub declared: &'static str,
+    /// The type of the value.
+    pub given: &'static str,
+}
+
+struct Lookup {
+    table: ConstantTable,
+    /// Names that were found so far.
+    defined: Vec<String>,
+    mismatches: Vec<ConstantMismatch>,
+}
+
+impl ConstantTable {
+    /// Sets a constant by index; `bits` holds the value in its low bytes.
+    pub fn set_index(&mut self, index: u32, kind: ConstantType, bits: u64) {
+        self.entries.retain(|entry| entry.index != Some(index));
+        self.entries.push(Entry {
+            index: Some(index),
+            name: None,
+            kind,
+            bits,
+        });
+    }
+
+    /// Sets a constant by name.
+    pub fn set_name(&mut self, name: &str, kind: ConstantType, bits: u64) {
+        self.entries
+            .retain(|entry| entry.name.as_deref() != Some(name));
+        self.entries.push(Entry {
+            index: None,
+            name: Some(name.to_owned()),
+            kind,
+            bits,
+        });
+    }
+
+    fn get(&self, index: u32, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| {
+            entry.index == Some(index) || (!name.is_empty() && entry.name.as_deref() == Some(name))
+        })
+    }
+
+    /// Answers the constant lookups of `initialise` (an image's `sm_init`) from this table. Returns the names of the
+    /// constants that have a value, for [`Image::with_constants`](super::Image::with_constants): kernels may ask for
+    /// them later.
+    ///
+    /// # Errors
+    /// The constants that were looked up with another type than their value has.
+    pub fn during(&self, initialise: impl FnOnce()) -> Result<Vec<String>, Vec<ConstantMismatch>> {
+        let named = self.entries.iter().filter_map(|entry| entry.name.clone());
+        let lookup = Lookup {
+            table: self.clone(),
+            defined: named.collect(),
+            mismatches: Vec::new(),
+        };
+        let before = CONSTANTS.replace(Some(lookup));
+        initialise();
+        match CONSTANTS.replace(before) {
+            Some(lookup) if !lookup.mismatches.is_empty() => Err(lookup.mismatches),
+            Some(lookup) => Ok(lookup.defined),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// # Safety
+/// `name` must be null or a C string.
+unsafe fn text<'a>(name: *const c_char) -> &'a str {
+    if name.is_null() {
+        return "";
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("")
+}
+
+unsafe extern "C" fn constant(
+    index: u32,
+    name: *const c_char,
+    kind: u32,
+    out: *mut c_void,
+) -> bool {
+    // SAFETY: images pass string literals.
+    let name = unsafe { text(name) };
+    CONSTANTS.with_borrow_mut(|lookup| {
+        let Some(lookup) = lookup else {
+            return false;
+        };
+        let Some(entry) = lookup.table.get(index, name) else {
+            return false;
+        };
+        let declared = ConstantType::from_number(kind);
+        if declared != Some(entry.kind) {
+            let mismatch = ConstantMismatch {
+                name: name.to_owned(),
+                declared: declared.map_or("another type", ConstantType::name),
+                given: entry.kind.name(),
+            };
+            lookup.mismatches.push(mismatch);
+            return false;
+        }
+        let bytes = entry.bits.to_le_bytes();
+        // SAFETY: `out` has room for a value of the declared type.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast(), entry.kind.size()) };
+        if !lookup.defined.iter().any(|other| other == name) {
+            lookup.defined.push(name.to_owned());
+        }
+        true
+    })
+}
+
+unsafe extern "C" fn has_constant(name: *const c_char) -> bool {
+    // SAFETY: images pass string literals.
+    let name = unsafe { text(name) };
+    if let Some(current) = Current::get() {
+        return current.image.defines(name);
+    }
+    CONSTANTS.with_borrow(|lookup| {
+        lookup
+            .as_ref()
+            .is_some_and(|lookup| lookup.defined.iter().any(|other| other == name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookup(index: u32, name: &CStr, kind: ConstantType) -> Option<u32> {
+        let mut out = 0_u32;
+        // SAFETY: `out` has room for the 4-byte types used here.
+        let found = unsafe {
+            (table().constant)(
+                index,
+                name.as_ptr(),
+                kind as u32,
+                (&raw mut out).cast::<c_void>(),
+            )
+        };
+        found.then_some(out)
+    }
+
+    #[test]
+    fn constants_are_found_by_index_and_name_while_an_image_initialises() {
+        let mut constants = ConstantTable::default();
+        constants.set_index(3, ConstantType::Uint, 77);
+        constants.set_index(3, ConstantType::Uint, 78);
+        constants.set_name("scale", ConstantType::Float, u64::from(1.5_f32.to_bits()));
+        let defined = constants.during(|| {
+            assert_eq!(lookup(3, c"n", ConstantType::Uint), Some(78));
+            let scale = lookup(9, c"scale", ConstantType::Float);
+            assert_eq!(scale, Some(1.5_f32.to_bits()));
+            assert_eq!(lookup(4, c"other", ConstantType::Int), None);
+            // SAFETY: string literals.
+            unsafe {
+                assert!((table().has_constant)(c"n".as_ptr()));
+                assert!(!(table().has_constant)(c"other".as_ptr()));
+            }
+        });
+        assert_eq!(defined, Ok(vec!["scale".to_owned(), "n".to_owned()]));
+        assert_eq!(lookup(3, c"n", ConstantType::Uint), None);
+    }
+
+    #[test]
+    fn a_constant_of_another_type_is_an_error() {
+        let mut constants = ConstantTable::default();
+        constants.set_index(0, ConstantType::Int, 1);
+        let result = constants.during(|| {
+            lookup(0, c"flag", ConstantType::Bool);
+        });
+        let mismatch = ConstantMismatch {
+            name: "flag".into(),
+            declared: "bool",
+            given: "int",
+        };
+        assert_eq!(result, Err(vec![mismatch]));
+    }
+}

@@ -1,0 +1,493 @@
+//! Crashes and time limits of kernel code, turned into values.
+//!
+//! Every thread that runs kernels has a [`Slot`]. While the slot says [`IN_KERNEL`], a fault raised by the thread's
+//! own code, or the watchdog's signal after the deadline, sends the thread back to where [`Slot::contain`] entered
+//! the kernel. Runtime functions that kernel code calls say [`IN_SERVICE`] meanwhile ([`Slot::serve`]): they may hold
+//! locks, so they are never interrupted; a deadline that passes there takes effect when they return. In any other
+//! state a signal is none of our business and goes to whoever handled it before us.
+#![expect(unsafe_code, reason = "installs signal handlers")]
+
+use super::memory::{Block, page_size};
+use super::recovery::{self, RecoveryPoint};
+use super::watchdog;
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+const OUTSIDE: u32 = 0;
+const IN_KERNEL: u32 = 1;
+const IN_SERVICE: u32 = 2;
+
+const CAUSE_SIGNAL: u32 = 1;
+const CAUSE_DEADLINE: u32 = 2;
+const CAUSE_ABANDONED: u32 = 3;
+
+/// How contained code ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It returned.
+    Returned,
+    /// It raised a signal.
+    Signal {
+        signal: c_int,
+        code: c_int,
+        address: usize,
+    },
+    /// Its deadline passed.
+    Deadline,
+    /// A service called [`Slot::abandon`].
+    Abandoned,
+}
+
+/// What signal handlers and the watchdog know about one thread.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    point: UnsafeCell<RecoveryPoint>,
+    state: AtomicU32,
+    expired: AtomicBool,
+    cause: AtomicU32,
+    signal: AtomicI32,
+    code: AtomicI32,
+    address: AtomicU64,
+    /// Monotonic nanoseconds; 0 = none.
+    pub(super) deadline: AtomicU64,
+    /// Kernel thread id, for `tgkill`.
+    pub(super) thread: AtomicI32,
+    /// The thread's stack, from the lowest byte it may use to its end.
+    stack: (usize, usize),
+}
+
+// SAFETY: `point` is only touched by the slot's own thread and its signal handlers; the rest is atomic or constant.
+unsafe impl Sync for Slot {}
+
+thread_local! {
+    /// For signal handlers: constant-initialised and without destructor, so reading it is a plain load.
+    static SLOT: Cell<*const Slot> = const { Cell::new(ptr::null()) };
+    static ENROLMENT: Enrolment = Enrolment::new();
+}
+
+/// A thread's membership: the slot, its place in the watchdog's list and the thread's signal stack.
+struct Enrolment {
+    slot: &'static Slot,
+    signal_stack: Option<Block>,
+}
+
+impl Enrolment {
+    fn new() -> Self {
+        install_handlers();
+        let slot = Box::leak(Box::new(Slot {
+            point: UnsafeCell::new(RecoveryPoint::default()),
+            state: AtomicU32::new(OUTSIDE),
+            expired: AtomicBool::new(false),
+            cause: AtomicU32::new(0),
+            signal: AtomicI32::new(0),
+            code: AtomicI32::new(0),
+            address: AtomicU64::new(0),
+            deadline: AtomicU64::new(0),
+            // SAFETY: gettid has no preconditions.
+            thread: AtomicI32::new(unsafe { libc::gettid() }),
+            stack: stack_of_this_thread(),
+        }));
+        let signal_stack = ensure_signal_stack();
+        unblock_signals();
+        watchdog::register(slot);
+        SLOT.set(slot);
+        Self { slot, signal_stack }
+    }
+}
+
+impl Drop for Enrolment {
+    fn drop(&mut self) {
+        SLOT.set(ptr::null());
+        // After this the watchdog no longer knows the slot, and so neither signals the thread nor reads it.
+        watchdog::unregister(self.slot);
+        if self.signal_stack.is_some() {
+            // SAFETY: disabling the thread's own signal stack; no handler runs on it now.
+            unsafe {
+                let mut disabled: libc::stack_t = MaybeUninit::zeroed().assume_init();
+                disabled.ss_flags = libc::SS_DISABLE;
+                libc::sigaltstack(&raw const disabled, ptr::null_mut());
+            }
+        }
+        // SAFETY: the slot came from `Box::leak` in `new`; both places that knew it have forgotten it.
+        drop(unsafe { Box::from_raw(ptr::from_ref(self.slot).cast_mut()) });
+    }
+}
+
+/// The right to run kernels on this thread. Not `Send`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Enrolled {
+    slot: &'static Slot,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Enrolled {
+    /// Enrols the calling thread, or finds it enrolled.
+    pub(super) fn current() -> Self {
+        // The slot lives as long as the thread and the value cannot leave it.
+        ENROLMENT.with(|enrolment| Self {
+            slot: enrolment.slot,
+            not_send: PhantomData,
+        })
+    }
+
+    /// The thread's slot.
+    pub(super) fn slot(self) -> &'static Slot {
+        self.slot
+    }
+}
+
+impl Slot {
+    /// The slot of the calling thread, if it is enrolled.
+    #[inline]
+    pub(crate) fn current() -> Option<&'static Self> {
+        let slot = SLOT.get();
+        // SAFETY: set from a live enrolment of this thread and cleared before that ends.
+        (!slot.is_null()).then(|| unsafe { &*slot })
+    }
+
+    /// Runs `body`, which may crash, hang or be abandoned.
+    ///
+    /// # Safety
+    /// Everything called by `body` outside [`Slot::serve`] must be kernel code, or code whose frames hold no lock and
+    /// own nothing: it may stop at any instruction.
+    #[inline]
+    pub(super) unsafe fn contain<F: FnOnce()>(&self, body: F) -> Ending {
+        struct Call<'a, F> {
+            slot: &'a Slot,
+            body: Option<F>,
+        }
+        unsafe extern "C" fn trampoline<F: FnOnce()>(data: *mut c_void) {
+            // SAFETY: `data` is the `Call` below, which outlives this call.
+            let call = unsafe { &mut *data.cast::<Call<'_, F>>() };
+            let slot = call.slot;
+            if let Some(body) = call.body.take() {
+                slot.set_state(IN_KERNEL);
+                body();
+                slot.set_state(OUTSIDE);
+            }
+        }
+        let mut call = Call {
+            slot: self,
+            body: Some(body),
+        };
+        self.cause.store(0, Ordering::Relaxed);
+        self.expired.store(false, Ordering::Relaxed);
+        // SAFETY: the point belongs to this thread's slot; the trampoline is `extern "C"`, so it cannot unwind.
+        let abandoned = unsafe {
+            recovery::enter(
+                self.point.get(),
+                trampoline::<F>,
+                (&raw mut call).cast::<c_void>(),
+            )
+        };
+        if abandoned == 0 {
+            return Ending::Returned;
+        }
+        match self.cause.load(Ordering::Relaxed) {
+            CAUSE_SIGNAL => Ending::Signal {
+                signal: self.signal.load(Ordering::Relaxed),
+                code: self.code.load(Ordering::Relaxed),
+                address: self.address.load(Ordering::Relaxed) as usize,
+            },
+            CAUSE_DEADLINE => Ending::Deadline,
+            _ => Ending::Abandoned,
+        }
+    }
+
+    /// Runs a service on behalf of kernel code; it is never interrupted. Outside kernel code it just runs.
+    #[inline]
+    pub(crate) fn serve<R>(&self, service: impl FnOnce() -> R) -> R {
+        if self.state.load(Ordering::Relaxed) != IN_KERNEL {
+            return service();
+        }
+        self.set_state(IN_SERVICE);
+        let result = service();
+        self.set_state(IN_KERNEL);
+        if self.expired.load(Ordering::Relaxed) {
+            drop(result);
+            self.bail(CAUSE_DEADLINE);
+        }
+        result
+    }
+
+    /// Ends the contained code that called the running service.
+    ///
+    /// # Safety
+    /// No frame between here and the kernel may hold a lock or own anything.
+    #[inline]
+    pub(crate) unsafe fn abandon(&self) {
+        if self.state.load(Ordering::Relaxed) != OUTSIDE {
+            self.bail(CAUSE_ABANDONED);
+        }
+    }
+
+    /// The part of this thread's stack that contained code may use, below the frame that entered it.
+    pub(crate) fn kernel_stack(&self) -> (usize, usize) {
+        // SAFETY: only this thread writes the point.
+        let point = unsafe { *self.point.get() };
+        (self.stack.0, point.stack)
+    }
+
+    /// Whether a fault at `address` ran over the end of the stack.
+    pub(super) fn overflowed(&self, address: usize) -> bool {
+        // The guard of a thread is at least a page; frames larger than it may land a little further down.
+        let reach = 16 * page_size();
+        address < self.stack.0 + page_size() && address >= self.stack.0.saturating_sub(reach)
+    }
+
+    #[cold]
+    fn bail(&self, cause: u32) -> ! {
+        self.cause.store(cause, Ordering::Relaxed);
+        self.set_state(OUTSIDE);
+        // SAFETY: the state was not OUTSIDE, so the `enter` that filled the point is still running on this thread.
+        unsafe { recovery::leave(self.point.get()) }
+    }
+
+    #[inline]
+    fn set_state(&self, state: u32) {
+        // Only this thread's signal handlers care about the order.
+        compiler_fence(Ordering::SeqCst);
+        self.state.store(state, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+/// Monotonic time in nanoseconds; may be called in signal handlers.
+pub(super) fn now() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes the time into our own structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+const CRASHES: [c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+];
+
+struct Handlers {
+    /// The handlers that were there before ours, for each of [`CRASHES`] and then the alarm.
+    previous: [UnsafeCell<libc::sigaction>; CRASHES.len() + 1],
+    alarm: c_int,
+}
+
+// SAFETY: written once before our handlers are installed, by the thread that installs them, and only read after.
+unsafe impl Sync for Handlers {}
+// SAFETY: plain data.
+unsafe impl Send for Handlers {}
+
+static HANDLERS: OnceLock<&'static Handlers> = OnceLock::new();
+/// The same, readable from a handler without touching the lock's slow path.
+static INSTALLED: std::sync::atomic::AtomicPtr<Handlers> =
+    std::sync::atomic::AtomicPtr::new(ptr::null_mut());
+
+/// The signal by which the watchdog interrupts a thread.
+pub(super) fn alarm_signal() -> c_int {
+    install_handlers().alarm
+}
+
+fn install_handlers() -> &'static Handlers {
+    HANDLERS.get_or_init(|| {
+        let handlers: &'static Handlers = Box::leak(Box::new(Handlers {
+            previous: std::array::from_fn(|_| {
+                // SAFETY: all-zero is a valid sigaction (default action).
+                UnsafeCell::new(unsafe { MaybeUninit::zeroed().assume_init() })
+            }),
+            alarm: free_signal(),
+        }));
+        INSTALLED.store(ptr::from_ref(handlers).cast_mut(), Ordering::Release);
+        for (index, &signal) in CRASHES.iter().chain([&handlers.alarm]).enumerate() {
+            let handler = if signal == handlers.alarm {
+                on_alarm as *const () as usize
+            } else {
+                on_crash as *const () as usize
+            };
+            // SAFETY: both handlers have the SA_SIGINFO signature and only do what is allowed in handlers. The
+            // previous action is stored first, so that a signal in between finds it.
+            unsafe {
+                let previous = handlers.previous[index].get();
+                libc::sigaction(signal, ptr::null(), previous);
+                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+                action.sa_sigaction = handler;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+                libc::sigemptyset(&raw mut action.sa_mask);
+                libc::sigaction(signal, &raw const action, ptr::null_mut());
+            }
+        }
+        handlers
+    })
+}
+
+/// A real-time signal that nobody in the process uses yet.
+fn free_signal() -> c_int {
+    let candidates = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev();
+    for signal in candidates {
+        // SAFETY: only reads the current action.
+        let free = unsafe {
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            libc::sigaction(signal, ptr::null(), &raw mut action) == 0
+                && action.sa_sigaction == libc::SIG_DFL
+        };
+        if free {
+            return signal;
+        }
+    }
+    libc::SIGRTMAX()
+}
+
+unsafe extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    if let Some(slot) = Slot::current()
+        && slot.state.load(Ordering::Relaxed) == IN_KERNEL
+        // SAFETY: `info` is the handler's argument.
+        && unsafe { (*info).si_code } > 0
+    {
+        slot.cause.store(CAUSE_SIGNAL, Ordering::Relaxed);
+        slot.signal.store(signal, Ordering::Relaxed);
+        // SAFETY: as above; the fault signals carry an address.
+        unsafe {
+            slot.code.store((*info).si_code, Ordering::Relaxed);
+            slot.address
+                .store((*info).si_addr() as u64, Ordering::Relaxed);
+        }
+        slot.set_state(OUTSIDE);
+        // SAFETY: the state was IN_KERNEL, so the point's `enter` is running on this thread.
+        unsafe { recovery::redirect(context, *slot.point.get()) };
+        return;
+    }
+    // SAFETY: the handler's own arguments.
+    unsafe { chain(signal, info, context) };
+}
+
+unsafe extern "C" fn on_alarm(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let Some(slot) = Slot::current() else {
+        // SAFETY: the handler's own arguments.
+        unsafe { chain(signal, info, context) };
+        return;
+    };
+    // A late signal may find the next launch running, which has a deadline of its own.
+    let deadline = slot.deadline.load(Ordering::Relaxed);
+    if deadline == 0 || now() < deadline {
+        return;
+    }
+    match slot.state.load(Ordering::Relaxed) {
+        IN_KERNEL => {
+            slot.cause.store(CAUSE_DEADLINE, Ordering::Relaxed);
+            slot.set_state(OUTSIDE);
+            // SAFETY: the state was IN_KERNEL, so the point's `enter` is running on this thread.
+            unsafe { recovery::redirect(context, *slot.point.get()) };
+        }
+        IN_SERVICE => slot.expired.store(true, Ordering::Relaxed),
+        _ => {}
+    }
+}
+
+/// Passes a signal on to the handler that was installed before ours.
+///
+/// # Safety
+/// Must be called from a signal handler with its own arguments.
+unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let handlers = INSTALLED.load(Ordering::Acquire);
+    if handlers.is_null() {
+        return;
+    }
+    // SAFETY: never freed once installed.
+    let handlers = unsafe { &*handlers };
+    let index = CRASHES
+        .iter()
+        .position(|&crash| crash == signal)
+        .unwrap_or(CRASHES.len());
+    // SAFETY: written before our handlers were installed.
+    let previous = unsafe { &*handlers.previous[index].get() };
+    match previous.sa_sigaction {
+        libc::SIG_IGN => {}
+        libc::SIG_DFL => {
+            if signal == handlers.alarm {
+                return;
+            }
+            // The default action, on the same signal once this handler has returned.
+            // SAFETY: async-signal-safe calls only.
+            unsafe {
+                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+                action.sa_sigaction = libc::SIG_DFL;
+                libc::sigemptyset(&raw mut action.sa_mask);
+                libc::sigaction(signal, &raw const action, ptr::null_mut());
+                libc::raise(signal);
+            }
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Informed = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+            // SAFETY: registered with SA_SIGINFO, so it has this signature.
+            unsafe {
+                let handler = std::mem::transmute::<usize, Informed>(handler);
+                handler(signal, info, context);
+            }
+        }
+        handler => {
+            // SAFETY: registered without SA_SIGINFO, so it takes the signal alone.
+            unsafe {
+                let handler = std::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(handler);
+                handler(signal);
+            }
+        }
+    }
+}
+
+/// Gives the thread a signal stack unless it has a usable one: overflow of the normal stack must be survivable.
+fn ensure_signal_stack() -> Option<Block> {
+    /// The frame of a signal with AVX-512 and AMX state is about 12 KiB.
+    const BYTES: usize = 64 * 1024;
+    // SAFETY: reads the thread's own setting, then replaces it by memory that lives in the enrolment.
+    unsafe {
+        let mut current: libc::stack_t = MaybeUninit::zeroed().assume_init();
+        libc::sigaltstack(ptr::null(), &raw mut current);
+        if current.ss_flags & libc::SS_DISABLE == 0 {
+            return None;
+        }
+        let block = Block::guarded(BYTES).ok()?;
+        let stack = libc::stack_t {
+            ss_sp: block.pointer().cast(),
+            ss_flags: 0,
+            ss_size: block.length(),
+        };
+        (libc::sigaltstack(&raw const stack, ptr::null_mut()) == 0).then_some(block)
+    }
+}
+
+fn unblock_signals() {
+    // SAFETY: only changes the calling thread's mask, for signals this module handles.
+    unsafe {
+        let mut set: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+        libc::sigemptyset(&raw mut set);
+        for signal in CRASHES {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::sigaddset(&raw mut set, alarm_signal());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
+    }
+}
+
+fn stack_of_this_thread() -> (usize, usize) {
+    // SAFETY: attributes of the calling thread, destroyed after use.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = MaybeUninit::zeroed().assume_init();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
+            return (0, usize::MAX);
+        }
+        let mut low = ptr::null_mut();
+        let mut size = 0;
+        libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut size);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        (low as usize, low as usize + size)
+    }
+}

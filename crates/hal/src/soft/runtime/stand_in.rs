@@ -1,0 +1,104 @@
+//! Kernels written in Rust, for tests of the runtime without a compiler.
+#![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
+
+use super::{Access, Binding, Image};
+use crate::soft::group::{RegionFn, SmGroup};
+use crate::soft::plan::{KernelPlan, Site, SiteKind};
+
+/// The arguments of a region, for kernels written as a function of one lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lane {
+    pub(crate) group: *const SmGroup,
+    /// Position in the grid.
+    pub(crate) at: [u32; 3],
+    /// Position in the threadgroup.
+    pub(crate) local: [u32; 3],
+    pub(crate) index: u32,
+}
+
+impl Lane {
+    pub(crate) fn buffer<T>(&self, index: usize) -> *mut T {
+        // SAFETY: the group outlives its regions.
+        unsafe { (*self.group).buf[index].cast() }
+    }
+}
+
+/// # Safety
+/// Only for region functions, with their own arguments.
+///
+/// Runs `body` for each lane of a region call; it returns the lane's next state.
+pub(crate) unsafe fn each(
+    group: *const SmGroup,
+    ctx: *mut u8,
+    (base, x0, x1, y, z): (u32, u32, u32, u32, u32),
+    body: impl Fn(Lane) -> u32,
+) {
+    for x in x0..x1 {
+        // SAFETY: the executor passes a live group and a context with a state column.
+        unsafe {
+            let g = &*group;
+            let lane = Lane {
+                group,
+                at: [
+                    g.tgid[0] * g.tgs[0] + x,
+                    g.tgid[1] * g.tgs[1] + y,
+                    g.tgid[2] * g.tgs[2] + z,
+                ],
+                local: [x, y, z],
+                index: base + x,
+            };
+            let state = body(lane);
+            ctx.add((base + x) as usize * 4)
+                .cast::<[u8; 4]>()
+                .write(state.to_ne_bytes());
+        }
+    }
+}
+
+/// Defines a region function from a closure over one lane.
+macro_rules! region {
+    ($name:ident, $body:expr) => {
+        unsafe extern "C" fn $name(
+            group: *const $crate::soft::group::SmGroup,
+            ctx: *mut u8,
+            base: u32,
+            x0: u32,
+            x1: u32,
+            y: u32,
+            z: u32,
+        ) {
+            let body = $body;
+            // SAFETY: called by the executor.
+            unsafe { $crate::soft::runtime::stand_in::each(group, ctx, (base, x0, x1, y, z), body) }
+        }
+    };
+}
+
+pub(crate) use region;
+
+/// An image of region functions; the sites between them are threadgroup barriers over threadgroup memory.
+pub(crate) fn image(name: &str, regions: &[RegionFn]) -> Image {
+    let plan = KernelPlan {
+        regions: regions.len() as u32,
+        sites: (1..regions.len())
+            .map(|_| Site {
+                kind: SiteKind::Threadgroup,
+                flags: 2,
+                op: 0,
+                args: vec![],
+                result: None,
+                location: 0,
+            })
+            .collect(),
+        context_bytes: 4096,
+        ..KernelPlan::default()
+    };
+    // SAFETY: the regions keep the protocol and are part of this program.
+    unsafe { Image::new(name, regions.to_vec(), vec![], plan) }
+}
+
+/// Binds a slice for writing.
+pub(crate) fn bind<T>(data: &mut [T]) -> Binding {
+    // SAFETY: the tests keep `data` alive and do not touch it during the launch.
+    unsafe { Binding::new(data.as_mut_ptr().cast(), size_of_val(data), Access::Write) }
+}

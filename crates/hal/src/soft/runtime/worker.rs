@@ -1,0 +1,403 @@
+//! What one thread needs to run threadgroups, and how it runs them.
+#![expect(unsafe_code, reason = "hands memory to kernel code and calls it")]
+
+use super::fault::{Fault, FaultKind};
+use super::fuzz::{self, Permutation};
+use super::image::Image;
+use super::launch::{Done, Geometry, Launch, Mode};
+use super::log::Log;
+use super::memory::{BUFFERS, Block, ZeroPages};
+use super::services::Current;
+use super::signal::{self, Ending, Enrolled, Slot};
+use super::watchdog;
+use crate::soft::check::{Checker, LaunchCheck, Watch};
+use crate::soft::group::{self, Observer, SmGroup, Strategy};
+use crate::soft::plan::MAX_LANES;
+use std::cell::Cell;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Alignment of every piece of threadgroup memory: a cache line pair.
+const ALIGNMENT: usize = 128;
+/// Free bytes around every piece in check mode; accesses there are reported.
+const RED_ZONE: usize = 256;
+
+/// A launch that is running.
+pub(super) struct Job<'a> {
+    pub(super) launch: &'a Launch<'a>,
+    pub(super) geometry: Geometry,
+    pub(super) memory: ThreadgroupLayout,
+    log: &'a Log,
+    check: Option<LaunchCheck<'a>>,
+    order: Option<Permutation>,
+    /// The next threadgroup that nobody has taken.
+    next: AtomicU64,
+    /// How many are taken at once.
+    chunk: u64,
+    cancelled: AtomicBool,
+    fault: Mutex<Option<Fault>>,
+    started: u64,
+    deadline: u64,
+}
+
+/// Where threadgroup memory lies in a worker's block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThreadgroupLayout {
+    /// Offset of the kernel's own variables.
+    pub(crate) arena: usize,
+    /// Offset and length of each host-sized piece.
+    pub(crate) pieces: [Option<(usize, usize)>; BUFFERS],
+    /// Bytes in all.
+    pub(crate) total: usize,
+}
+
+impl ThreadgroupLayout {
+    fn new(launch: &Launch<'_>) -> Option<Self> {
+        let gap = if launch.mode == Mode::Check {
+            RED_ZONE
+        } else {
+            0
+        };
+        let arena = gap;
+        let mut end = arena.checked_add(launch.image.plan().arena_bytes)?;
+        let mut pieces = [None; BUFFERS];
+        for (piece, &length) in pieces.iter_mut().zip(&launch.threadgroup_memory) {
+            if length > 0 {
+                let start = end.checked_add(gap)?.checked_next_multiple_of(ALIGNMENT)?;
+                *piece = Some((start, length));
+                end = start.checked_add(length)?;
+            }
+        }
+        Some(Self {
+            arena,
+            pieces,
+            total: end.checked_add(gap)?,
+        })
+    }
+}
+
+impl<'a> Job<'a> {
+    /// Prepares a launch; `chunk` says how many of its threadgroups are taken at once.
+    pub(super) fn new(
+        launch: &'a Launch<'a>,
+        geometry: Geometry,
+        log: &'a Log,
+    ) -> Result<Self, Fault> {
+        let memory = ThreadgroupLayout::new(launch).ok_or_else(|| out_of_memory(launch))?;
+        let started = signal::now();
+        let limit = u64::try_from(launch.limit.as_nanos()).unwrap_or(u64::MAX);
+        Ok(Self {
+            launch,
+            geometry,
+            memory,
+            log,
+            check: (launch.mode == Mode::Check)
+                .then(|| LaunchCheck::new(launch.image, &launch.buffers, geometry)),
+            order: match launch.mode {
+                Mode::Fuzz { seed } => Some(Permutation::new(
+                    geometry.total,
+                    fuzz::group_seed(seed, launch.sequence, u64::MAX),
+                )),
+                _ => None,
+            },
+            next: AtomicU64::new(0),
+            chunk: 1,
+            cancelled: AtomicBool::new(false),
+            fault: Mutex::new(None),
+            started,
+            // 0 would mean that there is none.
+            deadline: started.saturating_add(limit).max(1),
+        })
+    }
+
+    /// Sets how many threadgroups are taken at once.
+    pub(super) fn take_by(&mut self, chunk: u64) {
+        self.chunk = chunk.max(1);
+    }
+
+    /// Whether threadgroups are left to take.
+    pub(super) fn has_work(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.geometry.total
+            && !self.cancelled.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Option<std::ops::Range<u64>> {
+        if !self.has_work() {
+            return None;
+        }
+        let start = self.next.fetch_add(self.chunk, Ordering::Relaxed);
+        let end = start.saturating_add(self.chunk).min(self.geometry.total);
+        (start < end).then_some(start..end)
+    }
+
+    /// Ends the launch; the first fault counts.
+    pub(super) fn fail(&self, fault: Fault) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(fault);
+    }
+
+    /// The result, once all workers have left.
+    pub(super) fn finish(self) -> Result<Done, Fault> {
+        let time = Duration::from_nanos(signal::now().saturating_sub(self.started));
+        let reports = self
+            .check
+            .map(LaunchCheck::into_reports)
+            .unwrap_or_default();
+        let fault = self
+            .fault
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        match fault {
+            Some(fault) => Err(Fault { reports, ..fault }),
+            None => Ok(Done { reports, time }),
+        }
+    }
+
+    pub(super) fn elapsed(&self) -> u64 {
+        signal::now().saturating_sub(self.started)
+    }
+
+    fn fault_of(&self, ending: Ending, overflow: bool, threadgroup: [u32; 3]) -> Fault {
+        let mut detail = String::new();
+        let kind = match ending {
+            Ending::Signal {
+                signal: libc::SIGSEGV | libc::SIGBUS,
+                code,
+                address,
+            } => {
+                // The processor does not tell non-canonical addresses.
+                const SI_KERNEL: i32 = 0x80;
+                if overflow {
+                    FaultKind::StackOverflow
+                } else if code == SI_KERNEL {
+                    FaultKind::PageFault { address: None }
+                } else {
+                    detail = self.launch.neighbourhood(address);
+                    FaultKind::PageFault {
+                        address: Some(address as u64),
+                    }
+                }
+            }
+            Ending::Signal {
+                signal: libc::SIGFPE,
+                ..
+            } => FaultKind::DivisionByZero,
+            Ending::Signal {
+                signal: libc::SIGILL,
+                ..
+            } => FaultKind::IllegalInstruction,
+            Ending::Signal { signal, .. } => FaultKind::Trap { signal },
+            Ending::Deadline | Ending::Returned | Ending::Abandoned => FaultKind::Timeout {
+                limit: self.launch.limit,
+            },
+        };
+        Fault {
+            threadgroup: Some(threadgroup),
+            detail,
+            ..Fault::new(kind, self.launch.image.name())
+        }
+    }
+}
+
+pub(super) fn out_of_memory(launch: &Launch<'_>) -> Fault {
+    Fault::new(FaultKind::OutOfMemory, launch.image.name())
+}
+
+/// The memory of one thread that runs threadgroups.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    context: Option<Block>,
+    memory: Option<Block>,
+    checker: Option<Box<Checker>>,
+}
+
+/// Watches nothing; stops when the launch is over for another reason.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Observer for Stopping<'_> {
+    fn stop(&mut self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Worker {
+    /// Runs threadgroups of `job` until none is left. What goes wrong is noted in the job.
+    pub(super) fn run(&mut self, job: &Job<'_>) {
+        let launch = job.launch;
+        let (context, memory) = match self.reserve(job) {
+            Ok(pointers) => pointers,
+            Err(_) => return job.fail(out_of_memory(launch)),
+        };
+        let thread = Enrolled::current();
+        let checker = match &job.check {
+            Some(check) => {
+                let checker = self.checker.get_or_insert_default();
+                let blocks = (memory as usize, context as usize);
+                checker.begin_launch(check, thread.slot(), &job.memory, blocks);
+                ptr::from_mut(&mut **checker)
+            }
+            None => ptr::null_mut(),
+        };
+        let current = Current {
+            slot: thread.slot(),
+            log: job.log,
+            image: launch.image,
+            threadgroup: Cell::new([0; 3]),
+            random: Cell::new(0),
+            checker,
+        };
+        let mut group = group_of(job, memory);
+        watchdog::arm(thread.slot(), job.deadline);
+        current.during(|| {
+            while let Some(range) = job.take() {
+                for number in range {
+                    if job.cancelled.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    run_group(job, number, &mut group, &current, context);
+                }
+            }
+        });
+        watchdog::disarm(thread.slot());
+        if let Some(checker) = &mut self.checker {
+            checker.end_launch();
+        }
+    }
+
+    /// Memory for the contexts of all lanes, and for threadgroup memory.
+    pub(super) fn reserve(&mut self, job: &Job<'_>) -> io::Result<(*mut u8, *mut u8)> {
+        let states = MAX_LANES * size_of::<u32>();
+        let needed = job.launch.image.plan().context_bytes.max(states);
+        Ok((
+            room(&mut self.context, needed)?,
+            room(&mut self.memory, job.memory.total)?,
+        ))
+    }
+}
+
+fn room(block: &mut Option<Block>, length: usize) -> io::Result<*mut u8> {
+    match block {
+        Some(block) if block.length() >= length => Ok(block.pointer()),
+        _ => {
+            // Free the old one first: both may not fit.
+            *block = None;
+            Ok(block.insert(Block::guarded(length)?).pointer())
+        }
+    }
+}
+
+fn group_of(job: &Job<'_>, memory: *mut u8) -> SmGroup {
+    let zero = ZeroPages::get();
+    let launch = job.launch;
+    SmGroup {
+        buf: std::array::from_fn(|index| {
+            let binding = &launch.buffers[index];
+            if binding.is_bound() {
+                binding.pointer().cast()
+            } else {
+                zero.buffer(index).cast()
+            }
+        }),
+        tgmem: std::array::from_fn(|index| match job.memory.pieces[index] {
+            // SAFETY: the layout lies inside the worker's block.
+            Some((offset, _)) => unsafe { memory.add(offset).cast() },
+            None => zero.threadgroup(index).cast(),
+        }),
+        // SAFETY: as above.
+        arena: unsafe { memory.add(job.memory.arena).cast() },
+        grid: job.geometry.grid,
+        tgs: job.geometry.threadgroup,
+        ngroups: job.geometry.groups,
+        tgid: [0; 3],
+        dims: [0; 3],
+        nthreads: 0,
+    }
+}
+
+fn run_group(
+    job: &Job<'_>,
+    number: u64,
+    group: &mut SmGroup,
+    current: &Current<'_>,
+    context: *mut u8,
+) {
+    let number = job.order.map_or(number, |order| order.apply(number));
+    let position = job.geometry.position(number);
+    let size = job.geometry.size_at(position);
+    group.tgid = position;
+    group.dims = size;
+    group.nthreads = size.iter().product();
+    current.threadgroup.set(position);
+    let memory = group.arena.cast::<u8>();
+    let used = job.memory.total - job.memory.arena;
+    let fill = |byte| {
+        // SAFETY: from the arena to the end of the layout, inside the worker's block.
+        unsafe { memory.write_bytes(byte, used) };
+    };
+    let image = job.launch.image;
+    let slot = current.slot;
+    let ending = match job.launch.mode {
+        Mode::Fast => {
+            fill(0);
+            execute(
+                slot,
+                image,
+                group,
+                context,
+                Strategy::Fast,
+                &mut Stopping(&job.cancelled),
+            )
+        }
+        Mode::Fuzz { seed } => {
+            let seed = fuzz::group_seed(seed, job.launch.sequence, number);
+            current.random.set(seed);
+            fill(seed as u8);
+            let strategy = Strategy::Shuffled(fuzz::scatter(seed));
+            execute(
+                slot,
+                image,
+                group,
+                context,
+                strategy,
+                &mut Stopping(&job.cancelled),
+            )
+        }
+        Mode::Check => {
+            // All ones is NaN in every floating-point type.
+            fill(0xff);
+            // SAFETY: the worker's own checker, which it does not touch until `end_launch`.
+            let mut watch = unsafe { Watch::new(slot, current.checker) };
+            watch.begin_group(number, group);
+            let ending = execute(slot, image, group, context, Strategy::Ordered, &mut watch);
+            watch.end_group();
+            ending
+        }
+    };
+    match ending {
+        Ending::Returned | Ending::Abandoned => {}
+        other => {
+            let overflow =
+                matches!(other, Ending::Signal { address, .. } if slot.overflowed(address));
+            job.fail(job.fault_of(other, overflow, position));
+        }
+    }
+}
+
+/// Runs one threadgroup, contained.
+fn execute<O: Observer>(
+    slot: &Slot,
+    image: &Image,
+    group: &mut SmGroup,
+    context: *mut u8,
+    strategy: Strategy,
+    observer: &mut O,
+) -> Ending {
+    let kernel = image.kernel();
+    // SAFETY: the image's functions belong to its plan by `Image::new`; the context has the plan's size; `group::run`
+    // and the observers keep the rules of contained code.
+    unsafe { slot.contain(|| group::run(kernel, group, context, strategy, observer)) }
+}

@@ -1,0 +1,63 @@
+// The C interface between a kernel image, the IR pass that splits it into regions, and the runtime.
+// Names and layouts here are fixed: the IR pass and the runtime know them by heart.
+#pragma once
+
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+
+#if defined(__x86_64__)
+#define SM_FN inline __attribute__((always_inline, regcall))
+#else
+#define SM_FN inline __attribute__((always_inline))
+#endif
+#define SM_CX constexpr SM_FN
+// Functions that run outside a kernel thread (collective operations, runtime services): the memory
+// checker must not see their accesses. They stay out of line, because inlining into a checked
+// function would lose the attribute.
+#define SM_UNCHECKED __attribute__((noinline, no_sanitize("thread")))
+
+// One running threadgroup; the kernel only reads it.
+struct sm_group {
+  void* buf[31];    // buffer bindings, offset applied; unbound slots point at a zero page
+  void* tgmem[31];  // threadgroup memory sized by the host, by [[threadgroup(i)]] index
+  void* arena;      // threadgroup variables declared inside the kernel
+  uint grid[3];     // threads_per_grid
+  uint tgs[3];      // dispatch_threads_per_threadgroup
+  uint ngroups[3];  // threadgroups_per_grid
+  uint tgid[3];     // threadgroup_position_in_grid
+  uint dims[3];     // threads_per_threadgroup; edge groups of a non-uniform dispatch are smaller
+  uint nthreads;    // dims[0] * dims[1] * dims[2]
+};
+
+// Services of the runtime, handed to the image when it is loaded.
+struct sm_rt {
+  void (*access)(void* address, uint size_and_flags, uint location);
+  bool (*fc_get)(uint index, const char* name, uint type, void* out);
+  bool (*fc_has)(const char* name);
+  void (*log)(uint level, const char* subsystem, const char* category, const char* format,
+              const ulong* arguments, const uchar* kinds, uint count);
+  uint (*random)(void);
+};
+
+extern "C" {
+extern const sm_rt* sm_rt_table __attribute__((visibility("hidden")));
+
+// Recognised and replaced by the IR pass; none of these exists at link time.
+__attribute__((convergent)) void sm_sync_tg(uint flags);
+__attribute__((convergent)) void sm_sync_sg(uint flags);
+__attribute__((const)) uint sm_lane(void);
+__attribute__((const)) const sm_group* sm_self(void);
+__attribute__((const)) void* sm_tgvar(uint id, ulong size, ulong align);
+}
+
+namespace sm {
+// A collective operation over one SIMD-group: per operand a column of 32 values, a column for the
+// results, and the mask of active lanes. It must leave inactive lanes alone.
+typedef void (*simd_op)(const void* const* args, void* ret, uint mask);
+
+// Every lane of a SIMD-group hands in its operands and gets its result. Operands and result are
+// scalars (never bool, structs or vectors). Declared only: the IR pass ends a region here.
+template <class R, class... A> __attribute__((convergent)) R sync_simd(simd_op op, A... a);
+}  // namespace sm

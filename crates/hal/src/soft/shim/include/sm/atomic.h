@@ -1,0 +1,113 @@
+// <metal_atomic>. Threadgroups run on several CPU threads, so these are real atomics; the order that
+// MSL allows is relaxed, and anything stronger is taken as sequentially consistent.
+#pragma once
+
+namespace metal {
+template <class T> struct atomic {
+  static_assert(__is_same(T, int) || __is_same(T, uint) || __is_same(T, bool) || __is_same(T, float) ||
+                    __is_same(T, ulong) || __is_same(T, long),
+                "atomic: the type is int, uint, bool, float or ulong");
+  T value;
+};
+template <class T> using _atomic = atomic<T>;
+typedef atomic<int> atomic_int;
+typedef atomic<uint> atomic_uint;
+typedef atomic<bool> atomic_bool;
+typedef atomic<float> atomic_float;
+typedef atomic<ulong> atomic_ulong;
+}  // namespace metal
+
+namespace sm {
+using metal::memory_order;
+template <class T> SM_FN T* cell(const volatile metal::atomic<T>* a) { return const_cast<T*>(&a->value); }
+
+// f(old) replaces old; returns old. For operations that the memory checker cannot see natively.
+template <class T, class F> SM_FN T replace(T* p, F f) {
+  T old, next;
+  __atomic_load(p, &old, __ATOMIC_RELAXED);
+  do next = f(old);
+  while (!__atomic_compare_exchange(p, &old, &next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return old;
+}
+}  // namespace sm
+
+namespace metal {
+// Calls a builtin with the order as a constant.
+#define SM_ORDERED(call)                                              \
+  if (order == memory_order_relaxed) {                                \
+    call(__ATOMIC_RELAXED);                                           \
+  } else {                                                            \
+    call(__ATOMIC_SEQ_CST);                                           \
+  }
+
+template <class T> SM_FN T atomic_load_explicit(const volatile atomic<T>* object, memory_order order) {
+  T value;
+#define SM_LOAD(o) __atomic_load(::sm::cell(object), &value, o)
+  SM_ORDERED(SM_LOAD)
+#undef SM_LOAD
+  return value;
+}
+template <class T>
+SM_FN void atomic_store_explicit(volatile atomic<T>* object, ::sm::same<T> desired, memory_order order) {
+#define SM_STORE(o) __atomic_store(::sm::cell(object), &desired, o)
+  SM_ORDERED(SM_STORE)
+#undef SM_STORE
+}
+template <class T>
+SM_FN T atomic_exchange_explicit(volatile atomic<T>* object, ::sm::same<T> desired, memory_order order) {
+  T value;
+#define SM_EXCHANGE(o) __atomic_exchange(::sm::cell(object), &desired, &value, o)
+  SM_ORDERED(SM_EXCHANGE)
+#undef SM_EXCHANGE
+  return value;
+}
+template <class T>
+SM_FN bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object, ::sm::same<T>* expected,
+                                                 ::sm::same<T> desired, memory_order order, memory_order) {
+  bool done;
+#define SM_CAS(o) done = __atomic_compare_exchange(::sm::cell(object), expected, &desired, false, o, o)
+  SM_ORDERED(SM_CAS)
+#undef SM_CAS
+  return done;
+}
+
+// Integers have an instruction for these; for others, and for bool, see below.
+#define SM_FETCH(name, builtin)                                                             \
+  template <class T, class = enable_if_t<is_integral_v<T> && !is_same_v<T, bool>>>          \
+  SM_FN T atomic_fetch_##name##_explicit(volatile atomic<T>* object, ::sm::same<T> operand, \
+                                         memory_order order) {                              \
+    T old;                                                                                  \
+    if (order == memory_order_relaxed) old = builtin(::sm::cell(object), operand, __ATOMIC_RELAXED); \
+    else old = builtin(::sm::cell(object), operand, __ATOMIC_SEQ_CST);                      \
+    return old;                                                                             \
+  }
+SM_FETCH(add, __atomic_fetch_add)
+SM_FETCH(sub, __atomic_fetch_sub)
+SM_FETCH(and, __atomic_fetch_and)
+SM_FETCH(or, __atomic_fetch_or)
+SM_FETCH(xor, __atomic_fetch_xor)
+#undef SM_FETCH
+
+#define SM_REPLACE(name, condition, e)                                                      \
+  template <class T, enable_if_t<(condition), int> = 0>                                     \
+  SM_FN T atomic_fetch_##name##_explicit(volatile atomic<T>* object, ::sm::same<T> operand, memory_order) { \
+    return ::sm::replace(::sm::cell(object), SM_LAMBDA(T old) { return T(e); });            \
+  }
+SM_REPLACE(add, (is_same_v<T, float>), old + operand)
+SM_REPLACE(sub, (is_same_v<T, float>), old - operand)
+SM_REPLACE(and, (is_same_v<T, bool>), old & operand)
+SM_REPLACE(or, (is_same_v<T, bool>), old | operand)
+SM_REPLACE(xor, (is_same_v<T, bool>), old ^ operand)
+SM_REPLACE(min, (is_integral_v<T> && !is_same_v<T, bool>), (operand < old ? operand : old))
+SM_REPLACE(max, (is_integral_v<T> && !is_same_v<T, bool>), (old < operand ? operand : old))
+#undef SM_REPLACE
+#undef SM_ORDERED
+
+// 64-bit minimum and maximum without a result, the only 64-bit atomics of older GPU families.
+SM_FN void atomic_min_explicit(volatile atomic<ulong>* object, ulong operand, memory_order order) {
+  atomic_fetch_min_explicit(object, operand, order);
+}
+SM_FN void atomic_max_explicit(volatile atomic<ulong>* object, ulong operand, memory_order order) {
+  atomic_fetch_max_explicit(object, operand, order);
+}
+}  // namespace metal

@@ -1,0 +1,54 @@
+// Fuzz mode: results that Metal leaves open are varied, within what Metal promises.
+//
+// Elementary functions: the error, in units in the last place, that the MSL specification allows
+// ("Relative error in ULP", single precision). Where it states an absolute error instead (sin, cos
+// and log of fast math near their zeros), we use a ULP figure that stays below it.
+#pragma once
+
+namespace sm {
+enum class accuracy { precise, fast };
+#if SM_SAFE_MATH
+constexpr accuracy default_accuracy = accuracy::precise;
+#else
+constexpr accuracy default_accuracy = accuracy::fast;
+#endif
+
+struct allowed_error {
+  uint precise;
+  uint fast;
+  uint fast_per_unit;  // further ULPs for each unit of |x|, in fast math
+};
+
+namespace ulp {
+constexpr allowed_error acos{4, 5, 0}, acosh{4, 4, 0}, asin{4, 5, 0}, asinh{4, 4, 0};
+constexpr allowed_error atan{5, 5, 0}, atan2{6, 6, 0}, atanh{5, 5, 0};
+constexpr allowed_error cos{4, 16, 0}, sin{4, 16, 0}, tan{6, 16, 0};
+constexpr allowed_error cosh{4, 5, 0}, sinh{4, 5, 0}, tanh{5, 5, 0};
+constexpr allowed_error cospi{4, 4, 0}, sinpi{4, 4, 0}, tanpi{6, 6, 0};
+constexpr allowed_error exp{4, 3, 2}, exp2{4, 3, 2}, exp10{4, 4, 3};
+constexpr allowed_error log{4, 3, 0}, log2{4, 3, 0}, log10{4, 4, 0};
+constexpr allowed_error pow{16, 16, 0};
+constexpr allowed_error sqrt{0, 2, 0}, rsqrt{2, 2, 0}, divide{0, 2, 0};
+}  // namespace ulp
+
+#if SM_FUZZ
+SM_UNCHECKED inline uint random() { return sm_rt_table->random(); }
+
+SM_UNCHECKED inline float vary(float r, uint most) {
+  if (!(__builtin_fabsf(r) >= 0x1p-126f && __builtin_fabsf(r) < __builtin_inff())) return r;
+  int steps = (int)(random() % (2 * most + 1)) - (int)most;
+  float varied = __builtin_bit_cast(float, (uint)((int)__builtin_bit_cast(uint, r) + steps));
+  return __builtin_fabsf(varied) < __builtin_inff() ? varied : r;
+}
+// The result r of a function of x, off by at most what its row in the table allows.
+template <accuracy A> SM_FN float noisy(const allowed_error& row, float x, float r) {
+  uint most = A == accuracy::precise ? row.precise : row.fast;
+  if (A == accuracy::fast && row.fast_per_unit)
+    most += (uint)(__builtin_fminf(__builtin_fabsf(x), 256.0f) * (float)row.fast_per_unit);
+  // One ULP is left for the error that r itself has.
+  return most > 1 ? vary(r, most - 1) : r;
+}
+#else
+template <accuracy A> SM_FN float noisy(const allowed_error&, float, float r) { return r; }
+#endif
+}  // namespace sm

@@ -1,0 +1,48 @@
+// Scalar types and the conversions between them.
+#pragma once
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+typedef unsigned long size_t;
+typedef long ptrdiff_t;
+typedef long intptr_t;
+typedef unsigned long uintptr_t;
+
+// Both round at every operation, as a GPU does; see flags.txt for the two options that make it so.
+typedef _Float16 half;
+typedef __bf16 bfloat;
+
+namespace sm {
+template <class T> struct identity { using type = T; };
+// A parameter type that takes no part in template argument deduction.
+template <class T> using same = typename identity<T>::type;
+
+template <class T> using bare = __remove_cv(__remove_reference_t(T));
+
+// clang has no direct conversion between _Float16 and __bf16.
+template <class A, class B>
+constexpr bool needs_float_between = (__is_same(A, half) && __is_same(B, bfloat)) ||
+                                     (__is_same(A, bfloat) && __is_same(B, half));
+
+template <class T, class S> SM_CX T convert(const S& s) {
+  if constexpr (needs_float_between<T, S>) return (T)(float)s;
+  else return (T)s;
+}
+
+// What the rewriter makes of `static_cast`.
+template <class T, class S> SM_CX decltype(auto) scast(S&& s) {
+  using A = bare<T>;
+  if constexpr (needs_float_between<A, bare<S>>) return (A)(float)s;
+  else if constexpr (__is_reference(T) || __is_void(T)) return static_cast<T>(s);
+  else return A(static_cast<A>(static_cast<S&&>(s)));
+}
+
+// Component numbers of a swizzle: `.xzy` arrives as `.swz(::sm::I<0, 2, 1>{})`.
+template <int... i> struct I {};
+}  // namespace sm

@@ -1,0 +1,382 @@
+//! Finding clang and running it.
+#![expect(
+    unsafe_code,
+    reason = "kills the process group of a compiler that hangs"
+)]
+
+use crate::env;
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{LazyLock, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// The oldest clang whose IR and options this crate knows.
+pub(crate) const OLDEST: u32 = 17;
+/// The versions looked for by name, newest first.
+const NAMES: [&str; 5] = [
+    "clang++-20",
+    "clang++-19",
+    "clang++-18",
+    "clang++-17",
+    "clang++",
+];
+/// The largest kernels of public libraries take seconds; a compiler that takes this long hangs.
+const LIMIT: Duration = Duration::from_secs(240);
+const VERSION_LIMIT: Duration = Duration::from_secs(20);
+
+/// A clang++ that the software device can drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiler {
+    /// The program.
+    pub path: PathBuf,
+    /// The first line of what it says about itself.
+    pub version: String,
+    /// Its major version.
+    pub major: u32,
+}
+
+/// What a program said and how it ended well or with an exit code of its own.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) success: bool,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+/// Finds a compiler, once for each `wish` in the life of the process.
+///
+/// # Errors
+/// `Toolchain`, with what to install. Failures are not remembered: the user may install clang meanwhile.
+pub(crate) fn find(wish: Option<&Path>) -> Result<Compiler> {
+    static KNOWN: LazyLock<Mutex<HashMap<Option<PathBuf>, Compiler>>> =
+        LazyLock::new(Mutex::default);
+    let key = wish.map(Path::to_owned);
+    let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(compiler) = lock().get(&key) {
+        return Ok(compiler.clone());
+    }
+    let compiler = match wish {
+        Some(path) => ask(path).map_err(|why| missing(&why)),
+        None => search(),
+    }?;
+    lock().insert(key, compiler.clone());
+    Ok(compiler)
+}
+
+/// What tells one compiler from another without running it: path, size and date of the program, or of every
+/// program that a search would consider. Empty when there is none.
+pub(crate) fn fingerprint(wish: Option<&Path>) -> String {
+    let known = |path: &Path| {
+        let path = path.canonicalize().ok()?;
+        let meta = path.metadata().ok()?;
+        let changed = (meta.mtime(), meta.mtime_nsec());
+        Some(format!(
+            "{}:{}:{}.{};",
+            path.display(),
+            meta.len(),
+            changed.0,
+            changed.1
+        ))
+    };
+    let on_path = |name: &Path| {
+        if name.components().count() > 1 {
+            return known(name);
+        }
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).find_map(|dir| known(&dir.join(name)))
+    };
+    match wish {
+        Some(path) => on_path(path).unwrap_or_default(),
+        None => NAMES.iter().filter_map(|n| on_path(Path::new(n))).collect(),
+    }
+}
+
+fn search() -> Result<Compiler> {
+    let mut reasons = Vec::new();
+    for name in NAMES {
+        match ask(Path::new(name)) {
+            Ok(compiler) => return Ok(compiler),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    // A clang that is there and is refused says more than five that are not.
+    let reason = reasons
+        .iter()
+        .find(|reason| !reason.ends_with("is not installed"))
+        .cloned()
+        .unwrap_or_else(|| format!("none of {} is on the path", NAMES.join(", ")));
+    Err(missing(&reason))
+}
+
+fn missing(reason: &str) -> Error {
+    Error::Toolchain {
+        message: format!(
+            "{reason}; compiling kernels for the software Metal device needs clang {OLDEST} or newer: \
+             on Debian and Ubuntu `apt-get install clang-19`, elsewhere set {} to a clang++",
+            env::CLANG
+        ),
+    }
+}
+
+fn ask(path: &Path) -> Result<Compiler, String> {
+    let shown = path.display();
+    let output = match spawn(path, [OsStr::new("--version")]) {
+        Ok(child) => finish(child, Vec::new(), VERSION_LIMIT),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(format!("`{shown}` is not installed"));
+        }
+        Err(error) => Err(error),
+    };
+    let (status, stdout, _) =
+        output.map_err(|error| format!("`{shown}` cannot be run: {error}"))?;
+    if !status.success() {
+        return Err(format!("`{shown} --version` ended with {status}"));
+    }
+    let text = String::from_utf8_lossy(&stdout);
+    let version = text.lines().next().unwrap_or_default().trim().to_owned();
+    let major = major_version(&version)
+        .ok_or_else(|| format!("`{shown}` is not clang, it says `{version}`"))?;
+    if major < OLDEST {
+        return Err(format!("`{shown}` is clang {major}"));
+    }
+    Ok(Compiler {
+        path: path.to_owned(),
+        version,
+        major,
+    })
+}
+
+/// The number after `clang version`.
+fn major_version(line: &str) -> Option<u32> {
+    let (_, rest) = line.split_once("clang version ")?;
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+impl Compiler {
+    /// Runs the compiler with `input` on its standard input.
+    ///
+    /// # Errors
+    /// `Toolchain` when it is not there any more, was killed, crashed or took too long. An exit code of
+    /// 1, which is how clang answers a wrong program, is an [`Output`].
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: &[A], input: Vec<u8>) -> Result<Output> {
+        self.run_within(arguments, input, LIMIT)
+    }
+
+    fn run_within<A: AsRef<OsStr>>(
+        &self,
+        arguments: &[A],
+        input: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Output> {
+        let shown = self.path.display();
+        let failed = |what: String| Error::Toolchain { message: what };
+        let arguments: Vec<OsString> = arguments.iter().map(|a| a.as_ref().to_owned()).collect();
+        let child = spawn(&self.path, &arguments).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => missing(&format!("`{shown}` is not there any more")),
+            _ => failed(format!("`{shown}` cannot be run: {error}")),
+        })?;
+        let (status, stdout, stderr) = finish(child, input, limit)
+            .map_err(|error| failed(format!("`{shown}` failed: {error}")))?;
+        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        if let Some(signal) = status.signal() {
+            return Err(failed(format!(
+                "`{shown}` was killed by signal {signal}{}{}",
+                if signal == libc::SIGKILL {
+                    ", perhaps because memory ran out"
+                } else {
+                    ""
+                },
+                tail(&stderr)
+            )));
+        }
+        // clang's driver survives its own crashes and those of the programs it starts, and says so.
+        let crashed = ["PLEASE submit a bug report", "unable to execute command"]
+            .iter()
+            .any(|text| stderr.contains(text));
+        if crashed || status.code().is_some_and(|code| code > 1) {
+            return Err(failed(format!(
+                "`{shown}` crashed, {status}{}",
+                tail(&stderr)
+            )));
+        }
+        Ok(Output {
+            success: status.success(),
+            stdout,
+            stderr,
+        })
+    }
+}
+
+/// The end of what a program said, for an error message.
+pub(crate) fn tail(stderr: &str) -> String {
+    let lines: Vec<_> = stderr.lines().filter(|l| !l.trim().is_empty()).collect();
+    match lines.len() {
+        0 => String::new(),
+        n => format!("; it said:\n{}", lines[n.saturating_sub(6)..].join("\n")),
+    }
+}
+
+fn spawn<A: AsRef<OsStr>>(
+    program: &Path,
+    arguments: impl IntoIterator<Item = A>,
+) -> io::Result<Child> {
+    Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .env_remove("CPATH")
+        .env_remove("CPLUS_INCLUDE_PATH")
+        .env_remove("C_INCLUDE_PATH")
+        // Nothing may be found relative to wherever the host program happens to run.
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+}
+
+/// Feeds, reads and waits, all at once, so that no pipe can fill and block either side.
+fn finish(
+    mut child: Child,
+    input: Vec<u8>,
+    limit: Duration,
+) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
+    let deadline = Instant::now() + limit;
+    let group = child.id();
+    if let Some(mut stdin) = child.stdin.take() {
+        if input.is_empty() {
+            drop(stdin);
+        } else {
+            // A compiler that stops reading early says why on its standard error.
+            std::thread::spawn(move || stdin.write_all(&input));
+        }
+    }
+    let (sender, receiver) = mpsc::channel();
+    let errors = sender.clone();
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    std::thread::spawn(move || sender.send((true, drain(stdout))));
+    std::thread::spawn(move || errors.send((false, drain(stderr))));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok((is_out, bytes)) = receiver.recv_timeout(left) else {
+            kill_group(group);
+            let _ = child.wait();
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("not finished after {} s", limit.as_secs()),
+            ));
+        };
+        *(if is_out { &mut out } else { &mut err }) = bytes?;
+    }
+    // Both pipes are closed: the process has ended or is about to.
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            kill_group(group);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    Ok((status, out, err))
+}
+
+fn drain(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        pipe.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn kill_group(leader: u32) {
+    if let Ok(group) = libc::pid_t::try_from(leader) {
+        // SAFETY: the child was started as the leader of its own group and has not been waited for, so
+        // that the number is still its own.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn script(text: &str) -> (tempfile::TempDir, Compiler) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("clang++");
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let compiler = Compiler {
+            path,
+            version: "clang version 19".into(),
+            major: 19,
+        };
+        (dir, compiler)
+    }
+
+    fn message(result: Result<Output>) -> String {
+        match result {
+            Err(Error::Toolchain { message }) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_version_is_read_from_every_vendors_banner() {
+        for (line, major) in [
+            ("Debian clang version 19.1.7 (3~deb12u1)", Some(19)),
+            ("clang version 17.0.6", Some(17)),
+            ("Apple clang version 16.0.0 (clang-1600.0.26.3)", Some(16)),
+            ("g++ (Debian 12.2.0) 12.2.0", None),
+        ] {
+            assert_eq!(major_version(line), major, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_killed_compiler_is_an_error_that_names_the_signal() {
+        let (_dir, compiler) = script("kill -9 $$");
+        let text = message(compiler.run(&["-c"], Vec::new()));
+        assert!(text.contains("killed by signal 9"), "{text}");
+    }
+
+    #[test]
+    fn a_hanging_compiler_is_stopped_with_its_children() {
+        let (_dir, compiler) = script("sleep 100 & sleep 100");
+        let start = Instant::now();
+        let text = message(compiler.run_within(&["-c"], Vec::new(), Duration::from_millis(200)));
+        assert!(text.contains("not finished"), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_missing_compiler_says_what_to_install() {
+        let error = find(Some(Path::new("/nowhere/clang++"))).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("`/nowhere/clang++` is not installed"),
+            "{text}"
+        );
+        assert!(text.contains("apt-get install clang-19"), "{text}");
+    }
+
+    #[test]
+    fn input_larger_than_a_pipe_flows_through() {
+        let (_dir, compiler) = script("cat");
+        let input = vec![b'x'; 1 << 20];
+        let output = compiler.run(&[] as &[&str], input.clone()).unwrap();
+        assert!(output.success);
+        assert_eq!(output.stdout, input);
+    }
+}

@@ -1,0 +1,11 @@
+//! The software device from end to end: MSL in, numbers or typed errors out.
+#![expect(
+    unsafe_code,
+    reason = "compiling a kernel in this process takes the caller's promise about it"
+)]
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "soft_device/kernel.rs"]
+mod kernel;
+#[path = "soft_device/setup.rs"]
+mod setup;

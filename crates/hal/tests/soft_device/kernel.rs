@@ -1,0 +1,284 @@
+//! Kernels that must simply work.
+
+use crate::setup::{assert_close, device, empty, fast, library, shared};
+use bessemer_hal::soft::Mode;
+use bessemer_hal::{Device, FunctionConstants};
+
+const ADD: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void add(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
+                device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
+                uint i [[thread_position_in_grid]]) {
+  if (i < n) c[i] = a[i] + b[i];
+}
+";
+
+const MODES: [Mode; 3] = [Mode::Fast, Mode::Check, Mode::Fuzz];
+
+fn ramp(count: usize) -> Vec<f32> {
+    (0..count)
+        .map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0)
+        .collect()
+}
+
+fn add(device: &Device) {
+    let library = library(device, ADD);
+    assert_eq!(library.function_names(), ["add"]);
+    let pipeline = library.pipeline("add").unwrap();
+    let n = 1000;
+    let (a, b) = (ramp(n), ramp(2 * n)[n..].to_vec());
+    let (left, right) = (shared(device, &a), shared(device, &b));
+    let sum = empty::<f32>(device, n);
+    let mut commands = device.commands();
+    commands
+        .dispatch(&pipeline)
+        .read(0, &left)
+        .read(1, &right)
+        .read_write(2, &sum)
+        .bytes(3, &(n as u32))
+        .threads(n, 256)
+        .unwrap();
+    let done = commands.commit().unwrap().wait().unwrap();
+    assert!(done.gpu_end >= done.gpu_start);
+    let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+    assert_eq!(sum.to_vec::<f32>().unwrap(), expected);
+}
+
+#[test]
+fn add_adds() {
+    for mode in MODES {
+        add(&device(mode));
+    }
+}
+
+const SOFTMAX: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void softmax(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
+                    constant uint& columns [[buffer(2)]], threadgroup float* scratch [[threadgroup(0)]],
+                    uint row [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
+                    uint group [[simdgroup_index_in_threadgroup]], uint groups [[simdgroups_per_threadgroup]],
+                    uint t [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]]) {
+  x += row * columns;
+  y += row * columns;
+  float m = -INFINITY;
+  for (uint i = t; i < columns; i += threads) m = max(m, x[i]);
+  m = simd_max(m);
+  if (lane == 0) scratch[group] = m;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  m = simd_max(lane < groups ? scratch[lane] : -INFINITY);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float s = 0;
+  for (uint i = t; i < columns; i += threads) s += exp(x[i] - m);
+  s = simd_sum(s);
+  if (lane == 0) scratch[group] = s;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  s = simd_sum(lane < groups ? scratch[lane] : 0.0f);
+  for (uint i = t; i < columns; i += threads) y[i] = exp(x[i] - m) / s;
+}
+";
+
+#[test]
+fn softmax_with_simd_reductions_agrees_with_the_definition() {
+    let (rows, columns) = (7, 300);
+    let x = ramp(rows * columns);
+    let mut expected = Vec::new();
+    for row in x.chunks(columns) {
+        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = row.iter().map(|v| (v - most).exp()).sum();
+        expected.extend(row.iter().map(|v| (v - most).exp() / sum));
+    }
+    for mode in MODES {
+        let device = device(mode);
+        let pipeline = library(&device, SOFTMAX).pipeline("softmax").unwrap();
+        let (input, output) = (shared(&device, &x), empty::<f32>(&device, x.len()));
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read(0, &input)
+            .read_write(1, &output)
+            .bytes(2, &(columns as u32))
+            .threadgroup_memory(0, 128)
+            .threadgroups(rows, 128)
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        assert_close(&output.to_vec().unwrap(), &expected, 1e-5);
+    }
+}
+
+const RMS: &str = "#include <metal_stdlib>
+using namespace metal;
+constant uint THREADS = 64;
+kernel void rmsnorm(device const float* x, device const float* w, device float* y,
+                    constant uint& columns, constant float& eps,
+                    uint row [[threadgroup_position_in_grid]], uint t [[thread_index_in_threadgroup]]) {
+  threadgroup float partial[THREADS];
+  float sum = 0;
+  for (uint i = t; i < columns; i += THREADS) sum += x[row * columns + i] * x[row * columns + i];
+  partial[t] = sum;
+  for (uint stride = THREADS / 2; stride > 0; stride /= 2) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (t < stride) partial[t] += partial[t + stride];
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float scale = rsqrt(partial[0] / columns + eps);
+  for (uint i = t; i < columns; i += THREADS) y[row * columns + i] = x[row * columns + i] * scale * w[i];
+}
+";
+
+#[test]
+fn rmsnorm_with_a_barrier_tree_agrees_with_the_definition() {
+    let (rows, columns) = (5, 250);
+    let x = ramp(rows * columns);
+    let w = ramp(columns);
+    let mut expected = Vec::new();
+    for row in x.chunks(columns) {
+        let mean: f32 = row.iter().map(|v| v * v).sum::<f32>() / columns as f32;
+        let scale = 1.0 / (mean + 1e-5).sqrt();
+        expected.extend(row.iter().zip(&w).map(|(v, w)| v * scale * w));
+    }
+    for mode in MODES {
+        let device = device(mode);
+        let pipeline = library(&device, RMS).pipeline("rmsnorm").unwrap();
+        assert_eq!(pipeline.static_threadgroup_memory_length(), 256);
+        let (input, weight) = (shared(&device, &x), shared(&device, &w));
+        let output = empty::<f32>(&device, x.len());
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read(0, &input)
+            .read(1, &weight)
+            .read_write(2, &output)
+            .bytes(3, &(columns as u32))
+            .bytes(4, &1e-5_f32)
+            .threadgroups(rows, 64)
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        assert_close(&output.to_vec().unwrap(), &expected, 1e-5);
+    }
+}
+
+const MATMUL: &str = "#include <metal_stdlib>
+using namespace metal;
+#define TILE 8
+kernel void matmul(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
+                   device float* c [[buffer(2)]], constant uint3& size [[buffer(3)]],
+                   uint2 place [[thread_position_in_grid]], uint2 t [[thread_position_in_threadgroup]]) {
+  threadgroup float left[TILE][TILE];
+  threadgroup float right[TILE][TILE];
+  const uint m = size.x, n = size.y, k = size.z;
+  float sum = 0;
+  for (uint start = 0; start < k; start += TILE) {
+    left[t.y][t.x] = place.y < m && start + t.x < k ? a[place.y * k + start + t.x] : 0;
+    right[t.y][t.x] = start + t.y < k && place.x < n ? b[(start + t.y) * n + place.x] : 0;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = 0; i < TILE; i++) sum += left[t.y][i] * right[i][t.x];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  if (place.y < m && place.x < n) c[place.y * n + place.x] = sum;
+}
+";
+
+#[test]
+fn tiled_matmul_agrees_with_the_definition() {
+    let (m, n, k) = (19, 21, 30);
+    let (a, b) = (ramp(m * k), ramp(k * n));
+    let mut expected = vec![0.0; m * n];
+    for row in 0..m {
+        for column in 0..n {
+            expected[row * n + column] = (0..k).map(|i| a[row * k + i] * b[i * n + column]).sum();
+        }
+    }
+    for mode in MODES {
+        let device = device(mode);
+        let pipeline = library(&device, MATMUL).pipeline("matmul").unwrap();
+        let (left, right) = (shared(&device, &a), shared(&device, &b));
+        let output = empty::<f32>(&device, m * n);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read(0, &left)
+            .read(1, &right)
+            .read_write(2, &output)
+            .bytes(3, &[m as u32, n as u32, k as u32, 0])
+            .threadgroups((n.div_ceil(8), m.div_ceil(8)), (8, 8))
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        assert_close(&output.to_vec().unwrap(), &expected, 1e-5);
+    }
+}
+
+const CONSTANTS: &str = "#include <metal_stdlib>
+using namespace metal;
+constant float scale [[function_constant(0)]];
+constant bool biased [[function_constant(1)]];
+constant uint unused [[function_constant(2)]];
+constant float twice = scale * 2;
+kernel void apply(device float* x [[buffer(0)]], device const float* bias [[buffer(1), function_constant(biased)]],
+                  uint i [[thread_position_in_grid]]) {
+  x[i] = x[i] * scale + twice;
+  if (biased) x[i] += bias[i];
+}
+";
+
+#[test]
+fn function_constants_specialise_a_kernel_without_compiling_it_again() {
+    let device = fast();
+    let library = library(&device, CONSTANTS);
+    for (scale, biased) in [(2.0, false), (3.0, false), (2.0, true)] {
+        let constants = FunctionConstants::new().with(0, scale).with(1, biased);
+        let pipeline = library
+            .function_with("apply", constants)
+            .unwrap()
+            .pipeline()
+            .unwrap();
+        assert_eq!(pipeline.arguments()[1].active, biased);
+        let (x, bias) = (
+            shared(&device, &[1.0_f32, 2.0]),
+            shared(&device, &[10.0_f32; 2]),
+        );
+        let mut commands = device.commands();
+        let mut dispatch = commands.dispatch(&pipeline).read_write(0, &x);
+        if biased {
+            dispatch = dispatch.read(1, &bias);
+        }
+        dispatch.threads(2, 2).unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        let expected =
+            [1.0, 2.0].map(|v| v * scale + scale * 2.0 + if biased { 10.0 } else { 0.0 });
+        assert_eq!(x.to_vec::<f32>().unwrap(), expected);
+    }
+}
+
+const TEMPLATES: &str = "#include <metal_stdlib>
+using namespace metal;
+template <typename T, int K>
+kernel void scale(device T* x [[buffer(0)]], uint i [[thread_position_in_grid]]) { x[i] = x[i] * T(K); }
+template [[host_name(\"scale_float_3\")]] [[kernel]] void scale<float, 3>(device float*, uint);
+template [[host_name(\"scale_half_2\")]] [[kernel]] void scale<half, 2>(device half*, uint);
+typedef decltype(scale<int, 5>) scale_t;
+template [[host_name(\"scale_int_5\")]] [[kernel]] scale_t scale<int, 5>;
+";
+
+#[test]
+fn template_instantiations_are_found_by_their_host_names() {
+    let device = fast();
+    let library = library(&device, TEMPLATES);
+    assert_eq!(
+        library.function_names(),
+        ["scale_float_3", "scale_half_2", "scale_int_5"]
+    );
+    let floats = shared(&device, &[1.5_f32; 40]);
+    let integers = shared(&device, &[7_i32; 40]);
+    let mut commands = device.commands();
+    for (name, buffer) in [("scale_float_3", &floats), ("scale_int_5", &integers)] {
+        let pipeline = library.pipeline(name).unwrap();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, buffer)
+            .threads(40, 32)
+            .unwrap();
+    }
+    commands.commit().unwrap().wait().unwrap();
+    assert_eq!(floats.to_vec::<f32>().unwrap(), [4.5; 40]);
+    assert_eq!(integers.to_vec::<i32>().unwrap(), [35; 40]);
+}
