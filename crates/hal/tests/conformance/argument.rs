@@ -56,7 +56,16 @@ fn references_pointers_and_arrays_of_constant_memory_are_read() {
         .threads(1, 1)
         .expect(
             3,
-            &[17.0_f32, 0.25, -300., 200., 6.5, -8e6, 321., size_of::<Parameters>() as f32],
+            &[
+                17.0_f32,
+                0.25,
+                -300.,
+                200.,
+                6.5,
+                -8e6,
+                321.,
+                size_of::<Parameters>() as f32,
+            ],
         );
 }
 

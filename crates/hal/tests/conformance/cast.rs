@@ -36,7 +36,9 @@ fn as_type_keeps_the_bits() {
 
 #[test]
 fn floats_become_integers_by_truncation() {
-    let values = [0.0_f32, -0.0, 0.9, -0.9, 1.5, -1.5, 2.999, 200.7, -100.2, 255.0, 1e-30];
+    let values = [
+        0.0_f32, -0.0, 0.9, -0.9, 1.5, -1.5, 2.999, 200.7, -100.2, 255.0, 1e-30,
+    ];
     let magnitudes = values.map(f32::abs);
     Run::kernel(&SOURCE, "from_float")
         .input(0, &values)
@@ -63,8 +65,23 @@ fn floats_become_integers_by_truncation() {
 fn floats_round_to_the_nearest_even_narrow_value() {
     // Half: 11 bits of significand, so 2049 and 2051 lie half-way; bfloat has 8: 257 and 259 do.
     let values = [
-        2048.0_f32, 2049.0, 2050.0, 2051.0, 2049.001, 257.0, 259.0, 257.01, 1.0 / 3.0, 65504.0, 65519.0,
-        65520.0, 1e6, -1e6, 3.3e38, 0.1, -0.1,
+        2048.0_f32,
+        2049.0,
+        2050.0,
+        2051.0,
+        2049.001,
+        257.0,
+        259.0,
+        257.01,
+        1.0 / 3.0,
+        65504.0,
+        65519.0,
+        65520.0,
+        1e6,
+        -1e6,
+        3.3e38,
+        0.1,
+        -0.1,
     ];
     let halves = values.map(f16::from_f32);
     let bfloats = values.map(bf16::from_f32);
@@ -84,10 +101,27 @@ fn floats_round_to_the_nearest_even_narrow_value() {
 
 #[test]
 fn integers_round_to_the_nearest_even_float() {
-    let values = [0, 1, -1, 7, 16_777_217, 16_777_219, i32::MAX, i32::MIN, 2049, -2051];
+    let values = [
+        0,
+        1,
+        -1,
+        7,
+        16_777_217,
+        16_777_219,
+        i32::MAX,
+        i32::MIN,
+        2049,
+        -2051,
+    ];
     let floats: Vec<f32> = values
         .iter()
-        .flat_map(|v| [*v as f32, v.cast_unsigned() as f32, (i64::from(*v) << 20) as f32])
+        .flat_map(|v| {
+            [
+                *v as f32,
+                v.cast_unsigned() as f32,
+                (i64::from(*v) << 20) as f32,
+            ]
+        })
         .collect();
     Run::kernel(&SOURCE, "from_integers")
         .input(0, &values)

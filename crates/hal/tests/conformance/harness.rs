@@ -54,17 +54,11 @@ pub(crate) fn targets() -> &'static [Target] {
 #[cfg(target_os = "linux")]
 fn open(name: &str) -> Result<Device> {
     use bessemer_hal::soft::{self, Mode, SoftOptions};
-    let mode = match name {
-        "fast" => Mode::Fast,
-        "check" => Mode::Check,
-        "fuzz" => Mode::Fuzz { seed: 1 },
-        "isolated" => Mode::Isolated,
-        _ => return Err(missing(name)),
-    };
-    soft::device(SoftOptions {
-        mode,
-        ..SoftOptions::default()
-    })
+    let mode = Mode::ALL
+        .into_iter()
+        .find(|mode| mode.name() == name)
+        .ok_or_else(|| missing(name))?;
+    soft::device(SoftOptions::in_mode(mode))
 }
 
 #[cfg(target_vendor = "apple")]
@@ -276,7 +270,11 @@ impl Outcome {
                 .contents
                 .get(&index)
                 .unwrap_or_else(|| panic!("kernel `{}` has no buffer {index}", self.kernel));
-            look(&outputs.place, &bytemuck::pod_collect_to_vec(bytes));
+            let values: Vec<T> = bytes
+                .chunks_exact(size_of::<T>())
+                .map(bytemuck::pod_read_unaligned)
+                .collect();
+            look(&outputs.place, &values);
         }
         self
     }
@@ -294,12 +292,7 @@ impl Outcome {
             let first: Vec<_> = wrong
                 .iter()
                 .take(8)
-                .map(|i| {
-                    format!(
-                        "  [{i}]: got {:?}, expected {:?}",
-                        got[*i], expected[*i]
-                    )
-                })
+                .map(|i| format!("  [{i}]: got {:?}, expected {:?}", got[*i], expected[*i]))
                 .collect();
             assert!(
                 wrong.is_empty(),

@@ -185,10 +185,34 @@ fn fast_functions_are_within_the_table_of_the_specification() {
     let wide = |a: &Arguments| [a.x, a.p, a.y].map(f64::from);
     let two = |f: fn([f64; 3]) -> f64| move |a: &Arguments| (f64::from(a.p), f(wide(a)));
     let bound = |name: &'static str| move |x: f64, exact: f64| fast(name, x, exact);
-    compare(&outcome, 23, "atan2", two(|[x, _, y]| y.atan2(x)), bound("atan2"));
-    compare(&outcome, 24, "pow", two(|[_, p, y]| p.powf(y)), bound("pow"));
-    compare(&outcome, 25, "powr", two(|[_, p, y]| p.powf(y)), bound("powr"));
-    compare(&outcome, 26, "divide", two(|[x, p, _]| x / p), bound("divide"));
+    compare(
+        &outcome,
+        23,
+        "atan2",
+        two(|[x, _, y]| y.atan2(x)),
+        bound("atan2"),
+    );
+    compare(
+        &outcome,
+        24,
+        "pow",
+        two(|[_, p, y]| p.powf(y)),
+        bound("pow"),
+    );
+    compare(
+        &outcome,
+        25,
+        "powr",
+        two(|[_, p, y]| p.powf(y)),
+        bound("powr"),
+    );
+    compare(
+        &outcome,
+        26,
+        "divide",
+        two(|[x, p, _]| x / p),
+        bound("divide"),
+    );
 }
 
 #[test]
@@ -218,8 +242,12 @@ fn plain_functions_are_within_the_fast_bounds() {
     let pow = |a: &Arguments| (f64::from(a.p), f64::from(a.p).powf(f64::from(a.y)));
     compare(&outcome, 8, "pow", pow, |x, exact| fast("pow", x, exact));
     let exp = |a: &Arguments| (f64::from(a.x), f64::from(a.x).exp());
-    compare(&outcome, 13, "exp of a vector", exp, |x, exact| fast("exp", x, exact));
-    compare(&outcome, 14, "precise exp of a vector", exp, |_, _| precise("exp"));
+    compare(&outcome, 13, "exp of a vector", exp, |x, exact| {
+        fast("exp", x, exact)
+    });
+    compare(&outcome, 14, "precise exp of a vector", exp, |_, _| {
+        precise("exp")
+    });
 }
 
 /// x = fraction * 2^exponent with the fraction in [1/2, 1).
@@ -269,7 +297,9 @@ fn exact_functions(a: &Arguments) -> [f32; 27] {
 #[test]
 fn exact_functions_are_exact() {
     let mut arguments = arguments();
-    let halves = [0.5_f32, -0.5, 1.5, -1.5, 2.5, -2.5, 3.0, -3.0, 1e7, -1e7, 0.999, 7.25];
+    let halves = [
+        0.5_f32, -0.5, 1.5, -1.5, 2.5, -2.5, 3.0, -3.0, 1e7, -1e7, 0.999, 7.25,
+    ];
     arguments.extend(halves.iter().map(|x| Arguments {
         x: *x,
         u: 0.0,
@@ -340,11 +370,18 @@ fn half_functions_are_within_one_unit_in_the_last_place() {
                     );
                 }
                 let (x, u, p) = (round(a.x), round(a.u), round(a.p));
-                assert_eq!(at(17), f16::from_f64(x * u + p).to_f64(), "{place}: fma({x}, {u}, {p})");
+                assert_eq!(
+                    at(17),
+                    f16::from_f64(x * u + p).to_f64(),
+                    "{place}: fma({x}, {u}, {p})"
+                );
                 assert_eq!(at(18), x.floor(), "{place}: floor({x})");
                 assert_eq!(at(19), x.clamp(-1.0, 1.0), "{place}: clamp({x})");
                 assert_eq!(at(20), x.max(u), "{place}: max({x}, {u})");
-                assert!(half("exp").holds(at(21), x.exp()), "{place}: exp of a vector");
+                assert!(
+                    half("exp").holds(at(21), x.exp()),
+                    "{place}: exp of a vector"
+                );
             }
         });
 }

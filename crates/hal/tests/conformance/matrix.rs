@@ -30,7 +30,13 @@ fn matrices_multiply_by_columns() {
         .input(0, &[1.0_f32, 2., 3., 4.].map(f16::from_f32))
         .output::<f16>(1, EXPECTED.len())
         .threads(1, 1)
-        .expect(1, &EXPECTED.iter().map(|v| f16::from_f64(*v)).collect::<Vec<_>>());
+        .expect(
+            1,
+            &EXPECTED
+                .iter()
+                .map(|v| f16::from_f64(*v))
+                .collect::<Vec<_>>(),
+        );
 }
 
 #[test]
@@ -52,7 +58,12 @@ struct Transform {
 #[test]
 fn matrices_are_stored_by_columns_with_the_padding_of_their_vectors() {
     let mut transform = Transform::zeroed();
-    transform.m = [[1., 0., 0., 0.], [0., 2., 0., 0.], [0., 0., 3., 0.], [10., 20., 30., 1.]];
+    transform.m = [
+        [1., 0., 0., 0.],
+        [0., 2., 0., 0.],
+        [0., 0., 3., 0.],
+        [10., 20., 30., 1.],
+    ];
     transform.n = [[0., 1., 0., 9.], [1., 0., 0., 9.], [0., 0., 2., 9.]];
     transform.h[1][3] = f16::from_f32(5.0);
     Run::kernel(&SOURCE, "matrices_in_memory")

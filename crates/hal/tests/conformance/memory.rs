@@ -129,9 +129,7 @@ fn a_simdgroup_barrier_orders_its_lanes() {
 fn loops_with_barriers_may_end_early_for_all() {
     for n in [1, 2, 100, 256_usize] {
         let input: Vec<i32> = (0..n as i32).map(|i| (i * 7919) % 101 - 50).collect();
-        let expected: Vec<i32> = (1..=n)
-            .map(|k| *input[..k].iter().max().unwrap())
-            .collect();
+        let expected: Vec<i32> = (1..=n).map(|k| *input[..k].iter().max().unwrap()).collect();
         Run::kernel(&SOURCE, "prefix_maximum")
             .input(0, &input)
             .output::<i32>(1, n)

@@ -132,9 +132,7 @@ fn a_scalar_position_is_the_first_coordinate() {
 #[test]
 fn simd_groups_are_consecutive_thread_indices() {
     for (width, height) in [(8, 8), (32, 3), (64, 2), (16, 6)] {
-        let expected: Vec<u32> = (0..width * height)
-            .flat_map(|i| [i as u32; 3])
-            .collect();
+        let expected: Vec<u32> = (0..width * height).flat_map(|i| [i as u32; 3]).collect();
         Run::kernel(&SOURCE, "lanes_of_rows")
             .output::<u32>(0, 3 * width * height)
             .threads((width, height), (width, height))

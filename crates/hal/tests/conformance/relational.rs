@@ -20,7 +20,17 @@ fn class(x: f32) -> u32 {
 
 #[test]
 fn values_are_classified() {
-    let values = [0.0, -0.0, 1.0, -1.0, 0.5, 3.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let values = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        3.5,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
     Run::kernel(&SOURCE, "classify_float")
         .input(0, &values)
         .output::<u32>(1, values.len())
@@ -58,8 +68,9 @@ fn special_values_follow_ieee_rules_with_safe_maths() {
     use std::f32::consts::{FRAC_PI_2, PI};
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let expected = [
-        1.0, 1.0, nan, 1.0, nan, inf, -inf, nan, 0.0, -0.0, -1.0, 0.0, nan, -0.0, -inf, nan, 0.0, inf, 1.0,
-        FRAC_PI_2, 1.0, -0.0, -0.0, -0.0, -0.0, 0.0, 1.0, nan, inf, -PI, -0.0, nan, 0.0, 0.0,
+        1.0, 1.0, nan, 1.0, nan, inf, -inf, nan, 0.0, -0.0, -1.0, 0.0, nan, -0.0, -inf, nan, 0.0,
+        inf, 1.0, FRAC_PI_2, 1.0, -0.0, -0.0, -0.0, -0.0, 0.0, 1.0, nan, inf, -PI, -0.0, nan, 0.0,
+        0.0,
     ];
     Run::kernel(&SOURCE, "special_values")
         .input(0, &[nan, inf, 0.0, -0.0, 1.0])
@@ -70,7 +81,10 @@ fn special_values_follow_ieee_rules_with_safe_maths() {
                 let same = (got.is_nan() && expected.is_nan())
                     || (got.is_sign_negative() == expected.is_sign_negative()
                         && ((got - expected).abs() <= 1e-6 || *got == expected));
-                assert!(same, "{place}: case {i}: got {got:?}, expected {expected:?}");
+                assert!(
+                    same,
+                    "{place}: case {i}: got {got:?}, expected {expected:?}"
+                );
             }
         });
 }

@@ -82,11 +82,7 @@ fn bitwise_reductions_combine_all_lanes() {
     fn check<T: Lane>(name: &str) {
         let input: Vec<i32> = (0..32).map(|i| 0x40 | 1 << (i % 3) | (i & 8)).collect();
         let fold = |f: fn(i32, i32) -> i32| input.iter().copied().reduce(f).unwrap();
-        let row = [
-            fold(|a, b| a & b),
-            fold(|a, b| a | b),
-            fold(|a, b| a ^ b),
-        ];
+        let row = [fold(|a, b| a & b), fold(|a, b| a | b), fold(|a, b| a ^ b)];
         Run::kernel(&SOURCE, &format!("bitwise_{name}"))
             .input(0, &all::<T>(input))
             .output::<T>(1, 96)
@@ -196,7 +192,10 @@ fn simd_functions_take_vectors_by_component() {
 #[test]
 fn votes_see_every_lane() {
     let input: Vec<u32> = (0..64).map(|i| i % 32).collect();
-    let thirds = (0..32).filter(|l| l % 3 == 0).map(|l| 1_u64 << l).sum::<u64>();
+    let thirds = (0..32)
+        .filter(|l| l % 3 == 0)
+        .map(|l| 1_u64 << l)
+        .sum::<u64>();
     let masks: Vec<u64> = [thirds, 0xffff_ffff].repeat(64);
     let rows: Vec<u32> = (0..64)
         .flat_map(|i| [1, 0, 1, 0, 1, 1, u32::from(i % 32 == 0), 21])

@@ -44,9 +44,7 @@ fn matrices_load_and_store_with_stride_origin_and_transposition() {
 }
 
 fn product(a: &[i32], b: &[i32], c: impl Fn(usize) -> i32) -> Vec<i32> {
-    tile(|r, col| {
-        (0..8).map(|k| a[8 * r + k] * b[8 * k + col]).sum::<i32>() + c(8 * r + col)
-    })
+    tile(|r, col| (0..8).map(|k| a[8 * r + k] * b[8 * k + col]).sum::<i32>() + c(8 * r + col))
 }
 
 fn products<T: Lane>(name: &str) {
@@ -132,7 +130,11 @@ fn arrays_of_matrices_make_larger_products() {
     let a: Vec<f32> = (0..256).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
     let b: Vec<f32> = (0..256).map(|i| ((i * 5) % 13) as f32 - 6.0).collect();
     let expected: Vec<f32> = (0..256)
-        .map(|e| (0..16).map(|k| a[e / 16 * 16 + k] * b[16 * k + e % 16]).sum())
+        .map(|e| {
+            (0..16)
+                .map(|k| a[e / 16 * 16 + k] * b[16 * k + e % 16])
+                .sum()
+        })
         .collect();
     Run::kernel(&SOURCE, "arrays")
         .input(0, &a)

@@ -22,7 +22,10 @@ fn constants_of_every_type_arrive() {
         .constant(7, -7_i8)
         .constant(8, 200_u8)
         .threads(1, 1)
-        .expect(0, &[1.0_f32, -5., 4e9, 2.5, 0.75, -300., 60_000., -7., 200.]);
+        .expect(
+            0,
+            &[1.0_f32, -5., 4e9, 2.5, 0.75, -300., 60_000., -7., 200.],
+        );
 }
 
 #[test]
@@ -50,9 +53,7 @@ fn each_set_of_values_is_a_kernel_of_its_own() {
 #[test]
 fn derived_constants_follow_what_is_defined() {
     let run = || Run::kernel(&SOURCE, "derived_constants").output::<i32>(0, 6);
-    run()
-        .threads(1, 1)
-        .expect(0, &[0, 7, 15, 0, 200, 6]);
+    run().threads(1, 1).expect(0, &[0, 7, 15, 0, 200, 6]);
     run()
         .constant(1, 20_i32)
         .constant(10, false)
