@@ -8,5 +8,11 @@ mod harness;
 
 #[path = "ir/check.rs"]
 mod check;
+#[path = "ir/launch.rs"]
+mod launch;
+#[path = "ir/random.rs"]
+mod random;
 #[path = "ir/run.rs"]
 mod run;
+#[path = "ir/speed.rs"]
+mod speed;

@@ -5,7 +5,15 @@
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "soft_device/compiler.rs"]
+mod compiler;
+#[path = "soft_device/failure.rs"]
+mod failure;
 #[path = "soft_device/kernel.rs"]
 mod kernel;
+#[path = "soft_device/load.rs"]
+mod load;
+#[path = "soft_device/memory.rs"]
+mod memory;
 #[path = "soft_device/setup.rs"]
 mod setup;

@@ -32,6 +32,7 @@ mod threadgroup;
 use super::group::{Divergence, Observer, SmGroup};
 use super::plan::SiteKind;
 use super::runtime::ThreadgroupLayout;
+use super::runtime::fault::Whereabouts;
 use super::runtime::image::Image;
 use super::runtime::launch::{Access, Binding, Geometry};
 use super::runtime::memory::{BUFFERS, Unbound, ZeroPages};
@@ -102,6 +103,8 @@ pub(crate) struct Checker {
     group: *const SmGroup,
     number: u64,
     lane: u32,
+    /// The lane's last access.
+    location: u32,
     threadgroup: ThreadgroupShadow,
     device: Clocks,
     /// For each place, the buffer that it last touched rightly: names the buffer of an access that hits nothing.
@@ -123,6 +126,7 @@ impl Default for Checker {
             group: ptr::null(),
             number: 0,
             lane: 0,
+            location: 0,
             threadgroup: ThreadgroupShadow::default(),
             device: Clocks::new(),
             last_buffer: Vec::new(),
@@ -197,6 +201,7 @@ impl Checker {
         self.group = group;
         self.number = number;
         self.lane = 0;
+        self.location = 0;
         self.silenced = false;
         self.threadgroup.begin_group();
         self.device = Clocks::new();
@@ -205,6 +210,16 @@ impl Checker {
     fn end_group(&mut self) {
         if !self.silenced {
             self.report_unwritten();
+        }
+    }
+
+    /// The running thread's position in the grid, and the place of its last access.
+    fn whereabouts(&self) -> Whereabouts {
+        let launch = self.launch();
+        let place = launch.image.place(self.location);
+        Whereabouts {
+            position: position(&launch.geometry, self.number, self.lane),
+            near: launch.image.location(place).cloned(),
         }
     }
 
@@ -229,6 +244,7 @@ impl Checker {
         if self.launch.is_null() || self.group.is_null() || size == 0 {
             return Verdict::Go;
         }
+        self.location = location;
         let access = Announced {
             address,
             size,
@@ -681,6 +697,11 @@ impl Watch {
         self.serve(Checker::end_group);
     }
 
+    /// The running thread's position in the grid, and the place of its last access.
+    pub(crate) fn whereabouts(&mut self) -> Whereabouts {
+        self.serve(|checker| checker.whereabouts())
+    }
+
     fn serve<R>(&mut self, service: impl FnOnce(&mut Checker) -> R) -> R {
         self.slot.serve(|| {
             // SAFETY: valid by the promise to `new`; services and observers run one after the other on this thread, so
@@ -693,7 +714,10 @@ impl Watch {
 impl Observer for Watch {
     fn lane(&mut self, lane: u32) {
         // SAFETY: as in `serve`; a plain store may be interrupted anywhere.
-        unsafe { (*self.checker).lane = lane };
+        unsafe {
+            (*self.checker).lane = lane;
+            (*self.checker).location = 0;
+        }
     }
 
     fn collective(&mut self, simdgroup: u32, site: u32, _mask: u32) {

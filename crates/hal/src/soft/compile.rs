@@ -331,7 +331,7 @@ impl Engine {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (text, mut plan) = self.split(text, name)?;
         let constants = used_constants(&text, &program.reflection);
-        let image = self.link(text, name)?;
+        let image = self.link(&text)?;
         let mut places = program.places(&translation.columns);
         let headers = self.headers()?.display().to_string();
         for location in &mut plan.locations {
@@ -365,6 +365,7 @@ impl Engine {
                     "-fno-caret-diagnostics",
                     "-fno-color-diagnostics",
                     "-ferror-limit=20",
+                    "-fno-elide-type",
                     "-include-pch",
                 ]
                 .map(str::to_owned),
@@ -435,23 +436,33 @@ impl Engine {
     }
 
     /// Steps 5 and 6.
-    fn link(&self, text: String, name: &str) -> Result<Vec<u8>> {
-        let scratch = self.cache.scratch().map_err(|error| Error::Toolchain {
-            message: format!("no directory for the compiler's files can be written: {error}"),
-        })?;
-        let target = scratch.path().join("image.so");
-        let mut arguments = flags(match self.mode {
-            Mode::Check => "backend-check",
-            _ => "backend",
+    fn link(&self, text: &str) -> Result<Vec<u8>> {
+        let mut outcome = Err(Error::Toolchain {
+            message: "no directory for the compiler's files can be written".to_owned(),
         });
-        arguments.push("-".to_owned());
-        arguments.extend(["-x", "none"].map(str::to_owned));
-        arguments.extend(flags("link"));
-        arguments.push("-o".to_owned());
-        arguments.push(target.display().to_string());
-        self.back(&arguments, text)?;
-        std::fs::read(&target)
-            .map_err(|error| broken(name, &format!("the image cannot be read: {error}")))
+        // Another place helps where the first is full, and costs nothing where it does not.
+        for scratch in self.cache.scratches() {
+            let target = scratch.path().join("image.so");
+            let mut arguments = flags(match self.mode {
+                Mode::Check => "backend-check",
+                _ => "backend",
+            });
+            arguments.push("-".to_owned());
+            arguments.extend(["-x", "none"].map(str::to_owned));
+            arguments.extend(flags("link"));
+            arguments.push("-o".to_owned());
+            arguments.push(target.display().to_string());
+            outcome = self.back(&arguments, text.to_owned()).and_then(|_| {
+                std::fs::read(&target).map_err(|error| Error::Toolchain {
+                    message: format!("the linked image cannot be read: {error}"),
+                })
+            });
+            match &outcome {
+                Err(Error::Toolchain { message }) if message.contains("No space left") => {}
+                _ => break,
+            }
+        }
+        outcome
     }
 
     /// Runs clang on IR, which is ours: whatever it says is no fault of the user's.
@@ -479,7 +490,10 @@ impl Engine {
 
     /// The directory with `include` and `stub`.
     fn headers(&self) -> Result<PathBuf> {
-        let mut headers = self.lock_headers();
+        self.place_headers(&mut self.lock_headers(), true)
+    }
+
+    fn place_headers(&self, headers: &mut Headers, in_cache: bool) -> Result<PathBuf> {
         if let Some(directory) = &headers.directory {
             return Ok(directory.clone());
         }
@@ -495,7 +509,7 @@ impl Engine {
         let name = format!("{SHIM}-{}", &shim_digest()[..16]);
         let directory = self
             .cache
-            .directory(&name, &files)
+            .directory(&name, &files, in_cache)
             .map_err(|error| Error::Toolchain {
                 message: format!("Metal's headers cannot be written for the compiler: {error}"),
             })?;
@@ -503,9 +517,9 @@ impl Engine {
         Ok(directory)
     }
 
-    /// The precompiled headers for these flags, made if they are not there.
+    /// The precompiled headers for these flags, made if they are not there: in the cache or, where it is full, in
+    /// private.
     fn precompiled(&self, compiler: &Compiler, arguments: &[String]) -> Result<PathBuf> {
-        let directory = self.headers()?;
         // Held while clang runs: whoever else needs the headers would only do the same work.
         let mut headers = self.lock_headers();
         if let Some(path) = headers.precompiled.get(arguments)
@@ -513,27 +527,30 @@ impl Engine {
         {
             return Ok(path.clone());
         }
-        let key = Key::new(
-            "pch",
-            arguments
-                .iter()
-                .map(String::as_bytes)
-                .chain([
-                    compiler.version.as_bytes(),
-                    self.fingerprint().as_bytes(),
-                    processor().as_bytes(),
-                ])
-                .map(<[u8]>::to_vec)
-                .collect::<Vec<_>>()
-                .iter()
-                .map(Vec::as_slice),
-        );
-        let path = directory.join(key.as_str());
-        if !path.is_file() {
-            self.precompile(compiler, arguments, &directory, &path)?;
+        let fingerprint = self.fingerprint();
+        let parts = arguments.iter().map(String::as_bytes).chain([
+            compiler.version.as_bytes(),
+            fingerprint.as_bytes(),
+            processor().as_bytes(),
+        ]);
+        let name = Key::new("pch", parts);
+        let mut outcome = Ok(PathBuf::new());
+        for in_cache in [true, false] {
+            let directory = self.place_headers(&mut headers, in_cache)?;
+            let path = directory.join(name.as_str());
+            outcome = if path.is_file() {
+                Ok(path)
+            } else {
+                self.precompile(compiler, arguments, &directory, &path)
+                    .map(|()| path)
+            };
+            if let Ok(path) = &outcome {
+                headers.precompiled.insert(arguments.to_vec(), path.clone());
+                break;
+            }
+            *headers = Headers::default();
         }
-        headers.precompiled.insert(arguments.to_vec(), path.clone());
-        Ok(path)
+        outcome
     }
 
     fn precompile(

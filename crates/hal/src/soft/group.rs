@@ -1,15 +1,17 @@
 //! Running one threadgroup, region by region.
 //!
 //! Lanes run until they wait at a synchronisation site or finish. Within a SIMD-group, lanes that wait at the same
-//! SIMD-level site go on together, the lowest lane's site first; a threadgroup barrier opens when every live lane of
-//! the group waits at one.
+//! SIMD-level site go on together, the first site in program order before the others, so that lanes that parted at a
+//! branch meet again behind it; a threadgroup barrier opens when every live lane of the group waits at one.
+//!
+//! A kernel may be abandoned at any instruction (see the runtime), so nothing here allocates, locks or owns.
 
 #![expect(
     unsafe_code,
     reason = "calls compiled kernels and reads the context block that they write"
 )]
 
-use super::plan::{Column, FINISHED, KernelPlan, MAX_LANES, SIMD_WIDTH, SiteKind};
+use super::plan::{Column, FINISHED, KernelPlan, MAX_LANES, RECONVERGE, SIMD_WIDTH, SiteKind};
 use std::ffi::c_void;
 
 /// What a kernel knows about its threadgroup; the compiled code reads it by these offsets.
@@ -308,9 +310,12 @@ impl<O: Observer> Run<'_, O> {
 
     /// Performs the SIMD-level site `site` for the lanes in `mask`.
     fn perform(&mut self, simdgroup: usize, site: u32, mask: u32) {
-        self.observer.collective(simdgroup as u32, site, mask);
         let plan = self.kernel.plan;
         let info = &plan.sites[site as usize - 1];
+        if info.flags == RECONVERGE {
+            return;
+        }
+        self.observer.collective(simdgroup as u32, site, mask);
         if info.kind != SiteKind::Collective {
             return;
         }
@@ -334,11 +339,11 @@ impl<O: Observer> Run<'_, O> {
             // this site; the operation writes the results of those lanes only.
             unsafe { op(args.as_ptr(), result, mask) }
         } else {
-            let args: Vec<*const c_void> = info
-                .args
-                .iter()
-                .map(|column| at(column).cast_const())
-                .collect();
+            const MANY: usize = 256;
+            let mut args = [std::ptr::null::<c_void>(); MANY];
+            for (slot, column) in args[..info.args.len()].iter_mut().zip(&info.args) {
+                *slot = at(column).cast_const();
+            }
             // SAFETY: as above.
             unsafe { op(args.as_ptr(), result, mask) }
         }
@@ -347,6 +352,11 @@ impl<O: Observer> Run<'_, O> {
     fn is_barrier(&self, state: u32) -> bool {
         state != FINISHED
             && self.kernel.plan.sites[state as usize - 1].kind == SiteKind::Threadgroup
+    }
+
+    /// Whether a site is in the source.
+    fn is_written(&self, site: u32) -> bool {
+        self.kernel.plan.sites[site as usize - 1].flags != RECONVERGE
     }
 
     /// The state of all lanes after `region` ran for all of them, if it is the same.
@@ -399,38 +409,35 @@ impl<O: Observer> Run<'_, O> {
     }
 
     fn single(&mut self, shuffled: bool) {
-        for lane in self.order(shuffled) {
-            self.call_lane(0, lane);
+        let order = self.order(shuffled);
+        for &lane in &order[..self.lanes()] {
+            self.call_lane(0, usize::from(lane));
         }
         while self.settle(true, shuffled) && self.release(true, shuffled) {}
     }
 
-    fn order(&mut self, shuffled: bool) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.lanes()).collect();
+    /// The lanes in the order to run them; only the first entries, as many as there are lanes, count.
+    fn order(&mut self, shuffled: bool) -> [u16; MAX_LANES] {
+        let mut order: [u16; MAX_LANES] = std::array::from_fn(|lane| lane as u16);
+        let lanes = self.lanes();
         if shuffled {
-            self.random.shuffle(&mut order);
+            self.random.shuffle(&mut order[..lanes]);
         }
         order
     }
 
     /// Resolves SIMD-level sites until every live lane waits at a barrier; false to give up.
     fn settle(&mut self, single: bool, shuffled: bool) -> bool {
-        let mut open: Vec<usize> = (0..self.simdgroups()).collect();
-        while !open.is_empty() {
+        let mut open: [u8; MAX_LANES / SIMD_WIDTH] = std::array::from_fn(|index| index as u8);
+        let mut left = self.simdgroups();
+        while left > 0 {
             if self.observer.stop() {
                 return false;
             }
-            let pick = if shuffled {
-                self.random.below(open.len())
-            } else {
-                0
-            };
-            if !self.step(open[pick], single, shuffled) {
-                if shuffled {
-                    open.swap_remove(pick);
-                } else {
-                    open.remove(pick);
-                }
+            let pick = if shuffled { self.random.below(left) } else { 0 };
+            if !self.step(usize::from(open[pick]), single, shuffled) {
+                open.copy_within(pick + 1..left, pick);
+                left -= 1;
             }
         }
         true
@@ -440,22 +447,22 @@ impl<O: Observer> Run<'_, O> {
     fn step(&mut self, simdgroup: usize, single: bool, shuffled: bool) -> bool {
         let first = simdgroup * SIMD_WIDTH;
         let states = &self.states()[first..(first + SIMD_WIDTH).min(self.lanes())];
-        let Some(&site) = states
+        let waiting = states
             .iter()
-            .find(|state| **state != FINISHED && !self.is_barrier(**state))
-        else {
+            .filter(|state| **state != FINISHED && !self.is_barrier(**state));
+        let Some(&site) = waiting.min() else {
             return false;
         };
         let (mut mask, mut others, mut other) = (0u32, 0u32, None);
         for (bit, &state) in states.iter().enumerate() {
             if state == site {
                 mask |= 1 << bit;
-            } else if state != FINISHED {
+            } else if state != FINISHED && self.is_written(state) {
                 others |= 1 << bit;
                 other = other.or(Some(state));
             }
         }
-        if let Some(other) = other {
+        if let Some(other) = other.filter(|_| self.is_written(site)) {
             let simdgroup = simdgroup as u32;
             self.observer.diverged(Divergence::Simd {
                 simdgroup,
@@ -495,7 +502,8 @@ impl<O: Observer> Run<'_, O> {
         }
         self.observer.barrier(site);
         if single {
-            for lane in self.order(shuffled) {
+            let order = self.order(shuffled);
+            for lane in order[..states.len()].iter().copied().map(usize::from) {
                 if states[lane] != FINISHED {
                     self.call_lane(states[lane], lane);
                 }

@@ -18,11 +18,13 @@ mod lex;
 mod link;
 mod live;
 mod module;
+mod order;
 mod parse;
 mod private;
 mod region;
 mod remat;
 mod types;
+mod uniform;
 
 use super::plan::{KernelPlan, Site};
 use std::collections::HashMap;
@@ -125,6 +127,9 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     let recipes = remat::recipes(&kernel, &memory);
     let columns = columns::Columns::new(&kernel, &live, &memory, &recipes, &module.named)?;
 
+    let flow = kernel.flows();
+    let uniformity = uniform::Uniformity::new(&kernel, &flow, &order::Order::new(&flow), &live);
+
     let group = module.free_group();
     let analysis = region::Analysis {
         kernel: &kernel,
@@ -132,6 +137,8 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
         memory: &memory,
         recipes: &recipes,
         columns: &columns,
+        uniformity: &uniformity,
+        site_blocks: &kernel.site_blocks(),
         group,
         parallel: !options.check,
     };
@@ -149,8 +156,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     };
     let mut node = module.free_metadata();
     for number in 0..=kernel.sites.len() {
-        let region = region::write(&analysis, number, node);
-        node += region::NODES_PER_REGION;
+        let region = region::write(&analysis, number, &mut node);
         parts.regions.push(region.text);
         parts.metadata.push_str(&region.metadata);
         plan.exits.push(region.exits);

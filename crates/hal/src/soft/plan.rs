@@ -9,6 +9,9 @@ pub const SIMD_WIDTH: usize = 32;
 /// The state of a lane that has returned.
 pub const FINISHED: u32 = u32::MAX;
 
+/// The flags of a SIMD-level site that is not in the source: lanes only meet there after they have parted.
+pub const RECONVERGE: u32 = u32::MAX;
+
 /// A kernel as regions between synchronisation points.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelPlan {
@@ -35,7 +38,7 @@ pub struct KernelPlan {
 pub struct Site {
     /// Who waits for whom.
     pub kind: SiteKind,
-    /// `mem_flags` of a barrier.
+    /// `mem_flags` of a barrier, or [`RECONVERGE`].
     pub flags: u32,
     /// Index in the image's `sm_ops` table, for collectives.
     pub op: u32,

@@ -30,7 +30,7 @@ mod tests;
 mod watchdog;
 mod worker;
 
-pub use fault::{Fault, FaultKind};
+pub use fault::{Fault, FaultKind, Whereabouts};
 pub use image::Image;
 pub use isolated::{Isolation, Sole};
 pub use launch::{Access, Binding, Bytes, Done, Launch, Mode};

@@ -56,8 +56,8 @@ pub(crate) struct Image {
     pub(crate) plan: KernelPlan,
     /// The module that the pass wrote.
     pub(crate) text: String,
-    regions: Vec<RegionFn>,
-    ops: Vec<OpFn>,
+    pub(crate) regions: Vec<RegionFn>,
+    pub(crate) ops: Vec<OpFn>,
     handle: *mut c_void,
     _directory: tempfile::TempDir,
 }
@@ -115,6 +115,8 @@ pub(crate) fn first_stage(source: &str, check: bool, directory: &Path) -> String
     ];
     arguments.extend([
         "-fno-exceptions",
+        "-Xclang",
+        "-fconvergent-functions",
         "-march=native",
         "-ffp-contract=off",
         "-fno-math-errno",

@@ -7,12 +7,15 @@
 use super::order::{Clocks, Conflict, Mark, Trace};
 use crate::soft::runtime::launch::{Access, Binding};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const PAGE_SHIFT: usize = 12;
 const PAGE: usize = 1 << PAGE_SHIFT;
 /// Pages in a directory: two megabytes of memory.
 const DIRECTORY: usize = 512;
+/// Bytes of marks that one launch may have. Memory touched after that is not checked for races any more.
+const BUDGET: usize = 4 << 30;
 /// The coarsest granule is 16 bytes, a `float4`.
 const COARSEST: u32 = 4;
 
@@ -20,6 +23,8 @@ const COARSEST: u32 = 4;
 #[derive(Debug)]
 pub(super) struct DeviceShadow {
     extents: Vec<Extent>,
+    /// Bytes of marks that pages may still take.
+    budget: AtomicUsize,
 }
 
 /// A stretch of memory that overlapping bindings cover.
@@ -75,7 +80,10 @@ impl DeviceShadow {
             let last = (extent.range.end - 1) / PAGE / DIRECTORY;
             extent.directories = (first..=last).map(|_| OnceLock::new()).collect();
         }
-        Self { extents }
+        Self {
+            extents,
+            budget: AtomicUsize::new(BUDGET),
+        }
     }
 
     /// Notes an access inside a binding, and says whether it conflicts with an earlier one.
@@ -97,7 +105,7 @@ impl DeviceShadow {
                 size: stop - address,
                 ..touch
             };
-            conflict = conflict.or(extent.touch_page(part, clocks));
+            conflict = conflict.or(extent.touch_page(part, clocks, &self.budget));
             address = stop;
         }
         conflict
@@ -105,7 +113,7 @@ impl DeviceShadow {
 }
 
 impl Extent {
-    fn touch_page(&self, touch: Touch, clocks: &Clocks) -> Option<Conflict> {
+    fn touch_page(&self, touch: Touch, clocks: &Clocks, budget: &AtomicUsize) -> Option<Conflict> {
         let number = touch.address / PAGE;
         let first = self.range.start / PAGE / DIRECTORY;
         let directory = self
@@ -114,13 +122,17 @@ impl Extent {
             .get_or_init(|| Box::new([const { OnceLock::new() }; DIRECTORY]));
         let page = directory[number % DIRECTORY].get_or_init(|| {
             let shift = granularity(touch.address, touch.size);
-            Box::new(Mutex::new(Page {
+            let mut page = Page {
                 shift,
-                marks: vec![Mark::default(); PAGE >> shift],
-            }))
+                marks: Vec::new(),
+            };
+            if take(budget, page.bytes(shift)) {
+                page.marks.resize(PAGE >> shift, Mark::default());
+            }
+            Box::new(Mutex::new(page))
         });
         let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
-        page.touch(touch, clocks)
+        page.touch(touch, clocks, budget)
     }
 }
 
@@ -129,10 +141,31 @@ fn granularity(address: usize, size: usize) -> u32 {
     (address | size).trailing_zeros().min(COARSEST)
 }
 
+/// Takes bytes from the budget, if it has them.
+fn take(budget: &AtomicUsize, bytes: usize) -> bool {
+    budget
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            left.checked_sub(bytes)
+        })
+        .is_ok()
+}
+
 impl Page {
-    fn touch(&mut self, touch: Touch, clocks: &Clocks) -> Option<Conflict> {
+    /// Bytes that marks of this granularity take.
+    fn bytes(&self, shift: u32) -> usize {
+        (PAGE >> shift) * size_of::<Mark>()
+    }
+
+    fn touch(&mut self, touch: Touch, clocks: &Clocks, budget: &AtomicUsize) -> Option<Conflict> {
+        if self.marks.is_empty() {
+            return None;
+        }
         let needed = granularity(touch.address, touch.size);
         if needed < self.shift {
+            if !take(budget, self.bytes(needed) - self.bytes(self.shift)) {
+                self.marks = Vec::new();
+                return None;
+            }
             self.refine(needed);
         }
         let offset = touch.address % PAGE;
@@ -219,6 +252,21 @@ mod tests {
         assert!(shadow.touch(touch(0x10000, 4, true, 1), &clocks).is_some());
         shadow.touch(touch(0x20000, 4, true, 0), &clocks);
         assert_eq!(shadow.touch(touch(0x20000, 4, false, 1), &clocks), None);
+    }
+
+    #[test]
+    fn memory_beyond_the_budget_is_not_remembered() {
+        let shadow = shadow(&[(0x10000, 0x4000, Access::Write)]);
+        let clocks = Clocks::new();
+        let page = (PAGE >> 2) * size_of::<Mark>();
+        shadow.budget.store(page, Ordering::Relaxed);
+        for (address, races) in [(0x10000, true), (0x11000, false), (0x10004, true)] {
+            shadow.touch(touch(address, 4, true, 0), &clocks);
+            let conflict = shadow.touch(touch(address, 4, true, 1), &clocks);
+            assert_eq!(conflict.is_some(), races, "{address:#x}");
+        }
+        assert_eq!(shadow.touch(touch(0x10001, 1, true, 2), &clocks), None);
+        assert_eq!(shadow.touch(touch(0x10000, 4, true, 3), &clocks), None);
     }
 
     #[test]

@@ -447,6 +447,7 @@ region!(crash_after_report, |lane: Lane| {
     if lane.at[0] == 0 {
         touch(element(lane, 1, 99), WRITE, 50);
     }
+    touch(element(lane, 1, 1), WRITE, 51);
     // SAFETY: none, on purpose.
     unsafe { std::ptr::with_exposed_provenance_mut::<u32>(64).write_volatile(1) };
     FINISHED
@@ -463,6 +464,9 @@ fn faults_carry_the_reports_so_far() {
     let fault = pool.run(&launch).expect_err("crashes");
     assert!(matches!(fault.kind, FaultKind::PageFault { .. }));
     assert_eq!(kinds(&fault.reports), [(ReportKind::Bounds, 50)]);
+    let report = fault.report();
+    assert_eq!((report.kind, report.line), (ReportKind::Crash, 51));
+    assert_eq!(report.thread, Some([1, 0, 0]));
 }
 
 #[test]

@@ -148,9 +148,8 @@ impl ThreadgroupShadow {
             };
             conflict = conflict.or(found);
         }
-        // An atomic that reads and writes counts as a write here: it also reads.
-        let reads = !write || trace.is_atomic();
-        if reads && unwritten && self.unwritten.len() < UNWRITTEN {
+        // An atomic write may be a plain store, which is how atomics are initialised.
+        if !write && unwritten && self.unwritten.len() < UNWRITTEN {
             self.unwritten.push(Unwritten {
                 offset,
                 size,

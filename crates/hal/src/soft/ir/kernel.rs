@@ -1,9 +1,12 @@
 //! The kernel function, cut at its synchronisation points, with its control flow.
 
 use super::Error;
+use super::live::{Set, live_in};
+use super::order::{Loop, Order};
 use super::parse::{Block, Function, Id, Inst, Op, Operand, Piece, Terminator};
 use super::types::Type;
-use crate::soft::plan::{SiteKind, ThreadgroupVariable};
+use super::uniform::Uniformity;
+use crate::soft::plan::{RECONVERGE, SiteKind, ThreadgroupVariable};
 use std::collections::{BTreeMap, HashMap};
 
 /// Byte offset of `arena` in `sm_group`.
@@ -102,6 +105,7 @@ impl Kernel {
         kernel.place_variables(check)?;
         kernel.split()?;
         kernel.connect()?;
+        kernel.arrange()?;
         Ok(kernel)
     }
 
@@ -352,6 +356,7 @@ impl Kernel {
     }
 
     fn connect(&mut self) -> Result<(), Error> {
+        self.successors.clear();
         self.by_label = self
             .blocks
             .iter()
@@ -379,6 +384,176 @@ impl Kernel {
             self.successors.push(next);
         }
         Ok(())
+    }
+
+    /// The control flow of the whole kernel.
+    pub(crate) fn flows(&self) -> Vec<Vec<usize>> {
+        (0..self.blocks.len())
+            .map(|block| self.flow(block))
+            .collect()
+    }
+
+    /// Numbers the sites in program order, and makes lanes of a SIMD-group meet again at the end of a loop's iteration
+    /// where some may have skipped a SIMD-level site.
+    ///
+    /// The executor performs the first site in this order at which lanes wait. Lanes that parted at a branch thus meet
+    /// behind it; only a loop could let some run ahead into the next iteration.
+    pub(crate) fn arrange(&mut self) -> Result<(), Error> {
+        let flow = self.flows();
+        let order = Order::new(&flow);
+        if self
+            .sites
+            .iter()
+            .any(|site| site.kind != SiteKind::Threadgroup)
+        {
+            let live = live_in(self);
+            let uniformity = Uniformity::new(self, &flow, &order, &live);
+            let mut edges = Vec::new();
+            for component in &order.loops {
+                if self.may_run_ahead(component, &flow, &uniformity) {
+                    let latches = component
+                        .blocks
+                        .iter()
+                        .filter(|b| flow[*b].contains(&component.head));
+                    edges.extend(latches.map(|latch| (latch, component.head)));
+                }
+            }
+            for (latch, head) in edges {
+                self.meet_at(latch, head);
+            }
+            self.connect()?;
+        }
+        let order = Order::new(&self.flows());
+        let mut numbers: Vec<(usize, usize)> = Vec::new();
+        for (index, block) in self.blocks.iter().enumerate() {
+            if let Terminator::Sync { site } = block.end {
+                numbers.push((order.position[index], site));
+            }
+        }
+        numbers.sort_unstable();
+        let mut renamed = vec![0; self.sites.len() + 1];
+        let mut sites = Vec::with_capacity(self.sites.len());
+        for (index, (_, site)) in numbers.iter().enumerate() {
+            renamed[*site] = index + 1;
+            sites.push(self.sites[*site - 1].clone());
+        }
+        self.sites = sites;
+        for block in &mut self.blocks {
+            if let Terminator::Sync { site } = &mut block.end {
+                *site = renamed[*site];
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether lanes can reach the end of an iteration without a SIMD-level site at which others then wait.
+    fn may_run_ahead(
+        &self,
+        component: &Loop,
+        flow: &[Vec<usize>],
+        uniformity: &Uniformity,
+    ) -> bool {
+        let body = |from: usize, avoid: usize| {
+            let mut seen = Set::new(flow.len());
+            let mut work = vec![from];
+            let mut ends = false;
+            while let Some(block) = work.pop() {
+                if block == avoid || seen.contains(block) {
+                    continue;
+                }
+                seen.insert(block);
+                for &to in flow[block]
+                    .iter()
+                    .filter(|to| component.blocks.contains(**to))
+                {
+                    if to == component.head {
+                        ends = true;
+                    } else {
+                        work.push(to);
+                    }
+                }
+            }
+            (seen, ends)
+        };
+        let branches: Vec<usize> = component
+            .blocks
+            .iter()
+            .filter(|&b| {
+                flow[b]
+                    .iter()
+                    .filter(|to| component.blocks.contains(**to))
+                    .count()
+                    > 1
+            })
+            .filter(|&b| uniformity.branches_apart(self, b))
+            .collect();
+        component.blocks.iter().any(|block| {
+            let Terminator::Sync { site } = self.blocks[block].end else {
+                return false;
+            };
+            self.sites[site - 1].kind != SiteKind::Threadgroup
+                && branches.iter().any(|&branch| {
+                    branch != block
+                        && body(branch, usize::MAX).0.contains(block)
+                        && body(branch, block).1
+                })
+        })
+    }
+
+    /// Puts a meeting point on the edge from `latch` to `head`.
+    fn meet_at(&mut self, latch: usize, head: usize) {
+        let (before, after) = (self.fresh(), self.fresh());
+        let (latch_label, head_label) = (self.blocks[latch].label, self.blocks[head].label);
+        if let Terminator::Jump { pieces, targets } = &mut self.blocks[latch].end {
+            let redirect = |id: &mut Id| {
+                if *id == head_label {
+                    *id = before;
+                }
+            };
+            rename_pieces(pieces, &redirect);
+            targets.iter_mut().for_each(redirect);
+        } else {
+            return;
+        }
+        for inst in &mut self.blocks[head].insts {
+            if let Op::Phi { incoming } = &mut inst.op {
+                // A switch may name the edge twice; one edge is left.
+                let mut seen = false;
+                incoming.retain(|(_, from)| {
+                    *from != latch_label || !std::mem::replace(&mut seen, true)
+                });
+                incoming
+                    .iter_mut()
+                    .filter(|(_, from)| *from == latch_label)
+                    .for_each(|(_, from)| *from = after);
+            }
+        }
+        let continuation = self.blocks.len() + 1;
+        self.sites.push(SyncSite {
+            kind: SiteKind::Simdgroup,
+            flags: RECONVERGE,
+            op: None,
+            arguments: Vec::new(),
+            result: None,
+            continuation,
+            location: None,
+        });
+        let site = self.sites.len();
+        self.blocks.push(Block {
+            label: before,
+            insts: Vec::new(),
+            end: Terminator::Sync { site },
+        });
+        let pieces = vec![Piece::Text("br label ".into()), Piece::Local(head_label)];
+        let end = Terminator::Jump {
+            pieces,
+            targets: vec![head_label],
+        };
+        self.blocks.push(Block {
+            label: after,
+            insts: Vec::new(),
+            end,
+        });
     }
 
     /// Successors of a block in the whole kernel.
@@ -411,8 +586,8 @@ impl Kernel {
         }
     }
 
-    /// The blocks of the region that starts at `entry`, in depth-first order.
-    pub(crate) fn region(&self, entry: usize) -> Vec<usize> {
+    /// The blocks of the region that starts at `entry`, in depth-first order; some branches may be decided.
+    pub(crate) fn region(&self, entry: usize, decisions: &BTreeMap<usize, usize>) -> Vec<usize> {
         let mut seen = vec![false; self.blocks.len()];
         let mut order = Vec::new();
         let mut stack = vec![entry];
@@ -421,9 +596,23 @@ impl Kernel {
                 continue;
             }
             order.push(block);
-            stack.extend(self.successors[block].iter().rev());
+            match decisions.get(&block) {
+                Some(way) => stack.push(*way),
+                None => stack.extend(self.successors[block].iter().rev()),
+            }
         }
         order
+    }
+
+    /// The block that ends at each site, from site 1.
+    pub(crate) fn site_blocks(&self) -> Vec<usize> {
+        let mut blocks = vec![0; self.sites.len()];
+        for (index, block) in self.blocks.iter().enumerate() {
+            if let Terminator::Sync { site } = block.end {
+                blocks[site - 1] = index;
+            }
+        }
+        blocks
     }
 
     /// Index of the first block of region `number`.

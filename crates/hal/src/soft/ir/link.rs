@@ -277,8 +277,7 @@ pub(crate) fn assemble(
         ops.join(", ")
     );
     for region in &parts.regions {
-        // Regions are reached through the table only.
-        out.push_str(&region.replacen("define void", "define internal void", 1));
+        out.push_str(region);
     }
 
     for function in module

@@ -39,6 +39,13 @@ impl Set {
         changed
     }
 
+    /// Keeps what is also in `other`.
+    pub(crate) fn intersect(&mut self, other: &Self) {
+        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
+            *mine &= theirs;
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;

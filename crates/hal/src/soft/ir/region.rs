@@ -5,12 +5,17 @@ use super::kernel::Kernel;
 use super::live::Set;
 use super::parse::{Id, Inst, Op, Operand, Piece, Terminator};
 use super::private::{PrivateMemory, is_lifetime};
-use super::remat::Recipes;
+use super::remat::{Recipes, is_cheap};
 use super::types::Type;
+use super::uniform::Uniformity;
 use crate::soft::plan::FINISHED;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
+/// The lane's number as an index.
+const LANE: &str = "%sm.l";
+/// The same of the first lane of the call.
+const FIRST: &str = "%sm.f";
 /// Bytes of `sm_group`.
 const GROUP_BYTES: usize = 568;
 
@@ -22,6 +27,9 @@ pub(crate) struct Analysis<'a> {
     pub(crate) memory: &'a PrivateMemory,
     pub(crate) recipes: &'a Recipes,
     pub(crate) columns: &'a Columns,
+    pub(crate) uniformity: &'a Uniformity,
+    /// The block that ends at each site, from site 1.
+    pub(crate) site_blocks: &'a [usize],
     /// Attribute group of the region functions.
     pub(crate) group: u32,
     /// Whether lane loops are marked as parallel.
@@ -36,12 +44,16 @@ pub(crate) struct Region {
     pub(crate) exits: Vec<u32>,
 }
 
-/// Metadata nodes that a region uses.
-pub(crate) const NODES_PER_REGION: u32 = 4;
+/// Branches decided before the lanes run, at most, and with them versions of a region: 2 to this power.
+const MAX_DECISIONS: usize = 2;
+
+/// Branches whose way is known: block to the block it goes to.
+type Decisions = BTreeMap<usize, usize>;
 
 struct Writer<'a> {
     a: &'a Analysis<'a>,
     number: usize,
+    decisions: Decisions,
     /// Blocks of the region.
     blocks: Vec<usize>,
     inside: Set,
@@ -51,6 +63,8 @@ struct Writer<'a> {
     slots: BTreeSet<Id>,
     /// Values loaded from their columns.
     loaded: BTreeSet<Id>,
+    /// Those of them that all lanes of a call agree on: the first lane's is loaded once.
+    shared: BTreeSet<Id>,
     /// Values that the region defines.
     defined: Set,
     access: Option<u32>,
@@ -58,53 +72,236 @@ struct Writer<'a> {
     out: String,
 }
 
-/// Writes region `number`; its metadata nodes are numbered from `node`.
-pub(crate) fn write(a: &Analysis<'_>, number: usize, node: u32) -> Region {
-    let blocks = a.kernel.region(a.kernel.region_entry(number));
-    let mut inside = Set::new(a.kernel.blocks.len());
-    let mut defined = Set::new(a.kernel.ids);
-    for &block in &blocks {
-        inside.insert(block);
-        for inst in &a.kernel.blocks[block].insts {
-            if let Some(id) = inst.result {
-                defined.insert(id);
-            }
-        }
+/// Writes region `number`; its metadata nodes are numbered from `node`, which is advanced.
+pub(crate) fn write(a: &Analysis<'_>, number: usize, node: &mut u32) -> Region {
+    let mut region = Region::default();
+    let writer = Writer::new(a, number, Decisions::new());
+    if writer.undecided().is_none() {
+        emit(writer, &format!("sm_region_{number}"), node, &mut region);
+        return region;
     }
-    let mut writer = Writer {
-        a,
-        number,
-        blocks,
-        inside,
-        preamble: BTreeSet::new(),
-        slots: BTreeSet::new(),
-        loaded: BTreeSet::new(),
-        defined,
-        access: a.parallel.then_some(node),
-        temporaries: 0,
-        out: String::new(),
-    };
-    writer.choose();
-    let exits = writer.function(node);
-    let mut metadata = String::new();
-    if a.parallel {
-        let [access, id, accesses, enable] = [node, node + 1, node + 2, node + 3];
+    // A function that decides the branches all lanes agree on, and then runs one version of the region.
+    let mut decider = Writer::new(a, number, Decisions::new());
+    decider.head(&format!("sm_region_{number}"));
+    decider.line("%sm.first = add nuw nsw i32 %base, %x0");
+    decider.line("%sm.f = zext i32 %sm.first to i64");
+    let mut versions = 0;
+    decider.decide(
+        Decisions::new(),
+        &BTreeMap::new(),
+        &mut versions,
+        &mut |decisions, version| {
+            let writer = Writer::new(a, number, decisions);
+            emit(
+                writer,
+                &format!("sm_region_{number}.{version}"),
+                node,
+                &mut region,
+            );
+        },
+    );
+    decider.out.push_str("}\n");
+    region.text.push_str(&decider.out);
+    region.exits.sort_unstable();
+    region.exits.dedup();
+    region
+}
+
+fn emit(mut writer: Writer<'_>, name: &str, node: &mut u32, region: &mut Region) {
+    if writer.a.parallel {
+        let [access, id, accesses, enable] = [*node, *node + 1, *node + 2, *node + 3];
+        *node += 4;
         let _ = write!(
-            metadata,
+            region.metadata,
             "!{access} = distinct !{{}}\n\
              !{id} = distinct !{{!{id}, !{accesses}, !{enable}}}\n\
              !{accesses} = !{{!\"llvm.loop.parallel_accesses\", !{access}}}\n\
              !{enable} = !{{!\"llvm.loop.vectorize.enable\", i1 true}}\n"
         );
+        writer.access = Some(access);
     }
-    Region {
-        text: writer.out,
-        metadata,
-        exits,
-    }
+    region.exits.extend(writer.function(name));
+    region.text.push_str(&writer.out);
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(a: &'a Analysis<'a>, number: usize, decisions: Decisions) -> Self {
+        let blocks = a.kernel.region(a.kernel.region_entry(number), &decisions);
+        let mut inside = Set::new(a.kernel.blocks.len());
+        let mut defined = Set::new(a.kernel.ids);
+        for &block in &blocks {
+            inside.insert(block);
+            for inst in &a.kernel.blocks[block].insts {
+                if let Some(id) = inst.result {
+                    defined.insert(id);
+                }
+            }
+        }
+        let mut writer = Self {
+            a,
+            number,
+            decisions,
+            blocks,
+            inside,
+            preamble: BTreeSet::new(),
+            slots: BTreeSet::new(),
+            loaded: BTreeSet::new(),
+            shared: BTreeSet::new(),
+            defined,
+            access: None,
+            temporaries: 0,
+            out: String::new(),
+        };
+        writer.choose();
+        writer
+    }
+
+    /// Whether the column of `id` holds the same for all lanes when the region starts.
+    fn is_shared(&self, id: Id) -> bool {
+        self.a.parallel
+            && self.number > 0
+            && self.a.columns.crossing[self.number - 1].contains(&id)
+            && self
+                .a
+                .uniformity
+                .agrees(self.a.site_blocks[self.number - 1], id)
+    }
+
+    /// Whether `id`, used in `block`, can be computed before the lanes run.
+    fn is_decidable(&self, id: Id, block: usize, depth: usize) -> bool {
+        let arguments = self.a.kernel.arguments;
+        if arguments.contains(id) {
+            return id != arguments.x && id != arguments.lane;
+        }
+        if let Some(recipe) = self.a.recipes.get(&id) {
+            return recipe.uniform;
+        }
+        let Some((at, inst)) = self.definition(id) else {
+            return self.is_shared(id);
+        };
+        if self.is_shared(id) {
+            return !self.reaches(at, block);
+        }
+        // Its operands are used where it stands.
+        depth < 8
+            && is_cheap(inst)
+            && inst
+                .uses()
+                .iter()
+                .all(|operand| self.is_decidable(*operand, at, depth + 1))
+    }
+
+    /// Where the region defines `id`.
+    fn definition(&self, id: Id) -> Option<(usize, &'a Inst)> {
+        if !self.defined.contains(id) {
+            return None;
+        }
+        let kernel = self.a.kernel;
+        self.blocks.iter().find_map(|&block| {
+            let inst = kernel.blocks[block]
+                .insts
+                .iter()
+                .find(|inst| inst.result == Some(id))?;
+            Some((block, inst))
+        })
+    }
+
+    /// Whether the region can get from `from` to `to`, or both are the same.
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        self.a.kernel.region(from, &self.decisions).contains(&to)
+    }
+
+    /// The first branch that can be decided: its block, its condition and where it goes.
+    fn undecided(&self) -> Option<(usize, Id, [usize; 2])> {
+        if !self.a.parallel || self.decisions.len() >= MAX_DECISIONS {
+            return None;
+        }
+        let kernel = self.a.kernel;
+        self.blocks.iter().find_map(|&block| {
+            let Terminator::Jump { pieces, targets } = &kernel.blocks[block].end else {
+                return None;
+            };
+            let [Piece::Text(opcode), Piece::Local(condition), ..] = &pieces[..] else {
+                return None;
+            };
+            let [yes, no] = targets[..] else { return None };
+            let ways = [*kernel.by_label.get(&yes)?, *kernel.by_label.get(&no)?];
+            let open = opcode.trim() == "br i1"
+                && ways[0] != ways[1]
+                && !self.decisions.contains_key(&block);
+            (open && self.is_decidable(*condition, block, 0)).then_some((block, *condition, ways))
+        })
+    }
+
+    /// Writes the decisions that lead to each version, and calls `version` for its decisions and number.
+    fn decide(
+        &mut self,
+        decisions: Decisions,
+        known: &BTreeMap<Id, String>,
+        versions: &mut usize,
+        version: &mut impl FnMut(Decisions, usize),
+    ) {
+        let view = Writer::new(self.a, self.number, decisions.clone());
+        let Some((block, condition, ways)) = view.undecided() else {
+            self.line(&format!(
+                "tail call void @sm_region_{}.{versions}(ptr %g, ptr %ctx, i32 %base, i32 %x0, i32 %x1, i32 %y, i32 %z)",
+                self.number
+            ));
+            self.line("ret void");
+            version(decisions, *versions);
+            *versions += 1;
+            return;
+        };
+        let mut known = known.clone();
+        let name = self.compute(condition, &view, &mut known);
+        let label = self.temporary();
+        self.line(&format!(
+            "br i1 {name}, label {label}.yes, label {label}.no"
+        ));
+        for (way, suffix) in ways.into_iter().zip(["yes", "no"]) {
+            let _ = writeln!(self.out, "{}.{suffix}:", &label[1..]);
+            let mut decisions = decisions.clone();
+            decisions.insert(block, way);
+            self.decide(decisions, &known, versions, version);
+        }
+    }
+
+    /// Computes a decidable value before the lanes run.
+    fn compute(&mut self, id: Id, view: &Writer<'_>, known: &mut BTreeMap<Id, String>) -> String {
+        if self.a.kernel.arguments.contains(id) {
+            return self.name(id);
+        }
+        if let Some(name) = known.get(&id) {
+            return name.clone();
+        }
+        let name = self.temporary();
+        let inst = match self.a.recipes.get(&id) {
+            Some(recipe) => Some(&self.a.kernel.blocks[recipe.block].insts[recipe.inst]),
+            None => view.definition(id).map(|(_, inst)| inst),
+        };
+        match inst {
+            Some(inst) if !self.is_shared(id) => {
+                let mut text = String::new();
+                for piece in &inst.pieces {
+                    match piece {
+                        Piece::Text(part) => text.push_str(part),
+                        Piece::Local(operand) => {
+                            text.push_str(&self.compute(*operand, view, known))
+                        }
+                    }
+                }
+                self.line(&format!("{name} = {}", strip_attachments(&text)));
+            }
+            _ => {
+                let place = self.a.columns.values[&id].clone();
+                let ty = self.type_of(id);
+                self.load(&place, &name, &ty, FIRST);
+            }
+        }
+        known.insert(id, name.clone());
+        name
+    }
+
     /// Decides how each value comes into the region.
     fn choose(&mut self) {
         let a = self.a;
@@ -132,6 +329,11 @@ impl Writer<'_> {
                     self.loaded.insert(id);
                 } else if used.contains(id) {
                     self.loaded.insert(id);
+                } else {
+                    continue;
+                }
+                if self.is_shared(id) {
+                    self.shared.insert(id);
                 }
             }
         }
@@ -222,7 +424,7 @@ impl Writer<'_> {
         text
     }
 
-    fn address(&mut self, place: &Place) -> String {
+    fn address(&mut self, place: &Place, index: &str) -> String {
         let (column, name) = (self.temporary(), self.temporary());
         self.line(&format!(
             "{column} = getelementptr inbounds i8, ptr %ctx, i64 {}",
@@ -230,22 +432,26 @@ impl Writer<'_> {
         ));
         if place.ty.is_scalar() {
             self.line(&format!(
-                "{name} = getelementptr inbounds {}, ptr {column}, i64 %sm.l",
+                "{name} = getelementptr inbounds {}, ptr {column}, i64 {index}",
                 place.ty
             ));
         } else {
             let size = place.column.size;
             self.line(&format!(
-                "{name} = getelementptr inbounds [{size} x i8], ptr {column}, i64 %sm.l"
+                "{name} = getelementptr inbounds [{size} x i8], ptr {column}, i64 {index}"
             ));
         }
         name
     }
 
-    /// Loads a column into `result`.
-    fn load(&mut self, place: &Place, result: &str, ty: &Type) {
-        let address = self.address(place);
-        let access = self.access();
+    /// Loads lane `index` of a column into `result`.
+    fn load(&mut self, place: &Place, result: &str, ty: &Type, index: &str) {
+        let address = self.address(place, index);
+        let access = if index == LANE {
+            self.access()
+        } else {
+            String::new()
+        };
         if *ty == place.ty {
             self.line(&format!(
                 "{result} = load {ty}, ptr {address}, align {}{access}",
@@ -263,7 +469,7 @@ impl Writer<'_> {
     }
 
     fn store(&mut self, place: &Place, value: &str, ty: &Type) {
-        let address = self.address(place);
+        let address = self.address(place, LANE);
         let access = self.access();
         let mut value = value.to_owned();
         if *ty != place.ty {
@@ -311,15 +517,19 @@ impl Writer<'_> {
         self.line(&format!("{name} = {text}"));
     }
 
-    fn function(&mut self, node: u32) -> Vec<u32> {
-        let a = self.a;
+    fn head(&mut self, name: &str) {
         let _ = writeln!(
             self.out,
-            "define void @sm_region_{}(ptr noalias noundef readonly align 8 dereferenceable({GROUP_BYTES}) %g, \
+            "define internal void @{name}(ptr noalias noundef readonly align 8 dereferenceable({GROUP_BYTES}) %g, \
              ptr noalias noundef align 64 dereferenceable({}) %ctx, i32 noundef %base, i32 noundef %x0, \
              i32 noundef %x1, i32 noundef %y, i32 noundef %z) #{} {{\nsm.entry:",
-            self.number, a.columns.bytes, a.group
+            self.a.columns.bytes, self.a.group
         );
+    }
+
+    fn function(&mut self, name: &str) -> Vec<u32> {
+        let a = self.a;
+        self.head(name);
         for id in self.slots.clone() {
             let ty = self.type_of(id);
             self.line(&format!("%s{id} = alloca {ty}"));
@@ -340,9 +550,20 @@ impl Writer<'_> {
         self.recompute(true);
         self.out.push_str(
             "  %sm.some = icmp ult i32 %x0, %x1\n  %sm.first = add nuw nsw i32 %base, %x0\n  \
-             %sm.last = add nuw nsw i32 %base, %x1\n  \
-             br i1 %sm.some, label %sm.lane, label %sm.done\nsm.lane:\n",
+             %sm.last = add nuw nsw i32 %base, %x1\n  %sm.f = zext i32 %sm.first to i64\n",
         );
+        for id in self.shared.clone() {
+            let place = a.columns.values[&id].clone();
+            let name = if self.slots.contains(&id) {
+                format!("%u{id}")
+            } else {
+                self.name(id)
+            };
+            let ty = self.type_of(id);
+            self.load(&place, &name, &ty, FIRST);
+        }
+        self.out
+            .push_str("  br i1 %sm.some, label %sm.lane, label %sm.done\nsm.lane:\n");
         let exits = self.exits();
         if exits.is_empty() {
             self.out.push_str(
@@ -372,13 +593,17 @@ impl Writer<'_> {
         for id in self.loaded.clone() {
             let place = a.columns.values[&id].clone();
             let ty = self.type_of(id);
-            if self.slots.contains(&id) {
-                let name = self.temporary();
-                self.load(&place, &name, &ty);
-                self.line(&format!("store {ty} {name}, ptr %s{id}"));
+            let slot = self.slots.contains(&id);
+            let name = if slot {
+                format!("%u{id}")
             } else {
-                let name = self.name(id);
-                self.load(&place, &name, &ty);
+                self.name(id)
+            };
+            if !self.shared.contains(&id) {
+                self.load(&place, &name, &ty, LANE);
+            }
+            if slot {
+                self.line(&format!("store {ty} {name}, ptr %s{id}"));
             }
         }
         let entry = a.kernel.blocks[a.kernel.region_entry(self.number)].label;
@@ -387,7 +612,7 @@ impl Writer<'_> {
         for block in self.blocks.clone() {
             self.block(block, &phi_loads);
         }
-        self.latch(&exits, node);
+        self.latch(&exits);
         self.out.push_str("sm.done:\n  ret void\n}\n");
         let mut states: Vec<u32> = exits.iter().map(|(state, _)| *state).collect();
         states.sort_unstable();
@@ -417,7 +642,7 @@ impl Writer<'_> {
             .collect()
     }
 
-    fn latch(&mut self, exits: &[(u32, usize)], node: u32) {
+    fn latch(&mut self, exits: &[(u32, usize)]) {
         if exits.is_empty() {
             return;
         }
@@ -441,11 +666,10 @@ impl Writer<'_> {
         self.line("%sm.xnext = add nuw nsw i32 %x, 1");
         self.line("%sm.next = add nuw nsw i32 %lane, 1");
         self.line("%sm.more = icmp ult i32 %sm.next, %sm.last");
-        let hint = if self.a.parallel {
-            format!(", !llvm.loop !{}", node + 1)
-        } else {
-            String::new()
-        };
+        let hint = self
+            .access
+            .map(|node| format!(", !llvm.loop !{}", node + 1))
+            .unwrap_or_default();
         self.line(&format!(
             "br i1 %sm.more, label %sm.lane, label %sm.done{hint}"
         ));
@@ -464,7 +688,7 @@ impl Writer<'_> {
                         continue;
                     };
                     if let Operand::Local(id) = value
-                        && self.inside.contains(from)
+                        && self.comes_from(block, from)
                         && self.slots.contains(id)
                     {
                         let name = self.temporary();
@@ -474,6 +698,11 @@ impl Writer<'_> {
             }
         }
         loads
+    }
+
+    /// Whether the region goes from `from` to `block`.
+    fn comes_from(&self, block: usize, from: usize) -> bool {
+        self.inside.contains(from) && self.decisions.get(&from).is_none_or(|way| *way == block)
     }
 
     fn block(&mut self, index: usize, phi_loads: &HashMap<(usize, Id), String>) {
@@ -495,7 +724,7 @@ impl Writer<'_> {
                     let Some(&from) = a.kernel.by_label.get(label) else {
                         continue;
                     };
-                    if !self.inside.contains(from) {
+                    if !self.comes_from(index, from) {
                         continue;
                     }
                     let text = match value {
@@ -522,10 +751,13 @@ impl Writer<'_> {
             self.line(&format!("{name} = load {ty}, ptr %s{id}"));
         }
         match &block.end {
-            Terminator::Jump { pieces, .. } => {
-                let text = self.pieces(pieces);
-                self.line(&text);
-            }
+            Terminator::Jump { pieces, .. } => match self.decisions.get(&index) {
+                Some(&way) => self.line(&format!("br label %b{}", a.kernel.blocks[way].label)),
+                None => {
+                    let text = self.pieces(pieces);
+                    self.line(&text);
+                }
+            },
             Terminator::Unreachable => self.line("unreachable"),
             Terminator::Return => self.line("br label %sm.latch"),
             Terminator::Sync { site } => {
@@ -556,7 +788,7 @@ impl Writer<'_> {
             let place = self.a.columns.results[self.number.wrapping_sub(1)].clone();
             if let (Some(place), Some(id)) = (place, inst.result) {
                 let name = self.name(id);
-                self.load(&place, &name, &inst.ty);
+                self.load(&place, &name, &inst.ty, LANE);
             }
             return;
         }

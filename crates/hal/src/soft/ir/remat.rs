@@ -3,7 +3,7 @@
 use super::kernel::Kernel;
 use super::parse::{Id, Inst, Op, Operand};
 use super::private::PrivateMemory;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Instructions that may be repeated for one value: about what a load and a store of a column cost.
 const LANE_LIMIT: u32 = 10;
@@ -23,7 +23,8 @@ pub(crate) struct Recipe {
 /// The values that can be computed from the arguments alone.
 pub(crate) type Recipes = HashMap<Id, Recipe>;
 
-fn is_cheap(inst: &Inst) -> bool {
+/// Whether an instruction has no effect, cannot fail and costs little.
+pub(crate) fn is_cheap(inst: &Inst) -> bool {
     match inst.opcode.as_str() {
         "add" | "sub" | "mul" | "shl" | "lshr" | "ashr" | "and" | "or" | "xor" | "icmp"
         | "fcmp" | "select" | "trunc" | "zext" | "sext" | "fptrunc" | "fpext" | "uitofp"
@@ -35,22 +36,26 @@ fn is_cheap(inst: &Inst) -> bool {
     }
 }
 
-/// Whether `inst` reads a field of the group structure, which nothing writes while the group runs.
-fn reads_group(inst: &Inst, kernel: &Kernel, fields: &HashMap<Id, ()>) -> bool {
-    let Op::Load {
-        pointer: Operand::Local(id),
-        plain: true,
-    } = &inst.op
-    else {
-        return false;
-    };
-    *id == kernel.arguments.g || fields.contains_key(id)
+/// Whether `inst` reads a field of the group structure, or a variable of the program's scope: in Metal those are
+/// constants, so that nothing writes either while the group runs.
+fn reads_constant(inst: &Inst, kernel: &Kernel, fields: &HashSet<Id>) -> bool {
+    match &inst.op {
+        Op::Load {
+            pointer: Operand::Local(id),
+            plain: true,
+        } => *id == kernel.arguments.g || fields.contains(id),
+        Op::Load {
+            pointer: Operand::Constant(text),
+            plain: true,
+        } => text.starts_with('@'),
+        _ => false,
+    }
 }
 
 /// Finds all such values.
 pub(crate) fn recipes(kernel: &Kernel, memory: &PrivateMemory) -> Recipes {
     let mut found: Recipes = HashMap::new();
-    let mut fields: HashMap<Id, ()> = HashMap::new();
+    let mut fields: HashSet<Id> = HashSet::new();
     let arguments = kernel.arguments;
     // Definitions need not come before uses in the text: repeat until nothing new is found.
     loop {
@@ -63,7 +68,7 @@ pub(crate) fn recipes(kernel: &Kernel, memory: &PrivateMemory) -> Recipes {
                 let uses = inst.uses();
                 let is_field = matches!(inst.op, Op::Gep { base: Operand::Local(id) } if id == arguments.g)
                     && uses == [arguments.g];
-                if !is_cheap(inst) && !reads_group(inst, kernel, &fields) {
+                if !is_cheap(inst) && !reads_constant(inst, kernel, &fields) {
                     continue;
                 }
                 let mut recipe = Recipe {
@@ -95,7 +100,7 @@ pub(crate) fn recipes(kernel: &Kernel, memory: &PrivateMemory) -> Recipes {
                 if possible && recipe.cost <= limit {
                     found.insert(result, recipe);
                     if is_field {
-                        fields.insert(result, ());
+                        fields.insert(result);
                     }
                 }
             }

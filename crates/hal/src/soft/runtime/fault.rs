@@ -1,6 +1,7 @@
 //! How a launch can end badly.
 
 use crate::report::{Report, ReportKind};
+use crate::soft::plan::Location;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -14,10 +15,21 @@ pub struct Fault {
     pub kernel: String,
     /// The threadgroup that was running, if any was.
     pub threadgroup: Option<[u32; 3]>,
+    /// The thread that was running, in check mode.
+    pub thread: Option<Box<Whereabouts>>,
     /// More about it, for instance the buffer nearest to a wild address; may be empty.
     pub detail: String,
     /// What the checker had found until then.
     pub reports: Vec<Report>,
+}
+
+/// A thread that was running when a launch ended badly.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whereabouts {
+    /// Its position in the grid.
+    pub position: [u32; 3],
+    /// Where its last memory access is in the source.
+    pub near: Option<Location>,
 }
 
 /// What ended a launch.
@@ -64,26 +76,29 @@ impl Fault {
             kind,
             kernel: kernel.to_owned(),
             threadgroup: None,
+            thread: None,
             detail: String::new(),
             reports: Vec::new(),
         }
     }
 
-    /// The fault as a report of kind `crash` or `timeout`.
+    /// The fault as a report of kind `crash` or `timeout`. Its place is that of the thread's last access: the defect is
+    /// there or soon after.
     pub fn report(&self) -> Report {
         let kind = match self.kind {
             FaultKind::Timeout { .. } => ReportKind::Timeout,
             _ => ReportKind::Crash,
         };
+        let near = self.thread.as_ref().and_then(|thread| thread.near.as_ref());
         Report {
             kind,
             message: self.sentence(),
             kernel: self.kernel.clone(),
-            file: String::new(),
-            line: 0,
-            column: 0,
+            file: near.map(|near| near.file.clone()).unwrap_or_default(),
+            line: near.map_or(0, |near| near.line),
+            column: near.map_or(0, |near| near.column),
             buffer: None,
-            thread: None,
+            thread: self.thread.as_ref().map(|thread| thread.position),
             threadgroup: self.threadgroup,
             count: 1,
         }

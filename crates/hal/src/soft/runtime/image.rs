@@ -58,7 +58,7 @@ impl Image {
             cost: AtomicU64::new(0),
             library: None,
         };
-        image.places = image.places_outside(&[]);
+        image.places = image.places_in(|_| true);
         image
     }
 
@@ -100,11 +100,11 @@ impl Image {
         self
     }
 
-    /// Says which files are not the user's, by the beginning of their names. Reports about code inlined from them name
-    /// the innermost place of the user's text instead.
+    /// Says which files are the user's. Reports about code inlined from others (the device's own headers) name the
+    /// innermost place of the user's text instead.
     #[must_use]
-    pub fn with_foreign_files(mut self, prefixes: &[&str]) -> Self {
-        self.places = self.places_outside(prefixes);
+    pub fn with_user_files(mut self, is_user: impl Fn(&str) -> bool) -> Self {
+        self.places = self.places_in(is_user);
         self
     }
 
@@ -178,12 +178,12 @@ impl Image {
         self.cost.store(new.max(1), Ordering::Relaxed);
     }
 
-    fn places_outside(&self, prefixes: &[&str]) -> Vec<u32> {
+    fn places_in(&self, is_user: impl Fn(&str) -> bool) -> Vec<u32> {
         let locations = &self.plan.locations;
         let mut first = HashMap::new();
         (0..locations.len())
             .map(|start| {
-                let place = innermost(locations, start, prefixes);
+                let place = innermost(locations, start, &is_user);
                 let location = &locations[place];
                 *first
                     .entry((&location.file, location.line, location.column))
@@ -193,19 +193,18 @@ impl Image {
     }
 }
 
-/// Follows a location outwards to the first that is not in a foreign file.
-fn innermost(locations: &[Location], start: usize, foreign: &[&str]) -> usize {
+/// Follows a location outwards to the first in the user's text.
+fn innermost(locations: &[Location], start: usize, is_user: &impl Fn(&str) -> bool) -> usize {
     let mut index = start;
     // A chain longer than the table would be a cycle.
     for _ in 0..locations.len() {
         let location = &locations[index];
-        let hidden = location.line == 0
-            || foreign
-                .iter()
-                .any(|prefix| location.file.starts_with(prefix));
+        if location.line > 0 && is_user(&location.file) {
+            return index;
+        }
         match location.inlined_at {
-            Some(outer) if hidden && (outer as usize) < locations.len() => index = outer as usize,
-            _ => return if hidden { start } else { index },
+            Some(outer) if (outer as usize) < locations.len() => index = outer as usize,
+            _ => break,
         }
     }
     start
@@ -315,8 +314,8 @@ mod tests {
             ..KernelPlan::default()
         };
         // SAFETY: never run.
-        let image =
-            unsafe { Image::new("k", vec![nothing], vec![], plan) }.with_foreign_files(&["shim"]);
+        let image = unsafe { Image::new("k", vec![nothing], vec![], plan) }
+            .with_user_files(|file| !file.starts_with("shim"));
         let places: Vec<u32> = (0..7).map(|index| image.place(index)).collect();
         assert_eq!(places, [0, 1, 1, 1, 4, 4, 1]);
         assert_eq!(image.place(99), 0);

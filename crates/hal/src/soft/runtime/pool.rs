@@ -148,11 +148,14 @@ impl Pool {
             self.share(&job, &mut worker);
         }
         lock(&self.shared.spare).push(worker);
-        let threads = if alone { 1 } else { self.threads() as u64 };
+        let done = job.finish()?;
+        // What failed launches took says nothing about the next.
+        let threads = if alone { 1 } else { self.threads() as u128 };
+        let cost = done.time.as_nanos() * threads / u128::from(total);
         launch
             .image
-            .learn_cost(job.elapsed().saturating_mul(threads) / total);
-        job.finish()
+            .learn_cost(u64::try_from(cost).unwrap_or(u64::MAX));
+        Ok(done)
     }
 
     /// Works on `job` together with the pool's threads.

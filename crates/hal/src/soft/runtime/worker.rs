@@ -157,10 +157,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    pub(super) fn elapsed(&self) -> u64 {
-        signal::now().saturating_sub(self.started)
-    }
-
     fn fault_of(&self, ending: Ending, overflow: bool, threadgroup: [u32; 3]) -> Fault {
         let mut detail = String::new();
         let kind = match ending {
@@ -340,31 +336,20 @@ fn run_group(
     };
     let image = job.launch.image;
     let slot = current.slot;
+    let mut whereabouts = None;
     let ending = match job.launch.mode {
         Mode::Fast => {
             fill(0);
-            execute(
-                slot,
-                image,
-                group,
-                context,
-                Strategy::Fast,
-                &mut Stopping(&job.cancelled),
-            )
+            let mut observer = Stopping(&job.cancelled);
+            execute(slot, image, group, context, Strategy::Fast, &mut observer)
         }
         Mode::Fuzz { seed } => {
             let seed = fuzz::group_seed(seed, job.launch.sequence, number);
             current.random.set(seed);
             fill(seed as u8);
             let strategy = Strategy::Shuffled(fuzz::scatter(seed));
-            execute(
-                slot,
-                image,
-                group,
-                context,
-                strategy,
-                &mut Stopping(&job.cancelled),
-            )
+            let mut observer = Stopping(&job.cancelled);
+            execute(slot, image, group, context, strategy, &mut observer)
         }
         Mode::Check => {
             // All ones is NaN in every floating-point type.
@@ -373,7 +358,11 @@ fn run_group(
             let mut watch = unsafe { Watch::new(slot, current.checker) };
             watch.begin_group(number, group);
             let ending = execute(slot, image, group, context, Strategy::Ordered, &mut watch);
-            watch.end_group();
+            if matches!(ending, Ending::Signal { .. } | Ending::Deadline) {
+                whereabouts = Some(watch.whereabouts());
+            } else {
+                watch.end_group();
+            }
             ending
         }
     };
@@ -382,7 +371,9 @@ fn run_group(
         other => {
             let overflow =
                 matches!(other, Ending::Signal { address, .. } if slot.overflowed(address));
-            job.fail(job.fault_of(other, overflow, position));
+            let mut fault = job.fault_of(other, overflow, position);
+            fault.thread = whereabouts.map(Box::new);
+            job.fail(fault);
         }
     }
 }

@@ -74,7 +74,7 @@ struct triple {
 // The group's fields. The memory checker would take reading them for an access of the kernel, so in
 // check mode they are read in functions that it does not see.
 #if SM_CHECK
-#define SM_GROUP_READ __attribute__((noinline, const, no_sanitize("thread"))) inline
+#define SM_GROUP_READ __attribute__((noinline, const, SM_UNSEEN)) inline
 #else
 #define SM_GROUP_READ SM_FN
 #endif

@@ -2,7 +2,7 @@
 // support library may lack, and what the memory checker's instrumentation calls.
 #pragma once
 
-#define SM_SUPPORT extern "C" __attribute__((weak, visibility("hidden"), used, no_sanitize("thread")))
+#define SM_SUPPORT extern "C" __attribute__((weak, visibility("hidden"), used, SM_UNSEEN))
 
 namespace sm {
 // Round a float's bits to the `kept` upper bits of its 16-bit half, ties to even.
