@@ -22,7 +22,6 @@ kernel void arithmetic(const device T* in [[buffer(0)]], device T* out [[buffer(
 }
 template [[host_name("arithmetic_float")]] [[kernel]] decltype(arithmetic<float>) arithmetic<float>;
 template [[host_name("arithmetic_half")]] [[kernel]] decltype(arithmetic<half>) arithmetic<half>;
-template [[host_name("arithmetic_bfloat")]] [[kernel]] decltype(arithmetic<bfloat>) arithmetic<bfloat>;
 template [[host_name("arithmetic_int")]] [[kernel]] decltype(arithmetic<int>) arithmetic<int>;
 template [[host_name("arithmetic_uint")]] [[kernel]] decltype(arithmetic<uint>) arithmetic<uint>;
 template [[host_name("arithmetic_short")]] [[kernel]] decltype(arithmetic<short>) arithmetic<short>;
@@ -67,7 +66,6 @@ kernel void shuffles(const device T* in [[buffer(0)]], device T* out [[buffer(1)
 }
 template [[host_name("shuffles_float")]] [[kernel]] decltype(shuffles<float>) shuffles<float>;
 template [[host_name("shuffles_half")]] [[kernel]] decltype(shuffles<half>) shuffles<half>;
-template [[host_name("shuffles_bfloat")]] [[kernel]] decltype(shuffles<bfloat>) shuffles<bfloat>;
 template [[host_name("shuffles_int")]] [[kernel]] decltype(shuffles<int>) shuffles<int>;
 template [[host_name("shuffles_ushort")]] [[kernel]] decltype(shuffles<ushort>) shuffles<ushort>;
 template [[host_name("shuffles_uchar")]] [[kernel]] decltype(shuffles<uchar>) shuffles<uchar>;

@@ -64,7 +64,6 @@ fn arithmetic<T: Lane>(name: &str) {
 fn reductions_and_scans_of_floating_point_lanes() {
     arithmetic::<f32>("float");
     arithmetic::<f16>("half");
-    arithmetic::<bf16>("bfloat");
 }
 
 #[test]
@@ -155,7 +154,6 @@ fn shuffles<T: Lane>(name: &str) {
 fn shuffles_move_values_between_lanes() {
     shuffles::<f32>("float");
     shuffles::<f16>("half");
-    shuffles::<bf16>("bfloat");
     shuffles::<i32>("int");
     shuffles::<u16>("ushort");
     shuffles::<u8>("uchar");

@@ -51,7 +51,8 @@ pub(crate) fn precise(function: &str) -> Bound {
         "atan" | "atanh" | "tanh" => 5.0,
         "atan2" | "tan" | "tanpi" => 6.0,
         "pow" | "powr" => 16.0,
-        "sqrt" | "rsqrt" | "fma" | "divide" | "reciprocal" => 0.5,
+        "rsqrt" => 2.0,
+        "sqrt" | "fma" | "divide" | "reciprocal" => 0.5,
         other => panic!("no precise bound for `{other}`"),
     })
 }
