@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Changes whenever images made by older versions must not be used.
-const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
+/// Changes whenever images made by other versions must not be used.
+const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/", env!("BESSEMER_CODEGEN"));
 /// What a library without a label is called in diagnostics, as Metal calls it.
 const UNNAMED: &str = "program_source";
 /// The directory of the headers, below which nothing is the user's.

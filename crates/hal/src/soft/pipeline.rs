@@ -60,7 +60,7 @@ impl Pipeline {
                 .image
                 .with_buffers(buffers)
                 .with_threadgroup_arguments(memories)
-                .with_foreign_files(&[HEADER])
+                .with_user_files(|file| !file.starts_with(HEADER))
                 .with_variables(compiled.variables.iter().cloned()),
         }
     }

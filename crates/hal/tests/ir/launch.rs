@@ -1,11 +1,11 @@
 //! Compiled kernels launched by the runtime: results, faults and reports.
 
 use super::harness;
-use bessemer_hal::report::{Report, ReportKind};
 use bessemer_hal::soft::runtime::services;
 use bessemer_hal::soft::runtime::{
     Access, Binding, Block, Fault, FaultKind, Image, Isolation, Launch, Mode, Pool,
 };
+use bessemer_hal::{Report, ReportKind};
 use std::time::Duration;
 
 fn image(source: &str, check: bool) -> Image {
