@@ -106,7 +106,7 @@ const CASES: &[Case] = &[
             c[0] = 1;  // REFUSED
             out[0] = 2;
         }",
-        says: "const",
+        says: "read-only",
         apple_has_it: false,
     },
     Case {
@@ -115,7 +115,7 @@ const CASES: &[Case] = &[
             c[0] = 1;  // REFUSED
             out[0] = 2;
         }",
-        says: "const",
+        says: "read-only",
         apple_has_it: false,
     },
     Case {
@@ -147,7 +147,7 @@ const CASES: &[Case] = &[
         text: "kernel void k(device float3* out, constant float2& v) {
             out[0] = v;  // REFUSED
         }",
-        says: "float",
+        says: "no viable",
         apple_has_it: false,
     },
     Case {
