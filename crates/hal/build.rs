@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Everything that decides what an image contains. The shim is hashed at run time, with the files it consists of.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "src/msl.rs",
     "src/msl",
     "src/soft/compile.rs",
+    "src/soft/compile",
     "src/soft/ir.rs",
     "src/soft/ir",
     "src/soft/plan.rs",

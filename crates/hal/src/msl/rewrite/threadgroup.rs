@@ -54,8 +54,12 @@ impl Rewrite<'_, '_> {
                 "static" | "constexpr" | "threadgroup" => i + 1,
                 _ => {
                     let next = self.source.after(i, true);
+                    let tight =
+                        matches!(self.source.text_at(i), "<" | "::") || text.ends_with("::");
+                    if !text.is_empty() && !tight {
+                        text.push(' ');
+                    }
                     text.push_str(&self.render(i, next - 1));
-                    text.push(' ');
                     next
                 }
             };
@@ -88,7 +92,8 @@ impl Rewrite<'_, '_> {
             file: source.file(place).to_owned(),
             line: place.line,
         });
-        format!("auto& {name} = ::sm::tgvar<{id}, {words}{bounds}>()")
+        let space = if bounds.is_empty() { "" } else { " " };
+        format!("auto& {name} = ::sm::tgvar<{id}, {words}{space}{bounds}>()")
     }
 }
 

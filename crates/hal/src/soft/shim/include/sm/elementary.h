@@ -1,7 +1,6 @@
 // Elementary functions of one or two floats, before they are spread over types and vectors.
 #pragma once
 
-#pragma float_control(precise, on, push)
 namespace sm {
 namespace elementary {
 #define SM_POLYNOMIAL(name)                                            \
@@ -17,9 +16,18 @@ SM_POLYNOMIAL(log) SM_POLYNOMIAL(log2) SM_POLYNOMIAL(tanh)
     return noisy<A>(ulp::name, x, __builtin_##name##f(x));             \
   }
 SM_LIBM(acos) SM_LIBM(acosh) SM_LIBM(asin) SM_LIBM(asinh) SM_LIBM(atan) SM_LIBM(atanh)
-SM_LIBM(cos) SM_LIBM(cosh) SM_LIBM(sin) SM_LIBM(sinh) SM_LIBM(tan)
+SM_LIBM(cosh) SM_LIBM(sinh) SM_LIBM(tan)
 SM_LIBM(log10) SM_LIBM(sqrt)
 #undef SM_LIBM
+
+template <accuracy A> SM_FN float sin(float x) {
+  float r = A == accuracy::fast ? polynomial::sin(x) : __builtin_sinf(x);
+  return noisy<A>(ulp::sin, x, r);
+}
+template <accuracy A> SM_FN float cos(float x) {
+  float r = A == accuracy::fast ? polynomial::cos(x) : __builtin_cosf(x);
+  return noisy<A>(ulp::cos, x, r);
+}
 
 template <accuracy A> SM_FN float rsqrt(float x) {
   return noisy<A>(ulp::rsqrt, x, 1.0f / __builtin_sqrtf(x));
@@ -76,4 +84,3 @@ SM_FN half nextafter(half x, half y) {
 }
 }  // namespace elementary
 }  // namespace sm
-#pragma float_control(pop)
