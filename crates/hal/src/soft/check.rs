@@ -111,6 +111,9 @@ pub(crate) struct Checker {
     last_buffer: Vec<u8>,
     /// The threadgroup was abandoned; what follows from that is not reported.
     silenced: bool,
+    /// Threads of the threadgroup waited at different barriers; that they then reach later barriers at different times
+    /// follows from it.
+    parted: bool,
 }
 
 // SAFETY: the pointers are only used between `begin_launch` and `end_launch`, by the thread that called them.
@@ -131,6 +134,7 @@ impl Default for Checker {
             device: Clocks::new(),
             last_buffer: Vec::new(),
             silenced: false,
+            parted: false,
         }
     }
 }
@@ -203,6 +207,7 @@ impl Checker {
         self.lane = 0;
         self.location = 0;
         self.silenced = false;
+        self.parted = false;
         self.threadgroup.begin_group();
         self.device = Clocks::new();
     }
@@ -591,6 +596,9 @@ impl Checker {
     fn diverged(&mut self, divergence: Divergence) {
         match divergence {
             Divergence::Barrier { site, lane, other } => {
+                if std::mem::replace(&mut self.parted, true) {
+                    return;
+                }
                 self.lane = lane;
                 let location = self.location_of_site(other);
                 self.report(ReportKind::DivergentBarrier, location, None, || {
@@ -628,6 +636,9 @@ impl Checker {
     }
 
     fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
+        if self.parted {
+            return;
+        }
         self.lane = lane;
         let total = self.group().nthreads;
         let location = self.location_of_site(site);
