@@ -144,12 +144,11 @@ kernel void table_inside(device float* out [[buffer(0)]], constant float* table 
 // The guard comes after the access it should guard.
 kernel void guarded_too_late(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                              constant uint& n [[buffer(2)]], uint gid [[thread_position_in_grid]]) {
-  float next = in[gid + 64];  // DEFECT(bounds) guarded_too_late
-  out[gid] = gid + 64 < n ? next : 0;
+  out[gid] = in[gid + 64] > 1 && gid + 64 < n ? 1 : 0;  // DEFECT(bounds) guarded_too_late
 }
 kernel void guarded_in_time(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                             constant uint& n [[buffer(2)]], uint gid [[thread_position_in_grid]]) {
-  out[gid] = gid + 64 < n ? in[gid + 64] : 0;
+  out[gid] = gid + 64 < n && in[gid + 64] > 1 ? 1 : 0;
 }
 kernel void atomic_outside(device atomic_uint* out [[buffer(0)]], uint gid [[thread_position_in_grid]]) {
   atomic_fetch_add_explicit(&out[gid * 3 % 130], 1, memory_order_relaxed);  // DEFECT(bounds) atomic_outside

@@ -174,12 +174,12 @@ fn check(source: &Source) {
 
 #[test]
 fn races_are_found_and_orderly_kernels_are_clean() {
-    check(&source!("race.metal", 21, 21));
+    check(&source!("race.metal", 19, 19));
 }
 
 #[test]
 fn accesses_outside_memory_are_found_and_those_inside_are_clean() {
-    check(&source!("bounds.metal", 18, 17));
+    check(&source!("bounds.metal", 17, 16));
 }
 
 #[test]
@@ -189,5 +189,5 @@ fn uninitialised_reads_are_found_and_written_memory_is_clean() {
 
 #[test]
 fn divergence_is_found_and_uniform_control_flow_is_clean() {
-    check(&source!("divergence.metal", 11, 15));
+    check(&source!("divergence.metal", 11, 16));
 }
