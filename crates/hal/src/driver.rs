@@ -87,6 +87,13 @@ pub trait Library: Debug + Send + Sync + Any {
     fn accepts_any_name(&self) -> bool {
         false
     }
+    /// Checks kernels that exist, without building them, as far as making the library has not done so.
+    ///
+    /// # Errors
+    /// `Compile`, `Toolchain`.
+    fn check(&self, _names: &[&str]) -> Result<()> {
+        Ok(())
+    }
     /// Builds a pipeline for a kernel that exists.
     ///
     /// # Errors

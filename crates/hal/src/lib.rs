@@ -17,7 +17,7 @@
 //! - Everything is `Send + Sync`; many threads may record and submit at once.
 
 mod access;
-#[cfg(target_vendor = "apple")]
+#[cfg(any(target_vendor = "apple", test))]
 pub mod apple;
 mod buffer;
 mod commands;

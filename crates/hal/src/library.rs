@@ -239,6 +239,18 @@ impl Library {
         })
     }
 
+    /// Finds out whether kernels are correct without building them: much faster than building, for
+    /// hundreds of instantiations. Limits that only the built kernel can exceed are not looked at.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] with what is wrong with any of them, [`Error::UnknownFunction`], [`Error::Toolchain`].
+    pub fn check(&self, names: &[&str]) -> Result<()> {
+        for name in names {
+            self.function(name)?;
+        }
+        self.inner.raw.check(names)
+    }
+
     /// The pipeline of a kernel without function constants.
     ///
     /// # Errors

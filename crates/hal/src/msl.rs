@@ -22,6 +22,8 @@ mod program;
 mod reflect;
 mod rewrite;
 mod source;
+mod strict;
+mod unsupported;
 
 pub use diagnostic::{Diagnostic, DiagnosticKind, Severity};
 pub use edit::ColumnMap;
@@ -61,16 +63,20 @@ impl Translation {
 /// Translates preprocessed MSL. `primary_file` names the text up to its first line marker.
 ///
 /// # Errors
-/// Everything that is wrong with the program, in the order of the text.
+/// Everything that is wrong with the program, by file, line and column.
 pub fn translate(expanded: &str, primary_file: &str) -> Result<Translation, Vec<Diagnostic>> {
     let source = source::Source::new(expanded, primary_file)?;
     let program = parse::parse(&source);
     let constants = constant::Constants::new(&source, &program);
     let mut rewrite = rewrite::Rewrite::new(&source, &program);
-    let mut diagnostics = std::mem::take(&mut rewrite.diagnostics);
+    let mut diagnostics = unsupported::check(&source, &program);
+    diagnostics.extend(strict::check(&source, &program));
+    diagnostics.append(&mut rewrite.diagnostics);
     let (reflection, entries, found) = reflect::reflect(&rewrite, &constants);
     diagnostics.extend(found);
     if !diagnostics.is_empty() {
+        diagnostics.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        diagnostics.dedup();
         return Err(diagnostics);
     }
     let variables = std::mem::take(&mut rewrite.variables);

@@ -1,4 +1,6 @@
 //! Laws of the repository that no compiler checks.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,20 @@
 //! The software device from end to end: MSL in, numbers or typed errors out.
+#![cfg(target_os = "linux")]
 #![expect(
     unsafe_code,
     reason = "compiling a kernel in this process takes the caller's promise about it"
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "soft_device/compiler.rs"]
+mod compiler;
+#[path = "soft_device/failure.rs"]
+mod failure;
 #[path = "soft_device/kernel.rs"]
 mod kernel;
+#[path = "soft_device/load.rs"]
+mod load;
+#[path = "soft_device/memory.rs"]
+mod memory;
 #[path = "soft_device/setup.rs"]
 mod setup;

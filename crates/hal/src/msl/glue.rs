@@ -21,11 +21,19 @@ pub(crate) struct Entry {
 /// The text to append for one kernel.
 pub(crate) fn glue(kernel: &Kernel, entry: &Entry) -> String {
     let line = marker(kernel.line, &kernel.file);
-    let function = match &entry.cast {
-        Some(parameters) => format!("static_cast<void (*){parameters}>(&{})", entry.expression),
-        None => format!("&{}", entry.expression),
-    };
     let inside = !entry.namespace.is_empty();
+    // A kernel of the global scope may share its name with a function of Metal's that a using directive shows.
+    let scope = match entry.expression.chars().next() {
+        Some(c) if !inside && (c.is_alphabetic() || c == '_') => "::",
+        _ => "",
+    };
+    let function = match &entry.cast {
+        Some(parameters) => format!(
+            "static_cast<void (*){parameters}>(&{scope}{})",
+            entry.expression
+        ),
+        None => format!("&{scope}{}", entry.expression),
+    };
     let mut text = String::from("\n");
     let mut gates = Vec::with_capacity(kernel.arguments.len());
     let mut helpers = String::new();

@@ -22,6 +22,9 @@ pub(crate) fn parse(source: &Source<'_>) -> Program {
     walker.program
 }
 
+/// Names in one `namespace a::b::c {`.
+const LONGEST_NAME: usize = 16;
+
 struct Walker<'s, 'a> {
     source: &'s Source<'a>,
     program: Program,
@@ -50,6 +53,7 @@ impl Walker<'_, '_> {
             parent,
             name: name.to_owned(),
             is_class,
+            class: is_class.then_some(self.program.classes.len()),
         });
         self.program.scopes.len() - 1
     }
@@ -89,18 +93,22 @@ impl Walker<'_, '_> {
     fn namespace(&mut self, i: usize, end: usize, scope: usize) -> usize {
         let s = self.source;
         let mut at = i + 1;
-        let mut inner = scope;
-        while s.is_identifier(at) || s.text_at(at) == "::" {
+        let mut names = Vec::new();
+        while (s.is_identifier(at) || s.text_at(at) == "::") && names.len() < LONGEST_NAME {
             if s.is_identifier(at) && s.text_at(at) != "inline" {
-                inner = self.enter(Some(inner), s.text_at(at), false);
+                names.push(s.text_at(at));
             }
             at += 1;
         }
         if s.text_at(at) != "{" {
             return self.past_semicolon(i, end);
         }
-        if inner == scope {
-            inner = self.enter(Some(scope), "", false);
+        if names.is_empty() {
+            names.push("");
+        }
+        let mut inner = scope;
+        for name in names {
+            inner = self.enter(Some(inner), name, false);
         }
         let close = s.partner(at).unwrap_or(end);
         self.walk(at + 1, close, inner);
@@ -282,6 +290,10 @@ impl Walker<'_, '_> {
                 ":" => bases = true,
                 "," if bases => {}
                 "::" | "<" | "..." => {}
+                // The next declaration has begun.
+                "struct" | "class" | "union" | "enum" if !(enumeration && i == key + 1) => {
+                    return key + 1;
+                }
                 _ if s.is_identifier(i) => {
                     if !bases && !matches!(s.text_at(i), "class" | "struct" | "final") {
                         name = Some(i);

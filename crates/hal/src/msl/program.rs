@@ -22,6 +22,8 @@ pub(crate) struct Scope {
     /// Empty for the global scope and for what has no name.
     pub(crate) name: String,
     pub(crate) is_class: bool,
+    /// Its index among the classes.
+    pub(crate) class: Option<usize>,
 }
 
 /// A function declaration or definition.

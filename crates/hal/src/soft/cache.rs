@@ -96,12 +96,17 @@ impl Cache {
         }
     }
 
-    /// A directory `name` that contains exactly `files`, in the cache or, where that cannot be, in private.
+    /// A directory `name` that contains `files`, in the cache or, where that cannot be or is not `wanted`, in private.
     ///
     /// # Errors
     /// No directory at all can be written.
-    pub(crate) fn directory(&self, name: &str, files: &[(&str, &[u8])]) -> io::Result<PathBuf> {
-        if let Some(root) = &self.root {
+    pub(crate) fn directory(
+        &self,
+        name: &str,
+        files: &[(&str, &[u8])],
+        wanted: bool,
+    ) -> io::Result<PathBuf> {
+        if let Some(root) = self.root.as_ref().filter(|_| wanted) {
             let path = root.join(name);
             if holds(&path, files) || publish(root, &path, files).is_ok() {
                 touch(&path);
@@ -110,7 +115,7 @@ impl Cache {
         }
         let private = self
             .private
-            .get_or_init(|| Scratch::new(None).ok())
+            .get_or_init(|| self.scratches().next())
             .as_ref()
             .ok_or_else(|| io::Error::other("no temporary directory can be written"))?;
         let path = private.path().join(name);
@@ -120,12 +125,17 @@ impl Cache {
         Ok(path)
     }
 
-    /// A private directory for files on their way, removed on drop.
-    ///
-    /// # Errors
-    /// No directory at all can be written.
-    pub(crate) fn scratch(&self) -> io::Result<Scratch> {
-        Scratch::new(self.root.as_deref())
+    /// Private directories for files on their way, best first: in the system's temporary directory, in memory, and
+    /// at last in the cache. Those that cannot be written are left out.
+    pub(crate) fn scratches(&self) -> impl Iterator<Item = Scratch> {
+        [
+            Some(std::env::temp_dir()),
+            Some("/dev/shm".into()),
+            self.root.clone(),
+        ]
+        .into_iter()
+        .flatten()
+        .filter_map(|place| Scratch::new(&place).ok())
     }
 
     fn path(&self, key: &Key) -> Option<PathBuf> {
@@ -201,7 +211,7 @@ enum Kind {
 fn kind(name: &str) -> Option<Kind> {
     let (kind, hash) = name.split_once('-')?;
     match kind {
-        "tmp" => Some(Kind::Temporary),
+        "tmp" | "bessemer" => Some(Kind::Temporary),
         "shim" => Some(Kind::Directory),
         "lib" | "kernel" if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
             Some(Kind::Entry)
@@ -333,28 +343,14 @@ fn decode(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// In the system's temporary directory, or in memory, or at last in `other`.
-    fn new(other: Option<&Path>) -> io::Result<Self> {
-        let mut outcome = Err(io::ErrorKind::NotFound.into());
-        for place in Self::places(other) {
-            let path = place.join(format!("bessemer-{}", unique()));
-            // A directory that can be made but holds no byte is on a full disk.
-            outcome = make_dir(&path)
-                .and_then(|()| fs::write(path.join("probe"), [0; 4096]))
-                .and_then(|()| fs::remove_file(path.join("probe")))
-                .map(|()| Self(path.clone()));
-            if outcome.is_ok() {
-                break;
-            }
-            let _ = fs::remove_dir_all(&path);
-        }
-        outcome
-    }
-
-    fn places(other: Option<&Path>) -> Vec<PathBuf> {
-        let mut places = vec![std::env::temp_dir(), "/dev/shm".into()];
-        places.extend(other.map(Path::to_owned));
-        places
+    fn new(place: &Path) -> io::Result<Self> {
+        let scratch = Self(place.join(format!("bessemer-{}", unique())));
+        make_dir(&scratch.0)?;
+        // A directory that can be made but holds no byte is on a full disk.
+        let probe = scratch.0.join("probe");
+        fs::write(&probe, [0; 4096])?;
+        fs::remove_file(&probe)?;
+        Ok(scratch)
     }
 
     /// The directory.
@@ -426,7 +422,7 @@ mod tests {
         cache.store(&key("a"), &[b"image"]);
         assert_eq!(cache.load(&key("a")), None);
         let files: [(&str, &[u8]); 1] = [("include/a.h", b"text")];
-        let placed = cache.directory("shim-1", &files).unwrap();
+        let placed = cache.directory("shim-1", &files, true).unwrap();
         assert_eq!(fs::read(placed.join("include/a.h")).unwrap(), b"text");
         drop(cache);
         assert!(!placed.exists());
@@ -437,9 +433,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(dir.path().into()), 1 << 20);
         let files: [(&str, &[u8]); 2] = [("a.h", b"text"), ("b/c.h", b"more")];
-        let placed = cache.directory("shim-1", &files).unwrap();
+        let placed = cache.directory("shim-1", &files, true).unwrap();
         fs::write(placed.join("a.h"), "te").unwrap();
-        assert_eq!(cache.directory("shim-1", &files).unwrap(), placed);
+        assert_eq!(cache.directory("shim-1", &files, true).unwrap(), placed);
         assert_eq!(fs::read(placed.join("a.h")).unwrap(), b"text");
     }
 

@@ -113,6 +113,9 @@ pub(crate) struct Checker {
     last_buffer: Vec<u8>,
     /// The threadgroup was abandoned; what follows from that is not reported.
     silenced: bool,
+    /// Threads of the threadgroup waited at different barriers; that they then reach later barriers at different times
+    /// follows from it.
+    parted: bool,
 }
 
 // SAFETY: the pointers are only used between `begin_launch` and `end_launch`, by the thread that called them.
@@ -133,6 +136,7 @@ impl Default for Checker {
             device: Clocks::new(),
             last_buffer: Vec::new(),
             silenced: false,
+            parted: false,
         }
     }
 }
@@ -205,6 +209,7 @@ impl Checker {
         self.lane = 0;
         self.location = 0;
         self.silenced = false;
+        self.parted = false;
         self.threadgroup.begin_group();
         self.device = Clocks::new();
     }
@@ -601,6 +606,9 @@ impl Checker {
             Divergence::Barrier { site, other, .. } | Divergence::Simd { site, other, .. }
                 if self.same_call(site, other) => {}
             Divergence::Barrier { site, lane, other } => {
+                if std::mem::replace(&mut self.parted, true) {
+                    return;
+                }
                 self.lane = lane;
                 let location = self.location_of_site(other);
                 self.report(ReportKind::DivergentBarrier, location, None, || {
@@ -638,6 +646,9 @@ impl Checker {
     }
 
     fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
+        if self.parted {
+            return;
+        }
         self.lane = lane;
         let total = self.group().nthreads;
         let location = self.location_of_site(site);

@@ -144,6 +144,10 @@ impl driver::Library for Library {
         Some(&self.program.reflection)
     }
 
+    fn check(&self, names: &[&str]) -> Result<()> {
+        self.engine.check_kernels(&self.program, names)
+    }
+
     fn pipeline(
         &self,
         name: &str,

@@ -1,53 +1,15 @@
 //! Kernels that must simply work.
 
-use crate::setup::{assert_close, device, empty, fast, library, shared};
+use crate::setup::{assert_close, check_add, device, empty, fast, library, ramp, shared};
+use bessemer_hal::FunctionConstants;
 use bessemer_hal::soft::Mode;
-use bessemer_hal::{Device, FunctionConstants};
 
-const ADD: &str = "#include <metal_stdlib>
-using namespace metal;
-kernel void add(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
-                device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
-                uint i [[thread_position_in_grid]]) {
-  if (i < n) c[i] = a[i] + b[i];
-}
-";
-
-const MODES: [Mode; 3] = [Mode::Fast, Mode::Check, Mode::Fuzz];
-
-fn ramp(count: usize) -> Vec<f32> {
-    (0..count)
-        .map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0)
-        .collect()
-}
-
-fn add(device: &Device) {
-    let library = library(device, ADD);
-    assert_eq!(library.function_names(), ["add"]);
-    let pipeline = library.pipeline("add").unwrap();
-    let n = 1000;
-    let (a, b) = (ramp(n), ramp(2 * n)[n..].to_vec());
-    let (left, right) = (shared(device, &a), shared(device, &b));
-    let sum = empty::<f32>(device, n);
-    let mut commands = device.commands();
-    commands
-        .dispatch(&pipeline)
-        .read(0, &left)
-        .read(1, &right)
-        .read_write(2, &sum)
-        .bytes(3, &(n as u32))
-        .threads(n, 256)
-        .unwrap();
-    let done = commands.commit().unwrap().wait().unwrap();
-    assert!(done.gpu_end >= done.gpu_start);
-    let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
-    assert_eq!(sum.to_vec::<f32>().unwrap(), expected);
-}
+const MODES: [Mode; 4] = Mode::ALL;
 
 #[test]
 fn add_adds() {
     for mode in MODES {
-        add(&device(mode));
+        check_add(&device(mode));
     }
 }
 

@@ -3,12 +3,21 @@
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Buffer, CompileOptions, Device, Library, StorageMode};
 use bytemuck::Pod;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+
+pub(crate) const ADD: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void add(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
+                device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
+                uint i [[thread_position_in_grid]]) {
+  if (i < n) c[i] = a[i] + b[i];
+}
+";
 
 /// One cache for the tests of a run, so that the headers are precompiled once; kept between runs where Cargo's target directory is.
 pub(crate) fn cache() -> &'static Path {
-    static CACHE: LazyLock<std::path::PathBuf> =
+    static CACHE: LazyLock<PathBuf> =
         LazyLock::new(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft-cache"));
     &CACHE
 }
@@ -59,4 +68,39 @@ pub(crate) fn assert_close(found: &[f32], expected: &[f32], tolerance: f32) {
             "element {index}: {a} instead of {b}"
         );
     }
+}
+
+pub(crate) fn ramp(count: usize) -> Vec<f32> {
+    (0..count)
+        .map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0)
+        .collect()
+}
+
+/// Compiles and runs an addition: the device works.
+pub(crate) fn check_add(device: &Device) {
+    let library = library(device, ADD);
+    assert_eq!(library.function_names(), ["add"]);
+    let pipeline = library.pipeline("add").unwrap();
+    let n = 1000;
+    let (a, b) = (ramp(n), ramp(2 * n)[n..].to_vec());
+    let (left, right) = (shared(device, &a), shared(device, &b));
+    let sum = empty::<f32>(device, n);
+    let mut commands = device.commands();
+    commands
+        .dispatch(&pipeline)
+        .read(0, &left)
+        .read(1, &right)
+        .read_write(2, &sum)
+        .bytes(3, &(n as u32))
+        .threads(n, 256)
+        .unwrap();
+    let done = commands.commit().unwrap().wait().unwrap();
+    assert!(done.gpu_end >= done.gpu_start);
+    let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+    assert_eq!(sum.to_vec::<f32>().unwrap(), expected);
+}
+
+/// The compiler that the tests drive.
+pub(crate) fn clang() -> PathBuf {
+    soft::compiler(&SoftOptions::default()).unwrap().path
 }

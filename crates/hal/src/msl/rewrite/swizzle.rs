@@ -147,20 +147,12 @@ impl Rewrite<'_, '_> {
 
     /// The innermost class with a name around a field, and the last token of the field's declaration in it.
     fn named_class(&self, mut scope: usize, mut last: usize) -> (usize, usize) {
-        // A class scope and its class are pushed in the same order; an anonymous one is found by its braces.
-        while let Some(class) = self
-            .program
-            .classes
-            .iter()
-            .filter(|class| class.anonymous && class.open < last && last < class.last)
-            .max_by_key(|class| class.open)
-        {
-            let Some(parent) = self.program.scopes[scope].parent else {
-                break;
-            };
-            if !self.program.scopes[scope].is_class || !self.program.scopes[parent].is_class {
-                break;
-            }
+        while let Some(parent) = self.program.scopes[scope].parent {
+            let class = self.program.scopes[scope]
+                .class
+                .and_then(|index| self.program.classes.get(index))
+                .filter(|class| class.anonymous && self.program.scopes[parent].is_class);
+            let Some(class) = class else { break };
             scope = parent;
             last = class.last;
         }

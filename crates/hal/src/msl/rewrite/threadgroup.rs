@@ -34,9 +34,10 @@ impl Rewrite<'_, '_> {
             return range.end;
         };
         let words = self.type_text(range.start, first.name);
+        let alignment = self.alignment(range.start, first.name);
         let statements: Vec<String> = found
             .iter()
-            .map(|declarator| self.reference(declarator, &words))
+            .map(|declarator| self.reference(declarator, &words, &alignment))
             .collect();
         let bytes = source.bytes(range.start, range.end - 1);
         self.edits
@@ -54,8 +55,12 @@ impl Rewrite<'_, '_> {
                 "static" | "constexpr" | "threadgroup" => i + 1,
                 _ => {
                     let next = self.source.after(i, true);
+                    let tight =
+                        matches!(self.source.text_at(i), "<" | "::") || text.ends_with("::");
+                    if !text.is_empty() && !tight {
+                        text.push(' ');
+                    }
                     text.push_str(&self.render(i, next - 1));
-                    text.push(' ');
                     next
                 }
             };
@@ -64,8 +69,16 @@ impl Rewrite<'_, '_> {
         text
     }
 
+    /// `alignas(…)` among the specifiers; empty where there is none.
+    fn alignment(&self, start: usize, end: usize) -> String {
+        let found = (start..end).find(|&i| self.source.text_at(i) == "alignas");
+        found.map_or_else(String::new, |i| {
+            self.render(i, self.source.after(i + 1, false) - 1)
+        })
+    }
+
     /// `auto& x = ::sm::tgvar<ID, T [(n)]>()`; an initialiser is dropped, as the hardware does.
-    fn reference(&mut self, declarator: &Declarator, words: &str) -> String {
+    fn reference(&mut self, declarator: &Declarator, words: &str, alignment: &str) -> String {
         let source = self.source;
         let mut bounds = String::new();
         let mut i = declarator.name + 1;
@@ -88,7 +101,15 @@ impl Rewrite<'_, '_> {
             file: source.file(place).to_owned(),
             line: place.line,
         });
-        format!("auto& {name} = ::sm::tgvar<{id}, {words}{bounds}>()")
+        let space = if bounds.is_empty() { "" } else { " " };
+        if alignment.is_empty() {
+            return format!("auto& {name} = ::sm::tgvar<{id}, {words}{space}{bounds}>()");
+        }
+        // Only a class carries an alignment of its own.
+        format!(
+            "struct {alignment} sm_aligned_{id} {{ {words} v{bounds}; }}; \
+             auto& {name} = ::sm::tgvar<{id}, sm_aligned_{id}>().v"
+        )
     }
 }
 

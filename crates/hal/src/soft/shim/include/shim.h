@@ -15,11 +15,13 @@
 #include "sm/packed.h"
 #include "sm/matrix.h"
 #include "sm/names.h"
+#include "sm/simd_names.h"
 #include "sm/as_type.h"
 #include "sm/limits.h"
 #include "sm/array.h"
 
 #include "sm/fuzz.h"
+#include "sm/polynomial.h"
 #include "sm/elementary.h"
 #include "sm/lift.h"
 #include "sm/integer.h"

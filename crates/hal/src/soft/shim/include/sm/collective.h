@@ -96,6 +96,10 @@ template <class W, uint width>
 SM_UNCHECKED void broadcast_first_op(const void* const* args, void* ret, uint mask) {
   const W* value = (const W*)args[0];
   W* result = (W*)ret;
+  if (mask == all_lanes) {
+    for (uint i = 0; i < simd_width; i++) result[i] = value[i & ~(width - 1)];
+    return;
+  }
   for (uint start = 0; start < simd_width; start += width) {
     uint block = (uint)(((1ul << width) - 1) << start) & mask;
     if (!block) continue;
@@ -105,13 +109,18 @@ SM_UNCHECKED void broadcast_first_op(const void* const* args, void* ret, uint ma
   }
 }
 
-// args: a flag (uint). The flags of all active lanes as a mask.
+// args: a flag (uint, 0 or 1). The flags of all active lanes as a mask.
 SM_UNCHECKED inline void ballot_op(const void* const* args, void* ret, uint mask) {
   const uint* flag = (const uint*)args[0];
   uint* result = (uint*)ret;
   uint votes = 0;
+  if (mask == all_lanes) {
+    for (uint i = 0; i < simd_width; i++) votes |= flag[i] << i;
+    for (uint i = 0; i < simd_width; i++) result[i] = votes;
+    return;
+  }
   for (uint i = 0; i < simd_width; i++)
-    if (active(mask, i) && flag[i]) votes |= 1u << i;
+    if (active(mask, i)) votes |= flag[i] << i;
   for (uint i = 0; i < simd_width; i++)
     if (active(mask, i)) result[i] = votes;
 }

@@ -3,19 +3,32 @@
 
 namespace sm {
 namespace elementary {
+#define SM_POLYNOMIAL(name)                                            \
+  template <accuracy A> SM_FN float name(float x) {                    \
+    return noisy<A>(ulp::name, x, polynomial::name(x));                \
+  }
+SM_POLYNOMIAL(exp) SM_POLYNOMIAL(exp2) SM_POLYNOMIAL(exp10)
+SM_POLYNOMIAL(log) SM_POLYNOMIAL(log2) SM_POLYNOMIAL(tanh)
+#undef SM_POLYNOMIAL
+
 #define SM_LIBM(name)                                                  \
   template <accuracy A> SM_FN float name(float x) {                    \
     return noisy<A>(ulp::name, x, __builtin_##name##f(x));             \
   }
 SM_LIBM(acos) SM_LIBM(acosh) SM_LIBM(asin) SM_LIBM(asinh) SM_LIBM(atan) SM_LIBM(atanh)
-SM_LIBM(cos) SM_LIBM(cosh) SM_LIBM(sin) SM_LIBM(sinh) SM_LIBM(tan) SM_LIBM(tanh)
-SM_LIBM(exp) SM_LIBM(exp2) SM_LIBM(log) SM_LIBM(log2) SM_LIBM(log10) SM_LIBM(sqrt)
+SM_LIBM(cosh) SM_LIBM(sinh) SM_LIBM(tan)
+SM_LIBM(log10) SM_LIBM(sqrt)
 #undef SM_LIBM
 
-template <accuracy A> SM_FN float exp10(float x) {
-  constexpr double log2_of_10 = 3.32192809488736234787;
-  return noisy<A>(ulp::exp10, x, (float)__builtin_exp2((double)x * log2_of_10));
+template <accuracy A> SM_FN float sin(float x) {
+  float r = A == accuracy::fast ? polynomial::sin(x) : __builtin_sinf(x);
+  return noisy<A>(ulp::sin, x, r);
 }
+template <accuracy A> SM_FN float cos(float x) {
+  float r = A == accuracy::fast ? polynomial::cos(x) : __builtin_cosf(x);
+  return noisy<A>(ulp::cos, x, r);
+}
+
 template <accuracy A> SM_FN float rsqrt(float x) {
   return noisy<A>(ulp::rsqrt, x, 1.0f / __builtin_sqrtf(x));
 }
@@ -35,21 +48,21 @@ template <accuracy A> SM_FN float powr(float x, float y) {
 
 // Multiples of pi: reduce in half turns first, which is exact, so that zeros and poles are exact.
 SM_FN double half_turns(float x) { return (double)x - 2.0 * __builtin_rint((double)x * 0.5); }
-SM_FN float sin_of_half_turns(double t) {
+SM_FN double sin_of_half_turns(double t) {
   constexpr double pi = 3.14159265358979323846;
   double folded = __builtin_fabs(t) > 0.5 ? __builtin_copysign(1.0, t) - t : t;
-  return (float)__builtin_sin(pi * folded);
+  return __builtin_sin(pi * folded);
 }
 template <accuracy A> SM_FN float sinpi(float x) {
-  return noisy<A>(ulp::sinpi, x, sin_of_half_turns(half_turns(x)));
+  return noisy<A>(ulp::sinpi, x, (float)sin_of_half_turns(half_turns(x)));
 }
 template <accuracy A> SM_FN float cospi(float x) {
-  return noisy<A>(ulp::cospi, x, sin_of_half_turns(0.5 - __builtin_fabs(half_turns(x))));
+  return noisy<A>(ulp::cospi, x, (float)sin_of_half_turns(0.5 - __builtin_fabs(half_turns(x))));
 }
 template <accuracy A> SM_FN float tanpi(float x) {
   double t = half_turns(x);
-  float r = sin_of_half_turns(t) / sin_of_half_turns(0.5 - __builtin_fabs(t));
-  return noisy<A>(ulp::tanpi, x, r);
+  double r = sin_of_half_turns(t) / sin_of_half_turns(0.5 - __builtin_fabs(t));
+  return noisy<A>(ulp::tanpi, x, (float)r);
 }
 
 // Below 1 even where x - floor(x) rounds to 1.

@@ -52,13 +52,15 @@ template <class T> SM_FN void deal_out(T* v, uint count) {
 template <class T> SM_FN void deal_out(T*, uint) {}
 #endif
 
-template <class Op, uint n, class T> SM_FN T tree(T* v) {
-  if constexpr (n == 1) {
-    return v[0];
-  } else {
-    for (uint i = 0; i < n / 2; i++) v[i] = Op::apply(v[i], v[i + n / 2]);
-    return tree<Op, n / 2>(v);
+// Combines the upper half of the values with the lower half until one is left.
+template <class Op, uint width, class T> SM_FN T tree(T* v) {
+  static_assert(width == simd_width || width == 4);
+  if constexpr (width == simd_width) {
+    for (uint i = 0; i < 16; i++) v[i] = Op::apply(v[i], v[i + 16]);
+    for (uint i = 0; i < 8; i++) v[i] = Op::apply(v[i], v[i + 8]);
+    for (uint i = 0; i < 4; i++) v[i] = Op::apply(v[i], v[i + 4]);
   }
+  return Op::apply(Op::apply(v[0], v[2]), Op::apply(v[1], v[3]));
 }
 
 // Reduces each block of `width` lanes.

@@ -2,23 +2,23 @@
 #pragma once
 
 namespace metal {
-SM_CX bool isfinite(float x) { return __builtin_isfinite(x); }
-SM_CX bool isfinite(half x) { return __builtin_isfinite((float)x); }
-SM_CX bool isinf(float x) { return __builtin_isinf(x); }
-SM_CX bool isinf(half x) { return __builtin_isinf((float)x); }
-SM_CX bool isnan(float x) { return __builtin_isnan(x); }
-SM_CX bool isnan(half x) { return __builtin_isnan((float)x); }
-SM_CX bool isnormal(float x) { return __builtin_isnormal(x); }
-SM_CX bool isnormal(half x) {
-  float magnitude = __builtin_fabsf((float)x);
-  return magnitude >= 0x1p-14f && magnitude <= 65504.0f;
-}
+// Tests look at the bits, so that they hold in every math mode.
+#define SM_CLASS_TESTS(T, U, magnitude, infinity, least)                                   \
+  SM_CX bool isfinite(T x) { return (__builtin_bit_cast(U, x) & magnitude) < infinity; }   \
+  SM_CX bool isinf(T x) { return (__builtin_bit_cast(U, x) & magnitude) == infinity; }     \
+  SM_CX bool isnan(T x) { return (__builtin_bit_cast(U, x) & magnitude) > infinity; }      \
+  SM_CX bool isnormal(T x) {                                                               \
+    return isfinite(x) && (__builtin_bit_cast(U, x) & magnitude) >= least;                 \
+  }
+SM_CLASS_TESTS(float, uint, 0x7fffffff, 0x7f800000, 0x00800000)
+SM_CLASS_TESTS(half, ushort, 0x7fff, 0x7c00, 0x0400)
+#undef SM_CLASS_TESTS
 SM_CX bool signbit(float x) { return __builtin_bit_cast(uint, x) >> 31; }
 SM_CX bool signbit(half x) { return __builtin_bit_cast(ushort, x) >> 15; }
-SM_CX bool isordered(float x, float y) { return x == x && y == y; }
-SM_CX bool isordered(half x, half y) { return x == x && y == y; }
-SM_CX bool isunordered(float x, float y) { return x != x || y != y; }
-SM_CX bool isunordered(half x, half y) { return x != x || y != y; }
+SM_CX bool isordered(float x, float y) { return !isnan(x) && !isnan(y); }
+SM_CX bool isordered(half x, half y) { return !isnan(x) && !isnan(y); }
+SM_CX bool isunordered(float x, float y) { return isnan(x) || isnan(y); }
+SM_CX bool isunordered(half x, half y) { return isnan(x) || isnan(y); }
 SM_LIFT_TEST1(isfinite)
 SM_LIFT_TEST1(isinf)
 SM_LIFT_TEST1(isnan)

@@ -89,39 +89,92 @@ namespace sm {
 template <class T> using pair_bits = typename word<2 * sizeof(T)>::type;
 template <class T> SM_FN pair_bits<T> to_bits(const vec<T, 2>& v) { return __builtin_bit_cast(pair_bits<T>, v); }
 
-template <class T> SM_FN void gather(float (&m)[8][8], const void* column, uint mask) {
-  const vec<T, 2>* lanes = (const vec<T, 2>*)column;
-  for (uint lane = 0; lane < simd_width; lane++) {
-    fragment f = fragment_of(lane);
-    bool present = mask == all_lanes || active(mask, lane);
-    m[f.row][f.column] = present ? (float)lanes[lane].x : 0.0f;
-    m[f.row][f.column + 1] = present ? (float)lanes[lane].y : 0.0f;
+// A row as a vector; products run outside kernels, where vectors are welcome.
+typedef float eight __attribute__((ext_vector_type(8)));
+typedef uint eight_bits __attribute__((ext_vector_type(8)));
+template <class T> struct run {
+  // bfloats travel as their bits: most processors have no instructions for them.
+  using E = typename metal::conditional_t<__is_same(T, bfloat), ushort, T>;
+  typedef E of_four __attribute__((ext_vector_type(4), aligned(alignof(E))));
+  typedef E of_eight __attribute__((ext_vector_type(8)));
+
+  static SM_FN eight widen(of_eight v) {
+    if constexpr (__is_same(T, bfloat))
+      return __builtin_bit_cast(eight, __builtin_convertvector(v, eight_bits) << 16);
+    else return __builtin_convertvector(v, eight);
+  }
+  static SM_FN of_eight round(eight row) {
+    if constexpr (__is_same(T, bfloat)) {
+      eight_bits f = __builtin_bit_cast(eight_bits, row);
+      eight_bits nearest_even = (f + 0x7fff + (f >> 16 & 1)) >> 16;
+      return __builtin_convertvector(row == row ? nearest_even : (f >> 16 | 0x40), of_eight);
+    } else {
+      return __builtin_convertvector(row, of_eight);
+    }
+  }
+};
+
+// Row r of a matrix is two runs of four elements: two neighbouring lanes own the left half, and the
+// lanes eight further on the right half.
+SM_FN uint first_element_of_row(uint r) { return 2 * (r / 4 * 16 + r % 4 * 2); }
+constexpr uint to_right_half = 2 * 8;
+
+template <class T> SM_FN eight load_row(const T* elements, uint r) {
+  const T* left = elements + first_element_of_row(r);
+  typename run<T>::of_four l = *(const typename run<T>::of_four*)left;
+  typename run<T>::of_four h = *(const typename run<T>::of_four*)(left + to_right_half);
+  return run<T>::widen(__builtin_shufflevector(l, h, 0, 1, 2, 3, 4, 5, 6, 7));
+}
+template <class T> SM_FN void store_row(T* elements, uint r, eight row) {
+  T* left = elements + first_element_of_row(r);
+  typename run<T>::of_eight v = run<T>::round(row);
+  *(typename run<T>::of_four*)left = __builtin_shufflevector(v, v, 0, 1, 2, 3);
+  *(typename run<T>::of_four*)(left + to_right_half) = __builtin_shufflevector(v, v, 4, 5, 6, 7);
+}
+
+// D = A B + C, all as columns of lanes. Sums are kept in float and rounded to D's type once.
+template <class D, class A, class B, class C>
+SM_FN void multiply_accumulate(D* d, const A* a, const B* b, const C* c) {
+  eight rows[8];
+  for (uint k = 0; k < 8; k++) rows[k] = load_row(b, k);
+#pragma clang loop unroll(full)
+  for (uint i = 0; i < 8; i++) {
+    eight factors = load_row(a, i), sum = load_row(c, i);
+#pragma clang loop unroll(full)
+    for (uint k = 0; k < 8; k++) {
+      eight factor = factors[k];
+#if defined(__FMA__) || defined(__aarch64__)
+      sum = __builtin_elementwise_fma(factor, rows[k], sum);
+#else
+      sum += factor * rows[k];
+#endif
+    }
+    store_row(d, i, sum);
   }
 }
 
-// D = A B + C. Sums are kept in float and rounded to D's type once. args: A, B, C as pairs.
+// The elements of the active lanes; those of the others are zero.
+template <class T> struct active_elements {
+  T of[64];
+  SM_FN active_elements(const void* column, uint mask) {
+    for (uint i = 0; i < 64; i++) of[i] = active(mask, i / 2) ? ((const T*)column)[i] : T(0);
+  }
+};
+
+// args: A, B, C as pairs.
 template <class D, class A, class B, class C>
 SM_UNCHECKED void multiply_accumulate_op(const void* const* args, void* ret, uint mask) {
-  alignas(64) float a[8][8], b[8][8], sum[8][8];
-  gather<A>(a, args[0], mask);
-  gather<B>(b, args[1], mask);
-  gather<C>(sum, args[2], mask);
-  for (uint i = 0; i < 8; i++)
-    for (uint k = 0; k < 8; k++)
-      for (uint j = 0; j < 8; j++) {
-#if defined(__FMA__) || defined(__aarch64__)
-        sum[i][j] = __builtin_fmaf(a[i][k], b[k][j], sum[i][j]);
-#else
-        sum[i][j] += a[i][k] * b[k][j];
-#endif
-      }
-  vec<D, 2>* lanes = (vec<D, 2>*)ret;
-  for (uint lane = 0; lane < simd_width; lane++) {
-    if (mask != all_lanes && !active(mask, lane)) continue;
-    fragment f = fragment_of(lane);
-    lanes[lane].x = (D)sum[f.row][f.column];
-    lanes[lane].y = (D)sum[f.row][f.column + 1];
+  if (mask == all_lanes) {
+    multiply_accumulate((D*)ret, (const A*)args[0], (const B*)args[1], (const C*)args[2]);
+    return;
   }
+  active_elements<A> a(args[0], mask);
+  active_elements<B> b(args[1], mask);
+  active_elements<C> c(args[2], mask);
+  D d[64];
+  multiply_accumulate(d, a.of, b.of, c.of);
+  for (uint i = 0; i < 64; i++)
+    if (active(mask, i / 2)) ((D*)ret)[i] = d[i];
 }
 }  // namespace sm
 

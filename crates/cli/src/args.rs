@@ -1,0 +1,368 @@
+//! The command line.
+
+use crate::spec::{
+    BufferSpec, ByteCount, BytesSpec, ConstantSpec, Define, Indexed, OutSpec, PrintSpec, parse_size,
+};
+use bessemer_hal::{Family, MathMode, Size};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+/// Rust to Metal: kernels and models on Apple GPUs and, through a software Metal device, anywhere.
+#[derive(Debug, Parser)]
+#[command(name = "bessemer", version, after_long_help = TOP_EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  bessemer devices                                 what can run kernels here
+  bessemer msl kernels softmax.metal               the kernels of a file and their arguments
+  bessemer msl check src/*.metal                   compile everything, for CI
+  bessemer msl run add.metal --grid 1024 --buffer 0=a.npy --buffer 1=b.npy --buffer 2=zeros:f32:1024 --print 2
+
+Environment:
+  BESSEMER_CLANG, BESSEMER_CACHE_DIR, BESSEMER_CACHE_LIMIT_MB, BESSEMER_SOFT_MODE, BESSEMER_SOFT_THREADS,
+  BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_SEED and BESSEMER_SOFT_FAMILY set up the software device; NO_COLOR
+  switches colours off.
+
+Exit codes:
+  0  done, nothing found
+  1  errors or defects were found, or the device failed
+  2  wrong usage: unknown options, missing files, arguments that do not fit the kernel";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists devices with their properties
+    Devices(DevicesArgs),
+    /// Looks into, compiles, checks and runs Metal kernels
+    #[command(subcommand)]
+    Msl(MslCommand),
+    /// Shows or empties the cache of compiled kernels
+    Cache(CacheArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = DEVICES_EXAMPLES)]
+pub(crate) struct DevicesArgs {
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const DEVICES_EXAMPLES: &str = "\
+Examples:
+  bessemer devices
+  bessemer devices --json | jq -r '.devices[].name'
+  BESSEMER_SOFT_FAMILY=apple9 bessemer devices";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MslCommand {
+    /// Shows the kernels of a file: arguments, types, indices, function constants
+    Kernels(KernelsArgs),
+    /// Compiles every kernel of the files and says what is wrong, in the files' own lines
+    Check(CheckArgs),
+    /// Runs one kernel on given data, optionally with every access checked
+    Run(Box<RunArgs>),
+}
+
+/// How a file is compiled.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CompileArgs {
+    /// Look for included files here as well
+    #[arg(short = 'I', long = "include", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) include: Vec<PathBuf>,
+    /// Define a macro
+    #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
+    pub(crate) define: Vec<Define>,
+    /// How freely floating-point arithmetic may be treated
+    #[arg(long, value_enum, default_value_t = Math::Safe)]
+    pub(crate) math: Math,
+    /// GPU family whose limits the software device enforces: apple7 to apple10 or mac2
+    #[arg(long, value_name = "FAMILY")]
+    pub(crate) family: Option<Family>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Math {
+    /// Nothing is reordered; NaN and infinities count
+    Safe,
+    /// Reordering is allowed; NaN and infinities count
+    Relaxed,
+    /// All fast-maths assumptions
+    Fast,
+}
+
+impl From<Math> for MathMode {
+    fn from(math: Math) -> Self {
+        match math {
+            Math::Safe => Self::Safe,
+            Math::Relaxed => Self::Relaxed,
+            Math::Fast => Self::Fast,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = KERNELS_EXAMPLES)]
+pub(crate) struct KernelsArgs {
+    /// The MSL file; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) compile: CompileArgs,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const KERNELS_EXAMPLES: &str = "\
+Examples:
+  bessemer msl kernels softmax.metal
+  bessemer msl kernels gemm.metal -I include -D TILE=32
+  bessemer msl kernels gemm.metal --json | jq -r '.kernels[].name'";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = CHECK_EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// MSL files; `-` is standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Compile only this kernel; may be repeated
+    #[arg(short, long = "kernel", value_name = "NAME")]
+    pub(crate) kernels: Vec<String>,
+    #[command(flatten)]
+    pub(crate) compile: CompileArgs,
+    /// Generate code for every kernel, as a launch would: finds exceeded limits as well
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Check many instantiations at once and generate no code: far faster for hundreds of them
+    ///
+    /// Without --full and --quick, files with up to 32 kernels in all are compiled in full.
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// Compilations at the same time [default: one for each core, at least 2]
+    #[arg(short, long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) jobs: Option<usize>,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  bessemer msl check kernels/*.metal
+  bessemer msl check gemm.metal --kernel gemm_f16 --math fast
+  bessemer msl check gemm.metal --json | jq '.diagnostics[] | .file, .line'
+
+Exit codes: 0 everything compiles, 1 something does not, 2 wrong usage.";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_EXAMPLES, group = ArgGroup::new("extent").required(true))]
+pub(crate) struct RunArgs {
+    /// The MSL file; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The kernel; not needed if the file has only one
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) kernel: Option<String>,
+    #[command(flatten)]
+    pub(crate) compile: CompileArgs,
+
+    /// Threads in the grid; need not be a multiple of the threadgroup
+    #[arg(long, group = "extent", value_name = "X[,Y[,Z]]", value_parser = parse_size,
+          help_heading = "Launch")]
+    pub(crate) grid: Option<Size>,
+    /// Threadgroups in the grid, instead of threads
+    #[arg(long, group = "extent", value_name = "X[,Y[,Z]]", value_parser = parse_size,
+          requires = "threadgroup", help_heading = "Launch")]
+    pub(crate) threadgroups: Option<Size>,
+    /// Threads in a threadgroup [default: what suits the kernel]
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = parse_size, help_heading = "Launch")]
+    pub(crate) threadgroup: Option<Size>,
+    /// Launch so often, each time from the same data; the shortest time is reported
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one,
+          hide_default_value = true, help_heading = "Launch")]
+    pub(crate) repeat: usize,
+
+    /// Bind a buffer: INDEX=FILE[:TYPE], INDEX=zeros:TYPE:COUNT, …
+    ///
+    /// INDEX=in.npy         an array; its values converted if a :TYPE follows
+    /// INDEX=in.bin         raw bytes; of that type if a :TYPE follows
+    /// INDEX=zeros:f32:64   also ones:TYPE:COUNT and iota:TYPE:COUNT (0, 1, 2, …)
+    /// INDEX=fill:f32:64:1.5
+    /// INDEX=random:f32:64  floats in [-1, 1), integers in 0..100; random:TYPE:COUNT:SEED
+    ///
+    /// COUNT may be a shape such as 4x16. Types: f32 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool.
+    #[arg(
+        short,
+        long = "buffer",
+        value_name = "INDEX=SOURCE",
+        help_heading = "Arguments",
+        verbatim_doc_comment
+    )]
+    pub(crate) buffers: Vec<Indexed<BufferSpec>>,
+    /// Bind a buffer from this byte on
+    #[arg(
+        long = "offset",
+        value_name = "INDEX=BYTES",
+        help_heading = "Arguments"
+    )]
+    pub(crate) offsets: Vec<Indexed<ByteCount>>,
+    /// Pass values with the launch: INDEX=TYPE:VALUE[,VALUE…]
+    ///
+    /// 2=u32:64, 2=f32:1,2,3,4 or a structure: 2=u32:64,f32:0.5
+    #[arg(
+        long = "bytes",
+        value_name = "INDEX=TYPE:VALUE",
+        help_heading = "Arguments",
+        verbatim_doc_comment
+    )]
+    pub(crate) bytes: Vec<Indexed<BytesSpec>>,
+    /// Give the length of a threadgroup argument in bytes
+    #[arg(
+        long = "threadgroup-memory",
+        value_name = "INDEX=BYTES",
+        help_heading = "Arguments"
+    )]
+    pub(crate) threadgroup_memory: Vec<Indexed<ByteCount>>,
+    /// Set a function constant by index or name
+    #[arg(
+        long = "const",
+        value_name = "INDEX=TYPE:VALUE",
+        help_heading = "Arguments"
+    )]
+    pub(crate) constants: Vec<ConstantSpec>,
+
+    /// How the software device runs the kernel [default: $BESSEMER_SOFT_MODE, or isolated]
+    #[arg(long, value_enum, help_heading = "Device")]
+    pub(crate) mode: Option<ModeArg>,
+    /// Seed of fuzz mode
+    #[arg(long, value_name = "N", help_heading = "Device")]
+    pub(crate) seed: Option<u64>,
+    /// Time limit
+    #[arg(long, value_name = "N", help_heading = "Device")]
+    pub(crate) timeout_ms: Option<u64>,
+    /// Worker threads
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Device")]
+    pub(crate) threads: Option<usize>,
+
+    /// Write a buffer to a file afterwards: .npy with the type and shape it came with, else raw
+    #[arg(
+        short,
+        long = "out",
+        value_name = "INDEX=FILE",
+        help_heading = "Results"
+    )]
+    pub(crate) outs: Vec<Indexed<OutSpec>>,
+    /// Print the first values of a buffer afterwards [default count: 16]
+    #[arg(
+        short,
+        long = "print",
+        value_name = "INDEX[:COUNT]",
+        help_heading = "Results"
+    )]
+    pub(crate) prints: Vec<PrintSpec>,
+    /// Write JSON: time_ms, reports, logs
+    #[arg(long, help_heading = "Results")]
+    pub(crate) json: bool,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  bessemer msl run add.metal --grid 1024 --buffer 0=a.npy --buffer 1=b.npy \\
+      --buffer 2=zeros:f32:1024 --out 2=sum.npy
+  bessemer msl run softmax.metal --kernel softmax --threadgroups 4 --threadgroup 64 \\
+      --buffer 0=random:f32:4x256 --buffer 1=zeros:f32:4x256 --bytes 2=u32:256 \\
+      --threadgroup-memory 0=128 --mode check --json
+  bessemer msl run scale.metal --kernel scale_half --grid 8 --buffer 0=iota:f16:8 \\
+      --buffer 1=zeros:f16:8 --bytes 3=f32:2 --const 0=bool:false --print 1
+
+Reports (--mode check): bounds, race, uninitialised, divergent-barrier, early-return, divergent-simd,
+threadgroup-memory; in every mode: crash, timeout.
+
+Exit codes: 0 clean, 1 with reports or a failed compile, 2 wrong usage.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    /// As fast as it can, in this process
+    Fast,
+    /// Every access checked, with reports
+    Check,
+    /// In random order, with the freedom a GPU has
+    Fuzz,
+    /// As fast, in a process of its own: a crash is a report
+    Isolated,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = CACHE_EXAMPLES)]
+pub(crate) struct CacheArgs {
+    /// What to do
+    #[arg(value_enum, default_value_t = CacheAction::Stats)]
+    pub(crate) action: CacheAction,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const CACHE_EXAMPLES: &str = "\
+Examples:
+  bessemer cache
+  bessemer cache path
+  bessemer cache clear";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheAction {
+    /// Print the directory
+    Path,
+    /// Print directory, files and bytes
+    Stats,
+    /// Remove everything in it
+    Clear,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a whole number, at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_documented_run_is_understood() {
+        let line = "bessemer msl run k.metal --kernel K --grid 64,1,1 --threadgroup 64 \
+                    --buffer 0=in.npy --buffer 1=zeros:f32:1024 --bytes 2=u32:64 \
+                    --threadgroup-memory 0=256 --const 0=bool:true --mode check --out 1=out.npy --json";
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Msl(MslCommand::Run(run)) = cli.command else {
+            panic!("not a run");
+        };
+        assert_eq!(run.grid, Some(Size::x(64)));
+        assert_eq!(run.buffers.len(), 2);
+        assert_eq!(run.mode, Some(ModeArg::Check));
+        assert!(run.json);
+    }
+
+    #[test]
+    fn a_run_needs_either_threads_or_threadgroups() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
+        assert!(parse("bessemer msl run k.metal").is_err());
+        assert!(
+            parse("bessemer msl run k.metal --grid 1 --threadgroups 1 --threadgroup 1").is_err()
+        );
+        assert!(parse("bessemer msl run k.metal --threadgroups 1").is_err());
+        assert!(parse("bessemer msl run k.metal --grid 1").is_ok());
+    }
+}

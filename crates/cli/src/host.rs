@@ -1,0 +1,107 @@
+//! The devices of this machine.
+
+#[cfg(target_vendor = "apple")]
+mod apple;
+#[cfg(target_os = "linux")]
+mod linux;
+
+#[cfg(target_vendor = "apple")]
+use apple as system;
+#[cfg(target_os = "linux")]
+use linux as system;
+
+use crate::args::{CompileArgs, ModeArg, RunArgs};
+use anyhow::Result;
+use bessemer_hal::{Device, Family, noop};
+use std::time::Duration;
+
+/// What the command line says about the device; what it leaves open, the environment decides.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    pub(crate) mode: Option<ModeArg>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) family: Option<Family>,
+}
+
+impl Setup {
+    /// For compiling only, where nothing runs: the plain way of compiling, whatever the environment says.
+    pub(crate) fn compiling(args: &CompileArgs) -> Self {
+        Self {
+            // The software device alone has modes.
+            mode: cfg!(target_os = "linux").then_some(ModeArg::Fast),
+            family: args.family,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&RunArgs> for Setup {
+    fn from(args: &RunArgs) -> Self {
+        Self {
+            mode: args.mode,
+            seed: args.seed,
+            timeout: args.timeout_ms.map(Duration::from_millis),
+            threads: args.threads,
+            family: args.compile.family,
+        }
+    }
+}
+
+/// What `bessemer devices` has to say.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    /// Sentences about this machine as a whole.
+    pub(crate) notes: Vec<String>,
+    pub(crate) devices: Vec<Listed>,
+}
+
+/// A device with what its driver alone knows.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) device: Device,
+    pub(crate) is_default: bool,
+    /// Names and values beyond [`bessemer_hal::DeviceInfo`], in the words of the table; JSON has them in snake case.
+    pub(crate) details: Vec<(&'static str, String)>,
+}
+
+/// The device that kernels are compiled for and run on: the system's GPU on Apple, the software device on Linux.
+pub(crate) fn open(setup: &Setup) -> Result<Device> {
+    system::open(setup)
+}
+
+/// All devices.
+pub(crate) fn inventory() -> Result<Inventory> {
+    let mut inventory = system::inventory()?;
+    inventory.devices.push(Listed {
+        device: noop::device(Family::default()),
+        is_default: false,
+        details: vec![(
+            "purpose",
+            "records commands and runs nothing, for tests of schedules".to_owned(),
+        )],
+    });
+    Ok(inventory)
+}
+
+/// Systems without any Metal device.
+#[cfg(not(any(target_vendor = "apple", target_os = "linux")))]
+mod system {
+    use super::{Inventory, Setup};
+    use anyhow::{Result, bail};
+    use bessemer_hal::Device;
+
+    const NOTHING: &str = "there is no Metal GPU here, which needs macOS or iOS, and no software Metal device, which needs Linux";
+
+    pub(super) fn open(_: &Setup) -> Result<Device> {
+        bail!(NOTHING)
+    }
+
+    pub(super) fn inventory() -> Result<Inventory> {
+        Ok(Inventory {
+            notes: vec![NOTHING.to_owned()],
+            devices: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Linux: no Metal GPU, but the software device.
+
+use super::{Inventory, Listed, Setup};
+use crate::args::ModeArg;
+use anyhow::{Context as _, Result};
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_hal::{Device, env};
+use std::num::NonZero;
+
+pub(super) fn open(setup: &Setup) -> Result<Device> {
+    Ok(soft::device(options(setup)?)?)
+}
+
+/// What the command line says, then the environment, then what suits this program: kernels of unknown
+/// quality run in a process of their own.
+fn options(setup: &Setup) -> Result<SoftOptions> {
+    let mut options = SoftOptions::from_env()?;
+    if env::text(env::SOFT_MODE).is_none() {
+        options.mode = Mode::Isolated;
+    }
+    if let Some(mode) = setup.mode {
+        options.mode = match mode {
+            ModeArg::Fast => Mode::Fast,
+            ModeArg::Check => Mode::Check,
+            ModeArg::Fuzz => Mode::Fuzz,
+            ModeArg::Isolated => Mode::Isolated,
+        };
+    }
+    if let Some(seed) = setup.seed {
+        options.seed = seed;
+    }
+    if let Some(timeout) = setup.timeout {
+        options.timeout = timeout;
+    }
+    if setup.threads.is_some() {
+        options.threads = setup.threads;
+    }
+    if let Some(family) = setup.family {
+        options.family = family;
+    }
+    Ok(options)
+}
+
+pub(super) fn inventory() -> Result<Inventory> {
+    let options = SoftOptions::from_env()?;
+    let compiler = match soft::compiler(&options) {
+        Ok(compiler) => format!("{} ({})", compiler.version, compiler.path.display()),
+        Err(error) => format!("none: {error}"),
+    };
+    let cache = match &options.cache_dir {
+        Some(dir) => dir.display().to_string(),
+        None => "none: neither BESSEMER_CACHE_DIR nor HOME is set".to_owned(),
+    };
+    let threads = options
+        .threads
+        .or_else(|| std::thread::available_parallelism().ok().map(NonZero::get));
+    let threads = threads.map_or_else(|| "one for each core".to_owned(), |n| n.to_string());
+    let details = vec![
+        ("worker threads", threads),
+        ("compiler", compiler),
+        ("cache", cache),
+    ];
+    let device = soft::device(options).context("the software Metal device cannot be set up")?;
+    Ok(Inventory {
+        notes: vec![
+            "There is no Metal GPU here: this is Linux, and Metal needs macOS or iOS.".to_owned(),
+            "The software Metal device runs the same kernels on the CPU.".to_owned(),
+        ],
+        devices: vec![Listed {
+            device,
+            is_default: true,
+            details,
+        }],
+    })
+}

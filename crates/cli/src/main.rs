@@ -1,0 +1,57 @@
+//! The `bessemer` command.
+//!
+//! Every subcommand is a file of its name. What a subcommand finds goes to standard output, what keeps
+//! it from working to standard error, and the exit code says which it was: see [`failure::Outcome`].
+
+mod args;
+mod cache;
+mod devices;
+mod dtype;
+mod excerpt;
+mod failure;
+mod host;
+mod msl;
+mod npy;
+mod spec;
+mod table;
+mod terminal;
+
+use args::{Cli, Command, MslCommand};
+use clap::Parser as _;
+use failure::{Outcome, Usage};
+use std::process::ExitCode;
+use terminal::style;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; if nobody reads them, nothing is lost.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(cli.command) {
+        Ok(outcome) => outcome.into(),
+        Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::complain("error", style::ERROR, &format!("{error:#}"));
+            if error.downcast_ref::<Usage>().is_some() {
+                ExitCode::from(2)
+            } else {
+                Outcome::Found.into()
+            }
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Outcome> {
+    let mut out = terminal::stdout();
+    match command {
+        Command::Devices(args) => devices::run(&args, &mut out),
+        Command::Msl(MslCommand::Kernels(args)) => msl::kernels::run(&args, &mut out),
+        Command::Msl(MslCommand::Check(args)) => msl::check::run(&args, &mut out),
+        Command::Msl(MslCommand::Run(args)) => msl::run::run(&args, &mut out),
+        Command::Cache(args) => cache::run(&args, &mut out),
+    }
+}

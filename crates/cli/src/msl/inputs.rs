@@ -1,0 +1,153 @@
+//! Buffers of a launch: loaded or made, and read back.
+
+use crate::dtype::DType;
+use crate::failure::Usage;
+use crate::npy::{self, Array};
+use crate::spec::{BufferSpec, Generator, Indexed};
+use anyhow::{Context as _, Result};
+use bessemer_hal::{Buffer, Device, Error, StorageMode};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// A buffer with what it holds before a launch.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) index: u32,
+    pub(crate) buffer: Buffer,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Bytes(Vec<u8>),
+    Made(Generator),
+}
+
+impl Input {
+    /// Loads or describes the content and allocates the buffer.
+    pub(crate) fn load(device: &Device, spec: &Indexed<BufferSpec>) -> Result<Self> {
+        let index = spec.index;
+        Self::load_source(device, spec).with_context(|| format!("buffer {index}"))
+    }
+
+    fn load_source(device: &Device, spec: &Indexed<BufferSpec>) -> Result<Self> {
+        let limit = device.info().limits.max_buffer_length;
+        let (dtype, shape, content, length) = match &spec.value {
+            BufferSpec::Values {
+                dtype,
+                shape,
+                values,
+            } => {
+                let length = shape
+                    .iter()
+                    .try_fold(dtype.size(), |product, dim| product.checked_mul(*dim))
+                    .unwrap_or(usize::MAX);
+                (*dtype, shape.clone(), Content::Made(*values), length)
+            }
+            BufferSpec::File { path, dtype } => {
+                let array = read(path, *dtype, limit)?;
+                let length = array.data.len();
+                (array.dtype, array.shape, Content::Bytes(array.data), length)
+            }
+        };
+        let buffer = device
+            .buffer(length, StorageMode::Shared)
+            .map_err(|error| match error {
+                Error::BufferTooLong { .. } => Usage::error(error.to_string()),
+                error => error.into(),
+            })?;
+        buffer.set_label(&spec.index.to_string());
+        Ok(Self {
+            index: spec.index,
+            buffer,
+            dtype,
+            shape,
+            content,
+        })
+    }
+
+    /// Puts the content into the buffer: before every launch, as a launch may change it.
+    pub(crate) fn reset(&self) -> Result<()> {
+        if self.buffer.length() == 0 {
+            return Ok(());
+        }
+        let mut target = self.buffer.as_mut_slice::<u8>()?;
+        match &self.content {
+            Content::Bytes(bytes) => target.copy_from_slice(bytes),
+            Content::Made(generator) => generator.fill(self.dtype, &mut target),
+        }
+        Ok(())
+    }
+
+    /// What the buffer holds now. Defects that a checking device has reported do not make it unreadable.
+    pub(crate) fn array(&self) -> Result<Array> {
+        let data = match self.buffer.to_vec::<u8>() {
+            // The failure of a writer is told once, to whoever reads first; it has been reported by now.
+            Err(Error::Checked { .. }) => self.buffer.to_vec::<u8>(),
+            result => result,
+        };
+        Ok(Array {
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            data: data.with_context(|| format!("cannot read buffer {}", self.index))?,
+        })
+    }
+
+    /// Writes the buffer to a file: `.npy`, or raw bytes under any other name.
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
+        let array = self.array()?;
+        if is_npy(path) {
+            return npy::write(path, &array);
+        }
+        std::fs::write(path, &array.data)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// Reads a `.npy` file, converted if a type is given, or a raw file, taken to be of that type.
+fn read(path: &Path, dtype: Option<DType>, limit: usize) -> Result<Array> {
+    if is_npy(path) {
+        let array = npy::read(path).map_err(mark_usage)?;
+        return match (dtype, array.dtype) {
+            (Some(dtype), _) => Ok(array.convert(dtype)),
+            (None, DType::F64) => Err(Usage::error(format!(
+                "{0} holds float64, which Metal does not have; convert it with {0}:f32",
+                path.display()
+            ))),
+            (None, _) => Ok(array),
+        };
+    }
+    let load = || -> std::io::Result<Vec<u8>> {
+        let mut data = Vec::new();
+        // One byte past the limit is enough to see that the file is too long.
+        let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+        File::open(path)?.take(most).read_to_end(&mut data)?;
+        Ok(data)
+    };
+    let data = load().with_context(|| Usage::context(format!("cannot read {}", path.display())))?;
+    let dtype = dtype.unwrap_or(DType::U8);
+    if !data.len().is_multiple_of(dtype.size()) {
+        return Err(Usage::error(format!(
+            "{} has {} bytes, which is no whole number of {dtype} values",
+            path.display(),
+            data.len()
+        )));
+    }
+    Ok(Array {
+        dtype,
+        shape: vec![data.len() / dtype.size()],
+        data,
+    })
+}
+
+fn mark_usage(error: anyhow::Error) -> anyhow::Error {
+    Usage::error(format!("{error:#}"))
+}
+
+fn is_npy(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|e| e.eq_ignore_ascii_case("npy"))
+}

@@ -1,0 +1,271 @@
+//! `bessemer msl kernels`: what a file offers to the host.
+
+use crate::args::KernelsArgs;
+use crate::failure::Outcome;
+use crate::host::{self, Setup};
+use crate::msl::library::compile;
+use crate::msl::source::Source;
+use crate::msl::{diagnostic_json, write_diagnostics};
+use crate::table::Table;
+use crate::terminal::{self, Out, counted, style};
+use anyhow::Result;
+use bessemer_hal::msl::{AddressSpace, Argument, ArgumentKind, Kernel, Reflection};
+use bessemer_hal::{Error, Library};
+use serde_json::{Value, json};
+use std::io::Write as _;
+
+/// Runs the command.
+pub(crate) fn run(args: &KernelsArgs, out: &mut Out) -> Result<Outcome> {
+    let source = Source::read(&args.file)?;
+    let device = host::open(&Setup::compiling(&args.compile))?;
+    let library = match compile(&device, &source, &args.compile) {
+        Err(Error::Compile { diagnostics, .. }) if args.json => {
+            let diagnostics: Vec<_> = diagnostics.iter().map(diagnostic_json).collect();
+            terminal::write_json(
+                out,
+                &json!({ "file": source.name, "kernels": [], "constants": [], "diagnostics": diagnostics }),
+            )?;
+            return Ok(Outcome::Found);
+        }
+        Err(Error::Compile { diagnostics, .. }) => {
+            write_diagnostics(&source, &diagnostics)?;
+            return Ok(Outcome::Found);
+        }
+        library => library?,
+    };
+    let offered = match library.reflection() {
+        Some(reflection) => Offered::from_reflection(reflection),
+        None => Offered::from_pipelines(&library)?,
+    };
+    if args.json {
+        terminal::write_json(out, &offered.to_json(&source.name))?;
+    } else {
+        offered.write_text(&source.name, out)?;
+    }
+    Ok(Outcome::Clean)
+}
+
+/// What is shown, whichever way the driver knows it.
+#[derive(Debug, Default)]
+struct Offered {
+    kernels: Vec<OfferedKernel>,
+    constants: Vec<OfferedConstant>,
+}
+
+#[derive(Debug)]
+struct OfferedKernel {
+    name: String,
+    json: Value,
+    arguments: Vec<OfferedArgument>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OfferedArgument {
+    name: String,
+    /// `buffer`, `threadgroup` or `builtin`.
+    kind: &'static str,
+    index: Option<u32>,
+    /// The attribute that gives a builtin its value.
+    builtin: Option<String>,
+    type_name: String,
+    access: &'static str,
+    gate: Option<String>,
+}
+
+#[derive(Debug)]
+struct OfferedConstant {
+    name: String,
+    index: u32,
+    type_name: String,
+}
+
+impl Offered {
+    fn from_reflection(reflection: &Reflection) -> Self {
+        let constants = reflection.constants.iter().map(|constant| OfferedConstant {
+            name: constant.name.clone(),
+            index: constant.index,
+            type_name: constant.type_name.clone(),
+        });
+        Self {
+            kernels: reflection.kernels.iter().map(offered_kernel).collect(),
+            constants: constants.collect(),
+        }
+    }
+
+    /// Where the driver does not read the source: what compiling each kernel tells, which is less.
+    fn from_pipelines(library: &Library) -> Result<Self> {
+        let mut kernels = Vec::new();
+        for name in library.function_names() {
+            let arguments = library.function(&name)?.arguments()?;
+            kernels.push(OfferedKernel {
+                json: json!({ "name": name }),
+                name,
+                arguments: arguments
+                    .into_iter()
+                    .map(|argument| {
+                        let (kind, index) = match argument.kind {
+                            bessemer_hal::ArgumentKind::Buffer(index) => ("buffer", index),
+                            bessemer_hal::ArgumentKind::ThreadgroupMemory(index) => {
+                                ("threadgroup", index)
+                            }
+                        };
+                        OfferedArgument {
+                            name: argument.name,
+                            kind,
+                            index: Some(index),
+                            builtin: None,
+                            type_name: String::new(),
+                            access: access(argument.access.writes()),
+                            gate: None,
+                        }
+                    })
+                    .collect(),
+            });
+        }
+        Ok(Self {
+            kernels,
+            constants: Vec::new(),
+        })
+    }
+
+    fn write_text(&self, file: &str, out: &mut Out) -> Result<()> {
+        if self.kernels.is_empty() {
+            writeln!(out, "{file} has no kernel")?;
+        } else {
+            let mut table = Table::new(["kernel", "argument", "index", "type", "access", "gate"]);
+            for kernel in &self.kernels {
+                let mut name = kernel.name.clone();
+                if kernel.arguments.is_empty() {
+                    table.row([name.clone()]);
+                }
+                for argument in &kernel.arguments {
+                    table.row(argument.row(std::mem::take(&mut name)));
+                }
+            }
+            table.write(out, style::STRONG)?;
+        }
+        if !self.constants.is_empty() {
+            writeln!(out)?;
+            let mut table = Table::new(["function constant", "index", "type"]);
+            for constant in &self.constants {
+                table.row([
+                    constant.name.clone(),
+                    constant.index.to_string(),
+                    constant.type_name.clone(),
+                ]);
+            }
+            table.write(out, style::STRONG)?;
+        }
+        let (kernels, constants) = (self.kernels.len(), self.constants.len());
+        let quiet = style::QUIET;
+        writeln!(
+            out,
+            "\n{quiet}{}, {}{quiet:#}",
+            counted(kernels, "kernel"),
+            counted(constants, "function constant")
+        )?;
+        out.flush()?;
+        Ok(())
+    }
+
+    fn to_json(&self, file: &str) -> Value {
+        let kernels: Vec<_> = self
+            .kernels
+            .iter()
+            .map(|kernel| {
+                let mut value = kernel.json.clone();
+                let arguments = kernel.arguments.iter().map(OfferedArgument::to_json);
+                value["arguments"] = arguments.collect();
+                value
+            })
+            .collect();
+        let constants: Vec<_> = self
+            .constants
+            .iter()
+            .map(|c| json!({ "name": c.name, "index": c.index, "type": c.type_name }))
+            .collect();
+        json!({ "file": file, "kernels": kernels, "constants": constants })
+    }
+}
+
+fn offered_kernel(kernel: &Kernel) -> OfferedKernel {
+    OfferedKernel {
+        name: kernel.name.clone(),
+        json: json!({
+            "name": kernel.name,
+            "function": kernel.function,
+            "file": kernel.file,
+            "line": kernel.line,
+            "max_total_threads": kernel.max_total_threads,
+        }),
+        arguments: kernel.arguments.iter().map(offered_argument).collect(),
+    }
+}
+
+fn offered_argument(argument: &Argument) -> OfferedArgument {
+    let (kind, index, builtin) = match argument.kind {
+        ArgumentKind::Buffer { index } => ("buffer", Some(index), None),
+        ArgumentKind::ThreadgroupMemory { index } => ("threadgroup", Some(index), None),
+        ArgumentKind::Builtin(builtin) => ("builtin", None, Some(builtin.name().to_owned())),
+        _ => ("other", None, None),
+    };
+    let type_name = if builtin.is_some() {
+        argument.type_name.clone()
+    } else {
+        let read_only = !argument.writable && argument.address_space != AddressSpace::Constant;
+        format!(
+            "{} {}{}{}",
+            argument.address_space.keyword(),
+            if read_only { "const " } else { "" },
+            argument.type_name,
+            if argument.by_reference { "&" } else { "*" }
+        )
+    };
+    OfferedArgument {
+        name: argument.name.clone(),
+        kind,
+        index,
+        access: if builtin.is_some() {
+            ""
+        } else {
+            access(argument.writable)
+        },
+        builtin,
+        type_name,
+        gate: argument.gate.clone(),
+    }
+}
+
+fn access(writable: bool) -> &'static str {
+    if writable { "read-write" } else { "read" }
+}
+
+impl OfferedArgument {
+    fn row(&self, kernel: String) -> Vec<String> {
+        let index = match (self.index, &self.builtin) {
+            (Some(index), _) => format!("{}({index})", self.kind),
+            (None, Some(builtin)) => builtin.clone(),
+            (None, None) => String::new(),
+        };
+        vec![
+            kernel,
+            self.name.clone(),
+            index,
+            self.type_name.clone(),
+            self.access.to_owned(),
+            self.gate.clone().unwrap_or_default(),
+        ]
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "kind": self.kind,
+            "index": self.index,
+            "builtin": self.builtin,
+            "type": (!self.type_name.is_empty()).then_some(&self.type_name),
+            "access": (!self.access.is_empty()).then_some(self.access),
+            "gate": self.gate,
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! Writing to the terminal: colours only where they are wanted, and a reader that goes away is no error.
+
+use anstream::AutoStream;
+use std::io::{self, BufWriter, Write};
+
+/// The few styles in use.
+pub(crate) mod style {
+    use anstyle::{AnsiColor, Style};
+
+    pub(crate) const STRONG: Style = Style::new().bold();
+    pub(crate) const QUIET: Style = Style::new().dimmed();
+    pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
+    pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+    pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
+}
+
+/// Standard output, locked and buffered. Styles written to it are dropped unless it is a terminal and
+/// `NO_COLOR` is unset.
+pub(crate) type Out = BufWriter<AutoStream<io::StdoutLock<'static>>>;
+
+/// Locks standard output.
+pub(crate) fn stdout() -> Out {
+    BufWriter::new(AutoStream::auto(io::stdout()).lock())
+}
+
+/// Locks standard error; unbuffered, as what goes there should be seen at once.
+pub(crate) fn stderr() -> AutoStream<io::StderrLock<'static>> {
+    AutoStream::auto(io::stderr()).lock()
+}
+
+/// Writes one line to standard error. If nobody can read it, there is nobody to tell.
+pub(crate) fn complain(prefix: &str, prefix_style: anstyle::Style, text: &str) {
+    let _ = writeln!(stderr(), "{prefix_style}{prefix}{prefix_style:#}: {text}");
+}
+
+/// Whether an error means that the reader of our output has gone away.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Writes a JSON value, indented, with a newline.
+pub(crate) fn write_json(out: &mut impl Write, value: &serde_json::Value) -> anyhow::Result<()> {
+    // `serde_json` wraps the writer's error; unwrapped, a broken pipe is recognised.
+    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+    writeln!(out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// `1 kernel`, `2 kernels`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        n => format!("{n} {noun}s"),
+    }
+}
+
+/// Bytes in the largest binary unit that keeps the number readable.
+pub(crate) fn bytes(count: usize) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = count as f64;
+    let mut unit = "bytes";
+    for next in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    if value.fract() == 0.0 {
+        format!("{value:.0} {unit}")
+    } else {
+        format!("{value:.1} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_in_binary_units() {
+        assert_eq!(bytes(0), "0 bytes");
+        assert_eq!(bytes(1023), "1023 bytes");
+        assert_eq!(bytes(32 << 10), "32 KiB");
+        assert_eq!(bytes(3 << 29), "1.5 GiB");
+        assert_eq!(bytes(usize::MAX), "16384 PiB");
+    }
+
+    #[test]
+    fn a_broken_pipe_is_recognised_through_context() {
+        let error = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("x");
+        assert!(is_broken_pipe(&error));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("x")));
+    }
+}

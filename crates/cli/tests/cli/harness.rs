@@ -1,0 +1,150 @@
+//! Running the binary, and files for it.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::UNIX_EPOCH;
+use tempfile::TempDir;
+
+/// A directory of its own for each test, in which the binary runs.
+pub(crate) struct Desk {
+    dir: TempDir,
+}
+
+/// What the binary said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// The binary, with a kernel cache that all tests share and nothing else from the environment.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bessemer"));
+    for (name, _) in std::env::vars() {
+        if name.starts_with("BESSEMER_") && name != "BESSEMER_CLANG" {
+            command.env_remove(name);
+        }
+    }
+    command.env("BESSEMER_CACHE_DIR", cache());
+    command.env_remove("NO_COLOR");
+    command.env_remove("CLICOLOR_FORCE");
+    command
+}
+
+/// A cache for each build of the binary: what an older one found correct may not be.
+fn cache() -> &'static Path {
+    static CACHE: OnceLock<PathBuf> = OnceLock::new();
+    CACHE.get_or_init(|| {
+        let built = std::fs::metadata(env!("CARGO_BIN_EXE_bessemer")).unwrap();
+        let built = built.modified().unwrap().duration_since(UNIX_EPOCH);
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+        let cache = root.join(built.unwrap().as_nanos().to_string());
+        if !cache.exists() {
+            let _ = std::fs::remove_dir_all(&root);
+        }
+        cache
+    })
+}
+
+impl Desk {
+    pub(crate) fn new() -> Self {
+        Self {
+            dir: TempDir::new().unwrap(),
+        }
+    }
+
+    /// A directory with one file.
+    pub(crate) fn with(name: &str, text: &str) -> Self {
+        let desk = Self::new();
+        desk.write(name, text.as_bytes());
+        desk
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    /// The binary in this directory.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = command();
+        command.current_dir(self.dir.path());
+        command
+    }
+
+    /// Runs a command line; arguments are separated by blanks.
+    pub(crate) fn bessemer(&self, line: &str) -> Said {
+        Said::from(
+            self.command()
+                .args(line.split_whitespace())
+                .output()
+                .unwrap(),
+        )
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().expect("the binary was not killed"),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Said {
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// Fails unless the exit code is this.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+}
+
+/// A kernel of `examples/msl`.
+pub(crate) fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../examples/msl")
+        .join(name)
+        .display()
+        .to_string()
+}
+
+/// A `.npy` file of float32, as NumPy writes it.
+pub(crate) fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
+    let mut header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}").into_bytes();
+    header.resize(117, b' ');
+    header.push(b'\n');
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend(118_u16.to_le_bytes());
+    file.extend(header);
+    file.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    file
+}
+
+/// Header text and float32 values of a `.npy` file of version 1.
+pub(crate) fn read_npy(file: &[u8]) -> (String, Vec<f32>) {
+    assert_eq!(&file[..8], b"\x93NUMPY\x01\x00");
+    let length = usize::from(u16::from_le_bytes([file[8], file[9]]));
+    let header = String::from_utf8(file[10..10 + length].to_vec()).unwrap();
+    let values = file[10 + length..].chunks_exact(4);
+    let values = values.map(|v| f32::from_le_bytes(v.try_into().unwrap()));
+    (header.trim_end().to_owned(), values.collect())
+}

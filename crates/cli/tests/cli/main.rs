@@ -1,0 +1,12 @@
+//! The built `bessemer` binary, used as a user would.
+//!
+//! Everything that compiles MSL needs clang; without it these tests fail, and `bessemer devices` says
+//! what to install.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+mod check;
+mod devices;
+mod harness;
+mod kernels;
+mod run;
+mod usage;

@@ -1,0 +1,273 @@
+use crate::harness::{Desk, example, npy, read_npy};
+use serde_json::Value;
+
+/// The kernel reads what another thread of the group writes, with no barrier in between: line 11.
+const RACY: &str = "\
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void reverse(device const float* in [[buffer(0)]],
+                    device float* out [[buffer(1)]],
+                    threadgroup float* tile [[threadgroup(0)]],
+                    uint i [[thread_position_in_grid]],
+                    uint t [[thread_index_in_threadgroup]],
+                    uint threads [[threads_per_threadgroup]]) {
+    tile[t] = in[i];
+    out[i] = tile[threads - 1 - t];
+}
+";
+
+#[test]
+fn arrays_go_in_and_out() {
+    let desk = Desk::new();
+    let a: Vec<f32> = (0..12_u8).map(f32::from).collect();
+    desk.write("a.npy", &npy("3, 4", &a));
+    desk.write("b.npy", &npy("12,", &[0.5; 12]));
+    for mode in [
+        "",
+        "--mode fast",
+        "--mode check",
+        "--mode fuzz",
+        "--mode isolated",
+    ] {
+        let said = desk
+            .bessemer(&format!(
+                "msl run {} --grid 12 --threadgroup 4 --buffer 0=a.npy --buffer 1=b.npy \
+                 --buffer 2=zeros:f32:3x4 --out 2=sum.npy {mode}",
+                example("add.metal")
+            ))
+            .exits(0);
+        assert!(said.stdout.contains("clean"), "{said:?}");
+        let (header, sum) = read_npy(&desk.read("sum.npy"));
+        assert_eq!(
+            header,
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }"
+        );
+        let expected: Vec<f32> = a.iter().map(|v| v + 0.5).collect();
+        assert_eq!(sum, expected, "{mode}");
+    }
+}
+
+#[test]
+fn softmax_over_rows_is_right() {
+    let desk = Desk::new();
+    let rows: Vec<f32> = (0..4 * 100)
+        .map(|i| ((i * 37) % 101) as f32 / 10.0)
+        .collect();
+    desk.write("in.npy", &npy("4, 100", &rows));
+    for mode in ["fast", "check", "isolated"] {
+        desk.bessemer(&format!(
+            "msl run {} --kernel softmax --threadgroups 4 --threadgroup 64 --buffer 0=in.npy \
+             --buffer 1=zeros:f32:4x100 --bytes 2=u32:100 --threadgroup-memory 0=128 \
+             --mode {mode} --out 1=out.npy",
+            example("softmax.metal")
+        ))
+        .exits(0);
+        let (_, out) = read_npy(&desk.read("out.npy"));
+        for (row, result) in rows.chunks(100).zip(out.chunks(100)) {
+            let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let exponentials: Vec<f64> = row.iter().map(|v| f64::from(v - largest).exp()).collect();
+            let sum: f64 = exponentials.iter().sum();
+            for (expected, found) in exponentials.iter().zip(result) {
+                assert!((expected / sum - f64::from(*found)).abs() < 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn json_has_time_reports_and_logs() {
+    let said = Desk::new()
+        .bessemer(&format!(
+            "msl run {} --grid 4 --buffer 0=iota:f32:4 --buffer 1=fill:f32:4:0.5 \
+             --buffer 2=zeros:f32:4 --print 2 --repeat 3 --json",
+            example("add.metal")
+        ))
+        .exits(0);
+    let json = said.json();
+    assert!(json["time_ms"].as_f64().unwrap() >= 0.0);
+    assert_eq!(json["reports"], Value::Array(vec![]));
+    assert_eq!(json["logs"], Value::Array(vec![]));
+    assert_eq!(json["values"]["2"].to_string(), "[0.5,1.5,2.5,3.5]");
+}
+
+#[test]
+fn a_race_is_reported_at_its_line() {
+    let desk = Desk::with("racy.metal", RACY);
+    let line = "msl run racy.metal --grid 64 --threadgroup 64 --buffer 0=iota:f32:64 \
+                --buffer 1=zeros:f32:64 --threadgroup-memory 0=256 --mode check";
+    let json = desk.bessemer(&format!("{line} --json")).exits(1).json();
+    let report = &json["reports"][0];
+    assert_eq!(report["kind"], "race", "{json}");
+    assert_eq!(report["kernel"], "reverse");
+    assert_eq!(report["file"], "racy.metal");
+    assert!(report["line"] == 11 || report["line"] == 10, "{json}");
+    assert_eq!(report["thread"].as_array().unwrap().len(), 3);
+    assert!(report.as_object().unwrap().contains_key("buffer"));
+    assert!(!report["message"].as_str().unwrap().is_empty());
+
+    let said = desk.bessemer(line).exits(1);
+    assert!(said.stdout.contains("racy.metal:1"), "{said:?}");
+    assert!(said.stdout.contains(": race: "), "{said:?}");
+    assert!(said.stdout.contains('^'), "{said:?}");
+}
+
+#[test]
+fn an_access_past_a_buffer_is_reported_with_the_buffer() {
+    let json = Desk::new()
+        .bessemer(&format!(
+            "msl run {} --grid 8 --buffer 0=iota:f32:8 --buffer 1=ones:f32:7 \
+             --buffer 2=zeros:f32:8 --mode check --json",
+            example("add.metal")
+        ))
+        .exits(1)
+        .json();
+    let report = &json["reports"][0];
+    assert_eq!(report["kind"], "bounds", "{json}");
+    assert_eq!(report["buffer"], 1);
+    assert_eq!(report["line"], 9);
+    assert_eq!(report["thread"].to_string(), "[7,0,0]");
+}
+
+#[test]
+fn a_kernel_that_never_ends_is_a_timeout() {
+    let desk = Desk::with(
+        "spin.metal",
+        "kernel void spin(device volatile int* a [[buffer(0)]]) { while (a[0] == 0) {} }",
+    );
+    for mode in ["isolated", "check"] {
+        let json = desk
+            .bessemer(&format!(
+                "msl run spin.metal --grid 1 --buffer 0=zeros:i32:1 --timeout-ms 300 \
+                 --mode {mode} --json"
+            ))
+            .exits(1)
+            .json();
+        assert_eq!(json["reports"][0]["kind"], "timeout", "{mode}: {json}");
+        assert_eq!(json["reports"][0]["kernel"], "spin");
+    }
+}
+
+#[test]
+fn a_kernel_that_crashes_is_a_report_and_not_the_end_of_the_program() {
+    let desk = Desk::with(
+        "wild.metal",
+        "kernel void wild(device int* a [[buffer(0)]]) { a[0x10000000000ul] = 1; }",
+    );
+    let json = desk
+        .bessemer("msl run wild.metal --grid 1 --buffer 0=zeros:i32:1 --json")
+        .exits(1)
+        .json();
+    assert_eq!(json["reports"][0]["kind"], "crash", "{json}");
+}
+
+#[test]
+fn threadgroup_memory_that_is_missing_or_too_much_is_a_report() {
+    let desk = Desk::with("racy.metal", RACY);
+    for memory in ["", "--threadgroup-memory 0=40K"] {
+        let json = desk
+            .bessemer(&format!(
+                "msl run racy.metal --grid 64 --threadgroup 64 --buffer 0=iota:f32:64 \
+                 --buffer 1=zeros:f32:64 {memory} --json"
+            ))
+            .exits(1)
+            .json();
+        assert_eq!(json["reports"][0]["kind"], "threadgroup-memory", "{json}");
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_is_shown_at_its_line() {
+    let desk = Desk::with(
+        "k.metal",
+        "kernel void k(device int* a [[buffer(0)]]) {\n  a[0] = b;\n}\n",
+    );
+    let said = desk
+        .bessemer("msl run k.metal --grid 1 --buffer 0=zeros:i32:1")
+        .exits(1);
+    assert!(said.stderr.contains("k.metal:2:10: error: "), "{said:?}");
+    assert_eq!(said.stdout, "");
+    let json = desk
+        .bessemer("msl run k.metal --grid 1 --buffer 0=zeros:i32:1 --json")
+        .exits(1)
+        .json();
+    assert_eq!(json["time_ms"], Value::Null);
+    assert_eq!(json["reports"], Value::Array(vec![]));
+    assert_eq!(json["diagnostics"][0]["line"], 2);
+}
+
+#[test]
+fn function_constants_are_set_by_index_and_by_name() {
+    let run = |constant: &str| {
+        let said = Desk::new().bessemer(&format!(
+            "msl run {} --kernel scale_half --grid 4 --buffer 0=iota:f16:4 \
+             --buffer 1=zeros:f16:4 --bytes 3=f32:2 {constant} --print 1 --json",
+            example("scale.metal")
+        ));
+        said.exits(0).json()["values"]["1"].to_string()
+    };
+    assert_eq!(run("--const 0=bool:false"), "[0.0,2.0,4.0,6.0]");
+    let biased = "--const with_bias=bool:true --bytes 2=f32:0.5";
+    assert_eq!(run(biased), "[0.5,2.5,4.5,6.5]");
+}
+
+#[test]
+fn values_are_converted_offset_and_written_raw() {
+    let desk = Desk::new();
+    desk.write(
+        "copy.metal",
+        b"kernel void copy(device const bfloat* in [[buffer(0)]], device bfloat* out [[buffer(1)]],\n\
+          uint i [[thread_position_in_grid]]) { out[i] = in[i]; }",
+    );
+    desk.write("in.npy", &npy("4,", &[1.0, 2.5, -3.0, 100.0]));
+    desk.bessemer(
+        "msl run copy.metal --grid 3 --buffer 0=in.npy:bf16 --offset 0=2 \
+         --buffer 1=zeros:bf16:4 --out 1=out.npy --out 1=out.bin",
+    )
+    .exits(0);
+    let (header, out) = read_npy(&desk.read("out.npy"));
+    assert!(header.contains("'<f4'"), "{header}");
+    assert_eq!(out, [2.5, -3.0, 100.0, 0.0]);
+    let raw = [0x20, 0x40, 0x40, 0xc0, 0xc8, 0x42, 0, 0];
+    assert_eq!(desk.read("out.bin"), raw);
+    let said = desk
+        .bessemer(
+            "msl run copy.metal --grid 4 --buffer 0=out.bin:bf16 --buffer 1=zeros:bf16:4 --print 1",
+        )
+        .exits(0);
+    assert!(said.stdout.contains("2.5 -3.0 100.0 0.0"), "{said:?}");
+}
+
+#[test]
+fn arrays_that_metal_cannot_hold_are_refused_with_the_remedy() {
+    let desk = Desk::new();
+    let mut file = npy("1,", &[0.0, 0.0]);
+    let at = file.windows(3).position(|w| w == b"<f4").unwrap();
+    file[at + 2] = b'8';
+    desk.write("double.npy", &file);
+    let line = format!(
+        "msl run {} --grid 1 --buffer 0=double.npy",
+        example("add.metal")
+    );
+    let said = desk.bessemer(&line).exits(2);
+    assert!(said.stderr.contains("double.npy:f32"), "{said:?}");
+}
+
+#[test]
+fn lines_that_kernels_log_are_shown() {
+    let desk = Desk::with(
+        "log.metal",
+        "#include <metal_stdlib>
+#include <metal_logging>
+using namespace metal;
+kernel void talk(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+    os_log_default.log(\"value %d of %u\", a[i], i);
+}
+",
+    );
+    let line = "msl run log.metal --grid 1 --buffer 0=fill:i32:1:-7";
+    let said = desk.bessemer(line).exits(0);
+    assert!(said.stderr.contains("value -7 of 0"), "{said:?}");
+    let json = desk.bessemer(&format!("{line} --json")).exits(0).json();
+    assert_eq!(json["logs"][0]["message"], "value -7 of 0");
+}

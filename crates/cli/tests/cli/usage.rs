@@ -1,0 +1,132 @@
+use crate::harness::{Desk, command, example};
+use std::process::Stdio;
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for line in [
+        "--help",
+        "devices --help",
+        "msl kernels --help",
+        "msl check --help",
+        "msl run --help",
+        "cache --help",
+    ] {
+        let said = Desk::new().bessemer(line).exits(0);
+        assert!(said.stdout.contains("Examples:"), "{line}: {said:?}");
+    }
+    Desk::new().bessemer("msl --help").exits(0);
+    let said = Desk::new().bessemer("--version").exits(0);
+    assert!(said.stdout.starts_with("bessemer "), "{said:?}");
+}
+
+#[test]
+fn wrong_usage_is_exit_code_two_and_says_why() {
+    struct Case(&'static str, &'static str);
+    let cases = [
+        Case("", "Usage"),
+        Case("nonsense", "nonsense"),
+        Case("msl", "Usage"),
+        Case("msl check", "FILE"),
+        Case("msl run ADD", "--grid"),
+        Case("msl run ADD --grid 0x", "is not a size"),
+        Case(
+            "msl run ADD --grid 1 --threadgroup 1,2,3,4",
+            "more than three",
+        ),
+        Case("msl run ADD --grid 1 --buffer in.npy", "has no `=`"),
+        Case(
+            "msl run ADD --grid 1 --buffer 0=zeros:f65:4",
+            "unknown type `f65`",
+        ),
+        Case("msl run ADD --grid 1 --bytes 0=64", "has no type"),
+        Case("msl run ADD --grid 1 --const 0=u8:256", "does not fit u8"),
+        Case("msl run ADD --grid 1 --mode slow", "slow"),
+        Case("msl run ADD --grid 1 --repeat 0", "at least 1"),
+        Case(
+            "msl run ADD --grid 1 --out 3=x.npy",
+            "there is no --buffer 3",
+        ),
+        Case("msl run ADD --grid 1 --kernel sub", "no kernel `sub`"),
+        Case(
+            "msl run ADD --grid 1 --buffer 0=gone.npy",
+            "cannot open gone.npy",
+        ),
+        Case("msl run ADD --grid 1 --buffer 0=ADD", "nothing is bound"),
+        Case(
+            "msl run ADD --grid 1 --buffer 0=zeros:f32:1 --buffer 0=zeros:f32:1",
+            "bound twice",
+        ),
+        Case("msl run ADD --grid 1 --buffer 9=zeros:f32:1", "argument"),
+        Case(
+            "msl run ADD --grid 1 --buffer 0=zeros:f32:9999999999999",
+            "longer than the device's maximum",
+        ),
+        Case(
+            "msl run SCALE --grid 1",
+            "2 kernels; choose one with --kernel",
+        ),
+        Case(
+            "msl run SCALE --kernel scale_half --grid 1 --const x=bool:true",
+            "it has with_bias",
+        ),
+    ];
+    for Case(line, expected) in cases {
+        let line = line
+            .replace("ADD", &example("add.metal"))
+            .replace("SCALE", &example("scale.metal"));
+        let said = Desk::new().bessemer(&line);
+        assert_eq!(said.code, 2, "{line}: {said:?}");
+        assert!(said.stderr.contains(expected), "{line}: {said:?}");
+        assert_eq!(said.stdout, "", "{line}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for line in ["devices", "msl run --help", "msl kernels SCALE"] {
+        let line = line.replace("SCALE", &example("scale.metal"));
+        let mut child = command()
+            .args(line.split_whitespace())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Closed before anything is written.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line}");
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+}
+
+#[test]
+fn colours_can_be_forced_and_forbidden() {
+    let run = |name: &str| {
+        let mut command = command();
+        command.env(name, "1").arg("devices");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(run("CLICOLOR_FORCE").contains('\x1b'));
+    assert!(!run("NO_COLOR").contains('\x1b'));
+}
+
+#[test]
+fn the_cache_can_be_found_measured_and_emptied() {
+    let desk = Desk::new();
+    let cache = desk.path("cache");
+    let run = |line: &str| {
+        let mut command = desk.command();
+        command.env("BESSEMER_CACHE_DIR", &cache);
+        let output = command.args(line.split_whitespace()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(run("cache path"), format!("{}\n", cache.display()));
+    assert!(run("cache").contains("0 bytes in 0 files"));
+    if cfg!(target_os = "linux") {
+        run(&format!("msl check {}", example("add.metal")));
+        assert!(!run("cache stats").contains("0 bytes in 0 files"));
+    }
+    run("cache clear");
+    assert!(run("cache").contains("0 bytes in 0 files"));
+}

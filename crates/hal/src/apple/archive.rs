@@ -1,0 +1,119 @@
+//! Pipelines that outlive the process, in Metal's binary archives.
+//!
+//! An archive can save time and nothing else: whatever goes wrong with one, the kernel is compiled.
+
+use super::cache::Directory;
+use objc2::rc::Retained;
+use objc2::runtime::ProtocolObject;
+use objc2_foundation::{NSArray, NSError, NSURL};
+use objc2_metal::{
+    MTLBinaryArchive, MTLBinaryArchiveDescriptor, MTLComputePipelineDescriptor,
+    MTLComputePipelineReflection, MTLComputePipelineState, MTLDevice, MTLPipelineOption,
+};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// A pipeline with what Metal says about its arguments.
+pub(super) type Built = (
+    Retained<ProtocolObject<dyn MTLComputePipelineState>>,
+    Option<Retained<MTLComputePipelineReflection>>,
+);
+
+type Archive = Retained<ProtocolObject<dyn MTLBinaryArchive>>;
+
+/// Takes the pipeline from its archive, or compiles it and archives it.
+///
+/// # Errors
+/// What Metal says about the kernel.
+pub(super) fn pipeline(
+    device: &ProtocolObject<dyn MTLDevice>,
+    descriptor: &MTLComputePipelineDescriptor,
+    place: Option<(&Directory, &Path)>,
+) -> Result<Built, Retained<NSError>> {
+    let Some((directory, file)) = place else {
+        return build(device, descriptor, MTLPipelineOption::None);
+    };
+    if let Some(found) = load(device, descriptor, file) {
+        return Ok(found);
+    }
+    if let Some((archive, built)) = record(device, descriptor) {
+        // A full disk or a file system that cannot be written costs the next process its time.
+        let _ = directory.publish(file, |temporary| save(&archive, temporary));
+        return Ok(built);
+    }
+    descriptor.setBinaryArchives(None);
+    build(device, descriptor, MTLPipelineOption::None)
+}
+
+fn build(
+    device: &ProtocolObject<dyn MTLDevice>,
+    descriptor: &MTLComputePipelineDescriptor,
+    more: MTLPipelineOption,
+) -> Result<Built, Retained<NSError>> {
+    let mut reflection = None;
+    let state = device.newComputePipelineStateWithDescriptor_options_reflection_error(
+        descriptor,
+        MTLPipelineOption::BindingInfo | MTLPipelineOption::BufferTypeInfo | more,
+        Some(&mut reflection),
+    )?;
+    Ok((state, reflection))
+}
+
+/// The pipeline from its file; a file that is damaged or of another system is removed.
+fn load(
+    device: &ProtocolObject<dyn MTLDevice>,
+    descriptor: &MTLComputePipelineDescriptor,
+    file: &Path,
+) -> Option<Built> {
+    if !file.exists() {
+        return None;
+    }
+    let found = open(device, Some(file)).and_then(|archive| {
+        descriptor.setBinaryArchives(Some(&NSArray::from_retained_slice(&[archive])));
+        build(
+            device,
+            descriptor,
+            MTLPipelineOption::FailOnBinaryArchiveMiss,
+        )
+        .ok()
+    });
+    if found.is_none() {
+        let _ = fs::remove_file(file);
+    }
+    found
+}
+
+/// Compiles into a new archive and takes the pipeline from there, so that it is compiled only once.
+fn record(
+    device: &ProtocolObject<dyn MTLDevice>,
+    descriptor: &MTLComputePipelineDescriptor,
+) -> Option<(Archive, Built)> {
+    descriptor.setBinaryArchives(None);
+    let archive = open(device, None)?;
+    archive
+        .addComputePipelineFunctionsWithDescriptor_error(descriptor)
+        .ok()?;
+    descriptor.setBinaryArchives(Some(&NSArray::from_retained_slice(std::slice::from_ref(
+        &archive,
+    ))));
+    let built = build(device, descriptor, MTLPipelineOption::None).ok()?;
+    Some((archive, built))
+}
+
+fn open(device: &ProtocolObject<dyn MTLDevice>, file: Option<&Path>) -> Option<Archive> {
+    let descriptor = MTLBinaryArchiveDescriptor::new();
+    if let Some(file) = file {
+        descriptor.setUrl(Some(&*NSURL::from_file_path(file)?));
+    }
+    device
+        .newBinaryArchiveWithDescriptor_error(&descriptor)
+        .ok()
+}
+
+fn save(archive: &ProtocolObject<dyn MTLBinaryArchive>, file: &Path) -> io::Result<()> {
+    let url = NSURL::from_file_path(file).ok_or(io::ErrorKind::InvalidFilename)?;
+    archive
+        .serializeToURL_error(&url)
+        .map_err(|error| io::Error::other(error.localizedDescription().to_string()))
+}

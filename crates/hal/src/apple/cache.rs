@@ -1,0 +1,208 @@
+//! Where compiled pipelines are kept: one small file a pipeline, named by all that decides its content.
+//!
+//! One file a pipeline, and not one a library, because then a file is written once, whole, by whoever
+//! compiles first; processes need no lock, and what is damaged costs one compilation.
+
+use crate::library::{CompileOptions, FunctionConstants};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// Changes whenever pipelines are built differently from the same source.
+const FORMAT: &str = "bessemer-apple-1";
+
+/// Identifies a library: the full source, the options that change its code, the device and the
+/// system's build, since every update of the system may bring another compiler.
+#[derive(Debug, Clone)]
+pub(super) struct LibraryKey(Sha256);
+
+impl LibraryKey {
+    pub(super) fn new(source: &str, options: &CompileOptions, device: &str, system: &str) -> Self {
+        let mut hash = Sha256::new();
+        let math = format!("{:?}", options.math_mode);
+        for field in [FORMAT, source, &math, device, system] {
+            feed(&mut hash, field.as_bytes());
+        }
+        for (name, value) in &options.defines {
+            feed(&mut hash, name.as_bytes());
+            feed(&mut hash, value.as_bytes());
+        }
+        Self(hash)
+    }
+
+    /// The name of the file for one kernel of the library with its function constants.
+    pub(super) fn file_name(&self, kernel: &str, constants: &FunctionConstants) -> String {
+        let mut hash = self.0.clone();
+        feed(&mut hash, b"kernel");
+        feed(&mut hash, kernel.as_bytes());
+        for (index, value) in constants.iter() {
+            feed(&mut hash, &index.to_le_bytes());
+            feed(&mut hash, value.type_name().as_bytes());
+            feed(&mut hash, &value.bits().to_le_bytes());
+        }
+        let digest = hash.finalize();
+        let mut name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        name.push_str(".metalarchive");
+        name
+    }
+}
+
+/// Length first, so that no two lists of fields read the same.
+fn feed(hash: &mut Sha256, field: &[u8]) {
+    hash.update((field.len() as u64).to_le_bytes());
+    hash.update(field);
+}
+
+/// A directory of such files that stays below a size.
+#[derive(Debug, Clone)]
+pub(super) struct Directory {
+    path: PathBuf,
+    limit: u64,
+}
+
+impl Directory {
+    pub(super) fn new(path: PathBuf, limit: u64) -> Self {
+        Self { path, limit }
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Lets `write` make a file under a name nobody reads, then gives it its own name in one step, so
+    /// that a reader finds all of it or nothing. Old files go when the directory is full.
+    ///
+    /// # Errors
+    /// What the file system or `write` reports; no file of that name is left half written.
+    pub(super) fn publish(
+        &self,
+        file: &Path,
+        write: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        fs::create_dir_all(&self.path)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temporary = self
+            .path
+            .join(format!("{}-{number}.tmp", std::process::id()));
+        let result = write(&temporary).and_then(|()| fs::rename(&temporary, file));
+        if result.is_err() {
+            // Nothing more can be done about it; the trimming below takes it some day.
+            let _ = fs::remove_file(&temporary);
+        }
+        result?;
+        self.trim()
+    }
+
+    /// Removes the files that were written longest ago until the rest fits.
+    fn trim(&self) -> io::Result<()> {
+        let mut files: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.path)?
+            .filter_map(|entry| {
+                let entry = entry.ok()?;
+                let meta = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+                Some((meta.modified().ok()?, meta.len(), entry.path()))
+            })
+            .collect();
+        let mut total: u64 = files.iter().map(|(_, length, _)| length).sum();
+        files.sort();
+        for (_, length, path) in files {
+            if total <= self.limit {
+                break;
+            }
+            // Another process may have removed it: then it is gone all the same.
+            let _ = fs::remove_file(path);
+            total -= length;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::MathMode;
+    use std::collections::BTreeSet;
+
+    fn options(defines: &[(&str, &str)]) -> CompileOptions {
+        CompileOptions {
+            defines: defines
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect(),
+            ..CompileOptions::default()
+        }
+    }
+
+    #[test]
+    fn everything_that_changes_the_code_changes_the_name() {
+        let none = FunctionConstants::new();
+        let plain = options(&[]);
+        let fast = CompileOptions {
+            math_mode: MathMode::Fast,
+            ..options(&[])
+        };
+        let key = LibraryKey::new;
+        let names = [
+            key("a", &plain, "M1", "14.0").file_name("k", &none),
+            key("b", &plain, "M1", "14.0").file_name("k", &none),
+            key("a", &fast, "M1", "14.0").file_name("k", &none),
+            key("a", &plain, "M2", "14.0").file_name("k", &none),
+            key("a", &plain, "M1", "14.1").file_name("k", &none),
+            key("a", &options(&[("N", "1")]), "M1", "14.0").file_name("k", &none),
+            key("a", &options(&[("N1", "")]), "M1", "14.0").file_name("k", &none),
+            key("a", &plain, "M1", "14.0").file_name("j", &none),
+            key("a", &plain, "M1", "14.0").file_name("k", &none.clone().with(0, 1_u32)),
+            key("a", &plain, "M1", "14.0").file_name("k", &none.clone().with(0, 1_i32)),
+            key("a", &plain, "M1", "14.0").file_name("k", &none.clone().with(1, 1_u32)),
+        ];
+        let distinct: BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+    }
+
+    #[test]
+    fn the_label_of_a_library_does_not_change_the_name() {
+        let none = FunctionConstants::new();
+        let name = |label: &str| {
+            LibraryKey::new("a", &CompileOptions::labelled(label), "M1", "14.0")
+                .file_name("k", &none)
+        };
+        assert_eq!(name("x"), name("y"));
+    }
+
+    #[test]
+    fn a_failed_write_leaves_nothing_and_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::new(dir.path().join("apple"), 1 << 20);
+        let file = directory.file("a");
+        directory.publish(&file, |p| fs::write(p, "old")).unwrap();
+        let failed = directory.publish(&file, |p| {
+            fs::write(p, "ne")?;
+            Err(io::Error::other("disk full"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "disk full");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        assert_eq!(fs::read_dir(dir.path().join("apple")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_oldest_files_go_when_the_directory_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::new(dir.path().to_owned(), 25);
+        for (age, name) in [(30, "a"), (20, "b")] {
+            let file = directory.file(name);
+            directory.publish(&file, |p| fs::write(p, [0; 10])).unwrap();
+            let then = SystemTime::now() - std::time::Duration::from_secs(age);
+            let opened = fs::File::options().write(true).open(&file).unwrap();
+            opened.set_modified(then).unwrap();
+        }
+        let newest = directory.file("c");
+        directory
+            .publish(&newest, |p| fs::write(p, [0; 10]))
+            .unwrap();
+        let kept = ["a", "b", "c"].map(|name| directory.file(name).exists());
+        assert_eq!(kept, [false, true, true]);
+    }
+}

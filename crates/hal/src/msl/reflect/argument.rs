@@ -1,0 +1,403 @@
+//! Reads the parameters of a kernel: from their attributes, and from the little of their types that tokens show.
+
+use std::collections::HashMap;
+
+use super::kernel::Reflector;
+use super::{AddressSpace, Argument, ArgumentKind, Builtin, SLOTS};
+use crate::msl::diagnostic::DiagnosticKind;
+use crate::msl::lexer::Token;
+use crate::msl::program::{Function, Parameter};
+use crate::msl::source::{Attribute, Source};
+
+/// Attributes that say nothing about where a value comes from.
+const HARMLESS: [&str; 9] = [
+    "maybe_unused",
+    "deprecated",
+    "nodiscard",
+    "noreturn",
+    "user",
+    "raster_order_group",
+    "access",
+    "unlikely",
+    "likely",
+];
+
+/// Attributes of Metal that no kernel on the software device can have.
+const UNSUPPORTED: [&str; 31] = [
+    "texture",
+    "sampler",
+    "stage_in",
+    "imageblock_data",
+    "imageblock",
+    "color",
+    "position",
+    "vertex_id",
+    "instance_id",
+    "base_vertex",
+    "base_instance",
+    "amplification_id",
+    "payload",
+    "patch_id",
+    "position_in_patch",
+    "sample_id",
+    "sample_mask",
+    "front_facing",
+    "point_coord",
+    "primitive_id",
+    "barycentric_coord",
+    "render_target_array_index",
+    "viewport_array_index",
+    "pixel_position_in_tile",
+    "tile_index",
+    "pixels_per_tile",
+    "alias_implicit_imageblock",
+    "origin",
+    "direction",
+    "world_space_origin",
+    "thread_index_in_imageblock",
+];
+
+/// Attributes of kernel functions.
+const OF_KERNELS: [&str; 6] = [
+    "kernel",
+    "host_name",
+    "max_total_threads_per_threadgroup",
+    "required_threads_per_threadgroup",
+    "visible",
+    "stitchable",
+];
+
+/// An argument before template parameters are replaced.
+#[derive(Clone)]
+pub(super) struct Draft {
+    pub(super) argument: Argument,
+    /// The tokens of its type.
+    pub(super) words: Vec<usize>,
+}
+
+impl Reflector<'_, '_, '_> {
+    pub(super) fn check_attributes(&mut self, function: &Function) {
+        let source = self.source();
+        for attribute in source.attributes_in(function.first, function.open) {
+            let name = attribute.name.as_str();
+            let known = name.is_empty()
+                || name.contains("::")
+                || OF_KERNELS.contains(&name)
+                || HARMLESS.contains(&name);
+            // Attributes inside the parentheses belong to parameters.
+            if !known && attribute.before <= function.open {
+                self.unknown(attribute);
+            }
+        }
+    }
+
+    fn unknown(&mut self, attribute: &Attribute) {
+        let message = format!("unknown attribute '{}'", attribute.name);
+        self.diagnostics.push(self.source().error(
+            attribute.place,
+            DiagnosticKind::UnknownAttribute,
+            message,
+        ));
+    }
+
+    pub(super) fn signature(&mut self, index: usize) -> Vec<Draft> {
+        if let Some(known) = self.signatures.get(&index) {
+            return known.clone();
+        }
+        let function = &self.rewrite.program.functions[index];
+        let drafts = self.arguments(function);
+        self.signatures.insert(index, drafts.clone());
+        drafts
+    }
+
+    fn arguments(&mut self, function: &Function) -> Vec<Draft> {
+        let source = self.source();
+        let parameters = function.parameters(source);
+        let mut slots = Slots::default();
+        let mut kinds = Vec::with_capacity(parameters.len());
+        for parameter in &parameters {
+            let (kind, gate) = self.attributed(parameter);
+            if let Some(kind) = kind
+                && !slots.take(kind, gate.is_some())
+            {
+                let message = match kind {
+                    ArgumentKind::Buffer { index } => {
+                        format!("two parameters at [[buffer({index})]]")
+                    }
+                    ArgumentKind::ThreadgroupMemory { index } => {
+                        format!("two parameters at [[threadgroup({index})]]")
+                    }
+                    ArgumentKind::Builtin(_) => continue,
+                };
+                self.diagnostics.push(source.error_at(
+                    parameter.range.start,
+                    DiagnosticKind::DuplicateIndex,
+                    message,
+                ));
+            }
+            kinds.push((kind, gate));
+        }
+        let mut drafts = Vec::with_capacity(parameters.len());
+        for (parameter, (kind, gate)) in parameters.iter().zip(kinds) {
+            if let Some(draft) = self.draft(parameter, kind, gate, &mut slots) {
+                drafts.push(draft);
+            }
+        }
+        drafts
+    }
+
+    /// What a parameter's attributes say of it.
+    fn attributed(&mut self, parameter: &Parameter) -> (Option<ArgumentKind>, Option<String>) {
+        let source = self.source();
+        let mut kind = None;
+        let mut gate = None;
+        for attribute in source.attributes_in(parameter.range.start, parameter.range.end) {
+            let name = attribute.name.as_str();
+            match name {
+                "buffer" => {
+                    kind = self
+                        .index(attribute)
+                        .map(|index| ArgumentKind::Buffer { index });
+                }
+                "threadgroup" => {
+                    kind = self
+                        .index(attribute)
+                        .map(|index| ArgumentKind::ThreadgroupMemory { index });
+                }
+                "function_constant" => gate = Some(words(source, &attribute.arguments)),
+                _ if UNSUPPORTED.contains(&name) => {
+                    let message = format!("[[{name}]] is not supported by the software device");
+                    self.diagnostics.push(source.error(
+                        attribute.place,
+                        DiagnosticKind::Unsupported,
+                        message,
+                    ));
+                }
+                _ => match Builtin::from_name(name) {
+                    Some(builtin) => kind = Some(ArgumentKind::Builtin(builtin)),
+                    None if name.is_empty() || name.contains("::") || HARMLESS.contains(&name) => {}
+                    None => self.unknown(attribute),
+                },
+            }
+        }
+        (kind, gate)
+    }
+
+    fn index(&mut self, attribute: &Attribute) -> Option<u32> {
+        let source = self.source();
+        let name = &attribute.name;
+        let message = match self.constants.evaluate(source, &attribute.arguments) {
+            Some(value) => match u32::try_from(value) {
+                Ok(index) if index < SLOTS => return Some(index),
+                _ => format!("[[{name}({value})]]: the index must be 0 to {}", SLOTS - 1),
+            },
+            None => format!(
+                "[[{name}({})]]: the index is not an integer constant",
+                words(source, &attribute.arguments)
+            ),
+        };
+        self.diagnostics
+            .push(source.error(attribute.place, DiagnosticKind::Index, message));
+        None
+    }
+
+    fn draft(
+        &mut self,
+        parameter: &Parameter,
+        kind: Option<ArgumentKind>,
+        gate: Option<String>,
+        slots: &mut Slots,
+    ) -> Option<Draft> {
+        let source = self.source();
+        let shape = Shape::read(source, parameter);
+        let kind = match kind {
+            Some(kind) => kind,
+            None if !shape.indirect => {
+                let name = parameter.name.map_or("", |name| source.text_at(name));
+                // Attributes that are wrong have been reported.
+                if source
+                    .attributes_in(parameter.range.start, parameter.range.end)
+                    .is_empty()
+                {
+                    let message = format!(
+                        "kernel parameter '{name}' needs an attribute such as [[thread_position_in_grid]], \
+                         or an address space"
+                    );
+                    self.diagnostics.push(source.error_at(
+                        parameter.range.start,
+                        DiagnosticKind::Refused,
+                        message,
+                    ));
+                }
+                return None;
+            }
+            None => match slots.next(shape.space == Some(AddressSpace::Threadgroup)) {
+                Some(kind) => kind,
+                None => {
+                    let message = format!("a kernel has at most {SLOTS} buffers");
+                    self.diagnostics.push(source.error_at(
+                        parameter.range.start,
+                        DiagnosticKind::Index,
+                        message,
+                    ));
+                    return None;
+                }
+            },
+        };
+        let builtin = matches!(kind, ArgumentKind::Builtin(_));
+        let space = shape.space.unwrap_or(AddressSpace::Thread);
+        let type_name = join(shape.words.iter().map(|&i| source.text_at(i).to_owned()));
+        Some(Draft {
+            argument: Argument {
+                name: parameter
+                    .name
+                    .map_or("", |name| source.text_at(name))
+                    .to_owned(),
+                kind,
+                address_space: space,
+                writable: !builtin && !shape.constant && space != AddressSpace::Constant,
+                type_name,
+                by_reference: shape.reference,
+                gate,
+            },
+            words: shape.words,
+        })
+    }
+}
+
+/// Which indices of the two tables are taken; the flag says that all who took it are gated.
+#[derive(Default)]
+struct Slots {
+    buffers: HashMap<u32, bool>,
+    memories: HashMap<u32, bool>,
+}
+
+impl Slots {
+    /// Two arguments may share an index only where a function constant decides between them.
+    fn take(&mut self, kind: ArgumentKind, gated: bool) -> bool {
+        let (table, index) = match kind {
+            ArgumentKind::Buffer { index } => (&mut self.buffers, index),
+            ArgumentKind::ThreadgroupMemory { index } => (&mut self.memories, index),
+            ArgumentKind::Builtin(_) => return true,
+        };
+        match table.insert(index, gated) {
+            Some(other) => other && gated,
+            None => true,
+        }
+    }
+
+    fn next(&mut self, threadgroup: bool) -> Option<ArgumentKind> {
+        let table = if threadgroup {
+            &mut self.memories
+        } else {
+            &mut self.buffers
+        };
+        let index = (0..SLOTS).find(|index| !table.contains_key(index))?;
+        table.insert(index, false);
+        Some(if threadgroup {
+            ArgumentKind::ThreadgroupMemory { index }
+        } else {
+            ArgumentKind::Buffer { index }
+        })
+    }
+}
+
+/// What the tokens of a parameter say of its type.
+pub(crate) struct Shape {
+    pub(crate) space: Option<AddressSpace>,
+    /// `const` or `constant` before the pointer.
+    pub(crate) constant: bool,
+    pub(crate) reference: bool,
+    /// A pointer, reference or array.
+    pub(crate) indirect: bool,
+    /// The tokens of the type itself.
+    pub(crate) words: Vec<usize>,
+}
+
+impl Shape {
+    pub(crate) fn read(source: &Source<'_>, parameter: &Parameter) -> Self {
+        let end = parameter.name.unwrap_or(parameter.tail);
+        let array = source.text_at(parameter.tail) == "[" && parameter.tail < parameter.range.end;
+        let mut shape = Self {
+            space: None,
+            constant: false,
+            reference: false,
+            indirect: array,
+            words: Vec::new(),
+        };
+        let mut pointed = false;
+        let mut i = parameter.range.start;
+        while i < end {
+            let next = source.after(i, true).min(end.max(i + 1));
+            let text = source.text_at(i);
+            match text {
+                "*" | "&" | "&&" => {
+                    shape.reference = text != "*";
+                    shape.indirect = true;
+                    pointed = true;
+                }
+                // `threadgroup float (&x)[4]`
+                "(" if matches!(source.text_at(i + 1), "*" | "&") => {
+                    shape.reference = source.text_at(i + 1) == "&";
+                    shape.indirect = true;
+                    pointed = true;
+                }
+                _ => {
+                    let space = AddressSpace::from_keyword(text);
+                    shape.space = shape.space.or(space);
+                    if !pointed {
+                        shape.constant |= matches!(text, "const" | "constant");
+                        if text == "coherent" && source.text_at(i + 1) == "(" {
+                            i = source.after(i + 1, false);
+                            continue;
+                        }
+                        if !is_specifier(text) {
+                            shape.words.extend(i..next);
+                        }
+                    }
+                }
+            }
+            i = next;
+        }
+        shape
+    }
+}
+
+pub(super) fn is_specifier(text: &str) -> bool {
+    AddressSpace::from_keyword(text).is_some()
+        || matches!(
+            text,
+            "const"
+                | "volatile"
+                | "static"
+                | "constexpr"
+                | "inline"
+                | "coherent"
+                | "struct"
+                | "restrict"
+                | "__restrict"
+                | "typename"
+        )
+}
+
+/// Words of a type with blanks only where C++ needs or wants them.
+pub(super) fn join(words: impl Iterator<Item = String>) -> String {
+    let mut out = String::new();
+    for word in words {
+        let tight = |c: char| matches!(c, '<' | ':' | '(');
+        let close = matches!(word.as_str(), "<" | ">" | "::" | "," | "(" | ")");
+        if !out.is_empty() && !close && !out.ends_with(tight) {
+            out.push(' ');
+        }
+        out.push_str(&word);
+    }
+    out
+}
+
+pub(super) fn words(source: &Source<'_>, tokens: &[Token]) -> String {
+    let texts: Vec<&str> = tokens
+        .iter()
+        .map(|&token| source.token_text(token))
+        .collect();
+    texts.join(" ")
+}

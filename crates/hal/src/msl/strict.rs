@@ -1,0 +1,212 @@
+//! Refuses what Apple's compiler refuses, wherever the text alone shows it, so that a kernel accepted here is accepted there.
+//!
+//! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields, locals, casts,
+//! returned types); initialisations, assignments, arguments and returned values across address spaces, where both sides are
+//! evident; variables at program scope that are not in `constant`; functions that call themselves; kernels that return a value.
+//!
+//! Not checked, because types would have to be known:
+//! - pointers to template parameters, aliases and dependent types (`T* p` may carry its address space in `T`);
+//! - address spaces of expressions other than a pointer variable, an array, `p + n`, `&p[i]`, `&x`, and casts;
+//! - calls of overloaded functions, of methods and of templates with the same name, and references to `const`;
+//! - second levels of pointers, function pointers, lambdas, range-based `for`;
+//! - recursion through several functions or through overloads;
+//! - implicit conversions, missing vector components and everything else that clang with the device's headers decides.
+//!
+//! In doubt a program is accepted: a refusal here must be a refusal there.
+
+mod pointer;
+mod space;
+mod types;
+
+use std::collections::HashMap;
+
+use super::diagnostic::{Diagnostic, DiagnosticKind};
+use super::program::{Function, Program};
+use super::source::Source;
+use types::Types;
+
+/// Everything in the program that Apple's compiler would refuse.
+pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
+    let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, function) in program.functions.iter().enumerate() {
+        by_name
+            .entry(function.base_name(source))
+            .or_default()
+            .push(index);
+    }
+    let mut strict = Strict {
+        source,
+        program,
+        types: Types::new(source, program),
+        by_name,
+        diagnostics: Vec::new(),
+    };
+    strict.doubles();
+    strict.program_scope();
+    for function in &program.functions {
+        if source.tokens[function.first].system {
+            continue;
+        }
+        strict.kernel_result(function);
+        strict.recursion(function);
+    }
+    strict.pointers();
+    strict.spaces();
+    strict.diagnostics
+}
+
+/// The checks share what is known of the program.
+struct Strict<'s, 'a> {
+    source: &'s Source<'a>,
+    program: &'s Program,
+    types: Types<'a>,
+    /// All functions of a name, methods and templates too.
+    by_name: HashMap<&'a str, Vec<usize>>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl<'a> Strict<'_, 'a> {
+    fn refuse(&mut self, i: usize, message: impl Into<String>) {
+        self.diagnostics
+            .push(self.source.error_at(i, DiagnosticKind::Refused, message));
+    }
+
+    fn doubles(&mut self) {
+        for i in 0..self.source.len() {
+            if self.source.text_at(i) == "double" && !self.source.tokens[i].system {
+                self.refuse(i, "'double' is not supported in Metal");
+            }
+        }
+    }
+
+    fn program_scope(&mut self) {
+        let source = self.source;
+        for variable in &self.program.variables {
+            let Some(declarator) = variable.declarators.first() else {
+                continue;
+            };
+            let outside = !self.program.scopes[variable.scope].is_class
+                && !source.tokens[variable.first].system;
+            let placed = (variable.first..declarator.name).any(|i| {
+                matches!(
+                    source.text_at(i),
+                    "constant"
+                        | "const"
+                        | "constexpr"
+                        | "device"
+                        | "threadgroup"
+                        | "thread"
+                        | "extern"
+                        | "typedef"
+                        | "using"
+                        | "template"
+                        | "friend"
+                        | "::"
+                        | "("
+                )
+            });
+            // Only what is evidently a variable: `type name = …;`, `type name;`, `type name[…];`
+            let evident = self.types.is_type_sequence(
+                source,
+                skip_storage(source, variable.specifiers)..declarator.name,
+            );
+            if outside && !placed && evident {
+                let name = source.text_at(declarator.name);
+                self.refuse(
+                    declarator.name,
+                    format!(
+                        "program-scope variable '{name}' must be in the constant address space"
+                    ),
+                );
+            }
+        }
+    }
+
+    fn kernel_result(&mut self, function: &Function) {
+        let source = self.source;
+        if !function.kernel {
+            return;
+        }
+        let result: Vec<usize> = (function.specifiers..function.name.start)
+            .filter(|&i| {
+                !matches!(
+                    source.text_at(i),
+                    "kernel" | "static" | "inline" | "extern" | "constexpr"
+                )
+            })
+            .collect();
+        if let [only] = result.as_slice()
+            && source.text_at(*only) != "void"
+            && self.types.is_known(source.text_at(*only))
+        {
+            let name = source.text_at(function.name.start);
+            self.refuse(*only, format!("kernel '{name}' must return void"));
+        }
+    }
+
+    /// A function that calls itself, by a name that is its alone.
+    fn recursion(&mut self, function: &Function) {
+        let source = self.source;
+        let Some((open, close)) = function.body else {
+            return;
+        };
+        let name = function.base_name(source);
+        let alone = self.by_name.get(name).is_some_and(|all| {
+            all.iter().all(|&other| {
+                let other = &self.program.functions[other];
+                // The definition and its forward declarations.
+                other.body.is_none() || other.first == function.first
+            })
+        });
+        let member = self.program.scopes[function.scope].is_class;
+        if !alone || member || function.name.len() != 1 || function.is_template() {
+            return;
+        }
+        let shadowed = function
+            .parameters(source)
+            .iter()
+            .any(|parameter| parameter.name.is_some_and(|p| source.text_at(p) == name));
+        // After a type the name is declared, not called.
+        let declared = |i: usize| {
+            let typed = source.before(i) == ">" && source.partner(i - 1).is_some();
+            let word = source.is_identifier(i - 1);
+            typed || word && !matches!(source.before(i), "return" | "else" | "do")
+        };
+        let call = (open + 1..close).find(|&i| {
+            source.text_at(i) == name
+                && source.text_at(i + 1) == "("
+                && !matches!(source.before(i), "." | "->" | "::")
+                && !declared(i)
+        });
+        let local = (open + 1..close).any(|i| source.text_at(i) == name && declared(i));
+        if let Some(call) = call
+            && !shadowed
+            && !local
+        {
+            self.refuse(
+                call,
+                format!("recursion is not supported in Metal: '{name}' calls itself"),
+            );
+        }
+    }
+
+    /// The only function of a name, if it is neither a method nor qualified.
+    fn sole_function(&self, name: &str) -> Option<&'_ Function> {
+        match self.by_name.get(name)?.as_slice() {
+            [only] => {
+                let function = &self.program.functions[*only];
+                let free = !self.program.scopes[function.scope].is_class;
+                (free && function.name.len() == 1).then_some(function)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Passes `static` and `inline`.
+fn skip_storage(source: &Source<'_>, mut i: usize) -> usize {
+    while matches!(source.text_at(i), "static" | "inline") {
+        i += 1;
+    }
+    i
+}

@@ -1,0 +1,199 @@
+//! What decides the compiler's options and the names of cache entries.
+
+use crate::library::MathMode;
+use crate::msl::Reflection;
+use crate::soft::cache::hex;
+use crate::soft::shim;
+use sha2::{Digest, Sha256};
+use std::sync::LazyLock;
+
+/// The options of one section of the shim's list.
+pub(super) fn flags(section: &str) -> Vec<String> {
+    let header = format!("[{section}]");
+    shim::FLAGS
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .skip_while(|line| *line != header)
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .map(|flag| match flag {
+            // The same wish under the name that clang knows there.
+            "-march=native" if cfg!(target_arch = "aarch64") => "-mcpu=native".to_owned(),
+            flag => flag.to_owned(),
+        })
+        .collect()
+}
+
+/// Floating-point rules.
+///
+/// Safe rounds every operation as written: no contraction to fused multiply-adds, so that results are the same on
+/// every processor. Apple's compiler may contract within an expression in this mode; a test that holds for both
+/// allows the last bit. Relaxed may reorder and contract, and keeps NaN and infinities. Fast assumes that there are none.
+pub(super) fn math_flags(math: MathMode) -> Vec<String> {
+    let flags: &[&str] = match math {
+        MathMode::Safe => &[],
+        MathMode::Relaxed => &[
+            "-fassociative-math",
+            "-freciprocal-math",
+            "-fno-signed-zeros",
+            "-fno-trapping-math",
+            "-ffp-contract=fast",
+        ],
+        MathMode::Fast => &["-ffast-math", "-ffp-contract=fast"],
+    };
+    flags.iter().map(|&flag| flag.to_owned()).collect()
+}
+
+/// Whether the text includes nothing but Metal's own headers, so that it alone decides what it means.
+pub(super) fn is_self_contained(source: &str) -> bool {
+    let joined;
+    let text = if source.contains("\\\n") {
+        joined = source.replace("\\\n", "");
+        &joined
+    } else {
+        source
+    };
+    let known = |target: &str| {
+        target
+            .strip_prefix('<')
+            .and_then(|rest| rest.split_once('>'))
+            .is_some_and(|(name, _)| shim::STUBS.iter().any(|(stub, _)| *stub == name))
+    };
+    !text.contains("__has_include")
+        && !text.contains("__has_embed")
+        && text.lines().all(|line| {
+            let Some(directive) = line.trim_start().strip_prefix('#') else {
+                return true;
+            };
+            let directive = directive.trim_start();
+            match ["include", "import", "embed"]
+                .iter()
+                .find_map(|word| directive.strip_prefix(word))
+            {
+                Some(target) => known(target.trim_start()),
+                None => true,
+            }
+        })
+}
+
+/// Function constants that code outside the initialisers reads. Their names end up in the symbols of their
+/// variables, `_ZL5scale` or `_ZN1aL5scaleE`.
+pub(super) fn used_constants(text: &str, reflection: &Reflection) -> Vec<u32> {
+    let mut used = Vec::new();
+    let mut inside = false;
+    let suffixes: Vec<(u32, String)> = reflection
+        .constants
+        .iter()
+        .map(|constant| {
+            (
+                constant.index,
+                format!("L{}{}", constant.name.len(), constant.name),
+            )
+        })
+        .collect();
+    if suffixes.is_empty() {
+        return used;
+    }
+    for line in text.lines() {
+        if line.starts_with("define ") {
+            inside = !line.contains("_GLOBAL__sub_I")
+                && !line.contains("__cxx_global_var_init")
+                && !line.contains("@sm_init")
+                && !line.contains("@sm_gate");
+        }
+        if !inside || !line.contains("load") {
+            continue;
+        }
+        for (index, suffix) in &suffixes {
+            let found = line.match_indices(suffix.as_str()).any(|(at, _)| {
+                let rest = &line[at + suffix.len()..];
+                line[..at].contains("@_Z")
+                    && !rest.starts_with(|c: char| c.is_alphanumeric() && c != 'E' || c == '_')
+            });
+            if found && !used.contains(index) {
+                used.push(*index);
+            }
+        }
+    }
+    used.sort_unstable();
+    used
+}
+
+/// A hash of headers, stubs and flags.
+pub(super) fn shim_digest() -> &'static str {
+    static DIGEST: LazyLock<String> = LazyLock::new(|| {
+        let mut hash = Sha256::new();
+        for (path, text) in shim::HEADERS.iter().chain(shim::STUBS) {
+            hash.update(path);
+            hash.update([0]);
+            hash.update(text);
+            hash.update([0]);
+        }
+        hash.update(shim::FLAGS);
+        hex(&hash.finalize())
+    });
+    &DIGEST
+}
+
+/// What `-march=native` means here.
+pub(super) fn processor() -> &'static str {
+    static FEATURES: LazyLock<String> = LazyLock::new(|| {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let telling = [
+            "model name",
+            "flags",
+            "Features",
+            "CPU implementer",
+            "CPU part",
+        ];
+        let mut lines: Vec<&str> = text
+            .lines()
+            .filter(|line| telling.iter().any(|key| line.starts_with(key)))
+            .collect();
+        lines.sort_unstable();
+        lines.dedup();
+        format!("{}\n{}", std::env::consts::ARCH, lines.join("\n"))
+    });
+    &FEATURES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::msl;
+
+    #[test]
+    fn only_metals_own_headers_leave_a_text_self_contained() {
+        for (text, expected) in [
+            ("#include <metal_stdlib>\nusing namespace metal;", true),
+            ("  #  include <metal_stdlib> // maths", true),
+            ("// #include \"a.h\" is not a directive", true),
+            ("#include \"a.h\"", false),
+            ("#include <vector>", false),
+            ("#include HEADER", false),
+            ("#inc\\\nlude \"a.h\"", false),
+            ("#if __has_include(\"a.h\")", false),
+        ] {
+            assert_eq!(is_self_contained(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn constants_are_used_where_code_loads_them() {
+        let reflection = Reflection {
+            constants: [("scale", 3), ("sca", 4), ("flag", 5), ("deep", 6)]
+                .map(|(name, index)| msl::FunctionConstant {
+                    name: name.to_owned(),
+                    index,
+                    type_name: "float".to_owned(),
+                })
+                .into(),
+            ..Reflection::default()
+        };
+        let text = "define void @sm_region_0(ptr %g) {\n  %1 = load float, ptr @_ZL5scale, align 4\n  \
+                    %2 = load float, ptr @_ZN1aL4deepE, align 4\n}\n\
+                    define void @sm_init(ptr %t) {\n  %1 = load i8, ptr @_ZL4flag\n}\n";
+        assert_eq!(used_constants(text, &reflection), [3, 6]);
+    }
+}

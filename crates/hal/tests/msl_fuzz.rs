@@ -1,0 +1,181 @@
+//! No bytes make the front end panic or hang.
+
+use std::time::{Duration, Instant};
+
+use bessemer_hal::msl::translate;
+use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
+
+/// A program that uses everything the front end knows; mutations of it reach far into every pass.
+const PROGRAM: &str = r#"# 1 "a.metal"
+# 1 "lib/metal_stdlib" 1 3
+#pragma once
+# 2 "a.metal" 2
+using namespace metal;
+enum class Index : uint { A, B = 2, C };
+constant bool has_mask [[function_constant(0)]];
+constexpr constant int twice = has_mask ? 2 : 1;
+struct Params { int n; float2 xy; union { float a; uint b; }; };
+template <typename T> struct Op { T operator()(T x) const thread { return x; } operator float() const device { return 1.0; } };
+template <typename T> struct Op<device T*> { Op() threadgroup = default; Op() thread : x(1), y{2} {} int x, y; };
+template <typename T, int N = 4, bool B = (N > 2)>
+[[kernel, max_total_threads_per_threadgroup(N * 32)]] void f(device T* p [[buffer(0)]], constant Params& q [[buffer(1)]],
+    threadgroup float* s [[threadgroup(0)]], constant int64_t e[3], const device uint* m [[function_constant(has_mask)]],
+    uint3 i [[thread_position_in_grid]]) {
+  threadgroup alignas(16) T a[N][sizeof(T) < 8 ? 2 : 1] = {}, b;
+#pragma unroll (MIN(N, 2))
+  for (uint k = 0; k < N; k <<= 1) { float4 v = 1.5h; v.xy.x += v.zw.y; ++v.rg; p[k] = static_cast<T>(v.x); }
+  device T* r = p + q.n; threadgroup T* t = &a[0][0]; (void)is_function_constant_defined(has_mask);
+}
+typedef decltype(f<float>) f_t;
+template [[host_name("f_" "float")]] [[kernel]] void f<float, 4>(device float*, constant Params&, threadgroup float*, constant int64_t*, const device uint*, uint3);
+template [[host_name("f_half")]] [[kernel]] decltype(f<half, Op<device half*>::v>) f<half>;
+namespace a::b { static inline float g(coherent(system) device atomic_uint* c, float x = .5) { return -x; } }
+kernel void k(device const bfloat4* o, uint t [[thread_index_in_simdgroup]]) { if (t < 2 && t > 1) return; }
+"#;
+
+fn survives(text: &str) {
+    let start = Instant::now();
+    match translate(text, "a.metal") {
+        Ok(translation) => {
+            for kernel in &translation.reflection.kernels {
+                assert!(translation.glue(&kernel.name).is_some());
+            }
+            let lines = |text: &str| text.matches('\n').count();
+            // The prologue has two lines, the epilogue two newlines.
+            assert_eq!(lines(&translation.cpp), lines(text) + 4);
+        }
+        Err(errors) => assert!(!errors.is_empty()),
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{} bytes",
+        text.len()
+    );
+}
+
+#[test]
+fn the_program_itself_is_accepted() {
+    let translation = translate(PROGRAM, "a.metal").expect("a valid program");
+    assert_eq!(translation.reflection.kernels.len(), 3);
+    survives(PROGRAM);
+}
+
+#[test]
+fn every_prefix_and_every_suffix_survives() {
+    for i in 0..PROGRAM.len() {
+        survives(&PROGRAM[..i]);
+        survives(&PROGRAM[i..]);
+    }
+}
+
+#[test]
+fn long_repetitions_take_linear_time() {
+    for piece in [
+        "a<",
+        "<",
+        ">",
+        "a<b>",
+        "(",
+        "[",
+        "[[",
+        "{",
+        "template<",
+        "template<int N>",
+        "struct S{",
+        "struct S;",
+        "v.xy",
+        ".xy",
+        "a.xy.xy",
+        "threadgroup float ",
+        "threadgroup float a;",
+        "void f(){",
+        "void f(",
+        "void f();",
+        "f(f(",
+        "#",
+        "# 1 \"a\"\n",
+        "\"",
+        "'",
+        "R\"(",
+        "/*",
+        "//",
+        "\\\n",
+        "1.0",
+        "1.0e+",
+        "namespace a {",
+        "namespace a::",
+        "a::",
+        "operator",
+        "operator(",
+        ": a(",
+        "[[buffer(0)]]",
+        "[[a,",
+        "enum {a,",
+        "enum{a};",
+        "constant int x = 1;",
+        "x[[function_constant(0)]]",
+        "device ",
+        "const constant ",
+        "int x, ",
+        "using x = ",
+        "typedef struct { int xy; } a;",
+        "union { int xy; };",
+        "struct { union {",
+        "kernel void k() {}",
+        "template void f<",
+        "template [[host_name(\"a\")]] void f<a>();",
+        "a * b, ",
+        "(float*)",
+        "++",
+        "&x[",
+        "return ",
+        "-",
+        "=",
+        ";",
+        "}",
+        "é",
+        "\u{0}",
+    ] {
+        let mut text = piece.repeat(60_000 / piece.len());
+        survives(&text);
+        text.insert_str(0, "struct A { void f() { ");
+        survives(&text);
+        text.push_str(" } };");
+        survives(&text);
+    }
+}
+
+fn word() -> impl Strategy<Value = String> {
+    let words: Vec<String> = PROGRAM
+        .split_inclusive(|c: char| !c.is_alphanumeric() && c != '_')
+        .map(ToOwned::to_owned)
+        .collect();
+    prop::sample::select(words)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_survive(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        survives(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn random_words_survive(words in prop::collection::vec(word(), 0..400)) {
+        survives(&words.concat());
+    }
+
+    #[test]
+    fn mutated_programs_survive(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..12usize, word()), 1..12)
+    ) {
+        let mut text = PROGRAM.to_owned();
+        for (at, length, insert) in edits {
+            let start = at.index(text.len());
+            let end = (start + length).min(text.len());
+            text.replace_range(start..end, &insert);
+        }
+        survives(&text);
+    }
+}

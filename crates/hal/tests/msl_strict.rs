@@ -1,0 +1,133 @@
+//! What Apple's compiler refuses is refused here; what it accepts is accepted.
+
+use bessemer_hal::msl::translate;
+
+fn errors(text: &str) -> Vec<String> {
+    match translate(text, "a.metal") {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn refuses_what_apple_refuses() {
+    let pointer =
+        "pointer type must have an address space: device, constant, threadgroup or thread";
+    let reference =
+        "reference type must have an address space: device, constant, threadgroup or thread";
+    for (text, place, message) in [
+        (
+            "double x(float y) { return y; }",
+            "1:1",
+            "'double' is not supported in Metal",
+        ),
+        (
+            "void f() { long double d; }",
+            "1:17",
+            "'double' is not supported in Metal",
+        ),
+        ("void f(float* p) {}", "1:8", pointer),
+        ("void f(const float4 &p) {}", "1:8", reference),
+        ("struct S { int a; }; void f(S& s) {}", "1:29", reference),
+        ("struct S { half* data; };", "1:12", pointer),
+        ("void f() { float x; float* p = &x; }", "1:21", pointer),
+        (
+            "void f(device char* c) { device float* p = (float*)c; }",
+            "1:45",
+            pointer,
+        ),
+        (
+            "void f(device char* c) { auto p = reinterpret_cast<const uint*>(c); }",
+            "1:52",
+            pointer,
+        ),
+        ("float* f() { return nullptr; }", "1:1", pointer),
+        (
+            "void f(device float* d) { threadgroup float* t = d; }",
+            "1:50",
+            "'t' is in the threadgroup address space and cannot refer to device memory",
+        ),
+        (
+            "void f(device float* d, threadgroup float* t) { t = d + 4; }",
+            "1:53",
+            "'t' is in the threadgroup address space and cannot refer to device memory",
+        ),
+        (
+            "void f(constant float* c, uint i) { const device float* d = &c[i]; }",
+            "1:61",
+            "'d' is in the device address space and cannot refer to constant memory",
+        ),
+        (
+            "void f() { threadgroup float s[4]; thread float* p = s; }",
+            "1:54",
+            "'p' is in the thread address space and cannot refer to threadgroup memory",
+        ),
+        (
+            "void f() { float x = 1; device float* p = &x; }",
+            "1:43",
+            "'p' is in the device address space and cannot refer to thread memory",
+        ),
+        (
+            "device float* f(threadgroup float* t) { return t; }",
+            "1:48",
+            "the returned pointer is in the device address space and cannot refer to threadgroup memory",
+        ),
+        (
+            "void g(threadgroup float* t, int n) {} void f(device float* d) { g(d, 1); }",
+            "1:68",
+            "parameter 't' of 'g' is in the threadgroup address space and cannot refer to device memory",
+        ),
+        (
+            "void g(thread float& t) {} void f(device float* d) { g(d[3]); }",
+            "1:56",
+            "parameter 't' of 'g' is in the thread address space and cannot refer to device memory",
+        ),
+        (
+            "int counter = 0;",
+            "1:5",
+            "program-scope variable 'counter' must be in the constant address space",
+        ),
+        (
+            "int f(int n) { return n < 2 ? 1 : n * f(n - 1); }",
+            "1:39",
+            "recursion is not supported in Metal: 'f' calls itself",
+        ),
+        (
+            "kernel int k() { return 1; }",
+            "1:8",
+            "kernel 'k' must return void",
+        ),
+    ] {
+        let expected = format!("a.metal:{place}: error: {message}");
+        assert_eq!(errors(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn accepts_what_apple_accepts() {
+    for text in [
+        "template<typename T> void f(T* p, T& q) {}",
+        "using ptr = device float; void f(ptr* p) {}",
+        "typedef constant uint4 C; void f(C& c) {}",
+        "void f(device float* d) { auto p = d; auto* q = d; const auto& r = *d; }",
+        "void f(float device* p, const constant half& h) {}",
+        "template<void (*g)(device const float*, thread half&)> void f() {}",
+        "void f(float a, float b) { float c = a * b; bool d = a & 1; c * a; }",
+        "void f(device float* p, threadgroup float* q) { { device float* q = p; device float* r = q; } }",
+        "void f(device float* p, threadgroup float* q) { for (threadgroup float* p = q; p; ++p) {} device float* r = p; }",
+        "void f(device float* p, threadgroup float* q) { auto g = [](threadgroup float* p) { threadgroup float* r = p; }; }",
+        "void f(device float* p, threadgroup float* q) { float x = q[0]; p[1] = q[0]; *p = *q; device float* s = p + (q - q); }",
+        "void g(device float* p) {} void g(threadgroup float* p) {} void f(threadgroup float* t) { g(t); }",
+        "void g(const thread float& x) {} void f(device float* d) { g(d[0]); }",
+        "struct S { float a; void f(thread float& x) thread { x = a; } };",
+        "int f(int n) { return n; } float f(float n) { return f(int(n)); }",
+        "constexpr int n = 3; const float x = 1; static constant float t[2] = {1, 2};",
+        "template<typename T> constant constexpr bool v = sizeof(T) > 2;",
+        "void f(device float4* p) { device float* q = (device float*)p; thread float* r = nullptr; }",
+        "void f(uint n) { threadgroup float s[8][4]; threadgroup float* p = &s[1][2]; threadgroup float* q = s[1]; }",
+        "void f(device int* a) { uint sz = sizeof(float*) + 1; }",
+        "struct B { int x; }; B g(); struct B h(struct B b) { return b; }",
+    ] {
+        assert_eq!(errors(text), [""; 0], "{text}");
+    }
+}

@@ -1,0 +1,223 @@
+//! Kernels that misbehave. Each failure is a typed error, and the device is fine afterwards.
+
+use crate::setup::{check_add, device, empty, library, options, shared};
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_hal::{Device, Error, Fault, ReportKind};
+use std::time::{Duration, Instant};
+
+const BAD: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void endless(device volatile int* a [[buffer(0)]]) { while (a[0] == 0) { } }
+kernel void divide(device int* a [[buffer(0)]]) { a[1] = a[1] / a[0]; }
+kernel void wild(device int* a [[buffer(0)]], constant ulong& far [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+  a[far * (i + 1)] = 7;
+}
+kernel void deep(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+  int big[200000];
+  for (int k = 0; k < 200000; k++) big[k] = a[k & 1] + k;
+  a[0] = big[(a[0] * 7919) % 200000];
+}
+";
+
+fn short(mode: Mode) -> Device {
+    soft::device(SoftOptions {
+        timeout: Duration::from_millis(400),
+        ..options(mode)
+    })
+    .unwrap()
+}
+
+/// Runs a bad kernel on two zeroes.
+fn run(device: &Device, kernel: &str) -> Error {
+    let pipeline = library(device, BAD).pipeline(kernel).unwrap();
+    let buffer = shared(device, &[0_i32, 1]);
+    let mut commands = device.commands();
+    let mut dispatch = commands.dispatch(&pipeline).read_write(0, &buffer);
+    if kernel == "wild" {
+        dispatch = dispatch.bytes(1, &(1_u64 << 36));
+    }
+    dispatch.threads(8, 8).unwrap();
+    let error = commands.commit().unwrap().wait().unwrap_err();
+    // Whoever reads the buffer learns of it too.
+    assert_eq!(buffer.to_vec::<i32>().unwrap_err(), error);
+    error
+}
+
+fn fault(error: &Error) -> (Fault, &str) {
+    match error {
+        Error::Execution { fault, kernel, .. } => (*fault, kernel.as_deref().unwrap_or_default()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_endless_kernel_is_stopped_at_the_time_limit() {
+    for mode in Mode::ALL {
+        let device = short(mode);
+        let start = Instant::now();
+        let error = run(&device, "endless");
+        assert_eq!(
+            fault(&error),
+            (Fault::Timeout, "endless"),
+            "{mode}: {error}"
+        );
+        assert!(start.elapsed() < Duration::from_secs(60), "{mode}");
+        check_add(&device);
+    }
+}
+
+#[test]
+fn a_division_by_zero_is_an_error_where_the_processor_traps() {
+    for mode in Mode::ALL {
+        let device = device(mode);
+        let error = run(&device, "divide");
+        let kind = match &error {
+            Error::Execution { fault, .. } => *fault,
+            other => panic!("{mode}: {other:?}"),
+        };
+        assert!(
+            matches!(kind, Fault::DivisionByZero | Fault::Crash),
+            "{mode}: {error}"
+        );
+        check_add(&device);
+    }
+}
+
+#[test]
+fn a_wild_write_is_an_error() {
+    for mode in Mode::ALL {
+        let device = device(mode);
+        match run(&device, "wild") {
+            Error::Execution { fault, .. } => {
+                assert!(matches!(fault, Fault::PageFault | Fault::Crash), "{mode}");
+                assert_ne!(mode, Mode::Check);
+            }
+            Error::Checked { reports } => {
+                assert_eq!(mode, Mode::Check);
+                assert_eq!(reports[0].kind, ReportKind::Bounds);
+                assert_eq!(
+                    (reports[0].file.as_str(), reports[0].line),
+                    ("test.metal", 6)
+                );
+            }
+            other => panic!("{mode}: {other:?}"),
+        }
+        check_add(&device);
+    }
+}
+
+#[test]
+fn large_private_arrays_work_or_are_refused() {
+    let device = device(Mode::Fast);
+    let pipeline = match library(&device, BAD).pipeline("deep") {
+        Ok(pipeline) => pipeline,
+        Err(error) => {
+            assert!(matches!(error, Error::Toolchain { .. }), "{error}");
+            return;
+        }
+    };
+    let buffer = shared(&device, &[0_i32, 1]);
+    let mut commands = device.commands();
+    commands
+        .dispatch(&pipeline)
+        .read_write(0, &buffer)
+        .threads(8, 8)
+        .unwrap();
+    if let Err(error) = commands.commit().unwrap().wait() {
+        assert!(matches!(error, Error::Execution { .. }), "{error}");
+    }
+    check_add(&device);
+}
+
+#[test]
+fn a_failed_submission_does_not_touch_the_next() {
+    let device = short(Mode::Fast);
+    let library = library(&device, BAD);
+    let (bad, good) = (shared(&device, &[0_i32, 1]), shared(&device, &[1_i32, 5]));
+    let mut submissions = Vec::new();
+    for (kernel, buffer) in [("endless", &bad), ("divide", &good)] {
+        let pipeline = library.pipeline(kernel).unwrap();
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, buffer)
+            .threads(1, 1)
+            .unwrap();
+        submissions.push(commands.commit().unwrap());
+    }
+    assert!(submissions[0].wait().is_err());
+    submissions[1].wait().unwrap();
+    assert_eq!(good.to_vec::<i32>().unwrap(), [1, 5]);
+}
+
+#[test]
+fn a_device_dropped_with_work_in_flight_finishes_it() {
+    let submission = {
+        let device = device(Mode::Fast);
+        let buffer = empty::<i32>(&device, 1 << 16);
+        let source = "kernel void slow(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]) {\n\
+                      for (int k = 0; k < 2000; k++) a[i] = a[i] * 3 + k; }\n";
+        let pipeline = library(&device, source).pipeline("slow").unwrap();
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .threads(1 << 16, 256)
+            .unwrap();
+        commands.commit().unwrap()
+    };
+    submission.wait().unwrap();
+}
+
+const SEEDED: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void race(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
+  threadgroup int s[64];
+  s[t] = a[t];
+  a[t] = s[63 - t];
+}
+kernel void beyond(device int* a [[buffer(0)]], uint t [[thread_position_in_grid]]) {
+  a[t + 1] = 1;
+}
+kernel void fresh(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
+  threadgroup int s[64];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  a[t] = s[t];
+}
+kernel void early(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
+  if (t == 5) return;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  a[t] = 1;
+}
+";
+
+#[test]
+fn the_checking_device_reports_defects_with_their_lines() {
+    let device = device(Mode::Check);
+    let library = library(&device, SEEDED);
+    for (kernel, kind, line) in [
+        ("race", ReportKind::Race, 6),
+        ("beyond", ReportKind::Bounds, 9),
+        ("fresh", ReportKind::Uninitialised, 14),
+        ("early", ReportKind::EarlyReturn, 18),
+    ] {
+        let pipeline = library.pipeline(kernel).unwrap();
+        let buffer = empty::<i32>(&device, 64);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .threads(64, 64)
+            .unwrap();
+        let error = commands.commit().unwrap().wait().unwrap_err();
+        let Error::Checked { reports } = &error else {
+            panic!("{kernel}: {error:?}");
+        };
+        let expected = (kind, "test.metal", line, kernel);
+        let found = reports
+            .iter()
+            .any(|r| (r.kind, r.file.as_str(), r.line, r.kernel.as_str()) == expected);
+        assert!(found, "{error}");
+    }
+    check_add(&device);
+}

@@ -1,0 +1,103 @@
+//! Many threads, many dispatches.
+
+use crate::setup::{ADD, check_add, device, empty, fast, library, shared};
+use bessemer_hal::soft::Mode;
+
+#[test]
+fn eight_threads_record_and_submit_at_once() {
+    for mode in [Mode::Fast, Mode::Isolated] {
+        let device = device(mode);
+        let pipeline = library(&device, ADD).pipeline("add").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (device, pipeline) = (&device, &pipeline);
+                scope.spawn(move || {
+                    let a = shared(device, &[thread as f32; 100]);
+                    let c = empty::<f32>(device, 100);
+                    for round in 0..20 {
+                        let b = shared(device, &[round as f32; 100]);
+                        let mut commands = device.commands();
+                        commands
+                            .dispatch(pipeline)
+                            .read(0, &a)
+                            .read(1, &b)
+                            .read_write(2, &c)
+                            .bytes(3, &100_u32)
+                            .threads(100, 64)
+                            .unwrap();
+                        let _in_flight = commands.commit().unwrap();
+                        let sum = (thread + round) as f32;
+                        assert_eq!(c.to_vec::<f32>().unwrap(), [sum; 100]);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Resident bytes of this process.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn a_hundred_thousand_dispatches_leave_memory_flat() {
+    let device = fast();
+    let source = "kernel void increment(device uint* x [[buffer(0)]], uint i [[thread_position_in_grid]]) { x[i] += 1; }";
+    let pipeline = library(&device, source).pipeline("increment").unwrap();
+    let counter = shared(&device, &[0_u32; 8]);
+    let thousand = || {
+        let mut commands = device.commands();
+        for _ in 0..1000 {
+            commands
+                .dispatch(&pipeline)
+                .read_write(0, &counter)
+                .threads(8, 8)
+                .unwrap();
+        }
+        commands.commit().unwrap().wait().unwrap();
+    };
+    for _ in 0..10 {
+        thousand();
+    }
+    let before = resident();
+    for _ in 0..90 {
+        thousand();
+    }
+    let grown = resident().saturating_sub(before);
+    assert_eq!(counter.to_vec::<u32>().unwrap(), [100_000; 8]);
+    // Other tests run beside this one and take memory of their own.
+    assert!(grown < 64 << 20, "{grown} bytes more");
+}
+
+#[test]
+fn pipelines_can_be_made_and_dropped_without_end() {
+    let source = "constant uint n [[function_constant(0)]];\n\
+                  kernel void k(device uint* x [[buffer(0)]]) { x[0] = n; }";
+    let device = fast();
+    let x = shared(&device, &[0_u32]);
+    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = files();
+    for round in 0..200_u32 {
+        // A library each time: libraries keep their pipelines.
+        let library = library(&device, source);
+        let constants = bessemer_hal::FunctionConstants::new().with(0, round);
+        let pipeline = library
+            .function_with("k", constants)
+            .unwrap()
+            .pipeline()
+            .unwrap();
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &x)
+            .threads(1, 1)
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        assert_eq!(x.to_vec::<u32>().unwrap(), [round]);
+    }
+    assert!(files() < before + 60, "descriptors are closed");
+    check_add(&device);
+}
