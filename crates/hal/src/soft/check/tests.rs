@@ -513,6 +513,30 @@ fn the_time_limit_holds_under_check() {
     }
 }
 
+#[expect(unconditional_recursion, reason = "overflows the stack, on purpose")]
+fn descend(lane: Lane, depth: u64) -> u64 {
+    let frame = std::hint::black_box([depth; 64]);
+    touch(element(lane, 1, 0), 0, 61);
+    descend(lane, depth + 1) + std::hint::black_box(frame[1])
+}
+
+region!(endless_recursion, |lane: Lane| {
+    std::hint::black_box(descend(lane, 0));
+    FINISHED
+});
+
+#[test]
+fn an_overflow_is_survived_although_the_checker_needs_stack() {
+    let image = barriers(&[endless_recursion]);
+    let mut out = vec![0_u32; 64];
+    let pool = Pool::with_threads(2).unwrap();
+    let mut launch = Launch::new(&image, [64, 1, 1], [1, 1, 1]);
+    launch.mode = Mode::Check;
+    launch.buffers[1] = bind(&mut out);
+    let fault = pool.run(&launch).expect_err("overflows");
+    assert_eq!(fault.kind, FaultKind::StackOverflow);
+}
+
 #[test]
 fn large_launches_are_checked_in_parallel() {
     let setup = Setup {

@@ -206,6 +206,7 @@ impl Slot {
         if self.state.load(Ordering::Relaxed) != IN_KERNEL {
             return service();
         }
+        self.keep_headroom();
         self.set_state(IN_SERVICE);
         let result = service();
         self.set_state(IN_KERNEL);
@@ -214,6 +215,20 @@ impl Slot {
             self.bail(CAUSE_DEADLINE);
         }
         result
+    }
+
+    /// Ends contained code that has left too little stack for a service: an overflow in there could not be survived.
+    #[inline]
+    fn keep_headroom(&self) {
+        const HEADROOM: usize = 64 * 1024;
+        let mark = 0_u8;
+        let here = &raw const mark as usize;
+        if here < self.stack.0.saturating_add(HEADROOM) && here >= self.stack.0 {
+            self.signal.store(libc::SIGSEGV, Ordering::Relaxed);
+            self.code.store(0, Ordering::Relaxed);
+            self.address.store(self.stack.0 as u64, Ordering::Relaxed);
+            self.bail(CAUSE_SIGNAL);
+        }
     }
 
     /// Ends the contained code that called the running service.
