@@ -37,6 +37,7 @@ mod size;
 pub mod soft;
 mod storage;
 mod submission;
+mod system;
 
 pub use access::Access;
 pub use buffer::{Buffer, BufferSlice, HostSlice, HostSliceMut};

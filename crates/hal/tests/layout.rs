@@ -1,0 +1,115 @@
+//! Laws of the repository that no compiler checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("the crate lies two folders below the root")
+        .to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// All Rust files of the crates, sorted, relative to the root.
+fn sources() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join("crates")];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let relative = path.strip_prefix(root()).unwrap();
+                found.push(relative.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_file_with_unsafe_code_is_listed() {
+    let list = read(&root().join("docs/unsafe.md"));
+    let mark = ["unsafe", "_code,"].concat();
+    let unlisted: Vec<_> = sources()
+        .into_iter()
+        .filter(|f| read(&root().join(f)).contains(&mark))
+        .filter(|f| !list.contains(&format!("| `{f}`")))
+        .collect();
+    assert!(unlisted.is_empty(), "docs/unsafe.md lacks {unlisted:#?}");
+}
+
+#[test]
+fn the_unsafe_list_names_only_files_that_exist() {
+    for line in read(&root().join("docs/unsafe.md")).lines() {
+        if let Some(rest) = line.strip_prefix("| `") {
+            let file = rest.split('`').next().unwrap();
+            assert!(root().join(file).exists(), "docs/unsafe.md names {file}");
+        }
+    }
+}
+
+#[test]
+fn every_row_of_the_systems_table_points_at_a_test_that_exists() {
+    let mut rows = 0;
+    for line in read(&root().join("docs/systems.md")).lines() {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [_, id, _, tests, _] = cells[..] else {
+            continue;
+        };
+        if id == "row" || id.starts_with("---") {
+            continue;
+        }
+        rows += 1;
+        for test in tests.split(", ") {
+            let (file, name) = test
+                .split_once("::")
+                .unwrap_or_else(|| panic!("{id}: `{test}` is not file::test"));
+            assert!(
+                read(&root().join(file)).contains(&format!("fn {name}(")),
+                "{id}: {file} has no test {name}"
+            );
+        }
+    }
+    assert!(rows > 0, "docs/systems.md has no row");
+}
+
+#[test]
+fn no_module_file_hides_its_name() {
+    const HIDING: [&str; 5] = ["mod.rs", "base.rs", "utils.rs", "common.rs", "helpers.rs"];
+    let hidden: Vec<_> = sources()
+        .into_iter()
+        .filter(|f| HIDING.iter().any(|name| f.ends_with(&format!("/{name}"))))
+        .collect();
+    assert!(hidden.is_empty(), "{hidden:#?}");
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    // Each crate with the crates of ours that it may use.
+    let allowed = [
+        ("hal", &[][..]),
+        ("cli", &["bessemer-hal"]),
+        ("bench", &["bessemer-hal"]),
+    ];
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let Some((_, allowed)) = allowed.iter().find(|(name, _)| *name == folder) else {
+            panic!("crates/{folder} has no line in this test");
+        };
+        let manifest = read(&root().join("crates").join(&folder).join("Cargo.toml"));
+        for line in manifest.lines() {
+            let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            if name.starts_with("bessemer") {
+                assert!(allowed.contains(&name), "crates/{folder} depends on {name}");
+            }
+        }
+    }
+}
