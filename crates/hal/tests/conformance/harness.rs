@@ -118,7 +118,6 @@ pub(crate) struct Run {
     buffers: Vec<(u32, Vec<u8>, Access)>,
     bytes: Vec<(u32, Vec<u8>)>,
     memory: Vec<(u32, usize)>,
-    skipped: Option<&'static str>,
 }
 
 impl Run {
@@ -131,7 +130,6 @@ impl Run {
             buffers: Vec::new(),
             bytes: Vec::new(),
             memory: Vec::new(),
-            skipped: None,
         }
     }
 
@@ -172,12 +170,6 @@ impl Run {
         self
     }
 
-    /// Leaves check mode out: what the kernel does is defined, and reported there because it rarely is meant.
-    pub(crate) fn unchecked(mut self) -> Self {
-        self.skipped = Some("check");
-        self
-    }
-
     /// Launches exactly `grid` threads everywhere.
     pub(crate) fn threads(self, grid: impl Into<Size>, group: impl Into<Size>) -> Outcome {
         self.launch(grid.into(), group.into(), false)
@@ -190,7 +182,6 @@ impl Run {
 
     fn launch(&self, grid: Size, group: Size, whole: bool) -> Outcome {
         let results = (0..targets().len())
-            .filter(|target| self.skipped != Some(targets()[*target].name))
             .map(|target| {
                 self.launch_on(target, grid, group, whole)
                     .unwrap_or_else(|error| panic!("{}: {error}", self.place(target)))

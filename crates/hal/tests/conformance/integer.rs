@@ -83,7 +83,7 @@ fn median(a: i128, b: i128, c: i128) -> i128 {
 
 fn functions<T: Integer>([a, b, c]: [i128; 3]) -> [i128; 24] {
     let saturate = |v: i128| v.clamp(T::LEAST, T::MOST);
-    let high = a * b >> T::BITS;
+    let high = (a * b) >> T::BITS;
     [
         a.abs(),
         (a - b).abs(),
@@ -194,7 +194,7 @@ fn integer_functions_work_by_component() {
     let saturate = |v: i128| v.clamp(i32::MIN.into(), i32::MAX.into());
     let expected = [
         each(&|a, b, _| saturate(a + b)),
-        each(&|a, b, _| a * b >> 32),
+        each(&|a, b, _| (a * b) >> 32),
         each(&|a, _, _| clz::<i32>(a)),
         each(&|a, _, _| popcount::<i32>(a)),
         each(&|a, _, _| rotate::<i32>(a, 5)),

@@ -22,6 +22,7 @@ mod relational;
 mod simd;
 mod simdgroup_matrix;
 mod specialise;
+mod storage;
 mod template;
 mod tolerance;
 mod vector;

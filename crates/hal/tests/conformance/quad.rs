@@ -15,8 +15,8 @@ fn quads<T: Lane>(name: &str) {
         let other = &input[base ^ 4..(base ^ 4) + 4];
         [
             quad.iter().sum(),
-            *quad.iter().max().unwrap(),
-            *quad.iter().min().unwrap(),
+            quad.iter().copied().fold(i32::MIN, i32::max),
+            quad.iter().copied().fold(i32::MAX, i32::min),
             quad.iter().product(),
             quad[..=l].iter().sum(),
             quad[..l].iter().sum(),

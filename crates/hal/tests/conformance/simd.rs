@@ -41,8 +41,8 @@ fn arithmetic<T: Lane>(name: &str) {
             let doubled = |lanes: usize| (0..lanes).filter(|k| k % 16 == 3).count() as u32;
             [
                 group.iter().sum(),
-                *group.iter().max().unwrap(),
-                *group.iter().min().unwrap(),
+                group.iter().copied().fold(i32::MIN, i32::max),
+                group.iter().copied().fold(i32::MAX, i32::min),
                 group[..=l].iter().sum(),
                 group[..l].iter().sum(),
                 4,
@@ -251,7 +251,6 @@ fn lanes_outside_a_branch_take_no_part() {
         })
         .collect();
     Run::kernel(&SOURCE, "some_lanes")
-        .unchecked()
         .input(0, &input)
         .output::<i32>(1, 64)
         .threads(64, 64)
