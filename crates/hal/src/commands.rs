@@ -460,7 +460,14 @@ impl Dispatch<'_> {
     fn check_threadgroup_memory(&self) -> Result<()> {
         let limits = self.commands.device.limits();
         let mut total = self.pipeline.static_threadgroup_memory_length();
-        for (index, bytes) in &self.threadgroup_memory {
+        for (position, (index, bytes)) in self.threadgroup_memory.iter().enumerate() {
+            let earlier = &self.threadgroup_memory[..position];
+            if earlier.iter().any(|(i, _)| i == index) {
+                return Err(self.binding_error(
+                    &format!("threadgroup {index}"),
+                    "a length is given twice".to_owned(),
+                ));
+            }
             if !bytes.is_multiple_of(16) {
                 return Err(Error::Misaligned {
                     what: format!("the length of threadgroup memory {index}"),

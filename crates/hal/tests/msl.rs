@@ -92,7 +92,10 @@ fn turns_threadgroup_variables_into_references() {
         lines[3],
         "auto& a = ::sm::tgvar<0, float [(32)][(N > 2 ? 4 : 8)]>(); auto& b = ::sm::tgvar<1, float>();"
     );
-    assert_eq!(lines[4], "auto& c = ::sm::tgvar<2, vec<half, 4> [(2)]>();");
+    assert_eq!(
+        lines[4],
+        "struct alignas(16) sm_aligned_2 { vec<half, 4> v[(2)]; }; auto& c = ::sm::tgvar<2, sm_aligned_2>().v;"
+    );
     assert_eq!(lines[5], " float* p = a[0];");
     let names: Vec<_> = translation
         .variables

@@ -307,7 +307,11 @@ const QUIET_TIME: Duration = Duration::from_secs(10);
 
 impl Progress {
     fn new(what: &'static str, total: usize) -> Self {
-        let bar = ProgressBar::new(total as u64);
+        let bar = match total {
+            // Over before it can be read.
+            0 | 1 => ProgressBar::hidden(),
+            _ => ProgressBar::new(total as u64),
+        };
         let template = "{msg} {pos}/{len} [{bar:30}] {eta}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));

@@ -10,6 +10,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+/// Bytes that are read at most from a pipe or a device.
+const LONGEST_STREAM: usize = 1 << 30;
+
 /// A buffer with what it holds before a launch.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -122,9 +125,19 @@ fn read(path: &Path, dtype: Option<DType>, limit: usize) -> Result<Array> {
     }
     let load = || -> std::io::Result<Vec<u8>> {
         let mut data = Vec::new();
-        // One byte past the limit is enough to see that the file is too long.
-        let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-        File::open(path)?.take(most).read_to_end(&mut data)?;
+        let file = File::open(path)?;
+        // What has no length may have no end.
+        let most = if file.metadata()?.is_file() {
+            limit
+        } else {
+            limit.min(LONGEST_STREAM)
+        };
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        file.take(most.saturating_add(1)).read_to_end(&mut data)?;
+        if data.len() as u64 > most {
+            let message = format!("more than the {most} bytes a buffer may take from it");
+            return Err(std::io::Error::other(message));
+        }
         Ok(data)
     };
     let data = load().with_context(|| Usage::context(format!("cannot read {}", path.display())))?;

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
     let kernel = choose_kernel(&library, args.kernel.as_deref())?;
     let constants = constants(args, &library)?;
     let pipeline = library.function_with(&kernel, constants)?.pipeline();
-    let findings = match pipeline {
+    let mut findings = match pipeline {
         Ok(pipeline) => match missing_threadgroup_memory(args, &device, &pipeline) {
             Some(report) => Findings {
                 reports: vec![report],
@@ -64,6 +64,9 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
         Err(error @ Error::Binding { .. }) => return Err(Usage::error(error.to_string())),
         Err(error) => return failed_compile(args, out, &source, error),
     };
+    for report in &mut findings.reports {
+        place(report, &library);
+    }
     if findings.readable {
         for spec in &args.outs {
             input(&inputs, spec.index)?.save(&spec.value.0)?;
@@ -152,6 +155,17 @@ fn report(kind: ReportKind, kernel: &str, message: String) -> Report {
         thread: None,
         threadgroup: None,
         count: 1,
+    }
+}
+
+/// What concerns a kernel as a whole is shown at the kernel.
+fn place(report: &mut Report, library: &Library) {
+    let kernel = library.reflection().and_then(|r| r.kernel(&report.kernel));
+    if let Some(kernel) = kernel
+        && report.line == 0
+    {
+        report.file.clone_from(&kernel.file);
+        report.line = kernel.line;
     }
 }
 
@@ -285,10 +299,11 @@ fn reports(error: Error, kernel: &str) -> Result<Vec<Report>> {
             } else {
                 ReportKind::Crash
             };
-            let text = if message.is_empty() {
-                fault.to_string()
-            } else {
-                format!("{fault}: {message}")
+            // Drivers often begin with the same words.
+            let text = match fault.to_string() {
+                fault if message.is_empty() => fault,
+                fault if message.starts_with(&fault) => message,
+                fault => format!("{fault}: {message}"),
             };
             Ok(vec![report(kind, at.as_deref().unwrap_or(kernel), text)])
         }

@@ -8,5 +8,6 @@ mod check;
 mod devices;
 mod harness;
 mod kernels;
+mod readme;
 mod run;
 mod usage;

@@ -159,6 +159,7 @@ fn a_kernel_that_crashes_is_a_report_and_not_the_end_of_the_program() {
         .exits(1)
         .json();
     assert_eq!(json["reports"][0]["kind"], "crash", "{json}");
+    assert_eq!(json["reports"][0]["file"], "wild.metal", "{json}");
 }
 
 #[test]

@@ -28,8 +28,9 @@ mod order;
 #[cfg(test)]
 mod tests;
 mod threadgroup;
+mod watch;
 
-use super::group::{Divergence, Observer, SmGroup};
+use super::group::{Divergence, SmGroup};
 use super::plan::SiteKind;
 use super::runtime::ThreadgroupLayout;
 use super::runtime::fault::Whereabouts;
@@ -43,6 +44,7 @@ use device::{DeviceShadow, Touch};
 use order::{Clocks, Conflict, Trace};
 use std::ptr;
 use threadgroup::{Piece, ThreadgroupShadow, Unwritten};
+pub(crate) use watch::Watch;
 
 /// `mem_flags::mem_device`.
 const MEM_DEVICE: u32 = 1;
@@ -111,6 +113,9 @@ pub(crate) struct Checker {
     last_buffer: Vec<u8>,
     /// The threadgroup was abandoned; what follows from that is not reported.
     silenced: bool,
+    /// Threads of the threadgroup waited at different barriers; that they then reach later barriers at different times
+    /// follows from it.
+    parted: bool,
 }
 
 // SAFETY: the pointers are only used between `begin_launch` and `end_launch`, by the thread that called them.
@@ -131,6 +136,7 @@ impl Default for Checker {
             device: Clocks::new(),
             last_buffer: Vec::new(),
             silenced: false,
+            parted: false,
         }
     }
 }
@@ -203,6 +209,7 @@ impl Checker {
         self.lane = 0;
         self.location = 0;
         self.silenced = false;
+        self.parted = false;
         self.threadgroup.begin_group();
         self.device = Clocks::new();
     }
@@ -588,9 +595,20 @@ impl Checker {
         }
     }
 
+    /// Whether two sites are copies of one call that the optimiser made.
+    fn same_call(&self, site: u32, other: u32) -> bool {
+        let location = self.location_of_site(site);
+        location != 0 && location == self.location_of_site(other)
+    }
+
     fn diverged(&mut self, divergence: Divergence) {
         match divergence {
+            Divergence::Barrier { site, other, .. } | Divergence::Simd { site, other, .. }
+                if self.same_call(site, other) => {}
             Divergence::Barrier { site, lane, other } => {
+                if std::mem::replace(&mut self.parted, true) {
+                    return;
+                }
                 self.lane = lane;
                 let location = self.location_of_site(other);
                 self.report(ReportKind::DivergentBarrier, location, None, || {
@@ -628,6 +646,9 @@ impl Checker {
     }
 
     fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
+        if self.parted {
+            return;
+        }
         self.lane = lane;
         let total = self.group().nthreads;
         let location = self.location_of_site(site);
@@ -670,79 +691,5 @@ fn piece_name(image: &Image, piece: Piece) -> String {
             Some(name) => format!("threadgroup argument {index} (`{name}`)"),
             None => format!("threadgroup argument {index}"),
         },
-    }
-}
-
-/// Tells a worker's checker what its threadgroup does.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    slot: &'static Slot,
-    checker: *mut Checker,
-}
-
-impl Watch {
-    /// A watch for the worker that owns `checker` and runs on `slot`'s thread.
-    ///
-    /// # Safety
-    /// `checker` must stay valid, and must only be used through this and the services of the same thread.
-    pub(crate) unsafe fn new(slot: &'static Slot, checker: *mut Checker) -> Self {
-        Self { slot, checker }
-    }
-
-    pub(crate) fn begin_group(&mut self, number: u64, group: &SmGroup) {
-        self.serve(|checker| checker.begin_group(number, group));
-    }
-
-    pub(crate) fn end_group(&mut self) {
-        self.serve(Checker::end_group);
-    }
-
-    /// The running thread's position in the grid, and the place of its last access.
-    pub(crate) fn whereabouts(&mut self) -> Whereabouts {
-        self.serve(|checker| checker.whereabouts())
-    }
-
-    fn serve<R>(&mut self, service: impl FnOnce(&mut Checker) -> R) -> R {
-        self.slot.serve(|| {
-            // SAFETY: valid by the promise to `new`; services and observers run one after the other on this thread, so
-            // no other reference exists.
-            service(unsafe { &mut *self.checker })
-        })
-    }
-}
-
-impl Observer for Watch {
-    fn lane(&mut self, lane: u32) {
-        // SAFETY: as in `serve`; a plain store may be interrupted anywhere.
-        unsafe {
-            (*self.checker).lane = lane;
-            (*self.checker).location = 0;
-        }
-    }
-
-    fn collective(&mut self, simdgroup: u32, site: u32, _mask: u32) {
-        self.serve(|checker| {
-            let site = &checker.launch().image.plan().sites[site as usize - 1];
-            let flags = match site.kind {
-                SiteKind::Collective => MEM_DEVICE | MEM_THREADGROUP,
-                _ => site.flags,
-            };
-            checker.synchronised(Some(simdgroup), flags);
-        });
-    }
-
-    fn barrier(&mut self, site: u32) {
-        self.serve(|checker| {
-            let flags = checker.launch().image.plan().sites[site as usize - 1].flags;
-            checker.synchronised(None, flags);
-        });
-    }
-
-    fn diverged(&mut self, divergence: Divergence) {
-        self.serve(|checker| checker.diverged(divergence));
-    }
-
-    fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
-        self.serve(|checker| checker.early_return(site, lane, finished));
     }
 }

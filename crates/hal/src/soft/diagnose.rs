@@ -341,8 +341,10 @@ fn without_repeated_aka(text: &str) -> String {
         let name = format!("'{}'", &out[inside..end]);
         if out[..at].ends_with(&name) {
             out.replace_range(at..end + 2, "");
+            from = at;
+        } else {
+            from = end;
         }
-        from = at + 1;
     }
     out
 }
@@ -403,6 +405,10 @@ mod tests {
                 "'T' (aka 'half4') has no member",
             ),
             ("matrix<float, 4, 4>", "float4x4"),
+            (
+                "initialization of 'float4' (aka 'vec<float, 4>')",
+                "initialization of 'float4'",
+            ),
         ] {
             assert_eq!(clean(said), clean_text);
         }

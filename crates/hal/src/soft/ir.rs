@@ -5,14 +5,17 @@
 //! No lane needs a stack of its own; values that outlive a synchronisation are kept in columns of a context block,
 //! one element a lane.
 //!
-//! The way through: [`module`] cuts the text, [`inline`] makes sure that all synchronisation lies in the kernel,
-//! [`parse`] reads the kernel, [`check`] replaces the instrumentation of check mode, [`kernel`] cuts at the
-//! synchronisation points, [`live`], [`private`] and [`remat`] find out what outlives them, [`columns`] lays out the
-//! context, [`region`] writes the regions and [`link`] the module.
+//! The way through: `module` cuts the text, `inline` makes sure that all synchronisation lies in the kernel,
+//! `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `kernel` cuts
+//! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
+//! find out what outlives them and what all lanes agree on, `columns` lays out the context, `region` and `decide`
+//! write the regions and `link` the module.
 
 mod check;
 mod columns;
+mod decide;
 mod inline;
+mod instruction;
 mod kernel;
 mod lex;
 mod link;
@@ -23,6 +26,8 @@ mod parse;
 mod private;
 mod region;
 mod remat;
+#[cfg(test)]
+mod tests;
 mod types;
 mod uniform;
 

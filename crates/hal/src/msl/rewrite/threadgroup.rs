@@ -34,9 +34,10 @@ impl Rewrite<'_, '_> {
             return range.end;
         };
         let words = self.type_text(range.start, first.name);
+        let alignment = self.alignment(range.start, first.name);
         let statements: Vec<String> = found
             .iter()
-            .map(|declarator| self.reference(declarator, &words))
+            .map(|declarator| self.reference(declarator, &words, &alignment))
             .collect();
         let bytes = source.bytes(range.start, range.end - 1);
         self.edits
@@ -68,8 +69,16 @@ impl Rewrite<'_, '_> {
         text
     }
 
+    /// `alignas(…)` among the specifiers; empty where there is none.
+    fn alignment(&self, start: usize, end: usize) -> String {
+        let found = (start..end).find(|&i| self.source.text_at(i) == "alignas");
+        found.map_or_else(String::new, |i| {
+            self.render(i, self.source.after(i + 1, false) - 1)
+        })
+    }
+
     /// `auto& x = ::sm::tgvar<ID, T [(n)]>()`; an initialiser is dropped, as the hardware does.
-    fn reference(&mut self, declarator: &Declarator, words: &str) -> String {
+    fn reference(&mut self, declarator: &Declarator, words: &str, alignment: &str) -> String {
         let source = self.source;
         let mut bounds = String::new();
         let mut i = declarator.name + 1;
@@ -93,7 +102,14 @@ impl Rewrite<'_, '_> {
             line: place.line,
         });
         let space = if bounds.is_empty() { "" } else { " " };
-        format!("auto& {name} = ::sm::tgvar<{id}, {words}{space}{bounds}>()")
+        if alignment.is_empty() {
+            return format!("auto& {name} = ::sm::tgvar<{id}, {words}{space}{bounds}>()");
+        }
+        // Only a class carries an alignment of its own.
+        format!(
+            "struct {alignment} sm_aligned_{id} {{ {words} v{bounds}; }}; \
+             auto& {name} = ::sm::tgvar<{id}, sm_aligned_{id}>().v"
+        )
     }
 }
 

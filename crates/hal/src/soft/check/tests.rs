@@ -40,7 +40,7 @@ fn argument(lane: Lane, index: isize) -> *mut u32 {
     unsafe { (*lane.group).tgmem[0].cast::<u32>().wrapping_offset(index) }
 }
 
-/// Line `n` of the imaginary source is location `n`; site `k` is on line `100 + k`.
+/// Line `n` of the imaginary source is location `n`; site `k` is on line `100 + k`, but all are on one in `copies`.
 fn checked(name: &str, regions: &[RegionFn], kind: SiteKind, flags: u32) -> Image {
     let locations = (0..120)
         .map(|line| Location {
@@ -59,7 +59,7 @@ fn checked(name: &str, regions: &[RegionFn], kind: SiteKind, flags: u32) -> Imag
                 op: 0,
                 args: vec![],
                 result: None,
-                location: 100 + site,
+                location: 100 + if name == "copies" { 1 } else { site },
             })
             .collect(),
         context_bytes: 4096,
@@ -430,6 +430,9 @@ fn divergence_is_reported_where_it_shows() {
         "{}",
         found[0].message
     );
+    // Copies of one call are one barrier.
+    let twice = checked("copies", &[split, done, done], SiteKind::Threadgroup, 2);
+    assert_eq!(reports(&twice, &SETUP), []);
     let image = checked("k", &[split_inside, done, done], SiteKind::Simdgroup, 2);
     let found = reports(&image, &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::DivergentSimd, 101)]);
@@ -508,6 +511,30 @@ fn the_time_limit_holds_under_check() {
         let fault = pool.run(&launch).expect_err("endless");
         assert!(matches!(fault.kind, FaultKind::Timeout { .. }));
     }
+}
+
+#[expect(unconditional_recursion, reason = "overflows the stack, on purpose")]
+fn descend(lane: Lane, depth: u64) -> u64 {
+    let frame = std::hint::black_box([depth; 64]);
+    touch(element(lane, 1, 0), 0, 61);
+    descend(lane, depth + 1) + std::hint::black_box(frame[1])
+}
+
+region!(endless_recursion, |lane: Lane| {
+    std::hint::black_box(descend(lane, 0));
+    FINISHED
+});
+
+#[test]
+fn an_overflow_is_survived_although_the_checker_needs_stack() {
+    let image = barriers(&[endless_recursion]);
+    let mut out = vec![0_u32; 64];
+    let pool = Pool::with_threads(2).unwrap();
+    let mut launch = Launch::new(&image, [64, 1, 1], [1, 1, 1]);
+    launch.mode = Mode::Check;
+    launch.buffers[1] = bind(&mut out);
+    let fault = pool.run(&launch).expect_err("overflows");
+    assert_eq!(fault.kind, FaultKind::StackOverflow);
 }
 
 #[test]

@@ -1,4 +1,7 @@
-//! Where the values that outlive a synchronisation are kept: one column of 1,024 lanes each.
+//! Where the values that outlive a synchronisation are kept: in columns of 1,024 lanes.
+//!
+//! Values that never wait at the same site share a column: a region loads what it needs of a lane before it stores
+//! anything of that lane.
 
 use super::Error;
 use super::kernel::Kernel;
@@ -8,7 +11,7 @@ use super::private::PrivateMemory;
 use super::remat::Recipes;
 use super::types::{Named, Type};
 use crate::soft::plan::{Column, MAX_LANES};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Bytes between columns.
 const COLUMN_GAP: usize = 192;
@@ -36,6 +39,25 @@ pub(crate) struct Columns {
     pub(crate) bytes: usize,
 }
 
+/// Something that needs a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Tenant {
+    Value(Id),
+    /// Site and operand, both from 0.
+    Operand(usize, usize),
+    Result(usize),
+}
+
+/// Everything that needs a column, with its type and the sites (from 0) at which it is in use.
+type Tenants = BTreeMap<Tenant, (Type, Vec<usize>)>;
+
+/// A column while it is given away.
+struct Shared {
+    column: Column,
+    /// Sites at which it is in use.
+    sites: Set,
+}
+
 impl Columns {
     /// Lays out the context.
     pub(crate) fn new(
@@ -50,102 +72,154 @@ impl Columns {
             ..Self::default()
         };
         for site in &kernel.sites {
-            let crossing: Vec<Id> = live[site.continuation]
-                .iter()
-                .filter(|&id| {
-                    !kernel.arguments.contains(id)
-                        && !recipes.contains_key(&id)
-                        && memory.alloca(id).is_none()
-                })
-                .collect();
-            columns.crossing.push(crossing);
-        }
-        for site in &kernel.sites {
-            let result = match &site.result {
-                Some((id, ty)) => {
-                    let place = columns.place(ty, named)?;
-                    if columns.crossing.iter().any(|list| list.contains(id)) {
-                        columns.values.insert(*id, place.clone());
-                    }
-                    Some(place)
-                }
-                None => None,
+            let stays = |id: &Id| {
+                !kernel.arguments.contains(*id)
+                    && !recipes.contains_key(id)
+                    && memory.alloca(*id).is_none()
             };
-            columns.results.push(result);
+            columns
+                .crossing
+                .push(live[site.continuation].iter().filter(stays).collect());
         }
-        for index in 0..columns.crossing.len() {
-            for id in columns.crossing[index].clone() {
-                if !columns.values.contains_key(&id) {
-                    let ty = kernel.types.get(&id).ok_or(Error::Syntax {
-                        line: 0,
-                        what: "a value that is used but not defined".into(),
-                    })?;
-                    let place = columns.place(ty, named)?;
-                    columns.values.insert(id, place);
+        let sites = kernel.sites.iter().enumerate();
+        let results: HashMap<Id, usize> = sites
+            .filter_map(|(index, site)| site.result.as_ref().map(|(id, _)| (*id, index)))
+            .collect();
+        let tenants = columns.tenants(kernel, &results)?;
+        let places = columns.assign(&tenants, kernel.sites.len(), named)?;
+        for (index, site) in kernel.sites.iter().enumerate() {
+            let crossing: HashSet<Id> = columns.crossing[index].iter().copied().collect();
+            let operand = |(number, (ty, value)): (usize, &(Type, Operand))| {
+                let own = waits(value, ty, &crossing, kernel).map(|id| tenant(&results, id));
+                places[&own.unwrap_or(Tenant::Operand(index, number))].clone()
+            };
+            columns
+                .operands
+                .push(site.arguments.iter().enumerate().map(operand).collect());
+            columns.results.push(
+                site.result
+                    .as_ref()
+                    .map(|_| places[&Tenant::Result(index)].clone()),
+            );
+        }
+        for id in columns.crossing.iter().flatten() {
+            columns
+                .values
+                .insert(*id, places[&tenant(&results, *id)].clone());
+        }
+        columns.place_private(memory)?;
+        columns.bytes = columns.bytes.next_multiple_of(64);
+        Ok(columns)
+    }
+
+    /// Finds everything that needs a column.
+    fn tenants(&self, kernel: &Kernel, results: &HashMap<Id, usize>) -> Result<Tenants, Error> {
+        let mut tenants = Tenants::new();
+        for (index, site) in kernel.sites.iter().enumerate() {
+            let crossing: HashSet<Id> = self.crossing[index].iter().copied().collect();
+            for (number, (ty, value)) in site.arguments.iter().enumerate() {
+                if waits(value, ty, &crossing, kernel).is_none() {
+                    tenants.insert(Tenant::Operand(index, number), (ty.clone(), vec![index]));
                 }
             }
-        }
-        for (index, site) in kernel.sites.iter().enumerate() {
-            let mut list = Vec::new();
-            for (ty, value) in &site.arguments {
-                // A value that waits in its own column anyway needs no copy.
-                let own = match value {
-                    Operand::Local(id) if columns.crossing[index].contains(id) => {
-                        columns.values.get(id)
-                    }
-                    _ => None,
-                };
-                let shared = own.filter(|place| {
-                    place.ty == *ty
-                        && site.result.as_ref().is_none_or(|(r, _)| {
-                            columns
-                                .values
-                                .get(r)
-                                .is_none_or(|result| result.column != place.column)
-                        })
-                });
-                let place = match shared {
-                    Some(place) => place.clone(),
-                    None => columns.place(ty, named)?,
-                };
-                list.push(place);
+            if let Some((_, ty)) = &site.result {
+                let entry = tenants.entry(Tenant::Result(index));
+                entry
+                    .or_insert_with(|| (ty.clone(), Vec::new()))
+                    .1
+                    .push(index);
             }
-            columns.operands.push(list);
+            for &id in &self.crossing[index] {
+                let ty = kernel.types.get(&id).ok_or(Error::Syntax {
+                    line: 0,
+                    what: "a value that is used but not defined".into(),
+                })?;
+                tenants
+                    .entry(tenant(results, id))
+                    .or_insert_with(|| (ty.clone(), Vec::new()))
+                    .1
+                    .push(index);
+            }
         }
+        Ok(tenants)
+    }
+
+    fn assign(
+        &mut self,
+        tenants: &Tenants,
+        sites: usize,
+        named: &Named,
+    ) -> Result<HashMap<Tenant, Place>, Error> {
+        let mut shared: HashMap<usize, Vec<Shared>> = HashMap::new();
+        let mut places = HashMap::new();
+        for (tenant, (ty, used)) in tenants {
+            let layout = ty.layout(named).ok_or_else(|| Error::Unsupported {
+                line: 0,
+                what: format!("a value of type {ty} across a barrier"),
+            })?;
+            // Odd integers (i1 above all) are kept as whole bytes, which vectorises.
+            let ty = match ty {
+                Type::Int(_) if layout.size <= 8 => Type::Int(layout.size as u32 * 8),
+                other => other.clone(),
+            };
+            let size = layout.size as usize;
+            let list = shared.entry(size).or_default();
+            let free = list
+                .iter()
+                .position(|s| used.iter().all(|site| !s.sites.contains(*site)));
+            let free = free.unwrap_or_else(|| {
+                let offset = self.bytes.next_multiple_of(64);
+                // Columns that start 4 KiB apart would fall into the same cache sets.
+                self.bytes = offset + size * MAX_LANES + COLUMN_GAP;
+                list.push(Shared {
+                    column: Column { offset, size },
+                    sites: Set::new(sites),
+                });
+                list.len() - 1
+            });
+            used.iter().for_each(|site| list[free].sites.insert(*site));
+            places.insert(
+                *tenant,
+                Place {
+                    column: list[free].column,
+                    ty,
+                },
+            );
+        }
+        Ok(places)
+    }
+
+    fn place_private(&mut self, memory: &PrivateMemory) -> Result<(), Error> {
         for (index, private) in memory.list.iter().enumerate().filter(|(_, p)| p.crosses) {
             let align = private.layout.align.max(16) as usize;
             let stride = (private.layout.size as usize)
                 .max(1)
                 .next_multiple_of(align);
-            let offset = columns.bytes.next_multiple_of(align.max(64));
-            columns.private.insert(index, (offset, stride));
-            columns.bytes = stride
+            let offset = self.bytes.next_multiple_of(align.max(64));
+            self.private.insert(index, (offset, stride));
+            self.bytes = stride
                 .checked_mul(MAX_LANES)
                 .and_then(|bytes| bytes.checked_add(offset))
                 .filter(|bytes| *bytes < 1 << 32)
                 .ok_or(Error::TooMuchPrivateMemory { bytes: stride })?;
         }
-        columns.bytes = columns.bytes.next_multiple_of(64);
-        Ok(columns)
+        Ok(())
     }
+}
 
-    fn place(&mut self, ty: &Type, named: &Named) -> Result<Place, Error> {
-        let layout = ty.layout(named).ok_or_else(|| Error::Unsupported {
-            line: 0,
-            what: format!("a value of type {ty} across a barrier"),
-        })?;
-        // Odd integers (i1 above all) are kept as whole bytes, which vectorises.
-        let ty = match ty {
-            Type::Int(_) if layout.size <= 8 => Type::Int(layout.size as u32 * 8),
-            other => other.clone(),
-        };
-        let size = layout.size as usize;
-        let offset = self.bytes.next_multiple_of(64);
-        // Columns that start 4 KiB apart would fall into the same cache sets.
-        self.bytes = offset + size * MAX_LANES + COLUMN_GAP;
-        Ok(Place {
-            column: Column { offset, size },
-            ty,
-        })
+/// The value that an operand is, if it waits at the site in a column of its own anyway.
+fn waits(value: &Operand, ty: &Type, crossing: &HashSet<Id>, kernel: &Kernel) -> Option<Id> {
+    match value {
+        Operand::Local(id) if crossing.contains(id) && kernel.types.get(id) == Some(ty) => {
+            Some(*id)
+        }
+        _ => None,
     }
+}
+
+/// Who keeps `id`: the result of a site stays where the site left it.
+fn tenant(results: &HashMap<Id, usize>, id: Id) -> Tenant {
+    results
+        .get(&id)
+        .map_or(Tenant::Value(id), |site| Tenant::Result(*site))
 }

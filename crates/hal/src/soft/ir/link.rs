@@ -219,6 +219,11 @@ fn metadata_text(module: &Module<'_>) -> String {
     out
 }
 
+/// Whether a function stands in for one of the compiler's own library: a conversion between floating-point formats.
+fn is_support(name: &str) -> bool {
+    name.starts_with("__trunc") || name.starts_with("__extend")
+}
+
 /// Writes the whole module.
 pub(crate) fn assemble(
     module: &Module<'_>,
@@ -242,6 +247,14 @@ pub(crate) fn assemble(
             .chain(&parts.ops)
             .map(|name| bare(name).to_owned()),
     );
+    // The code generator calls these for conversions the processor lacks, which nothing in the text shows.
+    let support: Vec<&str> = module
+        .functions
+        .iter()
+        .map(|f| f.name.as_str())
+        .filter(|name| is_support(name))
+        .collect();
+    roots.extend(support.iter().map(ToString::to_string));
     let wanted = references.reachable(roots);
 
     let mut out = String::new();
@@ -276,6 +289,15 @@ pub(crate) fn assemble(
         ops.len(),
         ops.join(", ")
     );
+    if !support.is_empty() {
+        let names: Vec<String> = support.iter().map(|name| format!("ptr @{name}")).collect();
+        let _ = writeln!(
+            out,
+            "@llvm.compiler.used = appending global [{} x ptr] [{}], section \"llvm.metadata\"",
+            names.len(),
+            names.join(", ")
+        );
+    }
     for region in &parts.regions {
         out.push_str(region);
     }
@@ -288,6 +310,8 @@ pub(crate) fn assemble(
         let header = strip(&function.header, function.line, "@")?;
         let linkage = if EXPORTS.contains(&function.name.as_str()) {
             ""
+        } else if is_support(&function.name) {
+            "hidden "
         } else {
             "internal "
         };

@@ -205,7 +205,8 @@ impl PrivateMemory {
 
     /// The entry whose address `id` is.
     pub(crate) fn alloca(&self, id: Id) -> Option<usize> {
-        self.list.iter().position(|p| p.id == id)
+        let root = *self.roots.get(&id)?.first()?;
+        (self.list[root].id == id).then_some(root)
     }
 
     /// Whether an access through `pointer` may touch memory that lanes take turns to use.

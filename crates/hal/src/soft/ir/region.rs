@@ -5,7 +5,7 @@ use super::kernel::Kernel;
 use super::live::Set;
 use super::parse::{Id, Inst, Op, Operand, Piece, Terminator};
 use super::private::{PrivateMemory, is_lifetime};
-use super::remat::{Recipes, is_cheap};
+use super::remat::Recipes;
 use super::types::Type;
 use super::uniform::Uniformity;
 use crate::soft::plan::FINISHED;
@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// The lane's number as an index.
 const LANE: &str = "%sm.l";
 /// The same of the first lane of the call.
-const FIRST: &str = "%sm.f";
+pub(super) const FIRST: &str = "%sm.f";
 /// Bytes of `sm_group`.
 const GROUP_BYTES: usize = 568;
 
@@ -44,18 +44,16 @@ pub(crate) struct Region {
     pub(crate) exits: Vec<u32>,
 }
 
-/// Branches decided before the lanes run, at most, and with them versions of a region: 2 to this power.
-const MAX_DECISIONS: usize = 2;
-
 /// Branches whose way is known: block to the block it goes to.
-type Decisions = BTreeMap<usize, usize>;
+pub(super) type Decisions = BTreeMap<usize, usize>;
 
-struct Writer<'a> {
-    a: &'a Analysis<'a>,
-    number: usize,
-    decisions: Decisions,
+/// Writes one version of a region.
+pub(super) struct Writer<'a> {
+    pub(super) a: &'a Analysis<'a>,
+    pub(super) number: usize,
+    pub(super) decisions: Decisions,
     /// Blocks of the region.
-    blocks: Vec<usize>,
+    pub(super) blocks: Vec<usize>,
     inside: Set,
     /// Values defined at the start of the region call or of the lane.
     preamble: BTreeSet<Id>,
@@ -66,10 +64,10 @@ struct Writer<'a> {
     /// Those of them that all lanes of a call agree on: the first lane's is loaded once.
     shared: BTreeSet<Id>,
     /// Values that the region defines.
-    defined: Set,
+    pub(super) defined: Set,
     access: Option<u32>,
     temporaries: usize,
-    out: String,
+    pub(super) out: String,
 }
 
 /// Writes region `number`; its metadata nodes are numbered from `node`, which is advanced.
@@ -125,7 +123,7 @@ fn emit(mut writer: Writer<'_>, name: &str, node: &mut u32, region: &mut Region)
 }
 
 impl<'a> Writer<'a> {
-    fn new(a: &'a Analysis<'a>, number: usize, decisions: Decisions) -> Self {
+    pub(super) fn new(a: &'a Analysis<'a>, number: usize, decisions: Decisions) -> Self {
         let blocks = a.kernel.region(a.kernel.region_entry(number), &decisions);
         let mut inside = Set::new(a.kernel.blocks.len());
         let mut defined = Set::new(a.kernel.ids);
@@ -154,152 +152,6 @@ impl<'a> Writer<'a> {
         };
         writer.choose();
         writer
-    }
-
-    /// Whether the column of `id` holds the same for all lanes when the region starts.
-    fn is_shared(&self, id: Id) -> bool {
-        self.a.parallel
-            && self.number > 0
-            && self.a.columns.crossing[self.number - 1].contains(&id)
-            && self
-                .a
-                .uniformity
-                .agrees(self.a.site_blocks[self.number - 1], id)
-    }
-
-    /// Whether `id`, used in `block`, can be computed before the lanes run.
-    fn is_decidable(&self, id: Id, block: usize, depth: usize) -> bool {
-        let arguments = self.a.kernel.arguments;
-        if arguments.contains(id) {
-            return id != arguments.x && id != arguments.lane;
-        }
-        if let Some(recipe) = self.a.recipes.get(&id) {
-            return recipe.uniform;
-        }
-        let Some((at, inst)) = self.definition(id) else {
-            return self.is_shared(id);
-        };
-        if self.is_shared(id) {
-            return !self.reaches(at, block);
-        }
-        // Its operands are used where it stands.
-        depth < 8
-            && is_cheap(inst)
-            && inst
-                .uses()
-                .iter()
-                .all(|operand| self.is_decidable(*operand, at, depth + 1))
-    }
-
-    /// Where the region defines `id`.
-    fn definition(&self, id: Id) -> Option<(usize, &'a Inst)> {
-        if !self.defined.contains(id) {
-            return None;
-        }
-        let kernel = self.a.kernel;
-        self.blocks.iter().find_map(|&block| {
-            let inst = kernel.blocks[block]
-                .insts
-                .iter()
-                .find(|inst| inst.result == Some(id))?;
-            Some((block, inst))
-        })
-    }
-
-    /// Whether the region can get from `from` to `to`, or both are the same.
-    fn reaches(&self, from: usize, to: usize) -> bool {
-        self.a.kernel.region(from, &self.decisions).contains(&to)
-    }
-
-    /// The first branch that can be decided: its block, its condition and where it goes.
-    fn undecided(&self) -> Option<(usize, Id, [usize; 2])> {
-        if !self.a.parallel || self.decisions.len() >= MAX_DECISIONS {
-            return None;
-        }
-        let kernel = self.a.kernel;
-        self.blocks.iter().find_map(|&block| {
-            let Terminator::Jump { pieces, targets } = &kernel.blocks[block].end else {
-                return None;
-            };
-            let [Piece::Text(opcode), Piece::Local(condition), ..] = &pieces[..] else {
-                return None;
-            };
-            let [yes, no] = targets[..] else { return None };
-            let ways = [*kernel.by_label.get(&yes)?, *kernel.by_label.get(&no)?];
-            let open = opcode.trim() == "br i1"
-                && ways[0] != ways[1]
-                && !self.decisions.contains_key(&block);
-            (open && self.is_decidable(*condition, block, 0)).then_some((block, *condition, ways))
-        })
-    }
-
-    /// Writes the decisions that lead to each version, and calls `version` for its decisions and number.
-    fn decide(
-        &mut self,
-        decisions: Decisions,
-        known: &BTreeMap<Id, String>,
-        versions: &mut usize,
-        version: &mut impl FnMut(Decisions, usize),
-    ) {
-        let view = Writer::new(self.a, self.number, decisions.clone());
-        let Some((block, condition, ways)) = view.undecided() else {
-            self.line(&format!(
-                "tail call void @sm_region_{}.{versions}(ptr %g, ptr %ctx, i32 %base, i32 %x0, i32 %x1, i32 %y, i32 %z)",
-                self.number
-            ));
-            self.line("ret void");
-            version(decisions, *versions);
-            *versions += 1;
-            return;
-        };
-        let mut known = known.clone();
-        let name = self.compute(condition, &view, &mut known);
-        let label = self.temporary();
-        self.line(&format!(
-            "br i1 {name}, label {label}.yes, label {label}.no"
-        ));
-        for (way, suffix) in ways.into_iter().zip(["yes", "no"]) {
-            let _ = writeln!(self.out, "{}.{suffix}:", &label[1..]);
-            let mut decisions = decisions.clone();
-            decisions.insert(block, way);
-            self.decide(decisions, &known, versions, version);
-        }
-    }
-
-    /// Computes a decidable value before the lanes run.
-    fn compute(&mut self, id: Id, view: &Writer<'_>, known: &mut BTreeMap<Id, String>) -> String {
-        if self.a.kernel.arguments.contains(id) {
-            return self.name(id);
-        }
-        if let Some(name) = known.get(&id) {
-            return name.clone();
-        }
-        let name = self.temporary();
-        let inst = match self.a.recipes.get(&id) {
-            Some(recipe) => Some(&self.a.kernel.blocks[recipe.block].insts[recipe.inst]),
-            None => view.definition(id).map(|(_, inst)| inst),
-        };
-        match inst {
-            Some(inst) if !self.is_shared(id) => {
-                let mut text = String::new();
-                for piece in &inst.pieces {
-                    match piece {
-                        Piece::Text(part) => text.push_str(part),
-                        Piece::Local(operand) => {
-                            text.push_str(&self.compute(*operand, view, known))
-                        }
-                    }
-                }
-                self.line(&format!("{name} = {}", strip_attachments(&text)));
-            }
-            _ => {
-                let place = self.a.columns.values[&id].clone();
-                let ty = self.type_of(id);
-                self.load(&place, &name, &ty, FIRST);
-            }
-        }
-        known.insert(id, name.clone());
-        name
     }
 
     /// Decides how each value comes into the region.
@@ -362,7 +214,7 @@ impl<'a> Writer<'a> {
         used
     }
 
-    fn name(&self, id: Id) -> String {
+    pub(super) fn name(&self, id: Id) -> String {
         let arguments = self.a.kernel.arguments;
         if id == arguments.g {
             "%g".into()
@@ -381,12 +233,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn temporary(&mut self) -> String {
+    pub(super) fn temporary(&mut self) -> String {
         self.temporaries += 1;
         format!("%t{}", self.temporaries)
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         self.out.push_str("  ");
         self.out.push_str(text);
         self.out.push('\n');
@@ -398,7 +250,7 @@ impl<'a> Writer<'a> {
             .unwrap_or_default()
     }
 
-    fn type_of(&self, id: Id) -> Type {
+    pub(super) fn type_of(&self, id: Id) -> Type {
         self.a.kernel.types.get(&id).cloned().unwrap_or(Type::Ptr)
     }
 
@@ -445,7 +297,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Loads lane `index` of a column into `result`.
-    fn load(&mut self, place: &Place, result: &str, ty: &Type, index: &str) {
+    pub(super) fn load(&mut self, place: &Place, result: &str, ty: &Type, index: &str) {
         let address = self.address(place, index);
         let access = if index == LANE {
             self.access()
@@ -843,11 +695,8 @@ impl<'a> Writer<'a> {
         for ((ty, value), place) in info.arguments.iter().zip(&a.columns.operands[site - 1]) {
             let text = match value {
                 Operand::Local(id) => {
-                    if a.columns
-                        .values
-                        .get(id)
-                        .is_some_and(|own| own.column == place.column)
-                    {
+                    let crosses = a.columns.crossing[site - 1].contains(id);
+                    if crosses && a.columns.values[id].column == place.column {
                         continue;
                     }
                     self.read(*id)
@@ -875,6 +724,6 @@ fn sorted(loads: &HashMap<(usize, Id), String>, block: usize) -> Vec<((usize, Id
 }
 
 /// A load's text without metadata: type-based aliasing must not be claimed for a hoisted load.
-fn strip_attachments(text: &str) -> String {
+pub(super) fn strip_attachments(text: &str) -> String {
     text.split(", !").next().unwrap_or(text).to_owned()
 }

@@ -106,6 +106,7 @@ impl Drop for Enrolment {
         // After this the watchdog no longer knows the slot, and so neither signals the thread nor reads it.
         watchdog::unregister(self.slot);
         if self.signal_stack.is_some() {
+            // The thread is ending; a smaller stack that it had before may be gone already.
             // SAFETY: disabling the thread's own signal stack; no handler runs on it now.
             unsafe {
                 let mut disabled: libc::stack_t = MaybeUninit::zeroed().assume_init();
@@ -205,6 +206,7 @@ impl Slot {
         if self.state.load(Ordering::Relaxed) != IN_KERNEL {
             return service();
         }
+        self.keep_headroom();
         self.set_state(IN_SERVICE);
         let result = service();
         self.set_state(IN_KERNEL);
@@ -213,6 +215,20 @@ impl Slot {
             self.bail(CAUSE_DEADLINE);
         }
         result
+    }
+
+    /// Ends contained code that has left too little stack for a service: an overflow in there could not be survived.
+    #[inline]
+    fn keep_headroom(&self) {
+        const HEADROOM: usize = 64 * 1024;
+        let mark = 0_u8;
+        let here = &raw const mark as usize;
+        if here < self.stack.0.saturating_add(HEADROOM) && here >= self.stack.0 {
+            self.signal.store(libc::SIGSEGV, Ordering::Relaxed);
+            self.code.store(0, Ordering::Relaxed);
+            self.address.store(self.stack.0 as u64, Ordering::Relaxed);
+            self.bail(CAUSE_SIGNAL);
+        }
     }
 
     /// Ends the contained code that called the running service.
@@ -443,7 +459,8 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
     }
 }
 
-/// Gives the thread a signal stack unless it has a usable one: overflow of the normal stack must be survivable.
+/// Gives the thread a signal stack unless it has a large one: overflow of the normal stack must be survivable, also with
+/// a handler after ours that needs room. The standard library gives its threads 8 KiB.
 fn ensure_signal_stack() -> Option<Block> {
     /// The frame of a signal with AVX-512 and AMX state is about 12 KiB.
     const BYTES: usize = 64 * 1024;
@@ -451,7 +468,7 @@ fn ensure_signal_stack() -> Option<Block> {
     unsafe {
         let mut current: libc::stack_t = MaybeUninit::zeroed().assume_init();
         libc::sigaltstack(ptr::null(), &raw mut current);
-        if current.ss_flags & libc::SS_DISABLE == 0 {
+        if current.ss_flags & libc::SS_DISABLE == 0 && current.ss_size >= BYTES / 2 {
             return None;
         }
         let block = Block::guarded(BYTES).ok()?;

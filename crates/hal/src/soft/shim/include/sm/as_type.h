@@ -1,8 +1,9 @@
-// as_type<T>(x): the same bits as another type of the same size.
+// as_type<T>(x): the same bits as another type of the same size. A constraint and not an assertion, so
+// that an error is reported where the user wrote the call.
 #pragma once
 
-template <class To, class From> SM_CX To as_type(const From& from) {
-  static_assert(sizeof(To) == sizeof(From), "as_type: source and result differ in size");
+template <class To, class From, class = metal::enable_if_t<sizeof(To) == sizeof(From)>>
+SM_CX To as_type(const From& from) {
   if constexpr (__is_trivially_copyable(To) && __is_trivially_copyable(From)) {
     return __builtin_bit_cast(To, from);
   } else {

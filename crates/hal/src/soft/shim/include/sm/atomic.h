@@ -5,7 +5,7 @@
 namespace metal {
 template <class T> struct atomic {
   static_assert(__is_same(T, int) || __is_same(T, uint) || __is_same(T, bool) || __is_same(T, float) ||
-                    __is_same(T, ulong) || __is_same(T, long),
+                    __is_same(T, ulong),
                 "atomic: the type is int, uint, bool, float or ulong");
   T value;
 };

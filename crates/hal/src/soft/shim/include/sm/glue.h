@@ -178,8 +178,8 @@ template <source... S, uint... index> struct entry<B<S, index>...> {
   SM_EXPORT constexpr auto sm_arg_sizes = ::sm::entry<__VA_ARGS__>::argument_sizes(function);
 
 // SM_GATES(condition...): for each parameter, whether its [[function_constant(...)]] lets it exist.
-#define SM_GATES(...)                                        \
-  SM_EXPORT bool sm_gate(uint parameter) {                   \
-    const bool open[] = {true, ##__VA_ARGS__};               \
-    return open[parameter + 1];                              \
+#define SM_GATES(...)                                                     \
+  SM_EXPORT __attribute__((SM_UNSEEN)) bool sm_gate(uint parameter) {     \
+    const bool open[] = {true, ##__VA_ARGS__};                            \
+    return open[parameter + 1];                                           \
   }

@@ -2,7 +2,8 @@
 #pragma once
 
 namespace sm {
-enum class log_level : uint { standard = 0, info = 1, debug = 2, error = 16, fault = 17 };
+// Metal's numbers: 1 debug, 2 info, 3 notice (the default), 4 error, 5 fault.
+enum class log_level : uint { debug = 1, info = 2, standard = 3, error = 4, fault = 5 };
 
 // An argument as 64 bits and a letter that says what they are.
 struct log_argument {

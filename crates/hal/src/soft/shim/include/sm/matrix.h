@@ -10,11 +10,8 @@ using metal::matrix;
 template <class T, int C, int R> struct shape<matrix<T, C, R>> { static constexpr int count = -1; };
 
 template <int... i> struct indices {};
-template <class, int... i> struct indices_of { using type = indices<i...>; };
 template <class T, T... i> using collect = indices<(int)i...>;
 template <int N> using first = __make_integer_seq<collect, int, N>;
-
-template <class M, int c, int r> constexpr int diagonal = c == r;
 
 template <class T, int R, int column, class S, int... r>
 SM_CX vec<T, R> diagonal_column(S s, indices<r...>) {

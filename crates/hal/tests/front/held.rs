@@ -1,0 +1,406 @@
+//! What only a driver under the test's control can show: reflection, waiting, failures in flight.
+
+use super::{NAME, binding, labelled, launch, pipeline, recording};
+use bessemer_hal::driver::{self, CommandList, HostMemory};
+use bessemer_hal::{
+    Access, Argument, ArgumentKind, Commands, CompileOptions, Completed, Completion, Device,
+    DeviceInfo, Error, Fault, FunctionConstants, PipelineInfo, Result, Size, StorageMode,
+};
+use std::ops::Range;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A driver that lets a test decide what a pipeline is and when a submission ends.
+#[derive(Debug)]
+struct Held {
+    info: DeviceInfo,
+    pipeline: PipelineInfo,
+    submitted: Mutex<Vec<(CommandList, Arc<Completion>)>>,
+    refuses: AtomicBool,
+}
+
+impl Held {
+    fn device(pipeline: PipelineInfo) -> Device {
+        Device::from_driver(Arc::new(Self {
+            info: recording().info().clone(),
+            pipeline,
+            submitted: Mutex::default(),
+            refuses: AtomicBool::new(false),
+        }))
+    }
+
+    fn finish(&self, result: Result<Completed>) {
+        let (list, completion) = self
+            .submitted
+            .lock()
+            .expect("no test panics while it holds the lock")
+            .remove(0);
+        drop(list);
+        completion.finish(result);
+    }
+}
+
+impl driver::Device for Held {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn driver::Buffer>> {
+        if mode == StorageMode::Managed {
+            return Err(Error::Unsupported {
+                what: "managed storage".to_owned(),
+                device: NAME.to_owned(),
+            });
+        }
+        Ok(Arc::new(Bytes(
+            (0..length.div_ceil(8))
+                .map(|_| std::sync::atomic::AtomicU64::new(0))
+                .collect(),
+        )))
+    }
+
+    fn adopt(&self, _: HostMemory) -> Result<Arc<dyn driver::Buffer>> {
+        unreachable!("no test adopts memory here")
+    }
+
+    fn compile(&self, _: &str, _: &CompileOptions) -> Result<Arc<dyn driver::Library>> {
+        Ok(Arc::new(OneKernel(self.pipeline.clone())))
+    }
+
+    fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(refused());
+        }
+        self.submitted
+            .lock()
+            .expect("no test panics while it holds the lock")
+            .push((list, completion));
+        Ok(())
+    }
+
+    fn start_capture(&self, _: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    fn stop_capture(&self) {}
+
+    fn contains_kernels(&self) -> bool {
+        true
+    }
+}
+
+fn refused() -> Error {
+    Error::Execution {
+        fault: Fault::Refused,
+        kernel: None,
+        message: "not now".to_owned(),
+    }
+}
+
+#[derive(Debug)]
+struct Bytes(Box<[std::sync::atomic::AtomicU64]>);
+
+impl driver::Buffer for Bytes {
+    fn contents(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.0.as_ptr().cast_mut().cast())
+    }
+
+    fn did_modify_range(&self, _: Range<usize>) {}
+
+    fn set_label(&self, _: &str) {}
+}
+
+#[derive(Debug)]
+struct OneKernel(PipelineInfo);
+
+impl driver::Library for OneKernel {
+    fn function_names(&self) -> Vec<String> {
+        vec![self.0.name.clone()]
+    }
+
+    fn pipeline(&self, _: &str, _: &FunctionConstants) -> Result<Arc<dyn driver::Pipeline>> {
+        Ok(Arc::new(OnePipeline(self.0.clone())))
+    }
+}
+
+#[derive(Debug)]
+struct OnePipeline(PipelineInfo);
+
+impl driver::Pipeline for OnePipeline {
+    fn info(&self) -> &PipelineInfo {
+        &self.0
+    }
+}
+
+fn plain() -> PipelineInfo {
+    PipelineInfo {
+        name: "k".to_owned(),
+        max_total_threads_per_threadgroup: 1024,
+        thread_execution_width: 32,
+        static_threadgroup_memory: 0,
+        arguments: None,
+    }
+}
+
+fn argument(name: &str, kind: ArgumentKind, access: Access, min_bytes: usize) -> Argument {
+    Argument {
+        name: name.to_owned(),
+        kind,
+        access,
+        min_bytes,
+        active: true,
+    }
+}
+
+#[test]
+fn bindings_are_compared_with_what_the_kernel_takes() {
+    let mut optional = argument("mask", ArgumentKind::Buffer(3), Access::Read, 0);
+    optional.active = false;
+    let device = Held::device(PipelineInfo {
+        static_threadgroup_memory: 1024,
+        arguments: Some(vec![
+            argument("x", ArgumentKind::Buffer(0), Access::Read, 0),
+            argument("y", ArgumentKind::Buffer(1), Access::ReadWrite, 0),
+            argument("n", ArgumentKind::Buffer(2), Access::Read, 4),
+            optional,
+            argument(
+                "scratch",
+                ArgumentKind::ThreadgroupMemory(0),
+                Access::ReadWrite,
+                0,
+            ),
+        ]),
+        ..plain()
+    });
+    let kernel = pipeline(&device, "k");
+    let a = labelled(&device, 64, "a");
+    let mut commands = device.commands();
+    let ready = |commands: &mut Commands, memory: usize| {
+        commands
+            .dispatch(&kernel)
+            .read(0, &a)
+            .write(1, &a)
+            .bytes(2, &1_u32)
+            .threadgroup_memory(0, memory)
+            .threads(1, 1)
+    };
+    assert_eq!(ready(&mut commands, 64), Ok(()));
+    assert_eq!(
+        ready(&mut commands, 32 * 1024),
+        Err(launch(
+            "k",
+            "33792 bytes of threadgroup memory are more than the 32768 there are"
+        ))
+    );
+    let mut refuse = |expected: Error, bind: &dyn Fn(Bind<'_>) -> Bind<'_>| {
+        assert_eq!(
+            bind(commands.dispatch(&kernel)).threads(1, 1),
+            Err(expected)
+        );
+    };
+    refuse(binding("x", "nothing is bound"), &|d| d);
+    refuse(
+        binding("x", "bound for writing, but the kernel only reads it"),
+        &|d| d.read_write(0, &a),
+    );
+    refuse(
+        binding("y", "bound for reading, but the kernel may write it"),
+        &|d| d.read(0, &a).read(1, &a),
+    );
+    refuse(
+        binding("n", "2 bytes are bound, the kernel needs 4"),
+        &|d| d.read(0, &a).write(1, &a).bytes(2, &1_u16),
+    );
+    refuse(
+        binding("scratch", "no length given for threadgroup memory 0"),
+        &|d| d.read(0, &a).write(1, &a).bytes(2, &1_u32),
+    );
+    refuse(
+        binding("7", "the kernel has no buffer argument at this index"),
+        &|d| {
+            d.read(0, &a)
+                .write(1, &a)
+                .bytes(2, &1_u32)
+                .read(7, &a)
+                .threadgroup_memory(0, 16)
+        },
+    );
+    assert_eq!(commands.len(), 1);
+}
+
+type Bind<'a> = bessemer_hal::Dispatch<'a>;
+
+#[test]
+fn an_unknown_kernel_is_named_with_what_there_is() {
+    let device = Held::device(plain());
+    let library = device
+        .library_contained("", &CompileOptions::labelled("one"))
+        .unwrap();
+    assert_eq!(library.function_names(), ["k"]);
+    assert_eq!(
+        library.pipeline("q").map(|p| p.name().to_owned()),
+        Err(Error::UnknownFunction {
+            library: "one".to_owned(),
+            name: "q".to_owned(),
+            available: vec!["k".to_owned()],
+        })
+    );
+}
+
+#[test]
+fn threadgroup_sizes_follow_the_pipeline() {
+    struct Case {
+        most: usize,
+        width: usize,
+        one: Size,
+        two: Size,
+    }
+    let cases = [
+        Case {
+            most: 1024,
+            width: 32,
+            one: Size::x(256),
+            two: Size::xy(32, 8),
+        },
+        Case {
+            most: 200,
+            width: 32,
+            one: Size::x(192),
+            two: Size::xy(32, 6),
+        },
+        Case {
+            most: 64,
+            width: 64,
+            one: Size::x(64),
+            two: Size::xy(64, 1),
+        },
+        Case {
+            most: 20,
+            width: 32,
+            one: Size::x(20),
+            two: Size::xy(20, 1),
+        },
+    ];
+    for case in cases {
+        let device = Held::device(PipelineInfo {
+            max_total_threads_per_threadgroup: case.most,
+            thread_execution_width: case.width,
+            ..plain()
+        });
+        let kernel = pipeline(&device, "k");
+        assert_eq!(kernel.optimal_thread_group_size(), case.one);
+        assert_eq!(kernel.optimal_thread_group_size_2d(), case.two);
+        let launched = device
+            .commands()
+            .dispatch(&kernel)
+            .threads((1000, 10), kernel.optimal_thread_group_size_2d());
+        assert_eq!(launched, Ok(()), "what is proposed is accepted");
+    }
+}
+
+#[test]
+fn the_host_waits_for_writers_in_flight_and_not_for_readers() {
+    let device = Held::device(plain());
+    let kernel = pipeline(&device, "k");
+    let driver = device.driver::<Held>().unwrap();
+    let buffer = labelled(&device, 8, "b");
+    let submit = |access| {
+        let mut commands = device.commands();
+        commands
+            .dispatch(&kernel)
+            .bind(0, &buffer, access)
+            .threads(1, 1)
+            .and_then(|()| commands.commit())
+            .unwrap()
+    };
+    let reading = submit(Access::Read);
+    assert!(!reading.is_done());
+    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]), "two readers");
+    driver.finish(Ok(Completed::default()));
+
+    let writing = submit(Access::Write);
+    assert_eq!(writing.wait_for(Duration::from_millis(1)), None);
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| buffer.to_vec::<u8>());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!host.is_finished(), "the host waits for the writer");
+        driver.finish(Ok(Completed::default()));
+        assert_eq!(host.join().unwrap(), Ok(vec![0; 8]));
+    });
+    assert!(writing.is_done());
+}
+
+#[test]
+fn a_failed_writer_is_reported_once_to_whoever_reads_and_the_device_goes_on() {
+    let device = Held::device(plain());
+    let kernel = pipeline(&device, "k");
+    let driver = device.driver::<Held>().unwrap();
+    let buffer = labelled(&device, 8, "b");
+    let record = || {
+        let mut commands = device.commands();
+        commands
+            .dispatch(&kernel)
+            .write(0, &buffer)
+            .threads(1, 1)
+            .unwrap();
+        commands
+    };
+    let failure = Error::Execution {
+        fault: Fault::PageFault,
+        kernel: Some("k".to_owned()),
+        message: "at 0x10".to_owned(),
+    };
+    let submission = record().commit().unwrap();
+    driver.finish(Err(failure.clone()));
+    assert_eq!(submission.wait(), Err(failure.clone()));
+    assert_eq!(buffer.to_vec::<u8>(), Err(failure));
+    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]));
+
+    driver.refuses.store(true, Ordering::SeqCst);
+    assert_eq!(record().commit().map(|_| ()), Err(refused()));
+    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]), "nothing is pending");
+    driver.refuses.store(false, Ordering::SeqCst);
+    let submission = record().commit().unwrap();
+    driver.finish(Ok(Completed {
+        command_buffers: 2,
+        ..Completed::default()
+    }));
+    assert_eq!(submission.wait().unwrap().command_buffers, 2);
+}
+
+#[test]
+fn a_submission_keeps_its_buffers_alive() {
+    let device = Held::device(plain());
+    let kernel = pipeline(&device, "k");
+    let driver = device.driver::<Held>().unwrap();
+    let buffer = labelled(&device, 8, "b");
+    let mut commands = device.commands();
+    commands
+        .dispatch(&kernel)
+        .write(0, &buffer)
+        .threads(1, 1)
+        .unwrap();
+    let submission = commands.commit().unwrap();
+    drop((buffer, kernel));
+    assert_eq!(driver.submitted.lock().unwrap()[0].0.commands.len(), 1);
+    driver.finish(Ok(Completed::default()));
+    assert!(submission.wait().is_ok());
+}
+
+#[test]
+fn a_failed_driver_allocation_is_not_counted() {
+    let device = Held::device(plain());
+    assert_eq!(
+        device.buffer(64, StorageMode::Managed).map(|b| b.length()),
+        Err(Error::Unsupported {
+            what: "managed storage".to_owned(),
+            device: NAME.to_owned(),
+        })
+    );
+    assert_eq!(device.allocated_bytes(), 0);
+    let device_name = device.capture(Path::new("x.gputrace")).map(|_| ());
+    assert_eq!(device_name, Ok(()));
+}
