@@ -9,24 +9,38 @@ use std::io::{self, Write};
 
 fn main() -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let gpus = gpus();
-    if gpus.is_empty() {
-        writeln!(out, "There is no Metal GPU on this system.")?;
-    }
-    for device in &gpus {
+    for device in &devices(&mut out)? {
         describe(&mut out, device)?;
     }
     describe(&mut out, &noop::device(Family::Apple7))
 }
 
 #[cfg(target_vendor = "apple")]
-fn gpus() -> Vec<Device> {
-    bessemer_hal::apple::all()
+fn devices(out: &mut impl Write) -> io::Result<Vec<Device>> {
+    let devices = bessemer_hal::apple::all();
+    if devices.is_empty() {
+        writeln!(out, "The system offers this process no Metal GPU.")?;
+    }
+    Ok(devices)
 }
 
-#[cfg(not(target_vendor = "apple"))]
-fn gpus() -> Vec<Device> {
-    Vec::new()
+#[cfg(target_os = "linux")]
+fn devices(out: &mut impl Write) -> io::Result<Vec<Device>> {
+    use bessemer_hal::soft::{self, SoftOptions};
+    writeln!(out, "There is no Metal GPU on this system.")?;
+    match SoftOptions::from_env().and_then(soft::device) {
+        Ok(device) => Ok(vec![device]),
+        Err(error) => {
+            writeln!(out, "{error}")?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+#[cfg(not(any(target_vendor = "apple", target_os = "linux")))]
+fn devices(out: &mut impl Write) -> io::Result<Vec<Device>> {
+    writeln!(out, "There is no Metal GPU on this system.")?;
+    Ok(Vec::new())
 }
 
 fn describe(out: &mut impl Write, device: &Device) -> io::Result<()> {

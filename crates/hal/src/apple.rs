@@ -19,11 +19,15 @@ mod cache;
 mod device;
 mod diagnostics;
 #[cfg(target_vendor = "apple")]
+mod flight;
+#[cfg(target_vendor = "apple")]
 mod library;
 #[cfg(target_vendor = "apple")]
 mod pipeline;
 #[cfg(target_vendor = "apple")]
 mod queue;
+#[cfg(target_vendor = "apple")]
+mod recorder;
 #[cfg(target_vendor = "apple")]
 mod residency;
 mod split;

@@ -8,7 +8,7 @@ use super::archive;
 use super::diagnostics::pipeline_error;
 use super::library::Library;
 use crate::access::Access;
-use crate::driver;
+use crate::driver::{self, DispatchCommand, own};
 use crate::error::{Error, Result};
 use crate::library::{ConstantValue, FunctionConstants};
 use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
@@ -21,6 +21,7 @@ use objc2_metal::{
     MTLComputePipelineReflection, MTLComputePipelineState, MTLDataType, MTLDevice,
     MTLFunctionConstantValues, MTLLibrary,
 };
+use std::any::Any;
 use std::ptr::NonNull;
 
 /// A pipeline.
@@ -33,6 +34,12 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
+    /// The pipeline of a launch.
+    pub(super) fn of(dispatch: &DispatchCommand) -> &Self {
+        let any: &dyn Any = &*dispatch.pipeline;
+        own(any)
+    }
+
     pub(super) fn build(
         library: &Library,
         name: &str,

@@ -1,84 +1,93 @@
-//! Turning command lists into Metal's command buffers, and their ends into results.
+//! Turning command lists into Metal's command buffers, in their order.
 #![expect(
     unsafe_code,
-    reason = "binds resources to encoders and receives Metal's callbacks on other threads"
+    reason = "keeps a command buffer of Metal's behind a lock"
 )]
 
-use super::buffer::Buffer;
-use super::bytes::{ByteKernels, Bytes, Place, blit_takes};
-use super::diagnostics::fault;
-use super::pipeline::Pipeline;
+use super::bytes::ByteKernels;
+use super::flight::{Flight, lock, log_state};
+use super::recorder::Recorder;
 use super::residency::Residency;
-use super::split::{Meter, Step};
-use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
-use crate::error::{Error, Fault, Result};
-use crate::size::Size;
-use crate::submission::{Completed, Completion, LogLine};
-use block2::RcBlock;
-use objc2::rc::{Retained, autoreleasepool};
+use crate::driver::CommandList;
+use crate::error::Result;
+use crate::submission::Completion;
+use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
-use objc2_foundation::{NSRange, NSString};
-use objc2_metal::{
-    MTLBarrierScope, MTLBlitCommandEncoder, MTLBuffer, MTLCommandBuffer,
-    MTLCommandBufferDescriptor, MTLCommandBufferStatus, MTLCommandEncoder, MTLCommandQueue,
-    MTLComputeCommandEncoder, MTLDevice, MTLDispatchType, MTLLogLevel, MTLLogState,
-    MTLLogStateDescriptor, MTLResource, MTLSize,
-};
-use std::any::Any;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
-
-/// Bytes a submission's kernels may log.
-const LOG_BYTES: isize = 1 << 20;
+use objc2_foundation::NSString;
+use objc2_metal::{MTLCommandBuffer, MTLCommandQueue, MTLDevice};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A device's queue.
 #[derive(Debug)]
 pub(super) struct Queue {
-    raw: Retained<ProtocolObject<dyn MTLCommandQueue>>,
+    device: Retained<ProtocolObject<dyn MTLDevice>>,
     residency: Option<Arc<Residency>>,
     bytes: OnceLock<Result<ByteKernels>>,
+    /// A command buffer has failed since the line was opened.
+    failed: Arc<AtomicBool>,
     /// Held from the first command buffer of a list to its last, so that lists do not interleave. Command
     /// buffers are committed as they fill: Metal lets only some (64) exist and makes the next one wait,
     /// which must never be for one that nobody has committed.
-    order: Mutex<()>,
+    line: Mutex<Line>,
+}
+
+/// Metal's queue, and the last command buffer that went into it.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) raw: Retained<ProtocolObject<dyn MTLCommandQueue>>,
+    pub(super) last: Option<Retained<ProtocolObject<dyn MTLCommandBuffer>>>,
+}
+
+// SAFETY: Metal's objects may be used from any thread. A command buffer is not safe to use from two at
+// once; this one is reached only through the mutex of `Queue`, and only to wait for its end.
+unsafe impl Send for Line {}
+
+impl Line {
+    fn open(
+        device: &ProtocolObject<dyn MTLDevice>,
+        residency: Option<&Arc<Residency>>,
+    ) -> Option<Self> {
+        let raw = device.newCommandQueue()?;
+        raw.setLabel(Some(&NSString::from_str("bessemer")));
+        if let Some(residency) = residency {
+            residency.with_set(|set| raw.addResidencySet(set));
+        }
+        Some(Self { raw, last: None })
+    }
 }
 
 impl Queue {
     pub(super) fn new(
-        device: &ProtocolObject<dyn MTLDevice>,
+        device: &Retained<ProtocolObject<dyn MTLDevice>>,
         residency: Option<Arc<Residency>>,
     ) -> Option<Self> {
-        let raw = device.newCommandQueue()?;
-        raw.setLabel(Some(&NSString::from_str("bessemer")));
-        if let Some(residency) = &residency {
-            residency.with_set(|set| raw.addResidencySet(set));
-        }
         Some(Self {
-            raw,
+            device: device.clone(),
+            line: Mutex::new(Line::open(device, residency.as_ref())?),
             residency,
             bytes: OnceLock::new(),
-            order: Mutex::new(()),
+            failed: Arc::default(),
         })
     }
 
-    /// As [`driver::Device::submit`].
+    /// As the driver's contract says.
     pub(super) fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
         let list = Arc::new(list);
-        let flight = Arc::new(Flight::new(list.clone(), completion));
-        let log = log_state(&self.raw, &list, &flight)?;
-        let order = lock(&self.order);
+        let flight = Arc::new(Flight::new(list.clone(), completion, self.failed.clone()));
+        let log = log_state(&self.device, &list, &flight)?;
+        let mut line = lock(&self.line);
+        self.renew(&mut line);
         if let Some(residency) = &self.residency {
             residency.commit();
         }
-        let mut recorder = Recorder::new(self, &flight, log, list.label.as_deref())?;
+        let mut recorder = Recorder::new(self, &mut line, &flight, log, list.label.as_deref())?;
         let outcome = recorder
             .clear_blank(&list)
             .and_then(|()| recorder.record_all(&list))
-            .and_then(|()| recorder.commit());
+            .map(|()| recorder.commit());
         drop(recorder);
-        drop(order);
+        drop(line);
         drop(list);
         match outcome {
             // Nothing has reached the device.
@@ -90,587 +99,24 @@ impl Queue {
         Ok(())
     }
 
-    fn byte_kernels(&self) -> Result<&ByteKernels> {
+    /// Takes a new queue after a failure, once the old one is empty: the system refuses work from a
+    /// queue that has failed several times.
+    fn renew(&self, line: &mut Line) {
+        if !self.failed.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(last) = line.last.take() {
+            last.waitUntilCompleted();
+        }
+        if let Some(new) = Line::open(&self.device, self.residency.as_ref()) {
+            *line = new;
+        }
+    }
+
+    pub(super) fn byte_kernels(&self) -> Result<&ByteKernels> {
         self.bytes
-            .get_or_init(|| ByteKernels::new(&self.raw.device()))
+            .get_or_init(|| ByteKernels::new(&self.device))
             .as_ref()
             .map_err(Clone::clone)
     }
-}
-
-/// A submission on its way: what its command buffers share.
-#[derive(Debug)]
-struct Flight {
-    completion: Arc<Completion>,
-    /// Command buffers that have not ended, and one for the thread that commits them.
-    open: AtomicUsize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Keeps buffers and pipelines until the device is done with them.
-    list: Option<Arc<CommandList>>,
-    /// Keeps the log that the command buffers write to.
-    log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
-    completed: Completed,
-    failure: Option<Error>,
-}
-
-impl Flight {
-    fn new(list: Arc<CommandList>, completion: Arc<Completion>) -> Self {
-        Self {
-            completion,
-            open: AtomicUsize::new(1),
-            state: Mutex::new(State {
-                list: Some(list),
-                log: None,
-                completed: Completed::default(),
-                failure: None,
-            }),
-        }
-    }
-
-    fn has_started(&self) -> bool {
-        lock(&self.state).completed.command_buffers > 0
-    }
-
-    /// Counts a command buffer that is about to be committed.
-    fn start(&self) {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        lock(&self.state).completed.command_buffers += 1;
-    }
-
-    /// Notes a failure; the first is the one that is reported, the others follow from it.
-    fn fail(&self, error: Error) {
-        lock(&self.state).failure.get_or_insert(error);
-    }
-
-    /// Takes over what a command buffer says at its end.
-    fn ended(&self, buffer: &ProtocolObject<dyn MTLCommandBuffer>, kernel: Option<&str>) {
-        if let Some(error) = failure(buffer, kernel) {
-            self.fail(error);
-        }
-        let seconds = |t| Duration::try_from_secs_f64(t).unwrap_or_default();
-        let start = seconds(buffer.GPUStartTime());
-        let end = seconds(buffer.GPUEndTime());
-        let mut state = lock(&self.state);
-        let completed = &mut state.completed;
-        if completed.gpu_end.is_zero() {
-            completed.gpu_start = start;
-        }
-        completed.gpu_start = completed.gpu_start.min(start);
-        completed.gpu_end = completed.gpu_end.max(end);
-        drop(state);
-        self.release();
-    }
-
-    /// Lets go of one command buffer, or of the committing thread; the last one ends the submission.
-    fn release(&self) {
-        if self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        let mut state = lock(&self.state);
-        let held = (state.list.take(), state.log.take());
-        let completed = std::mem::take(&mut state.completed);
-        let failure = state.failure.take();
-        drop(state);
-        // Memory first: whoever waits may count on its being free.
-        drop(held);
-        self.completion.finish(failure.map_or(Ok(completed), Err));
-    }
-}
-
-/// The error a command buffer ended with.
-fn failure(buffer: &ProtocolObject<dyn MTLCommandBuffer>, kernel: Option<&str>) -> Option<Error> {
-    let status = buffer.status();
-    let error = buffer.error();
-    if status == MTLCommandBufferStatus::Completed && error.is_none() {
-        return None;
-    }
-    let (fault, message) = match error {
-        Some(error) => {
-            let text = error.localizedDescription().to_string();
-            let code = usize::try_from(error.code()).unwrap_or_default();
-            (fault(code, &text), text)
-        }
-        None => (
-            Fault::Other,
-            format!("the command buffer ended with status {}", status.0),
-        ),
-    };
-    Some(Error::Execution {
-        fault,
-        kernel: kernel.map(str::to_owned),
-        message,
-    })
-}
-
-/// A log for the submission, if one of its kernels may write to it.
-fn log_state(
-    queue: &ProtocolObject<dyn MTLCommandQueue>,
-    list: &CommandList,
-    flight: &Arc<Flight>,
-) -> Result<Option<Retained<ProtocolObject<dyn MTLLogState>>>> {
-    let logs = list.commands.iter().any(|command| match command {
-        Command::Dispatch(dispatch) => pipeline_of(dispatch).logs,
-        _ => false,
-    });
-    if !logs {
-        return Ok(None);
-    }
-    let descriptor = MTLLogStateDescriptor::new();
-    descriptor.setLevel(MTLLogLevel::Debug);
-    // SAFETY: the size is between Metal's bounds of 1 KB and 1 GB.
-    unsafe { descriptor.setBufferSize(LOG_BYTES) };
-    let state = queue
-        .device()
-        .newLogStateWithDescriptor_error(&descriptor)
-        .map_err(|error| Error::Execution {
-            fault: Fault::Other,
-            kernel: None,
-            message: format!("no log for os_log: {}", error.localizedDescription()),
-        })?;
-    // Weak, because the flight keeps the log and the log its handler.
-    let writer = send(Arc::downgrade(flight));
-    let handler = RcBlock::new(
-        move |subsystem: *mut NSString,
-              category: *mut NSString,
-              level: MTLLogLevel,
-              message: NonNull<NSString>| {
-            // SAFETY: Metal passes strings, or null for the first two, that live during the call.
-            let line = unsafe {
-                LogLine {
-                    level: level_name(level).to_owned(),
-                    subsystem: subsystem
-                        .as_ref()
-                        .map(NSString::to_string)
-                        .unwrap_or_default(),
-                    category: category
-                        .as_ref()
-                        .map(NSString::to_string)
-                        .unwrap_or_default(),
-                    message: message.as_ref().to_string(),
-                }
-            };
-            if let Some(flight) = writer.upgrade() {
-                lock(&flight.state).completed.logs.push(line);
-            }
-        },
-    );
-    // SAFETY: the block may be called on any thread: all it holds is `Send` and `Sync`.
-    unsafe { state.addLogHandler(&handler) };
-    lock(&flight.state).log = Some(state.clone());
-    Ok(Some(state))
-}
-
-fn level_name(level: MTLLogLevel) -> &'static str {
-    match level {
-        MTLLogLevel::Debug => "debug",
-        MTLLogLevel::Info => "info",
-        MTLLogLevel::Error => "error",
-        MTLLogLevel::Fault => "fault",
-        _ => "default",
-    }
-}
-
-/// The encoder that commands go to at the moment.
-#[derive(Debug)]
-enum Encoder {
-    None,
-    Compute(Retained<ProtocolObject<dyn MTLComputeCommandEncoder>>),
-    Blit(Retained<ProtocolObject<dyn MTLBlitCommandEncoder>>),
-}
-
-/// Encodes a list, command buffer after command buffer.
-#[derive(Debug)]
-struct Recorder<'a> {
-    queue: &'a Queue,
-    flight: &'a Arc<Flight>,
-    log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
-    label: Option<Retained<NSString>>,
-    buffer: Retained<ProtocolObject<dyn MTLCommandBuffer>>,
-    encoder: Encoder,
-    /// Open debug groups: an encoder must close what it opened, and the next one opens them again.
-    groups: Vec<Retained<NSString>>,
-    meter: Meter,
-    /// Threadgroup indices that have a length in this encoder.
-    lengths: Vec<u32>,
-    /// The kernel of this command buffer, to name it in an error; `None` inside once there are several.
-    kernel: Option<Option<String>>,
-    /// Buffers that this command buffer clears.
-    cleared: Vec<Arc<dyn driver::Buffer>>,
-}
-
-impl<'a> Recorder<'a> {
-    fn new(
-        queue: &'a Queue,
-        flight: &'a Arc<Flight>,
-        log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
-        label: Option<&str>,
-    ) -> Result<Self> {
-        let label = label.map(NSString::from_str);
-        Ok(Self {
-            queue,
-            flight,
-            buffer: command_buffer(queue, log.as_deref(), label.as_deref())?,
-            log,
-            label,
-            encoder: Encoder::None,
-            groups: Vec::new(),
-            meter: Meter::default(),
-            lengths: Vec::new(),
-            kernel: None,
-            cleared: Vec::new(),
-        })
-    }
-
-    /// Clears private buffers that the device has never written, before anything uses them.
-    fn clear_blank(&mut self, list: &CommandList) -> Result<()> {
-        let mut blank: Vec<Arc<dyn driver::Buffer>> = Vec::new();
-        for command in &list.commands {
-            each_buffer(command, |buffer| {
-                let known = |other: &Arc<dyn driver::Buffer>| Arc::ptr_eq(other, buffer);
-                if metal_buffer(buffer).is_blank() && !blank.iter().any(known) {
-                    blank.push(buffer.clone());
-                }
-            });
-        }
-        for buffer in &blank {
-            let raw = metal_buffer(buffer).raw();
-            let whole = NSRange::new(0, raw.length());
-            self.blit()?.fillBuffer_range_value(raw, whole, 0);
-        }
-        self.cleared = blank;
-        Ok(())
-    }
-
-    fn record_all(&mut self, list: &CommandList) -> Result<()> {
-        for command in &list.commands {
-            if self.meter.split_before(Step::of(command)) {
-                self.commit()?;
-                self.buffer =
-                    command_buffer(self.queue, self.log.as_deref(), self.label.as_deref())?;
-            }
-            self.record(command)?;
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, command: &Command) -> Result<()> {
-        match command {
-            Command::Dispatch(dispatch) => self.dispatch(dispatch)?,
-            Command::Copy { source, target } => self.copy(source, target)?,
-            Command::Fill { target, value } => self.fill(target, *value)?,
-            Command::Synchronize { buffer } => {
-                let buffer: &ProtocolObject<dyn MTLBuffer> = metal_buffer(buffer).raw();
-                let resource: &ProtocolObject<dyn MTLResource> = ProtocolObject::from_ref(buffer);
-                self.blit()?.synchronizeResource(resource);
-            }
-            Command::Barrier => self.barrier(),
-            Command::PushGroup(label) => self.push_group(label),
-            Command::PopGroup => self.pop_group(),
-        }
-        Ok(())
-    }
-
-    fn dispatch(&mut self, dispatch: &DispatchCommand) -> Result<()> {
-        let pipeline = pipeline_of(dispatch);
-        let encoder = self.compute()?;
-        self.note_kernel(&driver::Pipeline::info(pipeline).name);
-        if let Some(label) = &dispatch.label {
-            encoder.pushDebugGroup(&NSString::from_str(label));
-        }
-        encoder.setComputePipelineState(&pipeline.raw);
-        for binding in &dispatch.bindings {
-            bind(&encoder, binding.index as usize, &binding.resource);
-        }
-        self.set_threadgroup_memory(&encoder, &dispatch.threadgroup_memory);
-        // All families this driver accepts have threadgroups of different sizes in one grid.
-        encoder.dispatchThreads_threadsPerThreadgroup(
-            metal_size(dispatch.grid),
-            metal_size(dispatch.threadgroup),
-        );
-        if dispatch.label.is_some() {
-            encoder.popDebugGroup();
-        }
-        Ok(())
-    }
-
-    /// Gives each index its length and takes back the lengths of the launch before, which would count
-    /// against the device's limit.
-    fn set_threadgroup_memory(
-        &mut self,
-        encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>,
-        lengths: &[(u32, usize)],
-    ) {
-        let set = |index: u32, length: usize| {
-            // SAFETY: the front checked index, alignment and sum.
-            unsafe { encoder.setThreadgroupMemoryLength_atIndex(length, index as usize) };
-        };
-        for index in self.lengths.drain(..) {
-            if lengths.iter().all(|(i, _)| *i != index) {
-                set(index, 0);
-            }
-        }
-        for (index, length) in lengths {
-            set(*index, *length);
-            self.lengths.push(*index);
-        }
-    }
-
-    fn copy(&mut self, source: &Region, target: &Region) -> Result<()> {
-        let (from, to) = (place(source), place(target));
-        if !blit_takes(&[source.offset, target.offset, source.length]) {
-            let kernels = self.queue.byte_kernels()?;
-            kernels.encode(&*self.compute()?, Bytes::From(from), to, target.length);
-            return Ok(());
-        }
-        let encoder = self.blit()?;
-        // SAFETY: the front checked that both ranges lie in their buffers and do not overlap.
-        unsafe {
-            encoder.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size(
-                from.buffer,
-                from.offset,
-                to.buffer,
-                to.offset,
-                source.length,
-            );
-        }
-        Ok(())
-    }
-
-    fn fill(&mut self, target: &Region, value: u8) -> Result<()> {
-        let to = place(target);
-        if blit_takes(&[target.offset, target.length]) {
-            let range = NSRange::new(target.offset, target.length);
-            self.blit()?.fillBuffer_range_value(to.buffer, range, value);
-        } else {
-            let kernels = self.queue.byte_kernels()?;
-            kernels.encode(&*self.compute()?, Bytes::Value(value), to, target.length);
-        }
-        Ok(())
-    }
-
-    /// What follows waits for what came before. Between encoders Metal sees to it, as it tracks the
-    /// buffers; inside a concurrent one it does what it is told.
-    fn barrier(&mut self) {
-        match &self.encoder {
-            Encoder::None => {}
-            Encoder::Compute(encoder) => encoder.memoryBarrierWithScope(MTLBarrierScope::Buffers),
-            Encoder::Blit(_) => self.end_encoder(),
-        }
-    }
-
-    fn push_group(&mut self, label: &str) {
-        let label = NSString::from_str(label);
-        if let Some(encoder) = self.encoder.any() {
-            encoder.pushDebugGroup(&label);
-        }
-        self.groups.push(label);
-    }
-
-    fn pop_group(&mut self) {
-        if self.groups.pop().is_some()
-            && let Some(encoder) = self.encoder.any()
-        {
-            encoder.popDebugGroup();
-        }
-    }
-
-    fn note_kernel(&mut self, name: &str) {
-        match &mut self.kernel {
-            None => self.kernel = Some(Some(name.to_owned())),
-            Some(known) => *known = known.take().filter(|known| known == name),
-        }
-    }
-
-    fn compute(&mut self) -> Result<Retained<ProtocolObject<dyn MTLComputeCommandEncoder>>> {
-        if let Encoder::Compute(encoder) = &self.encoder {
-            return Ok(encoder.clone());
-        }
-        self.end_encoder();
-        let encoder = self
-            .buffer
-            .computeCommandEncoderWithDispatchType(MTLDispatchType::Concurrent)
-            .ok_or_else(refused)?;
-        self.encoder = Encoder::Compute(encoder.clone());
-        self.open_groups();
-        Ok(encoder)
-    }
-
-    fn blit(&mut self) -> Result<Retained<ProtocolObject<dyn MTLBlitCommandEncoder>>> {
-        if let Encoder::Blit(encoder) = &self.encoder {
-            return Ok(encoder.clone());
-        }
-        self.end_encoder();
-        let encoder = self.buffer.blitCommandEncoder().ok_or_else(refused)?;
-        self.encoder = Encoder::Blit(encoder.clone());
-        self.open_groups();
-        Ok(encoder)
-    }
-
-    fn open_groups(&mut self) {
-        if let Some(encoder) = self.encoder.any() {
-            for label in &self.groups {
-                encoder.pushDebugGroup(label);
-            }
-        }
-    }
-
-    fn end_encoder(&mut self) {
-        if let Some(encoder) = self.encoder.any() {
-            for _ in &self.groups {
-                encoder.popDebugGroup();
-            }
-            encoder.endEncoding();
-        }
-        self.encoder = Encoder::None;
-        self.lengths.clear();
-    }
-
-    /// Sends the current command buffer off.
-    fn commit(&mut self) -> Result<()> {
-        self.end_encoder();
-        let flight = send(self.flight.clone());
-        let kernel = self.kernel.take().flatten();
-        let handler = RcBlock::new(
-            move |buffer: NonNull<ProtocolObject<dyn MTLCommandBuffer>>| {
-                // SAFETY: Metal passes the command buffer that has ended, which lives during the call.
-                let buffer = unsafe { buffer.as_ref() };
-                autoreleasepool(|_| flight.ended(buffer, kernel.as_deref()));
-            },
-        );
-        // SAFETY: the pointer is a block, which Metal copies. It may be called on any thread: all it
-        // holds is `Send` and `Sync`.
-        unsafe { self.buffer.addCompletedHandler(RcBlock::as_ptr(&handler)) };
-        self.flight.start();
-        self.buffer.commit();
-        for buffer in self.cleared.drain(..) {
-            metal_buffer(&buffer).set_cleared();
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Recorder<'_> {
-    /// Metal does not allow an encoder to go without its end.
-    fn drop(&mut self) {
-        self.end_encoder();
-    }
-}
-
-impl Encoder {
-    /// What all encoders have in common.
-    fn any(&self) -> Option<&ProtocolObject<dyn MTLCommandEncoder>> {
-        match self {
-            Self::None => None,
-            Self::Compute(encoder) => Some(ProtocolObject::from_ref(&**encoder)),
-            Self::Blit(encoder) => Some(ProtocolObject::from_ref(&**encoder)),
-        }
-    }
-}
-
-/// Waits until Metal has room for another command buffer.
-fn command_buffer(
-    queue: &Queue,
-    log: Option<&ProtocolObject<dyn MTLLogState>>,
-    label: Option<&NSString>,
-) -> Result<Retained<ProtocolObject<dyn MTLCommandBuffer>>> {
-    let descriptor = MTLCommandBufferDescriptor::new();
-    // The flight keeps what is bound alive until the last command buffer has ended.
-    descriptor.setRetainedReferences(false);
-    if log.is_some() {
-        descriptor.setLogState(log);
-    }
-    let buffer = queue
-        .raw
-        .commandBufferWithDescriptor(&descriptor)
-        .ok_or_else(refused)?;
-    if label.is_some() {
-        buffer.setLabel(label);
-    }
-    Ok(buffer)
-}
-
-fn refused() -> Error {
-    Error::Execution {
-        fault: Fault::Refused,
-        kernel: None,
-        message: "Metal makes no command buffer or encoder".to_owned(),
-    }
-}
-
-fn bind(encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>, index: usize, resource: &Resource) {
-    match resource {
-        Resource::Buffer { region, .. } => {
-            let place = place(region);
-            // An empty range may stand at the very end, where Metal takes no offset; nothing is read there.
-            let offset = if region.length == 0 { 0 } else { place.offset };
-            // SAFETY: the front checked index and range; the flight keeps the buffer alive.
-            unsafe { encoder.setBuffer_offset_atIndex(Some(place.buffer), offset, index) };
-        }
-        Resource::Bytes(bytes) => {
-            // Metal takes no empty value.
-            let bytes: &[u8] = if bytes.is_empty() { &[0] } else { bytes };
-            let pointer = NonNull::from(bytes).cast();
-            // SAFETY: the front checked index and length; Metal copies the bytes.
-            unsafe { encoder.setBytes_length_atIndex(pointer, bytes.len(), index) };
-        }
-    }
-}
-
-/// Shows every buffer a command touches.
-fn each_buffer(command: &Command, mut visit: impl FnMut(&Arc<dyn driver::Buffer>)) {
-    match command {
-        Command::Dispatch(dispatch) => {
-            for binding in &dispatch.bindings {
-                if let Resource::Buffer { region, .. } = &binding.resource {
-                    visit(&region.buffer);
-                }
-            }
-        }
-        Command::Copy { source, target } => {
-            visit(&source.buffer);
-            visit(&target.buffer);
-        }
-        Command::Fill { target, .. } => visit(&target.buffer),
-        Command::Synchronize { buffer } => visit(buffer),
-        Command::Barrier | Command::PushGroup(_) | Command::PopGroup => {}
-    }
-}
-
-fn metal_buffer(buffer: &Arc<dyn driver::Buffer>) -> &Buffer {
-    let any: &dyn Any = &**buffer;
-    own(any)
-}
-
-fn pipeline_of(dispatch: &DispatchCommand) -> &Pipeline {
-    let any: &dyn Any = &*dispatch.pipeline;
-    own(any)
-}
-
-fn place(region: &Region) -> Place<'_> {
-    Place {
-        buffer: metal_buffer(&region.buffer).raw(),
-        offset: region.offset,
-    }
-}
-
-fn metal_size(size: Size) -> MTLSize {
-    MTLSize {
-        width: size.width,
-        height: size.height,
-        depth: size.depth,
-    }
-}
-
-/// Has the compiler check that a value may go to the threads on which Metal calls blocks.
-fn send<T: Send + Sync>(value: T) -> T {
-    value
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No panic can leave these states half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

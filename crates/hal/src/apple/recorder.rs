@@ -1,0 +1,416 @@
+//! Encoding commands.
+#![expect(
+    unsafe_code,
+    reason = "binds resources to encoders and receives Metal's callbacks on other threads"
+)]
+
+use super::buffer::Buffer;
+use super::bytes::{Bytes, Place, blit_takes};
+use super::flight::{Flight, send};
+use super::pipeline::Pipeline;
+use super::queue::{Line, Queue};
+use super::split::{Meter, Step};
+use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
+use crate::error::{Error, Fault, Result};
+use crate::size::Size;
+use block2::RcBlock;
+use objc2::rc::{Retained, autoreleasepool};
+use objc2::runtime::ProtocolObject;
+use objc2_foundation::{NSRange, NSString};
+use objc2_metal::{
+    MTLBarrierScope, MTLBlitCommandEncoder, MTLBuffer, MTLCommandBuffer,
+    MTLCommandBufferDescriptor, MTLCommandEncoder, MTLCommandQueue, MTLComputeCommandEncoder,
+    MTLDispatchType, MTLLogState, MTLResource, MTLSize,
+};
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The encoder that commands go to at the moment.
+#[derive(Debug)]
+enum Encoder {
+    None,
+    Compute(Retained<ProtocolObject<dyn MTLComputeCommandEncoder>>),
+    Blit(Retained<ProtocolObject<dyn MTLBlitCommandEncoder>>),
+}
+
+/// Encodes a list, command buffer after command buffer.
+#[derive(Debug)]
+pub(super) struct Recorder<'a> {
+    queue: &'a Queue,
+    line: &'a mut Line,
+    flight: &'a Arc<Flight>,
+    log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
+    label: Option<Retained<NSString>>,
+    buffer: Retained<ProtocolObject<dyn MTLCommandBuffer>>,
+    encoder: Encoder,
+    /// Open debug groups: an encoder must close what it opened, and the next one opens them again.
+    groups: Vec<Retained<NSString>>,
+    meter: Meter,
+    /// Threadgroup indices that have a length in this encoder.
+    lengths: Vec<u32>,
+    /// The kernel of this command buffer, to name it in an error; `None` inside once there are several.
+    kernel: Option<Option<String>>,
+    /// Buffers that this command buffer clears.
+    cleared: Vec<Arc<dyn driver::Buffer>>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(
+        queue: &'a Queue,
+        line: &'a mut Line,
+        flight: &'a Arc<Flight>,
+        log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
+        label: Option<&str>,
+    ) -> Result<Self> {
+        let label = label.map(NSString::from_str);
+        Ok(Self {
+            queue,
+            flight,
+            buffer: command_buffer(line, log.as_deref(), label.as_deref())?,
+            line,
+            log,
+            label,
+            encoder: Encoder::None,
+            groups: Vec::new(),
+            meter: Meter::default(),
+            lengths: Vec::new(),
+            kernel: None,
+            cleared: Vec::new(),
+        })
+    }
+
+    /// Clears private buffers that the device has never written, before anything uses them.
+    pub(super) fn clear_blank(&mut self, list: &CommandList) -> Result<()> {
+        let mut blank: Vec<Arc<dyn driver::Buffer>> = Vec::new();
+        for command in &list.commands {
+            each_buffer(command, |buffer| {
+                let known = |other: &Arc<dyn driver::Buffer>| Arc::ptr_eq(other, buffer);
+                if metal_buffer(buffer).is_blank() && !blank.iter().any(known) {
+                    blank.push(buffer.clone());
+                }
+            });
+        }
+        for buffer in &blank {
+            let raw = metal_buffer(buffer).raw();
+            let whole = NSRange::new(0, raw.length());
+            self.blit()?.fillBuffer_range_value(raw, whole, 0);
+        }
+        self.cleared = blank;
+        Ok(())
+    }
+
+    pub(super) fn record_all(&mut self, list: &CommandList) -> Result<()> {
+        for command in &list.commands {
+            if self.meter.split_before(Step::of(command)) {
+                self.commit();
+                self.buffer =
+                    command_buffer(self.line, self.log.as_deref(), self.label.as_deref())?;
+            }
+            self.record(command)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, command: &Command) -> Result<()> {
+        match command {
+            Command::Dispatch(dispatch) => self.dispatch(dispatch)?,
+            Command::Copy { source, target } => self.copy(source, target)?,
+            Command::Fill { target, value } => self.fill(target, *value)?,
+            Command::Synchronize { buffer } => {
+                let buffer: &ProtocolObject<dyn MTLBuffer> = metal_buffer(buffer).raw();
+                let resource: &ProtocolObject<dyn MTLResource> = ProtocolObject::from_ref(buffer);
+                self.blit()?.synchronizeResource(resource);
+            }
+            Command::Barrier => self.barrier(),
+            Command::PushGroup(label) => self.push_group(label),
+            Command::PopGroup => self.pop_group(),
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self, dispatch: &DispatchCommand) -> Result<()> {
+        let pipeline = Pipeline::of(dispatch);
+        let encoder = self.compute()?;
+        self.note_kernel(&driver::Pipeline::info(pipeline).name);
+        if let Some(label) = &dispatch.label {
+            encoder.pushDebugGroup(&NSString::from_str(label));
+        }
+        encoder.setComputePipelineState(&pipeline.raw);
+        for binding in &dispatch.bindings {
+            bind(&encoder, binding.index as usize, &binding.resource);
+        }
+        self.set_threadgroup_memory(&encoder, &dispatch.threadgroup_memory);
+        // All families this driver accepts have threadgroups of different sizes in one grid.
+        encoder.dispatchThreads_threadsPerThreadgroup(
+            metal_size(dispatch.grid),
+            metal_size(dispatch.threadgroup),
+        );
+        if dispatch.label.is_some() {
+            encoder.popDebugGroup();
+        }
+        Ok(())
+    }
+
+    /// Gives each index its length and takes back the lengths of the launch before, which would count
+    /// against the device's limit.
+    fn set_threadgroup_memory(
+        &mut self,
+        encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>,
+        lengths: &[(u32, usize)],
+    ) {
+        let set = |index: u32, length: usize| {
+            // SAFETY: the front checked index, alignment and sum.
+            unsafe { encoder.setThreadgroupMemoryLength_atIndex(length, index as usize) };
+        };
+        for index in self.lengths.drain(..) {
+            if lengths.iter().all(|(i, _)| *i != index) {
+                set(index, 0);
+            }
+        }
+        for (index, length) in lengths {
+            set(*index, *length);
+            self.lengths.push(*index);
+        }
+    }
+
+    fn copy(&mut self, source: &Region, target: &Region) -> Result<()> {
+        let (from, to) = (place(source), place(target));
+        if !blit_takes(&[source.offset, target.offset, source.length]) {
+            let kernels = self.queue.byte_kernels()?;
+            kernels.encode(&*self.compute()?, Bytes::From(from), to, target.length);
+            return Ok(());
+        }
+        let encoder = self.blit()?;
+        // SAFETY: the front checked that both ranges lie in their buffers and do not overlap.
+        unsafe {
+            encoder.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size(
+                from.buffer,
+                from.offset,
+                to.buffer,
+                to.offset,
+                source.length,
+            );
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, target: &Region, value: u8) -> Result<()> {
+        let to = place(target);
+        if blit_takes(&[target.offset, target.length]) {
+            let range = NSRange::new(target.offset, target.length);
+            self.blit()?.fillBuffer_range_value(to.buffer, range, value);
+        } else {
+            let kernels = self.queue.byte_kernels()?;
+            kernels.encode(&*self.compute()?, Bytes::Value(value), to, target.length);
+        }
+        Ok(())
+    }
+
+    /// What follows waits for what came before. Between encoders Metal sees to it, as it tracks the
+    /// buffers; inside a concurrent one it does what it is told.
+    fn barrier(&mut self) {
+        match &self.encoder {
+            Encoder::None => {}
+            Encoder::Compute(encoder) => encoder.memoryBarrierWithScope(MTLBarrierScope::Buffers),
+            Encoder::Blit(_) => self.end_encoder(),
+        }
+    }
+
+    fn push_group(&mut self, label: &str) {
+        let label = NSString::from_str(label);
+        if let Some(encoder) = self.encoder.any() {
+            encoder.pushDebugGroup(&label);
+        }
+        self.groups.push(label);
+    }
+
+    fn pop_group(&mut self) {
+        if self.groups.pop().is_some()
+            && let Some(encoder) = self.encoder.any()
+        {
+            encoder.popDebugGroup();
+        }
+    }
+
+    fn note_kernel(&mut self, name: &str) {
+        match &mut self.kernel {
+            None => self.kernel = Some(Some(name.to_owned())),
+            Some(known) => *known = known.take().filter(|known| known == name),
+        }
+    }
+
+    fn compute(&mut self) -> Result<Retained<ProtocolObject<dyn MTLComputeCommandEncoder>>> {
+        if let Encoder::Compute(encoder) = &self.encoder {
+            return Ok(encoder.clone());
+        }
+        self.end_encoder();
+        let encoder = self
+            .buffer
+            .computeCommandEncoderWithDispatchType(MTLDispatchType::Concurrent)
+            .ok_or_else(refused)?;
+        self.encoder = Encoder::Compute(encoder.clone());
+        self.open_groups();
+        Ok(encoder)
+    }
+
+    fn blit(&mut self) -> Result<Retained<ProtocolObject<dyn MTLBlitCommandEncoder>>> {
+        if let Encoder::Blit(encoder) = &self.encoder {
+            return Ok(encoder.clone());
+        }
+        self.end_encoder();
+        let encoder = self.buffer.blitCommandEncoder().ok_or_else(refused)?;
+        self.encoder = Encoder::Blit(encoder.clone());
+        self.open_groups();
+        Ok(encoder)
+    }
+
+    fn open_groups(&mut self) {
+        if let Some(encoder) = self.encoder.any() {
+            for label in &self.groups {
+                encoder.pushDebugGroup(label);
+            }
+        }
+    }
+
+    fn end_encoder(&mut self) {
+        if let Some(encoder) = self.encoder.any() {
+            for _ in &self.groups {
+                encoder.popDebugGroup();
+            }
+            encoder.endEncoding();
+        }
+        self.encoder = Encoder::None;
+        self.lengths.clear();
+    }
+
+    /// Sends the current command buffer off.
+    pub(super) fn commit(&mut self) {
+        self.end_encoder();
+        let flight = send(self.flight.clone());
+        let kernel = self.kernel.take().flatten();
+        let handler = RcBlock::new(
+            move |buffer: NonNull<ProtocolObject<dyn MTLCommandBuffer>>| {
+                // SAFETY: Metal passes the command buffer that has ended, which lives during the call.
+                let buffer = unsafe { buffer.as_ref() };
+                autoreleasepool(|_| flight.ended(buffer, kernel.as_deref()));
+            },
+        );
+        // SAFETY: the pointer is a block, which Metal copies. It may be called on any thread: all it
+        // holds is `Send` and `Sync`.
+        unsafe { self.buffer.addCompletedHandler(RcBlock::as_ptr(&handler)) };
+        self.flight.start();
+        self.buffer.commit();
+        self.line.last = Some(self.buffer.clone());
+        for buffer in self.cleared.drain(..) {
+            metal_buffer(&buffer).set_cleared();
+        }
+    }
+}
+
+impl Drop for Recorder<'_> {
+    /// Metal does not allow an encoder to go without its end.
+    fn drop(&mut self) {
+        self.end_encoder();
+    }
+}
+
+impl Encoder {
+    /// What all encoders have in common.
+    fn any(&self) -> Option<&ProtocolObject<dyn MTLCommandEncoder>> {
+        match self {
+            Self::None => None,
+            Self::Compute(encoder) => Some(ProtocolObject::from_ref(&**encoder)),
+            Self::Blit(encoder) => Some(ProtocolObject::from_ref(&**encoder)),
+        }
+    }
+}
+
+/// Waits until Metal has room for another command buffer.
+fn command_buffer(
+    line: &Line,
+    log: Option<&ProtocolObject<dyn MTLLogState>>,
+    label: Option<&NSString>,
+) -> Result<Retained<ProtocolObject<dyn MTLCommandBuffer>>> {
+    let descriptor = MTLCommandBufferDescriptor::new();
+    // The flight keeps what is bound alive until the last command buffer has ended.
+    descriptor.setRetainedReferences(false);
+    if log.is_some() {
+        descriptor.setLogState(log);
+    }
+    let buffer = line
+        .raw
+        .commandBufferWithDescriptor(&descriptor)
+        .ok_or_else(refused)?;
+    if label.is_some() {
+        buffer.setLabel(label);
+    }
+    Ok(buffer)
+}
+
+fn refused() -> Error {
+    Error::Execution {
+        fault: Fault::Refused,
+        kernel: None,
+        message: "Metal makes no command buffer or encoder".to_owned(),
+    }
+}
+
+fn bind(encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>, index: usize, resource: &Resource) {
+    match resource {
+        Resource::Buffer { region, .. } => {
+            let place = place(region);
+            // An empty range may stand at the very end, where Metal takes no offset; nothing is read there.
+            let offset = if region.length == 0 { 0 } else { place.offset };
+            // SAFETY: the front checked index and range; the flight keeps the buffer alive.
+            unsafe { encoder.setBuffer_offset_atIndex(Some(place.buffer), offset, index) };
+        }
+        Resource::Bytes(bytes) => {
+            // Metal takes no empty value.
+            let bytes: &[u8] = if bytes.is_empty() { &[0] } else { bytes };
+            let pointer = NonNull::from(bytes).cast();
+            // SAFETY: the front checked index and length; Metal copies the bytes.
+            unsafe { encoder.setBytes_length_atIndex(pointer, bytes.len(), index) };
+        }
+    }
+}
+
+/// Shows every buffer a command touches.
+fn each_buffer(command: &Command, mut visit: impl FnMut(&Arc<dyn driver::Buffer>)) {
+    match command {
+        Command::Dispatch(dispatch) => {
+            for binding in &dispatch.bindings {
+                if let Resource::Buffer { region, .. } = &binding.resource {
+                    visit(&region.buffer);
+                }
+            }
+        }
+        Command::Copy { source, target } => {
+            visit(&source.buffer);
+            visit(&target.buffer);
+        }
+        Command::Fill { target, .. } => visit(&target.buffer),
+        Command::Synchronize { buffer } => visit(buffer),
+        Command::Barrier | Command::PushGroup(_) | Command::PopGroup => {}
+    }
+}
+
+fn metal_buffer(buffer: &Arc<dyn driver::Buffer>) -> &Buffer {
+    let any: &dyn Any = &**buffer;
+    own(any)
+}
+
+fn place(region: &Region) -> Place<'_> {
+    Place {
+        buffer: metal_buffer(&region.buffer).raw(),
+        offset: region.offset,
+    }
+}
+
+fn metal_size(size: Size) -> MTLSize {
+    MTLSize {
+        width: size.width,
+        height: size.height,
+        depth: size.depth,
+    }
+}
