@@ -223,7 +223,7 @@ fn an_empty_grid_runs_nothing_and_empty_buffers_may_be_bound() {
             .write(1, &out)
             .threads(0, 32)?;
         commands.commit()?.wait()?;
-        assert_eq!(out.to_vec::<f32>()?, [0_f32; 0]);
+        assert!(out.to_vec::<f32>()?.is_empty());
         Ok(())
     });
 }
