@@ -5,8 +5,8 @@
 //! No lane needs a stack of its own; values that outlive a synchronisation are kept in columns of a context block,
 //! one element a lane.
 //!
-//! The way through: `module` cuts the text, `inline` makes sure that all synchronisation lies in the kernel,
-//! `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `kernel` cuts
+//! The way through: `relax` takes out promises that kernels do not keep, `module` cuts the text, `inline` makes sure
+//! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `kernel` cuts
 //! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
 //! find out what outlives them and what all lanes agree on, `columns` lays out the context, `region` and `decide`
 //! write the regions and `link` the module.
@@ -25,6 +25,7 @@ mod order;
 mod parse;
 mod private;
 mod region;
+mod relax;
 mod remat;
 #[cfg(test)]
 mod tests;
@@ -112,6 +113,7 @@ pub enum Error {
 /// `text` is LLVM IR as clang 17 to 20 writes it, with a definition of
 /// `void sm_kernel(const sm_group*, uint x, uint y, uint z, uint lane)`.
 pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
+    let text = &relax::alignment(text);
     let module = module::Module::parse(text)?;
     let definition = module
         .functions

@@ -244,3 +244,33 @@ fn template_instantiations_are_found_by_their_host_names() {
     assert_eq!(floats.to_vec::<f32>().unwrap(), [4.5; 40]);
     assert_eq!(integers.to_vec::<i32>().unwrap(), [35; 40]);
 }
+
+const SHIFTED: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void shifted(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
+                    uint i [[thread_position_in_grid]]) {
+  device const float4* from = (device const float4*)(x + 5 * i);
+  device float4* to = (device float4*)(y + 5 * i);
+  *to = *from;
+  y[5 * i + 4] = x[5 * i + 4];
+}
+";
+
+#[test]
+fn vectors_that_do_not_lie_at_their_alignment_are_read_and_written() {
+    let x = ramp(5 * 33);
+    for mode in MODES {
+        let device = device(mode);
+        let pipeline = library(&device, SHIFTED).pipeline("shifted").unwrap();
+        let (input, output) = (shared(&device, &x), empty::<f32>(&device, x.len()));
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read(0, &input)
+            .read_write(1, &output)
+            .threads(33, 32)
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        assert_eq!(output.to_vec::<f32>().unwrap(), x);
+    }
+}
