@@ -1,6 +1,5 @@
 //! Laws of the repository that no compiler checks.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
