@@ -30,7 +30,7 @@ fn every_command_of_the_readme_runs() {
         let shown = format!("bessemer {}\n{stdout}{stderr}", words.join(" "));
         if comment.contains("a data race") {
             assert_eq!(output.status.code(), Some(1), "{shown}");
-            assert!(stdout.contains("race.metal:13:"), "{shown}");
+            assert!(stdout.contains("race.metal:10:"), "{shown}");
         } else {
             assert_eq!(output.status.code(), Some(0), "{shown}");
         }

@@ -250,6 +250,11 @@ impl Mapping {
             map_length,
             start,
         };
+        if placement != Placement::Shared {
+            // Forked processes run other devices' kernels: they need not see this memory, pay for it or fail for it.
+            // SAFETY: the mapping is ours; where the advice is not taken, nothing is lost but time.
+            unsafe { libc::madvise(map.as_ptr().cast(), map_length, libc::MADV_DONTFORK) };
+        }
         for offset in [0, guard + usable] {
             // SAFETY: the guard pages lie inside the mapping and outside what `start` gives away.
             let failed = guard > 0

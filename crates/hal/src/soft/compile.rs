@@ -14,6 +14,7 @@ pub(crate) use share::Kernels;
 use super::cache::{Cache, Key, hex};
 use super::diagnose::{self, Places};
 use super::plan::KernelPlan;
+use super::runtime::Isolation;
 use super::toolchain;
 use super::{Mode, SoftOptions};
 use crate::error::{Error, Result};
@@ -24,8 +25,10 @@ use header::Headers;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use share::Permits;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 /// Changes whenever images made by other versions must not be used.
 const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/", env!("BESSEMER_CODEGEN"));
@@ -42,6 +45,8 @@ pub(crate) struct Engine {
     cache: Cache,
     permits: Permits,
     headers: Mutex<Headers>,
+    /// Where kernels are looked into in isolated mode, and how long that may take.
+    isolation: Option<(Isolation, Duration)>,
 }
 
 /// A library that has been read, checked or found in the cache.
@@ -94,14 +99,27 @@ struct KernelEntry {
 }
 
 impl Engine {
-    pub(crate) fn new(options: &SoftOptions) -> Self {
-        Self {
+    /// # Errors
+    /// The system has no memory to share with other processes, in isolated mode.
+    pub(crate) fn new(options: &SoftOptions) -> io::Result<Self> {
+        let isolated = options.mode == Mode::Isolated;
+        Ok(Self {
+            isolation: isolated
+                .then(Isolation::new)
+                .transpose()?
+                .map(|isolation| (isolation, options.timeout)),
             mode: options.mode,
             clang: options.clang.clone(),
             cache: Cache::new(options.cache_dir.clone(), options.cache_limit),
             permits: Permits::new(std::thread::available_parallelism().map_or(1, usize::from)),
             headers: Mutex::default(),
-        }
+        })
+    }
+
+    /// Where to look into kernels, when not in this process.
+    pub(crate) fn isolation(&self) -> Option<(&Isolation, Duration)> {
+        let (isolation, limit) = self.isolation.as_ref()?;
+        Some((isolation, *limit))
     }
 
     /// Reads and checks a library.

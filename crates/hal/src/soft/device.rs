@@ -33,10 +33,11 @@ impl Soft {
         let memory = physical_memory();
         // As on Apple silicon: what is left of the machine's memory when system and host programs have their part.
         let working_set = memory / 4 * 3;
-        let queue = Queue::new(&options).map_err(|error| Error::Unavailable {
+        let refused = |error: std::io::Error| Error::Unavailable {
             device: "the software Metal device".to_owned(),
             reason: format!("its threads cannot be started: {error}"),
-        })?;
+        };
+        let queue = Queue::new(&options).map_err(refused)?;
         Ok(Self {
             info: DeviceInfo {
                 name: format!("Bessemer software Metal ({})", processor()),
@@ -50,7 +51,7 @@ impl Soft {
                 removable: false,
                 limits: options.family.limits(working_set),
             },
-            engine: Arc::new(Engine::new(&options)),
+            engine: Arc::new(Engine::new(&options).map_err(refused)?),
             queue,
             options,
             account: Arc::default(),

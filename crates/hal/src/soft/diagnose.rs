@@ -219,15 +219,33 @@ fn diagnostic(
     column: u32,
     source_line: Option<String>,
 ) -> Diagnostic {
+    let (kind, message) = match unsupported_header(said.message) {
+        Some(message) => (DiagnosticKind::Unsupported, message),
+        None => (DiagnosticKind::Compiler, clean(said.message)),
+    };
     Diagnostic {
         severity: said.severity,
-        kind: DiagnosticKind::Compiler,
-        message: clean(said.message),
+        kind,
+        message,
         file: file.to_owned(),
         line,
         column,
         source_line,
     }
+}
+
+/// What to say instead of clang's "file not found" about a header that Metal has and the software device has not.
+/// There is no such header in view, so that `__has_include` says no.
+fn unsupported_header(message: &str) -> Option<String> {
+    let header = message.strip_suffix(" file not found")?;
+    header
+        .trim_start_matches('\'')
+        .starts_with("MetalPerformancePrimitives/")
+        .then(|| {
+            format!(
+                "Metal performance primitives (Metal 4 tensors) are not supported by the software device: {header}"
+            )
+        })
 }
 
 /// One line of clang's.
@@ -390,6 +408,19 @@ mod tests {
                       k.metal:2:1: warning: unused\n\
                       k.metal:2:1: note: of the warning\n";
         assert_eq!(read_all(stderr).len(), 2);
+    }
+
+    #[test]
+    fn headers_of_metal_that_are_missing_are_called_unsupported() {
+        let message = |name: &str| {
+            let stderr = format!("k.metal:1:10: fatal error: '{name}' file not found\n");
+            read_all(&stderr)[0].3.clone()
+        };
+        let said = message("MetalPerformancePrimitives/MetalPerformancePrimitives.h");
+        assert!(said.contains("not supported by the software device"));
+        assert!(said.contains("Metal 4 tensors"));
+        assert!(said.ends_with("'MetalPerformancePrimitives/MetalPerformancePrimitives.h'"));
+        assert_eq!(message("mine.h"), "'mine.h' file not found");
     }
 
     #[test]

@@ -4,17 +4,22 @@
 //! of its own, from a file in memory: no compilation, and nothing on disk that could disappear.
 #![expect(unsafe_code, reason = "loads machine code and calls into it")]
 
-use super::compile::Compiled;
+use super::compile::{Compiled, HEADER};
 use super::group::{OpFn, RegionFn};
+use super::plan::SiteKind;
+use super::runtime::isolated::loader;
 use super::runtime::services::{self, ConstantMismatch, Table};
-use super::runtime::{self, ConstantTable};
+use super::runtime::signal;
+use super::runtime::{Block, ConstantTable, Done, Fault, FaultKind, Image, Isolation, Log};
 use crate::error::{Error, Result};
+use crate::msl::{ArgumentKind, Kernel};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Set in `sm_arg_sizes` for a reference: so many bytes must be bound.
 const REFERENCE: u64 = 1 << 63;
@@ -35,61 +40,174 @@ pub(crate) struct Parameter {
 pub(crate) enum Refusal {
     /// The loader said no, or a symbol is missing.
     Load(String),
-    /// A function constant has a value of another type.
-    Constants(Vec<ConstantMismatch>),
+    /// A function constant, by name, has a value of another type.
+    Constant(String, String),
+    /// The initialisers of the program's constants raised a signal.
+    Crash(c_int),
 }
 
 /// A kernel ready to run, with its parameters in the order of the source.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    pub(crate) image: runtime::Image,
+    pub(crate) image: Image,
     pub(crate) parameters: Vec<Parameter>,
 }
 
-/// Loads a kernel with these function constants.
-pub(crate) fn load(
-    name: &str,
-    compiled: &Compiled,
+/// All that it takes to load a kernel.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    kernel: String,
+    compiled: Arc<Compiled>,
+    constants: ConstantTable,
     parameters: usize,
-    constants: &ConstantTable,
-) -> Result<Ready, Refusal> {
-    let library = Arc::new(Handle::open(&compiled.image).map_err(Refusal::Load)?);
-    let init = library.symbol(c"sm_init").map_err(Refusal::Load)?;
-    let defined = constants
-        .during(|| {
+    buffers: Vec<(u32, String)>,
+    memories: Vec<(u32, String)>,
+}
+
+impl Recipe {
+    /// A compiled kernel with values for its function constants.
+    pub(crate) fn new(kernel: &Kernel, compiled: Arc<Compiled>, constants: ConstantTable) -> Self {
+        let (mut buffers, mut memories) = (Vec::new(), Vec::new());
+        for argument in &kernel.arguments {
+            match argument.kind {
+                ArgumentKind::Buffer { index } => buffers.push((index, argument.name.clone())),
+                ArgumentKind::ThreadgroupMemory { index } => {
+                    memories.push((index, argument.name.clone()));
+                }
+                _ => {}
+            }
+        }
+        Self {
+            kernel: kernel.name.clone(),
+            compiled,
+            constants,
+            parameters: kernel.arguments.len(),
+            buffers,
+            memories,
+        }
+    }
+
+    /// Loads the kernel into this process and initialises it, which runs code from the user's source.
+    pub(crate) fn load(&self) -> Result<Ready, Refusal> {
+        let plan = &self.compiled.plan;
+        let library = Handle::open(&self.compiled.image).map_err(Refusal::Load)?;
+        let init = library.symbol(c"sm_init").map_err(Refusal::Load)?;
+        let mut crash = None;
+        let initialise = || {
             // SAFETY: the IR pass gives every image an `sm_init` of this type.
             let init: unsafe extern "C" fn(*const Table) = unsafe { std::mem::transmute(init) };
-            // SAFETY: the table is the one the shim declares; this thread looks constants up in `constants`.
-            unsafe { init(services::table()) };
-        })
-        .map_err(Refusal::Constants)?;
-    let described = describe(&library, parameters)?;
-    let regions: Vec<RegionFn> = functions(&library, c"sm_regions", compiled.plan.regions)?
-        .into_iter()
-        // SAFETY: the IR pass fills the table with functions of this type.
-        .map(|pointer| unsafe { std::mem::transmute::<*const c_void, RegionFn>(pointer) })
-        .collect();
-    let sites = &compiled.plan.sites;
-    let ops = sites
-        .iter()
-        .filter(|site| site.kind == super::plan::SiteKind::Collective)
-        .map(|site| site.op + 1)
-        .max()
-        .unwrap_or(0);
-    let ops: Vec<OpFn> = functions(&library, c"sm_ops", ops)?
-        .into_iter()
-        // SAFETY: as above.
-        .map(|pointer| unsafe { std::mem::transmute::<*const c_void, OpFn>(pointer) })
-        .collect();
-    // SAFETY: tables and plan come from one run of the IR pass, all symbols are bound, constructors have run, and
-    // the image keeps the library.
-    let image = unsafe { runtime::Image::new(name, regions, ops, compiled.plan.clone()) }
-        .with_constants(defined)
-        .keeping(library);
-    Ok(Ready {
-        image,
-        parameters: described,
-    })
+            // SAFETY: the table is the one the shim declares; this thread looks constants up in `constants`, and has
+            // no deadline that could interrupt a lookup.
+            crash = unsafe { signal::attempt(|| init(services::table())) };
+        };
+        let defined = self.constants.during(initialise).map_err(refused)?;
+        if let Some(signal) = crash {
+            return Err(Refusal::Crash(signal));
+        }
+        let parameters = describe(&library, self.parameters)?;
+        let regions: Vec<RegionFn> = functions(&library, c"sm_regions", plan.regions)?
+            .into_iter()
+            // SAFETY: the IR pass fills the table with functions of this type.
+            .map(|pointer| unsafe { std::mem::transmute::<*const c_void, RegionFn>(pointer) })
+            .collect();
+        let collectives = plan.sites.iter().filter(|s| s.kind == SiteKind::Collective);
+        let ops = collectives.map(|site| site.op + 1).max().unwrap_or(0);
+        let ops: Vec<OpFn> = functions(&library, c"sm_ops", ops)?
+            .into_iter()
+            // SAFETY: as above.
+            .map(|pointer| unsafe { std::mem::transmute::<*const c_void, OpFn>(pointer) })
+            .collect();
+        let image = {
+            // It asks the loader where the library's segments are.
+            let _loading = loader();
+            // SAFETY: tables and plan come from one run of the IR pass, all symbols are bound, constructors have run,
+            // and the image keeps the library.
+            unsafe { Image::new(self.kernel.as_str(), regions, ops, plan.clone()) }
+        };
+        let image = image
+            .with_constants(defined)
+            .with_buffers(self.buffers.iter().cloned())
+            .with_threadgroup_arguments(self.memories.iter().cloned())
+            .with_variables(self.compiled.variables.iter().cloned())
+            .with_user_files(|file| !file.starts_with(HEADER))
+            .keeping(library);
+        Ok(Ready { image, parameters })
+    }
+
+    /// Asks the kernel for its parameters in a process of its own: nothing of the user's source runs in this one.
+    pub(crate) fn inspect(&self, isolation: &Isolation, limit: Duration) -> Result<Vec<Parameter>> {
+        let out_of_memory = |error: io::Error| Error::Toolchain {
+            message: format!("no memory to inspect kernel `{}`: {error}", self.kernel),
+        };
+        let answer = Block::shared(16 * self.parameters.max(1)).map_err(out_of_memory)?;
+        let place = |index: usize| {
+            // SAFETY: the block has room for `parameters` pairs of words.
+            unsafe { answer.pointer().add(16 * index) }.cast::<[u8; 16]>()
+        };
+        let outcome = isolation.run(limit, &Log::default(), |_| {
+            let ready = self.load().map_err(|refusal| self.fault(refusal))?;
+            for (index, parameter) in ready.parameters.iter().enumerate() {
+                let word = u128::from(parameter.active) << 64 | parameter.min_bytes as u128;
+                // SAFETY: inside the block.
+                unsafe { place(index).write(word.to_ne_bytes()) };
+            }
+            // The process ends now; unloading would only run more of the user's code.
+            std::mem::forget(ready);
+            Ok(Done::default())
+        });
+        outcome.map_err(|fault| self.unfault(&fault))?;
+        let read = |index| {
+            // SAFETY: as above, and the process that wrote is gone.
+            let word = u128::from_ne_bytes(unsafe { place(index).read() });
+            Parameter {
+                min_bytes: word as u64 as usize,
+                active: word >> 64 != 0,
+            }
+        };
+        Ok((0..self.parameters).map(read).collect())
+    }
+
+    /// A refusal that travels between processes.
+    pub(crate) fn fault(&self, refusal: Refusal) -> Fault {
+        let (kind, detail) = match refusal {
+            Refusal::Load(message) => (FaultKind::Invalid, message),
+            Refusal::Constant(name, message) => {
+                (FaultKind::Invalid, format!("{name}{SEPARATOR}{message}"))
+            }
+            Refusal::Crash(signal) => (FaultKind::Died { signal }, String::new()),
+        };
+        Fault {
+            detail,
+            ..Fault::new(kind, &self.kernel)
+        }
+    }
+
+    fn unfault(&self, fault: &Fault) -> Error {
+        let refusal = match (fault.kind, fault.detail.split_once(SEPARATOR)) {
+            (FaultKind::Invalid, Some((name, message))) => {
+                Refusal::Constant(name.to_owned(), message.to_owned())
+            }
+            (FaultKind::Invalid, None) => Refusal::Load(fault.detail.clone()),
+            (FaultKind::Died { signal }, _) => Refusal::Crash(signal),
+            _ => Refusal::Crash(0),
+        };
+        refusal.into_error(&self.kernel)
+    }
+}
+
+/// Parts a constant's name from what is said about it; no name contains it.
+const SEPARATOR: char = '\u{1f}';
+
+fn refused(mismatches: Vec<ConstantMismatch>) -> Refusal {
+    let say = |m: &ConstantMismatch| {
+        format!(
+            "function constant `{}` is of type {}, the value given is of type {}",
+            m.name, m.declared, m.given
+        )
+    };
+    let list: Vec<_> = mismatches.iter().map(say).collect();
+    let first = mismatches.into_iter().next();
+    Refusal::Constant(first.map_or(String::new(), |m| m.name), list.join("; "))
 }
 
 fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, Refusal> {
@@ -150,6 +268,7 @@ impl Handle {
     fn open(image: &[u8]) -> Result<Self, String> {
         let file = memory_file(image).map_err(|error| format!("no memory file: {error}"))?;
         let path = unique_path(file.as_raw_fd());
+        let _loading = loader();
         // Everything is bound now: lazy binding would take the loader's locks in code that may be interrupted.
         // SAFETY: the image has no constructors of its own, so loading runs no foreign code.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -171,6 +290,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        let _loading = loader();
         // SAFETY: opened once, closed once; images keep their handle alive.
         unsafe { libc::dlclose(self.0) };
     }
@@ -230,22 +350,20 @@ impl Refusal {
             Self::Load(message) => Error::Toolchain {
                 message: format!("the compiled kernel `{kernel}` cannot be loaded: {message}"),
             },
-            Self::Constants(mismatches) => {
-                let list: Vec<_> = mismatches
-                    .iter()
-                    .map(|m| {
-                        format!(
-                            "function constant `{}` is of type {}, the value given is of type {}",
-                            m.name, m.declared, m.given
-                        )
-                    })
-                    .collect();
-                Error::Binding {
-                    kernel: kernel.to_owned(),
-                    argument: mismatches.first().map_or(String::new(), |m| m.name.clone()),
-                    message: list.join("; "),
-                }
-            }
+            Self::Constant(argument, message) => Error::Binding {
+                kernel: kernel.to_owned(),
+                argument,
+                message,
+            },
+            Self::Crash(signal) => Error::Execution {
+                fault: match signal {
+                    libc::SIGFPE => crate::error::Fault::DivisionByZero,
+                    libc::SIGSEGV | libc::SIGBUS => crate::error::Fault::PageFault,
+                    _ => crate::error::Fault::Crash,
+                },
+                kernel: Some(kernel.to_owned()),
+                message: "the program's constants cannot be initialised".to_owned(),
+            },
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Libraries of the software device: kernels compiled when they are asked for.
 
 use super::compile::{Compiled, Engine, Kernels, Program};
-use super::image;
-use super::pipeline::Pipeline;
+use super::image::Recipe;
+use super::pipeline::{Code, Pipeline};
 use super::runtime::{ConstantTable, ConstantType};
 use crate::driver;
 use crate::error::{Error, Result};
@@ -168,11 +168,18 @@ impl driver::Library for Library {
         self.check_complete(name, &compiled, constants)?;
         let bytes = compiled.threadgroup_memory();
         self.check_memory(kernel, bytes)?;
-        let ready = image::load(name, &compiled, kernel.arguments.len(), &table)
-            .map_err(|refusal| refusal.into_error(name))?;
+        let recipe = Recipe::new(kernel, compiled.clone(), table);
+        let (parameters, code) = match self.engine.isolation() {
+            None => {
+                let ready = recipe.load().map_err(|refusal| refusal.into_error(name))?;
+                (ready.parameters, Code::Here(Box::new(ready.image)))
+            }
+            Some((isolation, limit)) => (recipe.inspect(isolation, limit)?, Code::Apart(recipe)),
+        };
         Ok(Arc::new(Pipeline::new(
             kernel,
-            ready,
+            &parameters,
+            code,
             &compiled,
             &self.limits,
         )))

@@ -1,7 +1,7 @@
 //! Pipelines of the software device: a loaded image with what the front must know of it.
 
-use super::compile::{Compiled, HEADER};
-use super::image::Ready;
+use super::compile::Compiled;
+use super::image::{Parameter, Recipe};
 use super::runtime::Image;
 use crate::access::Access;
 use crate::driver;
@@ -13,24 +13,32 @@ use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     info: PipelineInfo,
-    image: Image,
+    code: Code,
+}
+
+/// Where a pipeline's code is.
+#[derive(Debug)]
+pub(crate) enum Code {
+    /// In this process.
+    Here(Box<Image>),
+    /// To be loaded by each process that runs it, and never by this one.
+    Apart(Recipe),
 }
 
 impl Pipeline {
     /// From the source's view of a kernel and the image's.
-    pub(crate) fn new(kernel: &Kernel, ready: Ready, compiled: &Compiled, limits: &Limits) -> Self {
+    pub(crate) fn new(
+        kernel: &Kernel,
+        parameters: &[Parameter],
+        code: Code,
+        compiled: &Compiled,
+        limits: &Limits,
+    ) -> Self {
         let mut arguments = Vec::new();
-        let (mut buffers, mut memories) = (Vec::new(), Vec::new());
-        for (argument, parameter) in kernel.arguments.iter().zip(&ready.parameters) {
+        for (argument, parameter) in kernel.arguments.iter().zip(parameters) {
             let kind = match argument.kind {
-                Kind::Buffer { index } => {
-                    buffers.push((index, argument.name.clone()));
-                    ArgumentKind::Buffer(index)
-                }
-                Kind::ThreadgroupMemory { index } => {
-                    memories.push((index, argument.name.clone()));
-                    ArgumentKind::ThreadgroupMemory(index)
-                }
+                Kind::Buffer { index } => ArgumentKind::Buffer(index),
+                Kind::ThreadgroupMemory { index } => ArgumentKind::ThreadgroupMemory(index),
                 _ => continue,
             };
             arguments.push(Argument {
@@ -56,18 +64,13 @@ impl Pipeline {
                 static_threadgroup_memory: compiled.threadgroup_memory(),
                 arguments: Some(arguments),
             },
-            image: ready
-                .image
-                .with_buffers(buffers)
-                .with_threadgroup_arguments(memories)
-                .with_user_files(|file| !file.starts_with(HEADER))
-                .with_variables(compiled.variables.iter().cloned()),
+            code,
         }
     }
 
     /// The code.
-    pub(crate) fn image(&self) -> &Image {
-        &self.image
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
     }
 }
 

@@ -5,18 +5,22 @@
 )]
 
 use super::buffer::Buffer;
-use super::pipeline::Pipeline;
+use super::pipeline::{Code, Pipeline};
 use super::runtime::fault::FaultKind;
 use super::runtime::fuzz::scatter;
-use super::runtime::{self, Binding, Bytes, Done, Isolation, Launch, Pool};
+use super::runtime::{self, Binding, Bytes, Done, Image, Isolation, Launch, Pool};
 use super::{Mode, SoftOptions};
 use crate::driver::{Command, CommandList, DispatchCommand, Region, Resource, own};
 use crate::error::{Error, Fault, Result};
 use crate::report::Report;
 use crate::submission::{Completed, Completion, LogLine};
+use std::collections::HashMap;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -174,11 +178,13 @@ impl Executor {
         run: impl Fn(&Launch<'_>) -> Result<Done, runtime::Fault>,
     ) -> Result<Done, runtime::Fault> {
         let mut done = Done::default();
+        let mut loaded = Loaded::default();
         for (step, index) in self.order(&list.commands).into_iter().enumerate() {
             match &list.commands[index] {
                 Command::Dispatch(dispatch) => {
                     let bytes = inline_bytes(dispatch);
-                    let mut launch = self.launch(dispatch, &bytes);
+                    let image = loaded.image(own(&*dispatch.pipeline))?;
+                    let mut launch = self.launch(&image, dispatch, &bytes);
                     launch.sequence = self.submissions.rotate_left(32) ^ step as u64;
                     launch.limit = deadline.map_or(Duration::MAX, |deadline| {
                         deadline.saturating_duration_since(Instant::now())
@@ -226,11 +232,15 @@ impl Executor {
         order
     }
 
-    fn launch<'a>(&self, dispatch: &'a DispatchCommand, bytes: &'a [(u32, Bytes)]) -> Launch<'a> {
-        let pipeline: &Pipeline = own(&*dispatch.pipeline);
+    fn launch<'a>(
+        &self,
+        image: &'a Image,
+        dispatch: &DispatchCommand,
+        bytes: &[(u32, Bytes)],
+    ) -> Launch<'a> {
         let size = |dims: [usize; 3]| dims.map(|d| u32::try_from(d).unwrap_or(u32::MAX));
         let mut launch = Launch::new(
-            pipeline.image(),
+            image,
             size(dispatch.grid.dims()),
             size(dispatch.threadgroup.dims()),
         );
@@ -286,6 +296,44 @@ impl Executor {
             });
         }
         logs
+    }
+}
+
+/// Images that a forked process has loaded for its submission. They are never unloaded: the process ends.
+#[derive(Default)]
+struct Loaded(HashMap<*const Pipeline, ManuallyDrop<Rc<Image>>>);
+
+/// An image of this process, or of the submission.
+enum Held<'a> {
+    Here(&'a Image),
+    Apart(Rc<Image>),
+}
+
+impl Deref for Held<'_> {
+    type Target = Image;
+
+    fn deref(&self) -> &Image {
+        match self {
+            Self::Here(image) => image,
+            Self::Apart(image) => image,
+        }
+    }
+}
+
+impl Loaded {
+    fn image<'a>(&mut self, pipeline: &'a Pipeline) -> Result<Held<'a>, runtime::Fault> {
+        let recipe = match pipeline.code() {
+            Code::Here(image) => return Ok(Held::Here(image)),
+            Code::Apart(recipe) => recipe,
+        };
+        let key = ptr::from_ref(pipeline);
+        if let Some(image) = self.0.get(&key) {
+            return Ok(Held::Apart(Rc::clone(image)));
+        }
+        let ready = recipe.load().map_err(|refusal| recipe.fault(refusal))?;
+        let image = Rc::new(ready.image);
+        self.0.insert(key, ManuallyDrop::new(image.clone()));
+        Ok(Held::Apart(image))
     }
 }
 

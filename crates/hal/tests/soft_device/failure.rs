@@ -2,7 +2,7 @@
 
 use crate::setup::{check_add, device, empty, library, options, shared};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
-use bessemer_hal::{Device, Error, Fault, ReportKind};
+use bessemer_hal::{CompileOptions, Device, Error, Fault, FunctionConstants, ReportKind};
 use std::time::{Duration, Instant};
 
 const BAD: &str = "#include <metal_stdlib>
@@ -220,4 +220,53 @@ fn the_checking_device_reports_defects_with_their_lines() {
         assert!(found, "{error}");
     }
     check_add(&device);
+}
+
+#[test]
+fn constants_that_crash_when_they_are_initialised_are_an_error() {
+    let source = "constant int divisor [[function_constant(0)]];\n\
+                  constant int quotient = 7 / divisor;\n\
+                  kernel void k(device int* a [[buffer(0)]]) { a[0] = quotient; }\n";
+    for mode in [Mode::Fast, Mode::Isolated] {
+        let device = device(mode);
+        let library = library(&device, source);
+        let make = |divisor: i32| {
+            let constants = FunctionConstants::new().with(0, divisor);
+            library.function_with("k", constants).unwrap().pipeline()
+        };
+        let error = make(0).unwrap_err();
+        assert_eq!(fault(&error), (Fault::DivisionByZero, "k"), "{mode}");
+        let pipeline = make(2).unwrap();
+        let buffer = empty::<i32>(&device, 1);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .threads(1, 1)
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        assert_eq!(buffer.to_vec::<i32>().unwrap(), [3], "{mode}");
+    }
+}
+
+#[test]
+fn kernels_of_unknown_quality_need_a_device_that_contains_them() {
+    let options = CompileOptions::labelled("test.metal");
+    let refused = device(Mode::Fast).library_contained(BAD, &options);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })));
+    let device = device(Mode::Isolated);
+    let pipeline = device
+        .library_contained(BAD, &options)
+        .unwrap()
+        .pipeline("wild")
+        .unwrap();
+    let buffer = shared(&device, &[0_i32, 1]);
+    let mut commands = device.commands();
+    commands
+        .dispatch(&pipeline)
+        .read_write(0, &buffer)
+        .bytes(1, &(1_u64 << 36))
+        .threads(8, 8)
+        .unwrap();
+    assert!(commands.commit().unwrap().wait().is_err());
 }

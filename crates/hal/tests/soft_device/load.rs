@@ -2,6 +2,7 @@
 
 use crate::setup::{ADD, check_add, device, empty, fast, library, shared};
 use bessemer_hal::soft::Mode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn eight_threads_record_and_submit_at_once() {
@@ -100,4 +101,42 @@ fn pipelines_can_be_made_and_dropped_without_end() {
     }
     assert!(files() < before + 60, "descriptors are closed");
     check_add(&device);
+}
+
+#[test]
+fn isolated_work_and_the_loading_of_images_do_not_disturb_each_other() {
+    let source = "constant uint n [[function_constant(0)]];\n\
+                  kernel void k(device uint* x [[buffer(0)]]) { x[0] = n; }";
+    let constants = |n: u32| bessemer_hal::FunctionConstants::new().with(0, n);
+    let isolated = device(Mode::Isolated);
+    let x = shared(&isolated, &[0_u32]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let device = fast();
+                let library = library(&device, source);
+                let mut round = 0;
+                while round < 3000 && !stop.load(Ordering::Relaxed) {
+                    round += 1;
+                    let function = library.function_with("k", constants(round)).unwrap();
+                    function.pipeline().unwrap();
+                }
+            });
+        }
+        let library = library(&isolated, source);
+        for round in 0..40 {
+            let function = library.function_with("k", constants(round)).unwrap();
+            let pipeline = function.pipeline().unwrap();
+            let mut commands = isolated.commands();
+            commands
+                .dispatch(&pipeline)
+                .read_write(0, &x)
+                .threads(1, 1)
+                .unwrap();
+            commands.commit().unwrap().wait().unwrap();
+            assert_eq!(x.to_vec::<u32>().unwrap(), [round]);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }

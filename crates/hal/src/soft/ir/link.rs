@@ -155,7 +155,17 @@ fn attributes_text(group: &str) -> String {
         };
         !gone
     };
-    group.split(' ').filter(keep).collect::<Vec<_>>().join(" ")
+    let kept = group
+        .split_whitespace()
+        .filter(keep)
+        .collect::<Vec<_>>()
+        .join(" ");
+    // LLVM refuses an empty group. Kernels throw nothing, so this says nothing new.
+    if kept.is_empty() {
+        "nounwind".to_owned()
+    } else {
+        kept
+    }
 }
 
 /// The attributes of region functions: what the kernel had for the target, and no more.

@@ -257,3 +257,14 @@ fn damaged_text_is_an_error_and_never_a_panic() {
         );
     }
 }
+
+#[test]
+fn an_attribute_group_never_becomes_empty() {
+    let text = "define void @sm_kernel(ptr %g, i32 %x, i32 %y, i32 %z, i32 %lane) #1 {\n  ret void\n}\n\
+                attributes #0 = { convergent }\nattributes #1 = { convergent nounwind }\n";
+    let Ok(Outcome::Done { text, .. }) = fission(text, &Options::default()) else {
+        panic!("a kernel without synchronisation is done at once");
+    };
+    assert!(text.contains("attributes #0 = { nounwind }"), "{text}");
+    assert!(text.contains("attributes #1 = { nounwind }"), "{text}");
+}

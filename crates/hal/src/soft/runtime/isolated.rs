@@ -21,7 +21,7 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Room for results; only what is used takes memory.
@@ -123,8 +123,11 @@ impl Isolation {
         Enrolled::current();
         ZeroPages::get();
         page_size();
+        // Released by both processes, each its own copy.
+        let loader = loader();
         // SAFETY: getpid and fork have no preconditions; the child keeps the rules above.
         let (parent, child) = unsafe { (libc::getpid(), libc::fork()) };
+        drop(loader);
         match child {
             -1 => Err(Fault {
                 detail: format!("fork failed: {}", io::Error::last_os_error()),
@@ -150,6 +153,13 @@ impl Isolation {
             }
         }
     }
+}
+
+/// Held by whoever uses the dynamic linker, and while a process forks: the linker's own lock is not reset in a child,
+/// which would wait for a thread that it does not have.
+pub(crate) fn loader() -> MutexGuard<'static, ()> {
+    static LOADER: Mutex<()> = Mutex::new(());
+    LOADER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn length_of(shared: &Block) -> &AtomicU64 {

@@ -142,6 +142,18 @@ impl Enrolled {
     }
 }
 
+/// Runs code of an image outside any launch, its initialisers for instance. Returns the signal it crashed with.
+///
+/// # Safety
+/// As [`Slot::contain`].
+pub(crate) unsafe fn attempt(body: impl FnOnce()) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    match unsafe { Enrolled::current().slot().contain(body) } {
+        Ending::Signal { signal, .. } => Some(signal),
+        Ending::Returned | Ending::Deadline | Ending::Abandoned => None,
+    }
+}
+
 impl Slot {
     /// The slot of the calling thread, if it is enrolled.
     #[inline]

@@ -166,7 +166,6 @@ impl<'a> Job<'a> {
                 address,
             } => {
                 // The processor does not tell non-canonical addresses.
-                const SI_KERNEL: i32 = 0x80;
                 if overflow {
                     FaultKind::StackOverflow
                 } else if code == SI_KERNEL {
@@ -183,10 +182,10 @@ impl<'a> Job<'a> {
                 ..
             } => FaultKind::DivisionByZero,
             Ending::Signal {
-                signal: libc::SIGILL | libc::SIGTRAP,
+                signal: DIVISION_TRAP,
+                code,
                 address,
-                ..
-            } if is_division_trap(address) => FaultKind::DivisionByZero,
+            } if code != SI_KERNEL && is_division_trap(address) => FaultKind::DivisionByZero,
             Ending::Signal {
                 signal: libc::SIGILL,
                 ..
@@ -204,6 +203,16 @@ impl<'a> Job<'a> {
     }
 }
 
+/// The code of a signal that carries no address.
+const SI_KERNEL: i32 = 0x80;
+
+/// The signal that clang's trap instruction raises; its address is that of the instruction.
+#[cfg(target_arch = "x86_64")]
+const DIVISION_TRAP: i32 = libc::SIGILL;
+/// The signal that clang's trap instruction raises; its address is that of the instruction.
+#[cfg(target_arch = "aarch64")]
+const DIVISION_TRAP: i32 = libc::SIGTRAP;
+
 /// Whether the instruction at `address`, which has just trapped, is the one that check-mode images have where a division
 /// would go wrong: clang's trap with its number for that check.
 fn is_division_trap(address: usize) -> bool {
@@ -212,6 +221,9 @@ fn is_division_trap(address: usize) -> bool {
     let code = [0x67, 0x0f, 0xb9, 0x40, DIVISION];
     #[cfg(target_arch = "aarch64")]
     let code = (0xd420_0000_u32 | (0x5500 | u32::from(DIVISION)) << 5).to_le_bytes();
+    if address == 0 {
+        return false;
+    }
     let start = ptr::with_exposed_provenance::<u8>(address);
     // SAFETY: the processor has fetched the instruction there, so its bytes can be read, and no more than those that
     // belong to it are: the comparison ends at the first that differs.
