@@ -305,7 +305,7 @@ fn reads_every_spelling_of_an_instantiation() {
         translation.glue("f_float").as_deref(),
         Some(
             "\n# 4 \"a.metal\"\n\
-             SM_KERNEL((&f<float, 2>), ::sm::B<::sm::BUFFER,0>, ::sm::B<::sm::BUFFER,1>)\n\
+             SM_KERNEL((&::f<float, 2>), ::sm::B<::sm::BUFFER,0>, ::sm::B<::sm::BUFFER,1>)\n\
              # 4 \"a.metal\"\nSM_GATES(true, true)\n"
         )
     );
