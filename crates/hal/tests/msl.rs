@@ -313,7 +313,7 @@ fn reads_every_spelling_of_an_instantiation() {
         translation.glue("f_deduced").as_deref(),
         Some(
             "\n# 7 \"a.metal\"\n\
-             SM_KERNEL((static_cast<void (*)( uint* p , const vec<uint, 4>& v)>(&f)), \
+             SM_KERNEL((static_cast<void (*)( uint* p , const vec<uint, 4>& v)>(&::f)), \
              ::sm::B<::sm::BUFFER,0>, ::sm::B<::sm::BUFFER,1>)\n\
              # 7 \"a.metal\"\nSM_GATES(true, true)\n"
         )
