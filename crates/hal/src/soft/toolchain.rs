@@ -1,7 +1,7 @@
 //! Finding clang and running it.
 #![expect(
     unsafe_code,
-    reason = "kills the process group of a compiler that hangs"
+    reason = "bounds the life of the compiler's processes and kills the group of one that hangs"
 )]
 
 use crate::env;
@@ -229,7 +229,8 @@ fn spawn<A: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = A>,
 ) -> io::Result<Child> {
-    Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(arguments)
         .env("LC_ALL", "C")
         .env_remove("CPATH")
@@ -240,8 +241,26 @@ fn spawn<A: AsRef<OsStr>>(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
+        .process_group(0);
+    // SAFETY: `do_not_outlive` only makes system calls, as the child of a fork must.
+    unsafe { command.pre_exec(do_not_outlive) };
+    command.spawn()
+}
+
+/// In the child: the compiler ends with the thread that waits for it, and what it starts in turn, which does
+/// not hear of that, ends at the limit of its processor time.
+fn do_not_outlive() -> io::Result<()> {
+    let seconds = LIMIT.as_secs();
+    let limit = libc::rlimit {
+        rlim_cur: seconds,
+        rlim_max: seconds,
+    };
+    // SAFETY: plain system calls with valid arguments. A failure changes nothing that the compiler needs.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::setrlimit(libc::RLIMIT_CPU, &raw const limit);
+    }
+    Ok(())
 }
 
 /// Feeds, reads and waits, all at once, so that no pipe can fill and block either side.
@@ -358,6 +377,15 @@ mod tests {
         let text = message(compiler.run_within(&["-c"], Vec::new(), Duration::from_millis(200)));
         assert!(text.contains("not finished"), "{text}");
         assert!(start.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_compiler_ends_with_the_thread_that_started_it() {
+        let (_dir, compiler) = script("exec sleep 100");
+        let path = compiler.path.clone();
+        let starter = std::thread::spawn(move || spawn(&path, ["-c"]).unwrap());
+        let mut child = starter.join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 
     #[test]
