@@ -186,7 +186,7 @@ pub(crate) struct RunArgs {
           hide_default_value = true, help_heading = "Launch")]
     pub(crate) repeat: usize,
 
-    /// Bind a buffer: INDEX=FILE[:TYPE], INDEX=zeros:TYPE:COUNT, …
+    /// Bind a buffer: INDEX=FILE, INDEX=FILE:TYPE, INDEX=zeros:TYPE:COUNT, …
     ///
     /// INDEX=in.npy         an array; its values converted if a :TYPE follows
     /// INDEX=in.bin         raw bytes; of that type if a :TYPE follows
