@@ -2,18 +2,22 @@
 
 use super::compile::Compiled;
 use super::image::{Parameter, Recipe};
+use super::plan::{MAX_LANES, SIMD_WIDTH};
 use super::runtime::Image;
 use crate::access::Access;
 use crate::driver;
 use crate::info::Limits;
-use crate::msl::{ArgumentKind as Kind, Kernel};
+use crate::msl::{ArgumentKind as Kind, Builtin, Kernel};
 use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
+use crate::size::Size;
 
 /// A kernel ready to run.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     info: PipelineInfo,
     code: Code,
+    /// The kernel cannot tell how its grid is divided into threadgroups.
+    indifferent: bool,
 }
 
 /// Where a pipeline's code is.
@@ -65,6 +69,18 @@ impl Pipeline {
                 arguments: Some(arguments),
             },
             code,
+            indifferent: is_indifferent(kernel, compiled),
+        }
+    }
+
+    /// The threadgroup to run a grid with, where only speed counts: a kernel that cannot tell the difference
+    /// is run in the largest ones, so that it pays for fewer.
+    pub(crate) fn threadgroup(&self, asked: Size) -> Size {
+        let rows = asked.height == 1 && asked.depth == 1 && asked.width.is_multiple_of(SIMD_WIDTH);
+        if self.indifferent && rows {
+            Size::x(MAX_LANES)
+        } else {
+            asked
         }
     }
 
@@ -72,6 +88,21 @@ impl Pipeline {
     pub(crate) fn code(&self) -> &Code {
         &self.code
     }
+}
+
+/// Whether a kernel sees nothing of its threadgroup: no member waits for another, shares memory with it or
+/// knows its place in the group. The lane in a SIMD-group stays the same in groups of whole SIMD-groups.
+fn is_indifferent(kernel: &Kernel, compiled: &Compiled) -> bool {
+    let plain = |kind: &Kind| {
+        matches!(
+            kind,
+            Kind::Buffer { .. }
+                | Kind::Builtin(Builtin::ThreadPositionInGrid | Builtin::ThreadsPerGrid)
+        )
+    };
+    compiled.plan.sites.is_empty()
+        && compiled.plan.variables.is_empty()
+        && kernel.arguments.iter().all(|a| plain(&a.kind))
 }
 
 impl driver::Pipeline for Pipeline {

@@ -13,6 +13,7 @@ use super::{Mode, SoftOptions};
 use crate::driver::{Command, CommandList, DispatchCommand, Region, Resource, own};
 use crate::error::{Error, Fault, Result};
 use crate::report::Report;
+use crate::size::Size;
 use crate::submission::{Completed, Completion, LogLine};
 use std::collections::HashMap;
 use std::io;
@@ -194,6 +195,9 @@ impl Executor {
                         Err(mut fault) => {
                             note(&mut done.reports, std::mem::take(&mut fault.reports));
                             fault.reports = done.reports;
+                            if self.threadgroup(dispatch) != dispatch.threadgroup {
+                                fault.threadgroup = None;
+                            }
                             return Err(fault);
                         }
                     }
@@ -232,6 +236,14 @@ impl Executor {
         order
     }
 
+    /// Only in fast mode may a kernel run in other threadgroups than it was launched with.
+    fn threadgroup(&self, dispatch: &DispatchCommand) -> Size {
+        match self.mode {
+            Mode::Fast => own::<Pipeline>(&*dispatch.pipeline).threadgroup(dispatch.threadgroup),
+            _ => dispatch.threadgroup,
+        }
+    }
+
     fn launch<'a>(
         &self,
         image: &'a Image,
@@ -242,7 +254,7 @@ impl Executor {
         let mut launch = Launch::new(
             image,
             size(dispatch.grid.dims()),
-            size(dispatch.threadgroup.dims()),
+            size(self.threadgroup(dispatch).dims()),
         );
         launch.mode = match self.mode {
             Mode::Fast | Mode::Isolated => runtime::Mode::Fast,

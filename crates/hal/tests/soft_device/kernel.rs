@@ -274,3 +274,34 @@ fn vectors_that_do_not_lie_at_their_alignment_are_read_and_written() {
         assert_eq!(output.to_vec::<f32>().unwrap(), x);
     }
 }
+
+#[test]
+fn a_grid_is_covered_once_whatever_its_threadgroups_are() {
+    const COUNT: &str = "#include <metal_stdlib>
+    using namespace metal;
+    kernel void count(device atomic_uint* seen [[buffer(0)]], uint i [[thread_position_in_grid]],
+                      uint n [[threads_per_grid]]) {
+      atomic_fetch_add_explicit(&seen[i], n, memory_order_relaxed);
+    }
+    kernel void place(device uint* at [[buffer(0)]], uint i [[thread_position_in_grid]],
+                      uint group [[threadgroup_position_in_grid]]) {
+      at[i] = group;
+    }
+    ";
+    let device = fast();
+    let library = library(&device, COUNT);
+    let (count, place) = (library.pipeline("count"), library.pipeline("place"));
+    let (count, place) = (count.unwrap(), place.unwrap());
+    for (grid, threadgroup) in [(5000, 32), (5000, 96), (5000, 33), (1, 64), (4096, 1024)] {
+        let (seen, at) = (empty::<u32>(&device, grid), empty::<u32>(&device, grid));
+        let mut commands = device.commands();
+        for (pipeline, buffer) in [(&count, &seen), (&place, &at)] {
+            let dispatch = commands.dispatch(pipeline).read_write(0, buffer);
+            dispatch.threads(grid, threadgroup).unwrap();
+        }
+        commands.commit().unwrap().wait().unwrap();
+        assert_eq!(seen.to_vec::<u32>().unwrap(), vec![grid as u32; grid]);
+        let groups: Vec<_> = (0..grid).map(|i| (i / threadgroup) as u32).collect();
+        assert_eq!(at.to_vec::<u32>().unwrap(), groups);
+    }
+}
