@@ -14,5 +14,3 @@ mod launch;
 mod random;
 #[path = "ir/run.rs"]
 mod run;
-#[path = "ir/speed.rs"]
-mod speed;
