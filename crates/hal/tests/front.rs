@@ -875,3 +875,16 @@ fn eight_threads_record_and_submit_at_once() {
     );
     assert_eq!(device.allocated_bytes(), 64);
 }
+
+#[test]
+fn every_buffer_has_its_own_id_and_is_read_in_place() {
+    let (one, other) = (recording(), recording());
+    let buffers = [&one, &other, &one].map(|d| d.buffer(16, StorageMode::Shared).unwrap());
+    let ids: std::collections::BTreeSet<_> = buffers.iter().map(|b| b.id()).collect();
+    assert_eq!(ids.len(), buffers.len());
+    assert_eq!(buffers[0].clone().id(), buffers[0].id());
+    for buffer in &buffers {
+        let written = buffer.as_mut_slice::<u32>().unwrap().as_ptr();
+        assert_eq!(buffer.as_slice::<u32>().unwrap().as_ptr(), written);
+    }
+}
