@@ -7,7 +7,7 @@ use bessemer_hal::{Family, MathMode, Size};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
-/// Rust to Metal: kernels and models on Apple GPUs and, through a software Metal device, anywhere.
+/// Rust to Metal: kernels on Apple GPUs and, through a software Metal device, on Linux.
 #[derive(Debug, Parser)]
 #[command(name = "bessemer", version, after_long_help = TOP_EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
