@@ -1,0 +1,224 @@
+//! One source, many instruction sets.
+//!
+//! A kernel is written once, as plain loops in an `#[inline(always)]` [`Task::run`], and is compiled for
+//! every [`Level`]: the loop is inlined into a function that may use the level's instructions, and the
+//! compiler vectorises it for them. What the processor has is found out at run time.
+#![expect(
+    unsafe_code,
+    reason = "functions compiled for an instruction set are called after it was detected"
+)]
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::env;
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Level {
+    /// Whatever the target has at least: SSE2 on x86-64, NEON on 64-bit ARM (without fused
+    /// multiply-add, to have a level that any target can test).
+    Scalar,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+    /// AVX-512 (F, BW, DQ, VL) besides AVX2.
+    Avx512,
+    /// NEON with FMA.
+    Neon,
+}
+
+impl Level {
+    /// All levels, least first.
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon];
+
+    /// The name, as `BESSEMER_SIMD` takes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Neon => "neon",
+        }
+    }
+
+    /// Whether this processor has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => {
+                std::arch::is_x86_feature_detected!("avx2")
+                    && std::arch::is_x86_feature_detected!("fma")
+                    && std::arch::is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.is_available()
+                    && std::arch::is_x86_feature_detected!("avx512f")
+                    && std::arch::is_x86_feature_detected!("avx512bw")
+                    && std::arch::is_x86_feature_detected!("avx512dq")
+                    && std::arch::is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => true,
+            #[cfg_attr(
+                not(any(target_arch = "x86_64", target_arch = "aarch64")),
+                expect(unreachable_patterns, reason = "the arms above depend on the target")
+            )]
+            _ => false,
+        }
+    }
+
+    fn best() -> Self {
+        Self::ALL
+            .into_iter()
+            .rev()
+            .find(|l| l.is_available())
+            .unwrap_or(Self::Scalar)
+    }
+}
+
+/// The level in use, as `Level as u8 + 1`; 0 before it was chosen.
+static LEVEL: AtomicU8 = AtomicU8::new(0);
+
+/// The level that kernels run at: the best this processor has, or what `BESSEMER_SIMD` or
+/// [`set_level`] says.
+pub fn level() -> Level {
+    match LEVEL.load(Ordering::Relaxed) {
+        0 => {
+            let level = env::simd().unwrap_or_else(Level::best);
+            LEVEL.store(level as u8 + 1, Ordering::Relaxed);
+            level
+        }
+        n => Level::ALL[usize::from(n) - 1],
+    }
+}
+
+/// Chooses the level for the whole process; `false`, and no change, where the processor lacks it.
+pub fn set_level(level: Level) -> bool {
+    let available = level.is_available();
+    if available {
+        LEVEL.store(level as u8 + 1, Ordering::Relaxed);
+    }
+    available
+}
+
+/// What a kernel may know of the instruction set it is compiled for.
+pub(crate) trait Isa: Copy + Send + Sync + 'static {
+    /// The level it stands for.
+    const LEVEL: Level;
+    /// Whether a fused multiply-add is one instruction.
+    const FMA: bool;
+}
+
+/// A floating-point type with a multiply-add that is fused where that is fast.
+pub(crate) trait MulAdd: Copy {
+    /// `self * b + c`, rounded once where [`Isa::FMA`] holds and twice elsewhere.
+    fn mul_add_on<I: Isa>(self, b: Self, c: Self) -> Self;
+}
+
+macro_rules! mul_add {
+    ($($type:ty),*) => {$(
+        impl MulAdd for $type {
+            #[inline(always)]
+            fn mul_add_on<I: Isa>(self, b: Self, c: Self) -> Self {
+                if I::FMA { self.mul_add(b, c) } else { self * b + c }
+            }
+        }
+    )*};
+}
+mul_add!(f32, f64);
+
+/// A kernel: loops in an `#[inline(always)]` `run` that the compiler vectorises for `I`.
+pub(crate) trait Task {
+    /// What it returns.
+    type Output;
+    /// Runs it. Implementations must be `#[inline(always)]`, and so must all they call.
+    fn run<I: Isa>(self) -> Self::Output;
+}
+
+macro_rules! isa {
+    ($name:ident, $fma:expr) => {
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $name;
+        impl Isa for $name {
+            const LEVEL: Level = Level::$name;
+            const FMA: bool = $fma;
+        }
+    };
+}
+
+isa!(Scalar, false);
+#[cfg(target_arch = "x86_64")]
+isa!(Avx2, true);
+#[cfg(target_arch = "x86_64")]
+isa!(Avx512, true);
+#[cfg(target_arch = "aarch64")]
+isa!(Neon, true);
+
+/// Runs a task at [`level`].
+#[inline]
+pub(crate) fn run<T: Task>(task: T) -> T::Output {
+    run_at(level(), task)
+}
+
+/// Runs a task at a level, or at [`Level::Scalar`] where the target does not know that level.
+#[inline]
+pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+    fn avx2<T: Task>(task: T) -> T::Output {
+        task.run::<Avx2>()
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt"
+    )]
+    fn avx512<T: Task>(task: T) -> T::Output {
+        task.run::<Avx512>()
+    }
+
+    match at {
+        // SAFETY: a level is in use, or passed here by a test, only where `is_available` found its
+        // features on this processor; every processor with AVX2 has the bit instructions named here.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { avx2(task) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { avx512(task) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => task.run::<Neon>(),
+        _ => task.run::<Scalar>(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Which;
+    impl Task for Which {
+        type Output = Level;
+        #[inline(always)]
+        fn run<I: Isa>(self) -> Level {
+            I::LEVEL
+        }
+    }
+
+    #[test]
+    fn a_task_runs_at_the_level_asked_for() {
+        for level in Level::ALL.into_iter().filter(|l| l.is_available()) {
+            assert_eq!(run_at(level, Which), level);
+        }
+    }
+
+    #[test]
+    fn a_level_the_processor_lacks_is_refused() {
+        let missing = Level::ALL.into_iter().find(|l| !l.is_available());
+        if let Some(missing) = missing {
+            let before = level();
+            assert!(!set_level(missing));
+            assert_eq!(level(), before);
+        }
+    }
+}

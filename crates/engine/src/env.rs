@@ -1,0 +1,31 @@
+//! The environment variables that the engine reads, all of them.
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `BESSEMER_THREADS` | threads of the CPU backend, this one included | the cores this process may use |
+//! | `BESSEMER_SIMD` | `scalar`, `avx2`, `avx512` or `neon`; one the processor lacks is ignored | the best there is |
+//! | `BESSEMER_CACHE_LIMIT` | bytes of freed memory kept for reuse | a quarter of the machine's memory |
+
+use crate::cpu::simd::Level;
+
+fn read(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|v| !v.is_empty())
+}
+
+/// `BESSEMER_THREADS`, where it is a number above zero.
+pub(crate) fn threads() -> Option<usize> {
+    read("BESSEMER_THREADS")?.parse().ok().filter(|&n| n > 0)
+}
+
+/// `BESSEMER_SIMD`, where it names a level that the processor has.
+pub(crate) fn simd() -> Option<Level> {
+    let name = read("BESSEMER_SIMD")?;
+    Level::ALL
+        .into_iter()
+        .find(|l| l.name() == name && l.is_available())
+}
+
+/// `BESSEMER_CACHE_LIMIT`, where it is a number.
+pub(crate) fn cache_limit() -> Option<usize> {
+    read("BESSEMER_CACHE_LIMIT")?.parse().ok()
+}

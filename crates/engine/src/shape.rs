@@ -1,0 +1,254 @@
+//! Shapes: how long a tensor is along each axis.
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::{Error, Result};
+
+/// Dimensions a tensor can have. A shape is a plain value that way: no allocation, one copy.
+pub const MAX_RANK: usize = 8;
+
+/// The lengths of a tensor's axes, outermost first; read it as a slice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Shape {
+    // Dimensions past the rank are 0, so that equality and hashing are those of the array.
+    dims: [usize; MAX_RANK],
+    rank: u8,
+}
+
+impl Shape {
+    /// The shape of one number.
+    pub const SCALAR: Self = Self {
+        dims: [0; MAX_RANK],
+        rank: 0,
+    };
+
+    /// A shape with these dimensions, if they are not too many and their elements can be counted in
+    /// bytes of any element type.
+    pub fn new(op: &'static str, dims: &[usize]) -> Result<Self> {
+        let mut shape = Self::SCALAR;
+        let Some(own) = shape.dims.get_mut(..dims.len()) else {
+            return Err(Error::RankTooLarge {
+                op,
+                rank: dims.len(),
+            });
+        };
+        own.copy_from_slice(dims);
+        shape.rank = dims.len() as u8;
+        // Empty axes do not excuse the others: strides are products of these too.
+        dims.iter()
+            .try_fold(8_isize, |n, &d| {
+                n.checked_mul(isize::try_from(d.max(1)).ok()?)
+            })
+            .map(|_| shape)
+            .ok_or_else(|| Error::SizeOverflow {
+                op,
+                dims: dims.to_vec(),
+            })
+    }
+
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        self.iter().product()
+    }
+
+    /// Number of axes.
+    pub const fn rank(&self) -> usize {
+        self.rank as usize
+    }
+
+    /// The axis that `axis` means: negative ones count from the end.
+    pub fn axis(&self, op: &'static str, axis: isize) -> Result<usize> {
+        let rank = self.rank();
+        let from_start = if axis < 0 {
+            axis.checked_add_unsigned(rank)
+        } else {
+            Some(axis)
+        };
+        from_start
+            .and_then(|a| usize::try_from(a).ok())
+            .filter(|&a| a < rank)
+            .ok_or(Error::BadAxis { op, axis, rank })
+    }
+
+    /// The axes that `axes` mean, in ascending order; an axis named twice is an error.
+    pub fn axes(&self, op: &'static str, axes: &[isize]) -> Result<Axes> {
+        let mut set = Axes::default();
+        for &axis in axes {
+            let a = self.axis(op, axis)?;
+            if set.contains(a) {
+                return Err(Error::Invalid {
+                    op,
+                    reason: format!("axis {axis} is named twice"),
+                });
+            }
+            set.insert(a);
+        }
+        Ok(set)
+    }
+
+    /// The shape that both broadcast to: aligned at the last axis, lengths equal or one of them 1.
+    pub fn broadcast(&self, op: &'static str, other: &Self) -> Result<Self> {
+        if self == other {
+            return Ok(*self);
+        }
+        let (long, short) = if self.rank >= other.rank {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        let mut out = *long;
+        let skip = long.rank() - short.rank();
+        for (d, &s) in out.dims[skip..long.rank()].iter_mut().zip(short.iter()) {
+            match (*d, s) {
+                (1, _) => *d = s,
+                (l, s) if l == s || s == 1 => {}
+                _ => {
+                    return Err(Error::ShapeMismatch {
+                        op,
+                        left: *self,
+                        right: *other,
+                        reason: "lengths, aligned at the last axis, must be equal or 1",
+                    });
+                }
+            }
+        }
+        Self::new(op, &out)
+    }
+
+    /// This shape with axis `axis` of length `len`. The axis must exist.
+    pub(crate) fn with(mut self, axis: usize, len: usize) -> Self {
+        debug_assert!(axis < self.rank());
+        self.dims[axis] = len;
+        self
+    }
+
+    /// This shape with `axes` removed, or of length 1 where `keep`.
+    pub(crate) fn reduced(&self, axes: Axes, keep: bool) -> Self {
+        let mut out = Self::SCALAR;
+        for (a, &d) in self.iter().enumerate() {
+            let gone = axes.contains(a);
+            if !gone || keep {
+                out.dims[out.rank()] = if gone { 1 } else { d };
+                out.rank += 1;
+            }
+        }
+        out
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.dims[..self.rank()]
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<const N: usize> PartialEq<[usize; N]> for Shape {
+    fn eq(&self, other: &[usize; N]) -> bool {
+        **self == other[..]
+    }
+}
+
+/// A set of axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Axes(u8);
+
+impl Axes {
+    /// All axes of a tensor of this rank.
+    pub const fn all(rank: usize) -> Self {
+        Self(((1_u16 << rank) - 1) as u8)
+    }
+
+    /// Whether `axis` is one of them.
+    pub const fn contains(self, axis: usize) -> bool {
+        axis < MAX_RANK && self.0 >> axis & 1 == 1
+    }
+
+    /// Adds an axis below [`MAX_RANK`].
+    pub(crate) fn insert(&mut self, axis: usize) {
+        self.0 |= 1 << axis;
+    }
+
+    /// How many.
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The axes, ascending.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
+        (0..MAX_RANK).filter(move |&a| self.contains(a))
+    }
+}
+
+/// What can be given where a shape is asked for: arrays, slices and vectors of lengths, or one length.
+pub trait IntoShape {
+    /// The shape, if there is one of this rank and size.
+    fn into_shape(self, op: &'static str) -> Result<Shape>;
+}
+
+impl IntoShape for Shape {
+    fn into_shape(self, _: &'static str) -> Result<Shape> {
+        Ok(self)
+    }
+}
+
+impl IntoShape for &Shape {
+    fn into_shape(self, _: &'static str) -> Result<Shape> {
+        Ok(*self)
+    }
+}
+
+impl IntoShape for usize {
+    fn into_shape(self, op: &'static str) -> Result<Shape> {
+        Shape::new(op, &[self])
+    }
+}
+
+impl<const N: usize> IntoShape for [usize; N] {
+    fn into_shape(self, op: &'static str) -> Result<Shape> {
+        Shape::new(op, &self)
+    }
+}
+
+impl<const N: usize> IntoShape for &[usize; N] {
+    fn into_shape(self, op: &'static str) -> Result<Shape> {
+        Shape::new(op, self)
+    }
+}
+
+impl IntoShape for &[usize] {
+    fn into_shape(self, op: &'static str) -> Result<Shape> {
+        Shape::new(op, self)
+    }
+}
+
+impl IntoShape for Vec<usize> {
+    fn into_shape(self, op: &'static str) -> Result<Shape> {
+        Shape::new(op, &self)
+    }
+}
+
+impl IntoShape for &Vec<usize> {
+    fn into_shape(self, op: &'static str) -> Result<Shape> {
+        Shape::new(op, self)
+    }
+}
