@@ -1,3 +1,8 @@
-//! The CPU backend.
+//! The CPU backend: how ops run in native code. `cpu/x.rs` is how op X of `ops/x.rs` runs.
+
+pub(crate) mod arange;
+pub(crate) mod copy;
+pub(crate) mod full;
+pub(crate) mod fused;
 pub mod pool;
 pub mod simd;

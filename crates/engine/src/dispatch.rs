@@ -1,0 +1,194 @@
+//! Where an op meets a device: the only place.
+
+use std::sync::Arc;
+
+use bytemuck::AnyBitPattern;
+
+use crate::ops::Op;
+use crate::storage::Storage;
+use crate::tensor::{Node, Work};
+use crate::{DType, Layout, Result, Scalar, Shape, Tensor, cpu};
+
+/// An input of a kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<'a> {
+    /// All bytes of the storage; empty for an input whose memory is the output's ([`Output::holds`]) and
+    /// for a number.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) dtype: DType,
+    pub(crate) layout: Layout,
+    /// The number it is, for ops that take numbers as they are.
+    pub(crate) constant: Option<Scalar>,
+}
+
+/// What a kernel writes: row-major, without gaps.
+pub(crate) struct Output<'a> {
+    pub(crate) bytes: &'a mut [u8],
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+    /// The input whose memory this is: the bytes are that input's elements, to be read before they are
+    /// written over.
+    pub(crate) holds: Option<usize>,
+}
+
+impl<'a> Input<'a> {
+    /// All elements of the storage; element `i` of the layout is number `layout.offset() + …` of them.
+    pub(crate) fn all<T: AnyBitPattern>(&self) -> &'a [T] {
+        bytemuck::cast_slice(self.bytes)
+    }
+
+    /// The elements in row-major order, where they lie so.
+    pub(crate) fn dense<T: AnyBitPattern>(&self) -> Option<&'a [T]> {
+        if !self.layout.is_contiguous() {
+            return None;
+        }
+        let count = self.layout.count();
+        match count {
+            0 => Some(&[]),
+            _ => Some(&self.all()[self.layout.offset()..][..count]),
+        }
+    }
+}
+
+impl Output<'_> {
+    /// The elements, in row-major order.
+    pub(crate) fn all<T: bytemuck::Pod>(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(self.bytes)
+    }
+}
+
+/// The elements of an input in row-major order, copied if need be.
+pub(crate) struct Dense<'a> {
+    input: Input<'a>,
+    copy: Option<Storage>,
+}
+
+impl<'a> Dense<'a> {
+    /// Copies what does not lie in row-major order.
+    pub(crate) fn new(op: &'static str, input: Input<'a>) -> Result<Self> {
+        if input.layout.is_contiguous() {
+            return Ok(Self { input, copy: None });
+        }
+        let count = input.layout.count();
+        let mut copy = Storage::new(op, count * input.dtype.size())?;
+        let shape = *input.layout.shape();
+        cpu::copy::run(
+            &[input],
+            Output {
+                bytes: copy.bytes_mut().expect("just made"),
+                dtype: input.dtype,
+                shape,
+                holds: None,
+            },
+        );
+        Ok(Self {
+            input,
+            copy: Some(copy),
+        })
+    }
+
+    /// The elements.
+    pub(crate) fn all<T: AnyBitPattern>(&self) -> &[T] {
+        match &self.copy {
+            Some(copy) => bytemuck::cast_slice(copy.bytes()),
+            None => self.input.dense().expect("copied where it is not"),
+        }
+    }
+}
+
+/// Computes a node from its work, whose inputs all have values. On an error the work is as it was.
+pub(crate) fn run(node: &Node, work: &mut Option<Work>) -> Result<()> {
+    let Some(w) = work else {
+        return Ok(());
+    };
+    let storage = compute(node, w)?;
+    // Nobody else computes it: the lock of `work` is held.
+    let _ = node.value.set(storage);
+    *work = None;
+    Ok(())
+}
+
+fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
+    let name = work.op.name();
+    if let Op::Alias(_) = work.op {
+        let input = work.inputs[0].node.value.get();
+        return Ok(input.expect("inputs have values").clone());
+    }
+    let taken = take(&work.op, node, &mut work.inputs);
+    let (holds, mut storage) = match taken {
+        Some((i, storage)) => (Some(i), storage),
+        None => (
+            None,
+            Storage::new(name, node.shape.count() * node.dtype.size())?,
+        ),
+    };
+    let inputs = work.inputs.iter().map(|t| Input {
+        bytes: t.node.value.get().map_or(&[][..], Storage::bytes),
+        dtype: t.dtype(),
+        layout: *t.layout(),
+        constant: t.node.constant,
+    });
+    let inputs: Vec<_> = inputs.collect();
+    let output = Output {
+        bytes: storage.bytes_mut().expect("new or taken"),
+        dtype: node.dtype,
+        shape: node.shape,
+        holds,
+    };
+    let result = match node.shape.count() {
+        0 => Ok(()),
+        _ => kernel(&work.op, &inputs, output),
+    };
+    match result {
+        Ok(()) => Ok(storage),
+        Err(error) => {
+            if let Some(i) = holds {
+                let _ = work.inputs[i].node.value.set(storage);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether the result of an op may be written over an input, once nobody needs that.
+pub(crate) fn may_take(op: &Op, node: &Node, input: &Tensor) -> bool {
+    op.is_pointwise()
+        && input.layout().is_whole()
+        && input.node.shape.count() == node.shape.count()
+        && *input.shape() == node.shape
+        && input.dtype().size() == node.dtype.size()
+}
+
+/// The memory of an input that nobody else has and that the result may be written over.
+fn take(op: &Op, node: &Node, inputs: &mut [Tensor]) -> Option<(usize, Storage)> {
+    // A block of a few cache lines is made as quickly as it is taken.
+    if node.shape.count() < 1024 {
+        return None;
+    }
+    for (i, input) in inputs.iter_mut().enumerate() {
+        if may_take(op, node, input)
+            && let Some(unique) = Arc::get_mut(&mut input.node)
+            && let Some(storage) = unique.value.get_mut()
+            && storage.bytes_mut().is_some()
+        {
+            return unique.value.take().map(|storage| (i, storage));
+        }
+    }
+    None
+}
+
+/// Runs the kernel of an op. The result has at least one element. An error leaves in the output what an
+/// input holds there.
+fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    match op {
+        Op::Alias(_) => {}
+        Op::Arange(op) => cpu::arange::run(op, output),
+        Op::Binary(_) | Op::Cast(_) | Op::Ternary(_) | Op::Unary(_) => {
+            cpu::fused::run_one(op, inputs, output);
+        }
+        Op::Copy(_) => cpu::copy::run(inputs, output),
+        Op::Full(op) => cpu::full::run(op, output),
+        Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
+    }
+    Ok(())
+}

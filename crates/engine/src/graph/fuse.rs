@@ -1,0 +1,177 @@
+//! Elementwise ops joined into one pass over memory.
+//!
+//! A node joins the one that uses it when both work element by element on the same shape and nothing else
+//! in the schedule needs its value in memory. A handle that the program still holds does not prevent it:
+//! the value is computed again if it is asked for, but once only; the next time the node is kept.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Schedule;
+use crate::ops::Op;
+use crate::ops::fused::{Action, Fused, Step};
+use crate::tensor::{Node, Work};
+use crate::{Layout, Tensor};
+
+/// Steps of a program; each value of it is a block of the fastest cache.
+const MAX_STEPS: usize = 24;
+
+/// Who needs a value, as far as is known.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Nobody,
+    /// Only the program of this entry, element by element.
+    Program(usize),
+    /// Others, who read it from memory.
+    Memory,
+}
+
+impl Schedule {
+    /// Decides for every elementwise node whether it joins its users, and rewrites those.
+    pub(super) fn fuse(&mut self) {
+        let count = self.entries.len();
+        if count < 2 {
+            return;
+        }
+        // The entry in whose program each one is computed: itself, or one further back. Entries come
+        // after their inputs, so going backwards all users of one are decided before it is.
+        let mut home: Vec<usize> = (0..count).collect();
+        let mut wanted = vec![Wanted::Nobody; count];
+        let mut steps = vec![1; count];
+        for i in (0..count).rev() {
+            let entry = &self.entries[i];
+            let work = entry.node.work();
+            let Some(w) = &*work else { continue };
+            let pointwise = Action::of(&w.op).is_some();
+            if let Wanted::Program(h) = wanted[i]
+                && pointwise
+                && !entry.root
+                && steps[h] < MAX_STEPS
+                && self.may_inline(i)
+            {
+                home[i] = h;
+                steps[h] += 1;
+            }
+            for input in &w.inputs {
+                let Some(&j) = self.index.get(&Arc::as_ptr(&input.node)) else {
+                    continue;
+                };
+                let joins = pointwise
+                    && input.layout().is_whole()
+                    && *input.shape() == entry.node.shape
+                    && matches!(wanted[j], Wanted::Nobody | Wanted::Program(_));
+                wanted[j] = match wanted[j] {
+                    Wanted::Nobody if joins => Wanted::Program(home[i]),
+                    Wanted::Program(h) if joins && h == home[i] => wanted[j],
+                    _ => Wanted::Memory,
+                };
+            }
+        }
+        for i in 0..count {
+            self.entries[i].inlined = home[i] != i;
+            if home[i] == i && steps[i] > 1 {
+                let member = |t: &Tensor| {
+                    let j = self.index.get(&Arc::as_ptr(&t.node));
+                    j.is_some_and(|&j| home[j] == i)
+                };
+                let node = &self.entries[i].node;
+                let mut work = node.work();
+                if let Some(w) = &*work {
+                    let fused = Builder::build(node, w, &member);
+                    *work = Some(fused);
+                }
+            }
+        }
+    }
+
+    /// Whether a node may be computed without being kept.
+    fn may_inline(&self, i: usize) -> bool {
+        let entry = &self.entries[i];
+        // Its owners in the schedule are its users and the entry itself.
+        let held = Arc::strong_count(&entry.node) > entry.uses + 1;
+        !held || !entry.node.inlined.load(Ordering::Relaxed)
+    }
+}
+
+/// A value of a program being built: inputs and steps are numbered apart until all inputs are known.
+#[derive(Clone, Copy)]
+enum Value {
+    Input(usize),
+    Step(usize),
+}
+
+struct Builder<'a> {
+    member: &'a dyn Fn(&Tensor) -> bool,
+    inputs: Vec<Tensor>,
+    steps: Vec<(Action, [Value; 3], crate::DType)>,
+    done: HashMap<*const Node, Value>,
+    leaves: HashMap<(*const Node, Layout), Value>,
+}
+
+impl<'a> Builder<'a> {
+    /// The program of a node and the members it takes in.
+    fn build(node: &Node, work: &Work, member: &'a dyn Fn(&Tensor) -> bool) -> Work {
+        let mut builder = Self {
+            member,
+            inputs: Vec::new(),
+            steps: Vec::new(),
+            done: HashMap::new(),
+            leaves: HashMap::new(),
+        };
+        builder.step(node, work);
+        let inputs = builder.inputs;
+        let number = |v: Value| match v {
+            Value::Input(i) => i as u16,
+            Value::Step(s) => (inputs.len() + s) as u16,
+        };
+        let steps = builder.steps.into_iter().map(|(action, args, dtype)| Step {
+            action,
+            args: args.map(number),
+            dtype,
+        });
+        Work {
+            op: Op::Fused(Fused {
+                shape: node.shape,
+                steps: steps.collect(),
+            }),
+            inputs,
+        }
+    }
+
+    fn step(&mut self, node: &Node, work: &Work) -> Value {
+        let action = Action::of(&work.op).expect("only elementwise nodes join");
+        let mut args = [Value::Input(0); 3];
+        for (arg, input) in args.iter_mut().zip(&work.inputs) {
+            *arg = self.value(input);
+        }
+        self.steps.push((action, args, node.dtype));
+        Value::Step(self.steps.len() - 1)
+    }
+
+    fn value(&mut self, tensor: &Tensor) -> Value {
+        if (self.member)(tensor) {
+            let key = Arc::as_ptr(&tensor.node);
+            if let Some(&value) = self.done.get(&key) {
+                return value;
+            }
+            // Another thread may have computed or rewritten it by now; then it is read as it is.
+            let work = tensor.node.work();
+            if let Some(w) = &*work
+                && Action::of(&w.op).is_some()
+            {
+                let value = self.step(&tensor.node, w);
+                self.done.insert(key, value);
+                return value;
+            }
+        }
+        let key = (Arc::as_ptr(&tensor.node), *tensor.layout());
+        if let Some(&value) = self.leaves.get(&key) {
+            return value;
+        }
+        self.inputs.push(tensor.clone());
+        let value = Value::Input(self.inputs.len() - 1);
+        self.leaves.insert(key, value);
+        value
+    }
+}

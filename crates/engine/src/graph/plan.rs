@@ -1,0 +1,150 @@
+//! What an evaluation would do, for people to read and tests to count.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::Schedule;
+use crate::ops::Op;
+use crate::ops::Rule;
+use crate::ops::fused::Action;
+use crate::tensor::Node;
+use crate::{DType, Result, Shape, Tensor, dispatch};
+
+/// What [`eval`](super::eval) would do: its kernels in order, and the memory they need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The kernels, in order.
+    pub steps: Vec<PlannedStep>,
+    /// The most bytes that results hold at once, inputs that exist already not counted.
+    pub peak_bytes: usize,
+}
+
+/// A kernel of a [`Plan`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlannedStep {
+    /// The op, or the ops joined into one pass.
+    pub ops: Vec<&'static str>,
+    /// The shape of its result.
+    pub shape: Shape,
+    /// The type of its result.
+    pub dtype: DType,
+    /// Bytes that it reads at least: each element of its inputs once.
+    pub bytes_read: usize,
+    /// Bytes that it writes.
+    pub bytes_written: usize,
+    /// Whether the result takes the memory of an input.
+    pub in_place: bool,
+}
+
+/// What evaluating these tensors would do. Nothing is computed.
+///
+/// ```
+/// use bessemer::{DType, Tensor, explain};
+/// let x = Tensor::ones([1000], DType::F32).contiguous();
+/// let y = ((&x * 2.0 + 1.0).exp() - &x).tanh();
+/// let plan = explain(&[&y])?;
+/// assert_eq!(plan.steps.last().unwrap().ops, ["mul", "add", "exp", "sub", "tanh"]);
+/// # Ok::<(), bessemer::Error>(())
+/// ```
+pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
+    for tensor in tensors {
+        tensor.check()?;
+    }
+    let schedule = Schedule::new(tensors);
+    let mut uses: HashMap<*const Node, usize> = HashMap::new();
+    let entries = || schedule.entries.iter().filter(|e| !e.inlined);
+    for entry in entries() {
+        if entry.root {
+            *uses.entry(Arc::as_ptr(&entry.node)).or_default() += 1;
+        }
+        if let Some(w) = &*entry.node.work() {
+            for input in &w.inputs {
+                *uses.entry(Arc::as_ptr(&input.node)).or_default() += 1;
+            }
+        }
+    }
+    let mut plan = Plan {
+        steps: Vec::new(),
+        peak_bytes: 0,
+    };
+    let mut held = 0;
+    for entry in entries() {
+        let node = &entry.node;
+        let work = node.work();
+        let Some(w) = &*work else { continue };
+        let bytes = node.shape.count() * node.dtype.size();
+        let ours = |t: &Tensor| schedule.index.contains_key(&Arc::as_ptr(&t.node));
+        let in_place = w.inputs.iter().any(|t| {
+            let users = uses.get(&Arc::as_ptr(&t.node));
+            ours(t) && users == Some(&1) && dispatch::may_take(&w.op, node, t)
+        });
+        if !in_place && !matches!(w.op, Op::Alias(_)) {
+            held += bytes;
+        }
+        plan.peak_bytes = plan.peak_bytes.max(held);
+        let mut taken = in_place;
+        for input in &w.inputs {
+            let left = uses.entry(Arc::as_ptr(&input.node)).or_default();
+            *left -= 1;
+            if *left == 0 && ours(input) && !std::mem::take(&mut taken) {
+                held -= input.node.shape.count() * input.dtype().size();
+            }
+        }
+        plan.steps.push(PlannedStep {
+            ops: names(&w.op),
+            shape: node.shape,
+            dtype: node.dtype,
+            bytes_read: w.inputs.iter().map(bytes_read).sum(),
+            bytes_written: bytes,
+            in_place,
+        });
+    }
+    Ok(plan)
+}
+
+/// Bytes of the different elements that a tensor shows.
+fn bytes_read(tensor: &Tensor) -> usize {
+    let layout = tensor.layout();
+    let axes = layout.shape().iter().zip(layout.strides());
+    let count: usize = axes.filter(|&(_, &s)| s != 0).map(|(&d, _)| d).product();
+    count.min(tensor.count()) * tensor.dtype().size()
+}
+
+fn names(op: &Op) -> Vec<&'static str> {
+    match op {
+        Op::Fused(fused) => {
+            let steps = fused.steps.iter();
+            steps
+                .map(|s| match s.action {
+                    Action::Unary(f) => f.name(),
+                    Action::Binary(f) => f.name(),
+                    Action::Ternary(f) => f.name(),
+                    Action::Cast => "cast",
+                })
+                .collect()
+        }
+        op => vec![op.name()],
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, step) in self.steps.iter().enumerate() {
+            let place = if step.in_place { ", in place" } else { "" };
+            writeln!(
+                f,
+                "{:>3}  {} -> {} {} ({} B read, {} B written{place})",
+                i + 1,
+                step.ops.join(" "),
+                step.dtype,
+                step.shape,
+                step.bytes_read,
+                step.bytes_written,
+            )?;
+        }
+        write!(f, "at most {} B held at once", self.peak_bytes)
+    }
+}

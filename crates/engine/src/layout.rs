@@ -1,0 +1,300 @@
+//! Layouts: where in memory each element of a tensor lies. Views change these and nothing else.
+
+use std::fmt;
+
+use crate::shape::MAX_RANK;
+use crate::{Error, Result, Shape};
+
+/// Where the elements of a tensor lie in its memory: element `(i, j, …)` is number
+/// `offset + i * strides[0] + j * strides[1] + …` of the storage. Strides may be negative (reversed
+/// axes) or zero (broadcast axes).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layout {
+    shape: Shape,
+    strides: [isize; MAX_RANK],
+    offset: usize,
+}
+
+impl Layout {
+    /// Row-major without gaps, from the first element on.
+    pub fn contiguous(shape: Shape) -> Self {
+        let mut strides = [0; MAX_RANK];
+        let mut step = 1;
+        for (s, &d) in strides[..shape.rank()].iter_mut().zip(shape.iter()).rev() {
+            *s = step;
+            step *= d.max(1) as isize;
+        }
+        Self {
+            shape,
+            strides,
+            offset: 0,
+        }
+    }
+
+    /// The lengths of the axes.
+    pub const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The step of each axis, in elements.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides[..self.shape.rank()]
+    }
+
+    /// Where the first element lies, in elements.
+    pub const fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        self.shape.count()
+    }
+
+    /// Whether the elements lie one after the other, in row-major order, without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        let mut step = 1;
+        for (&d, &s) in self.shape.iter().zip(self.strides()).rev() {
+            if d > 1 {
+                if s != step {
+                    return self.count() == 0;
+                }
+                step *= d as isize;
+            }
+        }
+        true
+    }
+
+    /// Whether this is the layout that a newly computed tensor of this shape has.
+    pub fn is_whole(&self) -> bool {
+        self.offset == 0 && self.is_contiguous()
+    }
+
+    /// The lowest and one past the highest element number in use.
+    pub fn span(&self) -> std::ops::Range<usize> {
+        if self.count() == 0 {
+            return self.offset..self.offset;
+        }
+        let (mut low, mut high) = (self.offset, self.offset);
+        for (&d, &s) in self.shape.iter().zip(self.strides()) {
+            let reach = (d - 1) * s.unsigned_abs();
+            if s < 0 { low -= reach } else { high += reach }
+        }
+        low..high + 1
+    }
+
+    /// The axes in another order: axis `i` of the result is axis `order[i]` of this. `order` must be a
+    /// permutation.
+    pub(crate) fn permuted(&self, order: &[usize]) -> Self {
+        let mut out = *self;
+        for (to, &from) in order.iter().enumerate() {
+            out.shape = out.shape.with(to, self.shape[from]);
+            out.strides[to] = self.strides[from];
+        }
+        out
+    }
+
+    /// Every `step`th element of an axis, `len` of them, from `start` on; all must exist.
+    pub(crate) fn sliced(&self, axis: usize, start: usize, len: usize, step: isize) -> Self {
+        let mut out = *self;
+        out.shape = self.shape.with(axis, len);
+        if out.count() > 0 {
+            out.offset = self
+                .offset
+                .wrapping_add_signed(start as isize * self.strides[axis]);
+        }
+        out.strides[axis] = self.strides[axis].saturating_mul(step);
+        out
+    }
+
+    /// The same elements under another shape, if strides can say it without moving anything.
+    pub(crate) fn reshaped(&self, shape: Shape) -> Option<Self> {
+        debug_assert_eq!(self.count(), shape.count());
+        let mut out = Self::contiguous(shape);
+        out.offset = self.offset;
+        if self.is_contiguous() {
+            return Some(out);
+        }
+        // Runs of old axes that are contiguous among themselves can be cut anew; walk both shapes from
+        // the end and match runs of equal counts.
+        let (mut old, mut new) = (self.shape.rank(), shape.rank());
+        while new > 0 {
+            // The next run of the old axes: its innermost stride and its number of elements.
+            while old > 0 && self.shape[old - 1] == 1 {
+                old -= 1;
+            }
+            if old == 0 {
+                // Only axes of length 1 are left.
+                out.strides[..new].fill(0);
+                return Some(out);
+            }
+            let inner = self.strides[old - 1];
+            let mut run = self.shape[old - 1];
+            old -= 1;
+            let mut filled = 1;
+            while filled < run || run == 1 {
+                if new == 0 {
+                    return None;
+                }
+                let len = shape[new - 1];
+                filled *= len;
+                while filled > run {
+                    // The new axis reaches over the run: it must go on in the next old axis.
+                    if old == 0 {
+                        return None;
+                    }
+                    if self.shape[old - 1] != 1 {
+                        if self.strides[old - 1] != inner * run as isize {
+                            return None;
+                        }
+                        run *= self.shape[old - 1];
+                    }
+                    old -= 1;
+                }
+                out.strides[new - 1] = inner * (filled / len) as isize;
+                new -= 1;
+            }
+        }
+        Some(out)
+    }
+
+    /// This layout repeated, without copies, over a larger shape.
+    pub(crate) fn broadcast_to(&self, op: &'static str, shape: Shape) -> Result<Self> {
+        if self.shape == shape {
+            return Ok(*self);
+        }
+        let mismatch = || Error::ShapeMismatch {
+            op,
+            left: self.shape,
+            right: shape,
+            reason: "lengths, aligned at the last axis, must be equal, or 1 in the tensor",
+        };
+        let skip = shape
+            .rank()
+            .checked_sub(self.shape.rank())
+            .ok_or_else(mismatch)?;
+        let mut out = Self {
+            shape,
+            strides: [0; MAX_RANK],
+            offset: self.offset,
+        };
+        for (i, (&d, &s)) in self.shape.iter().zip(self.strides()).enumerate() {
+            match (d, shape[skip + i]) {
+                (1, _) => {}
+                (d, want) if d == want => out.strides[skip + i] = s,
+                _ => return Err(mismatch()),
+            }
+        }
+        Ok(out)
+    }
+
+    /// Without an axis, which should have length 1.
+    pub(crate) fn without(&self, axis: usize) -> Self {
+        let mut axes = crate::Axes::default();
+        axes.insert(axis);
+        let mut out = *self;
+        out.shape = self.shape.reduced(axes, false);
+        out.strides.copy_within(axis + 1.., axis);
+        out.strides[MAX_RANK - 1] = 0;
+        out
+    }
+
+    /// With an axis of any length and stride inserted before `axis`.
+    pub(crate) fn with_axis(
+        &self,
+        op: &'static str,
+        axis: usize,
+        len: usize,
+        stride: isize,
+    ) -> Result<Self> {
+        let mut dims = self.shape.to_vec();
+        dims.insert(axis, len);
+        let mut out = *self;
+        out.shape = Shape::new(op, &dims)?;
+        out.strides.copy_within(axis..MAX_RANK - 1, axis + 1);
+        out.strides[axis] = stride;
+        Ok(out)
+    }
+
+    /// Offsets of all elements, in row-major order. For what is not worth a faster loop.
+    pub fn offsets(&self) -> impl Iterator<Item = usize> + use<> {
+        let layout = *self;
+        let mut index = [0_usize; MAX_RANK];
+        let mut at = layout.offset;
+        (0..layout.count()).map(move |_| {
+            let here = at;
+            for axis in (0..layout.shape.rank()).rev() {
+                index[axis] += 1;
+                at = at.wrapping_add_signed(layout.strides[axis]);
+                if index[axis] < layout.shape[axis] {
+                    break;
+                }
+                index[axis] = 0;
+                at = at.wrapping_add_signed(-layout.strides[axis] * layout.shape[axis] as isize);
+            }
+            here
+        })
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} by {:?} from {}",
+            self.shape,
+            self.strides(),
+            self.offset
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(dims: &[usize]) -> Layout {
+        Layout::contiguous(Shape::new("test", dims).unwrap())
+    }
+
+    fn at(l: &Layout) -> Vec<usize> {
+        l.offsets().collect()
+    }
+
+    #[test]
+    fn row_major_strides_come_from_the_last_axis() {
+        assert_eq!(layout(&[2, 3, 4]).strides(), [12, 4, 1]);
+        assert_eq!(layout(&[]).strides(), [0_isize; 0]);
+        assert!(layout(&[2, 0, 3]).is_contiguous());
+        assert_eq!(at(&layout(&[2, 2])), [0, 1, 2, 3]);
+        assert_eq!(at(&layout(&[])), [0]);
+    }
+
+    #[test]
+    fn views_name_the_elements_they_should() {
+        let l = layout(&[2, 3]);
+        assert_eq!(at(&l.permuted(&[1, 0])), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(at(&l.sliced(1, 2, 3, -1)), [2, 1, 0, 5, 4, 3]);
+        assert_eq!(at(&l.sliced(1, 0, 2, 2)), [0, 2, 3, 5]);
+        assert_eq!(at(&l.sliced(0, 1, 1, 1).without(0)), [3, 4, 5]);
+        assert_eq!(l.sliced(1, 2, 3, -1).span(), 0..6);
+    }
+
+    #[test]
+    fn a_reshape_moves_nothing_where_strides_can_say_it() {
+        let shape = |d: &[usize]| Shape::new("test", d).unwrap();
+        let t = layout(&[4, 6]).permuted(&[1, 0]);
+        let split = t.reshaped(shape(&[2, 3, 4])).unwrap();
+        assert_eq!(at(&split), at(&t));
+        let split = t.reshaped(shape(&[6, 1, 2, 2])).unwrap();
+        assert_eq!(at(&split), at(&t));
+        assert_eq!(t.reshaped(shape(&[24])), None);
+        let gap = layout(&[4, 6]).sliced(1, 0, 4, 1);
+        assert_eq!(gap.reshaped(shape(&[16])), None);
+        assert_eq!(at(&gap.reshaped(shape(&[2, 2, 2, 2])).unwrap()), at(&gap));
+        let back = layout(&[6]).sliced(0, 5, 6, -1);
+        assert_eq!(at(&back.reshaped(shape(&[2, 3])).unwrap()), at(&back));
+        let wide = layout(&[1]).broadcast_to("test", shape(&[4, 4])).unwrap();
+        assert_eq!(at(&wide.reshaped(shape(&[16])).unwrap()), [0; 16]);
+    }
+}

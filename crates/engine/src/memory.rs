@@ -1,0 +1,228 @@
+//! The memory of tensors: limits, statistics, and a cache of freed blocks.
+//!
+//! A block that a tensor lets go is kept for the next tensor of about its size, because fresh memory
+//! costs more than most ops: the system has to clear every page of it. Small blocks are left to the
+//! allocator of the process, which is quick with them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::env;
+use crate::storage::Memory;
+use crate::{Error, Result};
+
+/// Blocks below this many bytes are not cached.
+const SMALL: usize = 32 << 10;
+
+/// What the memory of tensors looks like at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes in use by tensors.
+    pub in_use: usize,
+    /// The most bytes that were in use at once.
+    pub peak: usize,
+    /// Bytes of freed blocks kept for reuse.
+    pub cached: usize,
+    /// Blocks that came from the cache.
+    pub hits: usize,
+    /// Blocks, of a size worth caching, that had to come from the system.
+    pub misses: usize,
+}
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// 0 before it was looked up.
+static LIMIT: AtomicUsize = AtomicUsize::new(0);
+static CACHE: Mutex<Cache> = Mutex::new(Cache::new());
+
+struct Cache {
+    /// Free blocks by size.
+    free: BTreeMap<usize, Vec<Memory>>,
+    bytes: usize,
+    limit: Option<usize>,
+    hits: usize,
+    misses: usize,
+}
+
+impl Cache {
+    const fn new() -> Self {
+        Self {
+            free: BTreeMap::new(),
+            bytes: 0,
+            limit: None,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    fn take(&mut self, size: usize) -> Option<Memory> {
+        let list = self.free.get_mut(&size)?;
+        let block = list.pop()?;
+        if list.is_empty() {
+            self.free.remove(&size);
+        }
+        self.bytes -= size;
+        Some(block)
+    }
+
+    /// Frees the largest blocks until at most `limit` bytes are kept; they are returned so that they are
+    /// freed without the lock.
+    fn trim(&mut self, limit: usize) -> Vec<Memory> {
+        let mut gone = Vec::new();
+        while self.bytes > limit {
+            let Some((&size, _)) = self.free.last_key_value() else {
+                break;
+            };
+            gone.extend(self.take(size));
+        }
+        gone
+    }
+}
+
+fn cache() -> MutexGuard<'static, Cache> {
+    CACHE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The numbers now.
+pub fn stats() -> Stats {
+    let cache = cache();
+    Stats {
+        in_use: IN_USE.load(Ordering::Relaxed),
+        peak: PEAK.load(Ordering::Relaxed),
+        cached: cache.bytes,
+        hits: cache.hits,
+        misses: cache.misses,
+    }
+}
+
+/// Counts the peak anew from what is in use now.
+pub fn reset_peak() {
+    PEAK.store(IN_USE.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Tensors may use this many bytes from now on; beyond it an op is an [`Error::OutOfMemory`]. What is in
+/// use stays. The default is the memory of the machine, so that a size gone wrong is an error here and
+/// not the end of the process. Returns the limit before.
+pub fn set_memory_limit(bytes: usize) -> usize {
+    let before = memory_limit();
+    LIMIT.store(bytes.max(1), Ordering::Relaxed);
+    before
+}
+
+/// The limit of [`set_memory_limit`].
+pub fn memory_limit() -> usize {
+    match LIMIT.load(Ordering::Relaxed) {
+        0 => {
+            let limit = machine_memory();
+            LIMIT.store(limit, Ordering::Relaxed);
+            limit
+        }
+        limit => limit,
+    }
+}
+
+/// Keeps at most this many bytes of freed blocks from now on. Returns the limit before.
+pub fn set_cache_limit(bytes: usize) -> usize {
+    let mut cache = cache();
+    let before = cache
+        .limit
+        .replace(bytes)
+        .unwrap_or_else(default_cache_limit);
+    let gone = cache.trim(bytes);
+    drop(cache);
+    drop(gone);
+    before
+}
+
+/// Gives all freed blocks back to the system.
+pub fn clear_cache() {
+    let gone = cache().trim(0);
+    drop(gone);
+}
+
+fn default_cache_limit() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| env::cache_limit().unwrap_or_else(|| machine_memory() / 4))
+}
+
+/// Bytes of memory in this machine, or the largest number where nobody says.
+fn machine_memory() -> usize {
+    static MEMORY: OnceLock<usize> = OnceLock::new();
+    *MEMORY.get_or_init(|| {
+        let kib = std::fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| {
+                let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+                line.split_whitespace().nth(1)?.parse::<usize>().ok()
+            });
+        kib.map_or(isize::MAX as usize, |k| k << 10)
+    })
+}
+
+/// A size that blocks are cut to, so that freed ones fit again: the next of eight steps a doubling, at
+/// most an eighth more than asked for.
+fn size_class(len: usize) -> usize {
+    if len < SMALL {
+        return len;
+    }
+    let step = 1_usize << (len.ilog2() - 3);
+    len.checked_next_multiple_of(step).unwrap_or(len)
+}
+
+/// Memory of at least `len` bytes, all of them initialised, with arbitrary contents.
+pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
+    let size = size_class(len);
+    let limit = memory_limit();
+    let in_use = IN_USE.fetch_add(size, Ordering::Relaxed) + size;
+    let fail = || {
+        let in_use = IN_USE.fetch_sub(size, Ordering::Relaxed) - size;
+        Error::OutOfMemory {
+            op,
+            requested: len,
+            in_use,
+            limit,
+        }
+    };
+    if in_use > limit {
+        return Err(fail());
+    }
+    if in_use > PEAK.load(Ordering::Relaxed) {
+        PEAK.fetch_max(in_use, Ordering::Relaxed);
+    }
+    if size >= SMALL {
+        let mut cache = cache();
+        if let Some(block) = cache.take(size) {
+            cache.hits += 1;
+            return Ok(block);
+        }
+        cache.misses += 1;
+        // What is kept counts too: a machine has its memory only once.
+        let gone = cache.trim(limit.saturating_sub(in_use));
+        drop(cache);
+        drop(gone);
+    }
+    Memory::new(size)
+        .or_else(|| {
+            clear_cache();
+            Memory::new(size)
+        })
+        .ok_or_else(fail)
+}
+
+/// Takes memory back.
+pub(crate) fn release(memory: Memory) {
+    let size = memory.len();
+    IN_USE.fetch_sub(size, Ordering::Relaxed);
+    if size < SMALL {
+        return;
+    }
+    let mut cache = cache();
+    cache.bytes += size;
+    cache.free.entry(size).or_default().push(memory);
+    let limit = cache.limit.unwrap_or_else(default_cache_limit);
+    let gone = cache.trim(limit);
+    drop(cache);
+    drop(gone);
+}

@@ -1,0 +1,88 @@
+//! The ops: what they mean.
+//!
+//! Op X is `ops/x.rs`: its parameters, its rule for shapes and types, the `Tensor` method that makes it,
+//! and, for ops that others make faster, the formula in terms of simpler ones. How it runs is `cpu/x.rs`.
+//! What needs no kernel of its own is written here in terms of ops that have one.
+
+use crate::{DType, Result, Shape, Tensor};
+
+/// What an op makes of its inputs.
+pub(crate) type Meta = (DType, Shape);
+
+/// The meaning of an op.
+pub(crate) trait Rule: Into<Op> {
+    /// The name that errors and plans give it.
+    fn name(&self) -> &'static str;
+
+    /// The type and shape of the result, or why there is none. `inputs` are as many as the method that
+    /// makes the op passes.
+    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta>;
+}
+
+/// Declares the modules of ops with kernels, and [`Op`] with a variant for each.
+macro_rules! ops {
+    ($($(#[$doc:meta])* $module:ident::$name:ident),* $(,)?) => {
+        /// An op of the graph: a kernel with its parameters.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Op {
+            $($(#[$doc])* $name($module::$name),)*
+        }
+
+        $(impl From<$module::$name> for Op {
+            fn from(op: $module::$name) -> Self {
+                Self::$name(op)
+            }
+        })*
+
+        impl Op {
+            /// The name that errors and plans give it.
+            pub(crate) fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$name(op) => op.name(),)*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) mod alias;
+pub(crate) mod arange;
+pub(crate) mod binary;
+pub(crate) mod cast;
+pub(crate) mod copy;
+pub(crate) mod full;
+pub(crate) mod fused;
+pub(crate) mod ternary;
+pub(crate) mod unary;
+
+ops! {
+    /// The value of another node, found to be the same.
+    alias::Alias,
+    /// Numbers at equal distances.
+    arange::Arange,
+    /// `f(a, b)`, element by element.
+    binary::Binary,
+    /// Conversion to another type.
+    cast::Cast,
+    /// The elements of any layout, one after the other.
+    copy::Copy,
+    /// One number.
+    full::Full,
+    /// Several elementwise ops in one pass over memory.
+    fused::Fused,
+    /// `f(a, b, c)`, element by element.
+    ternary::Ternary,
+    /// `f(a)`, element by element.
+    unary::Unary,
+}
+
+impl Op {
+    /// Whether it works element by element: those ops join others, take numbers of the program as they
+    /// are, and may write over an input.
+    pub(crate) const fn is_pointwise(&self) -> bool {
+        matches!(
+            self,
+            Self::Unary(_) | Self::Binary(_) | Self::Ternary(_) | Self::Cast(_) | Self::Fused(_)
+        )
+    }
+}

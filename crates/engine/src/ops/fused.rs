@@ -1,0 +1,66 @@
+//! Several elementwise ops in one pass over memory. Made by the graph, never by users.
+
+use super::binary::Binary;
+use super::ternary::Ternary;
+use super::unary::Unary;
+use super::{Meta, Op, Rule};
+use crate::{DType, Result, Shape, Tensor};
+
+/// A small straight-line program that computes one element of the result from one element of each input.
+/// Its values are numbered: first the inputs of the node, in order, then the result of each step. The last one is the
+/// result. Every step rounds to its own type, so the bits are those of the ops one by one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Fused {
+    /// The shape of the result; inputs are broadcast to it.
+    pub(crate) shape: Shape,
+    /// The steps.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One step of a [`Fused`] program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Step {
+    /// What it does.
+    pub(crate) action: Action,
+    /// The values it does it with; unused ones are 0.
+    pub(crate) args: [u16; 3],
+    /// The type of its result.
+    pub(crate) dtype: DType,
+}
+
+/// What a [`Step`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    /// `f(a)`
+    Unary(Unary),
+    /// `f(a, b)`, of one type.
+    Binary(Binary),
+    /// `f(a, b, c)`
+    Ternary(Ternary),
+    /// Conversion to the step's type.
+    Cast,
+}
+
+impl Action {
+    /// The action that an op is, if it works element by element.
+    pub(crate) fn of(op: &Op) -> Option<Self> {
+        match op {
+            Op::Unary(f) => Some(Self::Unary(*f)),
+            Op::Binary(f) => Some(Self::Binary(*f)),
+            Op::Ternary(f) => Some(Self::Ternary(*f)),
+            Op::Cast(_) => Some(Self::Cast),
+            _ => None,
+        }
+    }
+}
+
+impl Rule for Fused {
+    fn name(&self) -> &'static str {
+        "fused"
+    }
+
+    fn infer(&self, _: &[&Tensor]) -> Result<Meta> {
+        let last = self.steps.last().expect("a program has a step");
+        Ok((last.dtype, self.shape))
+    }
+}

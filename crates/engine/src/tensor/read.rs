@@ -1,0 +1,51 @@
+//! Values out of tensors.
+
+use std::borrow::Cow;
+
+use crate::{Element, Error, Result, Tensor};
+
+impl Tensor {
+    fn expect_type<T: Element>(&self, op: &'static str) -> Result<()> {
+        self.check()?;
+        if self.dtype() == T::DTYPE {
+            return Ok(());
+        }
+        Err(Error::WrongType {
+            op,
+            actual: self.dtype(),
+            requested: T::DTYPE,
+        })
+    }
+
+    /// The elements in row-major order: in place where they lie that way, otherwise copied.
+    pub fn to_slice<T: Element>(&self) -> Result<Cow<'_, [T]>> {
+        self.expect_type::<T>("to_slice")?;
+        self.eval()?;
+        let storage = self.node.value.get().expect("evaluated");
+        let all = bytemuck::checked::cast_slice::<u8, T>(storage.bytes());
+        let layout = self.layout();
+        if layout.is_contiguous() {
+            let start = layout.offset().min(all.len());
+            return Ok(Cow::Borrowed(&all[start..start + layout.count()]));
+        }
+        Ok(Cow::Owned(layout.offsets().map(|i| all[i]).collect()))
+    }
+
+    /// The elements in row-major order. The type must be the tensor's.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        Ok(self.to_slice()?.into_owned())
+    }
+
+    /// The only element.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        self.expect_type::<T>("item")?;
+        if self.count() != 1 {
+            return Err(Error::BadShape {
+                op: "item",
+                shape: *self.shape(),
+                reason: "there must be one element".to_owned(),
+            });
+        }
+        Ok(self.to_slice()?[0])
+    }
+}
