@@ -4,5 +4,6 @@ pub(crate) mod arange;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod matmul;
 pub mod pool;
 pub mod simd;

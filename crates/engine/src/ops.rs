@@ -50,8 +50,12 @@ pub(crate) mod arange;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod copy;
+mod dot;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod matmul;
+mod matvec;
+mod outer;
 pub(crate) mod ternary;
 pub(crate) mod unary;
 
@@ -70,6 +74,8 @@ ops! {
     full::Full,
     /// Several elementwise ops in one pass over memory.
     fused::Fused,
+    /// Products of matrices.
+    matmul::Matmul,
     /// `f(a, b, c)`, element by element.
     ternary::Ternary,
     /// `f(a)`, element by element.
