@@ -1,9 +1,14 @@
 //! The CPU backend: how ops run in native code. `cpu/x.rs` is how op X of `ops/x.rs` runs.
 
 pub(crate) mod arange;
+pub(crate) mod binary;
+pub(crate) mod cast;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod map;
 pub(crate) mod matmul;
 pub mod pool;
 pub mod simd;
+pub(crate) mod ternary;
+pub(crate) mod unary;
