@@ -8,6 +8,12 @@ pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod map;
 pub(crate) mod matmul;
+//! The CPU backend.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the elementwise kernels will call them")
+)]
+pub(crate) mod math;
 pub mod pool;
 pub mod simd;
 pub(crate) mod ternary;
