@@ -52,6 +52,9 @@ pub(crate) mod cast;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod layer_norm;
+pub(crate) mod rms_norm;
+pub(crate) mod softmax;
 pub(crate) mod ternary;
 pub(crate) mod unary;
 
@@ -70,6 +73,12 @@ ops! {
     full::Full,
     /// Several elementwise ops in one pass over memory.
     fused::Fused,
+    /// Rows shifted and scaled to mean 0 and variance 1.
+    layer_norm::LayerNorm,
+    /// Rows divided by their root mean square.
+    rms_norm::RmsNorm,
+    /// Exponentials that add up to 1.
+    softmax::Softmax,
     /// `f(a, b, c)`, element by element.
     ternary::Ternary,
     /// `f(a)`, element by element.
