@@ -14,7 +14,12 @@ pub(crate) mod matmul;
     expect(dead_code, reason = "the elementwise kernels will call them")
 )]
 pub(crate) mod math;
+pub(crate) mod grid;
+pub(crate) mod layer_norm;
 pub mod pool;
+pub(crate) mod rms_norm;
+pub(crate) mod row;
 pub mod simd;
 pub(crate) mod ternary;
 pub(crate) mod unary;
+pub(crate) mod softmax;

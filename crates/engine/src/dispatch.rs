@@ -190,6 +190,9 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Full(op) => cpu::full::run(op, output),
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
+        Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
+        Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
+        Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,
     }
     Ok(())
 }

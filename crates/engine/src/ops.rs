@@ -56,6 +56,9 @@ pub(crate) mod fused;
 pub(crate) mod matmul;
 mod matvec;
 mod outer;
+pub(crate) mod layer_norm;
+pub(crate) mod rms_norm;
+pub(crate) mod softmax;
 pub(crate) mod ternary;
 pub(crate) mod unary;
 
@@ -76,6 +79,12 @@ ops! {
     fused::Fused,
     /// Products of matrices.
     matmul::Matmul,
+    /// Rows shifted and scaled to mean 0 and variance 1.
+    layer_norm::LayerNorm,
+    /// Rows divided by their root mean square.
+    rms_norm::RmsNorm,
+    /// Exponentials that add up to 1.
+    softmax::Softmax,
     /// `f(a, b, c)`, element by element.
     ternary::Ternary,
     /// `f(a)`, element by element.

@@ -1,0 +1,87 @@
+//! `rms_norm`: rows divided by their root mean square.
+
+use super::softmax::expect_float;
+use super::{Meta, Rule};
+use crate::{DType, Error, Result, Tensor};
+
+/// `x / sqrt(mean(x²) + eps) * weight` along the last axis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RmsNorm {
+    /// The bits of a number, so that equal ones are found equal.
+    eps: u64,
+}
+
+impl RmsNorm {
+    pub(crate) fn eps(&self) -> f64 {
+        f64::from_bits(self.eps)
+    }
+}
+
+impl Rule for RmsNorm {
+    fn name(&self) -> &'static str {
+        "rms_norm"
+    }
+
+    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
+        let dtype = expect_float(self.name(), inputs[0])?;
+        expect_parameter(self.name(), inputs[0], inputs[1], -1)?;
+        Ok((dtype, *inputs[0].shape()))
+    }
+}
+
+/// Checks that `parameter` is a vector with an element for each of axis `axis` of `x`.
+pub(crate) fn expect_parameter(
+    op: &'static str,
+    x: &Tensor,
+    parameter: &Tensor,
+    axis: isize,
+) -> Result<()> {
+    let axis = x.shape().axis(op, axis)?;
+    expect_float(op, parameter)?;
+    if **parameter.shape() == [x.shape()[axis]] {
+        return Ok(());
+    }
+    Err(Error::ShapeMismatch {
+        op,
+        left: *x.shape(),
+        right: *parameter.shape(),
+        reason: "weights and biases are vectors, as long as the axis they belong to",
+    })
+}
+
+/// A parameter of an op on `x`, in the type of `x` or in the one that is computed in.
+pub(crate) fn parameter(x: &Tensor, parameter: &Tensor) -> Tensor {
+    let wide = match x.dtype() {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    };
+    if parameter.dtype() == x.dtype() {
+        parameter.clone()
+    } else {
+        parameter.cast(wide)
+    }
+}
+
+impl Tensor {
+    /// Each row, along the last axis, divided by its root mean square and multiplied by weights:
+    /// `x / sqrt(mean(x²) + eps) * weight`.
+    ///
+    /// Shape: as this; `weight` is a vector as long as the last axis. Type: floats stay, others become
+    /// floats ([`DType::to_float`]); the weights may be of any float type. `f16`, `bf16` and `f32` are
+    /// computed in `f32`, sums of squares in blocks that are added up in `f64`, and rounded once.
+    /// NaN: a NaN makes its row NaN; so does an infinity, but for the other elements, which become 0.
+    /// Empty: stays empty.
+    ///
+    /// ```
+    /// # use bessemer::{DType, Tensor};
+    /// let x = Tensor::from_slice(&[3.0_f32, -3.0, 3.0, 3.0], [1, 4]);
+    /// let y = x.rms_norm(&Tensor::ones([4], DType::F32), 0.0);
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, -1.0, 1.0, 1.0]);
+    /// # Ok::<(), bessemer::Error>(())
+    /// ```
+    pub fn rms_norm(&self, weight: &Self, eps: f64) -> Self {
+        let x = self.cast(self.dtype().to_float());
+        let op = RmsNorm { eps: eps.to_bits() };
+        Self::apply(op, &[&x, &parameter(&x, weight)])
+    }
+}

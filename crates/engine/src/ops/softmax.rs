@@ -1,0 +1,76 @@
+//! `softmax`, `log_softmax`: exponentials of an axis that add up to 1, and their logarithms.
+
+use super::{Meta, Rule};
+use crate::{DType, Error, Result, Tensor};
+
+/// `exp(x - max(x)) / sum(exp(x - max(x)))` along an axis, or its logarithm.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Softmax {
+    pub(crate) axis: usize,
+    pub(crate) log: bool,
+}
+
+impl Rule for Softmax {
+    fn name(&self) -> &'static str {
+        if self.log { "log_softmax" } else { "softmax" }
+    }
+
+    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
+        let dtype = expect_float(self.name(), inputs[0])?;
+        Ok((dtype, *inputs[0].shape()))
+    }
+}
+
+/// The type of a tensor, which must be a float.
+pub(crate) fn expect_float(op: &'static str, x: &Tensor) -> Result<DType> {
+    let dtype = x.dtype();
+    if dtype.is_float() {
+        return Ok(dtype);
+    }
+    Err(Error::BadDType {
+        op,
+        dtype,
+        expected: "a float type",
+    })
+}
+
+impl Tensor {
+    fn softmax_on(&self, axis: isize, log: bool) -> Self {
+        if self.check().is_err() {
+            return self.clone();
+        }
+        Self::attempt(|| {
+            let name = if log { "log_softmax" } else { "softmax" };
+            let axis = self.shape().axis(name, axis)?;
+            let x = self.cast(self.dtype().to_float());
+            Ok(Self::apply(Softmax { axis, log }, &[&x]))
+        })
+    }
+
+    /// `exp(x) / sum(exp(x))` along an axis: positive numbers that add up to 1. The maximum is
+    /// subtracted first, so that nothing overflows: `exp(x - max(x)) / sum(exp(x - max(x)))`.
+    ///
+    /// Shape: as this. Type: floats stay, integers and truth values answer in the float that holds them
+    /// ([`DType::to_float`]). `f16` and `bf16` are computed in `f32` and rounded once.
+    /// NaN: a NaN, a `+inf` or nothing but `-inf` along the axis makes all of it NaN, as in NumPy and
+    /// PyTorch; other `-inf` become 0. Empty: stays empty.
+    ///
+    /// ```
+    /// # use bessemer::Tensor;
+    /// let x = Tensor::from_slice(&[0.0_f32, 3_f32.ln()], [2]);
+    /// let y = x.softmax(-1).to_vec::<f32>()?;
+    /// assert!((y[0] - 0.25).abs() < 1e-6 && (y[1] - 0.75).abs() < 1e-6);
+    /// # Ok::<(), bessemer::Error>(())
+    /// ```
+    pub fn softmax(&self, axis: isize) -> Self {
+        self.softmax_on(axis, false)
+    }
+
+    /// `log(softmax(x))` along an axis, without taking a logarithm of what has become 0:
+    /// `x - max(x) - log(sum(exp(x - max(x))))`.
+    ///
+    /// Shape, type, NaN and empty: as [`Tensor::softmax`]; `-inf` stays `-inf` beside finite numbers.
+    pub fn log_softmax(&self, axis: isize) -> Self {
+        self.softmax_on(axis, true)
+    }
+}

@@ -1,0 +1,9 @@
+//! What ops compute, against loops and numbers worked out by hand.
+#[path = "ops/layer_norm.rs"]
+mod layer_norm;
+#[path = "ops/near.rs"]
+mod near;
+#[path = "ops/rms_norm.rs"]
+mod rms_norm;
+#[path = "ops/softmax.rs"]
+mod softmax;

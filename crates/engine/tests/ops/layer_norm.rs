@@ -1,0 +1,78 @@
+use bessemer::{DType, Error, Tensor};
+
+use crate::near::{assert_near, in_every_float, numbers};
+
+fn reference(x: &[f64], weight: &[f64], bias: &[f64], eps: f64) -> Vec<f64> {
+    let mut y = Vec::new();
+    for row in x.chunks(weight.len()) {
+        let mean = row.iter().sum::<f64>() / row.len() as f64;
+        let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / row.len() as f64;
+        for ((v, w), b) in row.iter().zip(weight).zip(bias) {
+            y.push((v - mean) / (var + eps).sqrt() * w + b);
+        }
+    }
+    y
+}
+
+#[test]
+fn layer_norm_is_its_formula_with_and_without_parameters() {
+    for (rows, len) in [(1, 1), (3, 7), (5, 64), (2, 1000), (300, 33), (2, 4099)] {
+        let x = numbers(1, rows * len);
+        let (w, b) = (numbers(2, len), numbers(3, len));
+        let (ones, zeros) = (vec![1.0; len], vec![0.0; len]);
+        let weights = in_every_float(&w, &[len]);
+        let biases = in_every_float(&b, &[len]);
+        for (i, (t, error)) in in_every_float(&x, &[rows, len]).iter().enumerate() {
+            let (wt, bt) = (Some(&weights[i].0), Some(&biases[i].0));
+            let cases = [
+                (wt, bt, &w, &b),
+                (wt, None, &w, &zeros),
+                (None, bt, &ones, &b),
+                (None, None, &ones, &zeros),
+            ];
+            for (wt, bt, w, b) in cases {
+                let y = t.layer_norm(wt, bt, 1e-5);
+                assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
+                assert_near(&y, &reference(&x, w, b, 1e-5), 2.0 * error);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_large_mean_does_not_drown_the_variance() {
+    let x: Vec<f32> = (0..64).map(|i| 1e4 + (i % 2) as f32).collect();
+    let y = Tensor::from_slice(&x, [64]).layer_norm(None, None, 0.0);
+    let expected: Vec<f64> = (0..64).map(|i| f64::from(i % 2) * 2.0 - 1.0).collect();
+    assert_near(&y, &expected, 1e-3);
+}
+
+#[test]
+fn nan_stays_in_its_row() {
+    let x = Tensor::from_slice(&[f32::NAN, 1.0, 1.0, 3.0], [2, 2]);
+    let y = x.layer_norm(None, None, 0.0);
+    assert_near(&y, &[f64::NAN, f64::NAN, -1.0, 1.0], 1e-6);
+}
+
+#[test]
+fn rejects_parameters_of_another_length() {
+    let x = Tensor::zeros([2, 4], DType::F32);
+    let bad = Tensor::zeros([1, 4], DType::F32);
+    let error = x.layer_norm(None, Some(&bad), 1e-6).check().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::ShapeMismatch {
+                op: "layer_norm",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(
+        Tensor::scalar(1.0_f32)
+            .layer_norm(None, None, 1e-6)
+            .check()
+            .is_err()
+    );
+}
