@@ -51,6 +51,37 @@ impl Binary {
         ShiftRight,
     ];
 
+    /// The engine's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Add => "add",
+            Sub => "sub",
+            Mul => "mul",
+            Div => "div",
+            FloorDiv => "floor_div",
+            Rem => "rem",
+            Pow => "pow",
+            Minimum => "minimum",
+            Maximum => "maximum",
+            Atan2 => "atan2",
+            Hypot => "hypot",
+            Eq => "eq",
+            Ne => "ne",
+            Lt => "lt",
+            Le => "le",
+            Gt => "gt",
+            Ge => "ge",
+            LogicalAnd => "logical_and",
+            LogicalOr => "logical_or",
+            LogicalXor => "logical_xor",
+            BitwiseAnd => "bitwise_and",
+            BitwiseOr => "bitwise_or",
+            BitwiseXor => "bitwise_xor",
+            ShiftLeft => "shift_left",
+            ShiftRight => "shift_right",
+        }
+    }
+
     /// The type in which the two numbers meet before the function is taken, or none where it does not
     /// exist for them.
     pub fn meeting(self, a: DType, b: DType) -> Option<DType> {

@@ -66,6 +66,23 @@ impl Reduce {
         Norm { p: f64::INFINITY },
     ];
 
+    /// The engine's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sum => "sum",
+            Mean => "mean",
+            Prod => "prod",
+            Min => "min",
+            Max => "max",
+            Any => "any",
+            All => "all",
+            Var { .. } => "var",
+            Std { .. } => "std",
+            LogSumExp => "logsumexp",
+            Norm { .. } => "norm",
+        }
+    }
+
     /// The type of the answer for elements of `dtype`.
     pub fn dtype(self, dtype: DType) -> DType {
         match self {

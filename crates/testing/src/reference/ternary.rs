@@ -46,9 +46,9 @@ pub fn mul_add(a: &Array, b: &Array, c: &Array) -> Array {
     })
 }
 
-/// `a + t · (b - a)`, in floats.
+/// `a + t · (b - a)`, of floats.
 pub fn lerp(a: &Array, b: &Array, t: &Array) -> Array {
-    let dtype = a.dtype.promote(b.dtype).promote(t.dtype).to_float();
+    let dtype = a.dtype.promote(b.dtype).promote(t.dtype);
     zip(dtype, [a, b, t], |a, b, t| {
         let (a, b, t) = (a.float(), b.float(), t.float());
         Value::Float(t.mul_add(b - a, a))

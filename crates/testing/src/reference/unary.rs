@@ -120,14 +120,68 @@ impl Unary {
         BitwiseNot,
     ];
 
+    /// The engine's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Neg => "neg",
+            Abs => "abs",
+            Sign => "sign",
+            Square => "square",
+            Sqrt => "sqrt",
+            Rsqrt => "rsqrt",
+            Reciprocal => "reciprocal",
+            Cbrt => "cbrt",
+            Exp => "exp",
+            Exp2 => "exp2",
+            Expm1 => "expm1",
+            Log => "log",
+            Log2 => "log2",
+            Log10 => "log10",
+            Log1p => "log1p",
+            Sin => "sin",
+            Cos => "cos",
+            Tan => "tan",
+            Asin => "asin",
+            Acos => "acos",
+            Atan => "atan",
+            Sinh => "sinh",
+            Cosh => "cosh",
+            Tanh => "tanh",
+            Asinh => "asinh",
+            Acosh => "acosh",
+            Atanh => "atanh",
+            Erf => "erf",
+            Sigmoid => "sigmoid",
+            LogSigmoid => "log_sigmoid",
+            Softplus => "softplus",
+            Relu => "relu",
+            LeakyRelu(_) => "leaky_relu",
+            Elu(_) => "elu",
+            Silu => "silu",
+            Gelu => "gelu",
+            GeluTanh => "gelu_tanh",
+            Hardswish => "hardswish",
+            Mish => "mish",
+            Ceil => "ceil",
+            Floor => "floor",
+            Round => "round",
+            Trunc => "trunc",
+            IsNan => "is_nan",
+            IsInf => "is_inf",
+            IsFinite => "is_finite",
+            LogicalNot => "logical_not",
+            BitwiseNot => "bitwise_not",
+        }
+    }
+
     /// The type of the answer for elements of `dtype`, or none where the function does not exist.
     pub fn dtype(self, dtype: DType) -> Option<DType> {
-        let exact = |out| (dtype.kind() != Kind::Bool).then_some(out);
+        let number = |out| (dtype.kind() != Kind::Bool).then_some(out);
         match self {
             IsNan | IsInf | IsFinite | LogicalNot => Some(DType::Bool),
             BitwiseNot => (!dtype.is_float()).then_some(dtype),
-            Neg | Sign => exact(dtype),
-            Abs | Square | Ceil | Floor | Round | Trunc | Relu => Some(dtype),
+            Neg | Sign | Square | Relu => number(dtype),
+            Abs | Ceil | Floor | Round | Trunc => Some(dtype),
             _ => Some(dtype.to_float()),
         }
     }
@@ -139,7 +193,6 @@ impl Unary {
                 Neg => Value::Int(wrap(dtype, -i)),
                 Abs => Value::Int(wrap(dtype, i.abs())),
                 Sign => Value::Int(i.signum()),
-                Square if dtype == DType::Bool => v,
                 Square => Value::Int(wrap(dtype, i.wrapping_mul(i))),
                 Relu => Value::Int(i.max(0)),
                 Ceil | Floor | Round | Trunc => v,
