@@ -6,20 +6,19 @@ pub(crate) mod cast;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod grid;
+pub(crate) mod layer_norm;
 pub(crate) mod map;
-pub(crate) mod matmul;
-//! The CPU backend.
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "the elementwise kernels will call them")
 )]
 pub(crate) mod math;
-pub(crate) mod grid;
-pub(crate) mod layer_norm;
+pub(crate) mod matmul;
 pub mod pool;
 pub(crate) mod rms_norm;
 pub(crate) mod row;
 pub mod simd;
+pub(crate) mod softmax;
 pub(crate) mod ternary;
 pub(crate) mod unary;
-pub(crate) mod softmax;
