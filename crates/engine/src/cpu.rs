@@ -8,6 +8,7 @@ pub(crate) mod grid;
 pub(crate) mod layer_norm;
 pub mod pool;
 pub(crate) mod rms_norm;
+pub(crate) mod rope;
 pub(crate) mod row;
 pub mod simd;
 pub(crate) mod softmax;

@@ -191,6 +191,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
+        Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
         Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,
     }
     Ok(())

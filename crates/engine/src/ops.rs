@@ -54,6 +54,7 @@ pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod layer_norm;
 pub(crate) mod rms_norm;
+pub(crate) mod rope;
 pub(crate) mod softmax;
 pub(crate) mod ternary;
 pub(crate) mod unary;
@@ -77,6 +78,8 @@ ops! {
     layer_norm::LayerNorm,
     /// Rows divided by their root mean square.
     rms_norm::RmsNorm,
+    /// Pairs turned by an angle that grows with the position.
+    rope::Rope,
     /// Exponentials that add up to 1.
     softmax::Softmax,
     /// `f(a, b, c)`, element by element.

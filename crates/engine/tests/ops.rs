@@ -5,5 +5,7 @@ mod layer_norm;
 mod near;
 #[path = "ops/rms_norm.rs"]
 mod rms_norm;
+#[path = "ops/rope.rs"]
+mod rope;
 #[path = "ops/softmax.rs"]
 mod softmax;
