@@ -1,6 +1,7 @@
 //! The CPU backend: how ops run in native code. `cpu/x.rs` is how op X of `ops/x.rs` runs.
 
 pub(crate) mod arange;
+pub(crate) mod attention;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;

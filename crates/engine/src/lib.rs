@@ -19,6 +19,7 @@ pub use dtype::{DType, Element, Kind};
 pub use error::{Error, Result};
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
 pub use layout::Layout;
+pub use ops::attention::AttentionOptions;
 pub use ops::rope::{Positions, RopeOptions, RopeScaling, RopeStyle, RopeTable};
 pub use scalar::Scalar;
 pub use shape::{Axes, IntoShape, MAX_RANK, Shape};

@@ -47,6 +47,7 @@ macro_rules! ops {
 
 pub(crate) mod alias;
 pub(crate) mod arange;
+pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod copy;
@@ -64,6 +65,8 @@ ops! {
     alias::Alias,
     /// Numbers at equal distances.
     arange::Arange,
+    /// Softmax of scaled dot products of queries and keys, times values.
+    attention::Attention,
     /// `f(a, b)`, element by element.
     binary::Binary,
     /// Conversion to another type.

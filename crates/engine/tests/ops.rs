@@ -1,4 +1,6 @@
 //! What ops compute, against loops and numbers worked out by hand.
+#[path = "ops/attention.rs"]
+mod attention;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
 #[path = "ops/near.rs"]
