@@ -2,14 +2,25 @@
 
 pub(crate) mod arange;
 pub(crate) mod attention;
+pub(crate) mod binary;
+pub(crate) mod cast;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod grid;
 pub(crate) mod layer_norm;
+pub(crate) mod map;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the elementwise kernels will call them")
+)]
+pub(crate) mod math;
+pub(crate) mod matmul;
 pub mod pool;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod row;
 pub mod simd;
 pub(crate) mod softmax;
+pub(crate) mod ternary;
+pub(crate) mod unary;

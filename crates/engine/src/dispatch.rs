@@ -190,6 +190,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Copy(_) => cpu::copy::run(inputs, output),
         Op::Full(op) => cpu::full::run(op, output),
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
+        Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,

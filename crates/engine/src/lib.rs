@@ -1,4 +1,34 @@
-//! Lazy tensors on any CPU.
+//! Lazy tensors: one op set, run by vectorised native code on any CPU.
+//!
+//! ```
+//! use bessemer::{DType, Tensor};
+//!
+//! let x = Tensor::linspace(-1.0, 1.0, 5, DType::F32);
+//! let y = (&x * 2.0 + 1.0).relu();              // nothing is computed yet
+//! assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 1.0, 2.0, 3.0]);
+//! # Ok::<(), bessemer::Error>(())
+//! ```
+//!
+//! A [`Tensor`] is a cheap, shareable handle. Methods and operators record; reading computes, and joins
+//! elementwise ops into one pass over memory, computes equal expressions once, and reuses the memory of
+//! values that nobody needs any more ([`explain`] shows the plan). Views never copy. A call that makes no
+//! sense gives a tensor that carries a typed [`Error`] to whoever reads it; nothing here panics.
+//!
+//! # The map
+//!
+//! | where | what |
+//! |---|---|
+//! | `tensor/` | the handle: creation, views, operators, reading, printing |
+//! | `ops/x.rs` | what op X means: parameters, shapes, types, formula |
+//! | `cpu/x.rs` | how op X runs on the CPU |
+//! | `graph/` | from tensors asked for to kernels run: sharing, joining, order, memory |
+//! | `dispatch.rs` | the one place where an op meets a device |
+//! | `storage.rs`, [`memory`] | bytes, their cache and their limits |
+//! | `cpu/simd.rs` ([`simd`]), `cpu/pool.rs` ([`pool`]) | instruction sets and threads |
+//!
+//! Rules of the layer: an op is defined in one file and dispatched in one `match`; kernels get inputs that
+//! its rule has checked; unsafe code lives in the few files that `docs/unsafe.md` lists; results have the
+//! same bits for every number of threads.
 
 mod cpu;
 mod dispatch;

@@ -51,9 +51,13 @@ pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod copy;
+mod dot;
 pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod layer_norm;
+pub(crate) mod matmul;
+mod matvec;
+mod outer;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod softmax;
@@ -77,6 +81,8 @@ ops! {
     full::Full,
     /// Several elementwise ops in one pass over memory.
     fused::Fused,
+    /// Products of matrices.
+    matmul::Matmul,
     /// Rows shifted and scaled to mean 0 and variance 1.
     layer_norm::LayerNorm,
     /// Rows divided by their root mean square.

@@ -1,6 +1,7 @@
 //! [`Tensor`]: a lazy, cheap handle.
 
 mod create;
+mod display;
 mod operand;
 mod operator;
 mod read;

@@ -1,15 +1,28 @@
 //! `contiguous` on the CPU.
 
+use super::fused::{Axes, Walk};
+use super::pool;
 use crate::dispatch::{Input, Output};
-use crate::dtype::with_type;
 
 /// Writes the elements of any layout in row-major order.
-pub(crate) fn run(inputs: &[Input<'_>], mut output: Output<'_>) {
-    let input = inputs[0];
-    with_type!(input.dtype, T => {
-        let from = input.all::<T>();
-        for (to, i) in output.all::<T>().iter_mut().zip(input.layout.offsets()) {
-            *to = from[i];
-        }
+pub(crate) fn run(inputs: &[Input<'_>], output: Output<'_>) {
+    let Input {
+        bytes,
+        dtype,
+        layout,
+        ..
+    } = inputs[0];
+    let size = dtype.size();
+    let mut strides = [[0; crate::MAX_RANK]];
+    strides[0][..layout.strides().len()].copy_from_slice(layout.strides());
+    let axes = Axes::collapse(layout.shape(), &mut strides);
+    let walk = Walk {
+        axes: &axes,
+        offset: layout.offset(),
+        strides: &strides[0],
+    };
+    let chunk = pool::grain(2 * size);
+    pool::pieces(output.bytes, chunk * size, |i, out| {
+        walk.gather(size, bytes, i * chunk, out);
     });
 }

@@ -97,7 +97,12 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
             ops: names(&w.op),
             shape: node.shape,
             dtype: node.dtype,
-            bytes_read: w.inputs.iter().map(bytes_read).sum(),
+            bytes_read: w
+                .inputs
+                .iter()
+                .filter(|t| t.is_evaluated() || ours(t))
+                .map(bytes_read)
+                .sum(),
             bytes_written: bytes,
             in_place,
         });

@@ -1,0 +1,231 @@
+//! Functions of two elements on the CPU.
+
+use super::map::{Kernel, map};
+use crate::DType;
+use crate::ops::binary::Binary;
+
+/// The kernel of a function for elements of a type. `f16` and `bf16` are computed as `f32`.
+pub(crate) fn kernel(op: Binary, dtype: DType) -> Kernel {
+    // What does not depend on the sign is compiled for unsigned integers only.
+    let dtype = match op {
+        Binary::Add
+        | Binary::Sub
+        | Binary::Mul
+        | Binary::Eq
+        | Binary::Ne
+        | Binary::BitwiseAnd
+        | Binary::BitwiseOr
+        | Binary::BitwiseXor
+        | Binary::ShiftLeft => match dtype {
+            DType::I8 => DType::U8,
+            DType::I16 => DType::U16,
+            DType::I32 => DType::U32,
+            DType::I64 => DType::U64,
+            other => other,
+        },
+        _ => dtype,
+    };
+    match dtype {
+        DType::F32 => of_f32(op),
+        DType::F64 => of_f64(op),
+        DType::Bool => of_bool(op),
+        DType::U8 => of_u8(op),
+        DType::U16 => of_u16(op),
+        DType::U32 => of_u32(op),
+        DType::U64 => of_u64(op),
+        DType::I8 => of_i8(op),
+        DType::I16 => of_i16(op),
+        DType::I32 => of_i32(op),
+        DType::I64 => of_i64(op),
+        DType::F16 | DType::BF16 => unreachable!("computed as f32"),
+    }
+}
+
+/// Truth values are 0 or 1.
+fn of_bool(op: Binary) -> Kernel {
+    match op {
+        Binary::Add | Binary::LogicalOr => of_u8(Binary::BitwiseOr),
+        Binary::Mul | Binary::LogicalAnd => of_u8(Binary::BitwiseAnd),
+        Binary::LogicalXor => of_u8(Binary::BitwiseXor),
+        _ => of_u8(op),
+    }
+}
+
+macro_rules! float {
+    ($name:ident, $T:ident, $divmod:ident) => {
+        fn $name(op: Binary) -> Kernel {
+            match op {
+                Binary::Add => map!($T => $T, |a, b| a + b),
+                Binary::Sub => map!($T => $T, |a, b| a - b),
+                Binary::Mul => map!($T => $T, |a, b| a * b),
+                Binary::Div => map!($T => $T, |a, b| a / b),
+                Binary::FloorDiv => map!($T => $T, |a, b| $divmod(a, b).0),
+                Binary::Rem => map!($T => $T, |a, b| $divmod(a, b).1),
+                Binary::Pow => map!($T => $T, |a, b| a.powf(b)),
+                // With a NaN on the right the comparison is false, and that is taken.
+                Binary::Min => map!($T => $T, |a, b| if a < b || a.is_nan() { a } else { b }),
+                Binary::Max => map!($T => $T, |a, b| if a > b || a.is_nan() { a } else { b }),
+                Binary::Atan2 => map!($T => $T, |a, b| a.atan2(b)),
+                Binary::Hypot => map!($T => $T, |a, b| a.hypot(b)),
+                Binary::Eq => map!($T => u8, |a, b| u8::from(a == b)),
+                Binary::Ne => map!($T => u8, |a, b| u8::from(a != b)),
+                Binary::Lt => map!($T => u8, |a, b| u8::from(a < b)),
+                Binary::Le => map!($T => u8, |a, b| u8::from(a <= b)),
+                Binary::Gt => map!($T => u8, |a, b| u8::from(a > b)),
+                Binary::Ge => map!($T => u8, |a, b| u8::from(a >= b)),
+                Binary::LogicalAnd
+                | Binary::LogicalOr
+                | Binary::LogicalXor
+                | Binary::BitwiseAnd
+                | Binary::BitwiseOr
+                | Binary::BitwiseXor
+                | Binary::ShiftLeft
+                | Binary::ShiftRight => unreachable!("not for floats"),
+            }
+        }
+
+        /// The quotient rounded down and what it leaves, which has the sign of `b`; as Python and NumPy
+        /// have them, consistent with each other: what is left is exact, and the quotient is the integer
+        /// next to `(a - left) / b`. By 0: `a / 0`, and NaN is left.
+        #[inline(always)]
+        fn $divmod(a: $T, b: $T) -> ($T, $T) {
+            let mut left = a % b;
+            if b == 0.0 {
+                return (a / b, left);
+            }
+            let mut quotient = (a - left) / b;
+            if left == 0.0 {
+                left = (0.0 as $T).copysign(b);
+            } else if (b < 0.0) != (left < 0.0) {
+                left += b;
+                quotient -= 1.0;
+            }
+            let quotient = if quotient == 0.0 {
+                (0.0 as $T).copysign(a / b)
+            } else {
+                // Dividing may have rounded down past the integer.
+                let floor = quotient.floor();
+                if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+            };
+            (quotient, left)
+        }
+    };
+}
+float!(of_f32, f32, divmod_f32);
+float!(of_f64, f64, divmod_f64);
+
+macro_rules! int {
+    ($name:ident, $T:ident, $U:ident, $sign:ident) => {
+        fn $name(op: Binary) -> Kernel {
+            match op {
+                Binary::Add => map!($U => $U, |a, b| a.wrapping_add(b)),
+                Binary::Sub => map!($U => $U, |a, b| a.wrapping_sub(b)),
+                Binary::Mul => map!($U => $U, |a, b| a.wrapping_mul(b)),
+                Binary::FloorDiv => map!($T => $T, |a, b| $sign!(div $T, a, b)),
+                Binary::Rem => map!($T => $T, |a, b| $sign!(rem $T, a, b)),
+                Binary::Pow => map!($T => $T, |a, b| $sign!(pow $T, a, b)),
+                Binary::Min => map!($T => $T, |a, b| a.min(b)),
+                Binary::Max => map!($T => $T, |a, b| a.max(b)),
+                Binary::Eq => map!($U => u8, |a, b| u8::from(a == b)),
+                Binary::Ne => map!($U => u8, |a, b| u8::from(a != b)),
+                Binary::Lt => map!($T => u8, |a, b| u8::from(a < b)),
+                Binary::Le => map!($T => u8, |a, b| u8::from(a <= b)),
+                Binary::Gt => map!($T => u8, |a, b| u8::from(a > b)),
+                Binary::Ge => map!($T => u8, |a, b| u8::from(a >= b)),
+                Binary::BitwiseAnd => map!($U => $U, |a, b| a & b),
+                Binary::BitwiseOr => map!($U => $U, |a, b| a | b),
+                Binary::BitwiseXor => map!($U => $U, |a, b| a ^ b),
+                // A negative count is a huge one as an unsigned number.
+                Binary::ShiftLeft => map!($U => $U, |a, b| {
+                    let moved = a.wrapping_shl(b as u32);
+                    if b < $U::BITS as $U { moved } else { 0 }
+                }),
+                Binary::ShiftRight => map!($T => $T, |a, b| $sign!(shift $T, $U, a, b)),
+                Binary::Div
+                | Binary::Atan2
+                | Binary::Hypot
+                | Binary::LogicalAnd
+                | Binary::LogicalOr
+                | Binary::LogicalXor => unreachable!("not for integers"),
+            }
+        }
+    };
+}
+
+/// `a` multiplied `b` times, wrapping, for `b` not below 0: by squaring.
+macro_rules! power {
+    ($T:ident, $a:ident, $b:ident) => {{
+        let (mut base, mut left, mut product): ($T, $T, $T) = ($a, $b, 1);
+        while left > 0 {
+            if left & 1 == 1 {
+                product = product.wrapping_mul(base);
+            }
+            base = base.wrapping_mul(base);
+            left >>= 1;
+        }
+        product
+    }};
+}
+macro_rules! unsigned {
+    (div $T:ident, $a:ident, $b:ident) => {
+        $a.checked_div($b).unwrap_or(0)
+    };
+    (rem $T:ident, $a:ident, $b:ident) => {
+        $a.checked_rem($b).unwrap_or(0)
+    };
+    (pow $T:ident, $a:ident, $b:ident) => {
+        power!($T, $a, $b)
+    };
+    (shift $T:ident, $U:ident, $a:ident, $b:ident) => {{
+        let moved = $a.wrapping_shr($b as u32);
+        if $b < $T::BITS as $T { moved } else { 0 }
+    }};
+}
+
+macro_rules! signed {
+    (div $T:ident, $a:ident, $b:ident) => {
+        if $b == 0 {
+            0
+        } else {
+            // Rust's quotient is rounded towards 0: one too many where it is inexact and negative.
+            let quotient = $a.wrapping_div($b);
+            let inexact = quotient.wrapping_mul($b) != $a;
+            quotient - $T::from(inexact && ($a < 0) != ($b < 0))
+        }
+    };
+    (rem $T:ident, $a:ident, $b:ident) => {
+        if $b == 0 {
+            0
+        } else {
+            let left = $a.wrapping_rem($b);
+            if left != 0 && (left < 0) != ($b < 0) {
+                left + $b
+            } else {
+                left
+            }
+        }
+    };
+    (pow $T:ident, $a:ident, $b:ident) => {
+        if $b >= 0 {
+            power!($T, $a, $b)
+        } else {
+            match $a {
+                1 => 1,
+                -1 => 1 - 2 * ($b & 1),
+                _ => 0,
+            }
+        }
+    };
+    (shift $T:ident, $U:ident, $a:ident, $b:ident) => {
+        $a.wrapping_shr(($b as $U).min($T::BITS as $U - 1) as u32)
+    };
+}
+
+int!(of_u8, u8, u8, unsigned);
+int!(of_u16, u16, u16, unsigned);
+int!(of_u32, u32, u32, unsigned);
+int!(of_u64, u64, u64, unsigned);
+int!(of_i8, i8, u8, signed);
+int!(of_i16, i16, u16, signed);
+int!(of_i32, i32, u32, signed);
+int!(of_i64, i64, u64, signed);

@@ -1,0 +1,189 @@
+//! Conversions on the CPU.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::map::{Args, Kernel, map};
+use crate::DType;
+
+/// Copies elements of a size.
+pub(crate) fn copy(size: usize) -> Kernel {
+    let _ = size;
+    |args, out| out.copy_from_slice(&args.a[..out.len()])
+}
+
+/// The kernel that converts between types other than `f16` and `bf16`.
+pub(crate) fn kernel(from: DType, to: DType) -> Kernel {
+    match (from, to) {
+        (_, DType::Bool) => match (from, from.size()) {
+            (DType::F32, _) => map!(f32 => u8, |x| u8::from(x != 0.0)),
+            (DType::F64, _) => map!(f64 => u8, |x| u8::from(x != 0.0)),
+            (_, 1) => map!(u8 => u8, |x| u8::from(x != 0)),
+            (_, 2) => map!(u16 => u8, |x| u8::from(x != 0)),
+            (_, 4) => map!(u32 => u8, |x| u8::from(x != 0)),
+            _ => map!(u64 => u8, |x| u8::from(x != 0)),
+        },
+        (DType::F32, DType::F64) => map!(f32 => f64, |x| f64::from(x)),
+        (DType::F64, DType::F32) => map!(f64 => f32, |x| x as f32),
+        (_, DType::F32) => to_f32(from),
+        (_, DType::F64) => to_f64(from),
+        (DType::F32, _) => of_f32(to),
+        (DType::F64, _) => of_f64(to),
+        _ => between_ints(from, to),
+    }
+}
+
+/// The kernel that converts to `f32` on the way to a narrower float: exact, or inexact in a way that
+/// rounding again gives what rounding once does.
+pub(crate) fn narrowing(from: DType) -> Kernel {
+    match from {
+        DType::U32 => map!(u32 => f32, |x| odd(f64::from(x))),
+        DType::I32 => map!(i32 => f32, |x| odd(f64::from(x))),
+        DType::U64 => map!(u64 => f32, |x| odd(x as f64)),
+        DType::I64 => map!(i64 => f32, |x| odd(x as f64)),
+        DType::F64 => map!(f64 => f32, |x| odd(x)),
+        DType::F32 => copy(4),
+        _ => to_f32(from),
+    }
+}
+
+/// `x` rounded to odd: what is not an `f32` becomes that of its two neighbours whose last bit is 1, so
+/// that it never looks like the middle between two narrower floats.
+#[inline(always)]
+fn odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let back = f64::from(nearest);
+    let bits = nearest.to_bits();
+    let towards_zero = bits.wrapping_sub(u32::from(back.abs() > x.abs()));
+    f32::from_bits(if back == x { bits } else { towards_zero | 1 })
+}
+
+fn to_f32(from: DType) -> Kernel {
+    match from {
+        DType::Bool | DType::U8 => map!(u8 => f32, |x| f32::from(x)),
+        DType::U16 => map!(u16 => f32, |x| f32::from(x)),
+        DType::U32 => map!(u32 => f32, |x| x as f32),
+        DType::U64 => map!(u64 => f32, |x| x as f32),
+        DType::I8 => map!(i8 => f32, |x| f32::from(x)),
+        DType::I16 => map!(i16 => f32, |x| f32::from(x)),
+        DType::I32 => map!(i32 => f32, |x| x as f32),
+        DType::I64 => map!(i64 => f32, |x| x as f32),
+        _ => unreachable!("floats are converted elsewhere"),
+    }
+}
+
+fn to_f64(from: DType) -> Kernel {
+    match from {
+        DType::Bool | DType::U8 => map!(u8 => f64, |x| f64::from(x)),
+        DType::U16 => map!(u16 => f64, |x| f64::from(x)),
+        DType::U32 => map!(u32 => f64, |x| f64::from(x)),
+        DType::U64 => map!(u64 => f64, |x| x as f64),
+        DType::I8 => map!(i8 => f64, |x| f64::from(x)),
+        DType::I16 => map!(i16 => f64, |x| f64::from(x)),
+        DType::I32 => map!(i32 => f64, |x| f64::from(x)),
+        DType::I64 => map!(i64 => f64, |x| x as f64),
+        _ => unreachable!("floats are converted elsewhere"),
+    }
+}
+
+macro_rules! of_float {
+    ($name:ident, $T:ident) => {
+        /// Saturating, NaN to 0.
+        fn $name(to: DType) -> Kernel {
+            match to {
+                DType::U8 => map!($T => u8, |x| x as u8),
+                DType::U16 => map!($T => u16, |x| x as u16),
+                DType::U32 => map!($T => u32, |x| x as u32),
+                DType::U64 => map!($T => u64, |x| x as u64),
+                DType::I8 => map!($T => i8, |x| x as i8),
+                DType::I16 => map!($T => i16, |x| x as i16),
+                DType::I32 => map!($T => i32, |x| x as i32),
+                DType::I64 => map!($T => i64, |x| x as i64),
+                _ => copy(size_of::<$T>()),
+            }
+        }
+    };
+}
+of_float!(of_f32, f32);
+of_float!(of_f64, f64);
+
+/// Keeps the low bits; the sign matters only where there are more bits to fill.
+fn between_ints(from: DType, to: DType) -> Kernel {
+    let signed = from.is_int() && !from.is_unsigned();
+    match (from.size(), to.size(), signed) {
+        (2, 1, _) => map!(u16 => u8, |x| x as u8),
+        (4, 1, _) => map!(u32 => u8, |x| x as u8),
+        (8, 1, _) => map!(u64 => u8, |x| x as u8),
+        (4, 2, _) => map!(u32 => u16, |x| x as u16),
+        (8, 2, _) => map!(u64 => u16, |x| x as u16),
+        (8, 4, _) => map!(u64 => u32, |x| x as u32),
+        (1, 2, false) => map!(u8 => u16, |x| u16::from(x)),
+        (1, 4, false) => map!(u8 => u32, |x| u32::from(x)),
+        (1, 8, false) => map!(u8 => u64, |x| u64::from(x)),
+        (2, 4, false) => map!(u16 => u32, |x| u32::from(x)),
+        (2, 8, false) => map!(u16 => u64, |x| u64::from(x)),
+        (4, 8, false) => map!(u32 => u64, |x| u64::from(x)),
+        (1, 2, true) => map!(i8 => i16, |x| i16::from(x)),
+        (1, 4, true) => map!(i8 => i32, |x| i32::from(x)),
+        (1, 8, true) => map!(i8 => i64, |x| i64::from(x)),
+        (2, 4, true) => map!(i16 => i32, |x| i32::from(x)),
+        (2, 8, true) => map!(i16 => i64, |x| i64::from(x)),
+        (4, 8, true) => map!(i32 => i64, |x| i64::from(x)),
+        (size, ..) => copy(size),
+    }
+}
+
+/// From `f16` or `bf16` to `f32`.
+pub(crate) fn widen(from: DType) -> Kernel {
+    match from {
+        DType::BF16 => |args: &Args<'_>, out: &mut [u8]| {
+            let out: &mut [f32] = bytemuck::cast_slice_mut(out);
+            let from: &[bf16] = bytemuck::cast_slice(args.a);
+            from[..out.len()].convert_to_f32_slice(out);
+        },
+        _ => |args: &Args<'_>, out: &mut [u8]| {
+            let out: &mut [f32] = bytemuck::cast_slice_mut(out);
+            let from: &[f16] = bytemuck::cast_slice(args.a);
+            from[..out.len()].convert_to_f32_slice(out);
+        },
+    }
+}
+
+/// From `f32` to `f16` or `bf16`.
+pub(crate) fn narrow(to: DType) -> Kernel {
+    use half::slice::HalfFloatSliceExt as _;
+    match to {
+        DType::BF16 => |args: &Args<'_>, out: &mut [u8]| {
+            let out: &mut [bf16] = bytemuck::cast_slice_mut(out);
+            let from: &[f32] = bytemuck::cast_slice(args.a);
+            out.convert_from_f32_slice(&from[..out.len()]);
+        },
+        _ => |args: &Args<'_>, out: &mut [u8]| {
+            let out: &mut [f16] = bytemuck::cast_slice_mut(out);
+            let from: &[f32] = bytemuck::cast_slice(args.a);
+            out.convert_from_f32_slice(&from[..out.len()]);
+        },
+    }
+}
+
+/// From `f32` to the nearest value of `f16` or `bf16`, as an `f32`.
+pub(crate) fn round(to: DType) -> Kernel {
+    macro_rules! round {
+        ($half:ident) => {
+            |args: &Args<'_>, out: &mut [u8]| {
+                let out: &mut [f32] = bytemuck::cast_slice_mut(out);
+                let from: &[f32] = bytemuck::cast_slice(args.a);
+                let mut narrow = [$half::ZERO; 64];
+                for (out, from) in out.chunks_mut(64).zip(from.chunks(64)) {
+                    let narrow = &mut narrow[..out.len()];
+                    narrow.convert_from_f32_slice(&from[..out.len()]);
+                    narrow.convert_to_f32_slice(out);
+                }
+            }
+        };
+    }
+    match to {
+        DType::BF16 => round!(bf16),
+        _ => round!(f16),
+    }
+}

@@ -1,0 +1,242 @@
+//! From the steps of a program to kernels and the blocks they work on.
+//!
+//! Every value is a block of scratch memory, except inputs that lie in memory as a block does, which are
+//! read in place, and the last value, which is written where the result goes. Values of `f16` and `bf16`
+//! are blocks of `f32` that hold nothing but values of those types: each step rounds its result.
+
+use crate::DType;
+use crate::cpu::map::Kernel;
+use crate::cpu::{binary, cast, ternary, unary};
+use crate::ops::binary::Binary;
+use crate::ops::fused::{Action, Step};
+use crate::ops::ternary::Ternary;
+use crate::ops::unary::Unary;
+
+/// Where a kernel finds an argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Source {
+    /// It takes none.
+    None,
+    /// In a block of scratch memory.
+    Slot(usize),
+    /// In an input, in place or gathered.
+    Input(usize),
+}
+
+/// A call of a kernel for every block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) kernel: Kernel,
+    pub(super) args: [Source; 3],
+    pub(super) parameter: f64,
+    /// The block it writes; the result where it is the last.
+    pub(super) to: usize,
+    /// Bytes of an element that it writes.
+    pub(super) size: usize,
+}
+
+/// What an input is, for a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf {
+    pub(super) dtype: DType,
+    /// Whether it is one number, which is converted to the type that is computed in when it is spread.
+    pub(super) number: bool,
+}
+
+/// The calls of a program.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) calls: Vec<Call>,
+    /// Blocks of scratch memory that the calls write.
+    pub(super) slots: usize,
+    /// Bytes of the largest element of a slot.
+    pub(super) width: usize,
+}
+
+/// The type in which a type is computed.
+pub(super) const fn computed(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    }
+}
+
+const fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Whether the result of `f16` or `bf16` arguments is one of those types without rounding.
+const fn is_exact(action: Action) -> bool {
+    match action {
+        Action::Unary(f) => matches!(
+            f,
+            Unary::Neg
+                | Unary::Abs
+                | Unary::Sign
+                | Unary::Relu
+                | Unary::Ceil
+                | Unary::Floor
+                | Unary::Round
+                | Unary::Trunc
+        ),
+        Action::Binary(f) => matches!(f, Binary::Min | Binary::Max),
+        Action::Ternary(f) => matches!(f, Ternary::Select | Ternary::Clamp),
+        Action::Cast => false,
+    }
+}
+
+/// How many values of a step are arguments.
+pub(super) const fn arity(action: Action) -> usize {
+    match action {
+        Action::Unary(_) | Action::Cast => 1,
+        Action::Binary(_) => 2,
+        Action::Ternary(_) => 3,
+    }
+}
+
+/// The kernel of an action on arguments of a type (of `select`: the second argument), computed in
+/// [`computed`] types.
+pub(super) fn kernel(action: Action, from: DType, to: DType) -> Kernel {
+    let at = computed(from);
+    match action {
+        Action::Unary(f) => unary::kernel(f, at),
+        Action::Binary(f) => binary::kernel(f, at),
+        Action::Ternary(f) => ternary::kernel(f, at),
+        Action::Cast if is_half(to) => cast::narrowing(at),
+        Action::Cast => cast::kernel(at, to),
+    }
+}
+
+/// The value that says in what type an action is done.
+pub(super) const fn leading(action: Action) -> usize {
+    match action {
+        Action::Ternary(Ternary::Select) => 1,
+        _ => 0,
+    }
+}
+
+pub(super) const fn parameter(action: Action) -> f64 {
+    match action {
+        Action::Unary(f) => f.parameter(),
+        _ => 0.0,
+    }
+}
+
+impl Program {
+    /// Lowers steps over inputs.
+    pub(super) fn new(steps: &[Step], leaves: &[Leaf]) -> Self {
+        let mut lower = Lower {
+            calls: Vec::with_capacity(steps.len() + 2),
+            free: Vec::new(),
+            slots: 0,
+            width: 1,
+        };
+        let count = leaves.len();
+        // The last step that uses each value.
+        let mut last = vec![0; count + steps.len()];
+        for (i, step) in steps.iter().enumerate() {
+            for &arg in &step.args[..arity(step.action)] {
+                last[usize::from(arg)] = i;
+            }
+        }
+        let mut values: Vec<(Source, DType)> = Vec::with_capacity(count + steps.len());
+        values.extend((0..count).map(|i| (Source::Input(i), leaves[i].dtype)));
+        for (i, leaf) in leaves.iter().enumerate() {
+            if is_half(leaf.dtype) && !leaf.number {
+                let to = lower.take(DType::F32);
+                lower.call(
+                    cast::widen(leaf.dtype),
+                    [Source::Input(i)],
+                    0.0,
+                    to,
+                    DType::F32,
+                );
+                values[i].0 = Source::Slot(to);
+            }
+        }
+        for (i, step) in steps.iter().enumerate() {
+            let end = i + 1 == steps.len();
+            let mut args = [Source::None; 3];
+            for (arg, &value) in args.iter_mut().zip(&step.args[..arity(step.action)]) {
+                *arg = values[usize::from(value)].0;
+            }
+            let from = values[usize::from(step.args[leading(step.action)])].1;
+            let kernel = kernel(step.action, from, step.dtype);
+            let at = computed(step.dtype);
+            let rounds = is_half(step.dtype);
+            let mut to = match end && !rounds {
+                true => usize::MAX,
+                false => lower.take(at),
+            };
+            lower.call(kernel, args, parameter(step.action), to, at);
+            if rounds && end {
+                lower.call(
+                    cast::narrow(step.dtype),
+                    [Source::Slot(to)],
+                    0.0,
+                    usize::MAX,
+                    step.dtype,
+                );
+            } else if rounds && !is_exact(step.action) {
+                let wide = to;
+                to = lower.take(at);
+                lower.call(cast::round(step.dtype), [Source::Slot(wide)], 0.0, to, at);
+                lower.free.push(wide);
+            }
+            values.push((Source::Slot(to), step.dtype));
+            // Blocks whose value is not needed any more serve again.
+            for (n, &value) in step.args[..arity(step.action)].iter().enumerate() {
+                let value = usize::from(value);
+                let again = step.args[..n].contains(&step.args[n]);
+                if last[value] == i
+                    && !again
+                    && let Source::Slot(slot) = values[value].0
+                {
+                    lower.free.push(slot);
+                }
+            }
+        }
+        Self {
+            calls: lower.calls,
+            slots: lower.slots,
+            width: lower.width,
+        }
+    }
+}
+
+struct Lower {
+    calls: Vec<Call>,
+    free: Vec<usize>,
+    slots: usize,
+    width: usize,
+}
+
+impl Lower {
+    /// A block for a value of a type. The block used last is still in the fastest cache.
+    fn take(&mut self, dtype: DType) -> usize {
+        self.width = self.width.max(dtype.size());
+        self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        })
+    }
+
+    fn call<const N: usize>(
+        &mut self,
+        kernel: Kernel,
+        sources: [Source; N],
+        parameter: f64,
+        to: usize,
+        dtype: DType,
+    ) {
+        let mut args = [Source::None; 3];
+        args[..N].copy_from_slice(&sources);
+        self.calls.push(Call {
+            kernel,
+            args,
+            parameter,
+            to,
+            size: dtype.size(),
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! Loops over blocks of elements: the inside of every elementwise kernel.
+//!
+//! A function of elements is a type that implements [`Map1`], [`Map2`] or [`Map3`]; [`map1`], [`map2`]
+//! and [`map3`] make a [`Kernel`] of it, compiled for every instruction set. A kernel is a plain function
+//! pointer over bytes, so that a program of steps is a list of them, chosen once and not once a block.
+
+use bytemuck::Pod;
+
+use super::simd::{self, Isa, Task};
+
+/// What a kernel reads: blocks of elements, at least as many as it writes. Blocks that the function does
+/// not take are empty.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Args<'a> {
+    pub(crate) a: &'a [u8],
+    pub(crate) b: &'a [u8],
+    pub(crate) c: &'a [u8],
+    /// The parameter of functions that have one.
+    pub(crate) parameter: f64,
+}
+
+/// Computes the elements of a block from blocks of arguments.
+pub(crate) type Kernel = fn(&Args<'_>, &mut [u8]);
+
+/// A function of one element.
+pub(crate) trait Map1<T, U> {
+    /// The function; `p` is the parameter of those that have one.
+    fn call<I: Isa>(x: T, p: f64) -> U;
+}
+
+/// A function of two elements of one type.
+pub(crate) trait Map2<T, U> {
+    /// The function.
+    fn call<I: Isa>(a: T, b: T) -> U;
+}
+
+/// A function of three elements, the first of which may have another type.
+pub(crate) trait Map3<C, T> {
+    /// The function.
+    fn call<I: Isa>(a: C, b: T, c: T) -> T;
+}
+
+struct Loop<'a, 'b, F>(&'a Args<'b>, &'a mut [u8], std::marker::PhantomData<F>);
+
+struct One<F>(F);
+struct Two<F>(F);
+struct Three<F>(F);
+
+impl<T: Pod, U: Pod, F: Map1<T, U>> Task for Loop<'_, '_, One<(T, U, F)>> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let out: &mut [U] = bytemuck::cast_slice_mut(self.1);
+        let a: &[T] = &bytemuck::cast_slice(self.0.a)[..out.len()];
+        let p = self.0.parameter;
+        for (y, &a) in out.iter_mut().zip(a) {
+            *y = F::call::<I>(a, p);
+        }
+    }
+}
+
+impl<T: Pod, U: Pod, F: Map2<T, U>> Task for Loop<'_, '_, Two<(T, U, F)>> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let out: &mut [U] = bytemuck::cast_slice_mut(self.1);
+        let a: &[T] = &bytemuck::cast_slice(self.0.a)[..out.len()];
+        let b: &[T] = &bytemuck::cast_slice(self.0.b)[..out.len()];
+        for ((y, &a), &b) in out.iter_mut().zip(a).zip(b) {
+            *y = F::call::<I>(a, b);
+        }
+    }
+}
+
+impl<C: Pod, T: Pod, F: Map3<C, T>> Task for Loop<'_, '_, Three<(C, T, F)>> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let out: &mut [T] = bytemuck::cast_slice_mut(self.1);
+        let a: &[C] = &bytemuck::cast_slice(self.0.a)[..out.len()];
+        let b: &[T] = &bytemuck::cast_slice(self.0.b)[..out.len()];
+        let c: &[T] = &bytemuck::cast_slice(self.0.c)[..out.len()];
+        for (((y, &a), &b), &c) in out.iter_mut().zip(a).zip(b).zip(c) {
+            *y = F::call::<I>(a, b, c);
+        }
+    }
+}
+
+/// The kernel of a function of one element.
+pub(crate) fn map1<T: Pod, U: Pod, F: Map1<T, U>>(args: &Args<'_>, out: &mut [u8]) {
+    simd::run(Loop::<One<(T, U, F)>>(args, out, std::marker::PhantomData));
+}
+
+/// The kernel of a function of two elements.
+pub(crate) fn map2<T: Pod, U: Pod, F: Map2<T, U>>(args: &Args<'_>, out: &mut [u8]) {
+    simd::run(Loop::<Two<(T, U, F)>>(args, out, std::marker::PhantomData));
+}
+
+/// The kernel of a function of three elements.
+pub(crate) fn map3<C: Pod, T: Pod, F: Map3<C, T>>(args: &Args<'_>, out: &mut [u8]) {
+    simd::run(Loop::<Three<(C, T, F)>>(
+        args,
+        out,
+        std::marker::PhantomData,
+    ));
+}
+
+/// The kernel of a function that is written in place: `map!(f32 => u8, |a, b| u8::from(a < b))`. With
+/// one element, the second name is that of the parameter: `map!(f32 => f32, |x; p| x * p as f32)`.
+macro_rules! map {
+    ($T:ty => $U:ty, |$x:ident| $body:expr) => {
+        $crate::cpu::map::map!($T => $U, |$x; _p| $body)
+    };
+    ($T:ty => $U:ty, |$x:ident; $p:ident| $body:expr) => {{
+        struct F;
+        impl $crate::cpu::map::Map1<$T, $U> for F {
+            #[inline(always)]
+            fn call<I: $crate::cpu::simd::Isa>($x: $T, $p: f64) -> $U {
+                $body
+            }
+        }
+        $crate::cpu::map::map1::<$T, $U, F> as $crate::cpu::map::Kernel
+    }};
+    ($T:ty => $U:ty, |$a:ident, $b:ident| $body:expr) => {{
+        struct F;
+        impl $crate::cpu::map::Map2<$T, $U> for F {
+            #[inline(always)]
+            fn call<I: $crate::cpu::simd::Isa>($a: $T, $b: $T) -> $U {
+                $body
+            }
+        }
+        $crate::cpu::map::map2::<$T, $U, F> as $crate::cpu::map::Kernel
+    }};
+    ($C:ty, $T:ty, |$a:ident, $b:ident, $c:ident| $body:expr) => {{
+        struct F;
+        impl $crate::cpu::map::Map3<$C, $T> for F {
+            #[inline(always)]
+            fn call<I: $crate::cpu::simd::Isa>($a: $C, $b: $T, $c: $T) -> $T {
+                $body
+            }
+        }
+        $crate::cpu::map::map3::<$C, $T, F> as $crate::cpu::map::Kernel
+    }};
+}
+pub(crate) use map;

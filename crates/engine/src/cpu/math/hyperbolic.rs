@@ -1,0 +1,155 @@
+//! Hyperbolic functions and their inverses.
+//!
+//! Near 0, where exponentials would cancel, odd polynomials; elsewhere the exponential, and the
+//! logarithm of `1 + x` for the inverses.
+use super::real::poly;
+use super::{exp, log};
+use crate::cpu::simd::Isa;
+
+/// The polynomials of one type.
+pub(super) trait Terms: exp::Terms + log::Terms {
+    /// `(sinh x - x) / x³` of x² for |x| ≤ 1.
+    fn sinh_terms<I: Isa>(square: Self) -> Self;
+    /// `(tanh x - x) / x³` of x² for |x| ≤ 0.625.
+    fn tanh_terms<I: Isa>(square: Self) -> Self;
+}
+
+// Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of sinh and tanh:
+// f32 2^-27.9 and 2^-27.8, f64 2^-56.8 and 2^-56.4.
+impl Terms for f32 {
+    #[inline(always)]
+    fn sinh_terms<I: Isa>(square: Self) -> Self {
+        poly!(
+            I,
+            square,
+            [0.16666667, 0.008333339, 0.00019838102, 2.8062802e-6,]
+        )
+    }
+    #[inline(always)]
+    fn tanh_terms<I: Isa>(square: Self) -> Self {
+        poly!(
+            I,
+            square,
+            [
+                -0.33333334,
+                0.13333304,
+                -0.053959258,
+                0.021768918,
+                -0.008343945,
+                0.0022927448,
+            ]
+        )
+    }
+}
+impl Terms for f64 {
+    #[inline(always)]
+    fn sinh_terms<I: Isa>(square: Self) -> Self {
+        poly!(
+            I,
+            square,
+            [
+                0.16666666666666666,
+                0.008333333333333333,
+                0.00019841269841269773,
+                2.755731922404034e-6,
+                2.505210836405804e-8,
+                1.6059048396350562e-10,
+                7.646625361656657e-13,
+                2.8445264169895285e-15,
+            ]
+        )
+    }
+    #[inline(always)]
+    fn tanh_terms<I: Isa>(square: Self) -> Self {
+        poly!(
+            I,
+            square,
+            [
+                -0.3333333333333333,
+                0.13333333333333322,
+                -0.0539682539682359,
+                0.021869488535133222,
+                -0.008863235499801992,
+                0.003592127507599252,
+                -0.0014558283998303246,
+                0.0005899818158388232,
+                -0.00023888944636751174,
+                9.604109157026265e-5,
+                -3.708106921544234e-5,
+                1.2209921790162781e-5,
+                -2.438831631472088e-6,
+            ]
+        )
+    }
+}
+
+/// Half of `e^a`, which exists where `e^a` itself is too large.
+#[inline(always)]
+fn half_exp<I: Isa, T: Terms>(a: T) -> T {
+    let (p, q) = exp::exp_parts::<I, T>(a, T::of(0.0), -1.0);
+    p * q
+}
+
+#[inline(always)]
+pub(super) fn sinh<I: Isa, T: Terms>(x: T) -> T {
+    let a = x.magnitude();
+    let z = a * a;
+    let near = (a * z).mul_add_on::<I>(T::sinh_terms::<I>(z), a);
+    let e = half_exp::<I, T>(a);
+    let far = e - T::of(0.25) / e;
+    (if a < T::of(1.0) { near } else { far }).with_sign_of(x)
+}
+
+#[inline(always)]
+pub(super) fn cosh<I: Isa, T: Terms>(x: T) -> T {
+    let e = half_exp::<I, T>(x.magnitude());
+    e + T::of(0.25) / e
+}
+
+#[inline(always)]
+pub(super) fn tanh<I: Isa, T: Terms>(x: T) -> T {
+    let a = x.magnitude();
+    let z = a * a;
+    let near = (a * z).mul_add_on::<I>(T::tanh_terms::<I>(z), a);
+    let e = exp::exp::<I, T>(a + a);
+    let far = T::of(1.0) - T::of(2.0) / (e + T::of(1.0));
+    (if a < T::of(0.625) { near } else { far }).with_sign_of(x)
+}
+
+/// `log(1 + small)`, or `log(2·a)` where `a` is so large that its square may overflow.
+#[inline(always)]
+fn log_sum<I: Isa, T: Terms>(a: T, small: T) -> T {
+    // 2⁶⁰: 1 is far below its last bit, and its square exists in f64.
+    let large = a > T::of(1_152_921_504_606_846_976.0);
+    let result = log::log1p::<I, T>(if large { a } else { small });
+    let shift = T::of(std::f64::consts::LN_2);
+    if large { result + shift } else { result }
+}
+
+#[inline(always)]
+pub(super) fn asinh<I: Isa, T: Terms>(x: T) -> T {
+    let one = T::of(1.0);
+    let a = x.magnitude();
+    let z = a * a;
+    let small = a + z / ((z + one).square_root() + one);
+    log_sum::<I, T>(a, small).with_sign_of(x)
+}
+
+#[inline(always)]
+pub(super) fn acosh<I: Isa, T: Terms>(x: T) -> T {
+    let t = x - T::of(1.0);
+    let small = t + (t * t + (t + t)).square_root();
+    let result = log_sum::<I, T>(x, small);
+    if x < T::of(1.0) {
+        T::of(f64::NAN)
+    } else {
+        result
+    }
+}
+
+#[inline(always)]
+pub(super) fn atanh<I: Isa, T: Terms>(x: T) -> T {
+    let a = x.magnitude();
+    let result = log::log1p::<I, T>((a + a) / (T::of(1.0) - a));
+    (result * T::of(0.5)).with_sign_of(x)
+}

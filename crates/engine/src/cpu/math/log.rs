@@ -1,0 +1,130 @@
+//! Logarithms: natural, of base 2 and 10, and of `1 + x`.
+//!
+//! x = 2^k·(1 + f) with √½ ≤ 1 + f < √2, and log(1 + f) = f - f²/2 + tail. Bases 2 and 10 multiply by a
+//! constant in two parts, so that the product is not rounded before the exponent is added.
+use super::real::{Real, poly};
+use crate::cpu::simd::{Isa, MulAdd};
+
+/// The polynomial of one type.
+pub(super) trait Terms: Real {
+    /// `log(1 + f) - f + f²/2`, given `f` and `f²/2`.
+    fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self;
+}
+
+// Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative error of the logarithm:
+// f32 2^-28.1, f64 2^-57.6.
+impl Terms for f32 {
+    #[inline(always)]
+    fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self {
+        let terms = poly!(
+            I,
+            f,
+            [
+                0.3333333,
+                -0.24999997,
+                0.20000716,
+                -0.16667803,
+                0.14249058,
+                -0.12425687,
+                0.1168542,
+                -0.11479734,
+                0.06971612,
+            ]
+        );
+        (f + f) * half_square * terms
+    }
+}
+impl Terms for f64 {
+    /// By log(1 + f) = 2 artanh s, s = f / (2 + f): a third of the terms that powers of f take, at the
+    /// price of a division. In these terms the tail is s·(f²/2 + R(s²)).
+    #[inline(always)]
+    fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self {
+        let s = f / (f + 2.0);
+        let z = s * s;
+        let terms = poly!(
+            I,
+            z,
+            [
+                0.666666666666667,
+                0.3999999999989889,
+                0.28571428626253836,
+                0.22222211089379496,
+                0.1818289243253687,
+                0.15331611722055008,
+                0.14617807153417325,
+            ]
+        );
+        s * z.mul_add_on::<I>(terms, half_square)
+    }
+}
+
+/// What the formula does not give: NaN below 0, -infinity at 0, infinity and NaN as they came.
+#[inline(always)]
+fn with_special<T: Real>(x: T, result: T) -> T {
+    let result = if x < T::of(f64::INFINITY) { result } else { x };
+    let result = if x == T::of(0.0) {
+        T::of(f64::NEG_INFINITY)
+    } else {
+        result
+    };
+    if x < T::of(0.0) {
+        T::of(f64::NAN)
+    } else {
+        result
+    }
+}
+
+/// `k·ln 2 + log(1 + f)`.
+#[inline(always)]
+fn natural<I: Isa, T: Terms>(k: T, f: T) -> T {
+    let half_square = f * f * T::of(0.5);
+    let tail = k.mul_add_on::<I>(T::LN_2.1, T::log_tail::<I>(f, half_square));
+    k.mul_add_on::<I>(T::LN_2.0, f - (half_square - tail))
+}
+
+/// `k·unit + log(1 + f)·factor`, both constants in two parts.
+#[inline(always)]
+fn scaled<I: Isa, T: Terms>(k: T, f: T, unit: (T, T), factor: (T, T)) -> T {
+    let half_square = f * f * T::of(0.5);
+    let tail = T::log_tail::<I>(f, half_square);
+    let high = (f - half_square).upper_half();
+    let low = ((f - high) - half_square) + tail;
+    // Both exact, and |whole| ≥ |part| or whole = 0.
+    let whole = k * unit.0;
+    let part = high * factor.0;
+    let sum = whole + part;
+    let error = (whole - sum) + part;
+    let small = low.mul_add_on::<I>(factor.1, k * unit.1 + error);
+    let small = high.mul_add_on::<I>(factor.1, small);
+    sum + low.mul_add_on::<I>(factor.0, small)
+}
+
+#[inline(always)]
+pub(super) fn log<I: Isa, T: Terms>(x: T) -> T {
+    let (k, m) = x.decompose();
+    with_special(x, natural::<I, T>(k, m - T::of(1.0)))
+}
+
+#[inline(always)]
+pub(super) fn log2<I: Isa, T: Terms>(x: T) -> T {
+    let (k, m) = x.decompose();
+    let unit = (T::of(1.0), T::of(0.0));
+    with_special(x, scaled::<I, T>(k, m - T::of(1.0), unit, T::LOG2_E))
+}
+
+#[inline(always)]
+pub(super) fn log10<I: Isa, T: Terms>(x: T) -> T {
+    let (k, m) = x.decompose();
+    with_special(x, scaled::<I, T>(k, m - T::of(1.0), T::LOG10_2, T::LOG10_E))
+}
+
+#[inline(always)]
+pub(super) fn log1p<I: Isa, T: Terms>(x: T) -> T {
+    // What 1 + x loses by rounding returns with f, which is x itself where k = 0.
+    let (sum, lost) = x.exact_sum(T::of(1.0));
+    let (k, m) = sum.decompose();
+    let unscale = (T::of(1.0) - k).power_of_two() * T::of(0.5);
+    let f = lost.mul_add_on::<I>(unscale, m - T::of(1.0));
+    let result = with_special(sum, natural::<I, T>(k, f));
+    if x == T::of(0.0) { x } else { result }
+}

@@ -1,0 +1,181 @@
+//! What the functions need of a floating-point type besides arithmetic: constants and bit tricks.
+//!
+//! Rounding adds and subtracts 1.5·2^(p-1) (p the significand's bits), after which the integer sits in
+//! the low bits: one addition instead of a conversion that saturates, which would not vectorise.
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use crate::cpu::simd::{Isa, MulAdd};
+
+/// `c0 + c1·x + c2·x² + …` by Horner's rule, unrolled.
+macro_rules! poly {
+    ($isa:ident, $x:expr, [$c:expr $(,)?]) => { $c };
+    ($isa:ident, $x:expr, [$c:expr, $($rest:expr),+ $(,)?]) => {
+        $crate::cpu::simd::MulAdd::mul_add_on::<$isa>(
+            $x,
+            $crate::cpu::math::real::poly!($isa, $x, [$($rest),+]),
+            $c,
+        )
+    };
+}
+pub(super) use poly;
+
+/// `f32` and `f64`.
+pub(super) trait Real:
+    MulAdd
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+{
+    /// ln 2 in two parts: the first times any exponent is exact.
+    const LN_2: (Self, Self);
+    /// log₁₀ 2, likewise.
+    const LOG10_2: (Self, Self);
+    /// log₂ e in two parts: the first has half the significand's bits.
+    const LOG2_E: (Self, Self);
+    /// log₁₀ e, likewise.
+    const LOG10_E: (Self, Self);
+    /// π in two parts, each as long as can be.
+    const PI: (Self, Self);
+
+    /// The nearest value; for constants, where it costs nothing.
+    fn of(x: f64) -> Self;
+    /// The nearest integer, ties to even, for magnitudes below 2^(p-2).
+    fn nearest(self) -> Self;
+    /// 2 to this integer, for exponents of normal numbers; 0 one below the least of them.
+    fn power_of_two(self) -> Self;
+    /// For a positive number other than infinity, `(k, m)` with `self = 2^k·m` and √½ ≤ m < √2.
+    fn decompose(self) -> (Self, Self);
+    /// The number without the lower half of its significand: its square is exact.
+    fn upper_half(self) -> Self;
+    /// Whether this integer is odd.
+    fn is_odd(self) -> bool;
+    /// The number, negated where bit 1 of the integer `n` is set.
+    fn negate_by(self, n: Self) -> Self;
+    /// The magnitude.
+    fn magnitude(self) -> Self;
+    /// The number with another's sign.
+    fn with_sign_of(self, other: Self) -> Self;
+    /// The square root.
+    fn square_root(self) -> Self;
+
+    /// The larger one, or `self` where it is NaN.
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        if low > self { low } else { self }
+    }
+    /// The smaller one, or `self` where it is NaN.
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        if high < self { high } else { self }
+    }
+    /// The product and its rounding error, exact unless it under- or overflows.
+    #[inline(always)]
+    fn exact_product<I: Isa>(self, other: Self) -> (Self, Self) {
+        let product = self * other;
+        if I::FMA {
+            return (product, self.mul_add_on::<I>(other, -product));
+        }
+        let (a, b) = (self.upper_half(), other.upper_half());
+        let (c, d) = (self - a, other - b);
+        (product, ((a * b - product) + a * d + c * b) + c * d)
+    }
+    /// The sum and its rounding error.
+    #[inline(always)]
+    fn exact_sum(self, other: Self) -> (Self, Self) {
+        let sum = self + other;
+        let part = sum - self;
+        (sum, (self - (sum - part)) + (other - part))
+    }
+}
+
+/// Implements [`Real`]: the type, its bits, its explicit significand bits, its exponent bias, √½, and
+/// the constants.
+macro_rules! real {
+    ($type:ident, $bits:ident, $digits:expr, $bias:expr, $root:expr, {$($constants:tt)*}) => {
+        impl Real for $type {
+            $($constants)*
+
+            #[inline(always)]
+            fn nearest(self) -> Self {
+                const MAGIC: $type = 1.5 * (1_u64 << $digits) as $type;
+                (self + MAGIC) - MAGIC
+            }
+            #[inline(always)]
+            fn power_of_two(self) -> Self {
+                const MAGIC: $type = 1.5 * (1_u64 << $digits) as $type + $bias as $type;
+                Self::from_bits((self + MAGIC).to_bits() << $digits)
+            }
+            #[inline(always)]
+            fn decompose(self) -> (Self, Self) {
+                const ROOT: $bits = $root;
+                const ONE: $bits = $bias << $digits;
+                // An integer below 2^digits is the significand of 2^digits plus itself.
+                const MAGIC: $type = (1_u64 << $digits) as $type;
+                let tiny = self < Self::MIN_POSITIVE;
+                let normal = if tiny { self * MAGIC } else { self };
+                let shifted = normal.to_bits().wrapping_add(ONE - ROOT);
+                let exponent = Self::from_bits((shifted >> $digits) | MAGIC.to_bits());
+                let bias = if tiny {
+                    MAGIC + ($bias + $digits) as Self
+                } else {
+                    MAGIC + $bias as Self
+                };
+                let fraction = (shifted & ((1 << $digits) - 1)) + ROOT;
+                (exponent - bias, Self::from_bits(fraction))
+            }
+            #[inline(always)]
+            fn upper_half(self) -> Self {
+                Self::from_bits(self.to_bits() & ($bits::MAX << ($digits / 2 + 1)))
+            }
+            #[inline(always)]
+            fn is_odd(self) -> bool {
+                const MAGIC: $type = 1.5 * (1_u64 << $digits) as $type;
+                (self + MAGIC).to_bits() & 1 != 0
+            }
+            #[inline(always)]
+            fn negate_by(self, n: Self) -> Self {
+                const MAGIC: $type = 1.5 * (1_u64 << $digits) as $type;
+                let sign = ((n + MAGIC).to_bits() & 2) << ($bits::BITS - 2);
+                Self::from_bits(self.to_bits() ^ sign)
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                self.abs()
+            }
+            #[inline(always)]
+            fn with_sign_of(self, other: Self) -> Self {
+                self.copysign(other)
+            }
+            #[inline(always)]
+            fn square_root(self) -> Self {
+                self.sqrt()
+            }
+        }
+    };
+}
+
+real!(f32, u32, 23, 127, 0x3f35_04f3, {
+    const LN_2: (Self, Self) = (0.69314575, 1.4286068e-6);
+    const LOG10_2: (Self, Self) = (0.3010254, 4.605039e-6);
+    const LOG2_E: (Self, Self) = (1.4423828, 0.0003122284);
+    const LOG10_E: (Self, Self) = (0.4342041, 9.038034e-5);
+    const PI: (Self, Self) = (std::f32::consts::PI, -8.742278e-8);
+    #[inline(always)]
+    fn of(x: f64) -> Self {
+        x as Self
+    }
+});
+real!(f64, u64, 52, 1023, 0x3fe6_a09e_667f_3bcd, {
+    const LN_2: (Self, Self) = (0.693147180559663, 2.8235290563031577e-13);
+    const LOG10_2: (Self, Self) = (0.30102999566383914, 1.42050232272661e-13);
+    const LOG2_E: (Self, Self) = (1.4426950216293335, 1.9259629911266175e-8);
+    const LOG10_E: (Self, Self) = (0.4342944771051407, 4.798111141615973e-9);
+    const PI: (Self, Self) = (std::f64::consts::PI, 1.2246467991473532e-16);
+    #[inline(always)]
+    fn of(x: f64) -> Self {
+        x
+    }
+});

@@ -1,0 +1,139 @@
+//! `matmul` and `gemm`: products of matrices, in batches.
+
+use super::{Meta, Rule};
+use crate::{DType, Error, Result, Scalar, Shape, Tensor};
+
+/// `alpha * a·b`, or `alpha * a·b + beta * c` where there is a third input. All have the rank of the
+/// result or less, at least 2; the axes before the last two are batches and broadcast.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Matmul {
+    pub(crate) alpha: Scalar,
+    pub(crate) beta: Scalar,
+}
+
+impl Rule for Matmul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
+        let (a, b) = (inputs[0], inputs[1]);
+        let dtype = a.dtype();
+        if dtype == DType::Bool {
+            return Err(Error::BadDType {
+                op: "matmul",
+                dtype,
+                expected: "a number type",
+            });
+        }
+        let (left, right) = (a.shape(), b.shape());
+        let [.., m, k] = left[..] else {
+            return Err(too_flat(left));
+        };
+        let [.., rows, n] = right[..] else {
+            return Err(too_flat(right));
+        };
+        if k != rows {
+            return Err(Error::ShapeMismatch {
+                op: "matmul",
+                left: *left,
+                right: *right,
+                reason: "the columns of the first must be as many as the rows of the second",
+            });
+        }
+        let batch = |s: &Shape| Shape::new("matmul", &s[..s.rank() - 2]);
+        let batches = batch(left)?.broadcast("matmul", &batch(right)?);
+        let batches = batches.map_err(|_| Error::ShapeMismatch {
+            op: "matmul",
+            left: *left,
+            right: *right,
+            reason: "the axes before the last two must be equal or 1",
+        })?;
+        Ok((
+            dtype,
+            Shape::new("matmul", &[&batches[..], &[m, n]].concat())?,
+        ))
+    }
+}
+
+fn too_flat(shape: &Shape) -> Error {
+    Error::BadShape {
+        op: "matmul",
+        shape: *shape,
+        reason: "a matrix has two axes; a number is multiplied with `mul`".to_owned(),
+    }
+}
+
+impl Tensor {
+    /// The product of two matrices, or of two batches of matrices: `y[…, i, j] = Σ a[…, i, k] * b[…, k, j]`.
+    ///
+    /// The last two axes are the matrices; the axes before them broadcast. As in NumPy, a first operand of
+    /// rank 1 is a row and a second one of rank 1 a column, and the axis that stands for is gone from the
+    /// result. Transposed and sliced views cost no copy. Types are promoted; `f16`, `bf16` and `f32`
+    /// accumulate in `f32`, `f64` in `f64`, integers wrap. The sum over no elements is 0.
+    ///
+    /// ```
+    /// # use bessemer::Tensor;
+    /// let a = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0], [2, 2]);
+    /// let b = Tensor::from_slice(&[5.0_f32, 6.0, 7.0, 8.0], [2, 2]);
+    /// assert_eq!(a.matmul(&b).to_vec::<f32>()?, [19.0, 22.0, 43.0, 50.0]);
+    /// # Ok::<(), bessemer::Error>(())
+    /// ```
+    pub fn matmul(&self, other: &Self) -> Self {
+        let dtype = self.dtype().promote(other.dtype());
+        let (mut a, mut b) = (self.cast(dtype), other.cast(dtype));
+        let (row, column) = (a.rank() == 1, b.rank() == 1);
+        if row {
+            a = a.expand_dims(0);
+        }
+        if column {
+            b = b.expand_dims(1);
+        }
+        let plain = Matmul {
+            alpha: Scalar::Int(1),
+            beta: Scalar::Int(0),
+        };
+        let mut y = Self::apply(plain, &[&a, &b]);
+        if column {
+            y = y.squeeze(-1);
+        }
+        if row {
+            y = y.squeeze(if column { -1 } else { -2 });
+        }
+        y
+    }
+
+    /// `alpha * a·b + beta * c`, rounded once; `c` is broadcast to the product. For integers `alpha` and
+    /// `beta` must be integers.
+    pub fn gemm(a: &Self, b: &Self, c: &Self, alpha: f64, beta: f64) -> Self {
+        let dtype = a.dtype().promote(b.dtype()).promote(c.dtype());
+        Self::attempt(|| {
+            let factor = |x: f64| {
+                if dtype.is_float() {
+                    return Ok(Scalar::Float(x));
+                }
+                if x != x.trunc() {
+                    return Err(Error::Invalid {
+                        op: "gemm",
+                        reason: format!(
+                            "{x} is no factor for {dtype}; cast the matrices to a float type"
+                        ),
+                    });
+                }
+                let whole = Scalar::Int(x as i128);
+                whole.fit("gemm", dtype).map(|()| whole)
+            };
+            let op = Matmul {
+                alpha: factor(alpha)?,
+                beta: factor(beta)?,
+            };
+            let (a, b) = (a.cast(dtype), b.cast(dtype));
+            for t in [&a, &b, c] {
+                t.check()?;
+            }
+            let (_, shape) = op.infer(&[&a, &b])?;
+            let c = c.cast(dtype).broadcast_to(shape);
+            Ok(Self::apply(op, &[&a, &b, &c]))
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! `outer`: all products of two vectors.
+
+use crate::Tensor;
+
+impl Tensor {
+    /// `y[i, j] = a[i] * b[j]` of two vectors.
+    pub fn outer(&self, other: &Self) -> Self {
+        Self::attempt(|| {
+            self.expect_rank("outer", 1)?;
+            other.expect_rank("outer", 1)?;
+            Ok(self.expand_dims(1).mul(other))
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! What evaluation does: sharing, joining, reuse of memory, errors, threads.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use bessemer::{DType, Error, Result, Tensor, async_eval, eval, explain, memory, synchronize};
+
+fn ramp(n: usize) -> Tensor {
+    Tensor::from_vec((0..n).map(|i| i as f32 / n as f32).collect(), [n])
+}
+
+#[test]
+fn a_chain_of_elementwise_ops_is_one_pass() {
+    let x = ramp(1000);
+    let y = ((((&x * 2.0 + 1.0).exp() - &x).tanh() * &x).sqrt() + 3.0).square();
+    let plan = explain(&[&y]).unwrap();
+    assert_eq!(plan.steps.len(), 1, "{plan}");
+    let ops = [
+        "mul", "add", "exp", "sub", "tanh", "mul", "sqrt", "add", "square",
+    ];
+    assert_eq!(plan.steps[0].ops, ops);
+    assert_eq!(plan.steps[0].bytes_read, 4000);
+    assert_eq!(plan.steps[0].bytes_written, 4000);
+}
+
+#[test]
+fn a_joined_chain_has_the_bits_of_its_ops_one_by_one() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let x = ramp(3001).cast(dtype);
+        x.eval().unwrap();
+        let steps: [fn(&Tensor) -> Tensor; 6] = [
+            |t| t * 1.1,
+            |t| t + 0.3,
+            Tensor::exp,
+            Tensor::log1p,
+            Tensor::sin,
+            |t| t / 3.0,
+        ];
+        let mut joined = x.clone();
+        let mut single = x.clone();
+        for step in steps {
+            joined = step(&joined);
+            single = step(&single);
+            single.eval().unwrap();
+        }
+        let bits = |t: &Tensor| t.cast(DType::F64).to_vec::<f64>().unwrap();
+        assert_eq!(bits(&joined), bits(&single), "{dtype}");
+    }
+}
+
+#[test]
+fn equal_expressions_are_computed_once() {
+    let a = ramp(64).reshape([8, 8]);
+    let left = a.matmul(&a);
+    let right = a.matmul(&a);
+    let y = &left + &right;
+    let plan = explain(&[&y]).unwrap();
+    let products = plan.steps.iter().filter(|s| s.ops == ["matmul"]).count();
+    assert_eq!(products, 1, "{plan}");
+    let expected: Vec<f32> = left
+        .to_vec::<f32>()
+        .unwrap()
+        .iter()
+        .map(|x| x + x)
+        .collect();
+    assert_eq!(y.to_vec::<f32>().unwrap(), expected);
+}
+
+#[test]
+fn what_nobody_asks_for_is_not_computed() {
+    let x = ramp(10);
+    let unused = x.exp();
+    let y = &x + 1.0;
+    y.eval().unwrap();
+    assert!(!unused.is_evaluated());
+}
+
+#[test]
+fn a_value_held_by_the_program_is_computed_again_once_only() {
+    let x = ramp(100);
+    let held = x.exp();
+    (&held + 1.0).eval().unwrap();
+    assert!(!held.is_evaluated(), "joined the first time");
+    (&held + 2.0).eval().unwrap();
+    assert!(held.is_evaluated(), "kept the second time");
+}
+
+#[test]
+fn a_dying_value_gives_its_memory_to_the_result() {
+    let x = ramp(4096).reshape([64, 64]);
+    let y = x.matmul(&x).exp();
+    let plan = explain(&[&y]).unwrap();
+    assert!(plan.steps[1].in_place, "{plan}");
+    assert_eq!(plan.peak_bytes, 64 * 64 * 4);
+    let expected: Vec<f32> = x.matmul(&x).to_vec::<f32>().unwrap();
+    let got = y.to_vec::<f32>().unwrap();
+    for (e, g) in expected.iter().zip(&got) {
+        assert!((e.exp() - g).abs() <= 1e-5 * g.abs());
+    }
+}
+
+#[test]
+fn a_value_in_use_is_never_written_over() {
+    let x = ramp(4096).reshape([64, 64]);
+    let product = x.matmul(&x);
+    product.eval().unwrap();
+    let before = product.to_vec::<f32>().unwrap();
+    let view = product.t();
+    let y = product.clone() * 2.0;
+    drop(product);
+    y.eval().unwrap();
+    assert_eq!(view.t().to_vec::<f32>().unwrap(), before);
+}
+
+#[test]
+fn a_chain_of_a_hundred_thousand_ops_is_built_computed_and_dropped() {
+    let mut x = ramp(3);
+    for _ in 0..100_000 {
+        x = x + 1.0;
+    }
+    drop(x.clone());
+    assert_eq!(x.slice(0, 0, 1, 1).to_vec::<f32>().unwrap(), [100_000.0]);
+    let mut y = ramp(3);
+    for _ in 0..100_000 {
+        y = y + 1.0;
+    }
+    drop(y);
+}
+
+#[test]
+fn an_error_is_carried_to_the_read_and_names_the_first_mistake() {
+    let a = ramp(3);
+    let b = ramp(2);
+    let y = (&a + &b).exp().reshape([7]) * 2.0;
+    assert_eq!(
+        y.check().unwrap_err(),
+        Error::ShapeMismatch {
+            op: "add",
+            left: *a.shape(),
+            right: *b.shape(),
+            reason: "lengths, aligned at the last axis, must be equal or 1",
+        }
+    );
+    assert!(y.eval().is_err());
+    assert!(y.to_vec::<f32>().is_err());
+    assert!(eval(&[&a, &y]).is_err());
+    assert!(async_eval(&[&y]).is_err());
+}
+
+#[test]
+fn a_read_as_another_type_says_which_it_is() {
+    assert_eq!(
+        ramp(2).to_vec::<f64>().unwrap_err(),
+        Error::WrongType {
+            op: "to_slice",
+            actual: DType::F32,
+            requested: DType::F64,
+        }
+    );
+}
+
+#[test]
+fn values_asked_for_in_the_background_are_there_after_synchronize() {
+    let x = ramp(100_000);
+    let y = (&x * 2.0).sin();
+    async_eval(&[&y]).unwrap();
+    synchronize();
+    assert!(y.is_evaluated());
+}
+
+#[test]
+fn many_threads_get_the_bits_that_one_gets() {
+    fn build(seed: usize) -> Tensor {
+        let x = ramp(5000 + seed).narrow(0, seed, 4096).reshape([64, 64]);
+        let y = x.matmul(&x.t()).tanh() + &x;
+        (y.exp() * 0.5).matmul(&x) - &y
+    }
+    let expected: Vec<Vec<f32>> = (0..16).map(|i| build(i).to_vec().unwrap()).collect();
+    let shared: Vec<Tensor> = (0..16).map(build).collect();
+    std::thread::scope(|scope| {
+        for t in 0..8 {
+            let (expected, shared) = (&expected, &shared);
+            scope.spawn(move || {
+                for i in 0..16 {
+                    let i = (i + 2 * t) % 16;
+                    assert_eq!(build(i).to_vec::<f32>().unwrap(), expected[i]);
+                    assert_eq!(shared[i].to_vec::<f32>().unwrap(), expected[i]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_allocation_beyond_memory_is_an_error_and_loses_nothing() -> Result<()> {
+    let x = Tensor::ones([1 << 40], DType::F64);
+    let error = (&x + ramp(1)).eval().unwrap_err();
+    assert!(
+        matches!(error, Error::OutOfMemory { op: "add", requested, .. } if requested == 1 << 43),
+        "{error}"
+    );
+    let y = (ramp(4) + 1.0).eval()?.to_vec::<f32>()?;
+    assert_eq!(y, [1.0, 1.25, 1.5, 1.75]);
+    Ok(())
+}
+
+#[test]
+fn sizes_that_cannot_be_counted_are_errors() {
+    let error = Tensor::zeros([usize::MAX, 2], DType::U8)
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::SizeOverflow { op: "full", .. }),
+        "{error}"
+    );
+    let error = Tensor::zeros(vec![1; 9], DType::U8).check().unwrap_err();
+    assert_eq!(
+        error,
+        Error::RankTooLarge {
+            op: "full",
+            rank: 9
+        }
+    );
+}
+
+#[test]
+fn memory_comes_back() {
+    // Other tests run beside this one: large blocks make their part small.
+    let block = 64 << 20;
+    let before = memory::stats().in_use;
+    let x = Tensor::zeros([block / 4], DType::F32).contiguous();
+    x.eval().unwrap();
+    assert!(memory::stats().in_use >= before.saturating_sub(block / 2) + block);
+    drop(x);
+    let stats = memory::stats();
+    assert!(stats.in_use < before + block / 2, "{stats:?}");
+    assert!(stats.peak >= block, "{stats:?}");
+}

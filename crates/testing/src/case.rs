@@ -1,0 +1,421 @@
+//! Random cases: shapes, values and layouts. What a case is made of is drawn by `proptest`, so that a
+//! failing case shrinks to a small one; the numbers themselves come from the case's seed.
+
+use bessemer::{DType, Kind};
+use proptest::prelude::{Just, Strategy, any};
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use crate::Array;
+use crate::array::count;
+use crate::number::{Value, format, range, ulp};
+use crate::random::Rng;
+
+/// Lengths of axes: the empty one, primes, and all around the widths of vectors and tiles. Earlier ones
+/// count as simpler.
+pub const SIZES: [usize; 22] = [
+    1, 2, 3, 0, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129,
+];
+
+/// A shape of at most `max_rank` axes and `max_count` numbers; a little fewer than that are common.
+pub fn shape(max_rank: usize, max_count: usize) -> impl Strategy<Value = Vec<usize>> + Clone {
+    proptest::collection::vec(select(&SIZES[..]), 0..=max_rank)
+        .prop_map(move |dims| limited(&dims, max_count))
+}
+
+/// The shape with axes shortened to 1 or 2 where the numbers would become too many.
+pub fn limited(dims: &[usize], max_count: usize) -> Vec<usize> {
+    let mut total = 1;
+    dims.iter()
+        .map(|&n| {
+            let fits = [n, 2, 1].into_iter().find(|n| total * n <= max_count);
+            let n = fits.unwrap_or(1);
+            total *= n.max(1);
+            n
+        })
+        .collect()
+}
+
+/// What numbers an array is filled with. Earlier ones count as simpler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Integers from -4 to 4, which all types hold (unsigned ones from 0).
+    Small,
+    /// Around 0 with variance 1; integers up to 100.
+    Normal,
+    /// From 0 to 1, without 0; integers from 1 to 20.
+    Positive,
+    /// All orders of magnitude that the type has, within reason; integers of the whole range.
+    Wide,
+    /// A third NaN, infinities, zeros of both signs, the largest, the smallest, subnormals, extremes.
+    Special,
+}
+
+impl Fill {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Small,
+        Self::Normal,
+        Self::Positive,
+        Self::Wide,
+        Self::Special,
+    ];
+
+    /// Those whose sums stay in range and in sight.
+    pub const TAME: [Self; 3] = [Self::Small, Self::Normal, Self::Positive];
+
+    /// One number for an element of `dtype`.
+    pub fn value(self, dtype: DType, rng: &mut Rng) -> Value {
+        match dtype.kind() {
+            Kind::Bool => Value::Int(rng.below(2) as i128),
+            Kind::Int => Value::Int(self.int(dtype, rng)),
+            Kind::Float => Value::Float(self.float(dtype, rng)).cast(dtype),
+        }
+    }
+
+    fn int(self, dtype: DType, rng: &mut Rng) -> i128 {
+        let (low, high) = range(dtype);
+        match self {
+            Self::Small => (rng.below(9) as i128 - 4).max(low),
+            Self::Normal => (rng.below(201) as i128 - 100).max(low),
+            Self::Positive => 1 + rng.below(20) as i128,
+            Self::Special if rng.one_in(3) => rng.pick(&[
+                low,
+                high,
+                low + 1,
+                high - 1,
+                0,
+                1,
+                if low < 0 { -1 } else { 2 },
+                8 * dtype.size() as i128,
+            ]),
+            Self::Wide | Self::Special => {
+                // Few bits as often as many.
+                let cut = rng.below(8 * dtype.size());
+                crate::number::wrap(dtype, rng.bits().into()) >> cut
+            }
+        }
+    }
+
+    fn float(self, dtype: DType, rng: &mut Rng) -> f64 {
+        let f = format(dtype);
+        match self {
+            Self::Small => rng.below(9) as f64 - 4.0,
+            Self::Normal => rng.normal(),
+            Self::Positive => 1.0 - rng.unit(),
+            Self::Special if rng.one_in(3) => {
+                let least = ulp(dtype, 0.0);
+                let normal = f64::from(f.min_exponent).exp2();
+                let x = rng.pick(&[
+                    f64::NAN,
+                    f64::INFINITY,
+                    0.0,
+                    1.0,
+                    f.max,
+                    least,
+                    normal,
+                    normal - least,
+                    3.0 * least,
+                    0.5,
+                    1.5,
+                    2.5,
+                ]);
+                if rng.one_in(2) { -x } else { x }
+            }
+            Self::Wide | Self::Special => {
+                let top = f.max.log2().min(300.0);
+                let size = rng.uniform(-top, top).exp2();
+                if rng.one_in(2) { -size } else { size }
+            }
+        }
+    }
+}
+
+/// How the numbers of an array lie in memory. Earlier ones count as simpler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Row-major, alone.
+    Contiguous,
+    /// In the midst of a larger array.
+    Offset,
+    /// The axes in reverse order.
+    Transposed,
+    /// The axes in any order.
+    Permuted,
+    /// Every second or third number of a larger array.
+    Stepped,
+    /// Backwards along some axes.
+    Reversed,
+    /// Some axes of length one, repeated.
+    Repeated,
+    /// All of that.
+    Mixed,
+}
+
+impl Placement {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Contiguous,
+        Self::Offset,
+        Self::Transposed,
+        Self::Permuted,
+        Self::Stepped,
+        Self::Reversed,
+        Self::Repeated,
+        Self::Mixed,
+    ];
+}
+
+/// How one axis lies in the memory of a larger array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Places before the first.
+    pub before: usize,
+    /// Places after the last.
+    pub after: usize,
+    /// From one number to the next; negative: the first number lies last.
+    pub step: isize,
+    /// One number for the whole axis.
+    pub repeated: bool,
+}
+
+/// How an array lies in the memory of a larger one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Axis `order[i]` of the array is axis `i` in memory.
+    pub order: Vec<usize>,
+    /// The axes of the array.
+    pub axes: Vec<Axis>,
+}
+
+/// An array of a case.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The element type.
+    pub dtype: DType,
+    /// Lengths of the axes.
+    pub shape: Vec<usize>,
+    /// What it is filled with.
+    pub fill: Fill,
+    /// How it lies in memory.
+    pub placement: Placement,
+    /// Where the numbers come from.
+    pub seed: u64,
+}
+
+impl Input {
+    /// A row-major array.
+    pub fn new(dtype: DType, shape: &[usize], fill: Fill, seed: u64) -> Self {
+        Self {
+            dtype,
+            shape: shape.to_vec(),
+            fill,
+            placement: Placement::Contiguous,
+            seed,
+        }
+    }
+
+    /// Where its numbers lie.
+    pub fn placed(&self) -> Placed {
+        let mut rng = Rng::new(self.seed ^ 0x5eed);
+        let rank = self.shape.len();
+        let is = |kinds: &[Placement]| kinds.contains(&self.placement);
+        let order = if is(&[Placement::Transposed]) {
+            (0..rank).rev().collect()
+        } else if is(&[Placement::Permuted, Placement::Mixed]) {
+            rng.order(rank)
+        } else {
+            (0..rank).collect()
+        };
+        let padded = is(&[Placement::Offset, Placement::Mixed]);
+        let stepped = is(&[Placement::Stepped, Placement::Mixed]);
+        let reversed = is(&[Placement::Reversed, Placement::Mixed]);
+        let repeated = is(&[Placement::Repeated, Placement::Mixed]);
+        let chance = if self.placement == Placement::Mixed {
+            3
+        } else {
+            2
+        };
+        let axes = (0..rank)
+            .map(|_| {
+                let step = if stepped && rng.one_in(chance) {
+                    2 + rng.below(2) as isize
+                } else {
+                    1
+                };
+                let sign = if reversed && rng.one_in(chance) {
+                    -1
+                } else {
+                    1
+                };
+                Axis {
+                    before: if padded { rng.below(3) } else { 0 },
+                    after: if padded { rng.below(3) } else { 0 },
+                    step: sign * step,
+                    repeated: repeated && rng.one_in(chance),
+                }
+            })
+            .collect();
+        Placed { order, axes }
+    }
+
+    /// Its numbers.
+    pub fn array(&self) -> Array {
+        let mut rng = Rng::new(self.seed);
+        let single: Vec<_> = self
+            .shape
+            .iter()
+            .zip(self.placed().axes)
+            .map(|(&n, axis)| if axis.repeated { 1 } else { n })
+            .collect();
+        let values = (0..count(&single)).map(|_| self.fill.value(self.dtype, &mut rng));
+        Array::new(self.dtype, &single, values.collect::<Vec<_>>()).broadcast_to(&self.shape)
+    }
+}
+
+/// An array of one of these types and fills, with a shape from `shapes`.
+pub fn input(
+    dtypes: &[DType],
+    fills: &[Fill],
+    shapes: impl Strategy<Value = Vec<usize>>,
+) -> impl Strategy<Value = Input> {
+    let parts = (
+        select(dtypes.to_vec()),
+        shapes,
+        select(fills.to_vec()),
+        select(&Placement::ALL[..]),
+        any::<u64>(),
+    );
+    parts.prop_map(|(dtype, shape, fill, placement, seed)| Input {
+        dtype,
+        shape,
+        fill,
+        placement,
+        // Shrinking the seed itself makes nothing simpler.
+        seed: Rng::new(seed).bits(),
+    })
+}
+
+/// `N` shapes that broadcast to one of at most `max_count` numbers.
+pub fn broadcasting<const N: usize>(
+    max_rank: usize,
+    max_count: usize,
+) -> impl Strategy<Value = [Vec<usize>; N]> {
+    // Of each operand: how many leading axes it lacks, and which of its axes have length 1.
+    let cuts = proptest::collection::vec((0..4_usize, select(vec![0_u8, 1, 2, 4, 5, 255])), N);
+    (shape(max_rank, max_count), cuts).prop_map(|(full, cuts)| {
+        std::array::from_fn(|i| {
+            let (lacks, ones) = cuts[i];
+            // The first operand is whole now and then, as are most operands of real programs.
+            let lacks = if lacks == 3 { full.len() / 2 } else { 0 };
+            let own = full.iter().enumerate().skip(lacks);
+            own.map(|(a, &n)| if ones >> a & 1 == 1 { 1 } else { n })
+                .collect()
+        })
+    })
+}
+
+/// The same array with nothing drawn: for lists of cases that are spelled out.
+pub fn fixed(input: Input) -> Just<Input> {
+    Just(input)
+}
+
+/// Runs a test on `cases` random cases, the same ones each time.
+///
+/// # Panics
+///
+/// With the smallest case that fails and why, if one does.
+pub fn check<S: Strategy>(
+    name: &str,
+    cases: u32,
+    strategy: S,
+    test: impl Fn(&S::Value) -> Result<(), String>,
+) {
+    let mut seed = [0_u8; 32];
+    for (i, byte) in name.bytes().enumerate() {
+        seed[i % 32] = seed[i % 32].wrapping_mul(31) ^ byte;
+    }
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let result = runner.run(&strategy, |case| test(&case).map_err(TestCaseError::fail));
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, case)) => panic!("{name}: {reason}\nsmallest case: {case:#?}"),
+        Err(TestError::Abort(reason)) => panic!("{name}: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_shrink_to_a_small_case() {
+        let strategy = input(&DType::ALL, &Fill::ALL, shape(4, 5000));
+        let failing = std::panic::catch_unwind(|| {
+            check("shrinking", 200, strategy, |case| {
+                if case.array().count() > 6 && case.dtype.is_float() {
+                    return Err("too large".to_owned());
+                }
+                Ok(())
+            });
+        });
+        let message = *failing
+            .expect_err("some case is large")
+            .downcast::<String>()
+            .expect("a message");
+        assert!(message.contains("too large"), "{message}");
+        assert!(message.contains("dtype: F16"), "{message}");
+        assert!(
+            message.contains("fill: Small") && message.contains("Contiguous"),
+            "{message}"
+        );
+        assert!(message.contains("shape: [\n        7,\n    ]"), "{message}");
+    }
+
+    #[test]
+    fn shapes_stay_within_their_bound_and_are_sometimes_empty() {
+        let empty = std::cell::Cell::new(0);
+        check("shapes", 500, shape(5, 1000), |s| {
+            assert!(count(s) <= 1000, "{s:?}");
+            empty.set(empty.get() + usize::from(count(s) == 0));
+            Ok(())
+        });
+        assert!(empty.get() > 20, "{}", empty.get());
+    }
+
+    #[test]
+    fn drawn_shapes_broadcast() {
+        let differ = std::cell::Cell::new(0);
+        check("broadcasting", 500, broadcasting::<2>(4, 1000), |[a, b]| {
+            crate::array::broadcast(a, b);
+            differ.set(differ.get() + usize::from(a != b));
+            Ok(())
+        });
+        assert!(differ.get() > 200, "{}", differ.get());
+    }
+
+    #[test]
+    fn special_numbers_are_among_the_special() {
+        for dtype in DType::ALL {
+            let x = Input::new(dtype, &[2000], Fill::Special, 1).array();
+            if dtype.is_float() {
+                let f = x.to_floats();
+                assert!(f.iter().any(|x| x.is_nan()) && f.contains(&f64::NEG_INFINITY));
+                assert!(f.contains(&ulp(dtype, 0.0)) && f.contains(&format(dtype).max));
+            } else {
+                let (low, high) = range(dtype);
+                assert!(
+                    x.to_ints().contains(&low) && x.to_ints().contains(&high),
+                    "{dtype}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Functions of two numbers, with broadcasting.
+
+use bessemer::{DType, Kind};
+
+use crate::Array;
+use crate::array::broadcast;
+use crate::number::{Value, wrap};
+
+/// A function of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "they are what their names say")]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Rem,
+    Pow,
+    Minimum,
+    Maximum,
+    Atan2,
+    Hypot,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    LogicalAnd,
+    LogicalOr,
+    LogicalXor,
+    BitwiseAnd,
+    BitwiseOr,
+    BitwiseXor,
+    ShiftLeft,
+    ShiftRight,
+}
+
+use Binary::{
+    Add, Atan2, BitwiseAnd, BitwiseOr, BitwiseXor, Div, Eq, FloorDiv, Ge, Gt, Hypot, Le,
+    LogicalAnd, LogicalOr, LogicalXor, Lt, Maximum, Minimum, Mul, Ne, Pow, Rem, ShiftLeft,
+    ShiftRight, Sub,
+};
+
+impl Binary {
+    /// All of them.
+    pub const ALL: [Self; 25] = [
+        Add, Sub, Mul, Div, FloorDiv, Rem, Pow, Minimum, Maximum, Atan2, Hypot, Eq, Ne, Lt, Le, Gt,
+        Ge, LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr, BitwiseXor, ShiftLeft,
+        ShiftRight,
+    ];
+
+    /// The engine's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Add => "add",
+            Sub => "sub",
+            Mul => "mul",
+            Div => "div",
+            FloorDiv => "floor_div",
+            Rem => "rem",
+            Pow => "pow",
+            Minimum => "minimum",
+            Maximum => "maximum",
+            Atan2 => "atan2",
+            Hypot => "hypot",
+            Eq => "eq",
+            Ne => "ne",
+            Lt => "lt",
+            Le => "le",
+            Gt => "gt",
+            Ge => "ge",
+            LogicalAnd => "logical_and",
+            LogicalOr => "logical_or",
+            LogicalXor => "logical_xor",
+            BitwiseAnd => "bitwise_and",
+            BitwiseOr => "bitwise_or",
+            BitwiseXor => "bitwise_xor",
+            ShiftLeft => "shift_left",
+            ShiftRight => "shift_right",
+        }
+    }
+
+    /// The type in which the two numbers meet before the function is taken, or none where it does not
+    /// exist for them.
+    pub fn meeting(self, a: DType, b: DType) -> Option<DType> {
+        let both = a.promote(b);
+        match self {
+            Div if !both.is_float() => Some(DType::F64),
+            Atan2 | Hypot => Some(both.to_float()),
+            BitwiseAnd | BitwiseOr | BitwiseXor => (!both.is_float()).then_some(both),
+            ShiftLeft | ShiftRight => both.is_int().then_some(both),
+            Sub | FloorDiv | Rem | Pow => (both.kind() != Kind::Bool).then_some(both),
+            _ => Some(both),
+        }
+    }
+
+    /// The type of the answer when the two numbers meet in `dtype`.
+    pub fn answer(self, dtype: DType) -> DType {
+        match self {
+            Eq | Ne | Lt | Le | Gt | Ge | LogicalAnd | LogicalOr | LogicalXor => DType::Bool,
+            _ => dtype,
+        }
+    }
+
+    /// The function of two numbers of type `dtype`; a float is not rounded.
+    pub fn apply(self, dtype: DType, a: Value, b: Value) -> Value {
+        match (a, b) {
+            (Value::Int(a), Value::Int(b)) => self.of_ints(dtype, a, b),
+            (a, b) => self.of_floats(a.float(), b.float()),
+        }
+    }
+
+    fn of_ints(self, dtype: DType, a: i128, b: i128) -> Value {
+        let bits = 8 * dtype.size() as i128;
+        let truth = dtype == DType::Bool;
+        let i = match self {
+            // Among truth values + is or, * is and.
+            Add if truth => a | b,
+            Add => a + b,
+            Sub => a - b,
+            Mul => a.wrapping_mul(b),
+            FloorDiv if b == 0 => 0,
+            FloorDiv => floor_div(a, b),
+            Rem if b == 0 => 0,
+            Rem => a - b.wrapping_mul(floor_div(a, b)),
+            Pow => power(a, b),
+            Minimum => a.min(b),
+            Maximum => a.max(b),
+            Eq => (a == b).into(),
+            Ne => (a != b).into(),
+            Lt => (a < b).into(),
+            Le => (a <= b).into(),
+            Gt => (a > b).into(),
+            Ge => (a >= b).into(),
+            LogicalAnd => (a != 0 && b != 0).into(),
+            LogicalOr => (a != 0 || b != 0).into(),
+            LogicalXor => ((a != 0) != (b != 0)).into(),
+            BitwiseAnd => a & b,
+            BitwiseOr => a | b,
+            BitwiseXor => a ^ b,
+            // A negative amount is, as an unsigned number, too large as well.
+            ShiftLeft if !(0..bits).contains(&b) => 0,
+            ShiftLeft => a << b,
+            ShiftRight if !(0..bits).contains(&b) => a >> 127,
+            ShiftRight => a >> b,
+            Div | Atan2 | Hypot => return self.of_floats(a as f64, b as f64),
+        };
+        Value::Int(wrap(self.answer(dtype), i))
+    }
+
+    fn of_floats(self, a: f64, b: f64) -> Value {
+        let f = match self {
+            Add => a + b,
+            Sub => a - b,
+            Mul => a * b,
+            Div => a / b,
+            FloorDiv => divide(a, b).0,
+            Rem => divide(a, b).1,
+            Pow => a.powf(b),
+            Minimum | Maximum if a.is_nan() || b.is_nan() => f64::NAN,
+            Minimum => a.min(b),
+            Maximum => a.max(b),
+            Atan2 => a.atan2(b),
+            Hypot => a.hypot(b),
+            Eq => return (a == b).into(),
+            Ne => return (a != b).into(),
+            Lt => return (a < b).into(),
+            Le => return (a <= b).into(),
+            Gt => return (a > b).into(),
+            Ge => return (a >= b).into(),
+            LogicalAnd => return (a != 0.0 && b != 0.0).into(),
+            LogicalOr => return (a != 0.0 || b != 0.0).into(),
+            LogicalXor => return ((a != 0.0) != (b != 0.0)).into(),
+            BitwiseAnd | BitwiseOr | BitwiseXor | ShiftLeft | ShiftRight => {
+                unreachable!("{self:?} of floats")
+            }
+        };
+        Value::Float(f)
+    }
+}
+
+/// The function of every pair.
+pub fn binary(f: Binary, a: &Array, b: &Array) -> Array {
+    let dtype = f
+        .meeting(a.dtype, b.dtype)
+        .unwrap_or_else(|| panic!("{f:?} of {} and {}", a.dtype, b.dtype));
+    let shape = broadcast(&a.shape, &b.shape);
+    Array::from_fn(f.answer(dtype), &shape, |i| {
+        let (a, b) = (a.at_broadcast(i), b.at_broadcast(i));
+        f.apply(dtype, a.cast(dtype), b.cast(dtype))
+    })
+}
+
+/// Quotient rounded down.
+fn floor_div(a: i128, b: i128) -> i128 {
+    let q = a / b;
+    if a % b != 0 && (a < 0) != (b < 0) {
+        q - 1
+    } else {
+        q
+    }
+}
+
+/// Integer power, modulo 2^128; a negative power is the fraction cut to 0, unless the base is ±1.
+fn power(base: i128, exponent: i128) -> i128 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 if exponent % 2 == 0 => 1,
+            -1 => -1,
+            _ => 0,
+        };
+    }
+    let (mut result, mut square, mut left) = (1_i128, base, exponent);
+    while left > 0 {
+        if left % 2 == 1 {
+            result = result.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        left /= 2;
+    }
+    result
+}
+
+/// Python's divmod: the remainder has the sign of the divisor.
+fn divide(a: f64, b: f64) -> (f64, f64) {
+    let mut rem = a % b;
+    if b == 0.0 {
+        return (a / b, rem);
+    }
+    let mut quotient = (a - rem) / b;
+    if rem != 0.0 {
+        if (b < 0.0) != (rem < 0.0) {
+            rem += b;
+            quotient -= 1.0;
+        }
+    } else {
+        rem = 0.0_f64.copysign(b);
+    }
+    let floor = if quotient == 0.0 {
+        0.0_f64.copysign(a / b)
+    } else if quotient - quotient.floor() > 0.5 {
+        quotient.floor() + 1.0
+    } else {
+        quotient.floor()
+    };
+    (floor, rem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn float_division_is_numpys() {
+        let inf = f64::INFINITY;
+        // a, b, floor_divide, remainder, as NumPy 2.4 answers.
+        let known = [
+            (7.0, 2.0, 3.0, 1.0),
+            (-7.0, 2.0, -4.0, 1.0),
+            (7.0, -2.0, -4.0, -1.0),
+            (-1.0, inf, -1.0, inf),
+            (1.0, -inf, -1.0, -inf),
+            (0.3, 0.1, 2.0, 0.09999999999999998),
+            (1.0, 0.0, inf, f64::NAN),
+            (inf, 1.0, f64::NAN, f64::NAN),
+        ];
+        let same = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
+        for (a, b, q, r) in known {
+            let got = divide(a, b);
+            assert!(same(got.0, q) && same(got.1, r), "{a} by {b}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn integers_wrap_floor_and_never_trap() {
+        let byte = |f: Binary, a, b| f.apply(DType::I8, Value::Int(a), Value::Int(b)).int();
+        assert_eq!(byte(Add, 127, 1), -128);
+        assert_eq!(byte(Mul, 100, 100), 16);
+        assert_eq!(byte(FloorDiv, -128, -1), -128);
+        assert_eq!(byte(FloorDiv, -7, 2), -4);
+        assert_eq!(byte(Rem, -7, 2), 1);
+        assert_eq!(byte(Rem, 7, -2), -1);
+        assert_eq!(byte(Rem, 7, 0), 0);
+        assert_eq!(byte(Pow, 3, 5), -13);
+        assert_eq!(byte(Pow, -1, -3), -1);
+        assert_eq!(byte(Pow, 2, -1), 0);
+        assert_eq!(byte(ShiftLeft, 1, 9), 0);
+        assert_eq!(byte(ShiftRight, -5, 100), -1);
+        assert_eq!(byte(ShiftRight, -5, 1), -3);
+    }
+
+    #[test]
+    fn numbers_meet_before_they_are_compared() {
+        let a = Array::ints(DType::U8, &[2, 1], &[200, 3]);
+        let b = Array::ints(DType::I8, &[2], &[-1, 100]);
+        let sum = binary(Add, &a, &b);
+        assert_eq!(sum.dtype, DType::I16);
+        assert_eq!(sum.to_ints(), [199, 300, 2, 103]);
+        assert_eq!(binary(Lt, &a, &b).to_ints(), [0, 0, 0, 1]);
+        assert_eq!(binary(Div, &a, &a).dtype, DType::F64);
+    }
+}

@@ -1,0 +1,11 @@
+//! Conversion of element types.
+
+use bessemer::DType;
+
+use crate::Array;
+
+/// The numbers as elements of another type: floats round to nearest even, integers wrap, floats that
+/// become integers are cut and saturate (NaN is 0), and all but zero is true.
+pub fn cast(x: &Array, dtype: DType) -> Array {
+    x.map(dtype, |v| v.cast(dtype))
+}

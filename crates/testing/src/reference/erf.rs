@@ -1,0 +1,108 @@
+//! The error function, from its series and its continued fraction.
+
+use std::f64::consts::FRAC_2_SQRT_PI;
+
+/// exp(-x²) without the error that rounding x² would bring in.
+fn gauss(x: f64) -> f64 {
+    let square = x * x;
+    let lost = x.mul_add(x, -square);
+    (-square).exp() * (1.0 - lost)
+}
+
+/// 2/√π · exp(-x²) · Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!, whose terms all have one sign.
+fn series(x: f64) -> f64 {
+    let mut term = x;
+    let mut sum = x;
+    let mut odd = 1.0;
+    while term.abs() > sum.abs() * 1e-18 {
+        odd += 2.0;
+        term *= 2.0 * x * x / odd;
+        sum += term;
+    }
+    FRAC_2_SQRT_PI * gauss(x) * sum
+}
+
+/// exp(-x²)/√π · 1/(x + ½/(x + 1/(x + 3⁄2/(x + …)))), for x well above 0.
+fn fraction(x: f64) -> f64 {
+    let mut tail = x;
+    // 120 levels leave less than 1e-17 from x = 2 on; more are needed only below.
+    for k in (1..=120).rev() {
+        tail = x + f64::from(k) / 2.0 / tail;
+    }
+    gauss(x) * FRAC_2_SQRT_PI / 2.0 / tail
+}
+
+/// 2/√π ∫₀ˣ exp(-t²) dt.
+pub fn erf(x: f64) -> f64 {
+    if x.is_nan() || x == 0.0 {
+        x
+    } else if x.abs() > 6.0 {
+        1.0_f64.copysign(x)
+    } else if x.abs() < 1.0 {
+        series(x)
+    } else {
+        (1.0 - erfc(x.abs())).copysign(x)
+    }
+}
+
+/// 1 - erf(x), accurate where that difference would cancel.
+pub fn erfc(x: f64) -> f64 {
+    if x.is_nan() {
+        x
+    } else if x > 28.0 {
+        0.0
+    } else if x >= 2.0 {
+        fraction(x)
+    } else if x > 0.4 {
+        // 1 - erf would lose up to two digits here; integrating from 2 down loses none.
+        fraction(2.0) + integral(x, 2.0)
+    } else {
+        1.0 - erf(x)
+    }
+}
+
+/// 2/√π ∫ₐᵇ exp(-t²) dt by Simpson's rule, in steps so small that its error is below 1e-17.
+fn integral(a: f64, b: f64) -> f64 {
+    const STEPS: u32 = 2048;
+    let h = (b - a) / f64::from(2 * STEPS);
+    let points = (0..=2 * STEPS).map(|i| {
+        let weight = match i {
+            0 => 1.0,
+            i if i == 2 * STEPS => 1.0,
+            i if i % 2 == 1 => 4.0,
+            _ => 2.0,
+        };
+        weight * gauss(a + f64::from(i) * h)
+    });
+    FRAC_2_SQRT_PI * h / 3.0 * super::exact::sum(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_values_are_met_to_a_few_units_in_the_last_place() {
+        // x, erf x, erfc x, to 40 digits by mpmath 1.4.
+        let known = [
+            (1e-10, 1.1283791670955126e-10, 0.999999999887162),
+            (0.1, 0.1124629160182849, 0.887537083981715),
+            (0.5, 0.5204998778130465, 0.4795001221869535),
+            (1.0, 0.8427007929497149, 0.15729920705028513),
+            (1.9, 0.9927904292352575, 0.0072095707647425325),
+            (2.0, 0.9953222650189527, 0.004677734981047266),
+            (2.5, 0.999593047982555, 0.0004069520174449589),
+            (3.0, 0.9999779095030014, 2.209049699858544e-05),
+            (5.0, 0.9999999999984626, 1.537459794428035e-12),
+            (10.0, 1.0, 2.088487583762545e-45),
+        ];
+        for (x, e, c) in known {
+            assert!((erf(x) / e - 1.0).abs() < 5e-16, "erf({x}) = {}", erf(x));
+            assert!((erfc(x) / c - 1.0).abs() < 2e-15, "erfc({x}) = {}", erfc(x));
+            assert_eq!(erf(-x), -erf(x));
+        }
+        assert_eq!(erf(f64::INFINITY), 1.0);
+        assert_eq!(erfc(f64::NEG_INFINITY), 2.0);
+        assert!(erf(f64::NAN).is_nan());
+    }
+}

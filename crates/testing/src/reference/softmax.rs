@@ -1,0 +1,60 @@
+//! Softmax and its logarithm.
+
+use super::exact::sum;
+use super::reduce::Reduce;
+use crate::Array;
+
+/// eˣ / Σ eˣ along an axis. A lane that is all -∞ or holds +∞ gives NaN, as the formula does.
+pub fn softmax(x: &Array, axis: isize) -> Array {
+    let axis = x.axis(axis);
+    Array::from_float_fn(x.dtype.to_float(), &x.shape, |i| {
+        let lane: Vec<_> = x.lane(axis, i).iter().map(|v| v.float()).collect();
+        let top = lane.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (x.float(i) - top).exp() / sum(lane.iter().map(|x| (x - top).exp()))
+    })
+}
+
+/// x - ln Σ eˣ along an axis.
+pub fn log_softmax(x: &Array, axis: isize) -> Array {
+    let dtype = x.dtype.to_float();
+    let axis = x.axis(axis);
+    let total = super::reduce::reduce(Reduce::LogSumExp, x, &[axis as isize], true);
+    Array::from_float_fn(dtype, &x.shape, |i| {
+        let total = total.at_broadcast(i).float();
+        if total == f64::INFINITY {
+            // A sum that is infinite makes the whole lane meaningless.
+            return f64::NAN;
+        }
+        x.float(i) - total
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bessemer::DType;
+
+    use super::*;
+
+    #[test]
+    fn values_known_from_scipy_are_met() {
+        let x = Array::floats(
+            DType::F64,
+            &[2, 3],
+            &[1.0, 2.0, 3.0, 1000.0, 1000.0, -1000.0],
+        );
+        let expected = [
+            0.090_030_573_170_380_46,
+            0.24472847105479767,
+            0.665_240_955_774_821_8,
+            0.5,
+            0.5,
+            0.0,
+        ];
+        for (got, e) in softmax(&x, -1).to_floats().into_iter().zip(expected) {
+            assert!((got - e).abs() < 1e-15, "{got} {e}");
+        }
+        let log = log_softmax(&x, 1).to_floats();
+        assert!((log[0] + 2.4076059644443806).abs() < 1e-15);
+        assert!((log[5] + 2000.693_147_180_56).abs() < 1e-11);
+    }
+}

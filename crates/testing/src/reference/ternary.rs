@@ -1,0 +1,91 @@
+//! Functions of three numbers, with broadcasting.
+
+use bessemer::DType;
+
+use crate::Array;
+use crate::array::broadcast;
+use crate::number::{Value, wrap};
+
+fn zip(dtype: DType, [a, b, c]: [&Array; 3], f: impl Fn(Value, Value, Value) -> Value) -> Array {
+    let shape = broadcast(&broadcast(&a.shape, &b.shape), &c.shape);
+    Array::from_fn(dtype, &shape, |i| {
+        f(a.at_broadcast(i), b.at_broadcast(i), c.at_broadcast(i))
+    })
+}
+
+/// `a` where the condition is true, else `b`.
+pub fn select(condition: &Array, a: &Array, b: &Array) -> Array {
+    let dtype = a.dtype.promote(b.dtype);
+    zip(dtype, [condition, a, b], |c, a, b| {
+        if c.truth() { a } else { b }.cast(dtype)
+    })
+}
+
+/// The nearest number from `low` to `high`: `min(max(x, low), high)`, NaN where any is.
+pub fn clamp(x: &Array, low: &Array, high: &Array) -> Array {
+    let dtype = x.dtype.promote(low.dtype).promote(high.dtype);
+    zip(dtype, [x, low, high], |x, low, high| {
+        match (x.cast(dtype), low.cast(dtype), high.cast(dtype)) {
+            (Value::Int(x), Value::Int(low), Value::Int(high)) => Value::Int(x.max(low).min(high)),
+            (x, low, high) if x.is_nan() || low.is_nan() || high.is_nan() => Value::Float(f64::NAN),
+            (x, low, high) => Value::Float(x.float().max(low.float()).min(high.float())),
+        }
+    })
+}
+
+/// `a · b + c`, rounded once.
+pub fn mul_add(a: &Array, b: &Array, c: &Array) -> Array {
+    let dtype = a.dtype.promote(b.dtype).promote(c.dtype);
+    zip(dtype, [a, b, c], |a, b, c| {
+        match (a.cast(dtype), b.cast(dtype), c.cast(dtype)) {
+            (Value::Int(a), Value::Int(b), Value::Int(c)) => {
+                Value::Int(wrap(dtype, a.wrapping_mul(b).wrapping_add(c)))
+            }
+            (a, b, c) => Value::Float(a.float().mul_add(b.float(), c.float())),
+        }
+    })
+}
+
+/// `a + t · (b - a)`, of floats.
+pub fn lerp(a: &Array, b: &Array, t: &Array) -> Array {
+    let dtype = a.dtype.promote(b.dtype).promote(t.dtype);
+    zip(dtype, [a, b, t], |a, b, t| {
+        let (a, b, t) = (a.float(), b.float(), t.float());
+        Value::Float(t.mul_add(b - a, a))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f32s(data: &[f64]) -> Array {
+        Array::floats(DType::F32, &[data.len()], data)
+    }
+
+    #[test]
+    fn the_condition_chooses_and_the_types_meet() {
+        let c = Array::ints(DType::Bool, &[2, 1], &[1, 0]);
+        let a = Array::ints(DType::I8, &[2], &[-1, -2]);
+        let b = Array::ints(DType::U8, &[], &[255]);
+        let got = select(&c, &a, &b);
+        assert_eq!(
+            (got.dtype, got.to_ints()),
+            (DType::I16, vec![-1, -2, 255, 255])
+        );
+    }
+
+    #[test]
+    fn bounds_in_the_wrong_order_give_the_upper_one() {
+        let got = clamp(&f32s(&[-5.0, 0.5, 9.0]), &f32s(&[1.0]), &f32s(&[0.0]));
+        assert_eq!(got.to_floats(), [0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn between_two_numbers() {
+        let got = lerp(&f32s(&[1.0, 2.0]), &f32s(&[3.0, 4.0]), &f32s(&[0.25, 2.0]));
+        assert_eq!(got.to_floats(), [1.5, 6.0]);
+        let got = mul_add(&f32s(&[2.0]), &f32s(&[3.0]), &f32s(&[1.0]));
+        assert_eq!(got.to_floats(), [7.0]);
+    }
+}
