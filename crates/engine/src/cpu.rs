@@ -1,6 +1,7 @@
 //! The CPU backend: how ops run in native code. `cpu/x.rs` is how op X of `ops/x.rs` runs.
 
 pub(crate) mod arange;
+pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod copy;
@@ -17,6 +18,7 @@ pub(crate) mod math;
 pub(crate) mod matmul;
 pub mod pool;
 pub(crate) mod rms_norm;
+pub(crate) mod rope;
 pub(crate) mod row;
 pub mod simd;
 pub(crate) mod softmax;

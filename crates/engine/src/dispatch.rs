@@ -183,6 +183,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     match op {
         Op::Alias(_) => {}
         Op::Arange(op) => cpu::arange::run(op, output),
+        Op::Attention(op) => cpu::attention::run(op, inputs, output)?,
         Op::Binary(_) | Op::Cast(_) | Op::Ternary(_) | Op::Unary(_) => {
             cpu::fused::run_one(op, inputs, output);
         }
@@ -192,6 +193,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
+        Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
         Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,
     }
     Ok(())

@@ -51,6 +51,8 @@ pub use error::{Error, Result};
 pub use file::{npz, safetensors};
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
 pub use layout::Layout;
+pub use ops::attention::AttentionOptions;
+pub use ops::rope::{Positions, RopeOptions, RopeScaling, RopeStyle, RopeTable};
 pub use scalar::Scalar;
 pub use shape::{Axes, IntoShape, MAX_RANK, Shape};
 pub use tensor::{Operand, Tensor};

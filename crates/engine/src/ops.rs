@@ -47,6 +47,7 @@ macro_rules! ops {
 
 pub(crate) mod alias;
 pub(crate) mod arange;
+pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod copy;
@@ -58,6 +59,7 @@ pub(crate) mod matmul;
 mod matvec;
 mod outer;
 pub(crate) mod rms_norm;
+pub(crate) mod rope;
 pub(crate) mod softmax;
 pub(crate) mod ternary;
 pub(crate) mod unary;
@@ -67,6 +69,8 @@ ops! {
     alias::Alias,
     /// Numbers at equal distances.
     arange::Arange,
+    /// Softmax of scaled dot products of queries and keys, times values.
+    attention::Attention,
     /// `f(a, b)`, element by element.
     binary::Binary,
     /// Conversion to another type.
@@ -83,6 +87,8 @@ ops! {
     layer_norm::LayerNorm,
     /// Rows divided by their root mean square.
     rms_norm::RmsNorm,
+    /// Pairs turned by an angle that grows with the position.
+    rope::Rope,
     /// Exponentials that add up to 1.
     softmax::Softmax,
     /// `f(a, b, c)`, element by element.

@@ -42,7 +42,7 @@ struct Row<'a, R> {
 
 impl<R: Real> Kernel<R> for Row<'_, R> {
     #[inline(always)]
-    fn row<I: Isa>(&self, x: &[R], y: &mut [R]) {
+    fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {
         let (mean, scale) = moments::<I, R>(x, self.eps);
         match (self.weight, self.bias) {
             (Some(weight), Some(bias)) => {

@@ -23,7 +23,7 @@ struct Row<'a, R> {
 
 impl<R: Real> Kernel<R> for Row<'_, R> {
     #[inline(always)]
-    fn row<I: Isa>(&self, x: &[R], y: &mut [R]) {
+    fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {
         let squares = row::sum_of(x, |v, sum| v.mul_add_on::<I>(v, sum));
         let scale = R::of(1.0 / (squares / x.len() as f64 + self.eps).sqrt());
         for ((x, w), y) in x.iter().zip(self.weight).zip(y) {

@@ -164,6 +164,7 @@ pub(crate) trait Float: bytemuck::Pod + Send + Sync {
     /// Runs a kernel on a row. `space` has room for two rows where the type is not computed in itself.
     fn row<I: Isa, K: Kernel<Self::Real>>(
         kernel: &K,
+        index: usize,
         x: &[Self],
         y: &mut [Self],
         space: &mut [Self::Real],
@@ -188,8 +189,14 @@ macro_rules! same {
                 from
             }
             #[inline(always)]
-            fn row<I: Isa, K: Kernel<Self>>(kernel: &K, x: &[Self], y: &mut [Self], _: &mut [Self]) {
-                kernel.row::<I>(x, y);
+            fn row<I: Isa, K: Kernel<Self>>(
+                kernel: &K,
+                index: usize,
+                x: &[Self],
+                y: &mut [Self],
+                _: &mut [Self],
+            ) {
+                kernel.row::<I>(index, x, y);
             }
         }
     )*};
@@ -218,6 +225,7 @@ macro_rules! half {
             #[inline(always)]
             fn row<I: Isa, K: Kernel<f32>>(
                 kernel: &K,
+                index: usize,
                 x: &[Self],
                 y: &mut [Self],
                 space: &mut [f32],
@@ -225,7 +233,7 @@ macro_rules! half {
                 let (a, b) = space.split_at_mut(x.len());
                 let b = &mut b[..y.len()];
                 Self::widen::<I>(x, a);
-                kernel.row::<I>(a, b);
+                kernel.row::<I>(index, a, b);
                 Self::narrow::<I>(b, y);
             }
         }
@@ -235,9 +243,9 @@ half!(f16, bf16);
 
 /// What is done with a row.
 pub(crate) trait Kernel<R>: Sync {
-    /// Computes a row of the result from a row of the input, of the same length. Implementations must be
+    /// Computes row `index` of the result from that of the input, of the same length. Implementations must be
     /// `#[inline(always)]`.
-    fn row<I: Isa>(&self, x: &[R], y: &mut [R]);
+    fn row<I: Isa>(&self, index: usize, x: &[R], y: &mut [R]);
 }
 
 /// The greatest element that is not NaN; [`Real::LOWEST`] where there is none.
@@ -384,7 +392,7 @@ impl<T: Float, K: Kernel<T::Real>> Task for Map<'_, T, K> {
         let len = self.rows.len;
         for (i, y) in self.piece.chunks_exact_mut(len).enumerate() {
             let x = self.rows.get(self.data, self.first + i);
-            T::row::<I, K>(self.kernel, x, y, self.space);
+            T::row::<I, K>(self.kernel, self.first + i, x, y, self.space);
         }
     }
 }

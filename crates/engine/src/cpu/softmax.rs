@@ -12,7 +12,7 @@ use crate::ops::softmax::Softmax;
 const BLOCK: usize = 2048;
 
 /// Numbers of a block of columns: what the second cache holds with room to spare.
-const COLUMNS: usize = 32 << 10;
+const COLUMNS: usize = 64 << 10;
 
 /// Runs it along any axis.
 pub(crate) fn run(op: &Softmax, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
@@ -30,7 +30,7 @@ pub(crate) fn run(op: &Softmax, inputs: &[Input<'_>], mut output: Output<'_>) ->
         }
         let input = Dense::new("softmax", inputs[0])?;
         let len = shape[op.axis];
-        let width = (COLUMNS / len).clamp(16, 1024).min(inner);
+        let width = (COLUMNS / len).clamp(64, 1024).min(inner);
         let columns = Columns { from: input.all::<T>(), len, inner, log: op.log };
         columns.run(output.all::<T>(), width);
         Ok(())
@@ -43,7 +43,7 @@ struct Row {
 
 impl<R: Real> Kernel<R> for Row {
     #[inline(always)]
-    fn row<I: Isa>(&self, x: &[R], y: &mut [R]) {
+    fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {
         let top = row::maximum(x);
         let mut total = 0.0;
         for (x, y) in x.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
@@ -114,11 +114,16 @@ impl<T: Float> Task for ColumnBlock<'_, '_, T> {
             }
         }
         for row in block.chunks_exact_mut(width) {
-            for ((v, &top), sum) in row.iter_mut().zip(tops.iter()).zip(sums.iter_mut()) {
-                let shifted = *v - top;
-                let e = shifted.exp_negative::<I>();
-                *sum += e;
-                *v = if log { shifted } else { e };
+            shift(row, tops);
+            if log {
+                for (sum, v) in sums.iter_mut().zip(row.iter()) {
+                    *sum += v.exp_negative::<I>();
+                }
+            } else {
+                for (sum, v) in sums.iter_mut().zip(row.iter_mut()) {
+                    *v = v.exp_negative::<I>();
+                    *sum += *v;
+                }
             }
         }
         for sum in sums.iter_mut() {
@@ -126,10 +131,22 @@ impl<T: Float> Task for ColumnBlock<'_, '_, T> {
             *sum = T::Real::of(if log { total.ln() } else { 1.0 / total });
         }
         for (i, row) in block.chunks_exact_mut(width).enumerate() {
-            for (v, &s) in row.iter_mut().zip(sums.iter()) {
-                *v = if log { *v - s } else { *v * s };
+            if log {
+                shift(row, sums);
+            } else {
+                for (v, &s) in row.iter_mut().zip(sums.iter()) {
+                    *v = *v * s;
+                }
             }
             T::narrow::<I>(row, self.out.row(i));
         }
+    }
+}
+
+/// Subtracts from each element its column's number.
+#[inline(always)]
+fn shift<R: Real>(row: &mut [R], by: &[R]) {
+    for (v, &b) in row.iter_mut().zip(by) {
+        *v = *v - b;
     }
 }

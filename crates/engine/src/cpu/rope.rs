@@ -1,0 +1,102 @@
+//! `rope` on the CPU.
+
+use std::f64::consts::TAU;
+
+use super::pool;
+use super::row::{self, Kernel, Real};
+use super::simd::Isa;
+use crate::Result;
+use crate::dispatch::{Dense, Input, Output};
+use crate::dtype::with_type;
+use crate::ops::rope::{Rope, RopeStyle};
+use crate::storage::Storage;
+
+/// Runs it: cosines and sines of every position once, then all rows of all heads.
+pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    let shape = output.shape;
+    let seq = shape[shape.rank() - 2];
+    let frequencies = Dense::new("rope", inputs[1])?;
+    let frequencies = frequencies.all::<f64>();
+    let positions = inputs.get(2).map(|&p| Dense::new("rope", p)).transpose()?;
+    let positions = positions.as_ref().map(Dense::all::<f64>);
+    let count = positions.map_or(seq, <[f64]>::len);
+    with_type!(floats output.dtype, T => {
+        type R = <T as row::Float>::Real;
+        // Cosines, then sines of each position.
+        let width = 2 * frequencies.len();
+        let mut table = Storage::new("rope", count * width * size_of::<R>())?;
+        let table = bytemuck::cast_slice_mut::<u8, R>(table.bytes_mut().expect("just made"));
+        let factor = op.factor();
+        let first = op.offset;
+        // A sine and a cosine take about as long as 64 bytes of memory.
+        pool::pieces(table, pool::grain(64 * width) * width, |i, piece| {
+            for (k, entry) in piece.chunks_exact_mut(width.max(1)).enumerate() {
+                let k = i * pool::grain(64 * width) + k;
+                let position = positions.map_or_else(|| (first + k) as f64, |p| p[k]);
+                let (cos, sin) = entry.split_at_mut(width / 2);
+                for ((c, s), &f) in cos.iter_mut().zip(sin).zip(frequencies) {
+                    let angle = reduced(position * f);
+                    *c = R::of(angle.cos() * factor);
+                    *s = R::of(angle.sin() * factor);
+                }
+            }
+        });
+        let rows = shape.count() / shape[shape.rank() - 1];
+        let kernel = Row {
+            table: &*table,
+            half: frequencies.len(),
+            style: op.style,
+            seq,
+            // Rows that have the same positions: all, or those of one batch element.
+            group: if count == seq { rows } else { rows / (count / seq) },
+        };
+        row::map::<T, _>("rope", inputs[0], output, kernel)
+    }, else unreachable!("the rule takes floats only"))
+}
+
+/// An angle between -pi and pi with the same sine and cosine.
+fn reduced(angle: f64) -> f64 {
+    angle - (angle / TAU).round_ties_even() * TAU
+}
+
+struct Row<'a, R> {
+    table: &'a [R],
+    half: usize,
+    style: RopeStyle,
+    seq: usize,
+    group: usize,
+}
+
+impl<R: Real> Kernel<R> for Row<'_, R> {
+    #[inline(always)]
+    fn row<I: Isa>(&self, index: usize, x: &[R], y: &mut [R]) {
+        let half = self.half;
+        let position = index / self.group * self.seq + index % self.seq;
+        let (cos, sin) = self.table[position * 2 * half..][..2 * half].split_at(half);
+        let (x, same) = x.split_at(2 * half);
+        let (y, rest) = y.split_at_mut(2 * half);
+        rest.copy_from_slice(same);
+        match self.style {
+            RopeStyle::HalfSplit => {
+                let (a, b) = x.split_at(half);
+                let (to_a, to_b) = y.split_at_mut(half);
+                for i in 0..half {
+                    to_a[i] = a[i].mul_add_on::<I>(cos[i], -(b[i] * sin[i]));
+                    to_b[i] = b[i].mul_add_on::<I>(cos[i], a[i] * sin[i]);
+                }
+            }
+            RopeStyle::Interleaved => {
+                for (((x, y), &c), &s) in x
+                    .chunks_exact(2)
+                    .zip(y.chunks_exact_mut(2))
+                    .zip(cos)
+                    .zip(sin)
+                {
+                    let (a, b) = (x[0], x[1]);
+                    y[0] = a.mul_add_on::<I>(c, -(b * s));
+                    y[1] = b.mul_add_on::<I>(c, a * s);
+                }
+            }
+        }
+    }
+}

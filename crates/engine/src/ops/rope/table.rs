@@ -1,0 +1,223 @@
+//! How fast each pair turns: the frequencies of rotary position embedding and their scalings.
+
+use std::f64::consts::PI;
+
+use crate::{DType, Error, Result, Tensor};
+
+/// Which elements of a row make a pair, of `dims` elements that turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RopeStyle {
+    /// `i` and `i + dims / 2`: GPT-NeoX, Llama in Hugging Face's files, most models.
+    #[default]
+    HalfSplit,
+    /// `2 i` and `2 i + 1`: the paper, GPT-J, Llama in Meta's files and in GGUF.
+    Interleaved,
+}
+
+/// How frequencies change for contexts longer than those a model was trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum RopeScaling {
+    /// Not at all: `frequency[i] = base^(-2 i / dims)`.
+    #[default]
+    None,
+    /// All divided by `factor`, as if positions were closer together.
+    Linear {
+        /// How many times longer the context is.
+        factor: f64,
+    },
+    /// A larger base, `base * factor^(dims / (dims - 2))`: the slowest is divided by `factor`, the fastest
+    /// stays ("NTK-aware").
+    Ntk {
+        /// How many times longer the context is.
+        factor: f64,
+    },
+    /// YaRN: divided by `factor` where a pair turns fewer than `beta_slow` times in the original context,
+    /// kept where it turns more than `beta_fast` times, in between in between.
+    Yarn {
+        /// How many times longer the context is.
+        factor: f64,
+        /// Positions the model was trained on first.
+        original_context: usize,
+        /// Turns above which a frequency stays; usually 32.
+        beta_fast: f64,
+        /// Turns below which a frequency is divided; usually 1.
+        beta_slow: f64,
+    },
+    /// Llama 3: divided by `factor` where the wave is longer than `original_context / low_factor`, kept
+    /// where it is shorter than `original_context / high_factor`, in between in between.
+    Llama3 {
+        /// How many times longer the context is.
+        factor: f64,
+        /// Usually 1.
+        low_factor: f64,
+        /// Usually 4.
+        high_factor: f64,
+        /// Positions the model was trained on first.
+        original_context: usize,
+    },
+}
+
+/// What rotary position embedding a model uses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RopeOptions {
+    /// Which elements make a pair.
+    pub style: RopeStyle,
+    /// The base of the frequencies; usually 10000.
+    pub base: f64,
+    /// Elements of a row that turn, the first ones; all where `None`.
+    pub dims: Option<usize>,
+    /// How frequencies change for longer contexts.
+    pub scaling: RopeScaling,
+    /// What the turned elements are multiplied with; where `None`, what the scaling prescribes:
+    /// `0.1 ln(factor) + 1` for YaRN, 1 for the others.
+    pub attention_factor: Option<f64>,
+}
+
+impl Default for RopeOptions {
+    /// Half-split with base 10000, nothing scaled.
+    fn default() -> Self {
+        Self {
+            style: RopeStyle::default(),
+            base: 10_000.0,
+            dims: None,
+            scaling: RopeScaling::None,
+            attention_factor: None,
+        }
+    }
+}
+
+fn invalid(reason: String) -> Error {
+    Error::Invalid { op: "rope", reason }
+}
+
+fn positive(what: &str, value: f64) -> Result<f64> {
+    if value > 0.0 && value.is_finite() {
+        return Ok(value);
+    }
+    Err(invalid(format!("{what} must be positive, it is {value}")))
+}
+
+impl RopeOptions {
+    /// The frequencies for heads of `dim` elements, to be used with [`Tensor::rope_with`].
+    pub fn table(&self, dim: usize) -> Result<RopeTable> {
+        let dims = self.dims.unwrap_or(dim);
+        if dims == 0 || dims % 2 == 1 || dims > dim {
+            return Err(invalid(format!(
+                "{dims} of {dim} elements cannot turn in pairs: the number must be even, not 0, and no \
+                 more than there are"
+            )));
+        }
+        let frequencies = self.frequencies(dims)?;
+        let factor = match (self.attention_factor, self.scaling) {
+            (Some(factor), _) => factor,
+            (None, RopeScaling::Yarn { factor, .. }) if factor > 1.0 => 0.1 * factor.ln() + 1.0,
+            (None, _) => 1.0,
+        };
+        let frequencies = Tensor::from_vec(frequencies, [dims / 2]);
+        RopeTable::new(&frequencies, self.style, factor)
+    }
+
+    fn frequencies(&self, dims: usize) -> Result<Vec<f64>> {
+        let base = positive("the base", self.base)?;
+        let count = dims as f64;
+        let plain = |base: f64| move |i: usize| base.powf(-((2 * i) as f64) / count);
+        let pairs = 0..dims / 2;
+        match self.scaling {
+            RopeScaling::None => Ok(pairs.map(plain(base)).collect()),
+            RopeScaling::Linear { factor } => {
+                let factor = positive("the factor", factor)?;
+                Ok(pairs.map(|i| plain(base)(i) / factor).collect())
+            }
+            RopeScaling::Ntk { factor } => {
+                let factor = positive("the factor", factor)?;
+                // One pair alone has frequency 1 for any base.
+                let power = count / (count - 2.0).max(1.0);
+                Ok(pairs.map(plain(base * factor.powf(power))).collect())
+            }
+            RopeScaling::Yarn {
+                factor,
+                original_context,
+                beta_fast,
+                beta_slow,
+            } => {
+                let factor = positive("the factor", factor)?;
+                let context = positive("the original context", original_context as f64)?;
+                // The pair, not a whole number, that turns so many times in the original context.
+                let pair = |turns: f64| -> Result<f64> {
+                    let turns = positive("the number of turns", turns)?;
+                    Ok(count * (context / (turns * 2.0 * PI)).ln() / (2.0 * base.ln()))
+                };
+                let low = pair(beta_fast)?.floor().max(0.0);
+                let high = pair(beta_slow)?.ceil().min(count - 1.0);
+                // Both may be the same; then the ramp is a step.
+                let width = if high == low { 1e-3 } else { high - low };
+                let scaled = |i: usize| {
+                    let slow = ((i as f64 - low) / width).clamp(0.0, 1.0);
+                    plain(base)(i) * (slow / factor + (1.0 - slow))
+                };
+                Ok(pairs.map(scaled).collect())
+            }
+            RopeScaling::Llama3 {
+                factor,
+                low_factor,
+                high_factor,
+                original_context,
+            } => {
+                let factor = positive("the factor", factor)?;
+                let low = positive("the low factor", low_factor)?;
+                let high = positive("the high factor", high_factor)?;
+                let context = positive("the original context", original_context as f64)?;
+                if high <= low {
+                    return Err(invalid(format!(
+                        "the high factor must be above the low one, they are {high} and {low}"
+                    )));
+                }
+                let scaled = |i: usize| {
+                    let frequency = plain(base)(i);
+                    let turns = context * frequency / (2.0 * PI);
+                    let keep = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                    frequency * (keep + (1.0 - keep) / factor)
+                };
+                Ok(pairs.map(scaled).collect())
+            }
+        }
+    }
+}
+
+/// The frequencies of a model's rotary position embedding, computed once.
+#[derive(Clone, Debug)]
+pub struct RopeTable {
+    frequencies: Tensor,
+    style: RopeStyle,
+    attention_factor: f64,
+}
+
+impl RopeTable {
+    /// A table of these frequencies (the angle, in radians, by which pair `i` turns from one position to
+    /// the next), for models that bring their own. It turns the first `2 * frequencies.count()` elements
+    /// of a row.
+    pub fn new(frequencies: &Tensor, style: RopeStyle, attention_factor: f64) -> Result<Self> {
+        frequencies.expect_rank("rope", 1)?;
+        Ok(Self {
+            frequencies: frequencies.cast(DType::F64),
+            style,
+            attention_factor,
+        })
+    }
+
+    /// The frequency of each pair, in `f64`.
+    pub fn frequencies(&self) -> &Tensor {
+        &self.frequencies
+    }
+
+    /// Which elements make a pair.
+    pub fn style(&self) -> RopeStyle {
+        self.style
+    }
+
+    /// What the turned elements are multiplied with.
+    pub fn attention_factor(&self) -> f64 {
+        self.attention_factor
+    }
+}

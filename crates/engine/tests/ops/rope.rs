@@ -1,0 +1,190 @@
+use bessemer::{DType, Error, RopeOptions, RopeScaling, RopeStyle, RopeTable, Tensor};
+
+use crate::near::{assert_near, in_every_float, numbers, values};
+
+/// Turns `[rows, dim]` with these positions and frequencies.
+fn reference(x: &[f64], dim: usize, at: &[f64], f: &[f64], style: RopeStyle) -> Vec<f64> {
+    let mut y = x.to_vec();
+    for (r, row) in y.chunks_mut(dim).enumerate() {
+        for i in 0..f.len() {
+            let (a, b) = match style {
+                RopeStyle::HalfSplit => (i, i + f.len()),
+                RopeStyle::Interleaved => (2 * i, 2 * i + 1),
+            };
+            let (sin, cos) = (at[r] * f[i]).sin_cos();
+            (row[a], row[b]) = (row[a] * cos - row[b] * sin, row[b] * cos + row[a] * sin);
+        }
+    }
+    y
+}
+
+fn plain(dims: usize) -> Vec<f64> {
+    let frequency = |i: usize| 10000_f64.powf(-(2.0 * i as f64) / dims as f64);
+    (0..dims / 2).map(frequency).collect()
+}
+
+#[test]
+fn rope_turns_pairs_by_their_position() {
+    let (batch, heads, seq, dim) = (2, 3, 5, 16);
+    let x = numbers(1, batch * heads * seq * dim);
+    for style in [RopeStyle::HalfSplit, RopeStyle::Interleaved] {
+        for dims in [16, 6] {
+            let options = RopeOptions {
+                style,
+                dims: Some(dims),
+                ..RopeOptions::default()
+            };
+            let at: Vec<f64> = (0..batch * heads * seq)
+                .map(|r| (7 + r % seq) as f64)
+                .collect();
+            let expected = reference(&x, dim, &at, &plain(dims), style);
+            for (t, error) in in_every_float(&x, &[batch, heads, seq, dim]) {
+                let y = t.rope(&options, 7);
+                assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
+                assert_near(&y, &expected, error);
+            }
+        }
+    }
+}
+
+#[test]
+fn positions_may_be_given_for_all_or_for_each_of_the_batch() {
+    let x = numbers(2, 2 * 3 * 4 * 8);
+    let t = Tensor::from_slice(&x, [2, 3, 4, 8]);
+    let options = RopeOptions::default();
+    let all = [5.0, 0.0, 100_000.0, 3.0];
+    let at: Vec<f64> = (0..24).map(|r| all[r % 4]).collect();
+    let expected = reference(&x, 8, &at, &plain(8), RopeStyle::HalfSplit);
+    assert_near(
+        &t.rope(&options, Tensor::from_slice(&all, [4])),
+        &expected,
+        1e-10,
+    );
+    let each = [5.0, 0.0, 1.0, 3.0, 9.0, 10.0, 11.0, 12.5];
+    let at: Vec<f64> = (0..24).map(|r| each[r / 12 * 4 + r % 4]).collect();
+    let expected = reference(&x, 8, &at, &plain(8), RopeStyle::HalfSplit);
+    assert_near(
+        &t.rope(&options, &Tensor::from_slice(&each, [2, 4])),
+        &expected,
+        1e-10,
+    );
+}
+
+#[test]
+fn transposed_heads_are_read_in_place() {
+    let x = numbers(3, 2 * 4 * 3 * 8);
+    let t = Tensor::from_slice(&x, [2, 4, 3, 8]).transpose(1, 2);
+    let copy = Tensor::from_vec(t.to_vec::<f64>().unwrap(), [2, 3, 4, 8]);
+    let options = RopeOptions::default();
+    assert_eq!(
+        values(&t.rope(&options, 3)),
+        values(&copy.rope(&options, 3))
+    );
+}
+
+#[test]
+fn scores_depend_on_the_distance_of_positions_only() {
+    let (q, k) = (numbers(4, 8), numbers(5, 8));
+    let score = |at: usize, apart: usize| -> f64 {
+        let options = RopeOptions::default();
+        let q = values(&Tensor::from_slice(&q, [1, 8]).rope(&options, at + apart));
+        let k = values(&Tensor::from_slice(&k, [1, 8]).rope(&options, at));
+        q.iter().zip(&k).map(|(a, b)| a * b).sum()
+    };
+    assert!((score(0, 3) - score(1000, 3)).abs() < 1e-9);
+}
+
+#[test]
+fn scalings_give_the_frequencies_of_their_definitions() {
+    let frequencies = |scaling| {
+        let options = RopeOptions {
+            scaling,
+            ..RopeOptions::default()
+        };
+        values(options.table(64).unwrap().frequencies())
+    };
+    let base = plain(64);
+    let linear = frequencies(RopeScaling::Linear { factor: 4.0 });
+    assert!((linear[5] - base[5] / 4.0).abs() < 1e-15);
+    let ntk = frequencies(RopeScaling::Ntk { factor: 4.0 });
+    assert!((ntk[31] - base[31] / 4.0).abs() < 1e-15 && ntk[0] == 1.0);
+    let llama = frequencies(RopeScaling::Llama3 {
+        factor: 8.0,
+        low_factor: 1.0,
+        high_factor: 4.0,
+        original_context: 8192,
+    });
+    assert_eq!(llama[0], base[0]);
+    assert!((llama[31] - base[31] / 8.0).abs() < 1e-15);
+    let between: Vec<_> = (0..32)
+        .filter(|&i| llama[i] < base[i] && llama[i] > base[i] / 8.0)
+        .collect();
+    for i in between {
+        let wave = std::f64::consts::TAU / base[i];
+        let smooth = (8192.0 / wave - 1.0) / 3.0;
+        let expected = (1.0 - smooth) * base[i] / 8.0 + smooth * base[i];
+        assert!((llama[i] - expected).abs() < 1e-15);
+    }
+    let yarn = RopeScaling::Yarn {
+        factor: 8.0,
+        original_context: 4096,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+    };
+    let table = RopeOptions {
+        scaling: yarn,
+        ..RopeOptions::default()
+    };
+    let table = table.table(64).unwrap();
+    assert!((table.attention_factor() - (0.1 * 8_f64.ln() + 1.0)).abs() < 1e-15);
+    // By the definition: pairs below 10 keep their frequency, those from 23 on are divided by 8.
+    let yarn = values(table.frequencies());
+    assert_eq!(yarn[10], base[10]);
+    assert!((yarn[23] - base[23] / 8.0).abs() < 1e-15);
+    let ramp = 5.0 / 13.0;
+    let expected = base[15] / 8.0 * ramp + base[15] * (1.0 - ramp);
+    assert!((yarn[15] - expected).abs() < 1e-15);
+}
+
+#[test]
+fn a_table_may_come_from_the_caller() {
+    let x = numbers(6, 3 * 4);
+    let table = Tensor::from_slice(&[0.5_f32, 0.25], [2]);
+    let table = RopeTable::new(&table, RopeStyle::HalfSplit, 2.0).unwrap();
+    let y = Tensor::from_slice(&x, [3, 4]).rope_with(&table, 1);
+    let turned = reference(&x, 4, &[1.0, 2.0, 3.0], &[0.5, 0.25], RopeStyle::HalfSplit);
+    let expected: Vec<f64> = turned.iter().map(|v| v * 2.0).collect();
+    assert_near(&y, &expected, 1e-13);
+}
+
+#[test]
+fn rejects_what_cannot_turn() {
+    let x = Tensor::zeros([3, 4], DType::F32);
+    let with = |dims, base| RopeOptions {
+        dims,
+        base,
+        ..RopeOptions::default()
+    };
+    for options in [
+        with(Some(3), 1e4),
+        with(Some(6), 1e4),
+        with(Some(0), 1e4),
+        with(None, -1.0),
+    ] {
+        let error = x.rope(&options, 0).check().unwrap_err();
+        assert!(
+            matches!(error, Error::Invalid { op: "rope", .. }),
+            "{error}"
+        );
+    }
+    let bad = x.rope(&RopeOptions::default(), Tensor::zeros([4], DType::I64));
+    assert!(matches!(
+        bad.check().unwrap_err(),
+        Error::ShapeMismatch { op: "rope", .. }
+    ));
+    let vector = Tensor::zeros([4], DType::F32).rope(&RopeOptions::default(), 0);
+    assert!(matches!(
+        vector.check().unwrap_err(),
+        Error::BadShape { op: "rope", .. }
+    ));
+}
