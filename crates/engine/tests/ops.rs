@@ -7,3 +7,31 @@ mod near;
 mod rms_norm;
 #[path = "ops/softmax.rs"]
 mod softmax;
+//! What ops compute, against slow references: each op × type × layout, and its errors.
+
+#[path = "ops/arange.rs"]
+mod arange;
+#[path = "ops/binary.rs"]
+mod binary;
+#[path = "ops/cast.rs"]
+mod cast;
+#[path = "ops/copy.rs"]
+mod copy;
+#[path = "ops/dot.rs"]
+mod dot;
+#[path = "ops/einsum.rs"]
+mod einsum;
+#[path = "ops/full.rs"]
+mod full;
+#[path = "ops/fused.rs"]
+mod fused;
+#[path = "ops/matmul.rs"]
+mod matmul;
+#[path = "ops/matvec.rs"]
+mod matvec;
+#[path = "ops/outer.rs"]
+mod outer;
+#[path = "ops/ternary.rs"]
+mod ternary;
+#[path = "ops/unary.rs"]
+mod unary;

@@ -2,7 +2,7 @@
 //! failing case shrinks to a small one; the numbers themselves come from the case's seed.
 
 use bessemer::{DType, Kind};
-use proptest::prelude::{Just, Strategy, any};
+use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -274,11 +274,11 @@ impl Input {
 }
 
 /// An array of one of these types and fills, with a shape from `shapes`.
-pub fn input(
+pub fn input<S: Strategy<Value = Vec<usize>>>(
     dtypes: &[DType],
     fills: &[Fill],
-    shapes: impl Strategy<Value = Vec<usize>>,
-) -> impl Strategy<Value = Input> {
+    shapes: S,
+) -> impl Strategy<Value = Input> + use<S> {
     let parts = (
         select(dtypes.to_vec()),
         shapes,
@@ -313,11 +313,6 @@ pub fn broadcasting<const N: usize>(
                 .collect()
         })
     })
-}
-
-/// The same array with nothing drawn: for lists of cases that are spelled out.
-pub fn fixed(input: Input) -> Just<Input> {
-    Just(input)
 }
 
 /// Runs a test on `cases` random cases, the same ones each time.
