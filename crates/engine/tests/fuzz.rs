@@ -2,9 +2,9 @@
 //! panic.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bessemer::memory::set_memory_limit;
+use bessemer_testing::case::quietly;
 use bessemer_testing::fuzz::{Args, CALLS, tensors};
 use bessemer_testing::random::Rng;
 
@@ -23,11 +23,11 @@ fn no_call_panics() {
     for _ in 0..ROUNDS {
         for (name, call) in CALLS {
             let mut args = Args::new(&mut rng, &at_hand);
-            let result = catch_unwind(AssertUnwindSafe(|| {
+            let result = quietly(|| {
                 let mut results = call(&mut args);
                 results.retain(|t| t.eval().is_ok());
-                results
-            }));
+                Ok(results)
+            });
             let log = args.into_log();
             match result {
                 Ok(results) if results.is_empty() => wrong += 1,
@@ -37,11 +37,7 @@ fn no_call_panics() {
                     at_hand.extend(results.into_iter().filter(|t| t.count() <= 1000));
                 }
                 Err(panic) => {
-                    let reason = panic
-                        .downcast_ref::<String>()
-                        .cloned()
-                        .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-                    panics.entry(name).or_insert(format!("{log}: {reason:?}"));
+                    panics.entry(name).or_insert(format!("{log}: {panic}"));
                 }
             }
         }

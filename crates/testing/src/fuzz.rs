@@ -92,7 +92,9 @@ impl<'a> Args<'a> {
     /// A whole number, sometimes an extreme one.
     pub fn int(&mut self) -> isize {
         let i = match self.rng.below(12) {
-            0 => self.rng.pick(&[isize::MIN, isize::MAX, isize::MIN + 1, -(1 << 40)]),
+            0 => self
+                .rng
+                .pick(&[isize::MIN, isize::MAX, isize::MIN + 1, -(1 << 40)]),
             1 | 2 => self.rng.below(300) as isize - 150,
             _ => self.rng.below(12) as isize - 5,
         };
@@ -102,7 +104,9 @@ impl<'a> Args<'a> {
     /// A size, sometimes an absurd one.
     pub fn size(&mut self) -> usize {
         let n = match self.rng.below(16) {
-            0 => self.rng.pick(&[usize::MAX, usize::MAX / 2, 1 << 40, 1 << 62, 1 << 20]),
+            0 => self
+                .rng
+                .pick(&[usize::MAX, usize::MAX / 2, 1 << 40, 1 << 62, 1 << 20]),
             1 | 2 => self.rng.pick(&SIZES),
             _ => self.rng.below(6),
         };
@@ -111,7 +115,11 @@ impl<'a> Args<'a> {
 
     /// Up to nine sizes.
     pub fn sizes(&mut self) -> Vec<usize> {
-        let rank = if self.rng.one_in(20) { 9 } else { self.rng.below(5) };
+        let rank = if self.rng.one_in(20) {
+            9
+        } else {
+            self.rng.below(5)
+        };
         (0..rank).map(|_| self.size()).collect()
     }
 
@@ -128,7 +136,15 @@ impl<'a> Args<'a> {
     /// A float, sometimes none that helps.
     pub fn float(&mut self) -> f64 {
         let f = match self.rng.below(8) {
-            0 => self.rng.pick(&[f64::NAN, f64::INFINITY, -f64::INFINITY, 0.0, -0.0, 1e300, 5e-324]),
+            0 => self.rng.pick(&[
+                f64::NAN,
+                f64::INFINITY,
+                -f64::INFINITY,
+                0.0,
+                -0.0,
+                1e300,
+                5e-324,
+            ]),
             1 => self.rng.normal() * 1000.0,
             _ => self.rng.normal(),
         };
@@ -154,8 +170,12 @@ impl<'a> Args<'a> {
 
     /// A formula for `einsum`, right or wrong.
     pub fn formula(&mut self) -> String {
-        const PARTS: &[&str] = &["i", "j", "k", "ij", "jk", ",", "->", "...", " ", "ii", "Z", "-", "é"];
-        let formula = (0..self.rng.below(8)).map(|_| self.rng.pick(PARTS)).collect();
+        const PARTS: &[&str] = &[
+            "i", "j", "k", "ij", "jk", ",", "->", "...", " ", "ii", "Z", "-", "é",
+        ];
+        let formula = (0..self.rng.below(8))
+            .map(|_| self.rng.pick(PARTS))
+            .collect();
         self.note(formula)
     }
 }

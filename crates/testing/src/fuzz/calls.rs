@@ -68,8 +68,14 @@ pub const CALLS: &[(&str, Call)] = &[
     ("is_finite", |a| one(|x| x.is_finite(), a)),
     ("logical_not", |a| one(|x| x.logical_not(), a)),
     ("bitwise_not", |a| one(|x| x.bitwise_not(), a)),
-    ("leaky_relu", |a| { let p = a.float(); one(|x| x.leaky_relu(p), a) }),
-    ("elu", |a| { let p = a.float(); one(|x| x.elu(p), a) }),
+    ("leaky_relu", |a| {
+        let p = a.float();
+        one(|x| x.leaky_relu(p), a)
+    }),
+    ("elu", |a| {
+        let p = a.float();
+        one(|x| x.elu(p), a)
+    }),
     ("add", |a| two(|x, y| x.add(y), a)),
     ("sub", |a| two(|x, y| x.sub(y), a)),
     ("mul", |a| two(|x, y| x.mul(y), a)),
@@ -95,45 +101,126 @@ pub const CALLS: &[(&str, Call)] = &[
     ("bitwise_xor", |a| two(|x, y| x.bitwise_xor(y), a)),
     ("shift_left", |a| two(|x, y| x.shift_left(y), a)),
     ("shift_right", |a| two(|x, y| x.shift_right(y), a)),
-    ("add a number", |a| { let f = a.float(); one(|x| x.add(f), a) }),
-    ("mul by an integer", |a| { let i = a.int() as i64; one(|x| x.mul(i), a) }),
-    ("rem by an integer", |a| { let i = a.int() as i64; one(|x| x.rem(i), a) }),
-    ("number minus", |a| { let f = a.float(); one(|x| f - x, a) }),
+    ("add a number", |a| {
+        let f = a.float();
+        one(|x| x.add(f), a)
+    }),
+    ("mul by an integer", |a| {
+        let i = a.int() as i64;
+        one(|x| x.mul(i), a)
+    }),
+    ("rem by an integer", |a| {
+        let i = a.int() as i64;
+        one(|x| x.rem(i), a)
+    }),
+    ("number minus", |a| {
+        let f = a.float();
+        one(|x| f - x, a)
+    }),
     ("select", |a| three(|c, x, y| c.select(x, y), a)),
-    ("select of a condition", |a| three(|c, x, y| c.gt(0).select(x, y), a)),
+    ("select of a condition", |a| {
+        three(|c, x, y| c.gt(0).select(x, y), a)
+    }),
     ("clamp", |a| three(|x, l, h| x.clamp(l, h), a)),
-    ("clamp to numbers", |a| { let (l, h) = (a.float(), a.float()); one(|x| x.clamp(l, h), a) }),
+    ("clamp to numbers", |a| {
+        let (l, h) = (a.float(), a.float());
+        one(|x| x.clamp(l, h), a)
+    }),
     ("mul_add", |a| three(|x, y, z| x.mul_add(y, z), a)),
     ("lerp", |a| three(|x, y, t| x.lerp(y, t), a)),
-    ("cast", |a| { let d = a.dtype(); one(|x| x.cast(d), a) }),
-    ("reshape", |a| { let s = a.shape(); one(|x| x.reshape(&s), a) }),
+    ("cast", |a| {
+        let d = a.dtype();
+        one(|x| x.cast(d), a)
+    }),
+    ("reshape", |a| {
+        let s = a.shape();
+        one(|x| x.reshape(&s), a)
+    }),
     ("flatten", |a| one(Tensor::flatten, a)),
     ("contiguous", |a| one(Tensor::contiguous, a)),
-    ("transpose", |a| { let (p, q) = (a.axis(), a.axis()); one(|x| x.transpose(p, q), a) }),
+    ("transpose", |a| {
+        let (p, q) = (a.axis(), a.axis());
+        one(|x| x.transpose(p, q), a)
+    }),
     ("t", |a| one(Tensor::t, a)),
-    ("permute", |a| { let o = a.axes(); one(|x| x.permute(&o), a) }),
-    ("slice", |a| { let (n, s, e, p) = (a.axis(), a.bound(), a.bound(), a.int()); one(|x| x.slice(n, s, e, p), a) }),
-    ("narrow", |a| { let (n, s, l) = (a.axis(), a.size(), a.size()); one(|x| x.narrow(n, s, l), a) }),
-    ("index", |a| { let (n, i) = (a.axis(), a.int()); one(|x| x.index(n, i), a) }),
-    ("broadcast_to", |a| { let s = a.shape(); one(|x| x.broadcast_to(&s), a) }),
-    ("squeeze", |a| { let n = a.axis(); one(|x| x.squeeze(n), a) }),
-    ("expand_dims", |a| { let n = a.axis(); one(|x| x.expand_dims(n), a) }),
-    ("diagonal", |a| { let (k, p, q) = (a.int(), a.axis(), a.axis()); one(|x| x.diagonal(k, p, q), a) }),
-    ("flip", |a| { let n = a.axes(); one(|x| x.flip(&n), a) }),
+    ("permute", |a| {
+        let o = a.axes();
+        one(|x| x.permute(&o), a)
+    }),
+    ("slice", |a| {
+        let (n, s, e, p) = (a.axis(), a.bound(), a.bound(), a.int());
+        one(|x| x.slice(n, s, e, p), a)
+    }),
+    ("narrow", |a| {
+        let (n, s, l) = (a.axis(), a.size(), a.size());
+        one(|x| x.narrow(n, s, l), a)
+    }),
+    ("index", |a| {
+        let (n, i) = (a.axis(), a.int());
+        one(|x| x.index(n, i), a)
+    }),
+    ("broadcast_to", |a| {
+        let s = a.shape();
+        one(|x| x.broadcast_to(&s), a)
+    }),
+    ("squeeze", |a| {
+        let n = a.axis();
+        one(|x| x.squeeze(n), a)
+    }),
+    ("expand_dims", |a| {
+        let n = a.axis();
+        one(|x| x.expand_dims(n), a)
+    }),
+    ("diagonal", |a| {
+        let (k, p, q) = (a.int(), a.axis(), a.axis());
+        one(|x| x.diagonal(k, p, q), a)
+    }),
+    ("flip", |a| {
+        let n = a.axes();
+        one(|x| x.flip(&n), a)
+    }),
     ("zeros", |a| vec![Tensor::zeros(a.sizes(), a.dtype())]),
     ("ones", |a| vec![Tensor::ones(a.sizes(), a.dtype())]),
-    ("full", |a| vec![Tensor::full(a.sizes(), a.float(), a.dtype())]),
+    ("full", |a| {
+        vec![Tensor::full(a.sizes(), a.float(), a.dtype())]
+    }),
     ("eye", |a| vec![Tensor::eye(a.size(), a.dtype())]),
-    ("arange", |a| vec![Tensor::arange(a.int() as i64, a.int() as i64, a.int() as i64, a.dtype())]),
-    ("arange of floats", |a| vec![Tensor::arange(a.float(), a.float(), a.float(), a.dtype())]),
-    ("linspace", |a| vec![Tensor::linspace(a.float(), a.float(), a.size(), a.dtype())]),
+    ("arange", |a| {
+        vec![Tensor::arange(
+            a.int() as i64,
+            a.int() as i64,
+            a.int() as i64,
+            a.dtype(),
+        )]
+    }),
+    ("arange of floats", |a| {
+        vec![Tensor::arange(a.float(), a.float(), a.float(), a.dtype())]
+    }),
+    ("linspace", |a| {
+        vec![Tensor::linspace(a.float(), a.float(), a.size(), a.dtype())]
+    }),
     ("matmul", |a| two(Tensor::matmul, a)),
     ("matvec", |a| two(Tensor::matvec, a)),
     ("dot", |a| two(Tensor::dot, a)),
     ("outer", |a| two(Tensor::outer, a)),
-    ("gemm", |a| { let (p, q) = (a.float(), a.float()); three(|x, y, z| Tensor::gemm(x, y, z, p, q), a) }),
-    ("softmax", |a| { let n = a.axis(); one(|x| x.softmax(n), a) }),
-    ("log_softmax", |a| { let n = a.axis(); one(|x| x.log_softmax(n), a) }),
-    ("rms_norm", |a| { let e = a.float(); two(|x, w| x.rms_norm(w, e), a) }),
-    ("layer_norm", |a| { let (e, w, b) = (a.float(), a.maybe(), a.maybe()); one(|x| x.layer_norm(w.as_ref(), b.as_ref(), e), a) }),
+    ("gemm", |a| {
+        let (p, q) = (a.float(), a.float());
+        three(|x, y, z| Tensor::gemm(x, y, z, p, q), a)
+    }),
+    ("softmax", |a| {
+        let n = a.axis();
+        one(|x| x.softmax(n), a)
+    }),
+    ("log_softmax", |a| {
+        let n = a.axis();
+        one(|x| x.log_softmax(n), a)
+    }),
+    ("rms_norm", |a| {
+        let e = a.float();
+        two(|x, w| x.rms_norm(w, e), a)
+    }),
+    ("layer_norm", |a| {
+        let (e, w, b) = (a.float(), a.maybe(), a.maybe());
+        one(|x| x.layer_norm(w.as_ref(), b.as_ref(), e), a)
+    }),
 ];
