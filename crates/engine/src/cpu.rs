@@ -10,10 +10,6 @@ pub(crate) mod fused;
 pub(crate) mod grid;
 pub(crate) mod layer_norm;
 pub(crate) mod map;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the elementwise kernels will call them")
-)]
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub mod pool;
