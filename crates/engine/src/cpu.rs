@@ -5,4 +5,5 @@ pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
 pub mod pool;
+pub(crate) mod reduce;
 pub mod simd;

@@ -189,6 +189,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Copy(_) => cpu::copy::run(inputs, output),
         Op::Full(op) => cpu::full::run(op, output),
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
+        Op::Reduce(op) => cpu::reduce::run(op, inputs, output)?,
     }
     Ok(())
 }

@@ -52,8 +52,12 @@ pub(crate) mod cast;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
+mod logsumexp;
+mod norm;
+pub(crate) mod reduce;
 pub(crate) mod ternary;
 pub(crate) mod unary;
+mod var;
 
 ops! {
     /// The value of another node, found to be the same.
@@ -70,6 +74,8 @@ ops! {
     full::Full,
     /// Several elementwise ops in one pass over memory.
     fused::Fused,
+    /// Many elements made one.
+    reduce::Reduce,
     /// `f(a, b, c)`, element by element.
     ternary::Ternary,
     /// `f(a)`, element by element.
