@@ -19,6 +19,7 @@ pub mod pool;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod row;
+pub(crate) mod reduce;
 pub mod simd;
 pub(crate) mod softmax;
 pub(crate) mod ternary;

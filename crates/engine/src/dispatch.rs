@@ -195,6 +195,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
         Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,
+        Op::Reduce(op) => cpu::reduce::run(op, inputs, output)?,
     }
     Ok(())
 }

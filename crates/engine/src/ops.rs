@@ -61,8 +61,12 @@ mod outer;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod softmax;
+mod logsumexp;
+mod norm;
+pub(crate) mod reduce;
 pub(crate) mod ternary;
 pub(crate) mod unary;
+mod var;
 
 ops! {
     /// The value of another node, found to be the same.
@@ -91,6 +95,8 @@ ops! {
     rope::Rope,
     /// Exponentials that add up to 1.
     softmax::Softmax,
+    /// Many elements made one.
+    reduce::Reduce,
     /// `f(a, b, c)`, element by element.
     ternary::Ternary,
     /// `f(a)`, element by element.

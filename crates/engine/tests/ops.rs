@@ -38,3 +38,7 @@ mod softmax;
 mod ternary;
 #[path = "ops/unary.rs"]
 mod unary;
+//! Every op against plain loops, and what it does at the edges.
+
+#[path = "ops/reduce.rs"]
+mod reduce;
