@@ -1,11 +1,10 @@
-//! What ops compute, against loops and numbers worked out by hand.
-#[path = "ops/attention.rs"]
-mod attention;
 //! What ops compute, against slow references and numbers worked out by hand: each op × type × layout,
 //! and its errors.
 
 #[path = "ops/arange.rs"]
 mod arange;
+#[path = "ops/attention.rs"]
+mod attention;
 #[path = "ops/binary.rs"]
 mod binary;
 #[path = "ops/cast.rs"]
