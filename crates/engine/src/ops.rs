@@ -52,6 +52,7 @@ pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod copy;
 mod dot;
+mod einsum;
 pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod layer_norm;

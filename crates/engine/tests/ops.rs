@@ -28,6 +28,8 @@ mod matvec;
 mod near;
 #[path = "ops/outer.rs"]
 mod outer;
+#[path = "ops/reduce.rs"]
+mod reduce;
 #[path = "ops/rms_norm.rs"]
 mod rms_norm;
 #[path = "ops/rope.rs"]
@@ -38,7 +40,3 @@ mod softmax;
 mod ternary;
 #[path = "ops/unary.rs"]
 mod unary;
-//! Every op against plain loops, and what it does at the edges.
-
-#[path = "ops/reduce.rs"]
-mod reduce;
