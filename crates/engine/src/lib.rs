@@ -47,6 +47,7 @@ mod tensor;
 pub use cpu::{pool, simd};
 pub use dtype::{DType, Element, Kind};
 pub use error::{Error, Result};
+pub use ops::packed_matmul::PackedMatrix;
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
 pub use layout::Layout;
 pub use scalar::Scalar;

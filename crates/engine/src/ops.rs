@@ -57,6 +57,7 @@ pub(crate) mod layer_norm;
 pub(crate) mod matmul;
 mod matvec;
 mod outer;
+pub(crate) mod packed_matmul;
 pub(crate) mod rms_norm;
 pub(crate) mod softmax;
 pub(crate) mod ternary;
@@ -79,6 +80,8 @@ ops! {
     fused::Fused,
     /// Products of matrices.
     matmul::Matmul,
+    /// Products with a matrix laid out before.
+    packed_matmul::PackedMatmul,
     /// Rows shifted and scaled to mean 0 and variance 1.
     layer_norm::LayerNorm,
     /// Rows divided by their root mean square.
