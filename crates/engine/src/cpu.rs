@@ -13,6 +13,7 @@ pub(crate) mod map;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod gemm;
+pub(crate) mod packed_matmul;
 pub mod pool;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;

@@ -49,6 +49,7 @@ pub use cpu::{pool, simd};
 pub use dtype::{DType, Element, Kind};
 pub use error::{Error, Result};
 pub use file::{npz, safetensors};
+pub use ops::packed_matmul::PackedMatrix;
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
 pub use layout::Layout;
 pub use ops::attention::AttentionOptions;

@@ -59,6 +59,7 @@ pub(crate) mod layer_norm;
 pub(crate) mod matmul;
 mod matvec;
 mod outer;
+pub(crate) mod packed_matmul;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod softmax;
@@ -88,6 +89,8 @@ ops! {
     fused::Fused,
     /// Products of matrices.
     matmul::Matmul,
+    /// Products with a matrix laid out before.
+    packed_matmul::PackedMatmul,
     /// Rows shifted and scaled to mean 0 and variance 1.
     layer_norm::LayerNorm,
     /// Rows divided by their root mean square.

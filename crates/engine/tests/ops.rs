@@ -18,6 +18,9 @@ mod dot;
 mod full;
 #[path = "ops/fused.rs"]
 mod fused;
+//! What ops compute, against loops and numbers worked out by hand.
+#[path = "ops/einsum.rs"]
+mod einsum;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
 #[path = "ops/matmul.rs"]
@@ -30,6 +33,8 @@ mod near;
 mod outer;
 #[path = "ops/reduce.rs"]
 mod reduce;
+#[path = "ops/packed_matmul.rs"]
+mod packed_matmul;
 #[path = "ops/rms_norm.rs"]
 mod rms_norm;
 #[path = "ops/rope.rs"]
