@@ -14,13 +14,12 @@ mod cast;
 mod copy;
 #[path = "ops/dot.rs"]
 mod dot;
+#[path = "ops/einsum.rs"]
+mod einsum;
 #[path = "ops/full.rs"]
 mod full;
 #[path = "ops/fused.rs"]
 mod fused;
-//! What ops compute, against loops and numbers worked out by hand.
-#[path = "ops/einsum.rs"]
-mod einsum;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
 #[path = "ops/matmul.rs"]
@@ -31,10 +30,10 @@ mod matvec;
 mod near;
 #[path = "ops/outer.rs"]
 mod outer;
-#[path = "ops/reduce.rs"]
-mod reduce;
 #[path = "ops/packed_matmul.rs"]
 mod packed_matmul;
+#[path = "ops/reduce.rs"]
+mod reduce;
 #[path = "ops/rms_norm.rs"]
 mod rms_norm;
 #[path = "ops/rope.rs"]

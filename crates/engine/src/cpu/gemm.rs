@@ -32,8 +32,8 @@ mod scratch;
 mod tests;
 mod vector;
 
+pub(crate) use float::Wide;
 use half::{bf16, f16};
-#[cfg_attr(not(test), expect(unused_imports, reason = "the ops come after it"))]
 pub(crate) use packed::{Packed, gemm_packed};
 
 use crate::cpu::pool;

@@ -64,7 +64,11 @@ where
 {
     let (a, b) = (&inputs[0], &inputs[1]);
     let alpha = factor(op.alpha);
-    let beta = factor(if inputs.len() > 2 { op.beta } else { Scalar::Int(0) });
+    let beta = factor(if inputs.len() > 2 {
+        op.beta
+    } else {
+        Scalar::Int(0)
+    });
     let shape = output.shape;
     let (batches, &[m, n]) = shape.split_at(shape.rank() - 2) else {
         unreachable!("the rule gives two axes or more");
@@ -83,7 +87,14 @@ where
         && let Some(rows) = tall(&a.layout)
     {
         let left = matrix(a, &rows, rows.offset());
-        gemm(alpha, left, matrix(b, &b.layout, b.layout.offset()), beta, c, n);
+        gemm(
+            alpha,
+            left,
+            matrix(b, &b.layout, b.layout.offset()),
+            beta,
+            c,
+            n,
+        );
         return;
     }
     let (left, right) = (starts(&a.layout, batches), starts(&b.layout, batches));

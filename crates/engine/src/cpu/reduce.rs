@@ -18,8 +18,8 @@ use self::fold::{
 };
 use self::moment::{Euclid, LogSumExp, Real, Variance};
 use self::plan::{Plan, Run};
-use super::simd::{self, Isa, Task};
 use super::pool;
+use super::simd::{self, Isa, Task};
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
@@ -99,7 +99,12 @@ macro_rules! float {
         }
     )*};
 }
-float!(f16 |x| Self::from_f64(x), bf16 |x| Self::from_f64(x), f32 |x| x as Self, f64 |x| x);
+float!(
+    f16 | x | Self::from_f64(x),
+    bf16 | x | Self::from_f64(x),
+    f32 | x | x as Self,
+    f64 | x | x
+);
 
 /// Reduces floats with `$floats` and all else with `$ints`, whose totals are the results.
 macro_rules! by_kind {
@@ -260,9 +265,7 @@ impl<F: Folder> Reducer<'_, F> {
         let (plan, piece) = (&self.plan, pool::grain(size_of::<F::In>()));
         // Whole rows of columns, where they are short.
         let (some, each) = match plan.run {
-            Run::Kept if plan.len <= COLUMNS => {
-                (COLUMNS - COLUMNS % plan.len, plan.reduced.count)
-            }
+            Run::Kept if plan.len <= COLUMNS => (COLUMNS - COLUMNS % plan.len, plan.reduced.count),
             Run::Kept => (COLUMNS, plan.reduced.count),
             Run::Reduced => (COLUMNS, plan.reduced.count * plan.len),
         };
@@ -386,7 +389,10 @@ impl<F: Folder> Part<'_, F> {
         };
         let mut done = 0;
         while done < self.totals.len() {
-            let (k, from) = ((self.first + done) / plan.len, (self.first + done) % plan.len);
+            let (k, from) = (
+                (self.first + done) / plan.len,
+                (self.first + done) % plan.len,
+            );
             let width = (plan.len - from).min(self.totals.len() - done).min(COLUMNS);
             let start = self.start(k) + from;
             let rows = self.units.clone();

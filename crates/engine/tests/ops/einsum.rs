@@ -78,7 +78,12 @@ fn formulas_that_say_nothing_are_refused() {
         let error = Tensor::einsum(formula, &[&a]).check().unwrap_err();
         assert!(error.to_string().contains(message), "{formula}: {error}");
     }
-    let error = Tensor::einsum("ij,ij->ij", &[&a, &ramp(&[2, 4])]).check().unwrap_err();
-    assert_eq!(error.to_string(), "einsum: axis `j` has length 3 in one operand and 4 in another");
+    let error = Tensor::einsum("ij,ij->ij", &[&a, &ramp(&[2, 4])])
+        .check()
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "einsum: axis `j` has length 3 in one operand and 4 in another"
+    );
     assert!(Tensor::einsum("->", &[]).check().is_err());
 }

@@ -76,7 +76,10 @@ fn sums_of_any_axes_of_any_view_are_those_of_a_plain_loop() {
     for (name, x) in views() {
         for mask in 0..1_usize << x.rank() {
             let axes: Vec<usize> = (0..x.rank()).filter(|a| mask >> a & 1 == 1).collect();
-            let given: Vec<isize> = axes.iter().map(|&a| a as isize - x.rank() as isize).collect();
+            let given: Vec<isize> = axes
+                .iter()
+                .map(|&a| a as isize - x.rank() as isize)
+                .collect();
             let all: Vec<usize> = (0..x.rank()).collect();
             let groups = groups(&x, if given.is_empty() { &all } else { &axes });
             let what = format!("{name} over {axes:?}");
@@ -85,24 +88,72 @@ fn sums_of_any_axes_of_any_view_are_those_of_a_plain_loop() {
             assert_eq!(y.len(), sums.len(), "{what}");
             for ((y, sum), group) in y.into_iter().zip(&sums).zip(&groups) {
                 let scale: f64 = group.iter().map(|x| x.abs()).sum();
-                assert!((f64::from(y) - sum).abs() <= 2e-7 * scale, "{what}: {y}, not {sum}");
+                assert!(
+                    (f64::from(y) - sum).abs() <= 2e-7 * scale,
+                    "{what}: {y}, not {sum}"
+                );
             }
-            let means: Vec<f64> = groups.iter().map(|g| g.iter().sum::<f64>() / g.len() as f64).collect();
-            close(&x.mean(&given, false).to_vec().unwrap(), &means, 5e-7, &what);
-            let max: Vec<f64> = groups.iter().map(|g| g.iter().copied().fold(f64::MIN, f64::max)).collect();
+            let means: Vec<f64> = groups
+                .iter()
+                .map(|g| g.iter().sum::<f64>() / g.len() as f64)
+                .collect();
+            close(
+                &x.mean(&given, false).to_vec().unwrap(),
+                &means,
+                5e-7,
+                &what,
+            );
+            let max: Vec<f64> = groups
+                .iter()
+                .map(|g| g.iter().copied().fold(f64::MIN, f64::max))
+                .collect();
             close(&x.max(&given, true).to_vec().unwrap(), &max, 0.0, &what);
-            let min: Vec<f64> = groups.iter().map(|g| g.iter().copied().fold(f64::MAX, f64::min)).collect();
+            let min: Vec<f64> = groups
+                .iter()
+                .map(|g| g.iter().copied().fold(f64::MAX, f64::min))
+                .collect();
             close(&x.min(&given, false).to_vec().unwrap(), &min, 0.0, &what);
-            let var: Vec<f64> = groups.iter().zip(&means).map(|(g, m)| {
-                g.iter().map(|x| (x - m).powi(2)).sum::<f64>() / g.len() as f64
-            }).collect();
-            close(&x.var(&given, false, 0).to_vec().unwrap(), &var, 1e-6, &what);
-            let norm: Vec<f64> = groups.iter().map(|g| g.iter().map(|x| x * x).sum::<f64>().sqrt()).collect();
-            close(&x.norm(&given, false, 2.0).to_vec().unwrap(), &norm, 1e-7, &what);
-            let norm: Vec<f64> = groups.iter().map(|g| g.iter().map(|x| x.abs()).sum::<f64>()).collect();
-            close(&x.norm(&given, false, 1.0).to_vec().unwrap(), &norm, 1e-6, &what);
-            let lse: Vec<f64> = groups.iter().map(|g| g.iter().map(|x| x.exp()).sum::<f64>().ln()).collect();
-            close(&x.logsumexp(&given, false).to_vec().unwrap(), &lse, 1e-6, &what);
+            let var: Vec<f64> = groups
+                .iter()
+                .zip(&means)
+                .map(|(g, m)| g.iter().map(|x| (x - m).powi(2)).sum::<f64>() / g.len() as f64)
+                .collect();
+            close(
+                &x.var(&given, false, 0).to_vec().unwrap(),
+                &var,
+                1e-6,
+                &what,
+            );
+            let norm: Vec<f64> = groups
+                .iter()
+                .map(|g| g.iter().map(|x| x * x).sum::<f64>().sqrt())
+                .collect();
+            close(
+                &x.norm(&given, false, 2.0).to_vec().unwrap(),
+                &norm,
+                1e-7,
+                &what,
+            );
+            let norm: Vec<f64> = groups
+                .iter()
+                .map(|g| g.iter().map(|x| x.abs()).sum::<f64>())
+                .collect();
+            close(
+                &x.norm(&given, false, 1.0).to_vec().unwrap(),
+                &norm,
+                1e-6,
+                &what,
+            );
+            let lse: Vec<f64> = groups
+                .iter()
+                .map(|g| g.iter().map(|x| x.exp()).sum::<f64>().ln())
+                .collect();
+            close(
+                &x.logsumexp(&given, false).to_vec().unwrap(),
+                &lse,
+                1e-6,
+                &what,
+            );
         }
     }
 }
@@ -114,7 +165,10 @@ fn axes_are_removed_or_kept_with_length_one() {
     assert_eq!(*x.sum(&[-1, 0], true).shape(), [1, 3, 1]);
     assert_eq!(*x.sum(&[], false).shape(), Shape::SCALAR);
     assert_eq!(*x.sum(&[], true).shape(), [1, 1, 1]);
-    assert_eq!(Tensor::scalar(3.0_f32).sum(&[], false).item::<f32>(), Ok(3.0));
+    assert_eq!(
+        Tensor::scalar(3.0_f32).sum(&[], false).item::<f32>(),
+        Ok(3.0)
+    );
 }
 
 #[test]
@@ -148,7 +202,10 @@ fn every_type_answers_in_the_type_it_should() {
         }
         assert_eq!(x.any(&[], false).item::<bool>(), Ok(true));
         assert_eq!(x.all(&[], false).item::<bool>(), Ok(false));
-        assert_eq!(x.slice(0, 1, 2, 1).any(&[], false).item::<bool>(), Ok(false));
+        assert_eq!(
+            x.slice(0, 1, 2, 1).any(&[], false).item::<bool>(),
+            Ok(false)
+        );
         assert_eq!(x.slice(0, 0, 1, 1).all(&[], false).item::<bool>(), Ok(true));
         assert_eq!(x.max(&[], false).dtype(), dtype);
         assert!(x.max(&[], false).eval().is_ok() && x.prod(&[], false).eval().is_ok());
@@ -192,7 +249,9 @@ fn a_long_sum_of_floats_keeps_its_digits() {
 fn half_precision_is_converted_exactly() {
     let bits: Vec<u16> = (0..=u16::MAX).collect();
     let x: Vec<f16> = bits.iter().map(|&b| f16::from_bits(b)).collect();
-    let y = Tensor::from_slice(&x, [65536, 1]).broadcast_to([65536, 2]).max(&[1], false);
+    let y = Tensor::from_slice(&x, [65536, 1])
+        .broadcast_to([65536, 2])
+        .max(&[1], false);
     for (y, x) in y.to_vec::<f16>().unwrap().into_iter().zip(x) {
         assert!(y == x || (y.is_nan() && x.is_nan()), "{x:?} became {y:?}");
     }
@@ -211,10 +270,22 @@ fn one_nan_makes_the_result_nan_wherever_it_is() {
             data[at] = f32::NAN;
             let row = Tensor::from_slice(&data, [1, count]);
             for x in [row.clone(), row.t()] {
-                for y in [x.sum(&[], false), x.max(&[], false), x.min(&[], false), x.prod(&[], false),
-                    x.mean(&[], false), x.var(&[], false, 0), x.logsumexp(&[], false),
-                    x.norm(&[], false, 1.0), x.norm(&[], false, 2.0), x.norm(&[], false, f64::INFINITY)] {
-                    assert!(y.item::<f32>().unwrap().is_nan(), "{y:?} of {count} at {at}");
+                for y in [
+                    x.sum(&[], false),
+                    x.max(&[], false),
+                    x.min(&[], false),
+                    x.prod(&[], false),
+                    x.mean(&[], false),
+                    x.var(&[], false, 0),
+                    x.logsumexp(&[], false),
+                    x.norm(&[], false, 1.0),
+                    x.norm(&[], false, 2.0),
+                    x.norm(&[], false, f64::INFINITY),
+                ] {
+                    assert!(
+                        y.item::<f32>().unwrap().is_nan(),
+                        "{y:?} of {count} at {at}"
+                    );
                 }
             }
             let both = Tensor::from_slice(&data, [count, 1]).broadcast_to([count, 3]);
@@ -244,7 +315,11 @@ fn nothing_has_a_sum_but_no_least_element() {
     assert_eq!(x.any(&[1], false).to_vec::<bool>().unwrap(), [false; 3]);
     assert_eq!(x.all(&[1], false).to_vec::<bool>().unwrap(), [true; 3]);
     assert_eq!(x.sum(&[0], false).to_vec::<f32>().unwrap(), [0.0; 0]);
-    for y in [x.min(&[1], false), x.max(&[], false), x.norm(&[1], false, f64::INFINITY)] {
+    for y in [
+        x.min(&[1], false),
+        x.max(&[], false),
+        x.norm(&[1], false, f64::INFINITY),
+    ] {
         assert!(matches!(y.eval(), Err(Error::BadShape { .. })), "{y:?}");
     }
     assert_eq!(x.max(&[0], false).to_vec::<f32>().unwrap(), [0.0; 0]);
@@ -254,12 +329,31 @@ fn nothing_has_a_sum_but_no_least_element() {
 fn wrong_axes_are_errors() {
     let x = Tensor::from_slice(&[1.0_f32; 6], [2, 3]);
     let error = x.sum(&[2], false).eval().unwrap_err();
-    assert_eq!(error, Error::BadAxis { op: "sum", axis: 2, rank: 2 });
-    assert!(matches!(x.max(&[-3], true).eval(), Err(Error::BadAxis { .. })));
-    assert!(matches!(x.mean(&[0, -2], true).eval(), Err(Error::Invalid { .. })));
-    assert!(matches!(x.var(&[isize::MIN], true, 0).eval(), Err(Error::BadAxis { .. })));
+    assert_eq!(
+        error,
+        Error::BadAxis {
+            op: "sum",
+            axis: 2,
+            rank: 2
+        }
+    );
+    assert!(matches!(
+        x.max(&[-3], true).eval(),
+        Err(Error::BadAxis { .. })
+    ));
+    assert!(matches!(
+        x.mean(&[0, -2], true).eval(),
+        Err(Error::Invalid { .. })
+    ));
+    assert!(matches!(
+        x.var(&[isize::MIN], true, 0).eval(),
+        Err(Error::BadAxis { .. })
+    ));
     let scalar = Tensor::from_slice(&[1.0_f32], []);
-    assert!(matches!(scalar.sum(&[0], false).eval(), Err(Error::BadAxis { .. })));
+    assert!(matches!(
+        scalar.sum(&[0], false).eval(),
+        Err(Error::BadAxis { .. })
+    ));
     let failed = x.reshape([5]).sum(&[7], false);
     assert!(matches!(failed.eval(), Err(Error::ShapeMismatch { .. })));
 }
@@ -269,11 +363,25 @@ fn the_number_of_threads_does_not_change_a_bit() {
     let x = Tensor::from_slice(&floats(1_000_000), [1000, 1000]);
     let tall = x.reshape([250_000, 4]);
     let results = || -> Vec<Vec<u32>> {
-        [x.sum(&[], false), x.sum(&[0], false), x.sum(&[1], false), tall.sum(&[0], false),
-            x.var(&[], false, 1), x.var(&[0], false, 1), x.logsumexp(&[], false), x.prod(&[0], false)]
-            .iter()
-            .map(|y| y.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect())
-            .collect()
+        [
+            x.sum(&[], false),
+            x.sum(&[0], false),
+            x.sum(&[1], false),
+            tall.sum(&[0], false),
+            x.var(&[], false, 1),
+            x.var(&[0], false, 1),
+            x.logsumexp(&[], false),
+            x.prod(&[0], false),
+        ]
+        .iter()
+        .map(|y| {
+            y.to_vec::<f32>()
+                .unwrap()
+                .into_iter()
+                .map(f32::to_bits)
+                .collect()
+        })
+        .collect()
     };
     let many = results();
     let before = pool::threads();
@@ -300,15 +408,24 @@ fn a_variance_far_from_zero_keeps_its_digits() {
 
 #[test]
 fn logsumexp_neither_overflows_nor_forgets_infinities() {
-    let lse = |x: &[f32]| Tensor::from_slice(x, [x.len()]).logsumexp(&[], false).item::<f32>().unwrap();
+    let lse = |x: &[f32]| {
+        Tensor::from_slice(x, [x.len()])
+            .logsumexp(&[], false)
+            .item::<f32>()
+            .unwrap()
+    };
     let inf = f32::INFINITY;
     assert_eq!(lse(&[1000.0, 1000.0]), 1000.0 + 2.0_f32.ln());
     assert_eq!(lse(&[-inf, -inf]), -inf);
     assert_eq!(lse(&[-inf, 2.0]), 2.0);
     assert_eq!(lse(&[-inf, inf]), inf);
     assert!(lse(&[f32::NAN, inf]).is_nan());
-    let column = Tensor::from_slice(&[-inf, 1.0, inf, -inf, 1.0, 0.0], [2, 3]).logsumexp(&[0], false);
-    assert_eq!(column.to_vec::<f32>().unwrap(), [-inf, 1.0 + 2.0_f32.ln(), inf]);
+    let column =
+        Tensor::from_slice(&[-inf, 1.0, inf, -inf, 1.0, 0.0], [2, 3]).logsumexp(&[0], false);
+    assert_eq!(
+        column.to_vec::<f32>().unwrap(),
+        [-inf, 1.0 + 2.0_f32.ln(), inf]
+    );
 }
 
 #[test]

@@ -255,7 +255,11 @@ where
         };
         Exponentials {
             max,
-            sum: if max.is_finite() { part(a) + part(b) } else { 0.0 },
+            sum: if max.is_finite() {
+                part(a) + part(b)
+            } else {
+                0.0
+            },
         }
     }
 }
