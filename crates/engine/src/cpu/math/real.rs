@@ -29,6 +29,8 @@ pub(super) trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
+    /// From here on, all numbers are integers.
+    const INTEGERS: Self;
     /// ln 2 in two parts: the first times any exponent is exact.
     const LN_2: (Self, Self);
     /// log₁₀ 2, likewise.
@@ -58,6 +60,8 @@ pub(super) trait Real:
     fn magnitude(self) -> Self;
     /// The number with another's sign.
     fn with_sign_of(self, other: Self) -> Self;
+    /// Whether it is NaN.
+    fn is_unknown(self) -> bool;
     /// The square root.
     fn square_root(self) -> Self;
 
@@ -96,6 +100,7 @@ pub(super) trait Real:
 macro_rules! real {
     ($type:ident, $bits:ident, $digits:expr, $bias:expr, $root:expr, {$($constants:tt)*}) => {
         impl Real for $type {
+            const INTEGERS: Self = (1_u64 << $digits) as Self;
             $($constants)*
 
             #[inline(always)]
@@ -148,6 +153,10 @@ macro_rules! real {
             #[inline(always)]
             fn with_sign_of(self, other: Self) -> Self {
                 self.copysign(other)
+            }
+            #[inline(always)]
+            fn is_unknown(self) -> bool {
+                self.is_nan()
             }
             #[inline(always)]
             fn square_root(self) -> Self {
