@@ -3,11 +3,10 @@
 //! Every figure is a ratio against a named peer in the same, interleaved run. A peer that is not
 //! installed is reported as absent.
 
-#[cfg(target_os = "linux")]
 mod measure;
 #[cfg(target_os = "linux")]
 mod opencl;
-#[cfg(target_os = "linux")]
+mod ops;
 mod report;
 #[cfg(target_os = "linux")]
 mod soft;
@@ -21,48 +20,69 @@ use std::path::PathBuf;
 struct Arguments {
     #[command(subcommand)]
     suite: Suite,
-    /// Rounds; every contestant runs once in each.
-    #[arg(long, default_value_t = 51, global = true)]
-    rounds: usize,
-    /// Also write the results as JSON.
+    /// Rounds; every contestant runs once in each [default: 51, of the ops 21].
     #[arg(long, global = true)]
-    json: Option<PathBuf>,
-    /// Also write the results as Markdown.
-    #[arg(long, global = true)]
-    markdown: Option<PathBuf>,
+    rounds: Option<usize>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Suite {
     /// The software Metal device against PoCL (Debian package pocl-opencl-icd).
-    Soft,
+    Soft {
+        /// Also write the results as JSON.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// Also write the results as Markdown.
+        #[arg(long)]
+        markdown: Option<PathBuf>,
+    },
+    /// The CPU engine's ops against NumPy, candle, ndarray, JAX and MLX (scripts/bench-peers).
+    Ops(ops::Options),
+    /// Our side of `ops`: answers requests on the standard input.
+    #[command(hide = true)]
+    Worker,
 }
 
-#[cfg(target_os = "linux")]
 fn main() -> anyhow::Result<()> {
-    use std::io::Write as _;
-
     let arguments = Arguments::parse();
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let command = format!("cargo run --release -p bessemer-bench -- {command}");
-    let run = match arguments.suite {
-        Suite::Soft => soft::run(arguments.rounds, command)?,
-    };
+    match arguments.suite {
+        Suite::Soft { json, markdown } => {
+            software_metal(arguments.rounds.unwrap_or(51), command, json, markdown)
+        }
+        Suite::Ops(options) => ops::run(&options, arguments.rounds, command),
+        Suite::Worker => ops::serve(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn software_metal(
+    rounds: usize,
+    command: String,
+    json: Option<PathBuf>,
+    markdown: Option<PathBuf>,
+) -> anyhow::Result<()> {
+    use std::io::Write as _;
+
+    let run = soft::run(rounds, command)?;
     std::io::stdout().write_all(run.markdown().as_bytes())?;
-    if let Some(path) = arguments.json {
+    if let Some(path) = json {
         std::fs::write(path, serde_json::to_string_pretty(&run)?)?;
     }
-    if let Some(path) = arguments.markdown {
+    if let Some(path) = markdown {
         std::fs::write(path, run.markdown())?;
     }
     Ok(())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn main() -> anyhow::Result<()> {
-    let Arguments {
-        suite: Suite::Soft, ..
-    } = Arguments::parse();
+fn software_metal(
+    _rounds: usize,
+    _command: String,
+    _json: Option<PathBuf>,
+    _markdown: Option<PathBuf>,
+) -> anyhow::Result<()> {
     anyhow::bail!(
         "the software Metal device runs on Linux only, so there is nothing to compare here"
     )

@@ -46,13 +46,13 @@ impl Run {
         for (key, value) in &self.setting {
             let _ = writeln!(page, "- {key}: {value}");
         }
-        page.push_str("\n| case | ours, ms (quartiles) | peer, ms (quartiles) | our speed / peer's | goal | met |\n|---|---|---|---|---|---|\n");
+        page.push_str("\n| case | ours (quartiles) | peer (quartiles) | our speed / peer's | goal | met |\n|---|---|---|---|---|---|\n");
         for row in &self.rows {
             let peer = row
                 .peer
                 .as_ref()
                 .map_or("not installed".to_owned(), |(name, t)| {
-                    format!("{name}: {}", milliseconds(t))
+                    format!("{name}: {}", spread(t))
                 });
             let (ratio, met) = match row.ratio() {
                 Some(r) => (
@@ -65,7 +65,7 @@ impl Run {
                 page,
                 "| {} | {} | {peer} | {ratio} | ≥ {} | {met} |",
                 row.case,
-                milliseconds(&row.ours),
+                spread(&row.ours),
                 row.goal
             );
         }
@@ -77,12 +77,46 @@ impl Run {
     }
 }
 
-fn milliseconds(timing: &Timing) -> String {
-    let ms = |seconds: f64| format!("{:.3}", seconds * 1e3);
+/// A time in the unit that suits it.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 1e-6 => (s * 1e9, "ns"),
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s => (s, "s"),
+    };
+    let digits = match value {
+        v if v < 10.0 => 2,
+        v if v < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A median with its quartiles.
+pub(crate) fn spread(timing: &Timing) -> String {
     format!(
         "{} ({}–{})",
-        ms(timing.median),
-        ms(timing.low),
-        ms(timing.high)
+        duration(timing.median),
+        duration(timing.low),
+        duration(timing.high)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_in_the_unit_that_suits_them() {
+        let cases = [
+            (3.21e-9, "3.21 ns"),
+            (45.67e-6, "45.7 µs"),
+            (0.123, "123 ms"),
+            (2.0, "2.00 s"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(duration(seconds), text);
+        }
+    }
 }

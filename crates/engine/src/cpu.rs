@@ -7,16 +7,15 @@ pub(crate) mod cast;
 pub(crate) mod copy;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod gemm;
 pub(crate) mod grid;
 pub(crate) mod layer_norm;
 pub(crate) mod map;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the elementwise kernels will call them")
-)]
 pub(crate) mod math;
 pub(crate) mod matmul;
+pub(crate) mod packed_matmul;
 pub mod pool;
+pub(crate) mod reduce;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod row;

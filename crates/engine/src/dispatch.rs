@@ -96,6 +96,19 @@ impl<'a> Dense<'a> {
     }
 }
 
+pub(crate) use cpu::packed_matmul::Packed;
+
+/// Lays a computed matrix out as the right factor of products.
+pub(crate) fn pack(tensor: &Tensor) -> Result<Packed> {
+    let storage = tensor.eval()?.node.value.get().expect("evaluated");
+    Ok(cpu::packed_matmul::pack(&Input {
+        bytes: storage.bytes(),
+        dtype: tensor.dtype(),
+        layout: *tensor.layout(),
+        constant: None,
+    }))
+}
+
 /// Computes a node from its work, whose inputs all have values. On an error the work is as it was.
 pub(crate) fn run(node: &Node, work: &mut Option<Work>) -> Result<()> {
     let Some(w) = work else {
@@ -191,10 +204,12 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Full(op) => cpu::full::run(op, output),
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
+        Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
         Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,
+        Op::Reduce(op) => cpu::reduce::run(op, inputs, output)?,
     }
     Ok(())
 }

@@ -52,17 +52,23 @@ pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod copy;
 mod dot;
+mod einsum;
 pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod layer_norm;
+mod logsumexp;
 pub(crate) mod matmul;
 mod matvec;
+mod norm;
 mod outer;
+pub(crate) mod packed_matmul;
+pub(crate) mod reduce;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod softmax;
 pub(crate) mod ternary;
 pub(crate) mod unary;
+mod var;
 
 ops! {
     /// The value of another node, found to be the same.
@@ -83,6 +89,8 @@ ops! {
     fused::Fused,
     /// Products of matrices.
     matmul::Matmul,
+    /// Products with a matrix laid out before.
+    packed_matmul::PackedMatmul,
     /// Rows shifted and scaled to mean 0 and variance 1.
     layer_norm::LayerNorm,
     /// Rows divided by their root mean square.
@@ -91,6 +99,8 @@ ops! {
     rope::Rope,
     /// Exponentials that add up to 1.
     softmax::Softmax,
+    /// Many elements made one.
+    reduce::Reduce,
     /// `f(a, b, c)`, element by element.
     ternary::Ternary,
     /// `f(a)`, element by element.

@@ -1,8 +1,11 @@
 //! Random cases: shapes, values and layouts. What a case is made of is drawn by `proptest`, so that a
 //! failing case shrinks to a small one; the numbers themselves come from the case's seed.
 
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
 use bessemer::{DType, Kind};
-use proptest::prelude::{Just, Strategy, any};
+use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -274,11 +277,11 @@ impl Input {
 }
 
 /// An array of one of these types and fills, with a shape from `shapes`.
-pub fn input(
+pub fn input<S: Strategy<Value = Vec<usize>>>(
     dtypes: &[DType],
     fills: &[Fill],
-    shapes: impl Strategy<Value = Vec<usize>>,
-) -> impl Strategy<Value = Input> {
+    shapes: S,
+) -> impl Strategy<Value = Input> + use<S> {
     let parts = (
         select(dtypes.to_vec()),
         shapes,
@@ -315,11 +318,6 @@ pub fn broadcasting<const N: usize>(
     })
 }
 
-/// The same array with nothing drawn: for lists of cases that are spelled out.
-pub fn fixed(input: Input) -> Just<Input> {
-    Just(input)
-}
-
 /// Runs a test on `cases` random cases, the same ones each time.
 ///
 /// # Panics
@@ -343,12 +341,40 @@ pub fn check<S: Strategy>(
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let result = runner.run(&strategy, |case| test(&case).map_err(TestCaseError::fail));
+    let result = runner.run(&strategy, |case| {
+        // Told once, at the end, and not for each case on the way to the smallest.
+        quietly(|| test(&case)).map_err(TestCaseError::fail)
+    });
     match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, case)) => panic!("{name}: {reason}\nsmallest case: {case:#?}"),
         Err(TestError::Abort(reason)) => panic!("{name}: {reason}"),
     }
+}
+
+thread_local! {
+    static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs a function whose panics are failures like others, without the message that a panic prints.
+pub fn quietly<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(f));
+    QUIET.set(before);
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("without a message")))
+    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Tensors with given numbers in any layout, and their numbers back.
 
-use bessemer::{DType, Element, Result, Tensor};
+use bessemer::{DType, Element, Tensor};
 use half::{bf16, f16};
 
 use crate::Array;
 use crate::array::count;
 use crate::case::{Axis, Input, Placed};
 use crate::number::Value;
+use crate::tolerance::compare;
 
 impl Input {
     /// The case's array as a tensor that lies in memory as the case says, its neighbours in memory being
@@ -44,10 +45,10 @@ fn of<T: Element>(data: Vec<T>, shape: &[usize]) -> Tensor {
     Tensor::from_vec(data, shape)
 }
 
-/// The numbers of a tensor.
-pub fn array(x: &Tensor) -> Result<Array> {
+/// The numbers of a tensor, or the message of its error.
+pub fn array(x: &Tensor) -> Result<Array, String> {
     // A failed tensor has a type too: its error comes first.
-    x.check()?;
+    x.check().map_err(|e| e.to_string())?;
     let int = |i: Vec<i128>| i.into_iter().map(Value::Int).collect();
     let float = |f: Vec<f64>| f.into_iter().map(Value::Float).collect();
     let data: Vec<Value> = match x.dtype() {
@@ -73,8 +74,25 @@ pub fn array(x: &Tensor) -> Result<Array> {
     })
 }
 
-fn read<T: Element + Into<N>, N>(x: &Tensor) -> Result<Vec<N>> {
-    Ok(x.to_vec::<T>()?.into_iter().map(Into::into).collect())
+fn read<T: Element + Into<N>, N>(x: &Tensor) -> Result<Vec<N>, String> {
+    let numbers = x.to_vec::<T>().map_err(|e| e.to_string())?;
+    Ok(numbers.into_iter().map(Into::into).collect())
+}
+
+/// Whether a tensor is what the reference says; see [`compare`](crate::tolerance::compare).
+pub fn agree(
+    op: &str,
+    terms: usize,
+    got: &Tensor,
+    expected: &Array,
+    magnitude: Option<&Array>,
+) -> Result<(), String> {
+    compare(op, terms, &array(got)?, expected, magnitude).map_err(|e| format!("{op}: {e}"))
+}
+
+/// Whether a tensor has exactly these numbers, up to the bits of NaN.
+pub fn same(got: &Tensor, expected: &Array) -> Result<(), String> {
+    agree("copy", 1, got, expected, None)
 }
 
 /// How many places an axis of `n` numbers takes between its first and its last.
@@ -151,7 +169,7 @@ mod tests {
     fn a_tensor_has_the_numbers_it_was_given_in_every_layout() {
         let cases = case::input(&DType::ALL, &[Fill::Normal], case::shape(5, 500));
         case::check("placement", 400, cases, |case| {
-            let got = array(&case.tensor()).map_err(|e| e.to_string())?;
+            let got = array(&case.tensor())?;
             if got == case.array() {
                 Ok(())
             } else {

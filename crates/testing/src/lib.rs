@@ -4,10 +4,12 @@
 //! - [`reference`](mod@reference): every op, slow and plain, without the engine's kernels.
 //! - [`tolerance`]: how far an answer may be from the reference, by op and type, and why.
 //! - [`case`]: random shapes, values and layouts from fixed seeds; failures shrink.
+//! - [`fuzz`]: random calls, right and wrong.
 //! - [`layout`]: tensors that lie in memory as a case says, and back.
 
 pub mod array;
 pub mod case;
+pub mod fuzz;
 pub mod layout;
 pub mod number;
 pub mod random;

@@ -1,6 +1,7 @@
 //! Functions of two elements on the CPU.
 
 use super::map::{Kernel, map};
+use super::math::Math;
 use crate::DType;
 use crate::ops::binary::Binary;
 
@@ -61,12 +62,12 @@ macro_rules! float {
                 Binary::Div => map!($T => $T, |a, b| a / b),
                 Binary::FloorDiv => map!($T => $T, |a, b| $divmod(a, b).0),
                 Binary::Rem => map!($T => $T, |a, b| $divmod(a, b).1),
-                Binary::Pow => map!($T => $T, |a, b| a.powf(b)),
+                Binary::Pow => map!($T => $T, |a, b| a.pow_on::<I>(b)),
                 // With a NaN on the right the comparison is false, and that is taken.
                 Binary::Min => map!($T => $T, |a, b| if a < b || a.is_nan() { a } else { b }),
                 Binary::Max => map!($T => $T, |a, b| if a > b || a.is_nan() { a } else { b }),
-                Binary::Atan2 => map!($T => $T, |a, b| a.atan2(b)),
-                Binary::Hypot => map!($T => $T, |a, b| a.hypot(b)),
+                Binary::Atan2 => map!($T => $T, |a, b| a.atan2_on::<I>(b)),
+                Binary::Hypot => map!($T => $T, |a, b| a.hypot_on::<I>(b)),
                 Binary::Eq => map!($T => u8, |a, b| u8::from(a == b)),
                 Binary::Ne => map!($T => u8, |a, b| u8::from(a != b)),
                 Binary::Lt => map!($T => u8, |a, b| u8::from(a < b)),

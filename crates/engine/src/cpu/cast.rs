@@ -1,9 +1,10 @@
 //! Conversions on the CPU.
 
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::map::{Args, Kernel, map};
+use super::map::{Kernel, map};
+use super::math::half::Half;
+use super::simd::Isa;
 use crate::DType;
 
 /// Copies elements of a size.
@@ -136,54 +137,33 @@ fn between_ints(from: DType, to: DType) -> Kernel {
 /// From `f16` or `bf16` to `f32`.
 pub(crate) fn widen(from: DType) -> Kernel {
     match from {
-        DType::BF16 => |args: &Args<'_>, out: &mut [u8]| {
-            let out: &mut [f32] = bytemuck::cast_slice_mut(out);
-            let from: &[bf16] = bytemuck::cast_slice(args.a);
-            from[..out.len()].convert_to_f32_slice(out);
-        },
-        _ => |args: &Args<'_>, out: &mut [u8]| {
-            let out: &mut [f32] = bytemuck::cast_slice_mut(out);
-            let from: &[f16] = bytemuck::cast_slice(args.a);
-            from[..out.len()].convert_to_f32_slice(out);
-        },
+        DType::BF16 => map!([bf16] => [f32], |from, to| Half::to_f32::<I>(from, to)),
+        _ => map!([f16] => [f32], |from, to| Half::to_f32::<I>(from, to)),
     }
 }
 
 /// From `f32` to `f16` or `bf16`.
 pub(crate) fn narrow(to: DType) -> Kernel {
-    use half::slice::HalfFloatSliceExt as _;
     match to {
-        DType::BF16 => |args: &Args<'_>, out: &mut [u8]| {
-            let out: &mut [bf16] = bytemuck::cast_slice_mut(out);
-            let from: &[f32] = bytemuck::cast_slice(args.a);
-            out.convert_from_f32_slice(&from[..out.len()]);
-        },
-        _ => |args: &Args<'_>, out: &mut [u8]| {
-            let out: &mut [f16] = bytemuck::cast_slice_mut(out);
-            let from: &[f32] = bytemuck::cast_slice(args.a);
-            out.convert_from_f32_slice(&from[..out.len()]);
-        },
+        DType::BF16 => map!([f32] => [bf16], |from, to| Half::from_f32::<I>(from, to)),
+        _ => map!([f32] => [f16], |from, to| Half::from_f32::<I>(from, to)),
     }
 }
 
 /// From `f32` to the nearest value of `f16` or `bf16`, as an `f32`.
 pub(crate) fn round(to: DType) -> Kernel {
-    macro_rules! round {
-        ($half:ident) => {
-            |args: &Args<'_>, out: &mut [u8]| {
-                let out: &mut [f32] = bytemuck::cast_slice_mut(out);
-                let from: &[f32] = bytemuck::cast_slice(args.a);
-                let mut narrow = [$half::ZERO; 64];
-                for (out, from) in out.chunks_mut(64).zip(from.chunks(64)) {
-                    let narrow = &mut narrow[..out.len()];
-                    narrow.convert_from_f32_slice(&from[..out.len()]);
-                    narrow.convert_to_f32_slice(out);
-                }
-            }
-        };
-    }
     match to {
-        DType::BF16 => round!(bf16),
-        _ => round!(f16),
+        DType::BF16 => map!([f32] => [f32], |from, to| round_to::<I, bf16>(from, to)),
+        _ => map!([f32] => [f32], |from, to| round_to::<I, f16>(from, to)),
+    }
+}
+
+#[inline(always)]
+fn round_to<I: Isa, H: Half + Default>(from: &[f32], to: &mut [f32]) {
+    let mut narrow = [H::default(); 64];
+    for (from, to) in from.chunks(64).zip(to.chunks_mut(64)) {
+        let narrow = &mut narrow[..from.len()];
+        H::from_f32::<I>(from, narrow);
+        H::to_f32::<I>(narrow, to);
     }
 }

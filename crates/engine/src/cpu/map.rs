@@ -28,6 +28,12 @@ pub(crate) trait Map1<T, U> {
     fn call<I: Isa>(x: T, p: f64) -> U;
 }
 
+/// A function of blocks of as many elements, where one element at a time is not the fastest way.
+pub(crate) trait MapAll<T, U> {
+    /// The function.
+    fn call<I: Isa>(from: &[T], to: &mut [U]);
+}
+
 /// A function of two elements of one type.
 pub(crate) trait Map2<T, U> {
     /// The function.
@@ -42,6 +48,7 @@ pub(crate) trait Map3<C, T> {
 
 struct Loop<'a, 'b, F>(&'a Args<'b>, &'a mut [u8], std::marker::PhantomData<F>);
 
+struct All<F>(F);
 struct One<F>(F);
 struct Two<F>(F);
 struct Three<F>(F);
@@ -57,6 +64,16 @@ impl<T: Pod, U: Pod, F: Map1<T, U>> Task for Loop<'_, '_, One<(T, U, F)>> {
         for (y, &a) in out.iter_mut().zip(a) {
             *y = F::call::<I>(a, p);
         }
+    }
+}
+
+impl<T: Pod, U: Pod, F: MapAll<T, U>> Task for Loop<'_, '_, All<(T, U, F)>> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let out: &mut [U] = bytemuck::cast_slice_mut(self.1);
+        F::call::<I>(&bytemuck::cast_slice(self.0.a)[..out.len()], out);
     }
 }
 
@@ -94,6 +111,11 @@ pub(crate) fn map1<T: Pod, U: Pod, F: Map1<T, U>>(args: &Args<'_>, out: &mut [u8
     simd::run(Loop::<One<(T, U, F)>>(args, out, std::marker::PhantomData));
 }
 
+/// The kernel of a function of blocks.
+pub(crate) fn map_all<T: Pod, U: Pod, F: MapAll<T, U>>(args: &Args<'_>, out: &mut [u8]) {
+    simd::run(Loop::<All<(T, U, F)>>(args, out, std::marker::PhantomData));
+}
+
 /// The kernel of a function of two elements.
 pub(crate) fn map2<T: Pod, U: Pod, F: Map2<T, U>>(args: &Args<'_>, out: &mut [u8]) {
     simd::run(Loop::<Two<(T, U, F)>>(args, out, std::marker::PhantomData));
@@ -109,8 +131,19 @@ pub(crate) fn map3<C: Pod, T: Pod, F: Map3<C, T>>(args: &Args<'_>, out: &mut [u8
 }
 
 /// The kernel of a function that is written in place: `map!(f32 => u8, |a, b| u8::from(a < b))`. With
-/// one element, the second name is that of the parameter: `map!(f32 => f32, |x; p| x * p as f32)`.
+/// one element, the second name is that of the parameter: `map!(f32 => f32, |x; p| x * p as f32)`. Of
+/// blocks: `map!([f32] => [f32], |from, to| to.copy_from_slice(from))`. The instruction set is `I`.
 macro_rules! map {
+    ([$T:ty] => [$U:ty], |$from:ident, $to:ident| $body:expr) => {{
+        struct F;
+        impl $crate::cpu::map::MapAll<$T, $U> for F {
+            #[inline(always)]
+            fn call<I: $crate::cpu::simd::Isa>($from: &[$T], $to: &mut [$U]) {
+                $body
+            }
+        }
+        $crate::cpu::map::map_all::<$T, $U, F> as $crate::cpu::map::Kernel
+    }};
     ($T:ty => $U:ty, |$x:ident| $body:expr) => {
         $crate::cpu::map::map!($T => $U, |$x; _p| $body)
     };

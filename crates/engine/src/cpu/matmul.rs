@@ -1,37 +1,106 @@
-//! `matmul` and `gemm` on the CPU: batches of products, each by [`gemm`](super::gemm).
+//! `matmul` and `gemm` on the CPU: batches of products, each by [`gemm`].
 
+use super::copy;
+use super::gemm::{Gemm, Matrix, gemm, gemm_batch};
 use crate::dispatch::{Input, Output};
 use crate::dtype::with_type;
 use crate::ops::matmul::Matmul;
+use crate::{Element, Layout, Scalar, Shape};
 
 /// Multiplies.
 pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], mut output: Output<'_>) {
-    let shape = output.shape;
-    let [.., m, n] = shape[..] else { return };
-    let (a, b) = (inputs[0], inputs[1]);
-    let k = a.layout.shape()[a.layout.shape().rank() - 1];
-    let whole = |i: &Input<'_>, rows: usize, cols: usize| {
-        let dims = [&shape[..shape.rank() - 2], &[rows, cols]].concat();
-        let shape = crate::Shape::new("matmul", &dims).expect("checked");
-        i.layout.broadcast_to("matmul", shape).expect("checked")
+    if let Some(c) = inputs.get(2) {
+        let bytes = &mut *output.bytes;
+        copy::run(&[*c], Output { bytes, ..output });
+    }
+    with_type!(numbers output.dtype, T => multiply::<T>(op, inputs, &mut output),
+        else unreachable!("the rule refuses other types"));
+}
+
+/// A number as a factor of type `T`.
+pub(super) fn factor<T: Element + bytemuck::Pod>(value: Scalar) -> T {
+    bytemuck::pod_read_unaligned(&value.to_bytes(T::DTYPE)[..size_of::<T>()])
+}
+
+/// The matrix that the last two axes of a layout are, from an element on.
+pub(super) fn matrix<'a, T: bytemuck::Pod>(
+    input: &Input<'a>,
+    layout: &Layout,
+    offset: usize,
+) -> Matrix<'a, T> {
+    let (&[.., rows, cols], &[.., row, col]) = (&layout.shape()[..], layout.strides()) else {
+        unreachable!("a matrix has two axes");
     };
-    let (la, lb) = (whole(&a, m, k), whole(&b, k, n));
-    with_type!(floats output.dtype, T => {
-        let _ = (la, lb, op);
-        let (av, bv) = (a.all::<T>(), b.all::<T>());
-        let ao: Vec<_> = la.offsets().collect();
-        let bo: Vec<_> = lb.offsets().collect();
-        let cv: Option<Vec<T>> = inputs.get(2).map(|c| c.layout.offsets().map(|i| c.all::<T>()[i]).collect());
-        for (e, y) in output.all::<T>().iter_mut().enumerate() {
-            let (batch, i, j) = (e / (m * n), e / n % m, e % n);
-            let mut s = 0.0_f64;
-            for l in 0..k {
-                s += f64::from(av[ao[(batch * m + i) * k + l]]) * f64::from(bv[bo[(batch * k + l) * n + j]]);
-            }
-            s *= op.alpha.to_f64();
-            if let Some(c) = &cv { s += op.beta.to_f64() * f64::from(c[e]); }
-            let bytes = crate::Scalar::Float(s).to_bytes(<T as crate::Element>::DTYPE);
-            *y = bytemuck::pod_read_unaligned(&bytes[..size_of::<T>()]);
-        }
-    }, else ())
+    Matrix {
+        data: input.all(),
+        offset,
+        rows,
+        cols,
+        row,
+        col,
+    }
+}
+
+/// The layout as one matrix of as many columns, where its rows lie at equal distances.
+pub(super) fn tall(layout: &Layout) -> Option<Layout> {
+    let cols = *layout.shape().last()?;
+    let rows = layout.shape()[..layout.shape().rank() - 1].iter().product();
+    layout.reshaped(Shape::new("matmul", &[rows, cols]).ok()?)
+}
+
+/// Where each matrix of a batch begins.
+fn starts(layout: &Layout, batches: &[usize]) -> Vec<usize> {
+    let rank = layout.shape().rank();
+    let first = layout.sliced(rank - 2, 0, 1, 1).sliced(rank - 1, 0, 1, 1);
+    let first = first.without(rank - 1).without(rank - 2);
+    let shape = Shape::new("matmul", batches).expect("part of a shape");
+    let all = first.broadcast_to("matmul", shape);
+    all.expect("the rule has checked it").offsets().collect()
+}
+
+fn multiply<T>(op: &Matmul, inputs: &[Input<'_>], output: &mut Output<'_>)
+where
+    T: Gemm<Acc: Element + bytemuck::Pod> + bytemuck::Pod,
+{
+    let (a, b) = (&inputs[0], &inputs[1]);
+    let alpha = factor(op.alpha);
+    let beta = factor(if inputs.len() > 2 {
+        op.beta
+    } else {
+        Scalar::Int(0)
+    });
+    let shape = output.shape;
+    let (batches, &[m, n]) = shape.split_at(shape.rank() - 2) else {
+        unreachable!("the rule gives two axes or more");
+    };
+    let c = output.all::<T>();
+    let k = a.layout.shape()[a.layout.shape().rank() - 1];
+    if k == 0 {
+        // There is no element to point a matrix at.
+        let none = |rows, cols| Matrix::contiguous(&[], rows, cols);
+        gemm(alpha, none(c.len() / n, 0), none(0, n), beta, c, n);
+        return;
+    }
+    // One matrix on the right of many that lie one below the other: those are one tall matrix.
+    if b.layout.count() == k * n
+        && a.layout.count() * n == c.len() * k
+        && let Some(rows) = tall(&a.layout)
+    {
+        let left = matrix(a, &rows, rows.offset());
+        gemm(
+            alpha,
+            left,
+            matrix(b, &b.layout, b.layout.offset()),
+            beta,
+            c,
+            n,
+        );
+        return;
+    }
+    let (left, right) = (starts(&a.layout, batches), starts(&b.layout, batches));
+    let factors = |i: usize| {
+        let left = matrix(a, &a.layout, left[i]);
+        (left, matrix(b, &b.layout, right[i]))
+    };
+    gemm_batch(alpha, factors, beta, c, (m, n));
 }

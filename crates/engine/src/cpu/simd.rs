@@ -162,6 +162,27 @@ pub(crate) fn run<T: Task>(task: T) -> T::Output {
     run_at(level(), task)
 }
 
+/// Runs a task at [`level`], but not above AVX2: for kernels that wait for memory anyway, of which there
+/// are many, so that one more copy of each would only cost space and time to compile.
+#[inline]
+pub(crate) fn run_narrow<T: Task>(task: T) -> T::Output {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+    fn avx2<T: Task>(task: T) -> T::Output {
+        task.run::<Avx2>()
+    }
+
+    match level() {
+        // SAFETY: a level is in use only where `is_available` found its features on this processor, and
+        // those of AVX-512 include those of AVX2.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => unsafe { avx2(task) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => task.run::<Neon>(),
+        _ => task.run::<Scalar>(),
+    }
+}
+
 /// Runs a task at a level, or at [`Level::Scalar`] where the target does not know that level.
 #[inline]
 pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {

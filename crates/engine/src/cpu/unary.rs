@@ -2,6 +2,7 @@
 
 use super::cast;
 use super::map::{Kernel, map};
+use super::math::{Math, trig};
 use crate::DType;
 use crate::ops::unary::Unary;
 
@@ -29,7 +30,6 @@ pub(crate) fn kernel(op: Unary, dtype: DType) -> Kernel {
 macro_rules! float {
     ($name:ident, $T:ident) => {
         fn $name(op: Unary) -> Kernel {
-            use std::$T::consts;
             match op {
                 Unary::Neg => map!($T => $T, |x| -x),
                 Unary::Abs => map!($T => $T, |x| x.abs()),
@@ -45,47 +45,40 @@ macro_rules! float {
                 }),
                 Unary::Square => map!($T => $T, |x| x * x),
                 Unary::Sqrt => map!($T => $T, |x| x.sqrt()),
-                Unary::Rsqrt => map!($T => $T, |x| 1.0 / x.sqrt()),
+                Unary::Rsqrt => map!($T => $T, |x| x.rsqrt_on::<I>()),
                 Unary::Reciprocal => map!($T => $T, |x| 1.0 / x),
-                Unary::Cbrt => map!($T => $T, |x| x.cbrt()),
-                Unary::Exp => map!($T => $T, |x| x.exp()),
-                Unary::Exp2 => map!($T => $T, |x| x.exp2()),
-                Unary::Expm1 => map!($T => $T, |x| x.exp_m1()),
-                Unary::Log => map!($T => $T, |x| x.ln()),
-                Unary::Log2 => map!($T => $T, |x| x.log2()),
-                Unary::Log10 => map!($T => $T, |x| x.log10()),
-                Unary::Log1p => map!($T => $T, |x| x.ln_1p()),
-                Unary::Sin => map!($T => $T, |x| x.sin()),
-                Unary::Cos => map!($T => $T, |x| x.cos()),
-                Unary::Tan => map!($T => $T, |x| x.tan()),
-                Unary::Asin => map!($T => $T, |x| x.asin()),
-                Unary::Acos => map!($T => $T, |x| x.acos()),
-                Unary::Atan => map!($T => $T, |x| x.atan()),
-                Unary::Sinh => map!($T => $T, |x| x.sinh()),
-                Unary::Cosh => map!($T => $T, |x| x.cosh()),
-                Unary::Tanh => map!($T => $T, |x| x.tanh()),
-                Unary::Asinh => map!($T => $T, |x| x.asinh()),
-                Unary::Acosh => map!($T => $T, |x| x.acosh()),
-                Unary::Atanh => map!($T => $T, |x| x.atanh()),
-                Unary::Erf => map!($T => $T, |x| erf(f64::from(x)) as $T),
-                Unary::Sigmoid => map!($T => $T, |x| 1.0 / (1.0 + (-x).exp())),
-                // Both forms hold everywhere; the exponent is never positive, so nothing overflows.
-                Unary::LogSigmoid => map!($T => $T, |x| x.min(0.0) - (-x.abs()).exp().ln_1p() + (x - x)),
-                Unary::Softplus => map!($T => $T, |x| relu(x) + (-x.abs()).exp().ln_1p()),
+                Unary::Cbrt => map!($T => $T, |x| x.cbrt_on::<I>()),
+                Unary::Exp => map!($T => $T, |x| x.exp_on::<I>()),
+                Unary::Exp2 => map!($T => $T, |x| x.exp2_on::<I>()),
+                Unary::Expm1 => map!($T => $T, |x| x.expm1_on::<I>()),
+                Unary::Log => map!($T => $T, |x| x.log_on::<I>()),
+                Unary::Log2 => map!($T => $T, |x| x.log2_on::<I>()),
+                Unary::Log10 => map!($T => $T, |x| x.log10_on::<I>()),
+                Unary::Log1p => map!($T => $T, |x| x.log1p_on::<I>()),
+                Unary::Sin => map!([$T] => [$T], |from, to| trig::sin::<I, $T>(from, to)),
+                Unary::Cos => map!([$T] => [$T], |from, to| trig::cos::<I, $T>(from, to)),
+                Unary::Tan => map!([$T] => [$T], |from, to| trig::tan::<I, $T>(from, to)),
+                Unary::Asin => map!($T => $T, |x| x.asin_on::<I>()),
+                Unary::Acos => map!($T => $T, |x| x.acos_on::<I>()),
+                Unary::Atan => map!($T => $T, |x| x.atan_on::<I>()),
+                Unary::Sinh => map!($T => $T, |x| x.sinh_on::<I>()),
+                Unary::Cosh => map!($T => $T, |x| x.cosh_on::<I>()),
+                Unary::Tanh => map!($T => $T, |x| x.tanh_on::<I>()),
+                Unary::Asinh => map!($T => $T, |x| x.asinh_on::<I>()),
+                Unary::Acosh => map!($T => $T, |x| x.acosh_on::<I>()),
+                Unary::Atanh => map!($T => $T, |x| x.atanh_on::<I>()),
+                Unary::Erf => map!($T => $T, |x| x.erf_on::<I>()),
+                Unary::Sigmoid => map!($T => $T, |x| x.sigmoid_on::<I>()),
+                Unary::LogSigmoid => map!($T => $T, |x| x.log_sigmoid_on::<I>()),
+                Unary::Softplus => map!($T => $T, |x| x.softplus_on::<I>()),
                 Unary::Relu => map!($T => $T, |x| relu(x)),
-                Unary::Silu => map!($T => $T, |x| x / (1.0 + (-x).exp())),
-                Unary::Gelu => map!($T => $T, |x| {
-                    0.5 * x * (1.0 + erf(f64::from(x * consts::FRAC_1_SQRT_2)) as $T)
-                }),
-                Unary::GeluTanh => map!($T => $T, |x| {
-                    // sqrt(2 / pi)
-                    let inner = consts::FRAC_2_SQRT_PI * consts::FRAC_1_SQRT_2 * (x + 0.044715 * x * x * x);
-                    0.5 * x * (1.0 + inner.tanh())
-                }),
+                Unary::Silu => map!($T => $T, |x| x.silu_on::<I>()),
+                Unary::Gelu => map!($T => $T, |x| x.gelu_on::<I>()),
+                Unary::GeluTanh => map!($T => $T, |x| x.gelu_tanh_on::<I>()),
                 Unary::Hardswish => map!($T => $T, |x| x * (x + 3.0).max(0.0).min(6.0) / 6.0),
-                Unary::Mish => map!($T => $T, |x| x * (relu(x) + (-x.abs()).exp().ln_1p()).tanh()),
+                Unary::Mish => map!($T => $T, |x| x.mish_on::<I>()),
                 Unary::LeakyRelu(_) => map!($T => $T, |x; p| if x > 0.0 { x } else { x * p as $T }),
-                Unary::Elu(_) => map!($T => $T, |x; p| if x > 0.0 { x } else { p as $T * x.exp_m1() }),
+                Unary::Elu(_) => map!($T => $T, |x; p| x.elu_on::<I>(p as $T)),
                 Unary::Ceil => map!($T => $T, |x| x.ceil()),
                 Unary::Floor => map!($T => $T, |x| x.floor()),
                 Unary::Round => map!($T => $T, |x| x.round_ties_even()),
@@ -106,22 +99,6 @@ float!(of_f64, f64);
 #[inline(always)]
 fn relu<T: PartialOrd + Default>(x: T) -> T {
     if x <= T::default() { T::default() } else { x }
-}
-
-fn erf(x: f64) -> f64 {
-    if x.is_nan() {
-        return x;
-    }
-    if x.abs() > 6.0 {
-        return 1.0_f64.copysign(x);
-    }
-    let (mut term, mut sum, mut n) = (x, x, 1.0);
-    while term.abs() > sum.abs() * 1e-17 {
-        term *= 2.0 * x * x / (2.0 * n + 1.0);
-        sum += term;
-        n += 1.0;
-    }
-    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
 macro_rules! int {

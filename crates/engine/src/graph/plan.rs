@@ -110,8 +110,11 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Bytes of the different elements that a tensor shows.
+/// Bytes of the different elements that a tensor shows; numbers of the program are in no memory.
 fn bytes_read(tensor: &Tensor) -> usize {
+    if tensor.node.constant.is_some() {
+        return 0;
+    }
     let layout = tensor.layout();
     let axes = layout.shape().iter().zip(layout.strides());
     let count: usize = axes.filter(|&(_, &s)| s != 0).map(|(&d, _)| d).product();

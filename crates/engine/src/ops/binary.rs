@@ -35,10 +35,6 @@ macro_rules! binary {
         }
 
         impl Binary {
-            /// All of them.
-            #[cfg(test)]
-            pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
-
             /// The types it takes and gives.
             pub(crate) const fn types(self) -> Types {
                 match self {

@@ -33,10 +33,6 @@ macro_rules! unary {
         }
 
         impl Unary {
-            /// All of them; those with a parameter with its usual value.
-            #[cfg(test)]
-            pub(crate) const ALL: &[Self] = &[$(Self::$variant,)* Self::LeakyRelu(0.01), Self::Elu(1.0)];
-
             /// The result type.
             pub(crate) const fn result(self) -> Answer {
                 match self {

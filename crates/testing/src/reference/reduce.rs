@@ -96,7 +96,7 @@ impl Reduce {
 
     /// Whether an answer exists for no numbers at all.
     pub fn has_empty(self) -> bool {
-        !matches!(self, Min | Max | Norm { p: f64::INFINITY })
+        !matches!(self, Min | Max) && !matches!(self, Norm { p } if p.is_infinite())
     }
 
     /// The answer for some numbers of type `dtype`; a float is not rounded.

@@ -43,15 +43,21 @@ impl Terms for f64 {
 
 #[inline(always)]
 pub(super) fn sigmoid<I: Isa, T: Terms>(x: T) -> T {
+    let one = T::of(1.0);
     let e = exp::exp::<I, T>(-x.magnitude());
-    let top = if x < T::of(0.0) { e } else { T::of(1.0) };
-    top / (T::of(1.0) + e)
+    let negative = x < T::of(0.0);
+    let bottom = one + e;
+    let lost = (one - bottom) + e;
+    let q = (if negative { e } else { one }) / bottom;
+    // One over the bottom, known without another division, takes what rounding it lost into account.
+    let inverse = if negative { one - q } else { q };
+    (-q).mul_add_on::<I>(lost * inverse, q)
 }
 
 /// `x·sigmoid(v)` for a `v` of x's sign, given |v| in two parts.
 #[inline(always)]
 fn gate<I: Isa, T: Terms>(x: T, v: (T, T)) -> T {
-    let (a, b) = exp::exp_parts::<I, T>(-v.0, -v.1, 0.0);
+    let (a, b) = exp::exp_parts::<I, T>(-v.0, -v.1, -0.0);
     let below = (x.at_least(T::of(-1000.0)) * a) * b;
     let top = if x < T::of(0.0) { below } else { x };
     top / (a * b + T::of(1.0))
@@ -83,7 +89,7 @@ pub(super) fn log_sigmoid<I: Isa, T: Terms>(x: T) -> T {
 pub(super) fn mish<I: Isa, T: Terms>(x: T) -> T {
     let two = T::of(2.0);
     // At 40 the factor is 1 in f64 too, and n exists in f32.
-    let (a, b) = exp::exp_parts::<I, T>(x.at_most(T::of(40.0)), T::of(0.0), 0.0);
+    let (a, b) = exp::exp_parts::<I, T>(x.at_most(T::of(40.0)), T::of(-0.0), -0.0);
     let e = a * b;
     let n = e * (e + two);
     let below = ((x.at_least(T::of(-1000.0)) * a) * (e + two)) * b;

@@ -1,31 +1,37 @@
 //! The error function and the Gaussian error linear unit.
 //!
-//! erfc z = e^(-z²)·g(t) / (z + K) with t = (z - K) / (z + K): g is smooth from 0 to infinity, so that
-//! one polynomial serves for all but the numbers near 0, and the tail keeps its relative accuracy down
-//! to the smallest results. The square enters the exponential with its rounding error.
+//! Near 0, a polynomial. Elsewhere erfc x = e^(-x²)·g(t) / (x + K) with t = (x - K) / (x + K): g is smooth
+//! up to infinity, so that one polynomial serves, and the tail keeps its relative accuracy down to the
+//! smallest results. The square enters the exponential with its rounding error. The normal
+//! distribution, Φ(-x) = erfc(x / √2) / 2, has a polynomial of its own, as rounding x / √2 costs digits.
 use super::exp;
 use super::real::poly;
 use crate::cpu::simd::Isa;
 
 /// The polynomials and ranges of one type.
 pub(super) trait Terms: exp::Terms {
-    /// K of the substitution: the one with the smallest error at the degree in use.
-    const CENTRE: Self;
+    /// K of `erfc`: the one with the smallest error at the degree in use.
+    const ERFC_CENTRE: Self;
+    /// K of the normal distribution.
+    const NORMAL_CENTRE: Self;
     /// From here on, erf is 1.
     const ERF_LIMIT: Self;
     /// From here on, `x·Φ(-x)` is 0.
     const GELU_LIMIT: Self;
     /// `erf x / x - 1` of x² for |x| ≤ 1.
     fn erf_terms<I: Isa>(square: Self) -> Self;
-    /// `g(t)`.
+    /// `e^(x²)·erfc(x)·(x + K)` of t, from x = 1 to the limit of erf.
     fn erfc_terms<I: Isa>(t: Self) -> Self;
+    /// `e^(x²/2)·Φ(-x)·x` of t, from x = 0.69 to the limit of gelu.
+    fn normal_terms<I: Isa>(t: Self) -> Self;
 }
 
-// Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of erf below 1 and of
-// erfc from z = 0.45 on: f32 2^-28.9 and 2^-25.1, f64 2^-56.3 and 2^-54.1. The latter are least squares fits at such
-// nodes, repeated as each of the leading coefficients was rounded.
+// The first interpolated at Chebyshev nodes with 60 digits, then rounded; the others least squares fits
+// at such nodes, repeated as each of the leading coefficients was rounded. Relative errors:
+// f32 2^-28.9, 2^-25.1 and 2^-25.3, f64 2^-56.3, 2^-52.9 and 2^-53.5.
 impl Terms for f32 {
-    const CENTRE: Self = 2.5;
+    const ERFC_CENTRE: Self = 2.5;
+    const NORMAL_CENTRE: Self = 3.5;
     const ERF_LIMIT: Self = 4.0;
     const GELU_LIMIT: Self = 15.0;
     #[inline(always)]
@@ -52,21 +58,38 @@ impl Terms for f32 {
             t,
             [
                 1.0540318,
-                -0.80465186,
-                0.45391345,
-                -0.17125109,
-                0.028363995,
-                0.008394203,
-                -0.004806245,
-                -0.00044680017,
-                0.00062320527,
-                6.319798e-5,
+                -0.8046518,
+                0.4539133,
+                -0.17125738,
+                0.02833813,
+                0.008481813,
+                -0.0042331037,
+            ]
+        )
+    }
+    #[inline(always)]
+    fn normal_terms<I: Isa>(t: Self) -> Self {
+        poly!(
+            I,
+            t,
+            [
+                0.37220803,
+                0.08942711,
+                -0.12506813,
+                0.09968763,
+                -0.049324356,
+                0.011935377,
+                0.001654049,
+                -0.0017869943,
+                6.55626e-7,
+                0.0002116851,
             ]
         )
     }
 }
 impl Terms for f64 {
-    const CENTRE: Self = 4.0;
+    const ERFC_CENTRE: Self = 3.5;
+    const NORMAL_CENTRE: Self = 6.0;
     const ERF_LIMIT: Self = 6.0;
     const GELU_LIMIT: Self = 39.5;
     #[inline(always)]
@@ -98,62 +121,80 @@ impl Terms for f64 {
             I,
             t,
             [
-                1.095995661000491,
-                -0.976548729080882,
-                0.7732087022652435,
-                -0.5408538313132384,
-                0.3308515878778078,
-                -0.17401093723982394,
-                0.07638151491213001,
-                -0.026370053341840078,
-                0.006112055636475507,
-                -0.00028095885535459893,
-                -0.0004550526254818793,
-                0.0001768127853507281,
-                -3.6351510175780246e-6,
-                -1.886085298312238e-5,
-                4.693673107472226e-6,
-                1.4242892063593813e-6,
-                -8.437438678153119e-7,
-                -7.585569392802291e-8,
-                1.2026823764258811e-7,
-                1.2254309010337616e-9,
-                -1.2369120599134094e-8,
+                1.0870555892622602,
+                -0.937799724567114,
+                0.6941136466345593,
+                -0.43525602671640623,
+                0.22573862165837738,
+                -0.0923187066627606,
+                0.026518619328528188,
+                -0.0031770502909029713,
+                -0.0013053417777178853,
+                0.000714550185463978,
+                -4.2192505044598196e-5,
+                -7.515119730471945e-5,
+                1.8889498472196823e-5,
+                9.352884217963012e-6,
+                -6.429723963667438e-7,
+            ]
+        )
+    }
+    #[inline(always)]
+    fn normal_terms<I: Isa>(t: Self) -> Self {
+        poly!(
+            I,
+            t,
+            [
+                0.38867588594668107,
+                0.03817137115124814,
+                -0.06602006888803676,
+                0.07753265301962023,
+                -0.07296466996713255,
+                0.05764700688766667,
+                -0.03875415819491494,
+                0.022093300096979546,
+                -0.01047774745886853,
+                0.003949107555003087,
+                -0.0010493674776079027,
+                0.00010711616601175569,
+                5.8303978405900536e-5,
+                -3.1841720149082114e-5,
+                3.935687987655233e-6,
+                2.5065908070989365e-6,
+                -1.1120403699600503e-6,
+                -7.151550891255857e-8,
+                1.5321666376854125e-7,
+                -8.090932372439935e-9,
+                -1.4663495105733119e-8,
             ]
         )
     }
 }
 
-/// `erfc z` of a number not negative as a product of two numbers, given z² in two parts.
-#[inline(always)]
-fn erfc_parts<I: Isa, T: Terms>(z: T, square: (T, T)) -> (T, T) {
-    let inverse = T::of(1.0) / (z + T::CENTRE);
-    let g = T::erfc_terms::<I>((z - T::CENTRE) * inverse) * inverse;
-    let (a, b) = exp::exp_parts::<I, T>(-square.0, -square.1, 0.0);
-    (a * g, b)
-}
-
 #[inline(always)]
 pub(super) fn erf<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude().at_most(T::ERF_LIMIT);
-    let square = a.exact_product::<I>(a);
-    let near = a.mul_add_on::<I>(T::erf_terms::<I>(square.0), a);
-    let (p, q) = erfc_parts::<I, T>(a, square);
-    let far = T::of(1.0) - p * q;
+    let (square, low) = a.exact_product::<I>(a);
+    let near = a.mul_add_on::<I>(T::erf_terms::<I>(square), a);
+    let inverse = T::of(1.0) / (a + T::ERFC_CENTRE);
+    let g = T::erfc_terms::<I>((a - T::ERFC_CENTRE) * inverse) * inverse;
+    let (p, q) = exp::exp_parts::<I, T>(-square, -low, -0.0);
+    let far = T::of(1.0) - (p * g) * q;
     (if a < T::of(1.0) { near } else { far }).with_sign_of(x)
 }
 
-/// `x·Φ(x)`, Φ the normal distribution: `x - w` above 0 and `-w` below, w = |x|·erfc(|x| / √2) / 2.
+/// `x·Φ(x)`, Φ the normal distribution: `x - w` above 0 and `-w` below, w = |x|·Φ(-|x|).
 #[inline(always)]
 pub(super) fn gelu<I: Isa, T: Terms>(x: T) -> T {
     let half = T::of(0.5);
     let a = x.magnitude().at_most(T::GELU_LIMIT);
+    let (square, low) = a.exact_product::<I>(a);
+    let (square, low) = (square * half, low * half);
+    let g = T::normal_terms::<I>((a - T::NORMAL_CENTRE) / (a + T::NORMAL_CENTRE));
+    let (p, q) = exp::exp_parts::<I, T>(-square, -low, -0.0);
+    let far = (p * g) * q;
     let z = a * T::of(std::f64::consts::FRAC_1_SQRT_2);
-    let square = a.exact_product::<I>(a);
-    let square = (square.0 * half, square.1 * half);
-    let (p, q) = erfc_parts::<I, T>(z, square);
-    let far = (p * (a * half)) * q;
-    let erf = z.mul_add_on::<I>(T::erf_terms::<I>(square.0), z);
+    let erf = z.mul_add_on::<I>(T::erf_terms::<I>(square), z);
     let near = a * (half - half * erf);
     let w = if z < half { near } else { far };
     if x < T::of(0.0) { -w } else { x - w }

@@ -123,6 +123,7 @@ fn halve_scale<I: Isa, T: Real>(p: T, n: T) -> (T, T) {
 
 /// `e^(x + low)·2^shift` as a product of two numbers, for a `low` much smaller than 1.
 ///
+/// Where there is none, -0 costs nothing, unlike 0, which is not neutral for -0.
 /// A caller that multiplies the first by what it has to multiply gets subnormal results right.
 #[inline(always)]
 pub(super) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
@@ -134,15 +135,21 @@ pub(super) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
 
 #[inline(always)]
 pub(super) fn exp<I: Isa, T: Terms>(x: T) -> T {
-    let (a, b) = exp_parts::<I, T>(x, T::of(0.0), 0.0);
+    let (a, b) = exp_parts::<I, T>(x, T::of(-0.0), -0.0);
     a * b
 }
 
 #[inline(always)]
 pub(super) fn exp2<I: Isa, T: Terms>(x: T) -> T {
+    exp2_sum::<I, T>(x, T::of(-0.0))
+}
+
+/// `2^(x + low)`, for a `low` much smaller than 1.
+#[inline(always)]
+pub(super) fn exp2_sum<I: Isa, T: Terms>(x: T, low: T) -> T {
     let x = x.at_least(T::RANGE_BASE_TWO.0).at_most(T::RANGE_BASE_TWO.1);
     let n = x.nearest();
-    let r = x - n;
+    let r = (x - n) + low;
     let p = r.mul_add_on::<I>(T::exp2_terms::<I>(r), T::of(1.0));
     let (a, b) = halve_scale::<I, T>(p, n);
     a * b

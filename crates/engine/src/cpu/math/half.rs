@@ -7,7 +7,9 @@ mod f16c;
 
 use ::half::{bf16, f16};
 
-use crate::cpu::simd::{Isa, Level};
+use crate::cpu::simd::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::Level;
 
 /// `f16` and `bf16`.
 pub(crate) trait Half: Copy {
@@ -104,7 +106,7 @@ fn narrow_f16(x: f32) -> f16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::simd::{self, Task};
+    use crate::cpu::simd::{self, Level, Task};
 
     struct Widen<'a, H>(&'a [H]);
     impl<H: Half> Task for Widen<'_, H> {

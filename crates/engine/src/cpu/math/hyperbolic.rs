@@ -86,7 +86,7 @@ impl Terms for f64 {
 /// Half of `e^a`, which exists where `e^a` itself is too large.
 #[inline(always)]
 fn half_exp<I: Isa, T: Terms>(a: T) -> T {
-    let (p, q) = exp::exp_parts::<I, T>(a, T::of(0.0), -1.0);
+    let (p, q) = exp::exp_parts::<I, T>(a, T::of(-0.0), -1.0);
     p * q
 }
 
@@ -121,9 +121,13 @@ pub(super) fn tanh<I: Isa, T: Terms>(x: T) -> T {
 fn log_sum<I: Isa, T: Terms>(a: T, small: T) -> T {
     // 2⁶⁰: 1 is far below its last bit, and its square exists in f64.
     let large = a > T::of(1_152_921_504_606_846_976.0);
-    let result = log::log1p::<I, T>(if large { a } else { small });
-    let shift = T::of(std::f64::consts::LN_2);
-    if large { result + shift } else { result }
+    // One choice for both: the optimiser would turn two into a branch around all of the logarithm.
+    let (argument, shift) = if large {
+        (a, T::of(std::f64::consts::LN_2))
+    } else {
+        (small, T::of(0.0))
+    };
+    log::log1p::<I, T>(argument) + shift
 }
 
 #[inline(always)]

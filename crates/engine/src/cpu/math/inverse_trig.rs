@@ -140,18 +140,15 @@ pub(super) fn atan2<I: Isa, T: Terms>(y: T, x: T) -> T {
         ratio
     };
     let angle = atan_positive::<I, T>(ratio);
-    let (half, whole) = (pi::<T>(0.5), T::PI);
-    let angle = if steep {
-        half.0 - (angle - half.1)
-    } else {
-        angle
-    };
     let left = T::of(1.0).with_sign_of(x) < T::of(0.0);
-    let angle = if left {
-        whole.0 - (angle - whole.1)
+    let base = if left {
+        T::PI
     } else {
-        angle
+        (T::of(0.0), T::of(0.0))
     };
+    let base = if steep { pi::<T>(0.5) } else { base };
+    let turned = if steep == left { angle } else { -angle };
+    let angle = base.0 + (turned + base.1);
     let known = x == x && y == y;
     if known { angle.with_sign_of(y) } else { x + y }
 }

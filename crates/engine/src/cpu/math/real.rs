@@ -29,6 +29,8 @@ pub(super) trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
+    /// From here on, all numbers are integers.
+    const INTEGERS: Self;
     /// ln 2 in two parts: the first times any exponent is exact.
     const LN_2: (Self, Self);
     /// log₁₀ 2, likewise.
@@ -96,6 +98,7 @@ pub(super) trait Real:
 macro_rules! real {
     ($type:ident, $bits:ident, $digits:expr, $bias:expr, $root:expr, {$($constants:tt)*}) => {
         impl Real for $type {
+            const INTEGERS: Self = (1_u64 << $digits) as Self;
             $($constants)*
 
             #[inline(always)]

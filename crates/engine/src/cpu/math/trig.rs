@@ -147,42 +147,69 @@ pub(super) fn tan_near<I: Isa, T: Terms>(x: T) -> T {
 /// Whether any number is out of reach of the near functions (infinities are, NaN is not).
 #[inline(always)]
 pub(crate) fn any_far<T: Math>(values: &[T]) -> bool {
-    values.iter().fold(false, |far, x| far | x.is_far())
+    let mut far = false;
+    for x in values {
+        far |= x.is_far();
+    }
+    far
 }
 
 /// How many elements share one question to [`any_far`].
 const BLOCK: usize = 256;
 
-/// Applies `near` where it holds and `any` elsewhere.
+/// A function that is fast for numbers that are near.
+///
+/// A trait, as its functions are inlined for certain; closures are as the optimiser sees fit, and would
+/// lose the instruction set with it.
+trait Function {
+    fn near<I: Isa, T: Math>(x: T) -> T;
+    fn any<I: Isa, T: Math>(x: T) -> T;
+}
+
 #[inline(always)]
-fn map<T: Math>(source: &[T], target: &mut [T], near: impl Fn(T) -> T, any: impl Fn(T) -> T) {
+fn map<I: Isa, T: Math, F: Function>(source: &[T], target: &mut [T]) {
     for (source, target) in source.chunks(BLOCK).zip(target.chunks_mut(BLOCK)) {
         if any_far(source) {
             for (x, y) in source.iter().zip(target) {
-                *y = any(*x);
+                *y = F::any::<I, T>(*x);
             }
         } else {
             for (x, y) in source.iter().zip(target) {
-                *y = near(*x);
+                *y = F::near::<I, T>(*x);
             }
         }
     }
 }
 
-/// The sine of every element.
-#[inline(always)]
-pub(crate) fn sin<I: Isa, T: Math>(source: &[T], target: &mut [T]) {
-    map(source, target, T::sin_near::<I>, T::sin_on::<I>);
+macro_rules! function {
+    ($(#[$doc:meta])* $name:ident, $marker:ident, $near:ident, $any:ident) => {
+        struct $marker;
+        impl Function for $marker {
+            #[inline(always)]
+            fn near<I: Isa, T: Math>(x: T) -> T {
+                x.$near::<I>()
+            }
+            #[inline(always)]
+            fn any<I: Isa, T: Math>(x: T) -> T {
+                x.$any::<I>()
+            }
+        }
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name<I: Isa, T: Math>(source: &[T], target: &mut [T]) {
+            map::<I, T, $marker>(source, target);
+        }
+    };
 }
-
-/// The cosine of every element.
-#[inline(always)]
-pub(crate) fn cos<I: Isa, T: Math>(source: &[T], target: &mut [T]) {
-    map(source, target, T::cos_near::<I>, T::cos_on::<I>);
-}
-
-/// The tangent of every element.
-#[inline(always)]
-pub(crate) fn tan<I: Isa, T: Math>(source: &[T], target: &mut [T]) {
-    map(source, target, T::tan_near::<I>, T::tan_on::<I>);
-}
+function!(
+    /// The sine of every element.
+    sin, Sine, sin_near, sin_on
+);
+function!(
+    /// The cosine of every element.
+    cos, Cosine, cos_near, cos_on
+);
+function!(
+    /// The tangent of every element.
+    tan, Tangent, tan_near, tan_on
+);

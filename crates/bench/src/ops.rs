@@ -1,0 +1,192 @@
+//! Every op of the engine against NumPy, candle, ndarray, JAX and MLX on the CPU.
+
+mod case;
+mod goal;
+mod markdown;
+mod ours;
+mod page;
+mod plot;
+mod result;
+mod round;
+mod table;
+mod worker;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use result::{Absent, Participant, Results};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use worker::Worker;
+
+/// What of the ops is measured, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only these ops or families (unary, binary, matmul, softmax, …).
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only these sizes: 1K, 10K, 1M, 16M, or a shape as the table names it.
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<String>,
+    /// Only these peers: numpy, candle, ndarray, jax, mlx.
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Threads of every contestant [default: all cores].
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Seconds for one case; rounds beyond five are dropped when they are spent.
+    #[arg(long, default_value_t = 4.0)]
+    budget: f64,
+    /// Write OUT.json, OUT.md and OUT.html.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Build the peers that are crates first.
+    #[arg(long)]
+    build_peers: bool,
+    /// List the cases and stop.
+    #[arg(long)]
+    list: bool,
+}
+
+/// Rounds where none are asked for.
+const ROUNDS: usize = 21;
+
+/// Answers requests as the contestant that is measured.
+pub(crate) fn serve() -> Result<()> {
+    let mut engine = ours::Ours;
+    bench_protocol::serve(&mut engine, std::io::stdin().lock(), std::io::stdout())?;
+    Ok(())
+}
+
+/// Measures and reports.
+pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> Result<()> {
+    let entries = case::chosen(&options.only, &options.sizes);
+    ensure!(
+        !entries.is_empty(),
+        "no case has such a name and size; see --list"
+    );
+    if options.list {
+        return table::list(&entries);
+    }
+    if options.build_peers {
+        worker::build_peers()?;
+    }
+    let cores = std::thread::available_parallelism()?.get();
+    let effort = round::Effort {
+        rounds: rounds.unwrap_or(ROUNDS).max(1),
+        budget: Duration::try_from_secs_f64(options.budget).context("--budget")?,
+        threads: options.threads.unwrap_or(cores).clamp(1, cores),
+    };
+    let (mut workers, absent) = start(options, effort.threads)?;
+    let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
+        "{pos}/{len} {bar:30} {elapsed_precise}, left {eta} {msg}",
+    )?);
+    let mut rows = Vec::new();
+    for entry in &entries {
+        bar.set_message(format!("{} {}", entry.name, entry.size));
+        rows.push(round::measure(entry, &mut workers, effort));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let mut results = Results {
+        command,
+        date: date(),
+        setting: setting(effort),
+        contestants: workers
+            .iter()
+            .map(|w| Participant {
+                name: w.info.name.clone(),
+                version: w.info.version.clone(),
+                threads: w.info.threads,
+            })
+            .collect(),
+        absent,
+        rows,
+        goals: Vec::new(),
+    };
+    results.goals = goal::verdicts(&results);
+    table::print(&results)?;
+    if let Some(out) = &options.out {
+        write(&results, out)?;
+    }
+    Ok(())
+}
+
+fn start(options: &Options, threads: usize) -> Result<(Vec<Worker>, Vec<Absent>)> {
+    let (mut workers, mut absent) = (Vec::new(), Vec::new());
+    for contestant in worker::contestants()? {
+        let ours = contestant.install.is_empty();
+        let wanted = options.peers.is_empty() || options.peers.iter().any(|p| p == contestant.key);
+        if !ours && !wanted {
+            continue;
+        }
+        match Worker::start(&contestant, threads) {
+            Ok(worker) => workers.push(worker),
+            Err(e) if ours => return Err(e).context("our own worker does not start"),
+            Err(e) => absent.push(Absent {
+                name: contestant.title.to_owned(),
+                why: format!("{e:#}"),
+                install: contestant.install.to_owned(),
+            }),
+        }
+    }
+    Ok((workers, absent))
+}
+
+fn write(results: &Results, out: &Path) -> Result<()> {
+    if let Some(folder) = out.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // Not `with_extension`: the prefix may hold a dot of its own.
+    let file = |extension: &str| PathBuf::from(format!("{}.{extension}", out.display()));
+    std::fs::write(file("json"), serde_json::to_string_pretty(results)?)?;
+    std::fs::write(file("md"), markdown::page(results))?;
+    std::fs::write(file("html"), page::page(results))?;
+    Ok(())
+}
+
+fn setting(effort: round::Effort) -> Vec<(String, String)> {
+    let pair = |key: &str, value: String| (key.to_owned(), value);
+    vec![
+        pair("processor", processor()),
+        pair("SIMD of ours", bessemer::simd::level().name().to_owned()),
+        pair("system", output("uname", &["-srm"])),
+        pair("threads of every contestant", effort.threads.to_string()),
+        pair(
+            "rounds",
+            format!(
+                "{} at most, {} s a case",
+                effort.rounds,
+                effort.budget.as_secs_f64()
+            ),
+        ),
+        pair("compiler", output("rustc", &["--version"])),
+    ]
+}
+
+fn processor() -> String {
+    let linux = std::fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|l| l.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        });
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let name = linux.unwrap_or_else(|| output("sysctl", &["-n", "machdep.cpu.brand_string"]));
+    format!("{name}, {cores} cores")
+}
+
+fn date() -> String {
+    output("date", &["-u", "+%Y-%m-%d"])
+}
+
+/// What a command prints; a question mark where there is no such command.
+fn output(program: &str, arguments: &[&str]) -> String {
+    Command::new(program)
+        .args(arguments)
+        .output()
+        .ok()
+        .and_then(|o| String::from_utf8(o.stdout).ok())
+        .map_or("?".to_owned(), |text| text.trim().to_owned())
+}

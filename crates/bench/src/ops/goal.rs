@@ -1,0 +1,129 @@
+//! What is aimed at, and what came of it.
+
+use super::case::Family;
+use super::result::{Results, Row};
+use bench_protocol::DType;
+use serde::Serialize;
+
+/// One goal with its result.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    /// What is aimed at.
+    pub(crate) goal: String,
+    /// The least ratio that meets it.
+    pub(crate) bound: f64,
+    /// Cases it applies to.
+    pub(crate) cases: usize,
+    /// Cases that meet it.
+    pub(crate) met: usize,
+    /// Geometric mean of the ratios.
+    pub(crate) mean: f64,
+    /// Cases below the bound with their ratios, the lowest first.
+    pub(crate) missed: Vec<(String, f64)>,
+    /// The lowest ratio of all.
+    pub(crate) lowest: Option<(String, f64)>,
+}
+
+impl Verdict {
+    /// `met`, `missed`, or that nothing was measured.
+    pub(crate) fn word(&self) -> &'static str {
+        match (self.cases, self.missed.is_empty()) {
+            (0, _) => "not measured",
+            (_, true) => "met",
+            (_, false) => "missed",
+        }
+    }
+}
+
+/// The goals, as ratios in the run.
+pub(crate) fn verdicts(results: &Results) -> Vec<Verdict> {
+    let peer = |name: &str| results.contestants.iter().position(|c| c.name == name);
+    let best = |row: &Row| Some(row.best()?.1);
+    let against = |name: &str| {
+        let peer = peer(name);
+        move |row: &Row| row.ratio(peer?)
+    };
+    let rows = |pick: &dyn Fn(&Row) -> bool| -> Vec<&Row> {
+        results.rows.iter().filter(|r| pick(r)).collect()
+    };
+    let from_10k = |r: &Row| r.family.is_elementwise() && r.elements >= 10_000;
+    let norms = |r: &Row| matches!(r.family, Family::Softmax | Family::Norm | Family::Rope);
+    vec![
+        verdict(
+            "matmul f32 from 128 up, to the best peer",
+            1.0,
+            &rows(&|r| r.family == Family::Matmul && r.dtype == DType::F32 && r.size != "64"),
+            best,
+        ),
+        verdict(
+            "elementwise from 10K up, to the best peer",
+            1.0,
+            &rows(&from_10k),
+            best,
+        ),
+        verdict(
+            "elementwise at 16M, to plain copies",
+            0.9,
+            &rows(&|r| r.family.is_elementwise()),
+            Row::share_of_copy,
+        ),
+        verdict(
+            "softmax, layer_norm, rms_norm, rope, to the best peer",
+            1.5,
+            &rows(&norms),
+            best,
+        ),
+        verdict(
+            "chain of eight elementwise ops, to NumPy",
+            3.0,
+            &rows(&|r| r.family == Family::Chain),
+            against("NumPy"),
+        ),
+        verdict(
+            "chain of eight elementwise ops, to JAX",
+            1.0,
+            &rows(&|r| r.family == Family::Chain),
+            against("JAX"),
+        ),
+        verdict(
+            "overhead of a tiny op, to NumPy",
+            1.0,
+            &rows(&|r| r.family == Family::Overhead),
+            against("NumPy"),
+        ),
+    ]
+}
+
+fn verdict(goal: &str, bound: f64, rows: &[&Row], ratio: impl Fn(&Row) -> Option<f64>) -> Verdict {
+    let mut ratios: Vec<(String, f64)> = rows
+        .iter()
+        .filter_map(|r| Some((r.title(), ratio(r)?)))
+        .collect();
+    ratios.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let missed: Vec<_> = ratios.iter().filter(|r| r.1 < bound).cloned().collect();
+    Verdict {
+        goal: goal.to_owned(),
+        bound,
+        cases: ratios.len(),
+        met: ratios.len() - missed.len(),
+        mean: geometric_mean(ratios.iter().map(|r| r.1)),
+        missed,
+        lowest: ratios.into_iter().next(),
+    }
+}
+
+/// Geometric mean; one of nothing.
+pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = ratios.fold((0.0, 0_usize), |(s, n), r| (s + r.ln(), n + 1));
+    (sum / count.max(1) as f64).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_ratios_is_geometric() {
+        assert!((geometric_mean([0.5, 2.0].into_iter()) - 1.0).abs() < 1e-12);
+    }
+}

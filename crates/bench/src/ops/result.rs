@@ -1,0 +1,229 @@
+//! What a run found.
+
+use super::case::{Entry, Family};
+use crate::measure::Timing;
+use bench_protocol::{DType, Output};
+use serde::Serialize;
+
+/// One run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    /// The command that made it.
+    pub(crate) command: String,
+    /// Day of the run.
+    pub(crate) date: String,
+    /// Machine and settings.
+    pub(crate) setting: Vec<(String, String)>,
+    /// Ours first; then the peers that took part.
+    pub(crate) contestants: Vec<Participant>,
+    /// Peers that did not.
+    pub(crate) absent: Vec<Absent>,
+    /// One row a case.
+    pub(crate) rows: Vec<Row>,
+    /// What was aimed at, and what came of it.
+    pub(crate) goals: Vec<super::goal::Verdict>,
+}
+
+/// A contestant that took part.
+#[derive(Debug, Serialize)]
+pub(crate) struct Participant {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) threads: usize,
+}
+
+/// A peer that did not.
+#[derive(Debug, Serialize)]
+pub(crate) struct Absent {
+    pub(crate) name: String,
+    pub(crate) why: String,
+    pub(crate) install: String,
+}
+
+/// One case.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) family: Family,
+    pub(crate) name: String,
+    pub(crate) size: String,
+    pub(crate) op: String,
+    pub(crate) dtype: DType,
+    pub(crate) elements: usize,
+    pub(crate) bytes: usize,
+    pub(crate) flops: Option<f64>,
+    /// Rounds that were measured.
+    pub(crate) rounds: usize,
+    /// In the order of the contestants.
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Bytes a second that plain copies moved in the same rounds, where that was measured.
+    pub(crate) copy_bandwidth: Option<f64>,
+}
+
+/// What a contestant made of a case.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// Time of one call, and how far the result is from ours, relative to the largest value.
+    Measured {
+        time: Timing,
+        difference: f64,
+        agrees: bool,
+    },
+    /// The library has no such op.
+    Unsupported,
+    /// It failed.
+    Failed(String),
+}
+
+impl Outcome {
+    /// The time, where there is one.
+    pub(crate) fn time(&self) -> Option<&Timing> {
+        match self {
+            Self::Measured { time, .. } => Some(time),
+            _ => None,
+        }
+    }
+
+    fn agrees(&self) -> bool {
+        matches!(self, Self::Measured { agrees: true, .. })
+    }
+}
+
+impl Row {
+    /// A row without outcomes yet.
+    pub(crate) fn of(entry: &Entry) -> Self {
+        Self {
+            family: entry.family,
+            name: entry.name.clone(),
+            size: entry.size.clone(),
+            op: entry.case.op.name(),
+            dtype: entry.case.inputs[0].dtype,
+            elements: entry.elements,
+            bytes: entry.bytes,
+            flops: entry.flops,
+            rounds: 0,
+            outcomes: Vec::new(),
+            copy_bandwidth: None,
+        }
+    }
+
+    /// Name and size.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.name, self.size)
+    }
+
+    /// Our time.
+    pub(crate) fn ours(&self) -> Option<&Timing> {
+        self.outcomes.first()?.time()
+    }
+
+    /// Our speed as a multiple of contestant `peer`'s.
+    pub(crate) fn ratio(&self, peer: usize) -> Option<f64> {
+        Some(self.outcomes.get(peer)?.time()?.median / self.ours()?.median)
+    }
+
+    /// The fastest peer whose result is ours, and the ratio to it.
+    pub(crate) fn best(&self) -> Option<(usize, f64)> {
+        (1..self.outcomes.len())
+            .filter(|&p| self.outcomes[p].agrees())
+            .filter_map(|p| Some((p, self.ratio(p)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Share of the copy bandwidth that we reach.
+    pub(crate) fn share_of_copy(&self) -> Option<f64> {
+        Some(self.bytes as f64 / self.ours()?.median / self.copy_bandwidth?)
+    }
+}
+
+/// How far two results may be apart, relative to the largest value: a hundred times the rounding of
+/// the type, so that another order of summation passes and another function does not.
+fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2e-2,
+        DType::Bf16 => 1e-1,
+        DType::F64 => 1e-9,
+        _ => 1e-4,
+    }
+}
+
+/// How far a peer's result is from ours, and whether that is near enough.
+pub(crate) fn compare(entry: &Entry, ours: &Output, theirs: &Output) -> (f64, bool) {
+    if ours.count != theirs.count || ours.sample.len() != theirs.sample.len() {
+        return (f64::INFINITY, false);
+    }
+    let both = ours.sample.iter().zip(&theirs.sample);
+    let largest = ours
+        .sample
+        .iter()
+        .flatten()
+        .fold(0.0_f64, |m, v| m.max(v.abs()));
+    let scale = largest.max(1e-30);
+    let mut worst = (ours.mean - theirs.mean).abs() / scale;
+    for pair in both {
+        worst = worst.max(match pair {
+            (Some(a), Some(b)) => (a - b).abs() / scale,
+            (None, None) => 0.0,
+            _ => f64::INFINITY,
+        });
+    }
+    let narrowest = entry
+        .case
+        .inputs
+        .iter()
+        .map(|i| i.dtype)
+        .chain(entry.case.to)
+        .map(tolerance)
+        .fold(0.0, f64::max);
+    (worst, worst <= narrowest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(median: f64, agrees: bool) -> Outcome {
+        Outcome::Measured {
+            time: Timing::of(vec![median]),
+            difference: 0.0,
+            agrees,
+        }
+    }
+
+    fn row(outcomes: Vec<Outcome>) -> Row {
+        let entry = &super::super::case::all()[0];
+        Row {
+            outcomes,
+            ..Row::of(entry)
+        }
+    }
+
+    #[test]
+    fn a_ratio_above_one_means_that_ours_is_faster() {
+        assert_eq!(
+            row(vec![measured(1.0, true), measured(2.0, true)]).ratio(1),
+            Some(2.0)
+        );
+    }
+
+    #[test]
+    fn the_best_peer_is_the_fastest_of_those_that_computed_the_same() {
+        let row = row(vec![
+            measured(1.0, true),
+            measured(0.1, false),
+            Outcome::Unsupported,
+            measured(3.0, true),
+            measured(2.0, true),
+        ]);
+        assert_eq!(row.best(), Some((4, 2.0)));
+    }
+
+    #[test]
+    fn results_that_differ_are_seen() {
+        let entry = &super::super::case::all()[0];
+        let output = |v: f64| Output::of(&[1.0, v], |v| v);
+        assert!(compare(entry, &output(2.0), &output(2.0)).1);
+        assert!(!compare(entry, &output(2.0), &output(2.1)).1);
+        assert!(!compare(entry, &output(2.0), &output(f64::NAN)).1);
+    }
+}

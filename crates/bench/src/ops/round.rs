@@ -1,0 +1,153 @@
+//! One case, all contestants, in turn.
+
+use super::case::Entry;
+use super::result::{Outcome, Row, compare};
+use super::worker::{Readiness, Worker};
+use crate::measure::Timing;
+use bench_protocol::Output;
+use std::time::{Duration, Instant};
+
+/// A sample lasts at least this long: the clock's own cost vanishes in it.
+const SAMPLE: f64 = 2e-3;
+/// Rounds that are run even where the time for the case is spent.
+const LEAST_ROUNDS: usize = 5;
+/// Elements from which elementwise cases are held against plain copies.
+const COPY_FROM: usize = 1 << 24;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) rounds: usize,
+    /// Time for one case; rounds beyond it are dropped.
+    pub(crate) budget: Duration,
+    pub(crate) threads: usize,
+}
+
+/// A contestant's part in a case.
+enum Part {
+    Runs {
+        calls: u64,
+        seconds: Vec<f64>,
+        output: Output,
+    },
+    Out(Outcome),
+}
+
+/// Measures one case.
+pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> Row {
+    let mut parts: Vec<Part> = workers
+        .iter_mut()
+        .map(|worker| calibrate(entry, worker))
+        .collect();
+    let mut copier = (entry.family.is_elementwise() && entry.elements >= COPY_FROM)
+        .then(|| Copier::new(effort.threads));
+    let start = Instant::now();
+    let mut rounds = 0;
+    while rounds < effort.rounds && (rounds < LEAST_ROUNDS || start.elapsed() < effort.budget) {
+        for (worker, part) in workers.iter_mut().zip(&mut parts) {
+            let Part::Runs { calls, seconds, .. } = part else {
+                continue;
+            };
+            match worker.run(*calls) {
+                Ok(time) => seconds.push(time),
+                Err(e) => *part = Part::Out(Outcome::Failed(format!("{e:#}"))),
+            }
+        }
+        if let Some(copier) = &mut copier {
+            copier.sample();
+        }
+        rounds += 1;
+    }
+    for worker in workers.iter_mut() {
+        // A worker that cannot answer is found out by its next case.
+        drop(worker.forget());
+    }
+    let ours = match parts.first() {
+        Some(Part::Runs { output, .. }) => Some(output.clone()),
+        _ => None,
+    };
+    Row {
+        rounds,
+        outcomes: parts
+            .into_iter()
+            .map(|part| outcome(entry, ours.as_ref(), part))
+            .collect(),
+        copy_bandwidth: copier.map(Copier::bandwidth),
+        ..Row::of(entry)
+    }
+}
+
+/// Computes the case once and finds out how many calls make a sample.
+fn calibrate(entry: &Entry, worker: &mut Worker) -> Part {
+    let output = match worker.prepare(&entry.case) {
+        Readiness::Ready(output) => output,
+        Readiness::Unsupported(_) => return Part::Out(Outcome::Unsupported),
+        Readiness::Failed(why) => return Part::Out(Outcome::Failed(why)),
+    };
+    let mut calls = 1;
+    loop {
+        match worker.run(calls) {
+            Ok(time) if time * calls as f64 >= SAMPLE / 2.0 => {
+                return Part::Runs {
+                    calls: ((SAMPLE / time).round() as u64).max(1),
+                    seconds: Vec::new(),
+                    output,
+                };
+            }
+            Ok(_) => calls *= 4,
+            Err(e) => return Part::Out(Outcome::Failed(format!("{e:#}"))),
+        }
+    }
+}
+
+fn outcome(entry: &Entry, ours: Option<&Output>, part: Part) -> Outcome {
+    match part {
+        Part::Out(outcome) => outcome,
+        Part::Runs {
+            seconds, output, ..
+        } => {
+            let (difference, agrees) = ours.map_or((0.0, true), |o| compare(entry, o, &output));
+            Outcome::Measured {
+                time: Timing::of(seconds),
+                difference: difference.min(f64::MAX),
+                agrees,
+            }
+        }
+    }
+}
+
+/// Plain copies between two buffers that exist already, by all threads: what the memory gives.
+struct Copier {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    threads: usize,
+    seconds: Vec<f64>,
+}
+
+impl Copier {
+    fn new(threads: usize) -> Self {
+        let bytes = 4 * COPY_FROM;
+        Self {
+            from: vec![1; bytes],
+            to: vec![2; bytes],
+            threads,
+            seconds: Vec::new(),
+        }
+    }
+
+    fn sample(&mut self) {
+        let piece = self.from.len().div_ceil(self.threads);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for (from, to) in self.from.chunks(piece).zip(self.to.chunks_mut(piece)) {
+                scope.spawn(|| to.copy_from_slice(from));
+            }
+        });
+        self.seconds.push(start.elapsed().as_secs_f64());
+    }
+
+    /// Bytes read and written in a second, of the median copy.
+    fn bandwidth(self) -> f64 {
+        2.0 * self.from.len() as f64 / Timing::of(self.seconds).median
+    }
+}

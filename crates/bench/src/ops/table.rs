@@ -1,0 +1,141 @@
+//! The terminal's table.
+
+use super::case::{Entry, Family};
+use super::result::{Outcome, Results, Row};
+use crate::report::duration;
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
+use std::io::Write;
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const NEAR: Style = AnsiColor::Yellow.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const FAINT: Style = Style::new().dimmed();
+const HEAD: Style = Style::new().bold();
+
+/// Names every case.
+pub(crate) fn list(entries: &[Entry]) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    for e in entries {
+        let family = e.family.name();
+        writeln!(
+            out,
+            "{family:10} {:24} {:28} {}",
+            e.name,
+            e.size,
+            e.case.op.name()
+        )?;
+    }
+    writeln!(out, "{} cases", entries.len())?;
+    Ok(())
+}
+
+/// Prints everything: one block a family, then the goals.
+pub(crate) fn print(results: &Results) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    for family in Family::ALL {
+        let rows: Vec<_> = results.rows.iter().filter(|r| r.family == family).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        writeln!(out, "\n{HEAD}{}{HEAD:#}", family.title())?;
+        let name = widest(rows.iter().map(|r| r.name.as_str()));
+        let size = widest(rows.iter().map(|r| r.size.as_str()));
+        write!(out, "{FAINT}{:name$} {:>size$} {:>9}", "", "", "ours")?;
+        for peer in &results.contestants[1..] {
+            write!(out, " {:>8}", peer.name)?;
+        }
+        writeln!(out, " {:>8}{FAINT:#}", "copy")?;
+        for row in rows {
+            let ours = row
+                .ours()
+                .map_or("failed".to_owned(), |t| duration(t.median));
+            write!(out, "{:name$} {:>size$} {ours:>9}", row.name, row.size)?;
+            for peer in 1..results.contestants.len() {
+                cell(&mut out, row, peer)?;
+            }
+            match row.share_of_copy() {
+                Some(share) => write!(out, " {}{share:>8.2}{:#}", colour(share / 0.9), GOOD)?,
+                None => write!(out, " {:>8}", "")?,
+            }
+            if let Some(Outcome::Failed(why)) = row.outcomes.first() {
+                write!(out, " {BAD}{why}{BAD:#}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    problems(&mut out, results)?;
+    goals(&mut out, results)
+}
+
+/// A ratio to a peer; the best peer's is bold, one whose result differs carries a mark.
+fn cell(out: &mut impl Write, row: &Row, peer: usize) -> Result<()> {
+    let Some(ratio) = row.ratio(peer) else {
+        let word = match &row.outcomes[peer] {
+            Outcome::Failed(_) => "failed",
+            _ => "·",
+        };
+        write!(out, " {FAINT}{word:>8}{FAINT:#}")?;
+        return Ok(());
+    };
+    let mark = match row.outcomes[peer] {
+        Outcome::Measured { agrees: false, .. } => "≠",
+        _ => "",
+    };
+    let style = match row.best() {
+        Some((best, _)) if best == peer => colour(ratio).bold(),
+        _ => colour(ratio),
+    };
+    write!(out, " {style}{:>8}{style:#}", format!("{mark}{ratio:.2}"))?;
+    Ok(())
+}
+
+fn colour(ratio: f64) -> Style {
+    match ratio {
+        r if r >= 1.0 => GOOD,
+        r if r >= 0.9 => NEAR,
+        _ => BAD,
+    }
+}
+
+fn problems(out: &mut impl Write, results: &Results) -> Result<()> {
+    let lines = super::markdown::problems(results);
+    if !lines.is_empty() {
+        writeln!(out, "\n{HEAD}Absent, failed or in disagreement{HEAD:#}")?;
+        for line in lines {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn goals(out: &mut impl Write, results: &Results) -> Result<()> {
+    writeln!(out, "\n{HEAD}Goals{HEAD:#}")?;
+    for goal in &results.goals {
+        let style = match goal.word() {
+            "met" => GOOD,
+            "missed" => BAD,
+            _ => FAINT,
+        };
+        write!(
+            out,
+            "{style}{:12}{style:#} ≥ {:.1}  {}",
+            goal.word(),
+            goal.bound,
+            goal.goal
+        )?;
+        match &goal.lowest {
+            Some((case, ratio)) => writeln!(
+                out,
+                ": {} of {} cases, mean {:.2}, lowest {ratio:.2} ({case})",
+                goal.met, goal.cases, goal.mean
+            )?,
+            None => writeln!(out)?,
+        }
+    }
+    Ok(())
+}
+
+fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(|t| t.chars().count()).max().unwrap_or(0)
+}

@@ -1,0 +1,270 @@
+//! The processes that compute: ours and the peers', behind one protocol.
+
+use anyhow::{Context as _, Result, bail};
+use bench_protocol::{Case, Output, Reply, Request, WorkerInfo};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Longest wait for an answer: a peer that hangs loses its case, not the run.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How to start a contestant.
+#[derive(Debug, Clone)]
+pub(crate) struct Contestant {
+    /// The name for `--peers`.
+    pub(crate) key: &'static str,
+    /// The name in reports.
+    pub(crate) title: &'static str,
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// What brings it onto the machine.
+    pub(crate) install: &'static str,
+}
+
+/// The repository's root.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap_or(Path::new("."))
+        .to_owned()
+}
+
+/// Where `scripts/bench-peers` puts what it builds.
+pub(crate) fn peers_folder() -> PathBuf {
+    root().join("target/peers")
+}
+
+/// Ours first, then the peers.
+pub(crate) fn contestants() -> Result<Vec<Contestant>> {
+    let python = peers_folder().join("python/bin/python");
+    let script = root().join("bench/peers/python/worker.py");
+    let in_python = |key, title| Contestant {
+        key,
+        title,
+        program: python.clone(),
+        arguments: vec![
+            "-Wignore".to_owned(),
+            script.to_string_lossy().into_owned(),
+            String::from(key),
+        ],
+        install: "scripts/bench-peers",
+    };
+    let in_rust = |key, title, name: &str| Contestant {
+        key,
+        title,
+        program: peers_folder().join("rust/release").join(name),
+        arguments: Vec::new(),
+        install: "scripts/bench-peers, or --build-peers",
+    };
+    Ok(vec![
+        Contestant {
+            key: "bessemer",
+            title: "Bessemer",
+            program: std::env::current_exe()?,
+            arguments: vec!["worker".to_owned()],
+            install: "",
+        },
+        in_python("numpy", "NumPy"),
+        in_rust("candle", "candle", "candle-worker"),
+        in_rust("ndarray", "ndarray", "ndarray-worker"),
+        in_python("jax", "JAX"),
+        in_python("mlx", "MLX"),
+    ])
+}
+
+/// Builds the peers that are crates.
+pub(crate) fn build_peers() -> Result<()> {
+    // From their folder, so that their own cargo configuration holds.
+    let status = Command::new("cargo")
+        .args(["build", "--release", "--locked", "--target-dir"])
+        .arg(peers_folder().join("rust"))
+        .current_dir(root().join("bench/peers"))
+        .env_remove("CARGO_TARGET_DIR")
+        .status()
+        .context("cannot start cargo")?;
+    if !status.success() {
+        bail!("the peers in bench/peers do not build");
+    }
+    Ok(())
+}
+
+/// A running contestant.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    contestant: Contestant,
+    threads: usize,
+    process: Child,
+    requests: ChildStdin,
+    replies: Receiver<String>,
+    /// The last lines it wrote on its standard error.
+    complaints: Arc<Mutex<Vec<String>>>,
+    /// Who it says it is.
+    pub(crate) info: WorkerInfo,
+}
+
+/// What a worker says to a case.
+#[derive(Debug)]
+pub(crate) enum Readiness {
+    /// It has computed this.
+    Ready(Output),
+    /// Its library has no such op.
+    Unsupported(String),
+    /// It tried and failed.
+    Failed(String),
+}
+
+impl Worker {
+    /// Starts a contestant; an error says why it is absent.
+    pub(crate) fn start(contestant: &Contestant, threads: usize) -> Result<Self> {
+        if !contestant.program.exists() {
+            bail!("not installed");
+        }
+        let mut process = command(contestant, threads)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (sender, replies) = channel();
+        let output = process.stdout.take().context("no standard output")?;
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let complaints = Arc::new(Mutex::new(Vec::new()));
+        let errors = process.stderr.take().context("no standard error")?;
+        let heard = Arc::clone(&complaints);
+        std::thread::spawn(move || {
+            for line in BufReader::new(errors).lines().map_while(Result::ok) {
+                let mut heard = heard.lock().expect("nobody panics with the lock");
+                heard.push(line);
+                if heard.len() > 20 {
+                    heard.remove(0);
+                }
+            }
+        });
+        let requests = process.stdin.take().context("no standard input")?;
+        let mut worker = Self {
+            contestant: contestant.clone(),
+            threads,
+            process,
+            requests,
+            replies,
+            complaints,
+            info: WorkerInfo {
+                name: contestant.title.to_owned(),
+                version: String::new(),
+                threads,
+            },
+        };
+        match worker.ask(&Request::Info)? {
+            Reply::Info(info) => worker.info = info,
+            other => bail!("answers {other:?} when asked who it is"),
+        }
+        Ok(worker)
+    }
+
+    /// Has the case computed once.
+    pub(crate) fn prepare(&mut self, case: &Case) -> Readiness {
+        match self.ask(&Request::Prepare(Box::new(case.clone()))) {
+            Ok(Reply::Ready(output)) => Readiness::Ready(output),
+            Ok(Reply::Unsupported(why)) => Readiness::Unsupported(why),
+            Ok(Reply::Error(why)) => Readiness::Failed(why),
+            Ok(other) => Readiness::Failed(format!("answers {other:?}")),
+            Err(e) => self.revive(&e),
+        }
+    }
+
+    /// Seconds of one call, the mean of `calls`.
+    pub(crate) fn run(&mut self, calls: u64) -> Result<f64> {
+        match self.ask(&Request::Run(calls))? {
+            Reply::Nanoseconds(t) => Ok(t as f64 * 1e-9 / calls.max(1) as f64),
+            Reply::Error(why) => bail!(why),
+            other => bail!("answers {other:?}"),
+        }
+    }
+
+    /// Frees the memory of the case.
+    pub(crate) fn forget(&mut self) -> Result<()> {
+        self.ask(&Request::Drop).map(drop)
+    }
+
+    /// A worker that died or hangs is started anew: the cases after this one still count.
+    fn revive(&mut self, why: &anyhow::Error) -> Readiness {
+        let why = format!("{why:#}");
+        match Self::start(&self.contestant, self.threads) {
+            Ok(next) => {
+                drop(std::mem::replace(self, next));
+                Readiness::Failed(why)
+            }
+            Err(e) => Readiness::Failed(format!("{why}; it does not start again: {e:#}")),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
+        let sent = serde_json::to_string(request)?;
+        let written = writeln!(self.requests, "{sent}").and_then(|()| self.requests.flush());
+        if written.is_err() {
+            bail!(self.last_words());
+        }
+        match self.replies.recv_timeout(PATIENCE) {
+            Ok(line) => Ok(serde_json::from_str(&line)?),
+            Err(RecvTimeoutError::Timeout) => bail!("no answer within {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => bail!(self.last_words()),
+        }
+    }
+
+    fn last_words(&mut self) -> String {
+        let status = self.process.wait().map_or(String::new(), |s| s.to_string());
+        let heard = self.complaints.lock().expect("nobody panics with the lock");
+        match heard.last() {
+            Some(line) => format!("ended ({status}): {line}"),
+            None => format!("ended ({status})"),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It is ours and idle; there is nothing to save.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// The command with every library's way to say how many threads it may use.
+fn command(contestant: &Contestant, threads: usize) -> Command {
+    let cores = std::thread::available_parallelism().map_or(threads, usize::from);
+    // Where fewer threads than cores are asked for, the kernel holds to it those that read no variable.
+    let mut command = if threads < cores && cfg!(target_os = "linux") {
+        let mut bound = Command::new("taskset");
+        bound.args(["--cpu-list", &format!("0-{}", threads - 1)]);
+        bound.arg(&contestant.program);
+        bound
+    } else {
+        Command::new(&contestant.program)
+    };
+    command.args(&contestant.arguments);
+    for name in [
+        "BENCH_THREADS",
+        "BESSEMER_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+        "RAYON_NUM_THREADS",
+        "MATMUL_NUM_THREADS",
+        "NPROC",
+        "PJRT_NPROC",
+    ] {
+        command.env(name, threads.to_string());
+    }
+    command
+}

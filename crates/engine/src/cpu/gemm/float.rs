@@ -1,0 +1,272 @@
+//! The types that products are computed in, and the element types that are widened to them.
+#![expect(
+    unsafe_code,
+    reason = "conversions with intrinsics, on runs of elements"
+)]
+
+use std::ops::{Add, AddAssign, Mul};
+
+use half::{bf16, f16};
+
+use super::Mix;
+use super::kernel::Kernel;
+use super::kernel_scalar::Scalar;
+use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
+
+/// A type that products are computed in: `f32` or `f64`.
+pub(crate) trait Float:
+    Copy
+    + Default
+    + Send
+    + Sync
+    + PartialEq
+    + bytemuck::Pod
+    + MulAdd
+    + Mul<Output = Self>
+    + Add<Output = Self>
+    + AddAssign
+    + 'static
+{
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// Calls `job` with the micro-kernel of a level that the processor has.
+    fn with_kernel<J: WithKernel<Self>>(level: Level, job: J) -> J::Output;
+}
+
+/// Something to be done with a micro-kernel.
+pub(crate) trait WithKernel<F> {
+    /// What it returns.
+    type Output;
+    /// Does it.
+    fn call<K: Kernel<Float = F>>(self) -> Self::Output;
+}
+
+macro_rules! float {
+    ($type:ty, $avx2:ident, $avx512:ident, $neon:ident) => {
+        impl Float for $type {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+
+            fn with_kernel<J: WithKernel<Self>>(level: Level, job: J) -> J::Output {
+                match level {
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => job.call::<super::kernel_avx2::$avx2>(),
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512 => job.call::<super::kernel_avx512::$avx512>(),
+                    #[cfg(target_arch = "aarch64")]
+                    Level::Neon => job.call::<super::kernel_neon::$neon>(),
+                    _ => job.call::<Scalar<$type>>(),
+                }
+            }
+        }
+    };
+}
+float!(f32, Avx2F32, Avx512F32, NeonF32);
+float!(f64, Avx2F64, Avx512F64, NeonF64);
+
+/// A floating-point element type.
+pub(crate) trait Wide: Copy + Default + Send + Sync + bytemuck::Pod + 'static {
+    /// What its products are computed in.
+    type Float: Float;
+    /// Whether that is the type itself, so that nothing needs to be converted.
+    const SAME: bool;
+    /// The value of one element.
+    fn widen(self) -> Self::Float;
+    /// The element next to a value, to nearest even.
+    fn narrow(value: Self::Float) -> Self;
+    /// Converts a run of elements; both slices have the same length.
+    fn widen_run<I: Isa>(from: &[Self], to: &mut [Self::Float]);
+    /// Converts a run of values; both slices have the same length.
+    fn narrow_run<I: Isa>(from: &[Self::Float], to: &mut [Self]);
+}
+
+macro_rules! same {
+    ($($type:ty),*) => {$(
+        impl Wide for $type {
+            type Float = Self;
+            const SAME: bool = true;
+            #[inline(always)]
+            fn widen(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn narrow(value: Self) -> Self {
+                value
+            }
+            #[inline(always)]
+            fn widen_run<I: Isa>(from: &[Self], to: &mut [Self]) {
+                to.copy_from_slice(from);
+            }
+            #[inline(always)]
+            fn narrow_run<I: Isa>(from: &[Self], to: &mut [Self]) {
+                to.copy_from_slice(from);
+            }
+        }
+    )*};
+}
+same!(f32, f64);
+
+impl Wide for bf16 {
+    type Float = f32;
+    const SAME: bool = false;
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        let bits = value.to_bits();
+        let nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        // A NaN stays one: its payload might lie in the bits that are cut off.
+        let nan = bits >> 16 | 0x40;
+        let bits = if value.is_nan() { nan } else { nearest };
+        Self::from_bits(bits as u16)
+    }
+
+    #[inline(always)]
+    fn widen_run<I: Isa>(from: &[Self], to: &mut [f32]) {
+        for (x, y) in from.iter().zip(to) {
+            *y = x.widen();
+        }
+    }
+
+    #[inline(always)]
+    fn narrow_run<I: Isa>(from: &[f32], to: &mut [Self]) {
+        for (x, y) in from.iter().zip(to) {
+            *y = Self::narrow(*x);
+        }
+    }
+}
+
+impl Wide for f16 {
+    type Float = f32;
+    const SAME: bool = false;
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        let bits = u32::from(self.to_bits());
+        let (sign, rest) = (bits << 16 & 0x8000_0000, bits << 13 & 0x0fff_e000);
+        // The exponent is too small by 112 where the value is finite, also where it is subnormal; an
+        // infinity or NaN needs the rest of the exponent's bits.
+        let finite = f32::from_bits(rest) * f32::from_bits((112 + 127) << 23);
+        let bits = if rest >= 0x0f80_0000 {
+            rest | 0x7f80_0000
+        } else {
+            finite.to_bits()
+        };
+        f32::from_bits(sign | bits)
+    }
+
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+
+    #[inline(always)]
+    fn widen_run<I: Isa>(from: &[Self], to: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(I::LEVEL, Level::Avx2 | Level::Avx512) {
+            use std::arch::x86_64::{__m128i, _mm256_cvtph_ps, _mm256_storeu_ps};
+            let (mut from, mut to) = (from.chunks_exact(8), to.chunks_exact_mut(8));
+            for (x, y) in from.by_ref().zip(to.by_ref()) {
+                // SAFETY: both levels have F16C; the chunks have eight elements.
+                unsafe {
+                    let x = x.as_ptr().cast::<__m128i>().read_unaligned();
+                    _mm256_storeu_ps(y.as_mut_ptr(), _mm256_cvtph_ps(x));
+                }
+            }
+            for (x, y) in from.remainder().iter().zip(to.into_remainder()) {
+                *y = x.widen();
+            }
+            return;
+        }
+        for (x, y) in from.iter().zip(to) {
+            *y = x.widen();
+        }
+    }
+
+    #[inline(always)]
+    fn narrow_run<I: Isa>(from: &[f32], to: &mut [Self]) {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(I::LEVEL, Level::Avx2 | Level::Avx512) {
+            use std::arch::x86_64::{
+                __m128i, _MM_FROUND_TO_NEAREST_INT, _mm256_cvtps_ph, _mm256_loadu_ps,
+            };
+            let (mut from, mut to) = (from.chunks_exact(8), to.chunks_exact_mut(8));
+            for (x, y) in from.by_ref().zip(to.by_ref()) {
+                // SAFETY: both levels have F16C; the chunks have eight elements.
+                unsafe {
+                    let x = _mm256_loadu_ps(x.as_ptr());
+                    let x = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
+                    y.as_mut_ptr().cast::<__m128i>().write_unaligned(x);
+                }
+            }
+            for (x, y) in from.remainder().iter().zip(to.into_remainder()) {
+                *y = Self::narrow(*x);
+            }
+            return;
+        }
+        for (x, y) in from.iter().zip(to) {
+            *y = Self::narrow(*x);
+        }
+    }
+}
+
+struct Widen<'a, T: Wide>(&'a [T], &'a mut [T::Float]);
+
+impl<T: Wide> Task for Widen<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        T::widen_run::<I>(self.0, self.1);
+    }
+}
+
+/// Converts a run of elements at a level that the processor has.
+pub(super) fn widen<T: Wide>(level: Level, from: &[T], to: &mut [T::Float]) {
+    simd::run_at(level, Widen(from, to));
+}
+
+struct Finish<'a, T: Wide> {
+    mix: Mix<T::Float>,
+    sums: &'a mut [T::Float],
+    c: &'a mut [T],
+}
+
+impl<T: Wide> Task for Finish<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        const STRETCH: usize = 64;
+        let zero = T::Float::ZERO;
+        let Mix { alpha, beta, .. } = self.mix;
+        let mut old = [zero; STRETCH];
+        for (sums, c) in self
+            .sums
+            .chunks_mut(STRETCH)
+            .zip(self.c.chunks_mut(STRETCH))
+        {
+            for x in sums.iter_mut() {
+                *x = alpha * *x;
+            }
+            if beta != zero {
+                let old = &mut old[..c.len()];
+                T::widen_run::<I>(c, old);
+                for (x, old) in sums.iter_mut().zip(old) {
+                    *x = beta.mul_add_on::<I>(*old, *x);
+                }
+            }
+            T::narrow_run::<I>(sums, c);
+        }
+    }
+}
+
+/// Writes a run of sums, which are used up: `c = alpha * sums + beta * c`, rounded once more where the
+/// sums are wider. Where `beta` is zero, `c` is not read.
+pub(super) fn finish<T: Wide>(mix: Mix<T::Float>, sums: &mut [T::Float], c: &mut [T]) {
+    simd::run_at(mix.level, Finish { mix, sums, c });
+}

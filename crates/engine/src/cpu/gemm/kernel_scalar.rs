@@ -1,0 +1,63 @@
+//! Without intrinsics: arrays that the compiler keeps in whatever vector registers the target has, with a
+//! rounding between multiplication and addition.
+#![expect(unsafe_code, reason = "pointers into panels")]
+
+use std::marker::PhantomData;
+
+use super::float::Float;
+use super::kernel::{Kernel, Lines, Side, Tile, copy, interleave, spill};
+use crate::cpu::simd::Level;
+
+/// 4 by 8 in any float.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scalar<F>(PhantomData<F>);
+
+const ROWS: usize = 4;
+const COLS: usize = 8;
+
+impl<F: Float> Kernel for Scalar<F> {
+    type Float = F;
+    const LEVEL: Level = Level::Scalar;
+    const ROWS: usize = ROWS;
+    const COLS: usize = COLS;
+
+    unsafe fn tile(tile: &Tile<F>) {
+        let mut acc = [[F::ZERO; COLS]; ROWS];
+        for step in 0..tile.depth as isize {
+            // SAFETY: the panels are as large as the caller promises; a row that does not exist is
+            // read as the last one that does.
+            unsafe {
+                let b = tile.b.offset(step * tile.b_step).cast::<[F; COLS]>().read();
+                for (row, acc) in acc.iter_mut().enumerate() {
+                    let row = row.min(tile.rows - 1) as isize;
+                    let a = *tile.a.offset(row * tile.a_row + step * tile.a_step);
+                    for (acc, b) in acc.iter_mut().zip(b) {
+                        *acc = a * b + *acc;
+                    }
+                }
+            }
+        }
+        // SAFETY: the caller's contract.
+        unsafe { spill(tile, acc.as_flattened(), COLS, |x, y, z| x * y + z) };
+    }
+
+    unsafe fn interleave(side: Side, lines: Lines<F>, out: *mut F) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match side {
+                Side::Left => interleave::<F, ROWS>(lines, 0..lines.depth, out),
+                Side::Right => interleave::<F, COLS>(lines, 0..lines.depth, out),
+            }
+        }
+    }
+
+    unsafe fn copy(side: Side, steps: Lines<F>, out: *mut F) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match side {
+                Side::Left => copy::<F, ROWS>(steps, out),
+                Side::Right => copy::<F, COLS>(steps, out),
+            }
+        }
+    }
+}

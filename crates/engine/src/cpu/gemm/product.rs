@@ -1,0 +1,125 @@
+//! Products of floats, as they come in: checked, told apart from those with vectors, and handed on.
+#![expect(
+    unsafe_code,
+    reason = "a product points into slices that its callers hold"
+)]
+
+use super::drive::compute;
+use super::float::{Float, Wide, WithKernel, finish};
+use super::kernel::Kernel;
+use super::{Matrix, Mix, check_shapes, vector};
+
+/// A matrix whose elements, (i, j) at `start + i * row + j * col`, are known to exist.
+#[derive(Clone, Copy)]
+pub(super) struct View<P> {
+    pub(super) start: P,
+    pub(super) row: isize,
+    pub(super) col: isize,
+}
+
+impl<T> View<*const T> {
+    pub(super) fn of(m: Matrix<'_, T>) -> Self {
+        Self {
+            start: m.data[m.offset..].as_ptr(),
+            row: m.row,
+            col: m.col,
+        }
+    }
+}
+
+/// `c = alpha * a·b + beta * c`, everything known to be inside its slices and `c` to be nobody else's.
+#[derive(Clone, Copy)]
+pub(super) struct Product<T: Wide> {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) mix: Mix<T::Float>,
+    pub(super) a: View<*const T>,
+    pub(super) b: Right<T>,
+    pub(super) c: View<*mut T>,
+}
+
+/// The right factor.
+#[derive(Clone, Copy)]
+pub(super) enum Right<T: Wide> {
+    /// As it is.
+    View(View<*const T>),
+    /// In panels of its own type, by [`pack_all`].
+    Packed(*const T),
+    /// In panels of floats.
+    Panels(*const T::Float),
+}
+
+// SAFETY: the factors are only read, and tasks write disjoint tiles of `c`; `Product::new`'s callers hold
+// the slices for as long as the product is computed.
+unsafe impl<T: Wide> Sync for Product<T> {}
+
+/// [`gemm`](super::gemm) for floats.
+pub(super) fn multiply<T: Wide>(
+    mix: Mix<T::Float>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    c: &mut [T],
+    ldc: usize,
+) {
+    a.check();
+    b.check();
+    check_shapes(&a, (b.rows, b.cols), c, ldc);
+    let (m, n, k) = (a.rows, b.cols, a.cols);
+    if m == 0 || n == 0 || k == 0 {
+        return scale(mix, (m, n), c, ldc);
+    }
+    let done = match (m, n) {
+        (_, 1) => vector::multiply(mix, a, b, c, ldc),
+        (1, _) => vector::multiply(mix, b.t(), a.t(), c, 1),
+        _ => false,
+    };
+    if !done {
+        run(mix, a, (Right::View(View::of(b)), n), c, ldc);
+    }
+}
+
+/// `c = beta * c`, what is left of a product without steps.
+pub(super) fn scale<T: Wide>(mix: Mix<T::Float>, (m, n): (usize, usize), c: &mut [T], ldc: usize) {
+    if n == 0 {
+        return;
+    }
+    let mut sums = vec![T::Float::ZERO; n];
+    for c in c.chunks_mut(ldc).take(m) {
+        sums.fill(T::Float::ZERO);
+        finish(mix, &mut sums, &mut c[..n]);
+    }
+}
+
+/// Computes a product whose matrices were checked and have elements; the right one has `n` columns.
+pub(super) fn run<T: Wide>(
+    mix: Mix<T::Float>,
+    a: Matrix<'_, T>,
+    (b, n): (Right<T>, usize),
+    c: &mut [T],
+    ldc: usize,
+) {
+    let product = Product {
+        m: a.rows,
+        n,
+        k: a.cols,
+        mix,
+        a: View::of(a),
+        b,
+        c: View {
+            start: c.as_mut_ptr(),
+            row: ldc as isize,
+            col: 1,
+        },
+    };
+    T::Float::with_kernel(mix.level, Compute(product));
+}
+
+struct Compute<T: Wide>(Product<T>);
+
+impl<T: Wide> WithKernel<T::Float> for Compute<T> {
+    type Output = ();
+    fn call<K: Kernel<Float = T::Float>>(self) {
+        compute::<T, K>(&self.0);
+    }
+}

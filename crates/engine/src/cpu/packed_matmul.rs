@@ -1,0 +1,57 @@
+//! `matmul_packed` on the CPU.
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+
+use super::gemm::{self, Gemm, Matrix};
+use super::matmul::{factor, matrix};
+use crate::dispatch::{Dense, Input, Output};
+use crate::ops::packed_matmul::PackedMatmul;
+use crate::{DType, Element, Result, Scalar};
+
+/// A right factor in the layout of the kernels.
+pub(crate) enum Packed {
+    F16(gemm::Packed<f16>),
+    BF16(gemm::Packed<bf16>),
+    F32(gemm::Packed<f32>),
+    F64(gemm::Packed<f64>),
+}
+
+/// Lays out a matrix of floats.
+pub(crate) fn pack(input: &Input<'_>) -> Packed {
+    fn view<'a, T: Pod>(input: &Input<'a>) -> Matrix<'a, T> {
+        let layout = &input.layout;
+        if layout.count() == 0 {
+            return Matrix::contiguous(&[], layout.shape()[0], layout.shape()[1]);
+        }
+        matrix(input, layout, layout.offset())
+    }
+    match input.dtype {
+        DType::F16 => Packed::F16(gemm::Packed::new(view(input))),
+        DType::BF16 => Packed::BF16(gemm::Packed::new(view(input))),
+        DType::F64 => Packed::F64(gemm::Packed::new(view(input))),
+        _ => Packed::F32(gemm::Packed::new(view(input))),
+    }
+}
+
+/// Multiplies.
+pub(crate) fn run(op: &PackedMatmul, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
+    let left = Dense::new("matmul_packed", inputs[0])?;
+    match op.right.packed() {
+        Packed::F16(right) => multiply(&left, right, output.all()),
+        Packed::BF16(right) => multiply(&left, right, output.all()),
+        Packed::F32(right) => multiply(&left, right, output.all()),
+        Packed::F64(right) => multiply(&left, right, output.all()),
+    }
+    Ok(())
+}
+
+fn multiply<T>(left: &Dense<'_>, right: &gemm::Packed<T>, c: &mut [T])
+where
+    T: gemm::Wide<Float: Element + Pod> + Gemm + Pod,
+{
+    let (one, zero) = (factor(Scalar::Int(1)), factor(Scalar::Int(0)));
+    let rows = c.len() / right.cols();
+    let a = Matrix::contiguous(left.all::<T>(), rows, right.rows());
+    gemm::gemm_packed(one, a, right, zero, c, right.cols());
+}

@@ -1,0 +1,51 @@
+//! Random calls with random arguments, most of which make no sense: an answer or a typed error, never a
+//! panic.
+
+use std::collections::BTreeMap;
+
+use bessemer::memory::set_memory_limit;
+use bessemer_testing::case::quietly;
+use bessemer_testing::fuzz::{Args, CALLS, tensors};
+use bessemer_testing::random::Rng;
+
+/// Calls of each op; about ten thousand in all.
+const ROUNDS: usize = 150;
+
+#[test]
+fn no_call_panics() {
+    // Absurd sizes must be refused, and large ones would only take time.
+    set_memory_limit(64 << 20);
+    let mut rng = Rng::new(3);
+    let mut at_hand = tensors(&mut rng);
+    let first = at_hand.len();
+    let mut panics: BTreeMap<&str, String> = BTreeMap::new();
+    let (mut right, mut wrong) = (0, 0);
+    for _ in 0..ROUNDS {
+        for (name, call) in CALLS {
+            let mut args = Args::new(&mut rng, &at_hand);
+            let result = quietly(|| {
+                let mut results = call(&mut args);
+                results.retain(|t| t.eval().is_ok());
+                Ok(results)
+            });
+            let log = args.into_log();
+            match result {
+                Ok(results) if results.is_empty() => wrong += 1,
+                Ok(results) => {
+                    right += 1;
+                    // Some results become arguments, as long as they are small.
+                    at_hand.extend(results.into_iter().filter(|t| t.count() <= 1000));
+                }
+                Err(panic) => {
+                    panics.entry(name).or_insert(format!("{log}: {panic}"));
+                }
+            }
+        }
+        while at_hand.len() > 3 * first {
+            let old = first + rng.below(at_hand.len() - first);
+            at_hand.swap_remove(old);
+        }
+    }
+    assert!(panics.is_empty(), "{panics:#?}");
+    assert!(right > 1000 && wrong > 1000, "{right} right, {wrong} wrong");
+}

@@ -1,0 +1,29 @@
+use bessemer::{DType, Tensor};
+use bessemer_testing::case::{Fill, SIZES, check, input};
+use proptest::prelude::{Just, Strategy};
+use proptest::sample::select;
+
+use crate::matmul::{TYPES, judge};
+
+#[test]
+fn the_product_of_two_vectors_is_its_reference() {
+    for dtype in TYPES {
+        let sizes = [&SIZES[..], &[1000, 4099]].concat();
+        let cases = select(sizes).prop_flat_map(move |n| {
+            (
+                input(&[dtype], &Fill::TAME, Just(vec![n])),
+                input(&[dtype], &Fill::TAME, Just(vec![n])),
+            )
+        });
+        check(&format!("dot of {dtype}"), 50, cases, |(a, b)| {
+            judge(&a.tensor().dot(&b.tensor()), &a.array(), &b.array())
+        });
+    }
+}
+
+#[test]
+fn vectors_of_two_lengths_are_an_error() {
+    let x = Tensor::ones([2], DType::F32);
+    assert!(x.dot(&Tensor::ones([3], DType::F32)).check().is_err());
+    assert!(x.dot(&Tensor::ones([2, 2], DType::F32)).check().is_err());
+}

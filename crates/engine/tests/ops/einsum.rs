@@ -1,0 +1,89 @@
+//! `einsum`.
+
+use bessemer::{DType, Tensor};
+
+fn ramp(shape: &[usize]) -> Tensor {
+    let n: usize = shape.iter().product();
+    Tensor::arange(0, n, 1, DType::F64).reshape(shape)
+}
+
+fn same(formula: &str, operands: &[&Tensor], expected: &Tensor) {
+    let y = Tensor::einsum(formula, operands);
+    y.check().unwrap_or_else(|e| panic!("{formula}: {e}"));
+    assert_eq!(y.shape(), expected.shape(), "{formula}");
+    let values = |t: &Tensor| t.to_vec::<f64>().unwrap();
+    assert_eq!(values(&y), values(expected), "{formula}");
+}
+
+#[test]
+fn formulas_mean_what_their_ops_mean() {
+    let (a, b) = (ramp(&[2, 3]), ramp(&[3, 4]));
+    same("ij,jk->ik", &[&a, &b], &a.matmul(&b));
+    same("ij, jk", &[&a, &b], &a.matmul(&b));
+    same("ij,jk->ki", &[&a, &b], &a.matmul(&b).t());
+    same("ij->ji", &[&a], &a.t());
+    same("ba", &[&a], &a.t());
+    same("ij->", &[&a], &a.sum(&[], false));
+    same("ij->j", &[&a], &a.sum(&[0], false));
+    same("ij,ij->ij", &[&a, &a], &a.square());
+    let (x, y) = (ramp(&[3]), ramp(&[4]));
+    same("i,j->ij", &[&x, &y], &x.outer(&y));
+    same("i,i->", &[&x, &x], &x.dot(&x));
+    let square = ramp(&[3, 3]);
+    same("ii->i", &[&square], &square.diagonal(0, 0, 1));
+    same("ii", &[&square], &square.diagonal(0, 0, 1).sum(&[], false));
+    let (p, q) = (ramp(&[5, 2, 3]), ramp(&[5, 3, 4]));
+    same("bij,bjk->bik", &[&p, &q], &p.matmul(&q));
+    same("...ij,...jk->...ik", &[&p, &q], &p.matmul(&q));
+    same("...ij,jk", &[&p, &b], &p.matmul(&b));
+    same("bij,bjk->ik", &[&p, &q], &p.matmul(&q).sum(&[0], false));
+}
+
+#[test]
+fn three_operands_are_multiplied_in_turn() {
+    let (a, b, c) = (ramp(&[2, 3]), ramp(&[3, 4]), ramp(&[4, 5]));
+    same("ij,jk,kl->il", &[&a, &b, &c], &a.matmul(&b).matmul(&c));
+    // An axis that a later operand still needs is not summed early.
+    let w = ramp(&[3]);
+    let expected = a.mul(&w).matmul(&b);
+    same("ij,j,jk->ik", &[&a, &w, &b], &expected);
+}
+
+#[test]
+fn an_axis_of_length_one_is_repeated() {
+    let (a, b) = (ramp(&[1, 3]), ramp(&[4, 3]));
+    same("ij,ij->ij", &[&a, &b], &a.mul(&b));
+    same("ij,ij->i", &[&a, &b], &a.mul(&b).sum(&[1], false));
+}
+
+#[test]
+fn nothing_on_an_empty_axis_is_zero() {
+    let (a, b) = (ramp(&[2, 0]), ramp(&[0, 3]));
+    same("ij,jk->ik", &[&a, &b], &Tensor::zeros([2, 3], DType::F64));
+}
+
+#[test]
+fn formulas_that_say_nothing_are_refused() {
+    let a = ramp(&[2, 3]);
+    let cases = [
+        ("ij,jk->ik", "is for 2 operands, there are 1"),
+        ("i->i", "names 1 axes"),
+        ("ij->k", "names an axis twice or one that no operand has"),
+        ("ij->ii", "names an axis twice"),
+        ("i1->i", "`1` is not the name of an axis"),
+        ("ijk", "names 3 axes"),
+        ("", "names 0 axes"),
+    ];
+    for (formula, message) in cases {
+        let error = Tensor::einsum(formula, &[&a]).check().unwrap_err();
+        assert!(error.to_string().contains(message), "{formula}: {error}");
+    }
+    let error = Tensor::einsum("ij,ij->ij", &[&a, &ramp(&[2, 4])])
+        .check()
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "einsum: axis `j` has length 3 in one operand and 4 in another"
+    );
+    assert!(Tensor::einsum("->", &[]).check().is_err());
+}

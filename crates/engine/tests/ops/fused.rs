@@ -1,0 +1,63 @@
+use bessemer::{DType, Tensor};
+use bessemer_testing::case::{Fill, Input, broadcasting, check, input};
+use bessemer_testing::layout::array;
+use bessemer_testing::random::Rng;
+use bessemer_testing::reference::binary::Binary;
+use bessemer_testing::reference::unary::Unary;
+use proptest::prelude::{Just, Strategy};
+
+use crate::{binary, unary};
+
+fn inputs() -> impl Strategy<Value = [Input; 3]> {
+    broadcasting::<3>(4, 2000).prop_flat_map(move |[a, b, c]| {
+        let floats = [DType::F32, DType::F16, DType::BF16, DType::F64];
+        let a = input(&floats, &Fill::ALL, Just(a));
+        let b = input(&[DType::F32, DType::I16, DType::Bool], &Fill::ALL, Just(b));
+        let c = input(&floats, &Fill::ALL, Just(c));
+        (a, b, c).prop_map(|(a, b, c)| [a, b, c])
+    })
+}
+
+/// A random formula of `steps` functions; `after` sees each value in between.
+fn formula(inputs: &[Tensor; 3], steps: usize, seed: u64, after: impl Fn(&Tensor)) -> Tensor {
+    let mut rng = Rng::new(seed);
+    let mut values = inputs.to_vec();
+    for _ in 0..steps {
+        let a = values[values.len() - 1 - rng.below(2)].clone();
+        let b = values[rng.below(values.len())].clone();
+        let y = match rng.below(3) {
+            0 => unary::run(rng.pick(&Unary::ALL), &a),
+            1 => binary::run(rng.pick(&Binary::ALL), &a, &b),
+            _ => a.mul_add(&b, 0.5_f32),
+        };
+        // A function that the types do not have is left out.
+        if y.check().is_ok() {
+            after(&y);
+            values.push(y);
+        }
+    }
+    values.pop().expect("at least the inputs")
+}
+
+#[test]
+fn a_chain_in_one_pass_has_the_bits_of_its_steps() {
+    let cases = (inputs(), 1..12_usize, proptest::prelude::any::<u64>());
+    check("chains", 600, cases, |(inputs, steps, seed)| {
+        let tensors = || [inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor()];
+        let at_once = array(&formula(&tensors(), *steps, *seed, |_| {}))?;
+        let stepwise = array(&formula(&tensors(), *steps, *seed, |t| {
+            t.eval().expect("a step");
+        }))?;
+        let bits = |a: &bessemer_testing::Array| -> Vec<_> {
+            let floats = a.to_floats();
+            floats
+                .iter()
+                .map(|f| if f.is_nan() { u64::MAX } else { f.to_bits() })
+                .collect()
+        };
+        if at_once.dtype == stepwise.dtype && bits(&at_once) == bits(&stepwise) {
+            return Ok(());
+        }
+        Err(format!("at once {at_once:?}\nin steps {stepwise:?}"))
+    });
+}

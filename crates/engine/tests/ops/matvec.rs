@@ -1,0 +1,29 @@
+use bessemer::{DType, Tensor};
+use bessemer_testing::case::{Fill, SIZES, check, input};
+use proptest::prelude::{Just, Strategy};
+use proptest::sample::select;
+
+use crate::matmul::{TYPES, judge};
+
+#[test]
+fn a_matrix_times_a_vector_is_its_reference() {
+    for dtype in TYPES {
+        let sizes = (select(&SIZES[..]), select(&SIZES[..]));
+        let cases = sizes.prop_flat_map(move |(m, k)| {
+            (
+                input(&[dtype], &Fill::TAME, Just(vec![m, k])),
+                input(&[dtype], &Fill::TAME, Just(vec![k])),
+            )
+        });
+        check(&format!("matvec of {dtype}"), 50, cases, |(a, x)| {
+            judge(&a.tensor().matvec(&x.tensor()), &a.array(), &x.array())
+        });
+    }
+}
+
+#[test]
+fn anything_but_a_matrix_and_a_vector_is_an_error() {
+    let x = Tensor::ones([2, 2], DType::F32);
+    assert!(x.matvec(&x).check().is_err());
+    assert!(x.matvec(&Tensor::ones([3], DType::F32)).check().is_err());
+}

@@ -1,0 +1,105 @@
+//! `prepack` and `matmul_packed`.
+
+use bessemer::{DType, Error, Tensor};
+
+fn numbers(rows: usize, cols: usize, dtype: DType) -> Tensor {
+    let n = rows * cols;
+    let x = Tensor::from_vec(
+        (0..n).map(|i| ((i * 7919) % 23) as f32 - 11.0).collect(),
+        [rows, cols],
+    );
+    x.cast(dtype)
+}
+
+fn values(t: &Tensor) -> Vec<f64> {
+    t.cast(DType::F64).to_vec().unwrap()
+}
+
+#[test]
+fn a_packed_product_is_the_product() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for (m, k, n) in [
+            (1, 1, 1),
+            (3, 5, 7),
+            (17, 33, 65),
+            (64, 128, 130),
+            (2, 300, 16),
+        ] {
+            // Small whole numbers: every order of summation gives the same.
+            let (a, b) = (numbers(m, k, dtype), numbers(n, k, dtype).t());
+            let packed = b.prepack().unwrap();
+            assert_eq!(
+                values(&a.matmul_packed(&packed)),
+                values(&a.matmul(&b)),
+                "{dtype} {m} {k} {n}"
+            );
+        }
+    }
+}
+
+#[test]
+fn all_axes_before_the_last_are_rows() {
+    let packed = numbers(4, 3, DType::F32).prepack().unwrap();
+    let x = numbers(6, 4, DType::F32);
+    let y = x.reshape([2, 3, 4]).matmul_packed(&packed);
+    assert_eq!(*y.shape(), [2, 3, 3]);
+    assert_eq!(
+        values(&y.reshape([6, 3])),
+        values(&x.matmul_packed(&packed))
+    );
+    assert_eq!(*x.index(0, 0).matmul_packed(&packed).shape(), [3]);
+}
+
+#[test]
+fn an_empty_factor_gives_zeros_or_nothing() {
+    let packed = Tensor::zeros([0, 3], DType::F32).prepack().unwrap();
+    let y = Tensor::zeros([2, 0], DType::F32).matmul_packed(&packed);
+    assert_eq!(values(&y), [0.0; 6]);
+    let packed = Tensor::zeros([3, 0], DType::F32).prepack().unwrap();
+    let y = Tensor::zeros([2, 3], DType::F32).matmul_packed(&packed);
+    assert_eq!(*y.shape(), [2, 0]);
+    y.eval().unwrap();
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let error = Tensor::zeros([2, 2], DType::I32).prepack().unwrap_err();
+    assert!(
+        matches!(error, Error::BadDType { op: "prepack", .. }),
+        "{error}"
+    );
+    let error = Tensor::zeros([2], DType::F32).prepack().unwrap_err();
+    assert!(
+        matches!(error, Error::BadShape { op: "prepack", .. }),
+        "{error}"
+    );
+    let packed = Tensor::zeros([2, 2], DType::F32).prepack().unwrap();
+    let error = Tensor::zeros([3], DType::F32)
+        .matmul_packed(&packed)
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::ShapeMismatch {
+                op: "matmul_packed",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = Tensor::zeros([2], DType::F64)
+        .matmul_packed(&packed)
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::WrongType {
+                op: "matmul_packed",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}

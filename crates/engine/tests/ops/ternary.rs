@@ -1,0 +1,126 @@
+use bessemer::DType;
+use bessemer_testing::case::{Fill, Input, broadcasting, check, input};
+use bessemer_testing::layout::agree;
+use bessemer_testing::reference::binary::{Binary, binary};
+use bessemer_testing::reference::ternary;
+use proptest::prelude::{Just, Strategy};
+
+fn triples(first: DType, rest: DType, fills: &'static [Fill]) -> impl Strategy<Value = [Input; 3]> {
+    broadcasting::<3>(4, 1000).prop_flat_map(move |[a, b, c]| {
+        let a = input(&[first], fills, Just(a));
+        let b = input(&[rest], fills, Just(b));
+        let c = input(&[rest], fills, Just(c));
+        (a, b, c).prop_map(|(a, b, c)| [a, b, c])
+    })
+}
+
+#[test]
+fn select_takes_one_or_the_other_of_every_type() {
+    for dtype in DType::ALL {
+        check(
+            &format!("select of {dtype}"),
+            40,
+            triples(DType::Bool, dtype, &Fill::ALL),
+            |[c, a, b]| {
+                let expected = ternary::select(&c.array(), &a.array(), &b.array());
+                agree(
+                    "select",
+                    1,
+                    &c.tensor().select(a.tensor(), b.tensor()),
+                    &expected,
+                    None,
+                )
+            },
+        );
+    }
+}
+
+#[test]
+fn clamp_keeps_numbers_of_every_type_within_bounds() {
+    for dtype in DType::ALL {
+        check(
+            &format!("clamp of {dtype}"),
+            40,
+            triples(dtype, dtype, &Fill::ALL),
+            |[x, low, high]| {
+                let expected = ternary::clamp(&x.array(), &low.array(), &high.array());
+                agree(
+                    "clamp",
+                    1,
+                    &x.tensor().clamp(low.tensor(), high.tensor()),
+                    &expected,
+                    None,
+                )
+            },
+        );
+    }
+}
+
+#[test]
+fn mul_add_rounds_once_in_every_type() {
+    for dtype in DType::ALL.into_iter().filter(|&d| d != DType::Bool) {
+        check(
+            &format!("mul_add of {dtype}"),
+            40,
+            triples(dtype, dtype, &Fill::ALL),
+            |[a, b, c]| {
+                let expected = ternary::mul_add(&a.array(), &b.array(), &c.array());
+                agree(
+                    "mul_add",
+                    1,
+                    &a.tensor().mul_add(b.tensor(), c.tensor()),
+                    &expected,
+                    None,
+                )
+            },
+        );
+    }
+}
+
+#[test]
+fn lerp_goes_from_one_number_to_the_other() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        check(
+            &format!("lerp of {dtype}"),
+            40,
+            triples(dtype, dtype, &Fill::TAME),
+            |[a, b, t]| {
+                let (x, y, z) = (a.array(), b.array(), t.array());
+                let expected = ternary::lerp(&x, &y, &z);
+                let (x, y, z) = (x.magnitudes(), y.magnitudes(), z.magnitudes());
+                let way = binary(Binary::Mul, &z, &binary(Binary::Add, &x, &y));
+                let size = binary(Binary::Add, &x, &way);
+                agree(
+                    "lerp",
+                    1,
+                    &a.tensor().lerp(b.tensor(), t.tensor()),
+                    &expected,
+                    Some(&size),
+                )
+            },
+        );
+    }
+}
+
+#[test]
+fn types_meet_in_all_three_places() {
+    for first in [DType::U8, DType::I32, DType::F16] {
+        for rest in [DType::I8, DType::U32, DType::BF16] {
+            check(
+                &format!("clamp of {first} and {rest}"),
+                10,
+                triples(first, rest, &Fill::ALL),
+                |[x, low, high]| {
+                    let expected = ternary::clamp(&x.array(), &low.array(), &high.array());
+                    agree(
+                        "clamp",
+                        1,
+                        &x.tensor().clamp(low.tensor(), high.tensor()),
+                        &expected,
+                        None,
+                    )
+                },
+            );
+        }
+    }
+}

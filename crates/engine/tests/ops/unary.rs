@@ -1,0 +1,129 @@
+use bessemer::{DType, Error, Tensor};
+use bessemer_testing::Array;
+use bessemer_testing::case::{Fill, check, input, shape};
+use bessemer_testing::layout::{agree, tensor};
+use bessemer_testing::number::Value;
+use bessemer_testing::random::Rng;
+use bessemer_testing::reference::unary::{Unary, unary};
+
+pub(crate) fn run(f: Unary, x: &Tensor) -> Tensor {
+    match f {
+        Unary::Neg => x.neg(),
+        Unary::Abs => x.abs(),
+        Unary::Sign => x.sign(),
+        Unary::Square => x.square(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Rsqrt => x.rsqrt(),
+        Unary::Reciprocal => x.reciprocal(),
+        Unary::Cbrt => x.cbrt(),
+        Unary::Exp => x.exp(),
+        Unary::Exp2 => x.exp2(),
+        Unary::Expm1 => x.expm1(),
+        Unary::Log => x.log(),
+        Unary::Log2 => x.log2(),
+        Unary::Log10 => x.log10(),
+        Unary::Log1p => x.log1p(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Tan => x.tan(),
+        Unary::Asin => x.asin(),
+        Unary::Acos => x.acos(),
+        Unary::Atan => x.atan(),
+        Unary::Sinh => x.sinh(),
+        Unary::Cosh => x.cosh(),
+        Unary::Tanh => x.tanh(),
+        Unary::Asinh => x.asinh(),
+        Unary::Acosh => x.acosh(),
+        Unary::Atanh => x.atanh(),
+        Unary::Erf => x.erf(),
+        Unary::Sigmoid => x.sigmoid(),
+        Unary::LogSigmoid => x.log_sigmoid(),
+        Unary::Softplus => x.softplus(),
+        Unary::Relu => x.relu(),
+        Unary::LeakyRelu(slope) => x.leaky_relu(slope),
+        Unary::Elu(alpha) => x.elu(alpha),
+        Unary::Silu => x.silu(),
+        Unary::Gelu => x.gelu(),
+        Unary::GeluTanh => x.gelu_tanh(),
+        Unary::Hardswish => x.hardswish(),
+        Unary::Mish => x.mish(),
+        Unary::Ceil => x.ceil(),
+        Unary::Floor => x.floor(),
+        Unary::Round => x.round(),
+        Unary::Trunc => x.trunc(),
+        Unary::IsNan => x.is_nan(),
+        Unary::IsInf => x.is_inf(),
+        Unary::IsFinite => x.is_finite(),
+        Unary::LogicalNot => x.logical_not(),
+        Unary::BitwiseNot => x.bitwise_not(),
+    }
+}
+
+#[test]
+fn every_function_of_every_type_in_every_layout_is_its_reference() {
+    for f in Unary::ALL {
+        for dtype in DType::ALL {
+            let cases = input(&[dtype], &Fill::ALL, shape(4, 1000));
+            if f.dtype(dtype).is_none() {
+                let x = Tensor::ones([2], dtype);
+                assert!(matches!(run(f, &x).check(), Err(Error::BadDType { .. })));
+                continue;
+            }
+            check(&format!("{} of {dtype}", f.name()), 16, cases, |case| {
+                let expected = unary(f, &case.array());
+                agree(f.name(), 1, &run(f, &case.tensor()), &expected, None)
+            });
+        }
+    }
+}
+
+#[test]
+fn every_function_of_every_half_precision_number_is_its_reference() {
+    for dtype in [DType::F16, DType::BF16] {
+        let numbers = (0..=u16::MAX).map(|bits| {
+            Value::Float(match dtype {
+                DType::F16 => half::f16::from_bits(bits).to_f64(),
+                _ => half::bf16::from_bits(bits).to_f64(),
+            })
+        });
+        sweep(&Array::new(dtype, &[1 << 16], numbers));
+    }
+}
+
+#[test]
+fn every_function_of_single_and_double_precision_numbers_of_all_sizes_is_its_reference() {
+    let mut rng = Rng::new(7);
+    // All signs and exponents, and where functions change their ways: around 0 and 1.
+    let mut draw = |count: usize, bits: &dyn Fn(u64) -> f64| {
+        let mut all: Vec<_> = (0..count).map(|_| bits(rng.bits())).collect();
+        all.extend((0..count).map(|_| rng.normal() * 4.0));
+        all.extend((0..count).map(|_| rng.uniform(-1.1, 1.1)));
+        all.extend((0..count / 4).map(|_| 1.0 + rng.normal() * 1e-3));
+        all.extend((0..count).map(|_| rng.uniform(-110.0, 110.0)));
+        all
+    };
+    let singles = draw(8000, &|b| f64::from(f32::from_bits(b as u32)));
+    sweep(&Array::floats(DType::F32, &[singles.len()], &singles));
+    let doubles = draw(3000, &f64::from_bits);
+    sweep(&Array::floats(DType::F64, &[doubles.len()], &doubles));
+}
+
+/// All functions of all these numbers; reports every function that is off, with the number it is off at.
+fn sweep(x: &Array) {
+    let t = tensor(x);
+    let mut wrong = Vec::new();
+    for f in Unary::ALL {
+        if f.dtype(x.dtype).is_none() {
+            continue;
+        }
+        if let Err(message) = agree(f.name(), 1, &run(f, &t), &unary(f, x), None) {
+            let at = message
+                .split(['[', ']'])
+                .nth(1)
+                .and_then(|i| i.parse::<usize>().ok());
+            let number = at.map(|i| x.data[i]);
+            wrong.push(format!("{message}, of {number:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}: {wrong:#?}", x.dtype);
+}

@@ -1,0 +1,221 @@
+//! Random calls of ops with arguments that often make no sense.
+//!
+//! A call must end in a tensor or in a typed error; a panic is a bug. The calls are written out here, one
+//! line an op, and not generated: an op that is missing is seen by its name.
+
+use bessemer::{DType, Tensor};
+
+use crate::case::{Fill, Input, Placement, SIZES};
+use crate::random::Rng;
+
+/// Draws arguments and writes down what was drawn.
+#[derive(Debug)]
+pub struct Args<'a> {
+    rng: &'a mut Rng,
+    tensors: &'a [Tensor],
+    log: String,
+}
+
+impl<'a> Args<'a> {
+    /// Arguments from a generator and tensors at hand.
+    pub fn new(rng: &'a mut Rng, tensors: &'a [Tensor]) -> Self {
+        Self {
+            rng,
+            tensors,
+            log: String::new(),
+        }
+    }
+
+    /// What was drawn.
+    pub fn into_log(self) -> String {
+        self.log
+    }
+
+    fn note<T: std::fmt::Debug>(&mut self, value: T) -> T {
+        self.log += &format!(" {value:?}");
+        value
+    }
+
+    /// One of the tensors at hand.
+    pub fn tensor(&mut self) -> Tensor {
+        let t = self.tensors[self.rng.below(self.tensors.len())].clone();
+        self.note(t)
+    }
+
+    /// A tensor, twice out of three times one that fits another's shape.
+    pub fn fitting(&mut self, other: &Tensor) -> Tensor {
+        let alike: Vec<_> = self
+            .tensors
+            .iter()
+            .filter(|t| t.shape() == other.shape())
+            .cloned()
+            .collect();
+        if alike.is_empty() || self.rng.one_in(3) {
+            return self.tensor();
+        }
+        let t = alike[self.rng.below(alike.len())].clone();
+        self.note(t)
+    }
+
+    /// Up to three tensors.
+    pub fn several(&mut self) -> Vec<Tensor> {
+        let first = self.tensor();
+        let more = self.rng.below(3);
+        let mut all = vec![first.clone()];
+        all.extend((0..more).map(|_| self.fitting(&first)));
+        if self.rng.one_in(20) {
+            all.clear();
+        }
+        all
+    }
+
+    /// A tensor or none.
+    pub fn maybe(&mut self) -> Option<Tensor> {
+        self.rng.one_in(2).then(|| self.tensor())
+    }
+
+    /// An axis, mostly one that exists somewhere.
+    pub fn axis(&mut self) -> isize {
+        let axis = if self.rng.one_in(20) {
+            self.rng.pick(&[isize::MIN, isize::MAX, 8, -9, 100])
+        } else {
+            self.rng.below(7) as isize - 3
+        };
+        self.note(axis)
+    }
+
+    /// Up to three axes.
+    pub fn axes(&mut self) -> Vec<isize> {
+        (0..self.rng.below(4)).map(|_| self.axis()).collect()
+    }
+
+    /// A whole number, sometimes an extreme one.
+    pub fn int(&mut self) -> isize {
+        let i = match self.rng.below(12) {
+            0 => self
+                .rng
+                .pick(&[isize::MIN, isize::MAX, isize::MIN + 1, -(1 << 40)]),
+            1 | 2 => self.rng.below(300) as isize - 150,
+            _ => self.rng.below(12) as isize - 5,
+        };
+        self.note(i)
+    }
+
+    /// A size, sometimes an absurd one.
+    pub fn size(&mut self) -> usize {
+        let n = match self.rng.below(16) {
+            0 => self
+                .rng
+                .pick(&[usize::MAX, usize::MAX / 2, 1 << 40, 1 << 62, 1 << 20]),
+            1 | 2 => self.rng.pick(&SIZES),
+            _ => self.rng.below(6),
+        };
+        self.note(n)
+    }
+
+    /// Up to nine sizes.
+    pub fn sizes(&mut self) -> Vec<usize> {
+        let rank = if self.rng.one_in(20) {
+            9
+        } else {
+            self.rng.below(5)
+        };
+        (0..rank).map(|_| self.size()).collect()
+    }
+
+    /// A shape that another tensor has, or any.
+    pub fn shape(&mut self) -> Vec<usize> {
+        if self.rng.one_in(2) {
+            let at = self.rng.below(self.tensors.len());
+            let shape = self.tensors[at].shape().to_vec();
+            return self.note(shape);
+        }
+        self.sizes()
+    }
+
+    /// A float, sometimes none that helps.
+    pub fn float(&mut self) -> f64 {
+        let f = match self.rng.below(8) {
+            0 => self.rng.pick(&[
+                f64::NAN,
+                f64::INFINITY,
+                -f64::INFINITY,
+                0.0,
+                -0.0,
+                1e300,
+                5e-324,
+            ]),
+            1 => self.rng.normal() * 1000.0,
+            _ => self.rng.normal(),
+        };
+        self.note(f)
+    }
+
+    /// A type.
+    pub fn dtype(&mut self) -> DType {
+        let d = self.rng.pick(&DType::ALL);
+        self.note(d)
+    }
+
+    /// A truth value.
+    pub fn truth(&mut self) -> bool {
+        let b = self.rng.one_in(2);
+        self.note(b)
+    }
+
+    /// A number or nothing.
+    pub fn bound(&mut self) -> Option<isize> {
+        self.rng.one_in(2).then(|| self.int())
+    }
+
+    /// A formula for `einsum`, right or wrong.
+    pub fn formula(&mut self) -> String {
+        const PARTS: &[&str] = &[
+            "i", "j", "k", "ij", "jk", ",", "->", "...", " ", "ii", "Z", "-", "é",
+        ];
+        let formula = (0..self.rng.below(8))
+            .map(|_| self.rng.pick(PARTS))
+            .collect();
+        self.note(formula)
+    }
+}
+
+/// A call of an op with random arguments; every tensor it returns, whether or not it carries an error.
+pub type Call = fn(&mut Args<'_>) -> Vec<Tensor>;
+
+/// Tensors to begin with: every type, many shapes and layouts, all sorts of numbers.
+pub fn tensors(rng: &mut Rng) -> Vec<Tensor> {
+    let shapes: [&[usize]; 14] = [
+        &[],
+        &[0],
+        &[1],
+        &[3],
+        &[2, 3],
+        &[3, 2],
+        &[3, 3],
+        &[17],
+        &[2, 0, 3],
+        &[4, 1, 5],
+        &[1, 2, 3, 4],
+        &[2, 2, 2, 2],
+        &[33, 9],
+        &[1, 1, 1, 1, 1, 1, 1, 1],
+    ];
+    let mut all = Vec::new();
+    for shape in shapes {
+        for dtype in DType::ALL {
+            let input = Input {
+                dtype,
+                shape: shape.to_vec(),
+                fill: rng.pick(&Fill::ALL),
+                placement: rng.pick(&Placement::ALL),
+                seed: rng.bits(),
+            };
+            all.push(input.tensor());
+        }
+    }
+    all
+}
+
+mod calls;
+pub use calls::CALLS;
