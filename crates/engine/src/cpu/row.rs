@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use super::math::Math;
+use super::math::half::Half;
 use super::pool;
 use super::simd::{self, Isa, MulAdd, Task};
 use crate::dispatch::{Dense, Input, Output};
@@ -28,6 +29,7 @@ pub(crate) trait Real:
     + Sync
     + PartialOrd
     + MulAdd
+    + Math
     + Add<Output = Self>
     + AddAssign
     + Sub<Output = Self>
@@ -43,8 +45,6 @@ pub(crate) trait Real:
     fn of(value: f64) -> Self;
     /// As `f64`.
     fn wide(self) -> f64;
-    /// `e^x` for `x` that are not positive; results below the least normal number are 0.
-    fn exp_negative<I: Isa>(self) -> Self;
     /// Calls `body` with a scratch of this thread that has at least `len` numbers.
     fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [Self]) -> R) -> R;
 
@@ -56,7 +56,7 @@ pub(crate) trait Real:
 }
 
 macro_rules! real {
-    ($type:ident, $bits:ident, $least:expr, $shift:expr, $bias:expr, $round:expr, $ln2:expr, $low:expr, [$($term:expr),*]) => {
+    ($type:ident) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const LOWEST: Self = Self::NEG_INFINITY;
@@ -69,20 +69,6 @@ macro_rules! real {
             #[inline(always)]
             fn wide(self) -> f64 {
                 self.into()
-            }
-
-            // x = n ln 2 + r: a polynomial in r, and n added to the exponent. Adding `$round` leaves n in
-            // the low bits of the sum.
-            #[inline(always)]
-            fn exp_negative<I: Isa>(self) -> Self {
-                let x = if self < $least { $least } else { self };
-                let shifted = x.mul_add_on::<I>(std::$type::consts::LOG2_E, $round);
-                let n = shifted - $round;
-                let r = n.mul_add_on::<I>(-$low, n.mul_add_on::<I>(-$ln2, x));
-                let mut sum: Self = 0.0;
-                $(sum = sum.mul_add_on::<I>(r, $term);)*
-                let scale = Self::from_bits(shifted.to_bits().wrapping_add($bias) << $shift);
-                if self < $least { 0.0 } else { sum * scale }
             }
 
             fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [Self]) -> R) -> R {
@@ -102,52 +88,8 @@ macro_rules! real {
     };
 }
 
-real!(
-    f32,
-    u32,
-    -87.0,
-    23,
-    127,
-    12_582_912.0,
-    0.693_145_75,
-    1.428_606_8e-6,
-    [
-        1.0 / 5040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0
-    ]
-);
-real!(
-    f64,
-    u64,
-    -708.0,
-    52,
-    1023,
-    6_755_399_441_055_744.0,
-    0.693_147_180_369_123_8,
-    1.908_214_929_270_587_7e-10,
-    [
-        1.0 / 6_227_020_800.0,
-        1.0 / 479_001_600.0,
-        1.0 / 39_916_800.0,
-        1.0 / 3_628_800.0,
-        1.0 / 362_880.0,
-        1.0 / 40_320.0,
-        1.0 / 5040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0
-    ]
-);
+real!(f32);
+real!(f64);
 
 /// A float element type.
 pub(crate) trait Float: bytemuck::Pod + Send + Sync {
@@ -210,11 +152,11 @@ macro_rules! half {
             const SAME: bool = false;
             #[inline(always)]
             fn widen<I: Isa>(from: &[Self], to: &mut [f32]) {
-                from.convert_to_f32_slice(to);
+                <Self as Half>::to_f32::<I>(from, to);
             }
             #[inline(always)]
             fn narrow<I: Isa>(from: &[f32], to: &mut [Self]) {
-                to.convert_from_f32_slice(from);
+                <Self as Half>::from_f32::<I>(from, to);
             }
             #[inline(always)]
             fn view<'a, I: Isa>(from: &'a [Self], space: &'a mut [f32]) -> &'a [f32] {
@@ -436,43 +378,6 @@ impl<T: Float> Task for Widen<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::simd::Level;
-
-    struct Exp<'a, R>(&'a mut [R]);
-    impl<R: Real> Task for Exp<'_, R> {
-        type Output = ();
-        #[inline(always)]
-        fn run<I: Isa>(self) {
-            for v in self.0 {
-                *v = v.exp_negative::<I>();
-            }
-        }
-    }
-
-    #[test]
-    fn the_exponential_is_right_to_a_few_units_at_every_level() {
-        for level in Level::ALL.into_iter().filter(|l| l.is_available()) {
-            let x: Vec<f64> = (0..20000).map(|i| -f64::from(i) * 0.0348).collect();
-            let mut y = x.clone();
-            simd::run_at(level, Exp(&mut y));
-            for (x, y) in x.iter().zip(&y) {
-                assert!((y - x.exp()).abs() <= 4e-16 * x.exp(), "{x}: {y}");
-            }
-            let mut y: Vec<f32> = x.iter().map(|&x| x as f32).collect();
-            simd::run_at(level, Exp(&mut y));
-            for (&x, &y) in x.iter().zip(&y) {
-                let exact = f64::from(x as f32).exp();
-                assert!(
-                    (f64::from(y) - exact).abs() <= 2e-7 * exact + 2e-38,
-                    "{x}: {y}"
-                );
-            }
-            let mut y = [0.0, -0.0, f32::NEG_INFINITY, f32::NAN];
-            simd::run_at(level, Exp(&mut y));
-            assert_eq!(y[..3], [1.0, 1.0, 0.0]);
-            assert!(y[3].is_nan());
-        }
-    }
 
     #[test]
     fn sums_and_maxima_cover_every_element() {

@@ -1,6 +1,7 @@
 //! `softmax`, `log_softmax` on the CPU.
 
 use super::grid::{self, Block};
+use super::math::Math;
 use super::row::{self, Float, Kernel, Real};
 use super::simd::{self, Isa, Task};
 use crate::Result;
@@ -48,7 +49,7 @@ impl<R: Real> Kernel<R> for Row {
         let mut total = 0.0;
         for (x, y) in x.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
             for (x, y) in x.iter().zip(y.iter_mut()) {
-                *y = (*x - top).exp_negative::<I>();
+                *y = (*x - top).exp_on::<I>();
             }
             total += row::sum(y);
         }
@@ -117,11 +118,11 @@ impl<T: Float> Task for ColumnBlock<'_, '_, T> {
             shift(row, tops);
             if log {
                 for (sum, v) in sums.iter_mut().zip(row.iter()) {
-                    *sum += v.exp_negative::<I>();
+                    *sum += v.exp_on::<I>();
                 }
             } else {
                 for (sum, v) in sums.iter_mut().zip(row.iter_mut()) {
-                    *v = v.exp_negative::<I>();
+                    *v = v.exp_on::<I>();
                     *sum += *v;
                 }
             }

@@ -34,7 +34,6 @@ impl Attention {
         }
         if let Some(window) = self.window {
             low = (at + 1).saturating_sub(queries).saturating_sub(window);
-            high = high.min(at.saturating_add(window).saturating_sub(queries));
         }
         low.min(high)..high
     }
@@ -93,8 +92,8 @@ pub struct AttentionOptions<'a> {
     /// Which keys a query sees, where it is `bool`; what is added to the scores, where it is a float.
     /// Anything that can be broadcast to `[batch, heads, queries, keys]`.
     pub mask: Option<&'a Tensor>,
-    /// How far a query sees: keys at a distance of `window` positions or more are hidden. With `causal`
-    /// these are the last `window` keys, the query's own included.
+    /// How far back a query sees: keys `window` positions or more before its own are hidden. With `causal`
+    /// it sees the last `window` keys, its own included.
     pub window: Option<usize>,
     /// Scores are bent into `-cap ..= cap` by `cap * tanh(score / cap)`, before any mask.
     pub soft_cap: Option<f64>,
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(op(true, None).reach(0, 2, 5), 0..4);
         assert_eq!(op(true, None).reach(1, 2, 5), 0..5);
         assert_eq!(op(true, Some(2)).reach(0, 2, 5), 2..4);
-        assert_eq!(op(false, Some(2)).reach(0, 3, 5), 1..4);
+        assert_eq!(op(false, Some(2)).reach(0, 3, 5), 2..5);
         assert_eq!(op(true, Some(0)).reach(1, 2, 5), 4..4);
         // More queries than keys: the first ones see nothing.
         assert_eq!(op(true, None).reach(0, 3, 1), 0..0);

@@ -28,7 +28,9 @@ fn reference(
                     }
                     let distance = (keys + i) as isize - (queries + j) as isize;
                     let hidden = (options.causal && distance < 0)
-                        || options.window.is_some_and(|w| distance.unsigned_abs() >= w);
+                        || options
+                            .window
+                            .is_some_and(|w| distance >= 0 && distance as usize >= w);
                     if hidden {
                         f64::NEG_INFINITY
                     } else {

@@ -6,6 +6,7 @@
 use super::Problem;
 use super::tile::{self, KEYS, Seen};
 use crate::Result;
+use crate::cpu::math::Math;
 use crate::cpu::pool;
 use crate::cpu::row::{Float, Real};
 use crate::cpu::simd::{self, Isa, MulAdd, Task};
@@ -136,14 +137,14 @@ fn score<I: Isa, R: Real>(q: &[R], dim: usize, k: &[R], scores: &mut [R], rows: 
     let mut row = 0;
     let at = |i: usize| &q[i * dim..][..dim];
     while rows - row >= 4 {
-        let four = tile::dots::<I, R, 4>(std::array::from_fn(|m| at(row + m)), k);
+        let four = tile::dots::<I, R>([at(row), at(row + 1), at(row + 2), at(row + 3)], k);
         for (m, s) in four.into_iter().enumerate() {
             scores[(row + m) * KEYS] = s;
         }
         row += 4;
     }
     while row < rows {
-        [scores[row * KEYS]] = tile::dots::<I, R, 1>([at(row)], k);
+        scores[row * KEYS] = tile::dot::<I, R>(at(row), k);
         row += 1;
     }
 }
@@ -179,7 +180,7 @@ where
             sum: T::Real::ZERO,
         };
         for part in self.parts {
-            let factor = (part[dim] - shift).exp_negative::<I>();
+            let factor = (part[dim] - shift).exp_on::<I>();
             all.sum = part[dim + 1].mul_add_on::<I>(factor, all.sum);
             for (x, &v) in self.space.iter_mut().zip(part) {
                 *x = v.mul_add_on::<I>(factor, *x);

@@ -24,60 +24,61 @@ pub(super) fn product<I: Isa, R: Real>(
     for (p, panel) in b.chunks_exact((k * WIDTH).max(1)).enumerate() {
         let mut row = 0;
         macro_rules! tiles {
-            ($($height:literal)*) => {$(
+            ($($tile:ident $height:literal)*) => {$(
                 while rows - row >= $height {
                     let c = &mut c[row * ldc + p * WIDTH..];
-                    tile::<I, R, $height>((&a[row * lda..], lda), panel, k, (c, ldc), add);
+                    $tile::<I, R>((&a[row * lda..], lda), panel, k, (c, ldc), add);
                     row += $height;
                 }
             )*};
         }
-        tiles!(6 4 2 1);
+        tiles!(tile6 6 tile2 2 tile1 1);
     }
 }
 
-/// A tile of `M` rows of a product.
+/// A row of a panel.
+type Wide<R> = [R; WIDTH];
+
+/// `x * b + sum`, by value: the compiler keeps such sums in registers.
 #[inline(always)]
-fn tile<I: Isa, R: Real, const M: usize>(
-    (a, lda): (&[R], usize),
-    panel: &[R],
-    k: usize,
-    (c, ldc): (&mut [R], usize),
-    add: bool,
-) {
-    let mut sums = [[R::ZERO; WIDTH]; M];
-    if add {
-        for (m, sum) in sums.iter_mut().enumerate() {
-            sum.copy_from_slice(&c[m * ldc..][..WIDTH]);
-        }
+fn fused<I: Isa, R: Real>(x: R, b: &Wide<R>, mut sum: Wide<R>) -> Wide<R> {
+    for w in 0..WIDTH {
+        sum[w] = x.mul_add_on::<I>(b[w], sum[w]);
     }
-    let rows: [&[R]; M] = std::array::from_fn(|m| &a[m * lda..][..k]);
-    // Four at a time, so that the lengths of the rows are checked once for all of them.
-    let fours: [&[[R; 4]]; M] = rows.map(|row| row.as_chunks::<4>().0);
-    let (panel, _) = panel.as_chunks::<WIDTH>();
-    let (panel_fours, rest) = panel.as_chunks::<4>();
-    for (i, b) in panel_fours.iter().enumerate() {
-        let x: [&[R; 4]; M] = std::array::from_fn(|m| &fours[m][i]);
-        for u in 0..4 {
-            for m in 0..M {
-                for w in 0..WIDTH {
-                    sums[m][w] = x[m][u].mul_add_on::<I>(b[u][w], sums[m][w]);
-                }
-            }
-        }
-    }
-    for (i, b) in rest.iter().enumerate() {
-        for m in 0..M {
-            let x = rows[m][k / 4 * 4 + i];
-            for w in 0..WIDTH {
-                sums[m][w] = x.mul_add_on::<I>(b[w], sums[m][w]);
-            }
-        }
-    }
-    for (m, sum) in sums.iter().enumerate() {
-        c[m * ldc..][..WIDTH].copy_from_slice(sum);
-    }
+    sum
 }
+
+/// A function for tiles of a product, with a variable for the sums of each row: the compiler does not
+/// always unroll a loop over rows, and then the sums go through memory.
+macro_rules! tile {
+    ($name:ident $(($row:literal $x:ident $sum:ident))*) => {
+        #[inline(always)]
+        fn $name<I: Isa, R: Real>(
+            (a, lda): (&[R], usize),
+            panel: &[R],
+            k: usize,
+            (c, ldc): (&mut [R], usize),
+            add: bool,
+        ) {
+            let (panel, _) = panel.as_chunks::<WIDTH>();
+            let panel = &panel[..k];
+            $(let $x = &a[$row * lda..][..k];)*
+            $(let mut $sum = [R::ZERO; WIDTH];)*
+            if add {
+                $($sum.copy_from_slice(&c[$row * ldc..][..WIDTH]);)*
+            }
+            for i in 0..k {
+                let b = &panel[i];
+                $($sum = fused::<I, R>($x[i], b, $sum);)*
+            }
+            $(c[$row * ldc..][..WIDTH].copy_from_slice(&$sum);)*
+        }
+    };
+}
+
+tile!(tile6 (0 x0 s0) (1 x1 s1) (2 x2 s2) (3 x3 s3) (4 x4 s4) (5 x5 s5));
+tile!(tile2 (0 x0 s0) (1 x1 s1));
+tile!(tile1 (0 x0 s0));
 
 /// A running softmax of a row: what has been seen so far.
 #[derive(Clone, Copy)]
@@ -102,9 +103,9 @@ impl<R: Real> Seen<R> {
         // Where nothing is visible yet, weights are 0 whatever is subtracted, and a NaN stays one.
         let shift = if top == R::LOWEST { R::ZERO } else { top };
         for s in scores.iter_mut() {
-            *s = (*s - shift).exp_negative::<I>();
+            *s = (*s - shift).exp_on::<I>();
         }
-        let factor = (self.top - shift).exp_negative::<I>();
+        let factor = (self.top - shift).exp_on::<I>();
         self.sum = self.sum * factor + R::of(row::sum(scores));
         self.top = top;
         factor
@@ -123,44 +124,80 @@ impl<R: Real> Seen<R> {
 /// `cap * tanh(s / cap)` of each score.
 #[inline(always)]
 pub(super) fn bend<I: Isa, R: Real>(scores: &mut [R], cap: R) {
-    let two = R::of(2.0);
     for s in scores {
-        let x = *s / cap;
-        let size = if x < R::ZERO { -x } else { x };
-        let e = (-(two * size)).exp_negative::<I>();
-        let y = cap * ((R::of(1.0) - e) / (R::of(1.0) + e));
-        *s = if x < R::ZERO { -y } else { y };
+        *s = cap * (*s / cap).tanh_on::<I>();
     }
 }
 
-/// Dot products of `M` rows, each as long as `x`, with `x`.
+/// Dot products of four rows, as long as `x`, with `x`.
 #[inline(always)]
-pub(super) fn dots<I: Isa, R: Real, const M: usize>(rows: [&[R]; M], x: &[R]) -> [R; M] {
-    let mut sums = [[R::ZERO; WIDTH]; M];
+pub(super) fn dots<I: Isa, R: Real>(rows: [&[R]; 4], x: &[R]) -> [R; 4] {
+    let [a, b, c, d] = rows.map(|row| &row[..x.len()]);
     let (wide, rest) = x.as_chunks::<WIDTH>();
-    let rows_wide = rows.map(|row| row.as_chunks::<WIDTH>().0);
+    let [aw, bw, cw, dw] = [a, b, c, d].map(|row| &row.as_chunks::<WIDTH>().0[..wide.len()]);
+    let mut sums = [[R::ZERO; WIDTH]; 4];
+    let [mut sa, mut sb, mut sc, mut sd] = sums;
     for (i, x) in wide.iter().enumerate() {
-        for m in 0..M {
-            let row = &rows_wide[m][i];
-            for w in 0..WIDTH {
-                sums[m][w] = row[w].mul_add_on::<I>(x[w], sums[m][w]);
-            }
-        }
+        sa = products::<I, R>(&aw[i], x, sa);
+        sb = products::<I, R>(&bw[i], x, sb);
+        sc = products::<I, R>(&cw[i], x, sc);
+        sd = products::<I, R>(&dw[i], x, sd);
     }
+    sums.copy_from_slice(&[sa, sb, sc, sd]);
     let start = wide.len() * WIDTH;
-    let mut out = [R::ZERO; M];
-    for m in 0..M {
-        let mut width = WIDTH / 2;
-        while width > 0 {
-            for w in 0..width {
-                sums[m][w] += sums[m][w + width];
-            }
-            width /= 2;
-        }
-        out[m] = sums[m][0];
-        for (a, &b) in rows[m][start..].iter().zip(rest) {
-            out[m] = a.mul_add_on::<I>(b, out[m]);
+    let mut out = sums.map(total);
+    for (out, row) in out.iter_mut().zip([a, b, c, d]) {
+        for (&a, &b) in row[start..].iter().zip(rest) {
+            *out = a.mul_add_on::<I>(b, *out);
         }
     }
     out
+}
+
+/// The dot product of two rows of the same length.
+#[inline(always)]
+pub(super) fn dot<I: Isa, R: Real>(row: &[R], x: &[R]) -> R {
+    let (wide, rest) = x.as_chunks::<WIDTH>();
+    let (row, row_rest) = row.as_chunks::<WIDTH>();
+    // Two sums, so that one addition need not wait for the other.
+    let (mut even, mut odd) = ([R::ZERO; WIDTH], [R::ZERO; WIDTH]);
+    let (pairs, last) = wide.as_chunks::<2>();
+    let (row_pairs, row_last) = row.as_chunks::<2>();
+    for (a, b) in row_pairs.iter().zip(pairs) {
+        even = products::<I, R>(&a[0], &b[0], even);
+        odd = products::<I, R>(&a[1], &b[1], odd);
+    }
+    for (a, b) in row_last.iter().zip(last) {
+        even = products::<I, R>(a, b, even);
+    }
+    for w in 0..WIDTH {
+        even[w] += odd[w];
+    }
+    let mut out = total(even);
+    for (&a, &b) in row_rest.iter().zip(rest) {
+        out = a.mul_add_on::<I>(b, out);
+    }
+    out
+}
+
+/// `a * b + sum`, element by element.
+#[inline(always)]
+fn products<I: Isa, R: Real>(a: &Wide<R>, b: &Wide<R>, mut sum: Wide<R>) -> Wide<R> {
+    for w in 0..WIDTH {
+        sum[w] = a[w].mul_add_on::<I>(b[w], sum[w]);
+    }
+    sum
+}
+
+/// The sum of the elements, always in the same order.
+#[inline(always)]
+fn total<R: Real>(mut sums: Wide<R>) -> R {
+    let mut width = WIDTH / 2;
+    while width > 0 {
+        for w in 0..width {
+            sums[w] += sums[w + width];
+        }
+        width /= 2;
+    }
+    sums[0]
 }
