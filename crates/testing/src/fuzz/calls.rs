@@ -1,6 +1,6 @@
 //! The calls, one line an op.
 
-use bessemer::Tensor;
+use bessemer::{AttentionOptions, RopeOptions, RopeScaling, RopeStyle, Tensor};
 
 use super::{Args, Call};
 
@@ -223,4 +223,57 @@ pub const CALLS: &[(&str, Call)] = &[
         let (e, w, b) = (a.float(), a.maybe(), a.maybe());
         one(|x| x.layer_norm(w.as_ref(), b.as_ref(), e), a)
     }),
+    ("attention", |a| attention(a)),
+    ("rope", |a| {
+        let (o, n) = (rope(a), a.size());
+        one(|x| x.rope(&o, n), a)
+    }),
+    ("rope at positions", |a| {
+        let o = rope(a);
+        two(|x, p| x.rope(&o, p), a)
+    }),
 ];
+
+fn attention(a: &mut Args<'_>) -> Vec<Tensor> {
+    let q = a.tensor();
+    let (k, v, mask) = (a.fitting(&q), a.fitting(&q), a.maybe());
+    let options = AttentionOptions {
+        scale: a.truth().then(|| a.float()),
+        causal: a.truth(),
+        mask: mask.as_ref(),
+        window: a.truth().then(|| a.size()),
+        soft_cap: a.truth().then(|| a.float()),
+    };
+    vec![q.attention(&k, &v, &options)]
+}
+
+fn rope(a: &mut Args<'_>) -> RopeOptions {
+    let scaling = match a.size() % 5 {
+        0 => RopeScaling::None,
+        1 => RopeScaling::Linear { factor: a.float() },
+        2 => RopeScaling::Ntk { factor: a.float() },
+        3 => RopeScaling::Yarn {
+            factor: a.float(),
+            original_context: a.size(),
+            beta_fast: a.float(),
+            beta_slow: a.float(),
+        },
+        _ => RopeScaling::Llama3 {
+            factor: a.float(),
+            low_factor: a.float(),
+            high_factor: a.float(),
+            original_context: a.size(),
+        },
+    };
+    RopeOptions {
+        style: if a.truth() {
+            RopeStyle::HalfSplit
+        } else {
+            RopeStyle::Interleaved
+        },
+        base: a.float().abs() * 1000.0,
+        dims: a.truth().then(|| a.size()),
+        scaling,
+        attention_factor: a.truth().then(|| a.float()),
+    }
+}
