@@ -16,6 +16,7 @@ pub(crate) mod matmul;
 pub(crate) mod packed_matmul;
 pub mod pool;
 pub(crate) mod reduce;
+pub(crate) mod random;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod row;

@@ -222,6 +222,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
         Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
+        Op::Random(op) => cpu::random::run(op, output),
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
         Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,

@@ -33,6 +33,8 @@ mod outer;
 mod packed_matmul;
 #[path = "ops/reduce.rs"]
 mod reduce;
+#[path = "ops/random.rs"]
+mod random;
 #[path = "ops/rms_norm.rs"]
 mod rms_norm;
 #[path = "ops/rope.rs"]
