@@ -1,5 +1,6 @@
 //! What ops compute, against slow references and numbers worked out by hand: each op × type × layout,
 //! and its errors.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 #[path = "ops/arange.rs"]
 mod arange;
@@ -31,10 +32,10 @@ mod near;
 mod outer;
 #[path = "ops/packed_matmul.rs"]
 mod packed_matmul;
-#[path = "ops/reduce.rs"]
-mod reduce;
 #[path = "ops/random.rs"]
 mod random;
+#[path = "ops/reduce.rs"]
+mod reduce;
 #[path = "ops/rms_norm.rs"]
 mod rms_norm;
 #[path = "ops/rope.rs"]
