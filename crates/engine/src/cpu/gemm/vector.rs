@@ -1,14 +1,12 @@
 //! Products of a matrix and a vector, or a few of them: limited by memory, so every element is read once,
 //! in order, and nothing is packed.
 
-use super::float::{Float, Wide, finish, widen};
+use super::float::{Float, Wide, WithKernel, finish, widen};
+use super::kernel::{Kernel, dot};
 use super::scratch;
 use super::{Matrix, Mix};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
-
-/// Sums kept side by side along a line: several vectors, to hide the latency of additions.
-const LANES: usize = 32;
 
 /// Columns that are added to the sums together: they share the sums' loads and stores.
 const STEPS: usize = 4;
@@ -95,7 +93,7 @@ fn dots<T: Wide>(
                 vector,
                 sums,
             };
-            simd::run_at(mix.level, dots);
+            T::Float::with_kernel(mix.level, dots);
         });
         if stride == 1 {
             finish(mix, sums, &mut y[..lines]);
@@ -156,60 +154,24 @@ struct Dots<'a, T: Wide> {
     sums: &'a mut [T::Float],
 }
 
-impl<'a, T: Wide> Dots<'a, T> {
-    #[inline(always)]
-    fn line(&self, i: usize) -> &'a [T] {
-        let start = (self.matrix.offset as isize + i as isize * self.matrix.row) as usize;
-        &self.matrix.data[start..start + self.vector.len()]
-    }
-
-    /// The dot product of line `i`.
-    #[inline(always)]
-    fn dot<I: Isa>(&self, i: usize) -> T::Float {
-        let mut sums = [T::Float::ZERO; LANES];
-        let line = self.line(i);
-        if T::SAME {
-            add_dot::<I, T::Float>(&mut sums, bytemuck::cast_slice(line), self.vector);
-        } else {
-            let mut wide = [T::Float::ZERO; STRETCH];
-            for (line, x) in line.chunks(STRETCH).zip(self.vector.chunks(STRETCH)) {
-                let wide = &mut wide[..line.len()];
-                T::widen_run::<I>(line, wide);
-                add_dot::<I, T::Float>(&mut sums, wide, x);
-            }
-        }
-        let mut half = LANES / 2;
-        while half > 0 {
-            for i in 0..half {
-                sums[i] += sums[i + half];
-            }
-            half /= 2;
-        }
-        sums[0]
-    }
-}
-
-/// Adds products of a line and the vector to sums, element `i` to sum `i % LANES`.
-#[inline(always)]
-fn add_dot<I: Isa, F: Float>(sums: &mut [F; LANES], line: &[F], vector: &[F]) {
-    let (line, line_rest) = line.as_chunks::<LANES>();
-    let (vector, vector_rest) = vector.as_chunks::<LANES>();
-    for (a, x) in line.iter().zip(vector) {
-        for ((sum, a), &x) in sums.iter_mut().zip(a).zip(x) {
-            *sum = a.mul_add_on::<I>(x, *sum);
-        }
-    }
-    for ((sum, a), &x) in sums.iter_mut().zip(line_rest).zip(vector_rest) {
-        *sum = a.mul_add_on::<I>(x, *sum);
-    }
-}
-
-impl<T: Wide> Task for Dots<'_, T> {
+impl<T: Wide> WithKernel<T::Float> for Dots<'_, T> {
     type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(mut self) {
-        for (i, sum) in std::mem::take(&mut self.sums).iter_mut().enumerate() {
-            *sum = self.dot::<I>(i);
+    fn call<K: Kernel<Float = T::Float>>(self) {
+        let Self { matrix, vector, .. } = self;
+        let mut wide = [T::Float::ZERO; STRETCH];
+        for (i, sum) in self.sums.iter_mut().enumerate() {
+            let start = (matrix.offset as isize + i as isize * matrix.row) as usize;
+            let line = &matrix.data[start..start + vector.len()];
+            if T::SAME {
+                *sum = dot::<K>(bytemuck::cast_slice(line), vector);
+                continue;
+            }
+            *sum = T::Float::ZERO;
+            for (line, x) in line.chunks(STRETCH).zip(vector.chunks(STRETCH)) {
+                let wide = &mut wide[..line.len()];
+                widen(K::LEVEL, line, wide);
+                *sum += dot::<K>(wide, x);
+            }
         }
     }
 }
