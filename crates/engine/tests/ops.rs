@@ -31,10 +31,10 @@ mod near;
 mod outer;
 #[path = "ops/packed_matmul.rs"]
 mod packed_matmul;
-#[path = "ops/reduce.rs"]
-mod reduce;
 #[path = "ops/random.rs"]
 mod random;
+#[path = "ops/reduce.rs"]
+mod reduce;
 #[path = "ops/rms_norm.rs"]
 mod rms_norm;
 #[path = "ops/rope.rs"]
