@@ -111,12 +111,12 @@ fn integers<T: bytemuck::Pod + Default + Send>(
         // The same product as below, of two halves that each fit 64 bits.
         let value = move |b: u64| {
             let (lower, upper) = (b & 0xffff_ffff, b >> 32);
-            (upper * range + (lower * range >> 32)) >> 32
+            (upper * range + ((lower * range) >> 32)) >> 32
         };
         let value = move |b| convert(value(b).wrapping_add(low));
         fill(op.key, to, Blocks(value));
     } else {
-        let value = move |b| (u128::from(b) * u128::from(range) >> 64) as u64;
+        let value = move |b| ((u128::from(b) * u128::from(range)) >> 64) as u64;
         let value = move |b| convert(value(b).wrapping_add(low));
         fill(op.key, to, Blocks(value));
     }

@@ -177,7 +177,7 @@ mod tests {
             (r#""open"#, Err("a string does not end")),
             (r#""\x""#, Err("an escape that JSON does not have")),
             (r#""\u12é""#, Err("a `\\u` without four digits")),
-            (r#""\u1é""#, Err("a string does not end")),
+            (r#""\u123é""#, Err("a string does not end")),
             (r#""\u+123""#, Err("a `\\u` without four digits")),
             (r#""\ud83d""#, Err("a `\\u` that is no character")),
             (r#""\ud83d\u0041""#, Err("a `\\u` that is no character")),

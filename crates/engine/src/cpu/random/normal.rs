@@ -56,8 +56,8 @@ macro_rules! pair {
 pair!(pair_f32, f32, u32, i32,
     unit: |u: u32| (u as f32 + 0.5) * (1.0 / 4_294_967_296.0),
     turn: (std::f64::consts::TAU / 4_294_967_296.0) as f32,
-    // ln(2) in 12 bits, so that its multiples by exponents are exact, and what is missing.
-    ln2: (0.693_359_375, -2.121_944_4e-4),
+    // ln(2) in 10 bits (355 / 512), so that its multiples by exponents are exact, and what is missing.
+    ln2: (0.693_359_4, -2.121_944_4e-4),
     log: [1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0],
     sin: [1.0 / 362_880.0, -1.0 / 5_040.0, 1.0 / 120.0, -1.0 / 6.0],
     cos: [-1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -1.0 / 2.0]
