@@ -22,12 +22,16 @@ mod full;
 mod fused;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
+#[path = "ops/logsumexp.rs"]
+mod logsumexp;
 #[path = "ops/matmul.rs"]
 mod matmul;
 #[path = "ops/matvec.rs"]
 mod matvec;
 #[path = "ops/near.rs"]
 mod near;
+#[path = "ops/norm.rs"]
+mod norm;
 #[path = "ops/outer.rs"]
 mod outer;
 #[path = "ops/packed_matmul.rs"]
@@ -46,3 +50,5 @@ mod softmax;
 mod ternary;
 #[path = "ops/unary.rs"]
 mod unary;
+#[path = "ops/var.rs"]
+mod var;

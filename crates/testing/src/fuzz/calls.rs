@@ -20,6 +20,11 @@ fn three(f: impl Fn(&Tensor, &Tensor, &Tensor) -> Tensor, a: &mut Args<'_>) -> V
     vec![f(&x, &y, &z)]
 }
 
+fn reduce(f: impl Fn(&Tensor, &[isize], bool) -> Tensor, a: &mut Args<'_>) -> Vec<Tensor> {
+    let (axes, keepdims) = (a.axes(), a.truth());
+    one(|x| f(x, &axes, keepdims), a)
+}
+
 /// Every op by its name.
 pub const CALLS: &[(&str, Call)] = &[
     ("neg", |a| one(|x| x.neg(), a)),
@@ -222,6 +227,40 @@ pub const CALLS: &[(&str, Call)] = &[
     ("layer_norm", |a| {
         let (e, w, b) = (a.float(), a.maybe(), a.maybe());
         one(|x| x.layer_norm(w.as_ref(), b.as_ref(), e), a)
+    }),
+    ("einsum", |a| {
+        let f = a.formula();
+        let t = a.several();
+        vec![Tensor::einsum(&f, &t.iter().collect::<Vec<_>>())]
+    }),
+    ("matmul_packed", |a| {
+        two(
+            |x, y| {
+                y.prepack()
+                    .map_or_else(|_| x.clone(), |p| x.matmul_packed(&p))
+            },
+            a,
+        )
+    }),
+    ("sum", |a| reduce(Tensor::sum, a)),
+    ("mean", |a| reduce(Tensor::mean, a)),
+    ("prod", |a| reduce(Tensor::prod, a)),
+    ("min", |a| reduce(Tensor::min, a)),
+    ("max", |a| reduce(Tensor::max, a)),
+    ("any", |a| reduce(Tensor::any, a)),
+    ("all", |a| reduce(Tensor::all, a)),
+    ("logsumexp", |a| reduce(Tensor::logsumexp, a)),
+    ("var", |a| {
+        let d = a.size();
+        reduce(|x, n, k| x.var(n, k, d), a)
+    }),
+    ("std", |a| {
+        let d = a.size();
+        reduce(|x, n, k| x.std(n, k, d), a)
+    }),
+    ("norm", |a| {
+        let p = a.float();
+        reduce(|x, n, k| x.norm(n, k, p), a)
     }),
     ("attention", |a| attention(a)),
     ("rope", |a| {
