@@ -8,6 +8,8 @@ mod arange;
 mod attention;
 #[path = "ops/binary.rs"]
 mod binary;
+#[path = "ops/block.rs"]
+mod block;
 #[path = "ops/cast.rs"]
 mod cast;
 #[path = "ops/copy.rs"]
@@ -16,6 +18,8 @@ mod copy;
 mod dot;
 #[path = "ops/einsum.rs"]
 mod einsum;
+#[path = "ops/formula.rs"]
+mod formula;
 #[path = "ops/full.rs"]
 mod full;
 #[path = "ops/fused.rs"]
