@@ -19,6 +19,7 @@ pub(crate) mod matmul;
 pub(crate) mod packed_matmul;
 pub mod pool;
 pub(crate) mod pooling;
+pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;

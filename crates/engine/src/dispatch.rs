@@ -32,6 +32,16 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Input<'a> {
+    /// The value of a tensor, or the number it is.
+    fn of(tensor: &'a Tensor) -> Self {
+        Self {
+            bytes: tensor.node.value.get().map_or(&[][..], Storage::bytes),
+            dtype: tensor.dtype(),
+            layout: *tensor.layout(),
+            constant: tensor.node.constant,
+        }
+    }
+
     /// All elements of the storage; element `i` of the layout is number `layout.offset() + …` of them.
     pub(crate) fn all<T: AnyBitPattern>(&self) -> &'a [T] {
         bytemuck::cast_slice(self.bytes)
@@ -135,22 +145,28 @@ fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
             Storage::new(name, node.shape.count() * node.dtype.size())?,
         ),
     };
-    let inputs = work.inputs.iter().map(|t| Input {
-        bytes: t.node.value.get().map_or(&[][..], Storage::bytes),
-        dtype: t.dtype(),
-        layout: *t.layout(),
-        constant: t.node.constant,
-    });
-    let inputs: Vec<_> = inputs.collect();
     let output = Output {
         bytes: storage.bytes_mut().expect("new or taken"),
         dtype: node.dtype,
         shape: node.shape,
         holds,
     };
-    let result = match node.shape.count() {
-        0 => Ok(()),
-        _ => kernel(&work.op, &inputs, output),
+    // Most ops have few inputs; a list in the heap would be a good part of what a small op costs.
+    let result = match &work.inputs[..] {
+        _ if node.shape.count() == 0 => Ok(()),
+        [] => kernel(&work.op, &[], output),
+        [a] => kernel(&work.op, &[Input::of(a)], output),
+        [a, b] => kernel(&work.op, &[Input::of(a), Input::of(b)], output),
+        [a, b, c] => kernel(
+            &work.op,
+            &[Input::of(a), Input::of(b), Input::of(c)],
+            output,
+        ),
+        all => kernel(
+            &work.op,
+            &all.iter().map(Input::of).collect::<Vec<_>>(),
+            output,
+        ),
     };
     match result {
         Ok(()) => Ok(storage),
@@ -210,6 +226,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::GroupNorm(op) => cpu::group_norm::run(op, inputs, output)?,
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::Pooling(op) => cpu::pooling::run(op, inputs, output)?,
+        Op::Random(op) => cpu::random::run(op, output),
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
         Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,

@@ -4,6 +4,7 @@
 //! is asked for, and whatever does not fit is an [`Error::File`]. Files are written under another name
 //! and renamed when they are complete, so that a file is never seen half written.
 
+mod json;
 mod map;
 mod npy;
 pub mod npz;

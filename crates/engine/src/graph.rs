@@ -15,8 +15,8 @@ mod background;
 mod fuse;
 mod plan;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{HashMap, hash_map};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,17 +26,17 @@ pub use plan::{Plan, PlannedStep, explain};
 use crate::ops::Op;
 use crate::ops::alias::Alias;
 use crate::tensor::{Node, Work};
-use crate::{DType, Layout, Result, Scalar, Tensor, dispatch};
+use crate::{DType, Result, Scalar, Tensor, dispatch};
 
 /// Computes the values of all these tensors, sharing what they have in common.
 pub fn eval(tensors: &[&Tensor]) -> Result<()> {
     for tensor in tensors {
         tensor.check()?;
     }
-    if let [tensor] = tensors {
-        if tensor.is_evaluated() || run_if_ready(&tensor.node)? {
-            return Ok(());
-        }
+    if let [tensor] = tensors
+        && (tensor.is_evaluated() || run_if_ready(&tensor.node)?)
+    {
+        return Ok(());
     }
     Schedule::new(tensors).run()
 }
@@ -57,7 +57,7 @@ fn run_if_ready(node: &Node) -> Result<bool> {
 /// The nodes to compute, each after those it depends on.
 struct Schedule {
     entries: Vec<Entry>,
-    index: HashMap<*const Node, usize, BuildHasherDefault<PointerHasher>>,
+    index: HashMap<*const Node, usize, BuildHasherDefault<WordHasher>>,
 }
 
 /// A node that is not computed yet.
@@ -78,23 +78,77 @@ enum Identity {
     Constant(DType, Scalar),
 }
 
-/// Pointers are spread well enough by one multiplication.
+/// Nodes that turned out to be what an earlier node is.
 #[derive(Default)]
-struct PointerHasher(u64);
+struct Same(HashMap<*const Node, *const Node, BuildHasherDefault<WordHasher>>);
 
-impl Hasher for PointerHasher {
-    fn finish(&self) -> u64 {
-        self.0
+impl Same {
+    fn insert(&mut self, node: *const Node, first: *const Node) {
+        self.0.insert(node, first);
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for &b in bytes {
-            self.write_usize(usize::from(b));
+    fn identity(&self, input: &Tensor) -> Identity {
+        let node = Arc::as_ptr(&input.node);
+        match input.node.constant {
+            Some(value) => Identity::Constant(input.dtype(), value),
+            None => Identity::Node(self.0.get(&node).copied().unwrap_or(node)),
         }
     }
 
+    fn hash(&self, work: &Work) -> u64 {
+        let mut hasher = WordHasher::default();
+        work.op.hash(&mut hasher);
+        for input in &work.inputs {
+            self.identity(input).hash(&mut hasher);
+            // Strides of the whole tensors that most inputs are say nothing more.
+            input.shape().hash(&mut hasher);
+            if !input.layout().is_whole() {
+                input.layout().hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    fn equal(&self, a: &Work, b: &Work) -> bool {
+        let mut inputs = a.inputs.iter().zip(&b.inputs);
+        a.op == b.op
+            && a.inputs.len() == b.inputs.len()
+            && inputs.all(|(a, b)| self.identity(a) == self.identity(b) && a.layout() == b.layout())
+    }
+}
+
+/// Pointers, and what little else there is in an op, are spread well enough by one multiplication a word.
+#[derive(Default)]
+struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn finish(&self) -> u64 {
+        // The best bits are the high ones, tables look at the low ones.
+        self.0.rotate_left(26)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for &word in words {
+            self.write_u64(u64::from_ne_bytes(word));
+        }
+        if !rest.is_empty() {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            self.write_u64(u64::from_ne_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, i: u8) {
+        self.write_u64(i.into());
+    }
+
+    fn write_u64(&mut self, i: u64) {
+        self.0 = (self.0.rotate_left(5) ^ i).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
     fn write_usize(&mut self, i: usize) {
-        self.0 = (self.0.rotate_left(5) ^ i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.write_u64(i as u64);
     }
 }
 
@@ -119,33 +173,41 @@ impl Schedule {
 
     /// Adds a node and all it depends on, inputs first, without recursion: graphs can be deep.
     fn add(&mut self, root: &Arc<Node>) {
-        let mut open: Vec<(Arc<Node>, Vec<Tensor>)> = Vec::new();
-        let enter = |node: &Arc<Node>, open: &mut Vec<_>| {
+        // The nodes on the way from the root, each with the number of entries of `inputs` that are not
+        // its own; what is above those are inputs still to be looked at.
+        let mut open: Vec<(Arc<Node>, usize)> = Vec::new();
+        let mut inputs: Vec<Arc<Node>> = Vec::new();
+        let enter = |node: Arc<Node>, open: &mut Vec<_>, inputs: &mut Vec<_>| {
             // Waits while another thread computes it, which then leaves nothing to do.
-            if let Some(work) = &*node.work() {
-                let inputs = work.inputs.iter().filter(|t| !work.has(t));
-                open.push((Arc::clone(node), inputs.rev().cloned().collect()));
+            let before = inputs.len();
+            let unfinished = match &*node.work() {
+                Some(work) => {
+                    let missing = work.inputs.iter().filter(|t| !work.has(t));
+                    inputs.extend(missing.rev().map(|t| Arc::clone(&t.node)));
+                    true
+                }
+                None => false,
+            };
+            if unfinished {
+                open.push((node, before));
             }
+            unfinished
         };
         if !self.index.contains_key(&Arc::as_ptr(root)) {
-            enter(root, &mut open);
+            enter(Arc::clone(root), &mut open, &mut inputs);
         }
-        while let Some((node, inputs)) = open.last_mut() {
-            if let Some(input) = inputs.pop() {
-                match self.index.get(&Arc::as_ptr(&input.node)) {
-                    Some(&i) => self.entries[i].uses += 1,
-                    // Counted when it is added; it is not yet, or it is below in `open`, which only a
-                    // cycle could do, and there is no way to make one.
-                    None => {
-                        inputs.push(input.clone());
-                        let before = open.len();
-                        enter(&input.node, &mut open);
-                        if open.len() == before {
-                            // Computed in the meantime.
-                            open.last_mut().expect("not empty").1.pop();
-                        }
-                    }
+        while let Some((node, others)) = open.last() {
+            if inputs.len() > *others {
+                let input = Arc::clone(inputs.last().expect("there are more"));
+                if let Some(&i) = self.index.get(&Arc::as_ptr(&input)) {
+                    self.entries[i].uses += 1;
+                    inputs.pop();
+                } else if !enter(input, &mut open, &mut inputs) {
+                    // Computed in the meantime.
+                    inputs.pop();
                 }
+                // Otherwise it is counted when it is added. It cannot be below in `open`: that would be
+                // a cycle, and there is no way to make one.
             } else {
                 let node = Arc::clone(node);
                 open.pop();
@@ -165,35 +227,40 @@ impl Schedule {
         if self.entries.len() < 2 {
             return;
         }
-        let mut seen: HashMap<(Op, Vec<(Identity, Layout)>), usize> = HashMap::new();
-        let mut same: HashMap<*const Node, *const Node> = HashMap::new();
+        // By hash first: few expressions are like another, and only those are worth a closer look.
+        let mut seen: HashMap<u64, usize, BuildHasherDefault<WordHasher>> = HashMap::default();
+        let mut same = Same::default();
         for i in 0..self.entries.len() {
             let node = &self.entries[i].node;
-            let mut work = node.work();
-            let Some(w) = &*work else { continue };
-            let inputs = w.inputs.iter().map(|t| {
-                let node = Arc::as_ptr(&t.node);
-                let identity = match t.node.constant {
-                    Some(value) => Identity::Constant(t.dtype(), value),
-                    None => Identity::Node(same.get(&node).copied().unwrap_or(node)),
-                };
-                (identity, *t.layout())
-            });
-            match seen.entry((w.op.clone(), inputs.collect())) {
-                std::collections::hash_map::Entry::Vacant(new) => {
+            let Some(hash) = node.work().as_ref().map(|w| same.hash(w)) else {
+                continue;
+            };
+            let j = match seen.entry(hash) {
+                hash_map::Entry::Vacant(new) => {
                     new.insert(i);
+                    continue;
                 }
-                std::collections::hash_map::Entry::Occupied(first) => {
-                    let first = &self.entries[*first.get()];
-                    same.insert(Arc::as_ptr(node), Arc::as_ptr(&first.node));
+                hash_map::Entry::Occupied(first) => *first.get(),
+            };
+            // One lock at a time: another thread may look at the same two in the other order.
+            let work = node.work().clone();
+            let first = &self.entries[j].node;
+            let equal = match (&work, &*first.work()) {
+                (Some(a), Some(b)) => same.equal(a, b),
+                _ => false,
+            };
+            if equal {
+                let mut work = node.work();
+                if work.is_some() {
+                    same.insert(Arc::as_ptr(node), Arc::as_ptr(first));
                     *work = Some(Work {
                         op: Op::Alias(Alias),
-                        inputs: vec![Tensor::of_node(&first.node)],
+                        inputs: vec![Tensor::of_node(first)],
                     });
                 }
             }
         }
-        if same.is_empty() {
+        if same.0.is_empty() {
             return;
         }
         // What only the duplicates needed is needed no more: count again from the roots.

@@ -23,6 +23,8 @@
 //! | `cpu/x.rs` | how op X runs on the CPU |
 //! | `graph/` | from tensors asked for to kernels run: sharing, joining, order, memory |
 //! | `dispatch.rs` | the one place where an op meets a device |
+//! | [`random`] | keys, from which random numbers are made |
+//! | `file/` ([`npz`], [`safetensors`]) | tensors in files |
 //! | `storage.rs`, [`memory`] | bytes, their cache and their limits |
 //! | `cpu/simd.rs` ([`simd`]), `cpu/pool.rs` ([`pool`]) | instruction sets and threads |
 //!
@@ -40,6 +42,7 @@ mod graph;
 mod layout;
 pub mod memory;
 mod ops;
+pub mod random;
 mod scalar;
 mod shape;
 mod storage;

@@ -68,6 +68,7 @@ mod norm;
 mod outer;
 pub(crate) mod packed_matmul;
 pub(crate) mod pooling;
+pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
@@ -107,6 +108,8 @@ ops! {
     packed_matmul::PackedMatmul,
     /// Rows shifted and scaled to mean 0 and variance 1.
     layer_norm::LayerNorm,
+    /// Numbers that are a function of a key.
+    random::Random,
     /// Rows divided by their root mean square.
     rms_norm::RmsNorm,
     /// Pairs turned by an angle that grows with the position.

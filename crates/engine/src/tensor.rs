@@ -239,11 +239,24 @@ impl Tensor {
     }
 }
 
+/// Type, shape, strides where it is a view, and what is still to be done. Nothing is computed, and nothing
+/// waited for.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.node.error {
-            Some(error) => write!(f, "Tensor({error})"),
-            None => write!(f, "Tensor({} {:?})", self.dtype(), self.layout),
+        if let Some(error) = &self.node.error {
+            return write!(f, "Tensor({error})");
         }
+        write!(f, "Tensor({} {}", self.dtype(), self.shape())?;
+        if !self.layout.is_whole() {
+            let (strides, offset) = (self.layout.strides(), self.layout.offset());
+            write!(f, ", view by {strides:?} from {offset}")?;
+        }
+        if !self.is_evaluated() {
+            match self.node.work.try_lock().as_deref() {
+                Ok(Some(work)) => write!(f, ", {} pending", work.op.name())?,
+                _ => f.write_str(", being computed")?,
+            }
+        }
+        f.write_str(")")
     }
 }

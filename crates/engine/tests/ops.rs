@@ -22,16 +22,22 @@ mod full;
 mod fused;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
+#[path = "ops/logsumexp.rs"]
+mod logsumexp;
 #[path = "ops/matmul.rs"]
 mod matmul;
 #[path = "ops/matvec.rs"]
 mod matvec;
 #[path = "ops/near.rs"]
 mod near;
+#[path = "ops/norm.rs"]
+mod norm;
 #[path = "ops/outer.rs"]
 mod outer;
 #[path = "ops/packed_matmul.rs"]
 mod packed_matmul;
+#[path = "ops/random.rs"]
+mod random;
 #[path = "ops/reduce.rs"]
 mod reduce;
 #[path = "ops/rms_norm.rs"]
@@ -44,3 +50,5 @@ mod softmax;
 mod ternary;
 #[path = "ops/unary.rs"]
 mod unary;
+#[path = "ops/var.rs"]
+mod var;

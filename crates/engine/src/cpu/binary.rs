@@ -1,5 +1,6 @@
 //! Functions of two elements on the CPU.
 
+use super::cast::{f64_to_i32, f64_to_u32};
 use super::map::{Kernel, map};
 use super::math::Math;
 use crate::DType;
@@ -116,14 +117,14 @@ float!(of_f32, f32, divmod_f32);
 float!(of_f64, f64, divmod_f64);
 
 macro_rules! int {
-    ($name:ident, $T:ident, $U:ident, $sign:ident) => {
+    ($name:ident, $T:ident, $U:ident, $sign:ident, $div:ident) => {
         fn $name(op: Binary) -> Kernel {
             match op {
                 Binary::Add => map!($U => $U, |a, b| a.wrapping_add(b)),
                 Binary::Sub => map!($U => $U, |a, b| a.wrapping_sub(b)),
                 Binary::Mul => map!($U => $U, |a, b| a.wrapping_mul(b)),
-                Binary::FloorDiv => map!($T => $T, |a, b| $sign!(div $T, a, b)),
-                Binary::Rem => map!($T => $T, |a, b| $sign!(rem $T, a, b)),
+                Binary::FloorDiv => map!($T => $T, |a, b| $div!(div $sign $T, a, b)),
+                Binary::Rem => map!($T => $T, |a, b| $div!(rem $sign $T, a, b)),
                 Binary::Pow => map!($T => $T, |a, b| $sign!(pow $T, a, b)),
                 Binary::Min => map!($T => $T, |a, b| a.min(b)),
                 Binary::Max => map!($T => $T, |a, b| a.max(b)),
@@ -150,6 +151,45 @@ macro_rules! int {
                 | Binary::LogicalXor => unreachable!("not for integers"),
             }
         }
+    };
+}
+
+/// Division of integers of at most 32 bits: there are no vector instructions for it, but `f64` has room
+/// for the operands. A quotient that is not an integer is at least `1 / b` away from one; rounding moves
+/// it by at most `2^-53 * a / b`, which is less.
+macro_rules! by_float {
+    (div $sign:ident $T:ident, $a:ident, $b:ident) => {{
+        let quotient = (f64::from($a) / f64::from($b)).floor();
+        // By 0 is 0; the least number by -1 wraps.
+        let quotient = if $b == 0 { 0.0 } else { quotient };
+        quotient_as!($sign quotient) as $T
+    }};
+    (rem $sign:ident $T:ident, $a:ident, $b:ident) => {{
+        let quotient = by_float!(div $sign $T, $a, $b);
+        let left = $a.wrapping_sub(quotient.wrapping_mul($b));
+        if $b == 0 { 0 } else { left }
+    }};
+}
+
+/// A quotient of at most 32 bits as an integer that keeps its low ones.
+macro_rules! quotient_as {
+    (signed $q:ident) => {
+        // Only 2³¹ is out of range; saturated it would not wrap.
+        if $q == 2_147_483_648.0 {
+            i32::MIN
+        } else {
+            f64_to_i32($q)
+        }
+    };
+    (unsigned $q:ident) => {
+        f64_to_u32($q)
+    };
+}
+
+/// Division of wider integers, one by one.
+macro_rules! by_int {
+    ($what:ident $sign:ident $T:ident, $a:ident, $b:ident) => {
+        $sign!($what $T, $a, $b)
     };
 }
 
@@ -222,11 +262,11 @@ macro_rules! signed {
     };
 }
 
-int!(of_u8, u8, u8, unsigned);
-int!(of_u16, u16, u16, unsigned);
-int!(of_u32, u32, u32, unsigned);
-int!(of_u64, u64, u64, unsigned);
-int!(of_i8, i8, u8, signed);
-int!(of_i16, i16, u16, signed);
-int!(of_i32, i32, u32, signed);
-int!(of_i64, i64, u64, signed);
+int!(of_u8, u8, u8, unsigned, by_float);
+int!(of_u16, u16, u16, unsigned, by_float);
+int!(of_u32, u32, u32, unsigned, by_float);
+int!(of_u64, u64, u64, unsigned, by_int);
+int!(of_i8, i8, u8, signed, by_float);
+int!(of_i16, i16, u16, signed, by_float);
+int!(of_i32, i32, u32, signed, by_float);
+int!(of_i64, i64, u64, signed, by_int);

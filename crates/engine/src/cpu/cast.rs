@@ -1,16 +1,19 @@
 //! Conversions on the CPU.
 
+mod truncate;
+
 use half::{bf16, f16};
 
-use super::map::{Kernel, map};
+use super::map::{Args, Kernel, map};
 use super::math::half::Half;
 use super::simd::Isa;
 use crate::DType;
+use truncate::{f32_to_i32, f32_to_u32};
+pub(super) use truncate::{f64_to_i32, f64_to_u32};
 
-/// Copies elements of a size.
-pub(crate) fn copy(size: usize) -> Kernel {
-    let _ = size;
-    |args, out| out.copy_from_slice(&args.a[..out.len()])
+/// Copies elements.
+pub(crate) fn copy(args: &Args<'_>, out: &mut [u8]) {
+    out.copy_from_slice(&args.a[..out.len()]);
 }
 
 /// The kernel that converts between types other than `f16` and `bf16`.
@@ -43,7 +46,7 @@ pub(crate) fn narrowing(from: DType) -> Kernel {
         DType::U64 => map!(u64 => f32, |x| odd(x as f64)),
         DType::I64 => map!(i64 => f32, |x| odd(x as f64)),
         DType::F64 => map!(f64 => f32, |x| odd(x)),
-        DType::F32 => copy(4),
+        DType::F32 => copy,
         _ => to_f32(from),
     }
 }
@@ -88,25 +91,25 @@ fn to_f64(from: DType) -> Kernel {
 }
 
 macro_rules! of_float {
-    ($name:ident, $T:ident) => {
+    ($name:ident, $T:ident, $i32:ident, $u32:ident) => {
         /// Saturating, NaN to 0.
         fn $name(to: DType) -> Kernel {
             match to {
-                DType::U8 => map!($T => u8, |x| x as u8),
-                DType::U16 => map!($T => u16, |x| x as u16),
-                DType::U32 => map!($T => u32, |x| x as u32),
+                DType::U8 => map!($T => u8, |x| $i32(x).clamp(0, 255) as u8),
+                DType::U16 => map!($T => u16, |x| $i32(x).clamp(0, 65535) as u16),
+                DType::U32 => map!($T => u32, |x| $u32(x)),
                 DType::U64 => map!($T => u64, |x| x as u64),
-                DType::I8 => map!($T => i8, |x| x as i8),
-                DType::I16 => map!($T => i16, |x| x as i16),
-                DType::I32 => map!($T => i32, |x| x as i32),
+                DType::I8 => map!($T => i8, |x| $i32(x).clamp(-128, 127) as i8),
+                DType::I16 => map!($T => i16, |x| $i32(x).clamp(-32768, 32767) as i16),
+                DType::I32 => map!($T => i32, |x| $i32(x)),
                 DType::I64 => map!($T => i64, |x| x as i64),
-                _ => copy(size_of::<$T>()),
+                _ => copy,
             }
         }
     };
 }
-of_float!(of_f32, f32);
-of_float!(of_f64, f64);
+of_float!(of_f32, f32, f32_to_i32, f32_to_u32);
+of_float!(of_f64, f64, f64_to_i32, f64_to_u32);
 
 /// Keeps the low bits; the sign matters only where there are more bits to fill.
 fn between_ints(from: DType, to: DType) -> Kernel {
@@ -130,7 +133,7 @@ fn between_ints(from: DType, to: DType) -> Kernel {
         (2, 4, true) => map!(i16 => i32, |x| i32::from(x)),
         (2, 8, true) => map!(i16 => i64, |x| i64::from(x)),
         (4, 8, true) => map!(i32 => i64, |x| i64::from(x)),
-        (size, ..) => copy(size),
+        _ => copy,
     }
 }
 

@@ -21,7 +21,10 @@ pub(crate) fn run(inputs: &[Input<'_>], output: Output<'_>) {
         offset: layout.offset(),
         strides: &strides[0],
     };
-    let chunk = pool::grain(2 * size);
+    let mut chunk = pool::grain(2 * size);
+    if axes.turned(&strides[0]).is_some() {
+        chunk = axes.chunk(chunk);
+    }
     pool::pieces(output.bytes, chunk * size, |i, out| {
         walk.gather(size, bytes, i * chunk, out);
     });

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 
 use gather::splat;
 pub(crate) use gather::{Axes, Strides, Walk};
-use program::{Leaf, Program, Source, arity, computed};
+use program::{Leaf, Program, Source, computed};
 
 use super::map::Args;
 use super::pool;
@@ -42,47 +42,83 @@ pub(crate) fn run_one(op: &Op, inputs: &[Input<'_>], output: Output<'_>) {
         args: [0, 1, 2],
         dtype: output.dtype,
     };
-    if let Some(output) = run_in_place(step, inputs, output) {
+    if let Some(output) = run_plain(step, inputs, output) {
         run(&[step], inputs, output);
     }
 }
 
-/// Runs one op whose inputs all lie in memory as its result does, without any preparation; gives the
-/// output back otherwise.
-fn run_in_place<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> Option<Output<'a>> {
+/// An argument of a single op.
+#[derive(Clone, Copy)]
+enum Plain<'a> {
+    /// Lies as the result does: the bytes from its first element on.
+    Flat(&'a [u8], usize),
+    /// One element.
+    Number([u8; 8], usize),
+}
+
+impl<'a> Plain<'a> {
+    fn of(input: &Input<'a>, count: usize) -> Option<Self> {
+        let size = input.dtype.size();
+        if let Some(value) = input.constant {
+            return Some(Self::Number(value.to_bytes(input.dtype), size));
+        }
+        let layout = &input.layout;
+        let lies = layout.count() == count && layout.is_contiguous();
+        lies.then(|| Self::Flat(&input.bytes[layout.offset() * size..], size))
+    }
+}
+
+/// Runs one op whose inputs are numbers or lie in memory as its result does, without preparation; gives
+/// the output back otherwise.
+fn run_plain<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> Option<Output<'a>> {
     let half = |d| computed(d) != d;
-    let count = output.shape.count();
-    let lies = |i: &Input<'_>| {
-        i.constant.is_none() && i.layout.is_contiguous() && i.layout.count() == count
-    };
-    if output.holds.is_some()
-        || half(output.dtype)
-        || inputs.iter().any(|i| half(i.dtype) || !lies(i))
-    {
+    if output.holds.is_some() || half(output.dtype) || inputs.iter().any(|i| half(i.dtype)) {
         return Some(output);
     }
-    let block = |i: usize, start: usize, len: usize| match inputs.get(i) {
-        Some(input) => {
-            let size = input.dtype.size();
-            &input.bytes[(input.layout.offset() + start) * size..][..len * size]
+    let count = output.shape.count();
+    let mut plain = [Plain::Flat(&[], 0); 3];
+    let mut numbers = false;
+    for (plain, input) in plain.iter_mut().zip(inputs) {
+        match Plain::of(input, count) {
+            Some(p) => *plain = p,
+            None => return Some(output),
         }
-        None => &[],
-    };
+        numbers |= input.constant.is_some();
+    }
     let from = inputs[program::leading(step.action)].dtype;
     let kernel = program::kernel(step.action, from, step.dtype);
     let parameter = program::parameter(step.action);
     let size = output.dtype.size();
-    let chunk = chunk(inputs, &output);
     let call = |start: usize, out: &mut [u8]| {
-        let len = out.len() / size;
-        let args = Args {
-            a: block(0, start, len),
-            b: block(1, start, len),
-            c: block(2, start, len),
-            parameter,
+        let flat = |i: usize, at: usize, len: usize| match plain[i] {
+            Plain::Flat(bytes, size) => &bytes[at * size..][..len * size],
+            Plain::Number(..) => &[],
         };
-        kernel(&args, out);
+        if !numbers {
+            let len = out.len() / size;
+            let [a, b, c] = [0, 1, 2].map(|i| flat(i, start, len));
+            kernel(&Args { a, b, c, parameter }, out);
+            return;
+        }
+        with_memory(plain.len() * NUMBERS, |memory| {
+            let len = NUMBERS_LEN.min(out.len() / size);
+            for (plain, block) in plain.iter().zip(memory.chunks_exact_mut(NUMBERS)) {
+                if let Plain::Number(bytes, size) = plain {
+                    splat(&bytes[..*size], &mut block[..len * size]);
+                }
+            }
+            for (i, out) in out.chunks_mut(len * size).enumerate() {
+                let at = start + i * len;
+                let len = out.len() / size;
+                let [a, b, c] = [0, 1, 2].map(|i| match plain[i] {
+                    Plain::Flat(..) => flat(i, at, len),
+                    Plain::Number(..) => &memory[i * NUMBERS..][..NUMBERS],
+                });
+                kernel(&Args { a, b, c, parameter }, out);
+            }
+        });
     };
+    let chunk = pool::grain(touched(inputs, &output)).next_multiple_of(BLOCK);
     if count <= chunk {
         call(0, output.bytes);
     } else {
@@ -91,16 +127,24 @@ fn run_in_place<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> Opt
     None
 }
 
-/// Elements that make a task for a thread.
-fn chunk(inputs: &[Input<'_>], output: &Output<'_>) -> usize {
-    let read: usize = inputs.iter().map(|i| i.dtype.size()).sum();
-    pool::grain(read + output.dtype.size()).next_multiple_of(BLOCK)
-}
+/// How often a number is repeated beside a block of elements, and the bytes that takes at most.
+const NUMBERS_LEN: usize = 512;
+const NUMBERS: usize = NUMBERS_LEN * 8;
 
 /// An input, as the blocks of a program see it.
 struct Feed<'a> {
     size: usize,
     kind: Kind<'a>,
+}
+
+impl Feed<'_> {
+    /// Bytes that it needs for a chunk where it lies across.
+    fn turned_bytes(&self, chunk: usize) -> usize {
+        match self.kind {
+            Kind::Spread { turned: true, .. } => (chunk * self.size).next_multiple_of(64),
+            _ => 0,
+        }
+    }
 }
 
 enum Kind<'a> {
@@ -117,6 +161,8 @@ enum Kind<'a> {
         strides: Strides,
         /// Whether all rows are the same: a block of whole rows is gathered once.
         repeats: bool,
+        /// Whether neighbours of another axis than the innermost are neighbours in memory.
+        turned: bool,
     },
 }
 
@@ -132,7 +178,6 @@ pub(crate) fn run(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
     }
     let axes = collapse(&mut feeds, &output);
     let program = Program::new(steps, &leaves);
-    debug_assert!(steps.iter().all(|s| arity(s.action) > 0));
 
     // Every input has a block of its own, used or not, and the slots follow.
     let width = feeds.iter().map(|f| f.size).fold(program.width, usize::max);
@@ -156,7 +201,13 @@ pub(crate) fn run(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
         stride: (block * width).next_multiple_of(64),
         size: output.dtype.size(),
     };
-    let chunk = pool::grain(touched(inputs, &output)).next_multiple_of(block);
+    let mut chunk = pool::grain(touched(inputs, &output)).next_multiple_of(block);
+    let across = feeds
+        .iter()
+        .any(|f| matches!(f.kind, Kind::Spread { turned: true, .. }));
+    if across {
+        chunk = axes.chunk(chunk);
+    }
     if count <= chunk {
         plan.run(0, output.bytes);
     } else {
@@ -209,6 +260,7 @@ fn feed<'a>(input: &Input<'a>, output: &Output<'_>, held: bool, count: usize) ->
             offset: over.offset(),
             strides,
             repeats: false,
+            turned: false,
         }
     };
     let number = matches!(kind, Kind::Number(_));
@@ -240,10 +292,14 @@ fn collapse(feeds: &mut [Feed<'_>], output: &Output<'_>) -> Axes {
     let mut all = all.into_iter();
     for feed in feeds {
         if let Kind::Spread {
-            strides, repeats, ..
+            strides,
+            repeats,
+            turned,
+            ..
         } = &mut feed.kind
         {
             *strides = all.next().expect("one for each");
+            *turned = axes.turned(strides).is_some();
             *repeats = strides[..axes.rank() - 1].iter().all(|&s| s == 0);
         }
     }
@@ -274,17 +330,49 @@ thread_local! {
     static MEMORY: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Lends the scratch memory of this thread, at least so many bytes of it.
+fn with_memory<R>(bytes: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
+    MEMORY.with_borrow_mut(|memory| {
+        let lines = bytes.div_ceil(64);
+        if memory.len() < lines {
+            memory.resize(lines, Line([0; 64]));
+        }
+        body(bytemuck::cast_slice_mut(&mut memory[..lines]))
+    })
+}
+
 impl Plan<'_> {
     /// Computes the elements from number `start` on, as many as `out` has room for.
     fn run(&self, start: usize, out: &mut [u8]) {
         let blocks = self.feeds.len() + self.program.slots;
-        MEMORY.with_borrow_mut(|memory| {
-            let lines = blocks * self.stride / 64;
-            if memory.len() < lines {
-                memory.resize(lines, Line([0; 64]));
-            }
-            let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[..lines]);
+        let scratch = blocks * self.stride;
+        let chunk = out.len() / self.size;
+        let turned: usize = self.feeds.iter().map(|f| f.turned_bytes(chunk)).sum();
+        with_memory(scratch + turned, |memory| {
+            let (memory, mut turned) = memory.split_at_mut(scratch);
             let mut scratch: Vec<&mut [u8]> = memory.chunks_exact_mut(self.stride).collect();
+            // What lies across is brought together for the whole chunk: a block alone would read whole
+            // cache lines for single elements.
+            for (feed, block) in self.feeds.iter().zip(&mut scratch) {
+                if let Kind::Spread {
+                    bytes,
+                    offset,
+                    strides,
+                    turned: true,
+                    ..
+                } = &feed.kind
+                {
+                    let (own, rest) = turned.split_at_mut(feed.turned_bytes(chunk));
+                    turned = rest;
+                    let walk = Walk {
+                        axes: self.axes,
+                        offset: *offset,
+                        strides,
+                    };
+                    walk.gather(feed.size, bytes, start, &mut own[..chunk * feed.size]);
+                    *block = own;
+                }
+            }
             self.run_in(start, out, &mut scratch);
         });
     }
@@ -311,9 +399,12 @@ impl Plan<'_> {
             let (here, next) = std::mem::take(&mut rest).split_at_mut(len * self.size);
             for ((feed, block), place) in self.feeds.iter().zip(&mut *own).zip(&mut places) {
                 let block = &mut block[..len * feed.size];
-                *place = self.fetch(feed, block, at, here, at == start);
+                *place = self.fetch(feed, block, (start, at), here);
             }
             let inputs = |i: usize| match (places[i], &self.feeds[i].kind) {
+                (Some(from), Kind::Spread { turned: true, .. }) => {
+                    &own[i][from..][..len * self.feeds[i].size]
+                }
                 (Some(from), Kind::Flat(bytes) | Kind::Spread { bytes, .. }) => {
                     &bytes[from..][..len * self.feeds[i].size]
                 }
@@ -330,9 +421,8 @@ impl Plan<'_> {
         &self,
         feed: &Feed<'_>,
         block: &mut [u8],
-        at: usize,
+        (start, at): (usize, usize),
         here: &[u8],
-        first: bool,
     ) -> Option<usize> {
         let size = feed.size;
         match &feed.kind {
@@ -344,7 +434,11 @@ impl Plan<'_> {
                 offset,
                 strides,
                 repeats,
+                turned,
             } => {
+                if *turned {
+                    return Some((at - start) * size);
+                }
                 let walk = Walk {
                     axes: self.axes,
                     offset: *offset,
@@ -358,7 +452,7 @@ impl Plan<'_> {
                 let again = *repeats
                     && self.row == usize::MAX
                     && self.block.is_multiple_of(self.axes.inner());
-                if first || !again {
+                if at == start || !again {
                     walk.gather(size, bytes, at, block);
                 }
             }

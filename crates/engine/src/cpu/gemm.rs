@@ -14,6 +14,8 @@
 //! thread computes it.
 
 mod drive;
+#[cfg(target_arch = "x86_64")]
+mod f16c;
 mod float;
 mod integer;
 mod kernel;

@@ -117,7 +117,7 @@ macro_rules! int {
                 Unary::IsFinite => map!($T => u8, |_x| 1),
                 // What is an integer already, or positive.
                 Unary::Abs | Unary::Relu | Unary::Ceil | Unary::Floor | Unary::Round | Unary::Trunc => {
-                    cast::copy(size_of::<$T>())
+                    cast::copy
                 }
                 _ => unreachable!("integers are converted to floats first"),
             }

@@ -66,7 +66,8 @@ pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Res
             rank: header.rank,
         });
     }
-    let dims = &mut header.dims.clone()[..header.rank];
+    let mut dims = header.dims;
+    let dims = &mut dims[..header.rank];
     if header.fortran {
         dims.reverse();
     }

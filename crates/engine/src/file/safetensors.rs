@@ -6,9 +6,7 @@ use std::fmt;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-
+use super::json::{Json, Parsed, quoted};
 pub use super::map::map;
 use super::{Data, Reader, bad, distinct, read, swap, write};
 use crate::shape::MAX_RANK;
@@ -105,20 +103,19 @@ pub fn save_with_metadata(
         at += len;
     }
 
-    let text = |s: &str| serde_json::Value::from(s).to_string();
     let mut entries = Vec::with_capacity(all.len() + 1);
     if !metadata.is_empty() {
         let notes: Vec<_> = metadata
             .iter()
-            .map(|(key, value)| format!("{}:{}", text(key), text(value)))
+            .map(|(key, value)| format!("{}:{}", quoted(key), quoted(value)))
             .collect();
-        entries.push(format!("{:?}:{{{}}}", METADATA, notes.join(",")));
+        entries.push(format!("{}:{{{}}}", quoted(METADATA), notes.join(",")));
     }
     for ((name, tensor), (start, end)) in names().zip(&all).zip(offsets) {
         let dims: Vec<_> = tensor.shape().iter().map(ToString::to_string).collect();
         entries.push(format!(
             r#"{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{start},{end}]}}"#,
-            text(name),
+            quoted(name),
             tensor.dtype().name().to_ascii_uppercase(),
             dims.join(",")
         ));
@@ -180,8 +177,10 @@ impl Header {
             )));
         }
         let bytes = from.bytes(len, "the header")?;
-        let raw: Raw<'_> =
-            serde_json::from_slice(&bytes).map_err(|e| from.bad(format_args!("header: {e}")))?;
+        let raw = std::str::from_utf8(&bytes)
+            .map_err(|_| "not UTF-8")
+            .and_then(Raw::parse)
+            .map_err(|e| from.bad(format_args!("header: {e}")))?;
         distinct("header", raw.tensors.iter().map(|(name, _)| name.as_ref()))
             .map_err(|e| from.bad(e))?;
         let mut tensors = Vec::with_capacity(raw.tensors.len());
@@ -218,15 +217,78 @@ struct Raw<'a> {
     metadata: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-struct Info<'a> {
-    #[serde(borrow)]
-    dtype: Cow<'a, str>,
-    shape: Dims,
-    data_offsets: (u64, u64),
+impl<'a> Raw<'a> {
+    fn parse(text: &'a str) -> Parsed<Self> {
+        let mut out = Self::default();
+        let mut noted = false;
+        let mut json = Json::new(text);
+        json.dictionary(|json, name| {
+            if name != METADATA {
+                out.tensors.push((name, Info::parse(json)?));
+                return Ok(());
+            }
+            if std::mem::replace(&mut noted, true) {
+                return Err("__metadata__ is there twice");
+            }
+            json.dictionary(|json, key| {
+                let value = json.string()?.into_owned();
+                match out.metadata.insert(key.into_owned(), value) {
+                    None => Ok(()),
+                    Some(_) => Err("a key of __metadata__ is there twice"),
+                }
+            })
+        })?;
+        json.end()?;
+        Ok(out)
+    }
 }
 
-impl Info<'_> {
+/// A tensor of the header, as it stands in the file.
+struct Info<'a> {
+    dtype: Cow<'a, str>,
+    /// The first [`MAX_RANK`] dimensions.
+    dims: [u64; MAX_RANK],
+    rank: usize,
+    offsets: [u64; 2],
+}
+
+/// Numbers of a list, as many as there is room for, and how many there are.
+fn numbers<const N: usize>(json: &mut Json<'_>) -> Parsed<([u64; N], usize)> {
+    let (mut out, mut len) = ([0; N], 0);
+    json.list(|json| {
+        let number = json.number()?;
+        if let Some(to) = out.get_mut(len) {
+            *to = number;
+        }
+        len += 1;
+        Ok(())
+    })?;
+    Ok((out, len))
+}
+
+impl<'a> Info<'a> {
+    fn parse(json: &mut Json<'a>) -> Parsed<Self> {
+        let (mut dtype, mut shape, mut offsets) = (None, None, None);
+        json.dictionary(|json, key| {
+            let new = match &*key {
+                "dtype" => dtype.replace(json.string()?).is_none(),
+                "shape" => shape.replace(numbers(json)?).is_none(),
+                "data_offsets" => offsets.replace(numbers(json)?).is_none(),
+                _ => return Err("a key other than dtype, shape and data_offsets"),
+            };
+            new.then_some(()).ok_or("a key is there twice")
+        })?;
+        match (dtype, shape, offsets) {
+            (Some(dtype), Some((dims, rank)), Some((offsets, 2))) => Ok(Self {
+                dtype,
+                dims,
+                rank,
+                offsets,
+            }),
+            _ => Err("a tensor lacks its dtype, shape or two data_offsets"),
+        }
+    }
+
     fn check<R: Read>(&self, name: &str, from: &Reader<'_, R>) -> Result<Entry> {
         let bad = |reason: &dyn fmt::Display| from.bad(format_args!("{name:?}: {reason}"));
         let known = DType::ALL
@@ -239,14 +301,19 @@ impl Info<'_> {
                 DType::ALL.map(DType::name).join(", ")
             ))
         })?;
-        if self.shape.rank > MAX_RANK {
+        let Some(dims) = self.dims.get(..self.rank) else {
             return Err(Error::RankTooLarge {
                 op: "safetensors::load",
-                rank: self.shape.rank,
+                rank: self.rank,
             });
-        }
-        let shape = Shape::new("safetensors::load", &self.shape.dims[..self.shape.rank])?;
-        let (start, end) = self.data_offsets;
+        };
+        // What is no `usize` is larger than the address space.
+        let dims: Vec<_> = dims
+            .iter()
+            .map(|&d| usize::try_from(d).unwrap_or(usize::MAX))
+            .collect();
+        let shape = Shape::new("safetensors::load", &dims)?;
+        let [start, end] = self.offsets;
         let need = shape.count() * dtype.size();
         if start > end || end > from.left {
             return Err(bad(&"its offsets lie outside the data"));
@@ -265,68 +332,3 @@ impl Info<'_> {
         })
     }
 }
-
-/// Dimensions, of which only as many are kept as a tensor can have.
-#[derive(Default)]
-struct Dims {
-    dims: [usize; MAX_RANK],
-    rank: usize,
-}
-
-impl<'de> Deserialize<'de> for Dims {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct List;
-        impl<'de> Visitor<'de> for List {
-            type Value = Dims;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of dimensions")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Dims, A::Error> {
-                let mut out = Dims::default();
-                while let Some(dim) = seq.next_element()? {
-                    if let Some(to) = out.dims.get_mut(out.rank) {
-                        *to = dim;
-                    }
-                    out.rank += 1;
-                }
-                Ok(out)
-            }
-        }
-        from.deserialize_seq(List)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Dictionary;
-        impl<'de> Visitor<'de> for Dictionary {
-            type Value = Raw<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a dictionary of tensors")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw<'de>, A::Error> {
-                let mut out = Raw::default();
-                let mut noted = false;
-                while let Some(Name(name)) = map.next_key()? {
-                    if name != METADATA {
-                        out.tensors.push((name, map.next_value()?));
-                    } else if std::mem::replace(&mut noted, true) {
-                        return Err(A::Error::custom("__metadata__ is there twice"));
-                    } else {
-                        out.metadata = map.next_value()?;
-                    }
-                }
-                Ok(out)
-            }
-        }
-        from.deserialize_map(Dictionary)
-    }
-}
-
-/// A name, borrowed from the header where it has no escapes.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

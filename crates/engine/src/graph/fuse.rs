@@ -4,15 +4,14 @@
 //! in the schedule needs its value in memory. A handle that the program still holds does not prevent it:
 //! the value is computed again if it is asked for, but once only; the next time the node is kept.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Schedule;
+use crate::Tensor;
 use crate::ops::Op;
 use crate::ops::fused::{Action, Fused, Step};
 use crate::tensor::{Node, Work};
-use crate::{Layout, Tensor};
 
 /// Steps of a program; each value of it is a block of the fastest cache.
 const MAX_STEPS: usize = 24;
@@ -105,8 +104,8 @@ struct Builder<'a> {
     member: &'a dyn Fn(&Tensor) -> bool,
     inputs: Vec<Tensor>,
     steps: Vec<(Action, [Value; 3], crate::DType)>,
-    done: HashMap<*const Node, Value>,
-    leaves: HashMap<(*const Node, Layout), Value>,
+    // A program is short: looking through it is quicker than a table.
+    done: Vec<(*const Node, Value)>,
 }
 
 impl<'a> Builder<'a> {
@@ -116,8 +115,7 @@ impl<'a> Builder<'a> {
             member,
             inputs: Vec::new(),
             steps: Vec::new(),
-            done: HashMap::new(),
-            leaves: HashMap::new(),
+            done: Vec::new(),
         };
         builder.step(node, work);
         let inputs = builder.inputs;
@@ -152,7 +150,7 @@ impl<'a> Builder<'a> {
     fn value(&mut self, tensor: &Tensor) -> Value {
         if (self.member)(tensor) {
             let key = Arc::as_ptr(&tensor.node);
-            if let Some(&value) = self.done.get(&key) {
+            if let Some(&(_, value)) = self.done.iter().find(|(node, _)| *node == key) {
                 return value;
             }
             // Another thread may have computed or rewritten it by now; then it is read as it is.
@@ -161,17 +159,16 @@ impl<'a> Builder<'a> {
                 && Action::of(&w.op).is_some()
             {
                 let value = self.step(&tensor.node, w);
-                self.done.insert(key, value);
+                self.done.push((key, value));
                 return value;
             }
         }
-        let key = (Arc::as_ptr(&tensor.node), *tensor.layout());
-        if let Some(&value) = self.leaves.get(&key) {
-            return value;
+        let known =
+            |t: &Tensor| Arc::ptr_eq(&t.node, &tensor.node) && t.layout() == tensor.layout();
+        if let Some(i) = self.inputs.iter().position(known) {
+            return Value::Input(i);
         }
         self.inputs.push(tensor.clone());
-        let value = Value::Input(self.inputs.len() - 1);
-        self.leaves.insert(key, value);
-        value
+        Value::Input(self.inputs.len() - 1)
     }
 }

@@ -155,6 +155,11 @@ impl Tensor {
             Operand::Number(n) => n.promote(self.dtype()),
         };
         let operand = op.operand(met);
+        if let Operand::Tensor(other) = &other
+            && (self.dtype(), other.dtype()) == (operand, operand)
+        {
+            return Self::apply(op, &[self, other]);
+        }
         Self::attempt(|| {
             let other = other.cast(name, operand)?;
             Ok(Self::apply(op, &[&self.cast(operand), &other]))

@@ -210,7 +210,9 @@ impl Tensor {
     /// Kernels see inputs that already have the type the function computes in.
     fn unary(&self, op: Unary) -> Self {
         match op.result() {
-            Answer::Float => Self::apply(op, &[&self.cast(self.dtype().to_float())]),
+            Answer::Float if !self.dtype().is_float() => {
+                Self::apply(op, &[&self.cast(self.dtype().to_float())])
+            }
             _ => Self::apply(op, &[self]),
         }
     }

@@ -295,3 +295,70 @@ fn rejects_shapes_that_do_not_fit() {
         "{error}"
     );
 }
+
+mod against_the_reference {
+    use bessemer::{AttentionOptions, DType};
+    use bessemer_testing::case::{Fill, Input, Placement, check};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::random::Rng;
+    use bessemer_testing::reference::attention::{Options, attention};
+
+    /// Draws a case from a seed: shapes, masks and options.
+    fn judge(dtype: DType, seed: u64) -> Result<(), String> {
+        let mut rng = Rng::new(seed);
+        let (kv_heads, share) = (rng.pick(&[1, 2, 3]), rng.pick(&[1, 1, 2, 4]));
+        let (batches, queries) = (rng.pick(&[1, 2]), rng.pick(&[1, 2, 3, 7, 17]));
+        let keys = queries + rng.pick(&[0, 0, 1, 5, 30, 65]);
+        let (size, out) = (rng.pick(&[1, 3, 8, 16, 33]), rng.pick(&[1, 4, 16, 17]));
+        let mut part = |shape: &[usize], dtype, fill| Input {
+            dtype,
+            shape: shape.to_vec(),
+            fill,
+            placement: rng.pick(&Placement::ALL),
+            seed: rng.bits(),
+        };
+        let heads = kv_heads * share;
+        let q = part(&[batches, heads, queries, size], dtype, Fill::Normal);
+        let k = part(&[batches, kv_heads, keys, size], dtype, Fill::Normal);
+        let v = part(&[batches, kv_heads, keys, out], dtype, Fill::Normal);
+        let additive = part(&[heads, queries, keys], dtype, Fill::Normal);
+        let boolean = part(&[batches, 1, queries, keys], DType::Bool, Fill::Small);
+        let mask = rng.pick(&[None, None, Some(&additive), Some(&boolean)]);
+        let options = Options {
+            scale: rng.pick(&[None, Some(0.3)]),
+            causal: rng.one_in(2),
+            window: rng.pick(&[None, None, Some(1), Some(4), Some(100)]),
+            softcap: rng.pick(&[None, None, Some(2.0), Some(30.0)]),
+            mask: None,
+        };
+        let (mask_array, mask_tensor) = (mask.map(Input::array), mask.map(Input::tensor));
+        let reference = Options {
+            mask: mask_array.as_ref(),
+            ..options
+        };
+        let expected = attention(&q.array(), &k.array(), &v.array(), &reference);
+        // A change of a score by e changes a weight by e of itself: values as large as their sizes, and
+        // scores as large as the products they are made of.
+        let size_of = attention(&q.array(), &k.array(), &v.array().magnitudes(), &reference);
+        let given = AttentionOptions {
+            scale: options.scale,
+            causal: options.causal,
+            mask: mask_tensor.as_ref(),
+            window: options.window,
+            soft_cap: options.softcap,
+        };
+        let got = q.tensor().attention(&k.tensor(), &v.tensor(), &given);
+        agree("attention", keys + size, &got, &expected, Some(&size_of))
+            .map_err(|e| format!("{e}\n{q:?} {k:?} {v:?} {options:?} {mask:?}"))
+    }
+
+    #[test]
+    fn every_type_layout_mask_and_option_is_right() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let seeds = proptest::prelude::any::<u64>();
+            check(&format!("attention of {dtype}"), 60, seeds, |&seed| {
+                judge(dtype, seed)
+            });
+        }
+    }
+}

@@ -76,3 +76,52 @@ fn rejects_parameters_of_another_length() {
             .is_err()
     );
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::Array;
+    use bessemer_testing::case::{Fill, Input, check, input, shape};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::reference::norm::layer_norm;
+
+    #[test]
+    fn every_type_and_layout_is_right() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let cases = input(&[dtype], &Fill::TAME, shape(4, 2000));
+            check(&format!("layer_norm of {dtype}"), 100, cases, |case| {
+                let Some(&n) = case.shape.last() else {
+                    return Ok(());
+                };
+                let part = |seed: u64| Input {
+                    shape: vec![n],
+                    fill: Fill::Normal,
+                    seed: case.seed ^ seed,
+                    ..case.clone()
+                };
+                let (w, b) = (part(1), part(2));
+                let (x, wa, ba) = (case.array(), w.array(), b.array());
+                let expected = layer_norm(&x, Some(&wa), Some(&ba), 1e-5);
+                let size = magnitude(&x, &wa, &ba);
+                let got = case
+                    .tensor()
+                    .layer_norm(Some(&w.tensor()), Some(&b.tensor()), 1e-5);
+                agree("layer_norm", n, &got, &expected, Some(&size))
+            });
+        }
+    }
+
+    /// (|x| + mean |x|) / deviation · |w| + |b|: what there is before the mean is taken off.
+    fn magnitude(x: &Array, w: &Array, b: &Array) -> Array {
+        let last = x.rank() - 1;
+        Array::from_float_fn(DType::F64, &x.shape, |i| {
+            let lane: Vec<_> = x.lane(last, i).iter().map(|v| v.float()).collect();
+            let n = lane.len() as f64;
+            let mean = lane.iter().sum::<f64>() / n;
+            let var = lane.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+            let sizes = lane.iter().map(|x| x.abs()).sum::<f64>() / n;
+            let scale = 1.0 / (var + 1e-5).sqrt();
+            (x.float(i).abs() + sizes) * scale * w.float(&i[last..]).abs()
+                + b.float(&i[last..]).abs()
+        })
+    }
+}

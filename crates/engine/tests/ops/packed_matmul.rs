@@ -103,3 +103,29 @@ fn what_does_not_fit_is_refused() {
         "{error}"
     );
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::case::{Fill, SIZES, check, input};
+    use proptest::prelude::{Just, Strategy};
+    use proptest::sample::select;
+
+    use crate::matmul::judge;
+
+    #[test]
+    fn every_type_and_layout_is_right() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let size = || select(&SIZES[..]);
+            let cases = (size(), size(), size()).prop_flat_map(move |(m, k, n)| {
+                (
+                    input(&[dtype], &Fill::TAME, Just(vec![m, k])),
+                    input(&[dtype], &Fill::TAME, Just(vec![k, n])),
+                )
+            });
+            check(&format!("matmul_packed of {dtype}"), 30, cases, |(a, b)| {
+                let packed = b.tensor().prepack().map_err(|e| e.to_string())?;
+                judge(&a.tensor().matmul_packed(&packed), &a.array(), &b.array())
+            });
+        }
+    }
+}

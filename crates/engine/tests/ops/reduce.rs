@@ -459,3 +459,190 @@ fn zeros_of_either_sign_are_false() {
     let x = Tensor::from_slice(&[-0.0_f32], [1]);
     assert!(x.sum(&[], false).item::<f32>().unwrap().is_sign_negative());
 }
+
+pub(crate) mod against_the_reference {
+    use bessemer::{DType, Error, Tensor};
+    use bessemer_testing::Array;
+    use bessemer_testing::case::{Fill, Input, check, input, shape};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::number::Value;
+    use bessemer_testing::random::Rng;
+    use bessemer_testing::reference::reduce::{Reduce, reduce};
+    use proptest::prelude::Strategy;
+
+    fn run(f: Reduce, x: &Tensor, axes: &[isize], keepdims: bool) -> Tensor {
+        match f {
+            Reduce::Sum => x.sum(axes, keepdims),
+            Reduce::Mean => x.mean(axes, keepdims),
+            Reduce::Prod => x.prod(axes, keepdims),
+            Reduce::Min => x.min(axes, keepdims),
+            Reduce::Max => x.max(axes, keepdims),
+            Reduce::Any => x.any(axes, keepdims),
+            Reduce::All => x.all(axes, keepdims),
+            Reduce::Var { ddof } => x.var(axes, keepdims, ddof as usize),
+            Reduce::Std { ddof } => x.std(axes, keepdims, ddof as usize),
+            Reduce::LogSumExp => x.logsumexp(axes, keepdims),
+            Reduce::Norm { p } => x.norm(axes, keepdims, p),
+        }
+    }
+
+    /// A tensor and some of its axes, in any order and counted from either end; none means all.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Case {
+        pub(crate) x: Input,
+        pub(crate) axes: Vec<isize>,
+        pub(crate) keepdims: bool,
+    }
+
+    pub(crate) fn cases(
+        dtypes: &[DType],
+        fills: &[Fill],
+        max_count: usize,
+    ) -> impl Strategy<Value = Case> + use<> {
+        input(dtypes, fills, shape(5, max_count)).prop_map(|x| {
+            let mut rng = Rng::new(x.seed);
+            let rank = x.shape.len();
+            let mut axes: Vec<_> = rng.order(rank).iter().map(|&a| a as isize).collect();
+            axes.truncate(rng.below(rank + 1));
+            for a in &mut axes {
+                if rng.one_in(2) {
+                    *a -= rank as isize;
+                }
+            }
+            let keepdims = rng.one_in(2);
+            Case { x, axes, keepdims }
+        })
+    }
+
+    /// How many numbers fall together.
+    fn terms(x: &Array, axes: &[isize]) -> usize {
+        if axes.is_empty() {
+            return x.count();
+        }
+        axes.iter().map(|&a| x.shape[x.axis(a)]).product()
+    }
+
+    /// Compares one reduction of one case.
+    pub(crate) fn judge(f: Reduce, case: &Case) -> Result<(), String> {
+        let x = case.x.array();
+        let Case { axes, keepdims, .. } = case;
+        let got = run(f, &case.x.tensor(), axes, *keepdims);
+        let n = terms(&x, axes);
+        if n == 0 && !f.has_empty() {
+            return match got.to_vec::<f32>() {
+                Err(Error::BadShape { .. } | Error::Invalid { .. }) => Ok(()),
+                other => Err(format!("expected an error for no numbers, got {other:?}")),
+            };
+        }
+        let expected = reduce(f, &x, axes, *keepdims);
+        let of_sizes = |f: Reduce| reduce(f, &x.magnitudes(), axes, *keepdims);
+        let size = match f {
+            Reduce::Sum | Reduce::Mean => of_sizes(f),
+            // What the squares would add up to if the mean were 0.
+            Reduce::Var { ddof } => {
+                let n = n as f64;
+                of_sizes(Reduce::Norm { p: 2.0 }).map(DType::F64, |v| {
+                    Value::Float(v.float().powi(2) / (n - ddof).max(0.0))
+                })
+            }
+            // A root near 0 turns an error of e into one of √e.
+            Reduce::Std { .. } => return judge_std(f, n, &got, &expected, &x, case),
+            Reduce::LogSumExp if n > 0 => of_sizes(Reduce::Norm { p: f64::INFINITY })
+                .map(DType::F64, |v| {
+                    Value::Float(v.float() + (n as f64).ln() + 1.0)
+                }),
+            _ => of_sizes(Reduce::Any),
+        };
+        let size = size.map(DType::F64, |v| v);
+        agree(f.name(), n, &got, &expected, Some(&size))
+    }
+
+    fn judge_std(
+        f: Reduce,
+        n: usize,
+        got: &Tensor,
+        expected: &Array,
+        x: &Array,
+        case: &Case,
+    ) -> Result<(), String> {
+        let Reduce::Std { ddof } = f else {
+            unreachable!("of a deviation")
+        };
+        // Where the spread is not small against the numbers, the root is as good as the variance.
+        let size = reduce(
+            Reduce::Norm { p: 2.0 },
+            &x.magnitudes(),
+            &case.axes,
+            case.keepdims,
+        );
+        let size = size.map(DType::F64, |v| {
+            Value::Float(v.float() / (n as f64 - ddof).max(0.0).sqrt())
+        });
+        agree("deviation", n, got, expected, Some(&size))
+    }
+
+    fn every_type(f: Reduce, fills: &[Fill]) {
+        for dtype in DType::ALL {
+            let name = format!("{f:?} of {dtype}");
+            check(&name, 40, cases(&[dtype], fills, 2000), |case| {
+                judge(f, case)
+            });
+        }
+    }
+
+    #[test]
+    fn sums_and_means_of_every_type_over_any_axes_are_their_reference() {
+        every_type(Reduce::Sum, &Fill::TAME);
+        every_type(Reduce::Mean, &Fill::TAME);
+    }
+
+    #[test]
+    fn sums_and_means_of_special_numbers_are_their_reference() {
+        every_type(Reduce::Sum, &Fill::ALL);
+        every_type(Reduce::Mean, &Fill::ALL);
+    }
+
+    #[test]
+    fn products_of_every_type_are_their_reference() {
+        for dtype in DType::ALL {
+            // Longer products of floats leave the range.
+            let name = format!("prod of {dtype}");
+            check(&name, 40, cases(&[dtype], &Fill::TAME, 40), |case| {
+                judge(Reduce::Prod, case)
+            });
+        }
+    }
+
+    #[test]
+    fn extremes_of_every_type_are_exact_and_nan_wins() {
+        every_type(Reduce::Min, &Fill::ALL);
+        every_type(Reduce::Max, &Fill::ALL);
+    }
+
+    #[test]
+    fn truths_of_every_type_are_their_reference() {
+        every_type(Reduce::Any, &Fill::ALL);
+        every_type(Reduce::All, &Fill::ALL);
+    }
+
+    #[test]
+    fn long_sums_stay_accurate() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            for shape in [&[100_003][..], &[7, 20_001], &[20_001, 7], &[3, 5001, 3]] {
+                for axes in [vec![], vec![0], vec![-1]] {
+                    let x = Input::new(dtype, shape, Fill::Positive, 5);
+                    let case = Case {
+                        x,
+                        axes,
+                        keepdims: false,
+                    };
+                    // Positive numbers: the bound is relative to the sum itself.
+                    judge(Reduce::Mean, &case).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+                    if dtype != DType::F16 {
+                        judge(Reduce::Sum, &case).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+                    }
+                }
+            }
+        }
+    }
+}

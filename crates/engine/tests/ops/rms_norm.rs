@@ -65,3 +65,35 @@ fn rejects_weights_of_another_length() {
     let scalar = Tensor::scalar(1.0_f32);
     assert!(scalar.rms_norm(&scalar, 1e-6).check().is_err());
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::case::{Fill, Input, check, input, shape};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::reference::norm::rms_norm;
+
+    #[test]
+    fn every_type_and_layout_is_right() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let cases = input(&[dtype], &Fill::TAME, shape(4, 2000));
+            check(&format!("rms_norm of {dtype}"), 100, cases, |case| {
+                let Some(&n) = case.shape.last() else {
+                    return Ok(());
+                };
+                let w = Input {
+                    shape: vec![n],
+                    fill: Fill::Normal,
+                    ..case.clone()
+                };
+                let expected = rms_norm(&case.array(), Some(&w.array()), 1e-5);
+                agree(
+                    "rms_norm",
+                    n,
+                    &case.tensor().rms_norm(&w.tensor(), 1e-5),
+                    &expected,
+                    None,
+                )
+            });
+        }
+    }
+}

@@ -188,3 +188,132 @@ fn rejects_what_cannot_turn() {
         Error::BadShape { op: "rope", .. }
     ));
 }
+
+mod against_the_reference {
+    use bessemer::{DType, RopeOptions, RopeScaling, RopeStyle, Tensor};
+    use bessemer_testing::case::{Fill, Input, Placement};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::random::Rng;
+    use bessemer_testing::reference::rope::{
+        Rotation, Scaling, attention_factor, frequencies, rope,
+    };
+    use bessemer_testing::{Array, Value};
+
+    fn scaling(which: usize) -> (RopeScaling, Scaling) {
+        match which {
+            0 => (RopeScaling::None, Scaling::None),
+            1 => (
+                RopeScaling::Linear { factor: 4.0 },
+                Scaling::Linear { factor: 4.0 },
+            ),
+            2 => (
+                RopeScaling::Ntk { factor: 8.0 },
+                Scaling::Ntk { factor: 8.0 },
+            ),
+            3 => (
+                RopeScaling::Yarn {
+                    factor: 16.0,
+                    original_context: 4096,
+                    beta_fast: 32.0,
+                    beta_slow: 1.0,
+                },
+                Scaling::Yarn {
+                    factor: 16.0,
+                    original: 4096.0,
+                    fast: 32.0,
+                    slow: 1.0,
+                },
+            ),
+            _ => (
+                RopeScaling::Llama3 {
+                    factor: 8.0,
+                    low_factor: 1.0,
+                    high_factor: 4.0,
+                    original_context: 8192,
+                },
+                Scaling::Llama3 {
+                    factor: 8.0,
+                    low: 1.0,
+                    high: 4.0,
+                    original: 8192.0,
+                },
+            ),
+        }
+    }
+
+    fn judge(dtype: DType, rng: &mut Rng) -> Result<(), String> {
+        let dim = rng.pick(&[4, 6, 8, 16, 64, 66, 128]);
+        let dims = rng.pick(&[dim, dim, dim / 2 / 2 * 2]);
+        let (base, which) = (rng.pick(&[10_000.0, 500_000.0]), rng.below(5));
+        let (theirs, ours) = scaling(which);
+        let interleaved = rng.one_in(2);
+        let shape = [
+            rng.pick(&[1, 2]),
+            rng.pick(&[1, 3]),
+            rng.pick(&[1, 2, 9]),
+            dim,
+        ];
+        let x = Input {
+            dtype,
+            shape: shape.to_vec(),
+            fill: Fill::Normal,
+            placement: rng.pick(&Placement::ALL),
+            seed: rng.bits(),
+        };
+        let options = RopeOptions {
+            style: if interleaved {
+                RopeStyle::Interleaved
+            } else {
+                RopeStyle::HalfSplit
+            },
+            base,
+            dims: (dims != dim).then_some(dims),
+            scaling: theirs,
+            attention_factor: None,
+        };
+        let f = frequencies(dims, base, ours);
+        let how = Rotation {
+            frequencies: &f,
+            interleaved,
+            factor: attention_factor(ours),
+        };
+        let array = x.array();
+        // A pair turns with its length: neither number grows past the sum of both.
+        let largest = array
+            .to_floats()
+            .into_iter()
+            .fold(0.0, |a: f64, b| a.max(b.abs()));
+        let size = array.map(DType::F64, |_| Value::Float(2.0 * largest));
+        let first = rng.pick(&[0, 1, 100, 100_000]);
+        let expected = rope(&array, &how, |i| (i[2] + first) as f64);
+        agree(
+            "rope",
+            first + 10,
+            &x.tensor().rope(&options, first),
+            &expected,
+            Some(&size),
+        )?;
+        let at: Vec<i128> = (0..shape[2]).map(|_| rng.below(5000) as i128).collect();
+        let positions = Array::ints(DType::I32, &[shape[2]], &at);
+        let expected = rope(&array, &how, |i| at[i[2]] as f64);
+        let positions: Tensor = bessemer_testing::layout::tensor(&positions);
+        agree(
+            "rope",
+            5000,
+            &x.tensor().rope(&options, positions),
+            &expected,
+            Some(&size),
+        )
+        .map_err(|e| format!("{e}: {x:?} {options:?}"))
+    }
+
+    #[test]
+    fn every_type_layout_style_and_scaling_is_right() {
+        let mut rng = Rng::new(17);
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            for _ in 0..60 {
+                judge(dtype, &mut rng).unwrap_or_else(|e| panic!("{dtype}: {e}"));
+            }
+        }
+    }
+}

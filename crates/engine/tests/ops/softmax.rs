@@ -123,3 +123,38 @@ fn rejects_an_axis_past_the_rank() {
     assert_eq!(error, expected);
     assert!(Tensor::scalar(1.0_f32).log_softmax(0).check().is_err());
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::case::{Fill, check, input, shape};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::number::Value;
+    use bessemer_testing::reference::softmax::{log_softmax, softmax};
+
+    #[test]
+    fn every_type_layout_and_axis_is_right() {
+        for dtype in DType::ALL {
+            let cases = input(&[dtype], &Fill::ALL, shape(4, 1000));
+            check(&format!("softmax of {dtype}"), 60, cases, |case| {
+                let rank = case.shape.len() as isize;
+                if rank == 0 {
+                    return Ok(());
+                }
+                let axis = case.seed as isize % rank;
+                let (x, t) = (case.array(), case.tensor());
+                let n = x.shape[x.axis(axis)];
+                agree("softmax", n, &t.softmax(axis), &softmax(&x, axis), None)?;
+                // Of the largest number and the logarithm of the sum, whichever is larger.
+                let expected = log_softmax(&x, axis);
+                let size = expected.map(DType::F64, |v| Value::Float(v.float().abs() + 8.0));
+                agree(
+                    "log_softmax",
+                    n,
+                    &t.log_softmax(axis),
+                    &expected,
+                    Some(&size),
+                )
+            });
+        }
+    }
+}

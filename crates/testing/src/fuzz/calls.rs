@@ -1,6 +1,6 @@
 //! The calls, one line an op.
 
-use bessemer::Tensor;
+use bessemer::{AttentionOptions, RopeOptions, RopeScaling, RopeStyle, Tensor};
 
 use super::{Args, Call};
 
@@ -18,6 +18,11 @@ fn three(f: impl Fn(&Tensor, &Tensor, &Tensor) -> Tensor, a: &mut Args<'_>) -> V
     let x = a.tensor();
     let (y, z) = (a.fitting(&x), a.fitting(&x));
     vec![f(&x, &y, &z)]
+}
+
+fn reduce(f: impl Fn(&Tensor, &[isize], bool) -> Tensor, a: &mut Args<'_>) -> Vec<Tensor> {
+    let (axes, keepdims) = (a.axes(), a.truth());
+    one(|x| f(x, &axes, keepdims), a)
 }
 
 /// Every op by its name.
@@ -223,4 +228,91 @@ pub const CALLS: &[(&str, Call)] = &[
         let (e, w, b) = (a.float(), a.maybe(), a.maybe());
         one(|x| x.layer_norm(w.as_ref(), b.as_ref(), e), a)
     }),
+    ("einsum", |a| {
+        let f = a.formula();
+        let t = a.several();
+        vec![Tensor::einsum(&f, &t.iter().collect::<Vec<_>>())]
+    }),
+    ("matmul_packed", |a| {
+        two(
+            |x, y| {
+                y.prepack()
+                    .map_or_else(|_| x.clone(), |p| x.matmul_packed(&p))
+            },
+            a,
+        )
+    }),
+    ("sum", |a| reduce(Tensor::sum, a)),
+    ("mean", |a| reduce(Tensor::mean, a)),
+    ("prod", |a| reduce(Tensor::prod, a)),
+    ("min", |a| reduce(Tensor::min, a)),
+    ("max", |a| reduce(Tensor::max, a)),
+    ("any", |a| reduce(Tensor::any, a)),
+    ("all", |a| reduce(Tensor::all, a)),
+    ("logsumexp", |a| reduce(Tensor::logsumexp, a)),
+    ("var", |a| {
+        let d = a.size();
+        reduce(|x, n, k| x.var(n, k, d), a)
+    }),
+    ("std", |a| {
+        let d = a.size();
+        reduce(|x, n, k| x.std(n, k, d), a)
+    }),
+    ("norm", |a| {
+        let p = a.float();
+        reduce(|x, n, k| x.norm(n, k, p), a)
+    }),
+    ("attention", |a| attention(a)),
+    ("rope", |a| {
+        let (o, n) = (rope(a), a.size());
+        one(|x| x.rope(&o, n), a)
+    }),
+    ("rope at positions", |a| {
+        let o = rope(a);
+        two(|x, p| x.rope(&o, p), a)
+    }),
 ];
+
+fn attention(a: &mut Args<'_>) -> Vec<Tensor> {
+    let q = a.tensor();
+    let (k, v, mask) = (a.fitting(&q), a.fitting(&q), a.maybe());
+    let options = AttentionOptions {
+        scale: a.truth().then(|| a.float()),
+        causal: a.truth(),
+        mask: mask.as_ref(),
+        window: a.truth().then(|| a.size()),
+        soft_cap: a.truth().then(|| a.float()),
+    };
+    vec![q.attention(&k, &v, &options)]
+}
+
+fn rope(a: &mut Args<'_>) -> RopeOptions {
+    let scaling = match a.size() % 5 {
+        0 => RopeScaling::None,
+        1 => RopeScaling::Linear { factor: a.float() },
+        2 => RopeScaling::Ntk { factor: a.float() },
+        3 => RopeScaling::Yarn {
+            factor: a.float(),
+            original_context: a.size(),
+            beta_fast: a.float(),
+            beta_slow: a.float(),
+        },
+        _ => RopeScaling::Llama3 {
+            factor: a.float(),
+            low_factor: a.float(),
+            high_factor: a.float(),
+            original_context: a.size(),
+        },
+    };
+    RopeOptions {
+        style: if a.truth() {
+            RopeStyle::HalfSplit
+        } else {
+            RopeStyle::Interleaved
+        },
+        base: a.float().abs() * 1000.0,
+        dims: a.truth().then(|| a.size()),
+        scaling,
+        attention_factor: a.truth().then(|| a.float()),
+    }
+}

@@ -10,7 +10,8 @@ pub struct Options<'a> {
     pub scale: Option<f64>,
     /// A query sees keys up to its own position; the last query stands at the last key.
     pub causal: bool,
-    /// A query sees this many keys back, its own included.
+    /// A query sees keys at a distance below this; with `causal` these are this many keys back, its own
+    /// included.
     pub window: Option<usize>,
     /// Scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f64>,
@@ -60,7 +61,7 @@ fn visible(options: &Options<'_>, i: usize, j: usize, queries: usize, keys: usiz
     let at = i as isize + keys as isize - queries as isize;
     let j = j as isize;
     let causal = !options.causal || j <= at;
-    let near = options.window.is_none_or(|w| j > at - w as isize);
+    let near = options.window.is_none_or(|w| at.abs_diff(j) < w);
     causal && near
 }
 

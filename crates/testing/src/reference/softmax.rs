@@ -1,7 +1,6 @@
 //! Softmax and its logarithm.
 
 use super::exact::sum;
-use super::reduce::Reduce;
 use crate::Array;
 
 /// eˣ / Σ eˣ along an axis. A lane that is all -∞ or holds +∞ gives NaN, as the formula does.
@@ -16,16 +15,12 @@ pub fn softmax(x: &Array, axis: isize) -> Array {
 
 /// x - ln Σ eˣ along an axis.
 pub fn log_softmax(x: &Array, axis: isize) -> Array {
-    let dtype = x.dtype.to_float();
     let axis = x.axis(axis);
-    let total = super::reduce::reduce(Reduce::LogSumExp, x, &[axis as isize], true);
-    Array::from_float_fn(dtype, &x.shape, |i| {
-        let total = total.at_broadcast(i).float();
-        if total == f64::INFINITY {
-            // A sum that is infinite makes the whole lane meaningless.
-            return f64::NAN;
-        }
-        x.float(i) - total
+    Array::from_float_fn(x.dtype.to_float(), &x.shape, |i| {
+        let lane: Vec<_> = x.lane(axis, i).iter().map(|v| v.float()).collect();
+        let top = lane.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // In this order: far from 0, the largest number would swallow the logarithm.
+        x.float(i) - top - sum(lane.iter().map(|x| (x - top).exp())).ln()
     })
 }
 

@@ -263,6 +263,8 @@ impl Unary {
                     x
                 }
             }
+            // The limit, where the formula would be -∞ · 0.
+            Silu | Gelu | GeluTanh | Mish | Hardswish if x == f64::NEG_INFINITY => -0.0,
             Silu => x * sigmoid(x),
             Gelu => gelu(x),
             GeluTanh => gelu_tanh(x),
@@ -355,20 +357,23 @@ fn mish(x: f64) -> f64 {
     x * (n / (n + 2.0))
 }
 
-/// Rust's own loses digits near 0.
+/// Rust's own loses digits near 0 and overflows far out.
 fn asinh(x: f64) -> f64 {
     let a = x.abs();
     if a > 1e100 || a.is_nan() {
-        return x.asinh();
+        return (a.ln() + std::f64::consts::LN_2).copysign(x);
     }
     let y = (a + a * a / (1.0 + (a * a + 1.0).sqrt())).ln_1p();
     y.copysign(x)
 }
 
-/// Rust's own loses digits near 1.
+/// Rust's own loses digits near 1 and overflows far out.
 fn acosh(x: f64) -> f64 {
-    if x > 1e100 || x.is_nan() || x < 1.0 {
-        return x.acosh();
+    if x.is_nan() || x < 1.0 {
+        return f64::NAN;
+    }
+    if x > 1e100 {
+        return x.ln() + std::f64::consts::LN_2;
     }
     let t = x - 1.0;
     (t + (2.0 * t + t * t).sqrt()).ln_1p()

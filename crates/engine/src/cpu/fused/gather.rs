@@ -13,6 +13,12 @@ pub(crate) struct Axes {
     rank: usize,
 }
 
+/// Rows and columns of a tile: a cache line of 4-byte elements.
+const TILE: usize = 16;
+
+/// Elements of a chunk of tiles, at most: they should stay in a cache of 512 KiB.
+const MOST: usize = 64 << 10;
+
 /// How far an input goes for each of the [`Axes`].
 pub(crate) type Strides = [isize; MAX_RANK];
 
@@ -57,6 +63,36 @@ impl Axes {
     /// Number of axes, at least one.
     pub(crate) fn rank(&self) -> usize {
         self.rank
+    }
+
+    /// The axis along which an input that is not dense along the innermost axis is densest, where it
+    /// pays to go along both at once.
+    pub(crate) fn turned(&self, strides: &Strides) -> Option<usize> {
+        let inner = self.rank - 1;
+        let step = strides[inner].unsigned_abs();
+        if step < 2 || self.dims[inner] < TILE / 2 {
+            return None;
+        }
+        (0..inner)
+            .filter(|&a| self.dims[a] >= TILE / 2)
+            .filter(|&a| (1..step).contains(&strides[a].unsigned_abs()))
+            .min_by_key(|&a| strides[a].unsigned_abs())
+    }
+
+    /// Elements between neighbours of an axis in the result.
+    fn step(&self, axis: usize) -> usize {
+        self.dims[axis + 1..self.rank].iter().product()
+    }
+
+    /// Elements of about `chunk`, but so many rows that whole tiles fit, if that is not far more.
+    pub(crate) fn chunk(&self, chunk: usize) -> usize {
+        let tiles = TILE * self.step(0);
+        match tiles {
+            _ if self.rank < 2 => chunk,
+            t if t <= chunk => chunk - chunk % t,
+            t if t <= MOST.max(chunk) => t,
+            _ => chunk,
+        }
     }
 
     fn dims(&self) -> &[usize] {
@@ -110,6 +146,89 @@ impl Walk<'_> {
     }
 
     fn gather_all<T: Pod>(&self, from: &[T], start: usize, out: &mut [T]) {
+        let Some(axis) = self.axes.turned(self.strides) else {
+            return self.gather_rows(from, start, out);
+        };
+        // By tiles where the elements between two neighbours of the other axis are all wanted.
+        let step = self.axes.step(axis);
+        let (mut at, mut rest) = (start, out);
+        while !rest.is_empty() {
+            let within = at % step;
+            let len = if within == 0 && rest.len() >= step {
+                let left = self.axes.dims[axis] - at / step % self.axes.dims[axis];
+                (rest.len() / step).min(left) * step
+            } else {
+                (step - within).min(rest.len())
+            };
+            let (here, next) = std::mem::take(&mut rest).split_at_mut(len);
+            if len.is_multiple_of(step) && within == 0 {
+                self.gather_tiles(axis, from, at, here);
+            } else {
+                self.gather_rows(from, at, here);
+            }
+            at += len;
+            rest = next;
+        }
+    }
+
+    /// Whole neighbours of an axis: `out` has all elements of the axes inside it.
+    fn gather_tiles<T: Pod>(&self, axis: usize, from: &[T], start: usize, out: &mut [T]) {
+        let Self { axes, strides, .. } = *self;
+        let (inner, step) = (axes.rank - 1, axes.step(axis));
+        let (rows, columns) = (out.len() / step, axes.dims[inner]);
+        let (down, right) = (strides[axis], strides[inner]);
+        let mut index = axes.index(start);
+        for middle in (0..step).step_by(columns) {
+            let at = self.place_of(&index);
+            let mut tile = [[T::zeroed(); TILE]; TILE];
+            for row in (0..rows).step_by(TILE) {
+                let height = TILE.min(rows - row);
+                for column in (0..columns).step_by(TILE) {
+                    let width = TILE.min(columns - column);
+                    let corner = at
+                        .wrapping_add_signed(row as isize * down)
+                        .wrapping_add_signed(column as isize * right);
+                    let place = |c: usize| corner.wrapping_add_signed(c as isize * right);
+                    for (c, line) in tile[..width].iter_mut().enumerate() {
+                        let at = place(c);
+                        match down {
+                            // The length is said so that it is a constant where it is the usual one.
+                            1 if height == TILE => line.copy_from_slice(&from[at..at + TILE]),
+                            1 => line[..height].copy_from_slice(&from[at..at + height]),
+                            _ => {
+                                let mut i = at;
+                                for x in &mut line[..height] {
+                                    *x = from[i];
+                                    i = i.wrapping_add_signed(down);
+                                }
+                            }
+                        }
+                    }
+                    for r in 0..height {
+                        let to = &mut out[(row + r) * step + middle + column..];
+                        if width == TILE {
+                            for (y, line) in to[..TILE].iter_mut().zip(&tile) {
+                                *y = line[r];
+                            }
+                        } else {
+                            for (y, line) in to[..width].iter_mut().zip(&tile) {
+                                *y = line[r];
+                            }
+                        }
+                    }
+                }
+            }
+            for a in (axis + 1..inner).rev() {
+                index[a] += 1;
+                if index[a] < axes.dims[a] {
+                    break;
+                }
+                index[a] = 0;
+            }
+        }
+    }
+
+    fn gather_rows<T: Pod>(&self, from: &[T], start: usize, out: &mut [T]) {
         let Self { axes, strides, .. } = *self;
         let mut index = axes.index(start);
         let mut at = self.place_of(&index);
@@ -119,17 +238,7 @@ impl Walk<'_> {
         loop {
             let len = (axes.dims[inner] - index[inner]).min(rest.len());
             let (row, next) = std::mem::take(&mut rest).split_at_mut(len);
-            match step {
-                1 => row.copy_from_slice(&from[at..at + len]),
-                0 => row.fill(from[at]),
-                _ => {
-                    let mut i = at;
-                    for y in row {
-                        *y = from[i];
-                        i = i.wrapping_add_signed(step);
-                    }
-                }
-            }
+            pick(from, at, step, row);
             if next.is_empty() {
                 return;
             }
@@ -145,6 +254,31 @@ impl Walk<'_> {
                 }
                 at = at.wrapping_add_signed(-(axes.dims[axis] as isize) * strides[axis]);
                 index[axis] = 0;
+            }
+        }
+    }
+}
+
+/// Every `step`th element from number `at` on.
+fn pick<T: Pod>(from: &[T], at: usize, step: isize, out: &mut [T]) {
+    match step {
+        1 => out.copy_from_slice(&from[at..at + out.len()]),
+        0 => out.fill(from[at]),
+        -1 => {
+            let from = &from[at + 1 - out.len()..=at];
+            for (y, x) in out.iter_mut().zip(from.iter().rev()) {
+                *y = *x;
+            }
+        }
+        2.. => {
+            for (y, x) in out.iter_mut().zip(from[at..].iter().step_by(step as usize)) {
+                *y = *x;
+            }
+        }
+        _ => {
+            let from = from[..=at].iter().rev().step_by(step.unsigned_abs());
+            for (y, x) in out.iter_mut().zip(from) {
+                *y = *x;
             }
         }
     }

@@ -86,7 +86,7 @@ const fn is_exact(action: Action) -> bool {
 }
 
 /// How many values of a step are arguments.
-pub(super) const fn arity(action: Action) -> usize {
+const fn arity(action: Action) -> usize {
     match action {
         Action::Unary(_) | Action::Cast => 1,
         Action::Binary(_) => 2,

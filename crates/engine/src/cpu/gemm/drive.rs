@@ -51,10 +51,9 @@ const PACK_BYTES: usize = 128 << 10;
 /// from the first-level cache.
 const DIRECT_BYTES: usize = 20 << 10;
 
-/// So is one that few rows are multiplied with: packing would not pay.
+/// A left factor of so few rows is read where it is, or one that meets so few columns unless it is tall
+/// and narrow: packing would not pay.
 const DIRECT_ROWS: usize = 12;
-
-/// A left factor is read where it is where it meets so few columns.
 const DIRECT_COLS: usize = 128;
 
 /// A right factor of so few bytes, or one that so few rows are multiplied with, is packed by each task
@@ -109,8 +108,7 @@ pub(super) fn compute<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
 fn compute_view<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
     let Right::View(b) = p.b else { return };
     let bytes = p.k.saturating_mul(p.n).saturating_mul(size_of::<T>());
-    let direct = bytes <= DIRECT_BYTES || p.m <= DIRECT_ROWS;
-    let feed = if T::SAME && b.col == 1 && direct {
+    let feed = if T::SAME && b.col == 1 && bytes <= DIRECT_BYTES {
         Feed::Direct
     } else if p.m <= LOCAL_ROWS || bytes <= LOCAL_BYTES {
         Feed::Local
@@ -227,9 +225,10 @@ fn plan<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>, feed: Feed) -> Pla
             .max(want.div_ceil(down).min(wide.div_ceil(4)));
         (even(high, down), even(wide, across))
     };
+    let narrow = p.n <= DIRECT_COLS && (p.k > p.n || p.m <= DIRECT_COLS);
     Plan {
         feed,
-        direct: T::SAME && p.n <= DIRECT_COLS,
+        direct: T::SAME && (narrow || p.m <= DIRECT_ROWS),
         rows: rows * K::ROWS,
         cols: cols * K::COLS,
     }

@@ -1,9 +1,4 @@
 //! The types that products are computed in, and the element types that are widened to them.
-#![expect(
-    unsafe_code,
-    reason = "conversions with intrinsics, on runs of elements"
-)]
-
 use std::ops::{Add, AddAssign, Mul};
 
 use half::{bf16, f16};
@@ -169,21 +164,7 @@ impl Wide for f16 {
     #[inline(always)]
     fn widen_run<I: Isa>(from: &[Self], to: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
-        if matches!(I::LEVEL, Level::Avx2 | Level::Avx512) {
-            use std::arch::x86_64::{__m128i, _mm256_cvtph_ps, _mm256_storeu_ps};
-            let (mut from, mut to) = (from.chunks_exact(8), to.chunks_exact_mut(8));
-            for (x, y) in from.by_ref().zip(to.by_ref()) {
-                // SAFETY: both levels have F16C; the chunks have eight elements.
-                unsafe {
-                    let x = x.as_ptr().cast::<__m128i>().read_unaligned();
-                    _mm256_storeu_ps(y.as_mut_ptr(), _mm256_cvtph_ps(x));
-                }
-            }
-            for (x, y) in from.remainder().iter().zip(to.into_remainder()) {
-                *y = x.widen();
-            }
-            return;
-        }
+        let (from, to) = super::f16c::widen::<I>(from, to);
         for (x, y) in from.iter().zip(to) {
             *y = x.widen();
         }
@@ -192,24 +173,7 @@ impl Wide for f16 {
     #[inline(always)]
     fn narrow_run<I: Isa>(from: &[f32], to: &mut [Self]) {
         #[cfg(target_arch = "x86_64")]
-        if matches!(I::LEVEL, Level::Avx2 | Level::Avx512) {
-            use std::arch::x86_64::{
-                __m128i, _MM_FROUND_TO_NEAREST_INT, _mm256_cvtps_ph, _mm256_loadu_ps,
-            };
-            let (mut from, mut to) = (from.chunks_exact(8), to.chunks_exact_mut(8));
-            for (x, y) in from.by_ref().zip(to.by_ref()) {
-                // SAFETY: both levels have F16C; the chunks have eight elements.
-                unsafe {
-                    let x = _mm256_loadu_ps(x.as_ptr());
-                    let x = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
-                    y.as_mut_ptr().cast::<__m128i>().write_unaligned(x);
-                }
-            }
-            for (x, y) in from.remainder().iter().zip(to.into_remainder()) {
-                *y = Self::narrow(*x);
-            }
-            return;
-        }
+        let (from, to) = super::f16c::narrow::<I>(from, to);
         for (x, y) in from.iter().zip(to) {
             *y = Self::narrow(*x);
         }

@@ -74,6 +74,32 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     /// # Safety
     /// As for [`interleave`](Self::interleave), with `width` elements of each of `depth` steps.
     unsafe fn copy(side: Side, steps: Lines<Self::Float>, out: *mut Self::Float);
+
+    /// The sum of products of the elements of two slices of the same length.
+    ///
+    /// # Safety
+    /// The processor must have the kernel's instructions.
+    unsafe fn dot(x: &[Self::Float], y: &[Self::Float]) -> Self::Float;
+}
+
+/// [`Kernel::dot`] for slices that are as long as each other.
+pub(super) fn dot<K: Kernel>(x: &[K::Float], y: &[K::Float]) -> K::Float {
+    assert_eq!(x.len(), y.len(), "a dot product of different lengths");
+    // SAFETY: `Float::with_kernel` hands out the kernels of levels that the processor has.
+    unsafe { K::dot(x, y) }
+}
+
+/// Sums up, halves first.
+#[inline(always)]
+pub(super) fn total<F: Float, const N: usize>(mut sums: [F; N]) -> F {
+    let mut half = N / 2;
+    while half > 0 {
+        for i in 0..half {
+            sums[i] += sums[i + half];
+        }
+        half /= 2;
+    }
+    sums[0]
 }
 
 /// One of the two factors.
@@ -279,6 +305,40 @@ macro_rules! kernel {
             }
         }
 
+        impl $name {
+            /// # Safety
+            /// As for `Kernel::dot`.
+            #[target_feature(enable = $features)]
+            unsafe fn sum(x: &[$float], y: &[$float]) -> $float {
+                const VECTORS: usize = 4;
+                #[inline(always)]
+                fn fma($x: $vector, $y: $vector, $z: $vector) -> $vector {
+                    // SAFETY: inlined into a function that has the instructions.
+                    unsafe { $fma }
+                }
+                let (x, x_rest) = x.as_chunks::<{ VECTORS * $lanes }>();
+                let (y, y_rest) = y.as_chunks::<{ VECTORS * $lanes }>();
+                let mut sums = [0.0; VECTORS * $lanes];
+                // SAFETY: the vectors of a chunk lie in the chunk.
+                unsafe {
+                    let mut acc = [$zero(); VECTORS];
+                    for (x, y) in x.iter().zip(y) {
+                        for v in 0..VECTORS {
+                            let x = $load(x.as_ptr().add(v * $lanes));
+                            acc[v] = fma(x, $load(y.as_ptr().add(v * $lanes)), acc[v]);
+                        }
+                    }
+                    for v in 0..VECTORS {
+                        $store(sums.as_mut_ptr().add(v * $lanes), acc[v]);
+                    }
+                }
+                for ((sum, &x), &y) in sums.iter_mut().zip(x_rest).zip(y_rest) {
+                    *sum = x.mul_add(y, *sum);
+                }
+                total(sums)
+            }
+        }
+
         impl Kernel for $name {
             type Float = $float;
             const LEVEL: Level = Level::$level;
@@ -326,6 +386,12 @@ macro_rules! kernel {
                         Side::Right => copy::<$float, { $lanes * $vectors }>(steps, out),
                     }
                 }
+            }
+
+            #[inline(always)]
+            unsafe fn dot(x: &[$float], y: &[$float]) -> $float {
+                // SAFETY: the caller's contract.
+                unsafe { Self::sum(x, y) }
             }
         }
     };

@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 
 use super::float::Float;
-use super::kernel::{Kernel, Lines, Side, Tile, copy, interleave, spill};
+use super::kernel::{Kernel, Lines, Side, Tile, copy, interleave, spill, total};
 use crate::cpu::simd::Level;
 
 /// 4 by 8 in any float.
@@ -59,5 +59,15 @@ impl<F: Float> Kernel for Scalar<F> {
                 Side::Right => copy::<F, COLS>(steps, out),
             }
         }
+    }
+
+    unsafe fn dot(x: &[F], y: &[F]) -> F {
+        let mut sums = [F::ZERO; COLS];
+        for (x, y) in x.chunks(COLS).zip(y.chunks(COLS)) {
+            for ((sum, &x), &y) in sums.iter_mut().zip(x).zip(y) {
+                *sum = x * y + *sum;
+            }
+        }
+        total(sums)
     }
 }

@@ -92,7 +92,7 @@ impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
 }
 
 /// [`gemm`](super::gemm) with a packed right factor. The bits are those of the unpacked product, unless
-/// that is one with a vector.
+/// that is one with few rows or columns.
 ///
 /// # Panics
 /// As [`gemm`](super::gemm).

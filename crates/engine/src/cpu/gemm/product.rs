@@ -69,12 +69,7 @@ pub(super) fn multiply<T: Wide>(
     if m == 0 || n == 0 || k == 0 {
         return scale(mix, (m, n), c, ldc);
     }
-    let done = match (m, n) {
-        (_, 1) => vector::multiply(mix, a, b, c, ldc),
-        (1, _) => vector::multiply(mix, b.t(), a.t(), c, 1),
-        _ => false,
-    };
-    if !done {
+    if !vector::multiply(mix, a, b, c, ldc) {
         run(mix, a, (Right::View(View::of(b)), n), c, ldc);
     }
 }

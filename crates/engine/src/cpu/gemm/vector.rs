@@ -1,79 +1,99 @@
-//! Products of a matrix and a vector: limited by memory, so every element is read once, in order, and
-//! nothing is packed.
+//! Products of a matrix and a vector, or a few of them: limited by memory, so every element is read once,
+//! in order, and nothing is packed.
 
-use super::float::{Float, Wide, finish, widen};
+use super::float::{Float, Wide, WithKernel, finish, widen};
+use super::kernel::{Kernel, dot};
 use super::scratch;
 use super::{Matrix, Mix};
 use crate::cpu::pool;
-use crate::cpu::simd::{self, Isa, Task};
+use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
 
-/// Sums kept side by side along a line: two or four vectors, to hide the latency of additions.
-const LANES: usize = 32;
+/// Columns that are added to the sums together: they share the sums' loads and stores.
+const STEPS: usize = 4;
 
-/// Lines that are summed together: they share the loads of the vector.
-const TOGETHER: usize = 4;
+/// Vectors that a large matrix is multiplied with at once, at most.
+const FEW: usize = 8;
+
+/// Elements of a matrix that is large here: what a first-level cache does not hold.
+const LARGE: usize = 8 << 10;
 
 /// Elements that are widened, or added to sums in a first-level cache, at a time.
 const STRETCH: usize = 256;
 
-/// `y = alpha * matrix·x + beta * y` where the matrix is contiguous in one direction; `false`, and
-/// nothing done, where it is not. `x` has one column; `y` has elements `stride` apart.
+/// The product where one factor is a vector and the other contiguous in one direction, or where one has
+/// few lines and the other is large and contiguous across them; `false`, and nothing done, elsewhere.
 pub(super) fn multiply<T: Wide>(
+    mix: Mix<T::Float>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    c: &mut [T],
+    ldc: usize,
+) -> bool {
+    let along = |m: &Matrix<'_, T>| m.col == 1 || m.cols == 1;
+    let large = |m: &Matrix<'_, T>| m.rows.saturating_mul(m.cols) > LARGE;
+    let (m, n) = (a.rows, b.cols);
+    if n == 1 && along(&a) {
+        dots(mix, a, b, c, ldc);
+    } else if m == 1 && along(&b.t()) {
+        dots(mix, b.t(), a.t(), c, 1);
+    } else if b.col == 1 && (m == 1 || m <= FEW && large(&b)) {
+        columns(mix, b.t(), a.t(), |i, r, sums| {
+            finish(mix, sums, &mut c[r * ldc + i..][..sums.len()]);
+        });
+    } else if a.row == 1 && (n == 1 || n <= FEW && large(&a)) {
+        columns(mix, a, b, |i, r, sums| {
+            let c = c[i * ldc + r..].chunks_mut(ldc);
+            for (sum, c) in sums.chunks_mut(1).zip(c) {
+                finish(mix, sum, &mut c[..1]);
+            }
+        });
+    } else {
+        return false;
+    }
+    true
+}
+
+/// Widens the columns of `x`, one after the other.
+fn gather<T: Wide>(level: Level, x: &Matrix<'_, T>, out: &mut [T::Float]) {
+    for (col, out) in out.chunks_exact_mut(x.rows).enumerate() {
+        let start = x.offset as isize + col as isize * x.col;
+        if x.row == 1 || x.rows == 1 {
+            widen(level, &x.data[start as usize..][..x.rows], out);
+        } else {
+            for (i, to) in out.iter_mut().enumerate() {
+                *to = x.data[(start + i as isize * x.row) as usize].widen();
+            }
+        }
+    }
+}
+
+/// `y = alpha * matrix·x + beta * y` where the lines of the matrix are contiguous and `x` is one column;
+/// the elements of `y` are `stride` apart.
+fn dots<T: Wide>(
     mix: Mix<T::Float>,
     matrix: Matrix<'_, T>,
     x: Matrix<'_, T>,
     y: &mut [T],
     stride: usize,
-) -> bool {
-    let across = matrix.col == 1 || matrix.cols == 1;
-    if !across && matrix.row != 1 {
-        return false;
-    }
+) {
     let (lines, depth) = (matrix.rows, matrix.cols);
     scratch::shared(|buffer| {
-        let (vector, sums) = buffer
-            .get::<T::Float>(depth.next_multiple_of(16) + lines)
-            .split_at_mut(depth.next_multiple_of(16));
-        let vector = &mut vector[..depth];
-        if x.row == 1 || depth == 1 {
-            widen(mix.level, &x.data[x.offset..x.offset + depth], vector);
-        } else {
-            for (i, to) in vector.iter_mut().enumerate() {
-                *to = x.data[(x.offset as isize + i as isize * x.row) as usize].widen();
-            }
-        }
+        let (vector, sums) = buffer.get::<T::Float>(depth + lines).split_at_mut(depth);
+        gather(mix.level, &x, vector);
         let vector = &*vector;
-        // A task has some lines, a multiple of those that are summed together.
-        let bytes = depth * size_of::<T>();
-        let piece = if across {
-            pool::grain(bytes).next_multiple_of(TOGETHER)
-        } else {
-            // Long enough to read along, short enough to have several.
-            (lines / 8).clamp(STRETCH, 4 * STRETCH)
-        };
+        let piece = pool::grain(depth * size_of::<T>());
         pool::pieces(sums, piece, |i, sums| {
-            let first = i * piece;
-            let offset = (matrix.offset as isize + first as isize * matrix.row) as usize;
-            let matrix = Matrix { offset, ..matrix };
-            if across {
-                simd::run_at(
-                    mix.level,
-                    Dots {
-                        matrix,
-                        vector,
-                        sums,
-                    },
-                );
-            } else {
-                simd::run_at(
-                    mix.level,
-                    Columns {
-                        matrix,
-                        vector,
-                        sums,
-                    },
-                );
-            }
+            let start = matrix.offset as isize + (i * piece) as isize * matrix.row;
+            let matrix = Matrix {
+                offset: start as usize,
+                ..matrix
+            };
+            let dots = Dots {
+                matrix,
+                vector,
+                sums,
+            };
+            T::Float::with_kernel(mix.level, dots);
         });
         if stride == 1 {
             finish(mix, sums, &mut y[..lines]);
@@ -83,7 +103,48 @@ pub(super) fn multiply<T: Wide>(
             }
         }
     });
-    true
+}
+
+/// The same where it is the columns of the matrix that are contiguous, for few columns of `x`:
+/// `write(i, r, sums)` gets the sums for the lines from `i` on and column `r` of `x`.
+fn columns<T: Wide>(
+    mix: Mix<T::Float>,
+    matrix: Matrix<'_, T>,
+    x: Matrix<'_, T>,
+    mut write: impl FnMut(usize, usize, &mut [T::Float]),
+) {
+    let (lines, depth, count) = (matrix.rows, matrix.cols, x.cols);
+    // As long as possible, to read along, but with a piece for each thread and sums that stay in a
+    // first-level cache.
+    let most = (16 << 10) / (count * size_of::<T::Float>());
+    let piece = lines
+        .div_ceil(pool::threads())
+        .clamp(STRETCH, most.max(STRETCH));
+    scratch::shared(|buffer| {
+        let (vectors, sums) = buffer
+            .get::<T::Float>((depth + lines) * count)
+            .split_at_mut(depth * count);
+        gather(mix.level, &x, vectors);
+        let vectors = &*vectors;
+        pool::pieces(sums, piece * count, |i, sums| {
+            let matrix = Matrix {
+                offset: matrix.offset + i * piece,
+                ..matrix
+            };
+            let columns = Columns {
+                matrix,
+                vectors,
+                lines: sums.len() / count,
+                sums,
+            };
+            simd::run_at(mix.level, columns);
+        });
+        for (i, sums) in sums.chunks_mut(piece * count).enumerate() {
+            for (r, sums) in sums.chunks_exact_mut(sums.len() / count).enumerate() {
+                write(i * piece, r, sums);
+            }
+        }
+    });
 }
 
 /// Lines contiguous: each sum is a dot product.
@@ -93,69 +154,35 @@ struct Dots<'a, T: Wide> {
     sums: &'a mut [T::Float],
 }
 
-impl<'a, T: Wide> Dots<'a, T> {
-    #[inline(always)]
-    fn line(&self, i: usize) -> &'a [T] {
-        let start = (self.matrix.offset as isize + i as isize * self.matrix.row) as usize;
-        &self.matrix.data[start..start + self.vector.len()]
-    }
-
-    /// The dot products of `N` lines from the `first` on.
-    #[inline(always)]
-    fn dots<I: Isa, const N: usize>(&self, first: usize) -> [T::Float; N] {
-        let mut acc = [[T::Float::ZERO; LANES]; N];
-        let lines: [&[T]; N] = std::array::from_fn(|i| self.line(first + i));
-        let whole = self.vector.len() / LANES * LANES;
-        let mut wide = [T::Float::ZERO; LANES];
-        for step in (0..whole).step_by(LANES) {
-            let x = &self.vector[step..step + LANES];
-            for (acc, line) in acc.iter_mut().zip(lines) {
-                T::widen_run::<I>(&line[step..step + LANES], &mut wide);
-                for ((acc, &a), &x) in acc.iter_mut().zip(&wide).zip(x) {
-                    *acc = simd::MulAdd::mul_add_on::<I>(a, x, *acc);
-                }
-            }
-        }
-        for (acc, line) in acc.iter_mut().zip(lines) {
-            let rest = line[whole..].iter().zip(&self.vector[whole..]);
-            for (acc, (a, &x)) in acc.iter_mut().zip(rest) {
-                *acc = simd::MulAdd::mul_add_on::<I>(a.widen(), x, *acc);
-            }
-        }
-        acc.map(|mut acc| {
-            let mut half = LANES / 2;
-            while half > 0 {
-                for i in 0..half {
-                    acc[i] += acc[i + half];
-                }
-                half /= 2;
-            }
-            acc[0]
-        })
-    }
-}
-
-impl<T: Wide> Task for Dots<'_, T> {
+impl<T: Wide> WithKernel<T::Float> for Dots<'_, T> {
     type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(mut self) {
-        let lines = self.sums.len();
-        let sums = std::mem::take(&mut self.sums);
-        let mut i = 0;
-        while i + TOGETHER <= lines {
-            sums[i..i + TOGETHER].copy_from_slice(&self.dots::<I, TOGETHER>(i));
-            i += TOGETHER;
-        }
-        for (i, sum) in sums.iter_mut().enumerate().skip(i) {
-            [*sum] = self.dots::<I, 1>(i);
+    fn call<K: Kernel<Float = T::Float>>(self) {
+        let Self { matrix, vector, .. } = self;
+        let mut wide = [T::Float::ZERO; STRETCH];
+        for (i, sum) in self.sums.iter_mut().enumerate() {
+            let start = (matrix.offset as isize + i as isize * matrix.row) as usize;
+            let line = &matrix.data[start..start + vector.len()];
+            if T::SAME {
+                *sum = dot::<K>(bytemuck::cast_slice(line), vector);
+                continue;
+            }
+            *sum = T::Float::ZERO;
+            for (line, x) in line.chunks(STRETCH).zip(vector.chunks(STRETCH)) {
+                let wide = &mut wide[..line.len()];
+                widen(K::LEVEL, line, wide);
+                *sum += dot::<K>(wide, x);
+            }
         }
     }
 }
 
-/// Steps contiguous: multiples of the matrix's columns are added to all sums at once.
+/// Columns contiguous: multiples of them are added to all sums at once.
 struct Columns<'a, T: Wide> {
     matrix: Matrix<'a, T>,
-    vector: &'a [T::Float],
+    /// One after the other, each as long as the matrix has columns.
+    vectors: &'a [T::Float],
+    lines: usize,
+    /// For each vector, one for each line.
     sums: &'a mut [T::Float],
 }
 
@@ -163,47 +190,47 @@ impl<T: Wide> Task for Columns<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        const STEPS: usize = 4;
-        let Self {
-            matrix,
-            vector,
-            sums,
-        } = self;
-        let len = sums.len();
-        let line = |step: usize| {
+        let Self { matrix, lines, .. } = self;
+        let depth = matrix.cols;
+        let column = |step: usize| {
             let start = (matrix.offset as isize + step as isize * matrix.col) as usize;
-            &matrix.data[start..start + len]
+            &matrix.data[start..start + lines]
         };
-        sums.fill(T::Float::ZERO);
-        let whole = vector.len() / STEPS * STEPS;
+        self.sums.fill(T::Float::ZERO);
+        let whole = depth / STEPS * STEPS;
         let mut wide = [[T::Float::ZERO; STRETCH]; STEPS];
         for step in (0..whole).step_by(STEPS) {
-            let lines: [&[T]; STEPS] = std::array::from_fn(|i| line(step + i));
-            let x: [T::Float; STEPS] = std::array::from_fn(|i| vector[step + i]);
-            for (i, sums) in sums.chunks_mut(STRETCH).enumerate() {
-                let n = sums.len();
-                let at = i * STRETCH;
-                if T::SAME {
-                    let [a, b, c, d] = lines.map(|l| bytemuck::cast_slice(&l[at..at + n]));
-                    add_columns::<I, T::Float>(sums, [a, b, c, d], x);
+            let columns: [&[T]; STEPS] = std::array::from_fn(|i| column(step + i));
+            for at in (0..lines).step_by(STRETCH) {
+                let len = STRETCH.min(lines - at);
+                let columns = if T::SAME {
+                    columns.map(|c| bytemuck::cast_slice(&c[at..at + len]))
                 } else {
-                    for (wide, line) in wide.iter_mut().zip(lines) {
-                        T::widen_run::<I>(&line[at..at + n], &mut wide[..n]);
+                    for (wide, column) in wide.iter_mut().zip(columns) {
+                        T::widen_run::<I>(&column[at..at + len], &mut wide[..len]);
                     }
-                    add_columns::<I, T::Float>(sums, wide.each_ref().map(|w| &w[..n]), x);
+                    wide.each_ref().map(|w| &w[..len])
+                };
+                let vectors = self.vectors.chunks_exact(depth);
+                for (sums, vector) in self.sums.chunks_exact_mut(lines).zip(vectors) {
+                    let x = std::array::from_fn(|i| vector[step + i]);
+                    add_columns::<I, T::Float>(&mut sums[at..at + len], columns, x);
                 }
             }
         }
-        for (step, &x) in vector.iter().enumerate().skip(whole) {
-            for (sum, a) in sums.iter_mut().zip(line(step)) {
-                *sum = simd::MulAdd::mul_add_on::<I>(a.widen(), x, *sum);
+        let vectors = self.vectors.chunks_exact(depth);
+        for (sums, vector) in self.sums.chunks_exact_mut(lines).zip(vectors) {
+            for (step, &x) in vector.iter().enumerate().skip(whole) {
+                for (sum, a) in sums.iter_mut().zip(column(step)) {
+                    *sum = a.widen().mul_add_on::<I>(x, *sum);
+                }
             }
         }
     }
 }
 
 #[inline(always)]
-fn add_columns<I: Isa, F: Float>(sums: &mut [F], columns: [&[F]; 4], x: [F; 4]) {
+fn add_columns<I: Isa, F: Float>(sums: &mut [F], columns: [&[F]; STEPS], x: [F; STEPS]) {
     let [a, b, c, d] = columns;
     for ((((sum, &a), &b), &c), &d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
         let mut s = a.mul_add_on::<I>(x[0], *sum);

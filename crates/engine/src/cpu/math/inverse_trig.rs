@@ -149,8 +149,11 @@ pub(super) fn atan2<I: Isa, T: Terms>(y: T, x: T) -> T {
     let base = if steep { pi::<T>(0.5) } else { base };
     let turned = if steep == left { angle } else { -angle };
     let angle = base.0 + (turned + base.1);
-    let known = x == x && y == y;
-    if known { angle.with_sign_of(y) } else { x + y }
+    if x.is_unknown() | y.is_unknown() {
+        x + y
+    } else {
+        angle.with_sign_of(y)
+    }
 }
 
 /// `(large, p)`: the arc sine of |x|, or half the arc cosine of |x| where it is large.

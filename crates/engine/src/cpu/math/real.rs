@@ -60,6 +60,8 @@ pub(super) trait Real:
     fn magnitude(self) -> Self;
     /// The number with another's sign.
     fn with_sign_of(self, other: Self) -> Self;
+    /// Whether it is NaN.
+    fn is_unknown(self) -> bool;
     /// The square root.
     fn square_root(self) -> Self;
 
@@ -151,6 +153,10 @@ macro_rules! real {
             #[inline(always)]
             fn with_sign_of(self, other: Self) -> Self {
                 self.copysign(other)
+            }
+            #[inline(always)]
+            fn is_unknown(self) -> bool {
+                self.is_nan()
             }
             #[inline(always)]
             fn square_root(self) -> Self {

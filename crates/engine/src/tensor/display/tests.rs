@@ -60,7 +60,7 @@ fn text_is_that_of_numpy() {
             "[ 1.e-300 -1.e+100]",
         ),
         case(tensor(&[0.0, -0.0_f32], &[2]), None, "[ 0. -0.]"),
-        case(tensor(&[3.14159265_f32], &[]), None, "3.1415927"),
+        case(tensor(&[3.141_592_7_f32], &[]), None, "3.1415927"),
         case(tensor(&[1e-07_f32], &[]), None, "1e-07"),
         case(tensor(&[1e+20_f64], &[]), None, "1e+20"),
         case(tensor(&[2.0_f32], &[]), None, "2.0"),
@@ -205,4 +205,22 @@ fn a_precision_beyond_reason_is_cut_to_the_digits_there_are() {
     for precision in [1074, 2000, 65535] {
         assert!(format!("{least:.precision$}").contains("4.940656458412465441765687928682"));
     }
+}
+
+#[test]
+fn debug_says_what_there_is_and_computes_nothing() {
+    let x = Tensor::arange(0, 6, 1, DType::I32);
+    assert_eq!(format!("{x:?}"), "Tensor(i32 [6], arange pending)");
+    let view = x.reshape([2, 3]).t();
+    assert_eq!(
+        format!("{view:?}"),
+        "Tensor(i32 [3, 2], view by [1, 3] from 0, arange pending)"
+    );
+    x.eval().unwrap();
+    assert_eq!(format!("{x:?}"), "Tensor(i32 [6])");
+    let bad = Tensor::from_slice(&[1, 2], [3]);
+    assert_eq!(
+        format!("{bad:?}"),
+        format!("Tensor({})", bad.check().unwrap_err())
+    );
 }

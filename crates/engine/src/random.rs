@@ -1,0 +1,123 @@
+//! Random numbers that are a function of a key.
+//!
+//! There is no hidden state: a [`Key`] and a number say what a random number is, so that programs repeat
+//! exactly, on any backend, with any number of threads, in any order. Use a key once; [`Key::split`] and
+//! [`Key::fold_in`] make as many independent ones as are needed.
+//!
+//! ```
+//! use bessemer::{DType, random};
+//! let [for_weights, for_data] = random::Key::new(7).split_into();
+//! let w = random::normal(&for_weights, [3, 3], DType::F32);
+//! let x = random::uniform(&for_data, [3], -1.0, 1.0, DType::F32);
+//! assert_eq!(w.matmul(&x).shape()[..], [3]);
+//! # Ok::<(), bessemer::Error>(())
+//! ```
+//!
+//! # The generator
+//!
+//! Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2,
+//! 3", SC 2011): a block cipher that turns a key and a counter of 64 bits each into 64 random bits. Block
+//! number `j` of a tensor is the cipher of counter `j`, low word first. Elements of up to 32 bits take a
+//! word each (element `i` takes word `i % 2` of block `i / 2`), larger ones a block each. So the first
+//! elements do not depend on how many there are, and a tensor is the same whatever its shape.
+
+pub use crate::ops::random::{bernoulli, bits, normal, randint, uniform};
+
+/// What random numbers are a function of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    words: [u32; 2],
+}
+
+/// The bit of a counter that elements never have, since there are fewer of them: keys made by splitting
+/// are other blocks than those of any tensor.
+const SPLIT: u64 = 1 << 63;
+
+/// The counter of the key from which those of [`Key::fold_in`] are made; no element and no split has it.
+const FOLD: u64 = u64::MAX;
+
+impl Key {
+    /// A key from any number; different numbers give unrelated keys.
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            words: [(seed >> 32) as u32, seed as u32],
+        }
+    }
+
+    /// `n` keys that are unrelated to this one and to each other. The first ones do not depend on `n`.
+    pub fn split(&self, n: usize) -> impl ExactSizeIterator<Item = Self> + use<> {
+        let key = *self;
+        (0..n).map(move |i| key.derive(i as u64 | SPLIT))
+    }
+
+    /// As many keys as the pattern has on the left: `let [a, b] = key.split_into();`.
+    pub fn split_into<const N: usize>(&self) -> [Self; N] {
+        std::array::from_fn(|i| self.derive(i as u64 | SPLIT))
+    }
+
+    /// The key of a number: of a step, a layer, a sample.
+    pub fn fold_in(&self, number: u64) -> Self {
+        self.derive(FOLD).derive(number)
+    }
+
+    pub(crate) const fn words(&self) -> [u32; 2] {
+        self.words
+    }
+
+    fn derive(self, counter: u64) -> Self {
+        let words = threefry(self.words, [counter as u32, (counter >> 32) as u32]);
+        Self { words }
+    }
+}
+
+/// Threefry-2x32-20.
+#[inline(always)]
+pub(crate) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+    /// How far the second word is turned in each of eight rounds.
+    const TURNS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
+    /// Makes the third word of the key, so that no key is all zeros.
+    const PARITY: u32 = 0x1bd1_1bda;
+
+    let keys = [key[0], key[1], key[0] ^ key[1] ^ PARITY];
+    let mut a = counter[0].wrapping_add(keys[0]);
+    let mut b = counter[1].wrapping_add(keys[1]);
+    for group in 0..5_usize {
+        for round in 0..4 {
+            a = a.wrapping_add(b);
+            b = b.rotate_left(TURNS[group % 2 * 4 + round]) ^ a;
+        }
+        a = a.wrapping_add(keys[(group + 1) % 3]);
+        b = b
+            .wrapping_add(keys[(group + 2) % 3])
+            .wrapping_add(group as u32 + 1);
+    }
+    [a, b]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threefry_gives_the_published_answers() {
+        // From the authors' Random123, kat_vectors, threefry2x32 with 20 rounds.
+        let ones = [u32::MAX; 2];
+        let pi = [[0x243f_6a88, 0x85a3_08d3], [0x1319_8a2e, 0x0370_7344]];
+        assert_eq!(threefry([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);
+        assert_eq!(threefry(ones, ones), [0x1cb9_96fc, 0xbb00_2be7]);
+        assert_eq!(threefry(pi[1], pi[0]), [0xc492_3a9c, 0x483d_f7a0]);
+    }
+
+    #[test]
+    fn derived_keys_are_all_different() {
+        let key = Key::new(1);
+        let mut keys: Vec<_> = key.split(1000).collect();
+        keys.extend((0..1000).map(|i| key.fold_in(i)));
+        keys.extend(key.split_into::<3>().map(|k| k.fold_in(0)));
+        keys.push(key);
+        let all: std::collections::HashSet<_> = keys.iter().map(|k| k.words).collect();
+        assert_eq!(all.len(), keys.len());
+        assert_eq!(key.split(5).last(), key.split(1000).nth(4));
+        assert_eq!(key.split_into::<2>()[1], keys[1]);
+    }
+}

@@ -1,0 +1,18 @@
+use bessemer::DType;
+use bessemer_testing::case::{Fill, check};
+use bessemer_testing::reference::reduce::Reduce;
+
+use crate::reduce::against_the_reference::{cases, judge};
+
+#[test]
+fn norms_of_every_type_and_power_are_their_reference() {
+    for p in [0.0, 1.0, 2.0, 3.0, 0.5, f64::INFINITY, f64::NEG_INFINITY] {
+        for dtype in DType::ALL {
+            let name = format!("norm {p} of {dtype}");
+            let f = Reduce::Norm { p };
+            check(&name, 20, cases(&[dtype], &Fill::TAME, 2000), |case| {
+                judge(f, case)
+            });
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Random numbers: what they are exactly, and that they are random enough.
+
+use bessemer::random::{self, Key};
+use bessemer::{DType, Element, Error, Tensor, pool};
+
+const KEY: Key = Key::new(0x0123_4567_89ab_cdef);
+
+fn values<T: Element>(tensor: &Tensor) -> Vec<T> {
+    tensor.to_vec().unwrap()
+}
+
+/// As `f64`, of any float type.
+fn floats(tensor: &Tensor) -> Vec<f64> {
+    values(&tensor.cast(DType::F64))
+}
+
+/// Mean, variance, third and fourth central moment.
+fn moments(x: &[f64]) -> [f64; 4] {
+    let n = x.len() as f64;
+    let mean = x.iter().sum::<f64>() / n;
+    let central = |p| x.iter().map(|x| (x - mean).powi(p)).sum::<f64>() / n;
+    [mean, central(2), central(3), central(4)]
+}
+
+/// Pearson's statistic of counts that should all be equal, as standard deviations from what it is on
+/// average.
+fn chi_square(counts: &[usize]) -> f64 {
+    let total: usize = counts.iter().sum();
+    let expected = total as f64 / counts.len() as f64;
+    let sum: f64 = counts
+        .iter()
+        .map(|&c| (c as f64 - expected).powi(2) / expected)
+        .sum();
+    let freedom = (counts.len() - 1) as f64;
+    (sum - freedom) / (2.0 * freedom).sqrt()
+}
+
+const N: usize = 1 << 18;
+
+#[test]
+fn the_first_blocks_are_the_published_answers() {
+    let bits = random::bits(&Key::new(0), [2], DType::U32);
+    assert_eq!(values::<u32>(&bits), [0x6b20_0159, 0x99ba_4efe]);
+    let bits = random::bits(&Key::new(0), [1], DType::U64);
+    assert_eq!(values::<u64>(&bits), [0x99ba_4efe_6b20_0159]);
+    let bits = random::bits(&Key::new(0), [2], DType::U16);
+    assert_eq!(values::<u16>(&bits), [0x6b20, 0x99ba]);
+    let bits = random::bits(&Key::new(0), [2], DType::U8);
+    assert_eq!(values::<u8>(&bits), [0x6b, 0x99]);
+}
+
+#[test]
+fn elements_do_not_depend_on_shape_or_length() {
+    let make: [&dyn Fn(usize) -> Tensor; 5] = [
+        &|n| random::bits(&KEY, [n], DType::U32),
+        &|n| random::uniform(&KEY, [n], -2.0, 3.0, DType::F64),
+        &|n| random::normal(&KEY, [n], DType::F32),
+        &|n| random::normal(&KEY, [n], DType::F64),
+        &|n| random::randint(&KEY, [n], -5, 17, DType::I16),
+    ];
+    for make in make {
+        let long = make(50_001).cast(DType::F64);
+        for n in [0, 1, 2, 127, 128, 129, 257, 16_384, 16_385, 33_333] {
+            let short = values::<f64>(&make(n).cast(DType::F64));
+            assert_eq!(short, values::<f64>(&long.narrow(0, 0, n)));
+        }
+    }
+    let square = random::normal(&KEY, [50, 20], DType::F32);
+    let line = random::normal(&KEY, [1000], DType::F32);
+    assert_eq!(values::<f32>(&square), values::<f32>(&line));
+}
+
+#[test]
+fn elements_do_not_depend_on_the_number_of_threads() {
+    let make = || values::<f32>(&random::normal(&KEY, [100_001], DType::F32));
+    let before = pool::threads();
+    let many = make();
+    pool::set_threads(1);
+    let one = make();
+    pool::set_threads(before);
+    assert_eq!(many, one);
+}
+
+#[test]
+fn keys_give_streams_of_their_own() {
+    let [a, b] = KEY.split_into();
+    let keys = [KEY, a, b, KEY.fold_in(0), KEY.fold_in(1), Key::new(1)];
+    let streams: Vec<_> = keys
+        .iter()
+        .map(|k| floats(&random::normal(k, [N], DType::F32)))
+        .collect();
+    for (i, x) in streams.iter().enumerate() {
+        for y in &streams[..i] {
+            let product = x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>() / N as f64;
+            // Five standard deviations of the mean of products of independent numbers.
+            assert!(product.abs() < 5.0 / (N as f64).sqrt(), "{product}");
+        }
+    }
+}
+
+#[test]
+fn bits_are_all_equally_likely() {
+    for dtype in [DType::U8, DType::U16, DType::U32, DType::U64] {
+        let bits = values::<u64>(&random::bits(&KEY, [N], dtype).cast(DType::U64));
+        for byte in 0..dtype.size() {
+            let mut counts = [0; 256];
+            for b in &bits {
+                counts[usize::from(b.to_le_bytes()[byte])] += 1;
+            }
+            assert!(chi_square(&counts).abs() < 5.0, "{dtype} byte {byte}");
+        }
+        // Neighbours too.
+        let mut counts = [0; 256];
+        let high = |b: u64| (b >> (dtype.size() * 8 - 4)) as usize;
+        for pair in bits.windows(2) {
+            counts[high(pair[0]) * 16 + high(pair[1])] += 1;
+        }
+        assert!(chi_square(&counts).abs() < 5.0, "{dtype} pairs");
+    }
+}
+
+#[test]
+fn uniform_numbers_are_the_upper_bits() {
+    let bits = values::<u32>(&random::bits(&KEY, [1000], DType::U32));
+    let unit = values::<f32>(&random::uniform(&KEY, [1000], 0.0, 1.0, DType::F32));
+    for (b, u) in bits.iter().zip(&unit) {
+        assert_eq!(*u, (b >> 8) as f32 / 16_777_216.0);
+    }
+    let bits = values::<u64>(&random::bits(&KEY, [1000], DType::U64));
+    let unit = values::<f64>(&random::uniform(&KEY, [1000], 0.0, 1.0, DType::F64));
+    for (b, u) in bits.iter().zip(&unit) {
+        assert_eq!(*u, (b >> 11) as f64 / 9_007_199_254_740_992.0);
+    }
+}
+
+#[test]
+fn uniform_numbers_fill_their_range_and_nothing_else() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let x = floats(&random::uniform(&KEY, [N], -1.0, 3.0, dtype));
+        assert!(x.iter().all(|x| (-1.0..3.0).contains(x)), "{dtype}");
+        let [mean, variance, skew, _] = moments(&x);
+        // bf16 knows 256 places in the range: on average half a place below the middle.
+        assert!((mean - 1.0).abs() < 0.02, "{dtype} {mean}");
+        assert!((variance - 4.0 / 3.0).abs() < 0.02, "{dtype} {variance}");
+        assert!(skew.abs() < 0.03, "{dtype} {skew}");
+        let mut counts = [0; 64];
+        for x in &x {
+            counts[((x + 1.0) * 16.0) as usize] += 1;
+        }
+        // Rounding moves a few numbers of short types to the next place.
+        if dtype.size() > 2 {
+            assert!(chi_square(&counts).abs() < 5.0, "{dtype}");
+        }
+    }
+    // Two neighbours: all rounding goes up to the one that is not included.
+    for (dtype, next) in [
+        (DType::F16, 1.0 + 1.0 / 1024.0),
+        (DType::BF16, 1.0 + 1.0 / 128.0),
+        (DType::F32, 1.0 + f64::from(f32::EPSILON)),
+        (DType::F64, 1.0 + f64::EPSILON),
+    ] {
+        let x = floats(&random::uniform(&KEY, [1000], 1.0, next, dtype));
+        assert!(x.iter().all(|&x| x == 1.0), "{dtype}");
+        let x = floats(&random::uniform(&KEY, [10], next, next, dtype));
+        assert!(x.iter().all(|&x| x == next), "{dtype}");
+        let x = floats(&random::uniform(&KEY, [1000], -next, -1.0, dtype));
+        assert!(x.iter().all(|&x| x == -next), "{dtype}");
+        let x = floats(&random::uniform(&KEY, [1000], -1.0, 0.0, dtype));
+        assert!(x.iter().all(|&x| (-1.0..0.0).contains(&x)), "{dtype}");
+    }
+}
+
+#[test]
+fn normal_numbers_are_normal() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let x = floats(&random::normal(&KEY, [N], dtype));
+        let n = N as f64;
+        let [mean, variance, third, fourth] = moments(&x);
+        // Five standard deviations of each, and the rounding of short types.
+        let slack = if dtype.size() == 2 { 1e-3 } else { 0.0 };
+        assert!(mean.abs() < 5.0 / n.sqrt() + slack, "{dtype} {mean}");
+        assert!((variance - 1.0).abs() < 5.0 * (2.0 / n).sqrt() + slack);
+        assert!(third.abs() < 5.0 * (15.0 / n).sqrt() + slack, "{third}");
+        assert!((fourth - 3.0).abs() < 5.0 * (96.0 / n).sqrt() + slack);
+        // Shares within 1, 2 and 3 standard deviations.
+        for (reach, share) in [(1.0, 0.682_69), (2.0, 0.954_50), (3.0, 0.997_30)] {
+            let inside = x.iter().filter(|x| x.abs() < reach).count() as f64 / n;
+            assert!((inside - share).abs() < 5e-3, "{dtype} {reach} {inside}");
+        }
+        // Neighbours, which come from the same block, are independent; so are their sizes.
+        let product = |f: fn(f64) -> f64| {
+            let sum: f64 = x.chunks_exact(2).map(|p| f(p[0]) * f(p[1])).sum();
+            sum / (n / 2.0)
+        };
+        let bound = 5.0 / (n / 2.0).sqrt();
+        assert!(product(|x| x).abs() < bound + slack);
+        assert!(product(|x| x * x - 1.0).abs() < 2.0 * bound + slack);
+    }
+    let single = values::<f32>(&random::normal(&KEY, [1000], DType::F32));
+    let half = random::normal(&KEY, [1000], DType::F16);
+    let rounded = Tensor::from_vec(single, [1000]).cast(DType::F16);
+    assert_eq!(floats(&half), floats(&rounded));
+}
+
+#[test]
+fn integers_are_the_upper_halves_of_products() {
+    let bits = values::<u64>(&random::bits(&KEY, [1000], DType::U64));
+    let product = |b: u64, range: u128| (u128::from(b) * range) >> 64;
+    let check = |low: i128, high: i128, dtype: DType| {
+        let x = random::randint(&KEY, [1000], scalar(low), scalar(high), dtype);
+        let x: Vec<i128> = match dtype {
+            DType::U64 => values::<u64>(&x).iter().map(|&x| x.into()).collect(),
+            _ => {
+                let wide = values::<i64>(&x.cast(DType::I64));
+                wide.iter().map(|&x| x.into()).collect()
+            }
+        };
+        for (&b, &x) in bits.iter().zip(&x) {
+            let offset = product(b, (high - low) as u128) as i128;
+            assert_eq!(x, low + offset, "{low} to {high} in {dtype}");
+        }
+    };
+    let end = |bits: u32| 1_i128 << bits;
+    check(0, 6, DType::U8);
+    check(-128, 128, DType::I8);
+    check(0, 65_536, DType::U16);
+    check(-7, 1000, DType::I16);
+    check(0, end(32), DType::U32);
+    check(-end(31), end(31), DType::I32);
+    check(5, 6, DType::I64);
+    check(-3, end(33), DType::I64);
+    check(-end(63), end(63), DType::I64);
+    check(1, end(64), DType::U64);
+    check(0, end(64), DType::U64);
+    let dice = values::<u8>(&random::randint(&KEY, [N], 1, 7, DType::U8));
+    let mut counts = [0; 6];
+    dice.iter().for_each(|&d| counts[usize::from(d) - 1] += 1);
+    assert!(chi_square(&counts).abs() < 5.0);
+}
+
+fn scalar(value: i128) -> bessemer::Scalar {
+    bessemer::Scalar::Int(value)
+}
+
+#[test]
+fn truth_has_the_probability_asked_for() {
+    for p in [0.0, 0.01, 0.5, 0.9, 1.0] {
+        let x = values::<bool>(&random::bernoulli(&KEY, p, [N]));
+        let share = x.iter().filter(|&&x| x).count() as f64 / N as f64;
+        let deviation = (p * (1.0 - p) / N as f64).sqrt();
+        assert!((share - p).abs() <= 5.0 * deviation, "{p} {share}");
+    }
+}
+
+#[test]
+fn calls_that_make_no_sense_are_refused() {
+    let dtype = |t: Tensor| matches!(t.check(), Err(Error::BadDType { .. }));
+    assert!(dtype(random::bits(&KEY, [1], DType::I32)));
+    assert!(dtype(random::uniform(&KEY, [1], 0.0, 1.0, DType::I32)));
+    assert!(dtype(random::normal(&KEY, [1], DType::Bool)));
+    assert!(dtype(random::randint(&KEY, [1], 0, 1, DType::F32)));
+    assert!(dtype(random::randint(&KEY, [1], 0, 1, DType::Bool)));
+    let invalid = |t: Tensor| matches!(t.check(), Err(Error::Invalid { .. }));
+    for (low, high) in [
+        (1.0, 0.0),
+        (f64::NAN, 1.0),
+        (0.0, f64::INFINITY),
+        (-3e38, 3e38),
+        (0.0, 1e300),
+    ] {
+        assert!(invalid(random::uniform(&KEY, [1], low, high, DType::F32)));
+    }
+    assert!(invalid(random::randint(&KEY, [1], 5, 5, DType::I32)));
+    assert!(invalid(random::randint(&KEY, [1], 0, 257, DType::U8)));
+    assert!(invalid(random::randint(&KEY, [1], -1, 5, DType::U8)));
+    assert!(invalid(random::randint(&KEY, [1], 0.0, 5.0, DType::U8)));
+    for p in [-0.1, 1.1, f64::NAN] {
+        assert!(invalid(random::bernoulli(&KEY, p, [1])));
+    }
+    let huge = random::normal(&KEY, [usize::MAX, 2], DType::F32);
+    assert!(matches!(huge.check(), Err(Error::SizeOverflow { .. })));
+    let empty = random::normal(&KEY, [0, 5], DType::F32);
+    assert!(values::<f32>(&empty).is_empty());
+}

@@ -1,0 +1,22 @@
+use bessemer::DType;
+use bessemer_testing::case::{Fill, check};
+use bessemer_testing::reference::reduce::Reduce;
+
+use crate::reduce::against_the_reference::{cases, judge};
+
+#[test]
+fn variances_and_deviations_of_every_type_are_their_reference() {
+    for f in [
+        Reduce::Var { ddof: 0.0 },
+        Reduce::Var { ddof: 1.0 },
+        Reduce::Std { ddof: 0.0 },
+        Reduce::Std { ddof: 2.0 },
+    ] {
+        for dtype in DType::ALL {
+            let name = format!("{f:?} of {dtype}");
+            check(&name, 30, cases(&[dtype], &Fill::TAME, 2000), |case| {
+                judge(f, case)
+            });
+        }
+    }
+}
