@@ -217,11 +217,15 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
             cpu::fused::run_one(op, inputs, output);
         }
         Op::Copy(_) => cpu::copy::run(inputs, output),
+        Op::Conv(op) => cpu::conv::run(op, inputs, output)?,
+        Op::CrossEntropy(_) => cpu::cross_entropy::run(inputs, output)?,
         Op::Full(op) => cpu::full::run(op, output),
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
         Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
+        Op::GroupNorm(op) => cpu::group_norm::run(op, inputs, output)?,
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
+        Op::Pooling(op) => cpu::pooling::run(op, inputs, output)?,
         Op::Random(op) => cpu::random::run(op, output),
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,

@@ -48,27 +48,35 @@ macro_rules! ops {
 pub(crate) mod alias;
 pub(crate) mod arange;
 pub(crate) mod attention;
+mod batch_norm;
 pub(crate) mod binary;
 pub(crate) mod cast;
+pub(crate) mod conv;
 pub(crate) mod copy;
+pub(crate) mod cross_entropy;
 mod dot;
 mod einsum;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod group_norm;
 pub(crate) mod layer_norm;
 mod logsumexp;
 pub(crate) mod matmul;
 mod matvec;
+mod mse;
 mod norm;
 mod outer;
 pub(crate) mod packed_matmul;
+pub(crate) mod pooling;
 pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
 pub(crate) mod softmax;
+mod swiglu;
 pub(crate) mod ternary;
 pub(crate) mod unary;
+mod upsample_nearest;
 mod var;
 
 ops! {
@@ -82,12 +90,18 @@ ops! {
     binary::Binary,
     /// Conversion to another type.
     cast::Cast,
+    /// Weighted windows of images.
+    conv::Conv,
     /// The elements of any layout, one after the other.
     copy::Copy,
+    /// How improbable the target of each row is.
+    cross_entropy::CrossEntropy,
     /// One number.
     full::Full,
     /// Several elementwise ops in one pass over memory.
     fused::Fused,
+    /// Groups of channels shifted and scaled to mean 0 and variance 1.
+    group_norm::GroupNorm,
     /// Products of matrices.
     matmul::Matmul,
     /// Products with a matrix laid out before.
@@ -102,6 +116,8 @@ ops! {
     rope::Rope,
     /// Exponentials that add up to 1.
     softmax::Softmax,
+    /// Windows of images reduced to one number.
+    pooling::Pooling,
     /// Many elements made one.
     reduce::Reduce,
     /// `f(a, b, c)`, element by element.

@@ -1,0 +1,91 @@
+//! `cross_entropy` on the CPU.
+
+use super::math::Math;
+use super::pool;
+use super::row::{self, Float, Real, Rows};
+use super::simd::{self, Isa, Task};
+use crate::dispatch::{Dense, Input, Output};
+use crate::dtype::with_type;
+use crate::{Error, Layout, Result, Shape};
+
+/// Elements whose exponentials are added up while they are in the fastest cache.
+const BLOCK: usize = 1024;
+
+/// Runs it: targets first, so that a bad one is found before anything is written.
+pub(crate) fn run(inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
+    let (x, targets) = (inputs[0], inputs[1]);
+    let classes = x.layout.shape().last().copied().unwrap_or(0);
+    let targets = with_type!(ints targets.dtype, I => {
+        let all = targets.all::<I>();
+        let places = targets.layout.offsets().map(|at| class(i128::from(all[at]), classes));
+        places.collect::<Result<Vec<_>>>()?
+    }, else unreachable!("the rule takes integers only"));
+    with_type!(floats x.dtype, T => {
+        let copy;
+        let (data, rows) = match Rows::new(&x.layout) {
+            Some(rows) => (x.all::<T>(), rows),
+            None => {
+                copy = Dense::new("cross_entropy", x)?;
+                let shape = Shape::new("cross_entropy", &[targets.len(), classes])?;
+                let rows = Rows::new(&Layout::contiguous(shape));
+                (copy.all::<T>(), rows.expect("made without gaps"))
+            }
+        };
+        let count = pool::grain(2 * classes * size_of::<T>());
+        let out = output.all::<<T as Float>::Real>();
+        pool::pieces(out, count, |i, to| {
+            let targets = &targets[i * count..];
+            let space = if T::SAME { BLOCK } else { classes + BLOCK };
+            <T as Float>::Real::with_scratch(space, |space| {
+                simd::run(Losses { data, rows, first: i * count, targets, space, to });
+            });
+        });
+        Ok(())
+    }, else unreachable!("the rule takes floats only"))
+}
+
+/// The class that a target names.
+fn class(target: i128, classes: usize) -> Result<usize> {
+    let from_start = if target < 0 {
+        target + classes as i128
+    } else {
+        target
+    };
+    let found = usize::try_from(from_start).ok().filter(|&c| c < classes);
+    found.ok_or(Error::BadIndex {
+        op: "cross_entropy",
+        index: i64::try_from(target).unwrap_or(i64::MAX),
+        len: classes,
+    })
+}
+
+struct Losses<'a, T: Float> {
+    data: &'a [T],
+    rows: Rows,
+    first: usize,
+    targets: &'a [usize],
+    space: &'a mut [T::Real],
+    to: &'a mut [T::Real],
+}
+
+impl<T: Float> Task for Losses<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let (block, space) = self.space.split_at_mut(BLOCK);
+        for (i, (to, &target)) in self.to.iter_mut().zip(self.targets).enumerate() {
+            let x = T::view::<I>(self.rows.get(self.data, self.first + i), space);
+            let top = row::maximum(x);
+            let mut total = 0.0;
+            for x in x.chunks(BLOCK) {
+                let block = &mut block[..x.len()];
+                for (e, &x) in block.iter_mut().zip(x) {
+                    *e = (x - top).exp_on::<I>();
+                }
+                total += row::sum(block);
+            }
+            *to = T::Real::of(total.ln()) - (x[target] - top);
+        }
+    }
+}

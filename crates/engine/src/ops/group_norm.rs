@@ -1,0 +1,118 @@
+//! `group_norm`: groups of channels shifted and scaled to mean 0 and variance 1.
+
+use super::rms_norm::{expect_parameter, parameter};
+use super::softmax::expect_float;
+use super::{Meta, Rule};
+use crate::{DType, Error, Result, Shape, Tensor};
+
+/// `(x - mean) / sqrt(var + eps) * weight + bias` of each row, a group of channels of an image, of which
+/// each has `spatial` elements. The inputs are `x` as `[images * groups, elements]`, then the weights and
+/// the biases, of every channel, that there are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupNorm {
+    pub(crate) groups: usize,
+    pub(crate) spatial: usize,
+    pub(crate) weight: bool,
+    pub(crate) bias: bool,
+    /// The bits of a number, so that equal ones are found equal.
+    eps: u64,
+}
+
+impl GroupNorm {
+    pub(crate) fn eps(&self) -> f64 {
+        f64::from_bits(self.eps)
+    }
+}
+
+impl Rule for GroupNorm {
+    fn name(&self) -> &'static str {
+        "group_norm"
+    }
+
+    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
+        Ok((
+            expect_float("group_norm", inputs[0])?,
+            *inputs[0].expect_rank("group_norm", 2)?,
+        ))
+    }
+}
+
+/// The type that statistics of a float type are computed in.
+pub(crate) fn computed_in(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
+impl Tensor {
+    /// Groups of neighbouring channels, axis 1, each shifted and scaled to mean 0 and variance 1 over all
+    /// its elements, then each channel scaled and shifted by its parameters:
+    /// `(x - mean) / sqrt(var + eps) * weight + bias`, with the variance of the population.
+    ///
+    /// Shape: `[batch, channels, …]`, as the result; `groups` divides the channels; `weight` and `bias`
+    /// are vectors with an element for each channel. Type: floats stay, others become floats
+    /// ([`DType::to_float`]); the parameters may be of any float type. `f16`, `bf16` and `f32` are computed
+    /// in `f32`, sums in blocks that are added up in `f64`, and rounded once. NaN: a NaN or an infinity
+    /// makes its group NaN. Empty: stays empty.
+    ///
+    /// ```
+    /// # use bessemer::Tensor;
+    /// let x = Tensor::from_slice(&[1.0_f32, 3.0, 10.0, 30.0], [1, 2, 2]);
+    /// let y = x.group_norm(2, None, None, 0.0);
+    /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+    /// # Ok::<(), bessemer::Error>(())
+    /// ```
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Self>,
+        bias: Option<&Self>,
+        eps: f64,
+    ) -> Self {
+        Self::attempt(|| {
+            let shape = *channels("group_norm", self)?;
+            if groups == 0 || shape[1] % groups != 0 {
+                return Err(Error::BadShape {
+                    op: "group_norm",
+                    shape,
+                    reason: format!("{groups} groups do not divide the channels, axis 1"),
+                });
+            }
+            let x = self.cast(self.dtype().to_float());
+            let mut inputs = vec![];
+            for p in weight.into_iter().chain(bias) {
+                p.check()?;
+                expect_parameter("group_norm", &x, &p.cast(p.dtype().to_float()), 1)?;
+                inputs.push(parameter(&x, p));
+            }
+            if shape.count() == 0 {
+                return Ok(x);
+            }
+            let rows = shape[0] * groups;
+            let x = x.reshape([rows, shape.count() / rows]);
+            let op = GroupNorm {
+                groups,
+                spatial: shape[2..].iter().product(),
+                weight: weight.is_some(),
+                bias: bias.is_some(),
+                eps: eps.to_bits(),
+            };
+            let inputs: Vec<_> = std::iter::once(&x).chain(&inputs).collect();
+            Ok(Self::apply(op, &inputs).reshape(shape))
+        })
+    }
+}
+
+/// The shape of a tensor with channels.
+pub(crate) fn channels<'a>(op: &'static str, x: &'a Tensor) -> Result<&'a Shape> {
+    x.check()?;
+    if x.rank() >= 2 {
+        return Ok(x.shape());
+    }
+    Err(Error::BadShape {
+        op,
+        shape: *x.shape(),
+        reason: "the axes are batch, channels and any number of others".to_owned(),
+    })
+}
