@@ -11,10 +11,6 @@ pub(super) fn function(case: &Case, x: &[Tensor]) -> Option<Compute> {
         Op::Matvec => two(x, Tensor::matvec),
         Op::Dot => two(x, Tensor::dot),
         Op::Outer => two(x, Tensor::outer),
-        Op::Einsum => {
-            let equation = case.equation.clone()?;
-            two(x, move |a, b| Tensor::einsum(&equation, &[a, b]))
-        }
         Op::Gemm => {
             let (alpha, beta) = (case.number("alpha"), case.number("beta"));
             three(x, move |a, b, c| Tensor::gemm(a, b, c, alpha, beta))
