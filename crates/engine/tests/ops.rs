@@ -3,6 +3,10 @@
 
 #[path = "ops/arange.rs"]
 mod arange;
+#[path = "ops/arg_reduce.rs"]
+mod arg_reduce;
+#[path = "ops/arrange.rs"]
+mod arrange;
 #[path = "ops/attention.rs"]
 mod attention;
 #[path = "ops/binary.rs"]
@@ -19,6 +23,8 @@ mod einsum;
 mod full;
 #[path = "ops/fused.rs"]
 mod fused;
+#[path = "ops/index.rs"]
+mod index;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
 #[path = "ops/matmul.rs"]
@@ -39,8 +45,12 @@ mod random;
 mod rms_norm;
 #[path = "ops/rope.rs"]
 mod rope;
+#[path = "ops/scan.rs"]
+mod scan;
 #[path = "ops/softmax.rs"]
 mod softmax;
+#[path = "ops/sort.rs"]
+mod sort;
 #[path = "ops/ternary.rs"]
 mod ternary;
 #[path = "ops/unary.rs"]
