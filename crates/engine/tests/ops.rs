@@ -4,6 +4,10 @@
 
 #[path = "ops/arange.rs"]
 mod arange;
+#[path = "ops/arg_reduce.rs"]
+mod arg_reduce;
+#[path = "ops/arrange.rs"]
+mod arrange;
 #[path = "ops/attention.rs"]
 mod attention;
 #[path = "ops/binary.rs"]
@@ -24,6 +28,8 @@ mod formula;
 mod full;
 #[path = "ops/fused.rs"]
 mod fused;
+#[path = "ops/index.rs"]
+mod index;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
 #[path = "ops/logsumexp.rs"]
@@ -48,8 +54,12 @@ mod reduce;
 mod rms_norm;
 #[path = "ops/rope.rs"]
 mod rope;
+#[path = "ops/scan.rs"]
+mod scan;
 #[path = "ops/softmax.rs"]
 mod softmax;
+#[path = "ops/sort.rs"]
+mod sort;
 #[path = "ops/ternary.rs"]
 mod ternary;
 #[path = "ops/unary.rs"]
