@@ -229,7 +229,6 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
         Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
         Op::GroupNorm(op) => cpu::group_norm::run(op, inputs, output)?,
-        Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::Pooling(op) => cpu::pooling::run(op, inputs, output)?,
         Op::Random(op) => cpu::random::run(op, output),
         Op::Pad(op) => cpu::pad::run(op, inputs, output)?,

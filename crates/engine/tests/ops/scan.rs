@@ -24,7 +24,10 @@ fn sums_so_far_are_those_of_a_plain_loop() {
         for i in 0..count {
             sum += f64::from(data[i]);
             max = max.max(data[i]);
-            assert!((f64::from(sums[i]) - sum).abs() <= 1e-5 * sum.abs().max(1.0), "{i} of {count}");
+            assert!(
+                (f64::from(sums[i]) - sum).abs() <= 1e-5 * sum.abs().max(1.0),
+                "{i} of {count}"
+            );
             assert_eq!(maxima[i], max, "{i} of {count}");
         }
     }
@@ -92,5 +95,8 @@ fn nothing_stays_nothing_and_a_missing_axis_is_an_error() {
     assert_eq!(*x.cumsum(1).shape(), [2, 0]);
     assert_eq!(x.cumsum(1).to_vec::<f32>().unwrap(), [0.0; 0]);
     assert!(matches!(x.cummax(-3).eval(), Err(Error::BadAxis { .. })));
-    assert!(matches!(Tensor::scalar(1.0_f32).cumsum(0).eval(), Err(Error::BadAxis { .. })));
+    assert!(matches!(
+        Tensor::scalar(1.0_f32).cumsum(0).eval(),
+        Err(Error::BadAxis { .. })
+    ));
 }
