@@ -97,6 +97,18 @@ impl<'a> Dense<'a> {
         })
     }
 
+    /// The bytes of the elements.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let size = self.input.dtype.size();
+        match &self.copy {
+            Some(copy) => copy.bytes(),
+            None => match self.input.layout.count() * size {
+                0 => &[],
+                len => &self.input.bytes[self.input.layout.offset() * size..][..len],
+            },
+        }
+    }
+
     /// The elements.
     pub(crate) fn all<T: AnyBitPattern>(&self) -> &[T] {
         match &self.copy {
@@ -233,6 +245,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Pooling(op) => cpu::pooling::run(op, inputs, output)?,
         Op::Random(op) => cpu::random::run(op, output),
         Op::Pad(op) => cpu::pad::run(op, inputs, output)?,
+        Op::Random(op) => cpu::random::run(op, output),
         Op::Reduce(op) => cpu::reduce::run(op, inputs, output)?,
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,

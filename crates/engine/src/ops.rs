@@ -75,8 +75,8 @@ pub(crate) mod pooling;
 pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod pad;
-pub(crate) mod reduce;
 pub(crate) mod random;
+pub(crate) mod reduce;
 mod repeat;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
@@ -131,12 +131,10 @@ ops! {
     matmul::Matmul,
     /// Products with a matrix laid out before.
     packed_matmul::PackedMatmul,
-    /// Rows shifted and scaled to mean 0 and variance 1.
-    layer_norm::LayerNorm,
-    /// Numbers that are a function of a key.
-    random::Random,
     /// A border of one number.
     pad::Pad,
+    /// Numbers that are a function of a key.
+    random::Random,
     /// Many elements made one.
     reduce::Reduce,
     /// Rows divided by their root mean square.

@@ -52,7 +52,9 @@ fn find<T: Key, const MAX: bool>(data: &[T], around: Around, out: &mut [i64]) {
             found[0] = (key, from + at);
         });
         for (to, found) in out.iter_mut().zip(found.chunks(pieces)) {
-            let best = found.iter().fold(found[0], |a, &b| if b.0 > a.0 { b } else { a });
+            let best = found
+                .iter()
+                .fold(found[0], |a, &b| if b.0 > a.0 { b } else { a });
             *to = best.1 as i64;
         }
     } else {
@@ -115,7 +117,10 @@ impl<T: Key, const MAX: bool> Task for Columns<'_, T, MAX> {
         let mut best = [<T::Bits as Bits>::MIN; COLUMNS];
         let mut done = 0;
         while done < self.out.len() {
-            let (block, from) = ((self.first + done) / self.inner, (self.first + done) % self.inner);
+            let (block, from) = (
+                (self.first + done) / self.inner,
+                (self.first + done) % self.inner,
+            );
             let width = COLUMNS.min(self.inner - from).min(self.out.len() - done);
             let out = &mut self.out[done..done + width];
             out.fill(0);

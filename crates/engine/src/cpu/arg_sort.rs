@@ -35,7 +35,9 @@ pub(crate) fn run(op: &ArgSort, inputs: &[Input<'_>], mut output: Output<'_>) ->
 fn order<T: Key>(row: &[T], out: &mut [i64]) {
     let keys = row.iter().map(|x| x.key().into());
     if size_of::<T>() == 8 {
-        let items = keys.enumerate().map(|(i, key): (usize, u64)| Long(key, i as u32));
+        let items = keys
+            .enumerate()
+            .map(|(i, key): (usize, u64)| Long(key, i as u32));
         let mut items: Vec<_> = items.collect();
         let mut spare = vec![Long(0, 0); items.len()];
         radix::sort(&mut items, &mut spare);
@@ -44,7 +46,9 @@ fn order<T: Key>(row: &[T], out: &mut [i64]) {
         }
         return;
     }
-    let items = keys.enumerate().map(|(i, key): (usize, u64)| Short(key << 32 | i as u64));
+    let items = keys
+        .enumerate()
+        .map(|(i, key): (usize, u64)| Short(key << 32 | i as u64));
     let mut items: Vec<_> = items.collect();
     let mut spare = vec![Short(0); items.len()];
     radix::sort(&mut items, &mut spare);

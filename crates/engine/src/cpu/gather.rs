@@ -20,7 +20,13 @@ pub(crate) fn run(op: &Gather, inputs: &[Input<'_>], mut output: Output<'_>) -> 
     let to = Around::new(inputs[1].layout.shape(), op.axis);
     let error = OnceLock::new();
     let places = |start, places: &mut [usize]| {
-        let result = index::places(op.name(), &indices, inputs[1].dtype, (start, from.len), places);
+        let result = index::places(
+            op.name(),
+            &indices,
+            inputs[1].dtype,
+            (start, from.len),
+            places,
+        );
         result.map_err(|e| error.set(e)).is_ok()
     };
     match inputs[0].dtype.size() {

@@ -79,7 +79,17 @@ mod tests {
 
     #[test]
     fn keys_are_in_the_order_of_elements() {
-        let floats = [f32::NEG_INFINITY, -1e30, -1.0, -1e-40, 0.0, 1e-40, 1.0, f32::INFINITY, f32::NAN];
+        let floats = [
+            f32::NEG_INFINITY,
+            -1e30,
+            -1.0,
+            -1e-40,
+            0.0,
+            1e-40,
+            1.0,
+            f32::INFINITY,
+            f32::NAN,
+        ];
         assert!(floats.windows(2).all(|w| w[0].key() < w[1].key()));
         assert_eq!((-0.0_f32).key(), 0.0_f32.key());
         assert_eq!((-f32::NAN).key(), u32::MAX);

@@ -14,7 +14,10 @@ pub(crate) fn run(op: &Pad, inputs: &[Input<'_>], output: Output<'_>) -> Result<
     match output.dtype.size() {
         1 => fill(output.bytes, value[0]),
         2 => fill(output.bytes, u16::from_ne_bytes([value[0], value[1]])),
-        4 => fill(output.bytes, u32::from_ne_bytes([value[0], value[1], value[2], value[3]])),
+        4 => fill(
+            output.bytes,
+            u32::from_ne_bytes([value[0], value[1], value[2], value[3]]),
+        ),
         _ => fill(output.bytes, u64::from_ne_bytes(value)),
     }
     let mut place = Layout::contiguous(output.shape);
@@ -25,7 +28,11 @@ pub(crate) fn run(op: &Pad, inputs: &[Input<'_>], output: Output<'_>) -> Result<
 }
 
 fn fill<T: Pod + Send + Sync>(bytes: &mut [u8], value: T) {
-    pool::pieces(bytemuck::cast_slice_mut(bytes), pool::grain(size_of::<T>()), |_, out| {
-        out.fill(value);
-    });
+    pool::pieces(
+        bytemuck::cast_slice_mut(bytes),
+        pool::grain(size_of::<T>()),
+        |_, out| {
+            out.fill(value);
+        },
+    );
 }

@@ -123,7 +123,9 @@ mod tests {
             let mut state = 1_u64;
             let keys: Vec<u64> = (0..count)
                 .map(|_| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
                     state >> 33
                 })
                 .collect();

@@ -7,11 +7,11 @@ use half::{bf16, f16};
 
 use super::around::Around;
 use super::pool;
+use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
 use crate::ops::scan::{Running, Scan};
-use crate::Result;
 
 /// Parts of a block, and the elements of each.
 const PARTS: usize = 8;
@@ -213,7 +213,9 @@ fn scan_columns<F: Fold>(data: &[F::In], inner: usize, out: &mut [F::Out]) {
         let width = COLUMNS.min(inner - from);
         totals.fill(F::EMPTY);
         for (data, out) in data.chunks_exact(inner).zip(out.chunks_exact_mut(inner)) {
-            let elements = data[from..from + width].iter().zip(&mut out[from..from + width]);
+            let elements = data[from..from + width]
+                .iter()
+                .zip(&mut out[from..from + width]);
             for (total, (&x, to)) in totals.iter_mut().zip(elements) {
                 *total = F::merge(*total, F::lift(x));
                 *to = F::finish(*total);

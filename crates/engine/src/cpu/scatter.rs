@@ -20,7 +20,12 @@ pub(crate) fn run(op: &Scatter, inputs: &[Input<'_>], mut output: Output<'_>) ->
     let into = Around::new(&output.shape, op.axis);
     let from = Around::new(inputs[1].layout.shape(), op.axis);
     let dtype = inputs[1].dtype;
-    index::check(op.name(), &indices, dtype, (inputs[1].layout.count(), into.len))?;
+    index::check(
+        op.name(),
+        &indices,
+        dtype,
+        (inputs[1].layout.count(), into.len),
+    )?;
     copy_first(inputs[0], &mut output);
     let places = |start, places: &mut [usize]| {
         let done = index::places(op.name(), &indices, dtype, (start, into.len), places);

@@ -1,7 +1,7 @@
 //! `topk` on the CPU: one look at each element, most of which are no candidates.
 
-use super::around::Around;
 use super::arg_sort::expect_short;
+use super::around::Around;
 use super::key::Key;
 use super::sort::rows;
 use crate::Result;

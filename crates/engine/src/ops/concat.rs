@@ -63,7 +63,10 @@ impl Tensor {
             let expanded: Vec<_> = all.iter().map(|t| t.expand_dims(axis)).collect();
             expanded[0].check()?;
             let axis = expanded[0].shape().axis("stack", axis)?;
-            Ok(Self::apply(Concat { axis }, &expanded.iter().collect::<Vec<_>>()))
+            Ok(Self::apply(
+                Concat { axis },
+                &expanded.iter().collect::<Vec<_>>(),
+            ))
         })
     }
 
@@ -98,11 +101,15 @@ impl Tensor {
                 return Err(Error::BadShape {
                     op: "split",
                     shape: *self.shape(),
-                    reason: format!("{sections} equal parts do not make up an axis of length {len}"),
+                    reason: format!(
+                        "{sections} equal parts do not make up an axis of length {len}"
+                    ),
                 });
             }
             let len = len / sections;
-            Ok((0..sections).map(|i| self.narrow(axis, i * len, len)).collect())
+            Ok((0..sections)
+                .map(|i| self.narrow(axis, i * len, len))
+                .collect())
         });
         parts.unwrap_or_else(|error| vec![Self::failed(error)])
     }
@@ -111,7 +118,9 @@ impl Tensor {
     /// error where they do not.
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Self> {
         let parts = self.dim_of("split", axis).and_then(|len| {
-            let sum = sizes.iter().try_fold(0_usize, |sum, &size| sum.checked_add(size));
+            let sum = sizes
+                .iter()
+                .try_fold(0_usize, |sum, &size| sum.checked_add(size));
             if sum != Some(len) {
                 return Err(Error::BadShape {
                     op: "split",
@@ -147,7 +156,10 @@ impl Tensor {
                 return Ok(self.clone());
             }
             let tail = self.narrow(axis, len - shift, shift);
-            Ok(Self::concat(&[&tail, &self.narrow(axis, 0, len - shift)], axis))
+            Ok(Self::concat(
+                &[&tail, &self.narrow(axis, 0, len - shift)],
+                axis,
+            ))
         })
     }
 }

@@ -11,7 +11,12 @@ pub(crate) struct Gather {
 }
 
 /// An error where two shapes differ in more than the length of an axis.
-pub(super) fn expect_along(op: &'static str, left: &Shape, right: &Shape, axis: usize) -> Result<()> {
+pub(super) fn expect_along(
+    op: &'static str,
+    left: &Shape,
+    right: &Shape,
+    axis: usize,
+) -> Result<()> {
     if left.rank() == right.rank() && left.with(axis, 0) == right.with(axis, 0) {
         return Ok(());
     }

@@ -43,7 +43,10 @@ impl Tensor {
         Self::attempt(|| {
             let mut op = Scatter { axis: 0, add };
             op.axis = self.shape().axis(op.name(), axis)?;
-            Ok(Self::apply(op, &[self, indices, &source.cast(self.dtype())]))
+            Ok(Self::apply(
+                op,
+                &[self, indices, &source.cast(self.dtype())],
+            ))
         })
     }
 

@@ -41,20 +41,49 @@ fn the_first_extreme_of_each_row_is_found_in_every_type_and_layout() {
             least.push(first(&column(o, i), |a, b| a < b));
         }
     }
-    for dtype in [DType::I16, DType::I32, DType::I64, DType::F16, DType::F32, DType::F64] {
+    for dtype in [
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::F16,
+        DType::F32,
+        DType::F64,
+    ] {
         let x = base.cast(dtype);
-        assert_eq!(x.argmax(1, false).to_vec::<i64>().unwrap(), greatest, "{dtype}");
-        assert_eq!(x.argmin(-2, true).to_vec::<i64>().unwrap(), least, "{dtype}");
+        assert_eq!(
+            x.argmax(1, false).to_vec::<i64>().unwrap(),
+            greatest,
+            "{dtype}"
+        );
+        assert_eq!(
+            x.argmin(-2, true).to_vec::<i64>().unwrap(),
+            least,
+            "{dtype}"
+        );
         let rows = x.permute(&[0, 2, 1]).contiguous();
-        assert_eq!(rows.argmax(-1, false).to_vec::<i64>().unwrap(), greatest, "{dtype}");
-        assert_eq!(rows.argmin(-1, false).to_vec::<i64>().unwrap(), least, "{dtype}");
+        assert_eq!(
+            rows.argmax(-1, false).to_vec::<i64>().unwrap(),
+            greatest,
+            "{dtype}"
+        );
+        assert_eq!(
+            rows.argmin(-1, false).to_vec::<i64>().unwrap(),
+            least,
+            "{dtype}"
+        );
         assert_eq!(*x.argmin(1, true).shape(), [outer, 1, inner]);
     }
     let long = noise(400_000);
     let x = Tensor::from_slice(&long, [400_000]);
-    assert_eq!(x.argmax(0, false).item::<i64>(), Ok(first(&long, |a, b| a > b)));
+    assert_eq!(
+        x.argmax(0, false).item::<i64>(),
+        Ok(first(&long, |a, b| a > b))
+    );
     let unsigned = x.cast(DType::U8).cast(DType::I32).to_vec::<i32>().unwrap();
-    assert_eq!(x.cast(DType::U8).argmin(0, false).item::<i64>(), Ok(first(&unsigned, |a, b| a < b)));
+    assert_eq!(
+        x.cast(DType::U8).argmin(0, false).item::<i64>(),
+        Ok(first(&unsigned, |a, b| a < b))
+    );
 }
 
 #[test]
@@ -86,9 +115,18 @@ fn zeros_of_either_sign_and_the_least_numbers_are_where_they_are_first() {
 #[test]
 fn empty_and_missing_axes_are_errors() {
     let x = Tensor::from_slice(&[0.0_f32; 0], [2, 0]);
-    assert!(matches!(x.argmax(1, false).eval(), Err(Error::BadShape { .. })));
+    assert!(matches!(
+        x.argmax(1, false).eval(),
+        Err(Error::BadShape { .. })
+    ));
     assert_eq!(x.argmax(0, false).to_vec::<i64>().unwrap(), [0_i64; 0]);
-    assert!(matches!(x.argmin(2, false).eval(), Err(Error::BadAxis { .. })));
+    assert!(matches!(
+        x.argmin(2, false).eval(),
+        Err(Error::BadAxis { .. })
+    ));
     let scalar = Tensor::scalar(1.0_f32);
-    assert!(matches!(scalar.argmin(0, false).eval(), Err(Error::BadAxis { .. })));
+    assert!(matches!(
+        scalar.argmin(0, false).eval(),
+        Err(Error::BadAxis { .. })
+    ));
 }
