@@ -6,12 +6,18 @@
 mod arange;
 #[path = "ops/attention.rs"]
 mod attention;
+#[path = "ops/batch_norm.rs"]
+mod batch_norm;
 #[path = "ops/binary.rs"]
 mod binary;
 #[path = "ops/cast.rs"]
 mod cast;
+#[path = "ops/conv.rs"]
+mod conv;
 #[path = "ops/copy.rs"]
 mod copy;
+#[path = "ops/cross_entropy.rs"]
+mod cross_entropy;
 #[path = "ops/dot.rs"]
 mod dot;
 #[path = "ops/einsum.rs"]
@@ -20,6 +26,8 @@ mod einsum;
 mod full;
 #[path = "ops/fused.rs"]
 mod fused;
+#[path = "ops/group_norm.rs"]
+mod group_norm;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
 #[path = "ops/logsumexp.rs"]
@@ -28,6 +36,8 @@ mod logsumexp;
 mod matmul;
 #[path = "ops/matvec.rs"]
 mod matvec;
+#[path = "ops/mse.rs"]
+mod mse;
 #[path = "ops/near.rs"]
 mod near;
 #[path = "ops/norm.rs"]
@@ -36,6 +46,8 @@ mod norm;
 mod outer;
 #[path = "ops/packed_matmul.rs"]
 mod packed_matmul;
+#[path = "ops/pooling.rs"]
+mod pooling;
 #[path = "ops/random.rs"]
 mod random;
 #[path = "ops/reduce.rs"]
@@ -46,9 +58,13 @@ mod rms_norm;
 mod rope;
 #[path = "ops/softmax.rs"]
 mod softmax;
+#[path = "ops/swiglu.rs"]
+mod swiglu;
 #[path = "ops/ternary.rs"]
 mod ternary;
 #[path = "ops/unary.rs"]
 mod unary;
+#[path = "ops/upsample_nearest.rs"]
+mod upsample_nearest;
 #[path = "ops/var.rs"]
 mod var;
