@@ -14,6 +14,8 @@ pub(crate) struct Timing {
     pub(crate) low: f64,
     /// Upper quartile.
     pub(crate) high: f64,
+    /// Least.
+    pub(crate) least: f64,
 }
 
 /// A contestant: does the work once.
@@ -47,6 +49,7 @@ impl Timing {
             median: at(0.5),
             low: at(0.25),
             high: at(0.75),
+            least: at(0.0),
         }
     }
 }

@@ -14,7 +14,7 @@ mod worker;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use result::{Absent, Participant, Results};
+use result::{Absent, Participant, Results, Statistic};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Seconds for one case; rounds beyond five are dropped when they are spent.
     #[arg(long, default_value_t = 4.0)]
     budget: f64,
+    /// Compare the least times in place of medians: for busy machines, not for reports.
+    #[arg(long)]
+    least: bool,
     /// Write OUT.json, OUT.md and OUT.html.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -77,6 +80,11 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
         rounds: rounds.unwrap_or(ROUNDS).max(1),
         budget: Duration::try_from_secs_f64(options.budget).context("--budget")?,
         threads: options.threads.unwrap_or(cores).clamp(1, cores),
+        statistic: if options.least {
+            Statistic::Least
+        } else {
+            Statistic::Median
+        },
     };
     let (mut workers, absent) = start(options, effort.threads)?;
     let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
@@ -92,6 +100,7 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
     let mut results = Results {
         command,
         date: date(),
+        statistic: effort.statistic,
         setting: setting(effort),
         contestants: workers
             .iter()

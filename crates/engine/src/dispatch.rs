@@ -180,8 +180,8 @@ fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
 }
 
 /// Whether the result of an op may be written over an input, once nobody needs that.
-pub(crate) fn may_take(op: &Op, node: &Node, input: &Tensor) -> bool {
-    op.is_pointwise()
+pub(crate) fn may_take(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
+    (op.is_pointwise() || (op.updates_first() && i == 0))
         && input.layout().is_whole()
         && input.node.shape.count() == node.shape.count()
         && *input.shape() == node.shape
@@ -195,7 +195,7 @@ fn take(op: &Op, node: &Node, inputs: &mut [Tensor]) -> Option<(usize, Storage)>
         return None;
     }
     for (i, input) in inputs.iter_mut().enumerate() {
-        if may_take(op, node, input)
+        if may_take(op, node, i, input)
             && let Some(unique) = Arc::get_mut(&mut input.node)
             && let Some(storage) = unique.value.get_mut()
             && storage.bytes_mut().is_some()
@@ -212,25 +212,37 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     match op {
         Op::Alias(_) => {}
         Op::Arange(op) => cpu::arange::run(op, output),
+        Op::ArgReduce(op) => cpu::arg_reduce::run(op, inputs, output)?,
+        Op::ArgSort(op) => cpu::arg_sort::run(op, inputs, output)?,
         Op::Attention(op) => cpu::attention::run(op, inputs, output)?,
         Op::Binary(_) | Op::Cast(_) | Op::Ternary(_) | Op::Unary(_) => {
             cpu::fused::run_one(op, inputs, output);
         }
+        Op::Concat(op) => cpu::concat::run(op, inputs, output)?,
         Op::Copy(_) => cpu::copy::run(inputs, output),
         Op::Conv(op) => cpu::conv::run(op, inputs, output)?,
         Op::CrossEntropy(_) => cpu::cross_entropy::run(inputs, output)?,
         Op::Full(op) => cpu::full::run(op, output),
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
+        Op::Gather(op) => cpu::gather::run(op, inputs, output)?,
+        Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
         Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
         Op::GroupNorm(op) => cpu::group_norm::run(op, inputs, output)?,
-        Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::Pooling(op) => cpu::pooling::run(op, inputs, output)?,
         Op::Random(op) => cpu::random::run(op, output),
+        Op::Pad(op) => cpu::pad::run(op, inputs, output)?,
+        Op::Reduce(op) => cpu::reduce::run(op, inputs, output)?,
         Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
         Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
+        Op::Scan(op) => cpu::scan::run(op, inputs, output)?,
+        Op::Scatter(op) => cpu::scatter::run(op, inputs, output)?,
+        Op::SliceUpdate(op) => cpu::slice_update::run(op, inputs, output)?,
         Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,
-        Op::Reduce(op) => cpu::reduce::run(op, inputs, output)?,
+        Op::Sort(op) => cpu::sort::run(op, inputs, output)?,
+        Op::Take(op) => cpu::take::run(op, inputs, output)?,
+        Op::TopK(op) => cpu::top_k::run(op, inputs, output)?,
+        Op::Triangle(op) => cpu::triangle::run(op, inputs, output)?,
     }
     Ok(())
 }

@@ -47,10 +47,13 @@ macro_rules! ops {
 
 pub(crate) mod alias;
 pub(crate) mod arange;
+pub(crate) mod arg_reduce;
+pub(crate) mod arg_sort;
 pub(crate) mod attention;
 mod batch_norm;
 pub(crate) mod binary;
 pub(crate) mod cast;
+pub(crate) mod concat;
 pub(crate) mod conv;
 pub(crate) mod copy;
 pub(crate) mod cross_entropy;
@@ -58,6 +61,7 @@ mod dot;
 mod einsum;
 pub(crate) mod full;
 pub(crate) mod fused;
+pub(crate) mod gather;
 pub(crate) mod group_norm;
 pub(crate) mod layer_norm;
 mod logsumexp;
@@ -67,14 +71,23 @@ mod mse;
 mod norm;
 mod outer;
 pub(crate) mod packed_matmul;
+pub(crate) mod pad;
 pub(crate) mod pooling;
 pub(crate) mod random;
 pub(crate) mod reduce;
+mod repeat;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
+pub(crate) mod scan;
+pub(crate) mod scatter;
+pub(crate) mod slice_update;
 pub(crate) mod softmax;
+pub(crate) mod sort;
 mod swiglu;
+pub(crate) mod take;
 pub(crate) mod ternary;
+pub(crate) mod top_k;
+pub(crate) mod triangle;
 pub(crate) mod unary;
 mod upsample_nearest;
 mod var;
@@ -84,12 +97,18 @@ ops! {
     alias::Alias,
     /// Numbers at equal distances.
     arange::Arange,
+    /// Where the least or greatest element is.
+    arg_reduce::ArgReduce,
+    /// The order that sorts.
+    arg_sort::ArgSort,
     /// Softmax of scaled dot products of queries and keys, times values.
     attention::Attention,
     /// `f(a, b)`, element by element.
     binary::Binary,
     /// Conversion to another type.
     cast::Cast,
+    /// Tensors one after the other.
+    concat::Concat,
     /// Weighted windows of images.
     conv::Conv,
     /// The elements of any layout, one after the other.
@@ -100,28 +119,46 @@ ops! {
     full::Full,
     /// Several elementwise ops in one pass over memory.
     fused::Fused,
+    /// An element along an axis for each index.
+    gather::Gather,
     /// Groups of channels shifted and scaled to mean 0 and variance 1.
     group_norm::GroupNorm,
+    /// Rows shifted and scaled to mean 0 and variance 1.
+    layer_norm::LayerNorm,
     /// Products of matrices.
     matmul::Matmul,
     /// Products with a matrix laid out before.
     packed_matmul::PackedMatmul,
-    /// Rows shifted and scaled to mean 0 and variance 1.
-    layer_norm::LayerNorm,
+    /// A border of one number.
+    pad::Pad,
+    /// Windows of images reduced to one number.
+    pooling::Pooling,
     /// Numbers that are a function of a key.
     random::Random,
+    /// Many elements made one.
+    reduce::Reduce,
     /// Rows divided by their root mean square.
     rms_norm::RmsNorm,
     /// Pairs turned by an angle that grows with the position.
     rope::Rope,
+    /// Results so far along an axis.
+    scan::Scan,
+    /// Elements put where indices say.
+    scatter::Scatter,
+    /// A block of a tensor replaced.
+    slice_update::SliceUpdate,
     /// Exponentials that add up to 1.
     softmax::Softmax,
-    /// Windows of images reduced to one number.
-    pooling::Pooling,
-    /// Many elements made one.
-    reduce::Reduce,
+    /// Elements in order.
+    sort::Sort,
+    /// Elements of an axis by index.
+    take::Take,
     /// `f(a, b, c)`, element by element.
     ternary::Ternary,
+    /// Where the few greatest or least elements are.
+    top_k::TopK,
+    /// Matrices with nothing on one side of a diagonal.
+    triangle::Triangle,
     /// `f(a)`, element by element.
     unary::Unary,
 }
@@ -134,5 +171,11 @@ impl Op {
             self,
             Self::Unary(_) | Self::Binary(_) | Self::Ternary(_) | Self::Cast(_) | Self::Fused(_)
         )
+    }
+
+    /// Whether its result begins as a copy of its first input, which it need not make where that input's
+    /// memory becomes the result's.
+    pub(crate) const fn updates_first(&self) -> bool {
+        matches!(self, Self::Scatter(_) | Self::SliceUpdate(_))
     }
 }

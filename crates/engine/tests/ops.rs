@@ -4,12 +4,18 @@
 
 #[path = "ops/arange.rs"]
 mod arange;
+#[path = "ops/arg_reduce.rs"]
+mod arg_reduce;
+#[path = "ops/arrange.rs"]
+mod arrange;
 #[path = "ops/attention.rs"]
 mod attention;
 #[path = "ops/batch_norm.rs"]
 mod batch_norm;
 #[path = "ops/binary.rs"]
 mod binary;
+#[path = "ops/block.rs"]
+mod block;
 #[path = "ops/cast.rs"]
 mod cast;
 #[path = "ops/conv.rs"]
@@ -22,12 +28,16 @@ mod cross_entropy;
 mod dot;
 #[path = "ops/einsum.rs"]
 mod einsum;
+#[path = "ops/formula.rs"]
+mod formula;
 #[path = "ops/full.rs"]
 mod full;
 #[path = "ops/fused.rs"]
 mod fused;
 #[path = "ops/group_norm.rs"]
 mod group_norm;
+#[path = "ops/index.rs"]
+mod index;
 #[path = "ops/layer_norm.rs"]
 mod layer_norm;
 #[path = "ops/logsumexp.rs"]
@@ -56,10 +66,14 @@ mod reduce;
 mod rms_norm;
 #[path = "ops/rope.rs"]
 mod rope;
+#[path = "ops/scan.rs"]
+mod scan;
 #[path = "ops/softmax.rs"]
 mod softmax;
 #[path = "ops/swiglu.rs"]
 mod swiglu;
+#[path = "ops/sort.rs"]
+mod sort;
 #[path = "ops/ternary.rs"]
 mod ternary;
 #[path = "ops/unary.rs"]

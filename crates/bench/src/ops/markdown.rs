@@ -81,7 +81,7 @@ fn table(page: &mut String, results: &Results, family: Family, rows: &[&Row]) {
     let columns = 3 + results.contestants.len() - 1 + usize::from(copies);
     let _ = writeln!(page, "|{}", "---|".repeat(columns));
     for row in rows {
-        let ours = row.ours().map_or("failed".to_owned(), spread);
+        let ours = row.ours_or(spread);
         let _ = write!(page, "| {} | {} | {ours} |", row.name, row.size);
         for peer in 1..results.contestants.len() {
             let _ = write!(page, " {} |", cell(row, peer));

@@ -161,7 +161,7 @@ fn table(html: &mut String, results: &Results, rows: &[&Row]) {
         "</tr>"
     });
     for row in rows {
-        let ours = row.ours().map_or("failed".to_owned(), spread);
+        let ours = row.ours_or(spread);
         let (name, size) = (escape(&row.name), escape(&row.size));
         let _ = write!(html, "<tr><td>{name}<td>{size}<td>{ours}");
         for peer in 1..results.contestants.len() {

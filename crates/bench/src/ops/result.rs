@@ -12,6 +12,8 @@ pub(crate) struct Results {
     pub(crate) command: String,
     /// Day of the run.
     pub(crate) date: String,
+    /// What of the times is compared.
+    pub(crate) statistic: Statistic,
     /// Machine and settings.
     pub(crate) setting: Vec<(String, String)>,
     /// Ours first; then the peers that took part.
@@ -22,6 +24,26 @@ pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
     /// What was aimed at, and what came of it.
     pub(crate) goals: Vec<super::goal::Verdict>,
+}
+
+/// What stands for a contestant's times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Statistic {
+    /// The median: what is reported.
+    Median,
+    /// The least: what a busy machine disturbs least.
+    Least,
+}
+
+impl Statistic {
+    /// The time that is compared.
+    pub(crate) fn of(self, time: &Timing) -> f64 {
+        match self {
+            Self::Median => time.median,
+            Self::Least => time.least,
+        }
+    }
 }
 
 /// A contestant that took part.
@@ -51,6 +73,9 @@ pub(crate) struct Row {
     pub(crate) elements: usize,
     pub(crate) bytes: usize,
     pub(crate) flops: Option<f64>,
+    /// What of the times is compared.
+    #[serde(skip)]
+    pub(crate) statistic: Statistic,
     /// Rounds that were measured.
     pub(crate) rounds: usize,
     /// In the order of the contestants.
@@ -101,6 +126,7 @@ impl Row {
             elements: entry.elements,
             bytes: entry.bytes,
             flops: entry.flops,
+            statistic: Statistic::Median,
             rounds: 0,
             outcomes: Vec::new(),
             copy_bandwidth: None,
@@ -117,9 +143,19 @@ impl Row {
         self.outcomes.first()?.time()
     }
 
+    /// What to say in place of our time.
+    pub(crate) fn ours_or(&self, text: impl Fn(&Timing) -> String) -> String {
+        match self.outcomes.first() {
+            Some(Outcome::Measured { time, .. }) => text(time),
+            Some(Outcome::Failed(_)) => "failed".to_owned(),
+            _ => "none".to_owned(),
+        }
+    }
+
     /// Our speed as a multiple of contestant `peer`'s.
     pub(crate) fn ratio(&self, peer: usize) -> Option<f64> {
-        Some(self.outcomes.get(peer)?.time()?.median / self.ours()?.median)
+        let time = |of: &Timing| self.statistic.of(of);
+        Some(time(self.outcomes.get(peer)?.time()?) / time(self.ours()?))
     }
 
     /// The fastest peer whose result is ours, and the ratio to it.
@@ -132,7 +168,7 @@ impl Row {
 
     /// Share of the copy bandwidth that we reach.
     pub(crate) fn share_of_copy(&self) -> Option<f64> {
-        Some(self.bytes as f64 / self.ours()?.median / self.copy_bandwidth?)
+        Some(self.bytes as f64 / self.statistic.of(self.ours()?) / self.copy_bandwidth?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One case, all contestants, in turn.
 
 use super::case::Entry;
-use super::result::{Outcome, Row, compare};
+use super::result::{Outcome, Row, Statistic, compare};
 use super::worker::{Readiness, Worker};
 use crate::measure::Timing;
 use bench_protocol::Output;
@@ -21,6 +21,7 @@ pub(crate) struct Effort {
     /// Time for one case; rounds beyond it are dropped.
     pub(crate) budget: Duration,
     pub(crate) threads: usize,
+    pub(crate) statistic: Statistic,
 }
 
 /// A contestant's part in a case.
@@ -67,12 +68,13 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
         _ => None,
     };
     Row {
+        statistic: effort.statistic,
         rounds,
         outcomes: parts
             .into_iter()
             .map(|part| outcome(entry, ours.as_ref(), part))
             .collect(),
-        copy_bandwidth: copier.map(Copier::bandwidth),
+        copy_bandwidth: copier.map(|c| c.bandwidth(effort.statistic)),
         ..Row::of(entry)
     }
 }
@@ -81,7 +83,7 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
 fn calibrate(entry: &Entry, worker: &mut Worker) -> Part {
     let output = match worker.prepare(&entry.case) {
         Readiness::Ready(output) => output,
-        Readiness::Unsupported(_) => return Part::Out(Outcome::Unsupported),
+        Readiness::Unsupported => return Part::Out(Outcome::Unsupported),
         Readiness::Failed(why) => return Part::Out(Outcome::Failed(why)),
     };
     let mut calls = 1;
@@ -146,8 +148,8 @@ impl Copier {
         self.seconds.push(start.elapsed().as_secs_f64());
     }
 
-    /// Bytes read and written in a second, of the median copy.
-    fn bandwidth(self) -> f64 {
-        2.0 * self.from.len() as f64 / Timing::of(self.seconds).median
+    /// Bytes read and written in a second.
+    fn bandwidth(self, statistic: Statistic) -> f64 {
+        2.0 * self.from.len() as f64 / statistic.of(&Timing::of(self.seconds))
     }
 }

@@ -47,9 +47,7 @@ pub(crate) fn print(results: &Results) -> Result<()> {
         }
         writeln!(out, " {:>8}{FAINT:#}", "copy")?;
         for row in rows {
-            let ours = row
-                .ours()
-                .map_or("failed".to_owned(), |t| duration(t.median));
+            let ours = row.ours_or(|t| duration(t.median));
             write!(out, "{:name$} {:>size$} {ours:>9}", row.name, row.size)?;
             for peer in 1..results.contestants.len() {
                 cell(&mut out, row, peer)?;

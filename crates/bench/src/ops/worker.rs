@@ -113,7 +113,7 @@ pub(crate) enum Readiness {
     /// It has computed this.
     Ready(Output),
     /// Its library has no such op.
-    Unsupported(String),
+    Unsupported,
     /// It tried and failed.
     Failed(String),
 }
@@ -175,7 +175,7 @@ impl Worker {
     pub(crate) fn prepare(&mut self, case: &Case) -> Readiness {
         match self.ask(&Request::Prepare(Box::new(case.clone()))) {
             Ok(Reply::Ready(output)) => Readiness::Ready(output),
-            Ok(Reply::Unsupported(why)) => Readiness::Unsupported(why),
+            Ok(Reply::Unsupported(_)) => Readiness::Unsupported,
             Ok(Reply::Error(why)) => Readiness::Failed(why),
             Ok(other) => Readiness::Failed(format!("answers {other:?}")),
             Err(e) => self.revive(&e),

@@ -75,7 +75,7 @@ macro_rules! float {
                 Unary::Silu => map!($T => $T, |x| x.silu_on::<I>()),
                 Unary::Gelu => map!($T => $T, |x| x.gelu_on::<I>()),
                 Unary::GeluTanh => map!($T => $T, |x| x.gelu_tanh_on::<I>()),
-                Unary::Hardswish => map!($T => $T, |x| x * (x + 3.0).max(0.0).min(6.0) / 6.0),
+                Unary::Hardswish => map!($T => $T, |x| x * ((x + 3.0).max(0.0).min(6.0) / 6.0)),
                 Unary::Mish => map!($T => $T, |x| x.mish_on::<I>()),
                 Unary::LeakyRelu(_) => map!($T => $T, |x; p| if x > 0.0 { x } else { x * p as $T }),
                 Unary::Elu(_) => map!($T => $T, |x; p| x.elu_on::<I>(p as $T)),

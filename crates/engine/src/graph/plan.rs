@@ -77,9 +77,9 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
         let Some(w) = &*work else { continue };
         let bytes = node.shape.count() * node.dtype.size();
         let ours = |t: &Tensor| schedule.index.contains_key(&Arc::as_ptr(&t.node));
-        let in_place = w.inputs.iter().any(|t| {
+        let in_place = w.inputs.iter().enumerate().any(|(i, t)| {
             let users = uses.get(&Arc::as_ptr(&t.node));
-            ours(t) && users == Some(&1) && dispatch::may_take(&w.op, node, t)
+            ours(t) && users == Some(&1) && dispatch::may_take(&w.op, node, i, t)
         });
         if !in_place && !matches!(w.op, Op::Alias(_)) {
             held += bytes;

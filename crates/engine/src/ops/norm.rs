@@ -30,11 +30,14 @@ impl Tensor {
             f64::INFINITY => Fold::MaxAbs,
             f64::NEG_INFINITY => Fold::MinAbs,
             _ => {
-                let powers = match self.dtype().is_float() {
-                    true => self.abs().pow(p),
-                    false => self.cast(DType::F64).abs().pow(p),
+                // Rounded to a narrow type in between, the powers would lose what the root needs.
+                let (wide, to) = match self.dtype() {
+                    to @ (DType::F16 | DType::BF16) => (DType::F32, to),
+                    to @ (DType::F32 | DType::F64) => (to, to),
+                    _ => (DType::F64, DType::F64),
                 };
-                return powers.sum(axes, keepdims).pow(1.0 / p);
+                let powers = self.cast(wide).abs().pow(p);
+                return powers.sum(axes, keepdims).pow(1.0 / p).cast(to);
             }
         };
         self.statistic(fold, axes, keepdims)

@@ -150,7 +150,11 @@ impl Tensor {
     /// past the largest `f16` does not matter; integers and truth values answer in `f64`. One NaN makes
     /// the mean NaN. The mean of nothing is NaN.
     pub fn mean(&self, axes: &[isize], keepdims: bool) -> Self {
-        self.reduce(Fold::Mean, axes, keepdims)
+        // A sum of 64-bit integers may wrap, which a mean must not.
+        match self.dtype() {
+            DType::I64 | DType::U64 => self.cast(DType::F64).reduce(Fold::Mean, axes, keepdims),
+            _ => self.reduce(Fold::Mean, axes, keepdims),
+        }
     }
 
     /// The least element over `axes`, or of all where `axes` is empty, in the tensor's type. NaN where

@@ -264,7 +264,7 @@ impl Unary {
                 }
             }
             // The limit, where the formula would be -∞ · 0.
-            Silu | Gelu | GeluTanh | Mish | Hardswish if x == f64::NEG_INFINITY => -0.0,
+            Silu | Gelu | GeluTanh | Mish if x == f64::NEG_INFINITY => -0.0,
             Silu => x * sigmoid(x),
             Gelu => gelu(x),
             GeluTanh => gelu_tanh(x),

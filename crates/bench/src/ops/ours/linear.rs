@@ -1,6 +1,6 @@
 //! Linear algebra.
 
-use super::{Compute, three, two};
+use super::{Compute, one, three, two};
 use bench_protocol::{Case, Op};
 use bessemer::Tensor;
 
@@ -8,6 +8,10 @@ pub(super) fn function(case: &Case, x: &[Tensor]) -> Option<Compute> {
     match case.op {
         Op::Matmul => two(x, Tensor::matmul),
         Op::MatmulTransposed => two(x, |a, b| a.matmul(&b.t())),
+        Op::MatmulPacked => {
+            let weight = x[1].prepack().ok()?;
+            one(x, move |a| a.matmul_packed(&weight))
+        }
         Op::Matvec => two(x, Tensor::matvec),
         Op::Dot => two(x, Tensor::dot),
         Op::Outer => two(x, Tensor::outer),

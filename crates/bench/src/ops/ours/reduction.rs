@@ -1,9 +1,27 @@
-//! Stub.
+//! Reductions, scans, sorts.
 
-use super::Compute;
-use bench_protocol::Case;
+use super::{Compute, one};
+use bench_protocol::{Case, Op};
 use bessemer::Tensor;
 
-pub(super) fn function(_case: &Case, _x: &[Tensor]) -> Option<Compute> {
-    None
+pub(super) fn function(case: &Case, x: &[Tensor]) -> Option<Compute> {
+    let axes: &'static [isize] = match case.axis() {
+        None => &[],
+        Some(0) => &[0],
+        Some(_) => &[-1],
+    };
+    match case.op {
+        Op::Sum => one(x, |a| a.sum(axes, false)),
+        Op::Mean => one(x, |a| a.mean(axes, false)),
+        Op::Prod => one(x, |a| a.prod(axes, false)),
+        Op::Min => one(x, |a| a.min(axes, false)),
+        Op::Max => one(x, |a| a.max(axes, false)),
+        Op::Any => one(x, |a| a.any(axes, false)),
+        Op::All => one(x, |a| a.all(axes, false)),
+        Op::Var => one(x, |a| a.var(axes, false, 0)),
+        Op::Std => one(x, |a| a.std(axes, false, 0)),
+        Op::Logsumexp => one(x, |a| a.logsumexp(axes, false)),
+        Op::Norm => one(x, |a| a.norm(axes, false, 2.0)),
+        _ => None,
+    }
 }

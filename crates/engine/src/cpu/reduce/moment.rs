@@ -4,11 +4,13 @@
 use std::marker::PhantomData;
 
 use super::fold::{Block, COLUMNS, Folder, Lanes, Max, Simple, Sum, WIDTH, halve};
+use crate::cpu::math::Math;
 use crate::cpu::simd::Isa;
 
 /// `f32` or `f64`, which the second look computes in.
 pub(super) trait Real:
-    bytemuck::Pod
+    Math
+    + bytemuck::Pod
     + Send
     + Sync
     + PartialOrd
@@ -19,7 +21,6 @@ pub(super) trait Real:
 {
     const ZERO: Self;
     fn of(x: f64) -> Self;
-    fn exp_on<I: Isa>(self) -> Self;
 }
 
 macro_rules! real {
@@ -29,10 +30,6 @@ macro_rules! real {
             #[inline(always)]
             fn of(x: f64) -> Self {
                 x as Self
-            }
-            #[inline(always)]
-            fn exp_on<I: Isa>(self) -> Self {
-                self.exp()
             }
         }
     )*};

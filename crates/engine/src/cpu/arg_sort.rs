@@ -1,0 +1,58 @@
+//! `argsort` on the CPU: keys with indices, sorted by the keys.
+
+use super::around::Around;
+use super::key::Key;
+use super::radix::{self, Long, Short};
+use super::sort::rows;
+use crate::dispatch::{Dense, Input, Output};
+use crate::dtype::with_type;
+use crate::ops::Rule;
+use crate::ops::arg_sort::ArgSort;
+use crate::{Error, Result};
+
+/// Indices are kept in 32 bits.
+pub(super) fn expect_short(op: &'static str, len: usize) -> Result<()> {
+    match u32::try_from(len) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::Invalid {
+            op,
+            reason: format!("an axis of {len} elements is longer than {}", u32::MAX),
+        }),
+    }
+}
+
+/// Writes the order along the axis.
+pub(crate) fn run(op: &ArgSort, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
+    let around = Around::new(inputs[0].layout.shape(), op.axis);
+    expect_short(op.name(), around.len)?;
+    let data = Dense::new(op.name(), inputs[0])?;
+    with_type!(inputs[0].dtype, T => {
+        rows::<T, i64>(data.all(), around, around.len, output.all(), |row, out| order(row, out));
+    });
+    Ok(())
+}
+
+fn order<T: Key>(row: &[T], out: &mut [i64]) {
+    let keys = row.iter().map(|x| x.key().into());
+    if size_of::<T>() == 8 {
+        let items = keys
+            .enumerate()
+            .map(|(i, key): (usize, u64)| Long(key, i as u32));
+        let mut items: Vec<_> = items.collect();
+        let mut spare = vec![Long(0, 0); items.len()];
+        radix::sort(&mut items, &mut spare);
+        for (to, item) in out.iter_mut().zip(items) {
+            *to = i64::from(item.1);
+        }
+        return;
+    }
+    let items = keys
+        .enumerate()
+        .map(|(i, key): (usize, u64)| Short(key << 32 | i as u64));
+    let mut items: Vec<_> = items.collect();
+    let mut spare = vec![Short(0); items.len()];
+    radix::sort(&mut items, &mut spare);
+    for (to, item) in out.iter_mut().zip(items) {
+        *to = i64::from(item.0 as u32);
+    }
+}

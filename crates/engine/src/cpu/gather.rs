@@ -1,0 +1,75 @@
+//! `gather` on the CPU.
+
+use std::sync::OnceLock;
+
+use bytemuck::Pod;
+
+use super::around::Around;
+use super::index::{self, SOME};
+use super::pool;
+use crate::dispatch::{Dense, Input, Output};
+use crate::ops::Rule;
+use crate::ops::gather::Gather;
+use crate::{Error, Result};
+
+/// Copies the elements that the indices name.
+pub(crate) fn run(op: &Gather, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
+    let data = Dense::new(op.name(), inputs[0])?;
+    let indices = Dense::new(op.name(), inputs[1])?;
+    let from = Around::new(inputs[0].layout.shape(), op.axis);
+    let to = Around::new(inputs[1].layout.shape(), op.axis);
+    let error = OnceLock::new();
+    let places = |start, places: &mut [usize]| {
+        let result = index::places(
+            op.name(),
+            &indices,
+            inputs[1].dtype,
+            (start, from.len),
+            places,
+        );
+        result.map_err(|e| error.set(e)).is_ok()
+    };
+    match inputs[0].dtype.size() {
+        1 => gather::<u8>(data.all(), [from, to], output.all(), &places),
+        2 => gather::<u16>(data.all(), [from, to], output.all(), &places),
+        4 => gather::<u32>(data.all(), [from, to], output.all(), &places),
+        _ => gather::<u64>(data.all(), [from, to], output.all(), &places),
+    }
+    error.into_inner().map_or(Ok(()), |e: Error| Err(e))
+}
+
+fn gather<T: Pod + Send + Sync>(
+    data: &[T],
+    [from, to]: [Around; 2],
+    out: &mut [T],
+    places: &(dyn Fn(usize, &mut [usize]) -> bool + Sync),
+) {
+    let inner = from.inner;
+    let step = pool::grain(2 * size_of::<T>() + 8).next_multiple_of(SOME);
+    pool::pieces(out, step, |i, out| {
+        let mut scratch = [0; SOME];
+        for (j, out) in out.chunks_mut(SOME).enumerate() {
+            let first = i * step + j * SOME;
+            let scratch = &mut scratch[..out.len()];
+            if !places(first, scratch) {
+                return;
+            }
+            // Column and block of the first element, counted on from there.
+            let mut column = first % inner;
+            let mut left = to.len * inner - first % (to.len * inner);
+            let mut base = first / (to.len * inner) * from.len * inner;
+            for (to_element, &place) in out.iter_mut().zip(&*scratch) {
+                *to_element = data[base + place * inner + column];
+                column += 1;
+                if column == inner {
+                    column = 0;
+                }
+                left -= 1;
+                if left == 0 {
+                    left = to.len * inner;
+                    base += from.len * inner;
+                }
+            }
+        }
+    });
+}

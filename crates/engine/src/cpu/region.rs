@@ -1,0 +1,104 @@
+//! Copies into a part of a row-major tensor: what `concat`, `pad` and `slice_update` come down to.
+#![expect(
+    unsafe_code,
+    reason = "threads write different rows of one region, which do not lie in one slice each"
+)]
+
+use bytemuck::Pod;
+
+use super::pool::{self, Pieces};
+use super::reduce::plan::Walk;
+use crate::dispatch::{Dense, Input};
+use crate::{Layout, Result};
+
+/// Copies an input to where `region`, which has its shape and is a block of a row-major tensor, lies in
+/// `out`.
+pub(super) fn write(
+    op: &'static str,
+    input: Input<'_>,
+    region: &Layout,
+    out: &mut [u8],
+) -> Result<()> {
+    if input.layout.count() == 0 {
+        return Ok(());
+    }
+    let rows = Rows::new(&input.layout, region);
+    // Rows of single elements are better gathered by the copy that is made for it.
+    if rows.len == 1 && !input.layout.is_contiguous() {
+        let copy = Dense::new(op, input)?;
+        let rows = Rows::new(&Layout::contiguous(*input.layout.shape()), region);
+        dispatch(&rows, input.dtype.size(), copy.all(), out);
+    } else {
+        dispatch(&rows, input.dtype.size(), input.bytes, out);
+    }
+    Ok(())
+}
+
+fn dispatch(rows: &Rows, size: usize, from: &[u8], to: &mut [u8]) {
+    match size {
+        1 => rows.copy(from, to),
+        2 => rows.copy::<u16>(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to)),
+        4 => rows.copy::<u32>(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to)),
+        _ => rows.copy::<u64>(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to)),
+    }
+}
+
+/// Rows without gaps in both layouts.
+struct Rows {
+    len: usize,
+    from: Walk,
+    to: Walk,
+    /// Where the first rows begin.
+    offsets: [usize; 2],
+}
+
+impl Rows {
+    fn new(from: &Layout, to: &Layout) -> Self {
+        let shape = from.shape();
+        let (mut len, mut axis) = (1, shape.rank());
+        while axis > 0 {
+            let step = len as isize;
+            let follows = from.strides()[axis - 1] == step && to.strides()[axis - 1] == step;
+            if shape[axis - 1] != 1 && !follows {
+                break;
+            }
+            len *= shape[axis - 1];
+            axis -= 1;
+        }
+        let (mut walk_from, mut walk_to) = (Walk::new(), Walk::new());
+        for a in 0..axis {
+            walk_from.push(shape[a], from.strides()[a]);
+            walk_to.push(shape[a], to.strides()[a]);
+        }
+        Self {
+            len,
+            from: walk_from,
+            to: walk_to,
+            offsets: [from.offset(), to.offset()],
+        }
+    }
+
+    fn copy<T: Pod + Send + Sync>(&self, from: &[T], to: &mut [T]) {
+        let [first, target] = self.offsets;
+        let piece = pool::grain(2 * size_of::<T>());
+        let (parts, part) = match self.len > piece {
+            true => (self.len.div_ceil(piece), piece),
+            false => (1, self.len),
+        };
+        let step = (piece / self.len).max(1);
+        let rows = self.from.count;
+        let to = Pieces::new(to);
+        pool::run(rows.div_ceil(step) * parts, |i| {
+            let (group, start) = (i / parts, i % parts * part);
+            let len = part.min(self.len - start);
+            for row in group * step..rows.min((group + 1) * step) {
+                let at = first.wrapping_add_signed(self.from.at(row)) + start;
+                let to_at = target.wrapping_add_signed(self.to.at(row)) + start;
+                // SAFETY: rows of a block of a row-major tensor do not overlap, nor do parts of a row,
+                // and each part of each row is copied by one call.
+                let to = unsafe { to.range(to_at, len) };
+                to.copy_from_slice(&from[at..][..len]);
+            }
+        });
+    }
+}

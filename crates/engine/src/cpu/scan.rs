@@ -1,0 +1,225 @@
+//! `cumsum`, `cumprod` and `cummax` on the CPU.
+//!
+//! Along a row each result waits for the one before. Eight parts of a block go on side by side, so that
+//! the processor has eight additions under way, and then get what came before them added.
+
+use half::{bf16, f16};
+
+use super::around::Around;
+use super::pool;
+use crate::Result;
+use crate::dispatch::{Dense, Input, Output};
+use crate::dtype::with_type;
+use crate::ops::Rule;
+use crate::ops::scan::{Running, Scan};
+
+/// Parts of a block, and the elements of each.
+const PARTS: usize = 8;
+const PART: usize = 128;
+
+/// Columns that go on side by side.
+const COLUMNS: usize = 512;
+
+/// Writes the results so far.
+pub(crate) fn run(op: &Scan, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    let around = Around::new(inputs[0].layout.shape(), op.axis);
+    let data = Dense::new(op.name(), inputs[0])?;
+    macro_rules! by_type {
+        ($fold:ident) => {
+            with_type!(inputs[0].dtype, T => scan::<$fold<T>>(data.all(), around, output))
+        };
+    }
+    match op.running {
+        Running::Sum => by_type!(Sum),
+        Running::Prod => by_type!(Prod),
+        Running::Max => by_type!(Max),
+    }
+    Ok(())
+}
+
+/// What is kept so far.
+trait Fold {
+    type In: bytemuck::Pod + Send + Sync;
+    type Out: bytemuck::Pod + Send + Sync;
+    /// An accumulator of a few elements.
+    type Lane: Copy;
+    /// An accumulator of all.
+    type Total: Copy + Send + Sync;
+    const NEUTRAL: Self::Lane;
+    const EMPTY: Self::Total;
+    fn lift(x: Self::In) -> Self::Lane;
+    fn join(a: Self::Lane, b: Self::Lane) -> Self::Lane;
+    fn merge(a: Self::Total, b: Self::Lane) -> Self::Total;
+    fn both(a: Self::Total, b: Self::Total) -> Self::Total;
+    fn finish(total: Self::Total) -> Self::Out;
+}
+
+struct Sum<T>(T);
+struct Prod<T>(T);
+struct Max<T>(T);
+
+macro_rules! fold {
+    ($name:ident $([$in:ty, $lane:ty, $total:ty, $out:ty])*
+        empty $empty:expr, lift |$x:ident| $lift:expr, join |$a:ident, $b:ident| $join:expr,
+        finish |$t:ident| $finish:expr) => {$(
+        impl Fold for $name<$in> {
+            type In = $in;
+            type Out = $out;
+            type Lane = $lane;
+            type Total = $total;
+            const NEUTRAL: $lane = $empty as $lane;
+            const EMPTY: $total = $empty as $total;
+            #[inline(always)]
+            fn lift($x: $in) -> $lane {
+                $lift as $lane
+            }
+            #[inline(always)]
+            fn join($a: $lane, $b: $lane) -> $lane {
+                $join
+            }
+            #[inline(always)]
+            fn merge($a: $total, b: $lane) -> $total {
+                let $b = b as $total;
+                $join
+            }
+            #[inline(always)]
+            fn both($a: $total, $b: $total) -> $total {
+                $join
+            }
+            #[inline(always)]
+            fn finish($t: $total) -> $out {
+                $finish
+            }
+        }
+    )*};
+}
+
+fold!(Sum [f32, f32, f64, f32] [f64, f64, f64, f64]
+    empty -0.0, lift |x| x, join |a, b| a + b, finish |t| t as _);
+fold!(Sum [f16, f32, f64, f16] empty -0.0, lift |x| x.to_f32(), join |a, b| a + b,
+    finish |t| f16::from_f64(t));
+fold!(Sum [bf16, f32, f64, bf16] empty -0.0, lift |x| x.to_f32(), join |a, b| a + b,
+    finish |t| bf16::from_f64(t));
+fold!(Sum [u8, u64, u64, u64] [u16, u64, u64, u64] [u32, u64, u64, u64] [u64, u64, u64, u64]
+    [i8, i64, i64, i64] [i16, i64, i64, i64] [i32, i64, i64, i64] [i64, i64, i64, i64]
+    empty 0, lift |x| x, join |a, b| a.wrapping_add(b), finish |t| t);
+fold!(Prod [f32, f64, f64, f32] [f64, f64, f64, f64]
+    empty 1.0, lift |x| x, join |a, b| a * b, finish |t| t as _);
+fold!(Prod [f16, f64, f64, f16] empty 1.0, lift |x| x.to_f64(), join |a, b| a * b,
+    finish |t| f16::from_f64(t));
+fold!(Prod [bf16, f64, f64, bf16] empty 1.0, lift |x| x.to_f64(), join |a, b| a * b,
+    finish |t| bf16::from_f64(t));
+fold!(Prod [u8, u64, u64, u64] [u16, u64, u64, u64] [u32, u64, u64, u64] [u64, u64, u64, u64]
+    [i8, i64, i64, i64] [i16, i64, i64, i64] [i32, i64, i64, i64] [i64, i64, i64, i64]
+    empty 1, lift |x| x, join |a, b| a.wrapping_mul(b), finish |t| t);
+
+macro_rules! greater {
+    ($a:ident, $b:ident) => {
+        if $b > $a || $b != $b { $b } else { $a }
+    };
+}
+fold!(Max [f32, f32, f32, f32] [f64, f64, f64, f64]
+    empty f32::NEG_INFINITY, lift |x| x, join |a, b| greater!(a, b), finish |t| t);
+fold!(Max [f16, f32, f32, f16] empty f32::NEG_INFINITY, lift |x| x.to_f32(),
+    join |a, b| greater!(a, b), finish |t| f16::from_f32(t));
+fold!(Max [bf16, f32, f32, bf16] empty f32::NEG_INFINITY, lift |x| x.to_f32(),
+    join |a, b| greater!(a, b), finish |t| bf16::from_f32(t));
+macro_rules! max {
+    ($($type:ident),*) => {$(
+        fold!(Max [$type, $type, $type, $type] empty $type::MIN, lift |x| x,
+            join |a, b| a.max(b), finish |t| t);
+    )*};
+}
+max!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+fn scan<F: Fold>(data: &[F::In], around: Around, mut output: Output<'_>) {
+    let Around { outer, len, inner } = around;
+    let out = output.all::<F::Out>();
+    let piece = pool::grain(size_of::<F::In>() + size_of::<F::Out>());
+    if inner > 1 {
+        let rows = len * inner;
+        let step = (piece / rows).max(1);
+        pool::pieces(out, step * rows, |i, out| {
+            let data = &data[i * step * rows..];
+            for (data, out) in data.chunks_exact(rows).zip(out.chunks_exact_mut(rows)) {
+                scan_columns::<F>(data, inner, out);
+            }
+        });
+        return;
+    }
+    if len >= 2 * piece && outer < 64 {
+        for (data, out) in data.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
+            let mut before = vec![F::EMPTY; len.div_ceil(piece)];
+            pool::pieces(&mut before, 1, |i, total| {
+                let part = &data[i * piece..len.min((i + 1) * piece)];
+                total[0] = part.chunks(PART).fold(F::EMPTY, |total, part| {
+                    let lane = |lane, &x| F::join(lane, F::lift(x));
+                    F::merge(total, part.iter().fold(F::NEUTRAL, lane))
+                });
+            });
+            let mut total = F::EMPTY;
+            let mut firsts = before;
+            for first in &mut firsts {
+                let here = *first;
+                *first = total;
+                total = F::both(total, here);
+            }
+            pool::pieces(out, piece, |i, out| {
+                scan_row::<F>(firsts[i], &data[i * piece..][..out.len()], out);
+            });
+        }
+        return;
+    }
+    let step = (piece / len).max(1);
+    pool::pieces(out, step * len, |i, out| {
+        let data = &data[i * step * len..];
+        for (data, out) in data.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
+            scan_row::<F>(F::EMPTY, data, out);
+        }
+    });
+}
+
+/// Goes along a row, from what came before it.
+fn scan_row<F: Fold>(mut before: F::Total, data: &[F::In], out: &mut [F::Out]) {
+    let mut local = [F::NEUTRAL; PARTS * PART];
+    let (blocks, rest) = data.as_chunks::<{ PARTS * PART }>();
+    let (out, out_rest) = out.split_at_mut(data.len() - rest.len());
+    for (block, out) in blocks.iter().zip(out.chunks_exact_mut(PARTS * PART)) {
+        let mut lanes = [F::NEUTRAL; PARTS];
+        for i in 0..PART {
+            for (p, lane) in lanes.iter_mut().enumerate() {
+                *lane = F::join(*lane, F::lift(block[p * PART + i]));
+                local[p * PART + i] = *lane;
+            }
+        }
+        let parts = out.chunks_exact_mut(PART).zip(local.chunks_exact(PART));
+        for ((out, local), lane) in parts.zip(lanes) {
+            for (to, &x) in out.iter_mut().zip(local) {
+                *to = F::finish(F::merge(before, x));
+            }
+            before = F::merge(before, lane);
+        }
+    }
+    for (to, &x) in out_rest.iter_mut().zip(rest) {
+        before = F::merge(before, F::lift(x));
+        *to = F::finish(before);
+    }
+}
+
+/// Goes down all columns, some side by side.
+fn scan_columns<F: Fold>(data: &[F::In], inner: usize, out: &mut [F::Out]) {
+    let mut totals = [F::EMPTY; COLUMNS];
+    for from in (0..inner).step_by(COLUMNS) {
+        let width = COLUMNS.min(inner - from);
+        totals.fill(F::EMPTY);
+        for (data, out) in data.chunks_exact(inner).zip(out.chunks_exact_mut(inner)) {
+            let elements = data[from..from + width]
+                .iter()
+                .zip(&mut out[from..from + width]);
+            for (total, (&x, to)) in totals.iter_mut().zip(elements) {
+                *total = F::merge(*total, F::lift(x));
+                *to = F::finish(*total);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! `argsort`: the order that sorts.
+
+use super::{Meta, Rule};
+use crate::{DType, Result, Tensor};
+
+/// The indices of the elements along an axis in ascending order of those.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ArgSort {
+    pub(crate) axis: usize,
+}
+
+impl Rule for ArgSort {
+    fn name(&self) -> &'static str {
+        "argsort"
+    }
+
+    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
+        Ok((DType::I64, *inputs[0].shape()))
+    }
+}
+
+impl Tensor {
+    /// The indices, in `i64`, of the elements along `axis` in ascending order of the elements; the shape
+    /// stays. The first index comes first where elements are equal, such as zeros of either sign. NaN
+    /// come last.
+    pub fn argsort(&self, axis: isize) -> Self {
+        if self.check().is_err() {
+            return self.clone();
+        }
+        Self::attempt(|| {
+            let axis = self.shape().axis("argsort", axis)?;
+            Ok(Self::apply(ArgSort { axis }, &[self]))
+        })
+    }
+}

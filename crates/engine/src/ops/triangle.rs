@@ -1,0 +1,46 @@
+//! `tril`, `triu`: matrices with nothing on one side of a diagonal.
+
+use super::{Meta, Rule};
+use crate::{Error, Result, Tensor};
+
+/// The elements on one side of a diagonal of each matrix, 0 on the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Triangle {
+    /// What is on and above the diagonal stays, not what is on and below.
+    pub(crate) upper: bool,
+    pub(crate) diagonal: isize,
+}
+
+impl Rule for Triangle {
+    fn name(&self) -> &'static str {
+        if self.upper { "triu" } else { "tril" }
+    }
+
+    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
+        let shape = inputs[0].shape();
+        if shape.rank() < 2 {
+            return Err(Error::BadShape {
+                op: self.name(),
+                shape: *shape,
+                reason: "a matrix has two axes".to_owned(),
+            });
+        }
+        Ok((inputs[0].dtype(), *shape))
+    }
+}
+
+impl Tensor {
+    /// The elements of each matrix, the last two axes, on and below diagonal `k`, 0 above: those with
+    /// `column - row <= k`. Shape and type stay.
+    pub fn tril(&self, k: isize) -> Self {
+        let (upper, diagonal) = (false, k);
+        Self::apply(Triangle { upper, diagonal }, &[self])
+    }
+
+    /// The elements of each matrix, the last two axes, on and above diagonal `k`, 0 below: those with
+    /// `column - row >= k`. Shape and type stay.
+    pub fn triu(&self, k: isize) -> Self {
+        let (upper, diagonal) = (true, k);
+        Self::apply(Triangle { upper, diagonal }, &[self])
+    }
+}
