@@ -10,14 +10,20 @@ mod arg_reduce;
 mod arrange;
 #[path = "ops/attention.rs"]
 mod attention;
+#[path = "ops/batch_norm.rs"]
+mod batch_norm;
 #[path = "ops/binary.rs"]
 mod binary;
 #[path = "ops/block.rs"]
 mod block;
 #[path = "ops/cast.rs"]
 mod cast;
+#[path = "ops/conv.rs"]
+mod conv;
 #[path = "ops/copy.rs"]
 mod copy;
+#[path = "ops/cross_entropy.rs"]
+mod cross_entropy;
 #[path = "ops/dot.rs"]
 mod dot;
 #[path = "ops/einsum.rs"]
@@ -28,6 +34,8 @@ mod formula;
 mod full;
 #[path = "ops/fused.rs"]
 mod fused;
+#[path = "ops/group_norm.rs"]
+mod group_norm;
 #[path = "ops/index.rs"]
 mod index;
 #[path = "ops/layer_norm.rs"]
@@ -38,6 +46,8 @@ mod logsumexp;
 mod matmul;
 #[path = "ops/matvec.rs"]
 mod matvec;
+#[path = "ops/mse.rs"]
+mod mse;
 #[path = "ops/near.rs"]
 mod near;
 #[path = "ops/norm.rs"]
@@ -46,6 +56,8 @@ mod norm;
 mod outer;
 #[path = "ops/packed_matmul.rs"]
 mod packed_matmul;
+#[path = "ops/pooling.rs"]
+mod pooling;
 #[path = "ops/random.rs"]
 mod random;
 #[path = "ops/reduce.rs"]
@@ -58,11 +70,15 @@ mod rope;
 mod scan;
 #[path = "ops/softmax.rs"]
 mod softmax;
+#[path = "ops/swiglu.rs"]
+mod swiglu;
 #[path = "ops/sort.rs"]
 mod sort;
 #[path = "ops/ternary.rs"]
 mod ternary;
 #[path = "ops/unary.rs"]
 mod unary;
+#[path = "ops/upsample_nearest.rs"]
+mod upsample_nearest;
 #[path = "ops/var.rs"]
 mod var;

@@ -2,9 +2,10 @@
 
 use std::f64::consts::TAU;
 
+use super::math::Math;
 use super::pool;
 use super::row::{self, Kernel, Real};
-use super::simd::Isa;
+use super::simd::{self, Isa, MulAdd, Task};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -29,16 +30,13 @@ pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result
         let factor = op.factor();
         let first = op.offset;
         // A sine and a cosine take about as long as 64 bytes of memory.
-        pool::pieces(table, pool::grain(64 * width) * width, |i, piece| {
+        let grain = pool::grain(64 * width);
+        pool::pieces(table, (grain * width).max(1), |i, piece| {
             for (k, entry) in piece.chunks_exact_mut(width.max(1)).enumerate() {
-                let k = i * pool::grain(64 * width) + k;
+                let k = i * grain + k;
                 let position = positions.map_or_else(|| (first + k) as f64, |p| p[k]);
                 let (cos, sin) = entry.split_at_mut(width / 2);
-                for ((c, s), &f) in cos.iter_mut().zip(sin).zip(frequencies) {
-                    let angle = reduced(position * f);
-                    *c = R::of(angle.cos() * factor);
-                    *s = R::of(angle.sin() * factor);
-                }
+                simd::run(Entry { position, frequencies, factor, cos, sin });
             }
         });
         let rows = shape.count() / shape[shape.rank() - 1];
@@ -54,9 +52,29 @@ pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result
     }, else unreachable!("the rule takes floats only"))
 }
 
-/// An angle between -pi and pi with the same sine and cosine.
-fn reduced(angle: f64) -> f64 {
-    angle - (angle / TAU).round_ties_even() * TAU
+/// The cosines and sines of a position.
+struct Entry<'a, R> {
+    position: f64,
+    frequencies: &'a [f64],
+    factor: f64,
+    cos: &'a mut [R],
+    sin: &'a mut [R],
+}
+
+impl<R: Real> Task for Entry<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for ((c, s), &f) in self.cos.iter_mut().zip(self.sin).zip(self.frequencies) {
+            let angle = self.position * f;
+            // Between -pi and pi, where sines and cosines need no case for large angles.
+            let turns = (angle / TAU).round_ties_even();
+            let angle = turns.mul_add_on::<I>(-TAU, angle);
+            *c = R::of(angle.cos_near::<I>() * self.factor);
+            *s = R::of(angle.sin_near::<I>() * self.factor);
+        }
+    }
 }
 
 struct Row<'a, R> {

@@ -1,5 +1,6 @@
 //! `attention`: scaled dot products of queries and keys, their softmax, and sums of values weighted by it.
 
+use super::group_norm::computed_in;
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Shape, Tensor};
 
@@ -161,6 +162,55 @@ impl Tensor {
             let layout = mask.layout().broadcast_to("attention", scores)?;
             let mask = mask.with_layout(layout);
             Ok(Self::apply(op, &[&q, &k, &v, &mask]))
+        })
+    }
+
+    /// [`Tensor::attention`] as a formula of simpler ops, with all scores in memory, which tests compare
+    /// with it.
+    pub fn decompose_attention(
+        &self,
+        keys: &Self,
+        values: &Self,
+        options: &AttentionOptions<'_>,
+    ) -> Self {
+        Self::attempt(|| {
+            // The op itself says what is wrong with its inputs.
+            self.attention(keys, values, options).check()?;
+            let met = self.dtype().promote(keys.dtype()).promote(values.dtype());
+            let wide = computed_in(met.to_float());
+            let [q, k, v] = [self, keys, values].map(|t| t.cast(wide));
+            let (&[b, h, n, d], &[_, shared, m, _]) = (&q.shape()[..], &k.shape()[..]) else {
+                unreachable!("checked");
+            };
+            let group = h / shared.max(1);
+            let scale = options.scale.unwrap_or(1.0 / (d.max(1) as f64).sqrt());
+            let q = q.reshape([b, shared, group, n, d]);
+            let scores = q.matmul(&k.expand_dims(2).t()).reshape([b, h, n, m]) * scale;
+            let scores = match options.soft_cap {
+                Some(cap) => (scores / cap).tanh() * cap,
+                None => scores,
+            };
+            // How many positions before its own a query finds a key.
+            let at = Self::arange(0, n, 1, DType::I64).expand_dims(1) + (m as i64 - n as i64);
+            let back = at - Self::arange(0, m, 1, DType::I64);
+            let mut seen = back.ge(i64::MIN);
+            if options.causal {
+                seen = seen & back.ge(0);
+            }
+            if let Some(window) = options.window {
+                seen = seen & back.lt(i64::try_from(window).unwrap_or(i64::MAX));
+            }
+            let scores = match options.mask {
+                Some(mask) if mask.dtype() == DType::Bool => mask.select(scores, f64::NEG_INFINITY),
+                Some(mask) => scores + mask.cast(wide),
+                None => scores,
+            };
+            let scores = seen.select(scores, f64::NEG_INFINITY).cast(wide);
+            let blind = scores.eq(f64::NEG_INFINITY).all(&[-1], true);
+            let weights = blind.select(0.0, scores.softmax(-1)).cast(wide);
+            let weights = weights.reshape([b, shared, group, n, m]);
+            let sums = weights.matmul(&v.expand_dims(2));
+            Ok(sums.reshape([b, h, n, v.shape()[3]]).cast(met.to_float()))
         })
     }
 }

@@ -102,6 +102,31 @@ impl Tensor {
             Ok(Self::apply(op, &inputs).reshape(shape))
         })
     }
+
+    /// [`Tensor::group_norm`] as a formula of simpler ops, which tests compare with it.
+    pub fn decompose_group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Self>,
+        bias: Option<&Self>,
+        eps: f64,
+    ) -> Self {
+        Self::attempt(|| {
+            let shape = *channels("group_norm", self)?;
+            let dtype = self.dtype().to_float();
+            let wide = computed_in(dtype);
+            let rows = shape[0].saturating_mul(groups);
+            let x = self.cast(wide);
+            let x = x.reshape([rows, shape.count() / rows.max(1)]);
+            let y = x.decompose_layer_norm(None, None, eps).reshape(shape);
+            let mut dims = vec![1; shape.rank() - 1];
+            dims[0] = shape[1];
+            let along = |p: Option<&Self>| p.map(|p| p.cast(wide).reshape(&dims));
+            let y = along(weight).map_or(y.clone(), |weight| &y * weight);
+            let y = along(bias).map_or(y.clone(), |bias| &y + bias);
+            Ok(y.cast(dtype))
+        })
+    }
 }
 
 /// The shape of a tensor with channels.

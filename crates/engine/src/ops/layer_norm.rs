@@ -1,5 +1,6 @@
 //! `layer_norm`: rows shifted and scaled to mean 0 and variance 1.
 
+use super::group_norm::computed_in;
 use super::rms_norm::{expect_parameter, parameter};
 use super::softmax::expect_float;
 use super::{Meta, Rule};
@@ -67,5 +68,26 @@ impl Tensor {
             .collect();
         let inputs: Vec<_> = std::iter::once(&x).chain(&parameters).collect();
         Self::apply(op, &inputs)
+    }
+
+    /// [`Tensor::layer_norm`] as a formula of simpler ops, which tests compare with it.
+    pub fn decompose_layer_norm(
+        &self,
+        weight: Option<&Self>,
+        bias: Option<&Self>,
+        eps: f64,
+    ) -> Self {
+        let dtype = self.dtype().to_float();
+        let wide = computed_in(dtype);
+        let x = self.cast(wide);
+        let apart = &x - x.mean(&[-1], true);
+        let mut y = &apart * (apart.square().mean(&[-1], true) + eps).rsqrt();
+        if let Some(weight) = weight {
+            y = y * weight.cast(wide);
+        }
+        if let Some(bias) = bias {
+            y = y + bias.cast(wide);
+        }
+        y.cast(dtype)
     }
 }

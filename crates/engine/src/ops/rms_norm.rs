@@ -1,8 +1,9 @@
 //! `rms_norm`: rows divided by their root mean square.
 
+use super::group_norm::computed_in;
 use super::softmax::expect_float;
 use super::{Meta, Rule};
-use crate::{DType, Error, Result, Tensor};
+use crate::{Error, Result, Tensor};
 
 /// `x / sqrt(mean(x²) + eps) * weight` along the last axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,14 +52,10 @@ pub(crate) fn expect_parameter(
 
 /// A parameter of an op on `x`, in the type of `x` or in the one that is computed in.
 pub(crate) fn parameter(x: &Tensor, parameter: &Tensor) -> Tensor {
-    let wide = match x.dtype() {
-        DType::F64 => DType::F64,
-        _ => DType::F32,
-    };
     if parameter.dtype() == x.dtype() {
         parameter.clone()
     } else {
-        parameter.cast(wide)
+        parameter.cast(computed_in(x.dtype()))
     }
 }
 
@@ -67,7 +64,7 @@ impl Tensor {
     /// `x / sqrt(mean(x²) + eps) * weight`.
     ///
     /// Shape: as this; `weight` is a vector as long as the last axis. Type: floats stay, others become
-    /// floats ([`DType::to_float`]); the weights may be of any float type. `f16`, `bf16` and `f32` are
+    /// floats ([`DType::to_float`](crate::DType::to_float)); the weights may be of any float type. `f16`, `bf16` and `f32` are
     /// computed in `f32`, sums of squares in blocks that are added up in `f64`, and rounded once.
     /// NaN: a NaN makes its row NaN; so does an infinity, but for the other elements, which become 0.
     /// Empty: stays empty.
@@ -83,5 +80,14 @@ impl Tensor {
         let x = self.cast(self.dtype().to_float());
         let op = RmsNorm { eps: eps.to_bits() };
         Self::apply(op, &[&x, &parameter(&x, weight)])
+    }
+
+    /// [`Tensor::rms_norm`] as a formula of simpler ops, which tests compare with it.
+    pub fn decompose_rms_norm(&self, weight: &Self, eps: f64) -> Self {
+        let dtype = self.dtype().to_float();
+        let wide = computed_in(dtype);
+        let x = self.cast(wide);
+        let scale = (x.square().mean(&[-1], true) + eps).rsqrt();
+        (x * scale * weight.cast(wide)).cast(dtype)
     }
 }

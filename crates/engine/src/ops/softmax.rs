@@ -1,5 +1,6 @@
 //! `softmax`, `log_softmax`: exponentials of an axis that add up to 1, and their logarithms.
 
+use super::group_norm::computed_in;
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Tensor};
 
@@ -72,5 +73,22 @@ impl Tensor {
     /// Shape, type, NaN and empty: as [`Tensor::softmax`]; `-inf` stays `-inf` beside finite numbers.
     pub fn log_softmax(&self, axis: isize) -> Self {
         self.softmax_on(axis, true)
+    }
+
+    /// [`Tensor::softmax`] as a formula of simpler ops, which tests compare with it:
+    /// `e / sum(e)` with `e = exp(x - max(x))`.
+    pub fn decompose_softmax(&self, axis: isize) -> Self {
+        let dtype = self.dtype().to_float();
+        let x = self.cast(computed_in(dtype));
+        let e = (&x - x.max(&[axis], true)).exp();
+        (&e / e.sum(&[axis], true)).cast(dtype)
+    }
+
+    /// [`Tensor::log_softmax`] as a formula of simpler ops: `x - max(x) - log(sum(exp(x - max(x))))`.
+    pub fn decompose_log_softmax(&self, axis: isize) -> Self {
+        let dtype = self.dtype().to_float();
+        let x = self.cast(computed_in(dtype));
+        let shifted = &x - x.max(&[axis], true);
+        (&shifted - shifted.exp().sum(&[axis], true).log()).cast(dtype)
     }
 }

@@ -362,3 +362,24 @@ mod against_the_reference {
         }
     }
 }
+
+#[test]
+fn the_formula_of_simpler_ops_gives_the_same() {
+    for case in CASES {
+        let Case([_, _, _, queries, keys, ..]) = case;
+        let [q, k, v] = tensors(&inputs(case));
+        let bias = Tensor::from_slice(&numbers(9, queries * keys), [queries, keys]);
+        let see = bias.gt(-2.0);
+        for mask in [None, Some(&bias), Some(&see)] {
+            let options = AttentionOptions {
+                causal: true,
+                window: Some(40),
+                soft_cap: Some(3.0),
+                scale: None,
+                mask,
+            };
+            let expected = q.decompose_attention(&k, &v, &options);
+            assert_near(&q.attention(&k, &v, &options), &values(&expected), 1e-12);
+        }
+    }
+}

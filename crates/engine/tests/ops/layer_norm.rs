@@ -1,6 +1,6 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers};
+use crate::near::{assert_near, in_every_float, numbers, values};
 
 fn reference(x: &[f64], weight: &[f64], bias: &[f64], eps: f64) -> Vec<f64> {
     let mut y = Vec::new();
@@ -123,5 +123,16 @@ mod against_the_reference {
             (x.float(i).abs() + sizes) * scale * w.float(&i[last..]).abs()
                 + b.float(&i[last..]).abs()
         })
+    }
+}
+
+#[test]
+fn the_formula_of_simpler_ops_gives_the_same() {
+    let w = Tensor::from_slice(&numbers(6, 300), [300]);
+    for (t, error) in in_every_float(&numbers(5, 4 * 300), &[4, 300]) {
+        for (w, b) in [(Some(&w), Some(&w)), (None, None)] {
+            let formula = t.decompose_layer_norm(w, b, 1e-6);
+            assert_near(&t.layer_norm(w, b, 1e-6), &values(&formula), 2.0 * error);
+        }
     }
 }

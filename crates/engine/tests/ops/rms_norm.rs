@@ -1,6 +1,6 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers};
+use crate::near::{assert_near, in_every_float, numbers, values};
 
 fn reference(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
     let rows = x.chunks(weight.len());
@@ -95,5 +95,14 @@ mod against_the_reference {
                 )
             });
         }
+    }
+}
+
+#[test]
+fn the_formula_of_simpler_ops_gives_the_same() {
+    let w = Tensor::from_slice(&numbers(6, 300), [300]);
+    for (t, error) in in_every_float(&numbers(5, 4 * 300), &[4, 300]) {
+        let formula = t.decompose_rms_norm(&w, 1e-6);
+        assert_near(&t.rms_norm(&w, 1e-6), &values(&formula), error);
     }
 }

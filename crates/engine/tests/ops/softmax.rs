@@ -1,6 +1,6 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers};
+use crate::near::{assert_near, in_every_float, numbers, values};
 
 /// Softmax of `[outer, len, inner]` along the middle axis.
 fn reference(x: &[f64], len: usize, inner: usize, log: bool) -> Vec<f64> {
@@ -155,6 +155,21 @@ mod against_the_reference {
                     Some(&size),
                 )
             });
+        }
+    }
+}
+
+#[test]
+fn the_formula_of_simpler_ops_gives_the_same() {
+    let x = numbers(5, 4 * 30 * 6);
+    for (t, error) in in_every_float(&x, &[4, 30, 6]) {
+        for axis in 0..3 {
+            assert_near(&t.softmax(axis), &values(&t.decompose_softmax(axis)), error);
+            assert_near(
+                &t.log_softmax(axis),
+                &values(&t.decompose_log_softmax(axis)),
+                error,
+            );
         }
     }
 }

@@ -1,0 +1,204 @@
+use bessemer::{ConvOptions, DType, Error, Tensor};
+
+use crate::near::{assert_near, in_every_float, numbers, values};
+
+fn reference(
+    (x, [n, c, h, w]): (&[f64], [usize; 4]),
+    (weight, [outputs, inner, kh, kw]): (&[f64], [usize; 4]),
+    bias: &[f64],
+    o: &ConvOptions<2>,
+) -> Vec<f64> {
+    let places = |i: usize, len: usize, taps: usize| {
+        (len + 2 * o.padding[i] - o.dilation[i] * (taps - 1) - 1) / o.stride[i] + 1
+    };
+    let mut out = vec![];
+    for image in 0..n {
+        for output in 0..outputs {
+            let group = output / (outputs / o.groups);
+            for i in 0..places(0, h, kh) {
+                for j in 0..places(1, w, kw) {
+                    let mut sum = bias[output];
+                    for ch in 0..inner {
+                        for k in 0..kh {
+                            for l in 0..kw {
+                                let y = (i * o.stride[0] + k * o.dilation[0])
+                                    .wrapping_sub(o.padding[0]);
+                                let z = (j * o.stride[1] + l * o.dilation[1])
+                                    .wrapping_sub(o.padding[1]);
+                                if y < h && z < w {
+                                    let from = ((image * c + group * inner + ch) * h + y) * w + z;
+                                    sum +=
+                                        x[from] * weight[((output * inner + ch) * kh + k) * kw + l];
+                                }
+                            }
+                        }
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn convolution_is_its_formula_in_every_type() {
+    struct Case {
+        x: [usize; 4],
+        weight: [usize; 4],
+        options: ConvOptions<2>,
+    }
+    let case = |x, weight, stride, padding, dilation, groups| Case {
+        x,
+        weight,
+        options: ConvOptions {
+            stride,
+            padding,
+            dilation,
+            groups,
+        },
+    };
+    let cases = [
+        case([2, 3, 7, 9], [4, 3, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        case([1, 4, 8, 5], [6, 4, 1, 1], [1, 1], [0, 0], [1, 1], 1),
+        case([1, 4, 8, 5], [6, 4, 1, 1], [2, 2], [1, 0], [1, 1], 1),
+        case([2, 4, 9, 9], [6, 2, 3, 2], [2, 1], [2, 1], [1, 2], 2),
+        case([2, 5, 9, 11], [5, 1, 3, 3], [1, 1], [1, 1], [1, 1], 5),
+        case([1, 3, 9, 11], [6, 1, 3, 2], [2, 2], [1, 3], [2, 1], 3),
+        case([1, 2, 3, 3], [2, 2, 3, 3], [1, 1], [4, 4], [1, 1], 1),
+        case([1, 16, 40, 40], [8, 16, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+    ];
+    for Case { x, weight, options } in cases {
+        let (xs, ws, bs) = (
+            numbers(1, x.iter().product()),
+            numbers(2, weight.iter().product()),
+            numbers(3, weight[0]),
+        );
+        let with = reference((&xs, x), (&ws, weight), &bs, &options);
+        let without = reference((&xs, x), (&ws, weight), &vec![0.0; weight[0]], &options);
+        let (weights, biases) = (
+            in_every_float(&ws, &weight),
+            in_every_float(&bs, &[weight[0]]),
+        );
+        for (i, (x, error)) in in_every_float(&xs, &x).iter().enumerate() {
+            let y = x.conv2d(&weights[i].0, Some(&biases[i].0), &options);
+            assert_eq!(y.dtype(), x.dtype());
+            // Sums of up to 144 products of numbers up to 16.
+            assert_near(&y, &with, 10.0 * error);
+            assert_near(
+                &x.conv2d(&weights[i].0, None, &options),
+                &without,
+                10.0 * error,
+            );
+        }
+    }
+}
+
+#[test]
+fn large_images_are_taken_in_blocks() {
+    let (x, weight) = ([1, 32, 70, 70], [4, 32, 5, 5]);
+    let (xs, ws) = (
+        numbers(1, x.iter().product()),
+        numbers(2, weight.iter().product()),
+    );
+    let options = ConvOptions {
+        padding: [2, 2],
+        ..ConvOptions::default()
+    };
+    let expected = reference((&xs, x), (&ws, weight), &[0.0; 4], &options);
+    let y = Tensor::from_slice(&xs, x).conv2d(&Tensor::from_slice(&ws, weight), None, &options);
+    assert_near(&y, &expected, 1e-10);
+}
+
+#[test]
+fn one_axis_slides_steps_and_spreads() {
+    let x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0], [1, 1, 5]);
+    let w = Tensor::from_slice(&[1.0_f32, 0.0, -1.0], [1, 1, 3]);
+    let run = |stride, padding, dilation| {
+        values(&x.conv1d(
+            &w,
+            None,
+            &ConvOptions {
+                stride: [stride],
+                padding: [padding],
+                dilation: [dilation],
+                groups: 1,
+            },
+        ))
+    };
+    assert_eq!(run(1, 0, 1), [-2.0, -2.0, -2.0]);
+    assert_eq!(run(2, 1, 1), [-2.0, -2.0, 4.0]);
+    assert_eq!(run(1, 0, 2), [-4.0]);
+    assert_eq!(run(1, 2, 2), [-3.0, -4.0, -4.0, 2.0, 3.0]);
+}
+
+#[test]
+fn without_channels_there_is_the_bias() {
+    let x = Tensor::zeros([1, 0, 3, 3], DType::F32);
+    let w = Tensor::zeros([2, 0, 3, 3], DType::F32);
+    let b = Tensor::from_slice(&[1.0_f32, 2.0], [2]);
+    let y = x.conv2d(&w, Some(&b), &ConvOptions::default());
+    assert_eq!(values(&y), [1.0, 2.0]);
+    assert_eq!(
+        values(&x.conv2d(&w, None, &ConvOptions::default())),
+        [0.0, 0.0]
+    );
+    let none = Tensor::zeros([0, 2, 3, 3], DType::F32);
+    let w = Tensor::zeros([2, 2, 3, 3], DType::F32);
+    assert_eq!(values(&none.conv2d(&w, None, &ConvOptions::default())), []);
+}
+
+#[test]
+fn rejects_shapes_that_do_not_fit() {
+    let zeros = |shape: [usize; 4]| Tensor::zeros(shape, DType::F32);
+    let x = zeros([1, 4, 5, 5]);
+    let with = |groups| ConvOptions {
+        groups,
+        ..ConvOptions::default()
+    };
+    for (w, groups) in [([2, 3, 1, 1], 1), ([3, 2, 1, 1], 2), ([2, 4, 1, 1], 0)] {
+        let error = x
+            .conv2d(&zeros(w), None, &with(groups))
+            .check()
+            .unwrap_err();
+        assert!(
+            matches!(error, Error::ShapeMismatch { op: "conv2d", .. }),
+            "{error}"
+        );
+    }
+    let error = x
+        .conv2d(&zeros([2, 4, 6, 1]), None, &with(1))
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::BadShape { op: "conv2d", .. }),
+        "{error}"
+    );
+    let still = ConvOptions {
+        stride: [0, 1],
+        ..with(1)
+    };
+    assert!(
+        x.conv2d(&zeros([2, 4, 1, 1]), None, &still)
+            .check()
+            .is_err()
+    );
+    let bias = Tensor::zeros([3], DType::F32);
+    let error = x
+        .conv2d(&zeros([2, 4, 1, 1]), Some(&bias), &with(1))
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::ShapeMismatch { op: "conv2d", .. }),
+        "{error}"
+    );
+    let line = Tensor::zeros([4, 5], DType::F32);
+    let error = line
+        .conv1d(&line, None, &ConvOptions::default())
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::BadShape { op: "conv1d", .. }),
+        "{error}"
+    );
+}

@@ -1,0 +1,85 @@
+use bessemer::{DType, Error, Tensor};
+
+use crate::near::{assert_near, in_every_float, numbers};
+
+#[test]
+fn cross_entropy_is_its_formula_in_every_type() {
+    for (rows, classes) in [(1, 1), (6, 10), (300, 70), (4, 5000)] {
+        let x = numbers(1, rows * classes);
+        let targets: Vec<i64> = (0..rows).map(|i| (i * 7 % classes) as i64).collect();
+        let loss = |(row, &t): (&[f64], &i64)| {
+            row.iter().map(|v| v.exp()).sum::<f64>().ln() - row[t as usize]
+        };
+        let mean = x.chunks(classes).zip(&targets).map(loss).sum::<f64>() / rows as f64;
+        let t = Tensor::from_slice(&targets, [rows]);
+        for (x, error) in in_every_float(&x, &[rows, classes]) {
+            let y = x.cross_entropy(&t);
+            assert_eq!((y.rank(), y.dtype()), (0, x.dtype()));
+            assert_near(&y, &[mean], error);
+        }
+    }
+}
+
+#[test]
+fn targets_are_integers_of_any_type_in_any_layout() {
+    let x = Tensor::from_slice(&numbers(2, 2 * 3 * 4), [2, 3, 4]);
+    let a = x.cross_entropy(&Tensor::from_slice(&[0_u8, 1, 2, 3, 0, 1], [2, 3]));
+    let b = x.cross_entropy(&Tensor::from_slice(&[0_i32, -1, 1, 0, 2, -3], [3, 2]).t());
+    assert_eq!(a.item::<f64>().unwrap(), b.item::<f64>().unwrap());
+    let one = x
+        .index(0, 0)
+        .index(0, 0)
+        .cross_entropy(&Tensor::scalar(2_i64));
+    assert!(one.item::<f64>().is_ok());
+}
+
+#[test]
+fn a_target_that_is_no_class_is_an_error() {
+    let x = Tensor::zeros([2, 3], DType::F32);
+    for bad in [3, -4] {
+        let loss = x.cross_entropy(&Tensor::from_slice(&[0_i64, bad], [2]));
+        let expected = Error::BadIndex {
+            op: "cross_entropy",
+            index: bad,
+            len: 3,
+        };
+        assert_eq!(loss.eval().unwrap_err(), expected);
+    }
+    let none = Tensor::zeros([2, 0], DType::F32).cross_entropy(&Tensor::zeros([2], DType::I64));
+    assert!(matches!(none.eval().unwrap_err(), Error::BadIndex { .. }));
+}
+
+#[test]
+fn rejects_targets_of_another_shape_or_type() {
+    let x = Tensor::zeros([2, 3], DType::F32);
+    let error = x
+        .cross_entropy(&Tensor::zeros([3], DType::I64))
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::ShapeMismatch {
+                op: "cross_entropy",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = x
+        .cross_entropy(&Tensor::zeros([2], DType::F32))
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::BadDType {
+                op: "cross_entropy",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let rows = Tensor::zeros([0, 3], DType::F32).cross_entropy(&Tensor::zeros([0], DType::I64));
+    assert!(rows.item::<f32>().unwrap().is_nan());
+}

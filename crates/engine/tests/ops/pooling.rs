@@ -1,0 +1,117 @@
+use bessemer::{DType, Error, PoolOptions, Tensor};
+
+use crate::near::{assert_near, in_every_float, numbers, values};
+
+/// Maximum and both means of each window.
+fn reference(x: &[f64], [planes, h, w]: [usize; 3], o: &PoolOptions<2>) -> [Vec<f64>; 3] {
+    let places = |i: usize, len: usize| (len + 2 * o.padding[i] - o.kernel[i]) / o.stride[i] + 1;
+    let mut out = [vec![], vec![], vec![]];
+    for p in 0..planes {
+        for i in 0..places(0, h) {
+            for j in 0..places(1, w) {
+                let mut seen = vec![];
+                for k in 0..o.kernel[0] {
+                    for l in 0..o.kernel[1] {
+                        let y = (i * o.stride[0] + k)
+                            .checked_sub(o.padding[0])
+                            .filter(|&y| y < h);
+                        let z = (j * o.stride[1] + l)
+                            .checked_sub(o.padding[1])
+                            .filter(|&z| z < w);
+                        if let (Some(y), Some(z)) = (y, z) {
+                            seen.push(x[(p * h + y) * w + z]);
+                        }
+                    }
+                }
+                let sum: f64 = seen.iter().sum();
+                out[0].push(seen.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+                out[1].push(sum / (o.kernel[0] * o.kernel[1]) as f64);
+                out[2].push(sum / seen.len() as f64);
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn pooling_is_its_formula_in_every_type() {
+    let options = |kernel, stride, padding| PoolOptions {
+        kernel,
+        stride,
+        padding,
+        count_padding: true,
+    };
+    let cases = [
+        options([2, 2], [2, 2], [0, 0]),
+        options([3, 3], [1, 1], [1, 1]),
+        options([3, 2], [2, 3], [2, 1]),
+        options([1, 5], [1, 2], [0, 4]),
+    ];
+    for o in cases {
+        for shape in [[6, 7, 9], [2, 5, 5], [3, 20, 33]] {
+            let x = numbers(1, shape.iter().product());
+            let [max, mean, inside] = reference(&x, shape, &o);
+            for (t, error) in in_every_float(&x, &[shape[0], 1, shape[1], shape[2]]) {
+                let y = t.max_pool2d(&o);
+                assert_eq!((y.rank(), y.dtype()), (4, t.dtype()));
+                assert_near(&y, &max, 0.0);
+                assert_near(&t.avg_pool2d(&o), &mean, error);
+                let apart = PoolOptions {
+                    count_padding: false,
+                    ..o
+                };
+                assert_near(&t.avg_pool2d(&apart), &inside, error);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_axis_is_two_with_one_row() {
+    let x = Tensor::from_slice(&[-1.0_f32, -2.0, -3.0, 5.0, 4.0], [1, 1, 5]);
+    let o = PoolOptions {
+        stride: [2],
+        padding: [1],
+        ..PoolOptions::new([2])
+    };
+    assert_eq!(values(&x.max_pool1d(&o)), [-1.0, -2.0, 5.0]);
+    assert_eq!(values(&x.avg_pool1d(&o)), [-0.5, -2.5, 4.5]);
+    assert_eq!(*x.max_pool1d(&o).shape(), [1, 1, 3]);
+}
+
+#[test]
+fn nan_is_the_greatest_of_its_windows() {
+    let x = Tensor::from_slice(&[1.0_f32, f32::NAN, 3.0, 4.0], [4]);
+    let y = values(&x.max_pool1d(&PoolOptions {
+        stride: [1],
+        ..PoolOptions::new([2])
+    }));
+    assert!(y[0].is_nan() && y[1].is_nan() && y[2] == 4.0);
+}
+
+#[test]
+fn rejects_windows_that_do_not_fit() {
+    let x = Tensor::zeros([1, 1, 4, 4], DType::F32);
+    for kernel in [[5, 1], [0, 1], [usize::MAX, 1]] {
+        let error = x.max_pool2d(&PoolOptions::new(kernel)).check().unwrap_err();
+        assert!(
+            matches!(error, Error::BadShape { op: "max_pool", .. }),
+            "{error}"
+        );
+    }
+    let wide = PoolOptions {
+        padding: [0, 2],
+        ..PoolOptions::new([2, 2])
+    };
+    let error = x.avg_pool2d(&wide).check().unwrap_err();
+    assert!(
+        matches!(error, Error::Invalid { op: "avg_pool", .. }),
+        "{error}"
+    );
+    assert!(
+        Tensor::scalar(1.0_f32)
+            .max_pool1d(&PoolOptions::new([1]))
+            .check()
+            .is_err()
+    );
+}
