@@ -70,10 +70,10 @@ mod rope;
 mod scan;
 #[path = "ops/softmax.rs"]
 mod softmax;
-#[path = "ops/swiglu.rs"]
-mod swiglu;
 #[path = "ops/sort.rs"]
 mod sort;
+#[path = "ops/swiglu.rs"]
+mod swiglu;
 #[path = "ops/ternary.rs"]
 mod ternary;
 #[path = "ops/unary.rs"]

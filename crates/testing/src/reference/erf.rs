@@ -11,15 +11,17 @@ fn gauss(x: f64) -> f64 {
 
 /// 2/√π · exp(-x²) · Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!, whose terms all have one sign.
 fn series(x: f64) -> f64 {
-    let mut term = x;
-    let mut sum = x;
+    let mut terms = vec![x];
     let mut odd = 1.0;
-    while term.abs() > sum.abs() * 1e-18 {
+    loop {
         odd += 2.0;
-        term *= 2.0 * x * x / odd;
-        sum += term;
+        let term = terms[terms.len() - 1] * (2.0 * x * x / odd);
+        if term.abs() <= x.abs() * 1e-19 {
+            break;
+        }
+        terms.push(term);
     }
-    FRAC_2_SQRT_PI * gauss(x) * sum
+    FRAC_2_SQRT_PI * gauss(x) * super::exact::sum(terms)
 }
 
 /// exp(-x²)/√π · 1/(x + ½/(x + 1/(x + 3⁄2/(x + …)))), for x well above 0.
