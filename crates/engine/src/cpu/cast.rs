@@ -27,13 +27,8 @@ pub(crate) fn kernel(from: DType, to: DType) -> Kernel {
             (_, 4) => map!(u32 => u8, |x| u8::from(x != 0)),
             _ => map!(u64 => u8, |x| u8::from(x != 0)),
         },
-<<<<<<< HEAD
         // Also what f16 and bf16 are once they are widened.
         _ if from == to => copy,
-=======
-        // An `f16` or `bf16` that has become an `f32` already.
-        (DType::F32, DType::F32) => copy,
->>>>>>> refs
         (DType::F32, DType::F64) => map!(f32 => f64, |x| f64::from(x)),
         (DType::F64, DType::F32) => map!(f64 => f32, |x| x as f32),
         (_, DType::F32) => to_f32(from),
