@@ -1,21 +1,57 @@
 //! `arange` on the CPU.
 
-use crate::Scalar;
+use super::{cast, pool};
 use crate::dispatch::Output;
 use crate::ops::arange::Arange;
+use crate::{DType, Scalar};
+
+/// Numbers that are converted at once.
+const BLOCK: usize = cast::BLOCK;
 
 /// Writes `start + i * step`: exactly in integers where both are, otherwise in `f64`, then converted.
 pub(crate) fn run(op: &Arange, output: Output<'_>) {
     let size = op.dtype.size();
-    let whole = matches!((op.start, op.step), (Scalar::Int(_), Scalar::Int(_)));
-    for (i, to) in output.bytes.chunks_exact_mut(size).enumerate() {
-        let value = if let (Some(last), true) = (op.last, i + 1 == op.len) {
-            last
-        } else if whole {
-            Scalar::Int(op.start.to_i128() + i as i128 * op.step.to_i128())
-        } else {
-            Scalar::Float(op.start.to_f64() + i as f64 * op.step.to_f64())
-        };
-        to.copy_from_slice(&value.to_bytes(op.dtype)[..size]);
+    let chunk = pool::grain(size).next_multiple_of(BLOCK);
+    let bytes = output.bytes;
+    pool::pieces(bytes, chunk * size, |i, out| {
+        for (j, out) in out.chunks_mut(BLOCK * size).enumerate() {
+            let first = i * chunk + j * BLOCK;
+            match (op.start, op.step) {
+                (Scalar::Int(start), Scalar::Int(step)) => {
+                    integers(op, (start, step), first, out);
+                }
+                _ => {
+                    let (start, step) = (op.start.to_f64(), op.step.to_f64());
+                    let mut block = [0_f64; BLOCK];
+                    for (k, x) in block.iter_mut().enumerate() {
+                        *x = start + (first + k) as f64 * step;
+                    }
+                    cast::convert(DType::F64, op.dtype, bytemuck::cast_slice(&block), out);
+                }
+            }
+        }
+    });
+    if let Some(last) = op.last {
+        let at = bytes.len() - size;
+        bytes[at..].copy_from_slice(&last.to_bytes(op.dtype)[..size]);
+    }
+}
+
+/// A block of integers, in 64 bits where that is enough.
+fn integers(op: &Arange, (start, step): (i128, i128), first: usize, out: &mut [u8]) {
+    let at = |i: usize| start + i as i128 * step;
+    let fits = |x: i128| i64::try_from(x).is_ok();
+    let size = op.dtype.size();
+    if fits(step) && fits(at(first)) && fits(at(first + BLOCK)) {
+        let (begin, step) = (at(first) as i64, step as i64);
+        let mut block = [0_i64; BLOCK];
+        for (k, x) in block.iter_mut().enumerate() {
+            *x = begin.wrapping_add((k as i64).wrapping_mul(step));
+        }
+        cast::convert(DType::I64, op.dtype, bytemuck::cast_slice(&block), out);
+        return;
+    }
+    for (k, out) in out.chunks_exact_mut(size).enumerate() {
+        out.copy_from_slice(&Scalar::Int(at(first + k)).to_bytes(op.dtype)[..size]);
     }
 }

@@ -16,6 +16,24 @@ pub(crate) fn copy(args: &Args<'_>, out: &mut [u8]) {
     out.copy_from_slice(&args.a[..out.len()]);
 }
 
+/// Elements that [`convert`] takes at most.
+pub(crate) const BLOCK: usize = 256;
+
+/// Converts a block, from a type other than `f16` and `bf16`.
+pub(crate) fn convert(from: DType, to: DType, a: &[u8], out: &mut [u8]) {
+    let args = |a| Args {
+        a,
+        ..Args::default()
+    };
+    if !matches!(to, DType::F16 | DType::BF16) {
+        return kernel(from, to)(&args(a), out);
+    }
+    let mut wide = [0_f32; BLOCK];
+    let wide: &mut [u8] = bytemuck::cast_slice_mut(&mut wide[..out.len() / to.size()]);
+    narrowing(from)(&args(a), wide);
+    narrow(to)(&args(wide), out);
+}
+
 /// The kernel that converts between types other than `f16` and `bf16`.
 pub(crate) fn kernel(from: DType, to: DType) -> Kernel {
     match (from, to) {

@@ -5,13 +5,15 @@
 //! depends on another, so the cuts do not change bits.
 
 mod gather;
+mod plain;
 mod program;
-
-use std::cell::RefCell;
+mod scratch;
+mod stream;
 
 use gather::splat;
 pub(crate) use gather::{Axes, Strides, Walk};
 use program::{Leaf, Program, Source, computed};
+use scratch::with_memory;
 
 use super::map::Args;
 use super::pool;
@@ -42,94 +44,10 @@ pub(crate) fn run_one(op: &Op, inputs: &[Input<'_>], output: Output<'_>) {
         args: [0, 1, 2],
         dtype: output.dtype,
     };
-    if let Some(output) = run_plain(step, inputs, output) {
+    if let Some(output) = plain::run(step, inputs, output) {
         run(&[step], inputs, output);
     }
 }
-
-/// An argument of a single op.
-#[derive(Clone, Copy)]
-enum Plain<'a> {
-    /// Lies as the result does: the bytes from its first element on.
-    Flat(&'a [u8], usize),
-    /// One element.
-    Number([u8; 8], usize),
-}
-
-impl<'a> Plain<'a> {
-    fn of(input: &Input<'a>, count: usize) -> Option<Self> {
-        let size = input.dtype.size();
-        if let Some(value) = input.constant {
-            return Some(Self::Number(value.to_bytes(input.dtype), size));
-        }
-        let layout = &input.layout;
-        let lies = layout.count() == count && layout.is_contiguous();
-        lies.then(|| Self::Flat(&input.bytes[layout.offset() * size..], size))
-    }
-}
-
-/// Runs one op whose inputs are numbers or lie in memory as its result does, without preparation; gives
-/// the output back otherwise.
-fn run_plain<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> Option<Output<'a>> {
-    let half = |d| computed(d) != d;
-    if output.holds.is_some() || half(output.dtype) || inputs.iter().any(|i| half(i.dtype)) {
-        return Some(output);
-    }
-    let count = output.shape.count();
-    let mut plain = [Plain::Flat(&[], 0); 3];
-    let mut numbers = false;
-    for (plain, input) in plain.iter_mut().zip(inputs) {
-        match Plain::of(input, count) {
-            Some(p) => *plain = p,
-            None => return Some(output),
-        }
-        numbers |= input.constant.is_some();
-    }
-    let from = inputs[program::leading(step.action)].dtype;
-    let kernel = program::kernel(step.action, from, step.dtype);
-    let parameter = program::parameter(step.action);
-    let size = output.dtype.size();
-    let call = |start: usize, out: &mut [u8]| {
-        let flat = |i: usize, at: usize, len: usize| match plain[i] {
-            Plain::Flat(bytes, size) => &bytes[at * size..][..len * size],
-            Plain::Number(..) => &[],
-        };
-        if !numbers {
-            let len = out.len() / size;
-            let [a, b, c] = [0, 1, 2].map(|i| flat(i, start, len));
-            kernel(&Args { a, b, c, parameter }, out);
-            return;
-        }
-        with_memory(plain.len() * NUMBERS, |memory| {
-            let len = NUMBERS_LEN.min(out.len() / size);
-            for (plain, block) in plain.iter().zip(memory.chunks_exact_mut(NUMBERS)) {
-                if let Plain::Number(bytes, size) = plain {
-                    splat(&bytes[..*size], &mut block[..len * size]);
-                }
-            }
-            for (i, out) in out.chunks_mut(len * size).enumerate() {
-                let at = start + i * len;
-                let len = out.len() / size;
-                let [a, b, c] = [0, 1, 2].map(|i| match plain[i] {
-                    Plain::Flat(..) => flat(i, at, len),
-                    Plain::Number(..) => &memory[i * NUMBERS..][..NUMBERS],
-                });
-                kernel(&Args { a, b, c, parameter }, out);
-            }
-        });
-    };
-    let chunk = pool::grain(touched(inputs, &output)).next_multiple_of(BLOCK);
-    if count <= chunk {
-        call(0, output.bytes);
-    } else {
-        pool::pieces(output.bytes, chunk * size, |i, out| call(i * chunk, out));
-    }
-    None
-}
-
-/// How often a number is repeated beside a block of elements, and the bytes that takes at most.
-const NUMBERS_LEN: usize = 512;
-const NUMBERS: usize = NUMBERS_LEN * 8;
 
 /// An input, as the blocks of a program see it.
 struct Feed<'a> {
@@ -180,8 +98,9 @@ pub(crate) fn run(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
     let program = Program::new(steps, &leaves);
 
     // Every input has a block of its own, used or not, and the slots follow.
-    let width = feeds.iter().map(|f| f.size).fold(program.width, usize::max);
-    let blocks = feeds.len() + program.slots;
+    let width = feeds.iter().map(|f| f.size);
+    let width = width.fold(program.width.max(output.dtype.size()), usize::max);
+    let blocks = feeds.len() + program.slots + 1;
     let fit = SCRATCH / (width * blocks.max(1)) / 64 * 64;
     let mut block = fit.clamp(LEAST, BLOCK).min(count.next_multiple_of(64));
     let inner = axes.inner();
@@ -200,6 +119,7 @@ pub(crate) fn run(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
         row: if by_row { inner } else { usize::MAX },
         stride: (block * width).next_multiple_of(64),
         size: output.dtype.size(),
+        past: stream::AVAILABLE && output.holds.is_none() && output.bytes.len() >= stream::LARGE,
     };
     let mut chunk = pool::grain(touched(inputs, &output)).next_multiple_of(block);
     let across = feeds
@@ -319,32 +239,15 @@ struct Plan<'a> {
     stride: usize,
     /// Bytes of an element of the result.
     size: usize,
-}
-
-/// Memory with the alignment of the widest vector.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-thread_local! {
-    static MEMORY: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Lends the scratch memory of this thread, at least so many bytes of it.
-fn with_memory<R>(bytes: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
-    MEMORY.with_borrow_mut(|memory| {
-        let lines = bytes.div_ceil(64);
-        if memory.len() < lines {
-            memory.resize(lines, Line([0; 64]));
-        }
-        body(bytemuck::cast_slice_mut(&mut memory[..lines]))
-    })
+    /// Whether the result is written past the caches.
+    past: bool,
 }
 
 impl Plan<'_> {
     /// Computes the elements from number `start` on, as many as `out` has room for.
     fn run(&self, start: usize, out: &mut [u8]) {
-        let blocks = self.feeds.len() + self.program.slots;
+        // One more for a result that is written past the caches.
+        let blocks = self.feeds.len() + self.program.slots + 1;
         let scratch = blocks * self.stride;
         let chunk = out.len() / self.size;
         let turned: usize = self.feeds.iter().map(|f| f.turned_bytes(chunk)).sum();
@@ -375,6 +278,9 @@ impl Plan<'_> {
             }
             self.run_in(start, out, &mut scratch);
         });
+        if self.past {
+            stream::finish();
+        }
     }
 
     fn run_in(&self, start: usize, out: &mut [u8], scratch: &mut [&mut [u8]]) {
@@ -468,6 +374,7 @@ impl Plan<'_> {
         len: usize,
         here: &mut [u8],
     ) {
+        let (past, slots) = slots.split_last_mut().expect("one more than the slots");
         for call in &self.program.calls {
             let end = call.to == usize::MAX;
             // Taken out while it is written; it is never an argument of the same call.
@@ -486,7 +393,11 @@ impl Plan<'_> {
                 c: arg(call.args[2]),
                 parameter: call.parameter,
             };
-            if end {
+            if end && self.past {
+                let block = &mut past[..here.len()];
+                (call.kernel)(&args, block);
+                stream::copy(block, here);
+            } else if end {
                 (call.kernel)(&args, here);
             } else {
                 (call.kernel)(&args, &mut to[..len * call.size]);

@@ -28,7 +28,12 @@ impl Tensor {
             let start = layout.offset().min(all.len());
             return Ok(Cow::Borrowed(&all[start..start + layout.count()]));
         }
-        Ok(Cow::Owned(layout.offsets().map(|i| all[i]).collect()))
+        if layout.count() < 1024 {
+            return Ok(Cow::Owned(layout.offsets().map(|i| all[i]).collect()));
+        }
+        // Worth the kernel, and a copy of what it writes.
+        let dense = self.contiguous();
+        Ok(Cow::Owned(dense.to_slice::<T>()?.into_owned()))
     }
 
     /// The elements in row-major order. The type must be the tensor's.
