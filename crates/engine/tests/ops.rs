@@ -28,6 +28,8 @@ mod cross_entropy;
 mod dot;
 #[path = "ops/einsum.rs"]
 mod einsum;
+#[path = "ops/embedding.rs"]
+mod embedding;
 #[path = "ops/formula.rs"]
 mod formula;
 #[path = "ops/full.rs"]
@@ -70,10 +72,10 @@ mod rope;
 mod scan;
 #[path = "ops/softmax.rs"]
 mod softmax;
-#[path = "ops/swiglu.rs"]
-mod swiglu;
 #[path = "ops/sort.rs"]
 mod sort;
+#[path = "ops/swiglu.rs"]
+mod swiglu;
 #[path = "ops/ternary.rs"]
 mod ternary;
 #[path = "ops/unary.rs"]
