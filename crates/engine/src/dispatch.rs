@@ -97,6 +97,18 @@ impl<'a> Dense<'a> {
         })
     }
 
+    /// The bytes of the elements.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let size = self.input.dtype.size();
+        match &self.copy {
+            Some(copy) => copy.bytes(),
+            None => match self.input.layout.count() * size {
+                0 => &[],
+                len => &self.input.bytes[self.input.layout.offset() * size..][..len],
+            },
+        }
+    }
+
     /// The elements.
     pub(crate) fn all<T: AnyBitPattern>(&self) -> &[T] {
         match &self.copy {

@@ -32,6 +32,10 @@
 //! its rule has checked; unsafe code lives in the few files that `docs/unsafe.md` lists; results have the
 //! same bits for every number of threads.
 
+#[cfg(all(doctest, target_os = "linux"))]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
 mod cpu;
 mod dispatch;
 mod dtype;

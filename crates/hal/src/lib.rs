@@ -16,10 +16,6 @@
 //! - A failure is a typed [`Error`]; the device is usable afterwards.
 //! - Everything is `Send + Sync`; many threads may record and submit at once.
 
-#[cfg(all(doctest, target_os = "linux"))]
-#[doc = include_str!("../../../README.md")]
-mod readme {}
-
 mod access;
 #[cfg(any(target_vendor = "apple", test))]
 pub mod apple;

@@ -21,7 +21,7 @@ mod integer;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kernel_avx2;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
 mod kernel_avx512;
 #[cfg(target_arch = "aarch64")]
 mod kernel_neon;

@@ -43,7 +43,7 @@ pub(crate) fn run(op: &Reduce, inputs: &[Input<'_>], output: Output<'_>) -> Resu
         source.plan = Plan::new(&input.layout, op.axes);
         if source.plan.is_none() {
             copy = Dense::new(op.name(), input)?;
-            source.bytes = copy.all();
+            source.bytes = copy.bytes();
             source.plan = Plan::new(&Layout::contiguous(*shape), op.axes);
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn write(
     if rows.len == 1 && !input.layout.is_contiguous() {
         let copy = Dense::new(op, input)?;
         let rows = Rows::new(&Layout::contiguous(*input.layout.shape()), region);
-        dispatch(&rows, input.dtype.size(), copy.all(), out);
+        dispatch(&rows, input.dtype.size(), copy.bytes(), out);
     } else {
         dispatch(&rows, input.dtype.size(), input.bytes, out);
     }

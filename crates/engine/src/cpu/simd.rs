@@ -21,7 +21,8 @@ pub enum Level {
     Scalar,
     /// AVX2 with FMA and F16C.
     Avx2,
-    /// AVX-512 (F, BW, DQ, VL) besides AVX2.
+    /// AVX-512 (F, BW, DQ, VL) besides AVX2. In optimised builds only: it is a third of what a debug
+    /// build would have to compile.
     Avx512,
     /// NEON with FMA.
     Neon,
@@ -51,7 +52,7 @@ impl Level {
                     && std::arch::is_x86_feature_detected!("fma")
                     && std::arch::is_x86_feature_detected!("f16c")
             }
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
             Self::Avx512 => {
                 Self::Avx2.is_available()
                     && std::arch::is_x86_feature_detected!("avx512f")
@@ -151,7 +152,7 @@ macro_rules! isa {
 isa!(Scalar, false);
 #[cfg(target_arch = "x86_64")]
 isa!(Avx2, true);
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
 isa!(Avx512, true);
 #[cfg(target_arch = "aarch64")]
 isa!(Neon, true);
@@ -191,7 +192,7 @@ pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
     fn avx2<T: Task>(task: T) -> T::Output {
         task.run::<Avx2>()
     }
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt"
     )]
@@ -205,7 +206,7 @@ pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { avx2(task) },
         // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
         Level::Avx512 => unsafe { avx512(task) },
         #[cfg(target_arch = "aarch64")]
         Level::Neon => task.run::<Neon>(),

@@ -23,14 +23,11 @@ pub(crate) fn run(op: &Take, inputs: &[Input<'_>], mut output: Output<'_>) -> Re
         count: inputs[1].layout.count(),
         error: OnceLock::new(),
     };
-    let row = around.inner * inputs[0].dtype.size();
-    match row {
-        1 => job.run::<u8>(1, output.all()),
-        2 => job.run::<u16>(1, output.all()),
-        4 => job.run::<u32>(1, output.all()),
-        8 => job.run::<u64>(1, output.all()),
-        16 => job.run::<u128>(1, output.all()),
-        _ => job.run::<u8>(row, output.all()),
+    match inputs[0].dtype.size() {
+        1 => job.run::<u8>(output.all()),
+        2 => job.run::<u16>(output.all()),
+        4 => job.run::<u32>(output.all()),
+        _ => job.run::<u64>(output.all()),
     }
     job.error.into_inner().map_or(Ok(()), Err)
 }
@@ -47,10 +44,12 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Copies rows of `width` elements of any type of the right size.
-    fn run<T: Pod + Send + Sync>(&self, width: usize, out: &mut [T]) {
+    /// Copies rows of elements of any type of the right size.
+    fn run<T: Pod + Send + Sync>(&self, out: &mut [T]) {
         let data = self.data.all::<T>();
-        let len = self.around.len;
+        let Around {
+            len, inner: width, ..
+        } = self.around;
         let step = pool::grain(2 * width * size_of::<T>());
         pool::pieces(out, step * width, |i, out| {
             let mut places = [0; SOME];

@@ -9,7 +9,7 @@ use crate::ops::triangle::Triangle;
 /// Copies one side of each row and clears the other.
 pub(crate) fn run(op: &Triangle, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let data = Dense::new(op.name(), inputs[0])?;
-    let data = data.all::<u8>();
+    let data = data.bytes();
     let shape = output.shape;
     let (rows, columns) = (shape[shape.rank() - 2], shape[shape.rank() - 1]);
     let size = output.dtype.size();

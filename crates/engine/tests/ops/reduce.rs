@@ -537,7 +537,17 @@ pub(crate) mod against_the_reference {
         let expected = reduce(f, &x, axes, *keepdims);
         let of_sizes = |f: Reduce| reduce(f, &x.magnitudes(), axes, *keepdims);
         let size = match f {
-            Reduce::Sum | Reduce::Mean => of_sizes(f),
+            Reduce::Sum => of_sizes(f),
+            // What matters is whether the sum stays in range.
+            Reduce::Mean => of_sizes(Reduce::Sum).map(DType::F64, |v| {
+                let sum = v.float();
+                let within = x.dtype == DType::F64 || sum < f64::from(f32::MAX);
+                Value::Float(if within {
+                    sum / n as f64
+                } else {
+                    f64::INFINITY
+                })
+            }),
             // What the squares would add up to if the mean were 0.
             Reduce::Var { ddof } => {
                 let n = n as f64;

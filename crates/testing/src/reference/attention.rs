@@ -10,8 +10,7 @@ pub struct Options<'a> {
     pub scale: Option<f64>,
     /// A query sees keys up to its own position; the last query stands at the last key.
     pub causal: bool,
-    /// A query sees keys at a distance below this; with `causal` these are this many keys back, its own
-    /// included.
+    /// Keys this many positions or more before the query's own are hidden.
     pub window: Option<usize>,
     /// Scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f64>,
@@ -61,7 +60,7 @@ fn visible(options: &Options<'_>, i: usize, j: usize, queries: usize, keys: usiz
     let at = i as isize + keys as isize - queries as isize;
     let j = j as isize;
     let causal = !options.causal || j <= at;
-    let near = options.window.is_none_or(|w| at.abs_diff(j) < w);
+    let near = options.window.is_none_or(|w| at - j < w as isize);
     causal && near
 }
 

@@ -268,7 +268,7 @@ impl Unary {
             Silu => x * sigmoid(x),
             Gelu => gelu(x),
             GeluTanh => gelu_tanh(x),
-            Hardswish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
+            Hardswish => x * ((x + 3.0).clamp(0.0, 6.0) / 6.0),
             Mish => mish(x),
             Ceil => x.ceil(),
             Floor => x.floor(),
