@@ -59,6 +59,7 @@ pub(crate) mod copy;
 pub(crate) mod cross_entropy;
 mod dot;
 mod einsum;
+mod embedding;
 pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod gather;

@@ -28,6 +28,8 @@ mod cross_entropy;
 mod dot;
 #[path = "ops/einsum.rs"]
 mod einsum;
+#[path = "ops/embedding.rs"]
+mod embedding;
 #[path = "ops/formula.rs"]
 mod formula;
 #[path = "ops/full.rs"]

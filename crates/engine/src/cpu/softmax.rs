@@ -38,6 +38,19 @@ pub(crate) fn run(op: &Softmax, inputs: &[Input<'_>], mut output: Output<'_>) ->
     }, else unreachable!("the rule takes floats only"))
 }
 
+/// `exp(x - top)`. Far from the top, rounding the difference alone would change the result in dozens of its
+/// last places; what the rounding took away is put back.
+#[inline(always)]
+fn exp_apart<I: Isa, R: Real>(x: R, top: R) -> R {
+    let apart = x - top;
+    let back = apart - x;
+    let lost = (x - (apart - back)) - (top + back);
+    // Infinities have lost nothing that could be put back.
+    let lost = if apart > R::of(-1e4) { lost } else { R::ZERO };
+    let e = apart.exp_on::<I>();
+    e.mul_add_on::<I>(lost, e)
+}
+
 struct Row {
     log: bool,
 }
@@ -49,7 +62,7 @@ impl<R: Real> Kernel<R> for Row {
         let mut total = 0.0;
         for (x, y) in x.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
             for (x, y) in x.iter().zip(y.iter_mut()) {
-                *y = (*x - top).exp_on::<I>();
+                *y = exp_apart::<I, R>(*x, top);
             }
             total += row::sum(y);
         }
@@ -115,14 +128,16 @@ impl<T: Float> Task for ColumnBlock<'_, '_, T> {
             }
         }
         for row in block.chunks_exact_mut(width) {
-            shift(row, tops);
             if log {
+                shift(row, tops);
                 for (sum, v) in sums.iter_mut().zip(row.iter()) {
                     *sum += v.exp_on::<I>();
                 }
             } else {
-                for (sum, v) in sums.iter_mut().zip(row.iter_mut()) {
-                    *v = v.exp_on::<I>();
+                for (v, &top) in row.iter_mut().zip(tops.iter()) {
+                    *v = exp_apart::<I, _>(*v, top);
+                }
+                for (sum, v) in sums.iter_mut().zip(row.iter()) {
                     *sum += *v;
                 }
             }

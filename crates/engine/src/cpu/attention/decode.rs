@@ -98,8 +98,9 @@ impl<T: Float> Task for Part<'_, T> {
                 score::<I, _>(q, dim, k, &mut scores[j..], rows);
             }
             for (r, row) in scores.chunks_exact_mut(KEYS).enumerate() {
+                p.finish::<I>(place(r), start, &mut row[..count]);
+                // After the scores were bent: what is not there has no weight.
                 row[count..].fill(T::Real::LOWEST);
-                p.finish::<I>(place(r), start, row);
                 let out = &mut seen[r * (value_dim + 2)..][..value_dim + 2];
                 let (sum, stats) = out.split_at_mut(value_dim);
                 let mut so_far = Seen {
