@@ -121,7 +121,17 @@ fn run(op: &str, x: &[Tensor], case: &Value) -> Option<Tensor> {
         return simple;
     }
     let axis = case["axis"].as_i64().unwrap_or(0) as isize;
+    let axes: Vec<isize> = integers(&case["axes"]);
+    let keep = case["keepdims"].as_bool().unwrap_or(false);
     Some(match (op, x) {
+        ("sum", [x]) => x.sum(&axes, keep),
+        ("prod", [x]) => x.prod(&axes, keep),
+        ("mean", [x]) => x.mean(&axes, keep),
+        ("var", [x]) => x.var(&axes, keep, 0),
+        ("min", [x]) => x.min(&axes, keep),
+        ("max", [x]) => x.max(&axes, keep),
+        ("any", [x]) => x.any(&axes, keep),
+        ("all", [x]) => x.all(&axes, keep),
         ("select", [c, a, b]) => c.select(a, b),
         ("clamp", [x, low, high]) => x.clamp(low, high),
         ("cast", [x]) => x.cast(case["dtype"].as_str()?.parse().ok()?),
