@@ -269,6 +269,6 @@ mod tests {
             .into_iter()
             .find(|e| e.name == "add" && e.size == "1M")
             .expect("add is measured at 1M");
-        assert_eq!(add.bytes, 3 * 4 << 20);
+        assert_eq!(add.bytes, 3 * (4 << 20));
     }
 }

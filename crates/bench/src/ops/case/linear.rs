@@ -104,30 +104,19 @@ fn vectors() -> Vec<Entry> {
             .values(&[side]);
         entries.push(entry.done(side * side * 4));
     }
-    let equations: [(&str, &[usize], &[usize], usize, usize); 3] = [
-        ("ij,kj->ik", &[512, 512], &[512, 512], 512 * 512, 512),
-        (
-            "bij,bjk->bik",
-            &[16, 128, 64],
-            &[16, 64, 128],
-            16 * 128 * 128,
-            64,
-        ),
-        (
-            "bthd,bshd->bhts",
-            &[1, 256, 8, 64],
-            &[1, 256, 8, 64],
-            8 * 256 * 256,
-            64,
-        ),
-    ];
-    for (equation, a, b, result, depth) in equations {
+    // Operands, elements of the result, terms of each.
+    let (square, batch, heads) = ([512, 512], [16, 128, 64], [1, 256, 8, 64]);
+    for (equation, a, b, result, depth) in [
+        ("ij,kj->ik", &square[..], &square[..], 512 * 512, 512),
+        ("bij,bjk->bik", &batch, &[16, 64, 128], 16 * 128 * 128, 64),
+        ("bthd,bshd->bhts", &heads, &heads, 8 * 256 * 256, 64),
+    ] {
         let mut entry = new(Op::Einsum, shape_name(a))
             .named(format!("einsum {equation}"))
             .values(a)
             .values(b)
-            .flops(2.0 * (result * depth) as f64)
-            .done(result * 4);
+            .flops(2.0 * f64::from(result * depth))
+            .done(result as usize * 4);
         entry.case.equation = Some(equation.to_owned());
         entries.push(entry);
     }

@@ -2,7 +2,7 @@
 
 use super::{Compute, one, three, two};
 use bench_protocol::{Case, Op};
-use bessemer::{AttentionOptions, RopeOptions, RopeStyle, Tensor};
+use bessemer::{AttentionOptions, ConvOptions, PoolOptions, RopeOptions, RopeStyle, Tensor};
 
 pub(super) fn function(case: &Case, x: &[Tensor]) -> Option<Compute> {
     let eps = case.number("eps");
@@ -22,6 +22,47 @@ pub(super) fn function(case: &Case, x: &[Tensor]) -> Option<Compute> {
                 q.attention(k, v, &options)
             })
         }
+        Op::GroupNorm => {
+            let groups = case.whole("groups");
+            three(x, move |a, w, b| {
+                a.group_norm(groups, Some(w), Some(b), eps)
+            })
+        }
+        Op::BatchNorm => {
+            let [mean, variance, weight, bias] = [1, 2, 3, 4].map(|i| x[i].clone());
+            one(x, move |a| {
+                a.batch_norm(&mean, &variance, Some(&weight), Some(&bias), eps)
+            })
+        }
+        Op::Swiglu => two(x, Tensor::swiglu),
+        Op::Geglu => two(x, Tensor::geglu),
+        Op::CrossEntropy => two(x, Tensor::cross_entropy),
+        Op::Mse => two(x, Tensor::mse),
+        Op::Conv1d => {
+            let options = ConvOptions::<1> {
+                stride: [case.whole("stride")],
+                padding: [case.whole("padding")],
+                ..ConvOptions::default()
+            };
+            two(x, move |a, w| a.conv1d(w, None, &options))
+        }
+        Op::Conv2d => {
+            let options = ConvOptions::<2> {
+                stride: [case.whole("stride"); 2],
+                padding: [case.whole("padding"); 2],
+                ..ConvOptions::default()
+            };
+            two(x, move |a, w| a.conv2d(w, None, &options))
+        }
+        Op::MaxPool2d => {
+            let options = PoolOptions::new([case.whole("size"); 2]);
+            one(x, move |a| a.max_pool2d(&options))
+        }
+        Op::AvgPool2d => {
+            let options = PoolOptions::new([case.whole("size"); 2]);
+            one(x, move |a| a.avg_pool2d(&options))
+        }
+        Op::UpsampleNearest => one(x, |a| a.upsample_nearest(2)),
         _ => None,
     }
 }
