@@ -1,5 +1,4 @@
 //! What evaluation does: sharing, joining, reuse of memory, errors, threads.
-#![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use bessemer::{DType, Error, Result, Tensor, async_eval, eval, explain, memory, synchronize};
 

@@ -64,11 +64,7 @@ impl<T: Float> Task for Plane<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (op, width) = (self.op, self.width);
-        let height = if width == 0 {
-            0
-        } else {
-            self.from.len() / width
-        };
+        let height = self.from.len().checked_div(width).unwrap_or(0);
         let (sums, space) = self.space.split_at_mut(self.out_width);
         let from = T::view::<I>(self.from, space);
         let max = op.pool == Pool::Max;
