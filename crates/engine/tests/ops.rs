@@ -1,5 +1,6 @@
 //! What ops compute, against slow references and numbers worked out by hand: each op × type × layout,
 //! and its errors.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 #[path = "ops/arange.rs"]
 mod arange;

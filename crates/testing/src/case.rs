@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn failures_shrink_to_a_small_case() {
         let strategy = input(&DType::ALL, &Fill::ALL, shape(4, 5000));
-        let failing = std::panic::catch_unwind(|| {
+        let failing = panic::catch_unwind(|| {
             check("shrinking", 200, strategy, |case| {
                 if case.array().count() > 6 && case.dtype.is_float() {
                     return Err("too large".to_owned());

@@ -64,7 +64,7 @@ fn positions_may_be_given_for_all_or_for_each_of_the_batch() {
     let at: Vec<f64> = (0..24).map(|r| each[r / 12 * 4 + r % 4]).collect();
     let expected = reference(&x, 8, &at, &plain(8), RopeStyle::HalfSplit);
     assert_near(
-        &t.rope(&options, &Tensor::from_slice(&each, [2, 4])),
+        &t.rope(&options, Tensor::from_slice(&each, [2, 4])),
         &expected,
         1e-10,
     );

@@ -1,3 +1,5 @@
+#![expect(clippy::approx_constant, reason = "digits to be printed")]
+
 use half::{bf16, f16};
 
 use crate::{DType, Element, Error, Tensor};

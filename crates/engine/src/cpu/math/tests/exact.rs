@@ -1,4 +1,8 @@
 //! Values of the functions, computed with at least 60 digits and rounded to f64.
+#![expect(
+    clippy::approx_constant,
+    reason = "values of functions, near constants or not"
+)]
 
 /// Function, arguments (the second is 0 where there is none), value.
 #[rustfmt::skip]
