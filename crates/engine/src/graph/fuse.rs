@@ -59,6 +59,8 @@ impl Schedule {
                 let joins = pointwise
                     && input.layout().is_whole()
                     && *input.shape() == entry.node.shape
+                    // Seen under another shape, its own inputs would be broadcast to that.
+                    && input.node.shape == entry.node.shape
                     && matches!(wanted[j], Wanted::Nobody | Wanted::Program(_));
                 wanted[j] = match wanted[j] {
                     Wanted::Nobody if joins => Wanted::Program(home[i]),
