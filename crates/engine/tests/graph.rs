@@ -97,6 +97,31 @@ fn a_dying_value_gives_its_memory_to_the_result() {
 }
 
 #[test]
+fn a_value_seen_under_another_shape_is_not_joined_under_its_own() {
+    let x = ramp(12).reshape([3, 4]);
+    let rows = Tensor::from_slice(&[1.0_f32, 2.0, 3.0], [3, 1]);
+    // Computed as [3, 4], with a column broadcast; used as [4, 3], with a row.
+    let y = (&x * &rows).reshape([4, 3]) + Tensor::from_slice(&[10.0_f32, 20.0, 30.0], [3]);
+    let product: Vec<f32> = (0..12)
+        .map(|i| (i as f32 / 12.0) * (i / 4 + 1) as f32)
+        .collect();
+    let expected: Vec<f32> = (0..12)
+        .map(|i| product[i] + 10.0 * (i % 3 + 1) as f32)
+        .collect();
+    assert_eq!(y.to_vec::<f32>().unwrap(), expected);
+}
+
+#[test]
+fn a_plan_with_equal_expressions_counts_their_memory_once() {
+    let x = ramp(4096).reshape([64, 64]);
+    let y = x.matmul(&x).swiglu(&x.matmul(&x));
+    let plan = explain(&[&y]).unwrap();
+    assert!(plan.peak_bytes <= 2 * 4096 * 4, "{plan}");
+    let z = x.swiglu(&x);
+    assert_eq!(explain(&[&z]).unwrap().steps.len(), 1);
+}
+
+#[test]
 fn a_value_in_use_is_never_written_over() {
     let x = ramp(4096).reshape([64, 64]);
     let product = x.matmul(&x);

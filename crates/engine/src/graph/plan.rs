@@ -70,7 +70,7 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
         steps: Vec::new(),
         peak_bytes: 0,
     };
-    let mut held = 0;
+    let mut held: HashMap<*const Node, usize> = HashMap::new();
     for entry in entries() {
         let node = &entry.node;
         let work = node.work();
@@ -81,16 +81,20 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
             let users = uses.get(&Arc::as_ptr(&t.node));
             ours(t) && users == Some(&1) && dispatch::may_take(&w.op, node, i, t)
         });
+        // An alias has the memory of what it stands for, which its users keep from then on.
         if !in_place && !matches!(w.op, Op::Alias(_)) {
-            held += bytes;
+            held.insert(Arc::as_ptr(node), bytes);
         }
-        plan.peak_bytes = plan.peak_bytes.max(held);
-        let mut taken = in_place;
+        plan.peak_bytes = plan.peak_bytes.max(held.values().sum());
         for input in &w.inputs {
-            let left = uses.entry(Arc::as_ptr(&input.node)).or_default();
+            let key = Arc::as_ptr(&input.node);
+            let left = uses.entry(key).or_default();
             *left -= 1;
-            if *left == 0 && ours(input) && !std::mem::take(&mut taken) {
-                held -= input.node.shape.count() * input.dtype().size();
+            if *left == 0
+                && held.remove(&key).is_some()
+                && (in_place || matches!(w.op, Op::Alias(_)))
+            {
+                held.insert(Arc::as_ptr(node), bytes);
             }
         }
         plan.steps.push(PlannedStep {
