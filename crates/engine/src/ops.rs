@@ -53,16 +53,16 @@ pub(crate) mod attention;
 mod batch_norm;
 pub(crate) mod binary;
 pub(crate) mod cast;
-pub(crate) mod conv;
 pub(crate) mod concat;
+pub(crate) mod conv;
 pub(crate) mod copy;
 pub(crate) mod cross_entropy;
 mod dot;
 mod einsum;
 pub(crate) mod full;
 pub(crate) mod fused;
-pub(crate) mod group_norm;
 pub(crate) mod gather;
+pub(crate) mod group_norm;
 pub(crate) mod layer_norm;
 mod logsumexp;
 pub(crate) mod matmul;
@@ -71,10 +71,8 @@ mod mse;
 mod norm;
 mod outer;
 pub(crate) mod packed_matmul;
-pub(crate) mod pooling;
-pub(crate) mod random;
-pub(crate) mod reduce;
 pub(crate) mod pad;
+pub(crate) mod pooling;
 pub(crate) mod random;
 pub(crate) mod reduce;
 mod repeat;
@@ -84,8 +82,8 @@ pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod slice_update;
 pub(crate) mod softmax;
-mod swiglu;
 pub(crate) mod sort;
+mod swiglu;
 pub(crate) mod take;
 pub(crate) mod ternary;
 pub(crate) mod top_k;
@@ -109,10 +107,10 @@ ops! {
     binary::Binary,
     /// Conversion to another type.
     cast::Cast,
-    /// Weighted windows of images.
-    conv::Conv,
     /// Tensors one after the other.
     concat::Concat,
+    /// Weighted windows of images.
+    conv::Conv,
     /// The elements of any layout, one after the other.
     copy::Copy,
     /// How improbable the target of each row is.
@@ -121,10 +119,10 @@ ops! {
     full::Full,
     /// Several elementwise ops in one pass over memory.
     fused::Fused,
-    /// Groups of channels shifted and scaled to mean 0 and variance 1.
-    group_norm::GroupNorm,
     /// An element along an axis for each index.
     gather::Gather,
+    /// Groups of channels shifted and scaled to mean 0 and variance 1.
+    group_norm::GroupNorm,
     /// Rows shifted and scaled to mean 0 and variance 1.
     layer_norm::LayerNorm,
     /// Products of matrices.
@@ -133,6 +131,8 @@ ops! {
     packed_matmul::PackedMatmul,
     /// A border of one number.
     pad::Pad,
+    /// Windows of images reduced to one number.
+    pooling::Pooling,
     /// Numbers that are a function of a key.
     random::Random,
     /// Many elements made one.
@@ -149,10 +149,6 @@ ops! {
     slice_update::SliceUpdate,
     /// Exponentials that add up to 1.
     softmax::Softmax,
-    /// Windows of images reduced to one number.
-    pooling::Pooling,
-    /// Many elements made one.
-    reduce::Reduce,
     /// Elements in order.
     sort::Sort,
     /// Elements of an axis by index.

@@ -27,7 +27,7 @@ pub(crate) fn run(op: &ArgSort, inputs: &[Input<'_>], mut output: Output<'_>) ->
     expect_short(op.name(), around.len)?;
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
-        rows::<T, i64>(data.all(), around, around.len, output.all(), |row, out| order(row, out));
+        rows::<T, i64>(data.all(), around, around.len, output.all(), order);
     });
     Ok(())
 }

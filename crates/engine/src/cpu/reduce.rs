@@ -132,14 +132,19 @@ macro_rules! by_bits {
     };
 }
 
+/// The same number; totals are `f32` or `f64`.
+fn wide(x: impl Into<f64>) -> f64 {
+    x.into()
+}
+
 fn dispatch(fold: Fold, source: &Source<'_>, output: Output<'_>) {
     // The sum of nothing is 0, not the -0 that sums begin with.
     let zero = if source.count == 0 { 0.0 } else { -0.0 };
     let n = source.count as f64;
     match fold {
         Fold::Sum => by_kind!(source, output, Sum, |total| total + zero),
-        Fold::Min => by_kind!(source, output, Min, |total| f64::from(total)),
-        Fold::Max => by_kind!(source, output, Max, |total| f64::from(total)),
+        Fold::Min => by_kind!(source, output, Min, |total| wide(total)),
+        Fold::Max => by_kind!(source, output, Max, |total| wide(total)),
         Fold::Any => by_bits!(source, output, Any),
         Fold::All => by_bits!(source, output, All),
         Fold::Mean => with_type!(floats source.dtype, T => {

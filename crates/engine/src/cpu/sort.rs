@@ -18,7 +18,7 @@ pub(crate) fn run(op: &Sort, inputs: &[Input<'_>], mut output: Output<'_>) -> Re
     let around = Around::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
-        rows::<T, T>(data.all(), around, around.len, output.all(), |row, out| sort_row(row, out));
+        rows::<T, T>(data.all(), around, around.len, output.all(), sort_row);
     });
     Ok(())
 }
