@@ -79,7 +79,7 @@ fn read<T: Element + Into<N>, N>(x: &Tensor) -> Result<Vec<N>, String> {
     Ok(numbers.into_iter().map(Into::into).collect())
 }
 
-/// Whether a tensor is what the reference says; see [`compare`](crate::tolerance::compare).
+/// Whether a tensor is what the reference says; see [`compare`].
 pub fn agree(
     op: &str,
     terms: usize,

@@ -1,6 +1,6 @@
 //! One source, many instruction sets.
 //!
-//! A kernel is written once, as plain loops in an `#[inline(always)]` [`Task::run`], and is compiled for
+//! A kernel is written once, as plain loops in an `#[inline(always)]` `Task::run`, and is compiled for
 //! every [`Level`]: the loop is inlined into a function that may use the level's instructions, and the
 //! compiler vectorises it for them. What the processor has is found out at run time.
 #![expect(

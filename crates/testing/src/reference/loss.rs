@@ -5,7 +5,7 @@ use super::softmax::log_softmax;
 use crate::Array;
 use crate::number::Value;
 
-/// Mean over all rows of -log_softmax(row)[target]; the classes are the last axis.
+/// Mean over all rows of `-log_softmax(row)[target]`; the classes are the last axis.
 pub fn cross_entropy(logits: &Array, targets: &Array) -> Array {
     let each = cross_entropies(logits, targets);
     let mean = sum(each.to_floats()) / each.count() as f64;
@@ -16,7 +16,7 @@ pub fn cross_entropy(logits: &Array, targets: &Array) -> Array {
     }
 }
 
-/// -log_softmax(row)[target] of each row.
+/// `-log_softmax(row)[target]` of each row.
 pub fn cross_entropies(logits: &Array, targets: &Array) -> Array {
     let log = log_softmax(logits, -1);
     let classes = *logits.shape.last().expect("an axis of classes");
