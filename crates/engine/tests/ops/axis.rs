@@ -30,6 +30,25 @@ pub(crate) fn along_an_axis(
     }
 }
 
+/// [`along_an_axis`] with all kinds of numbers, and on tensors that are worked on in several pieces.
+pub(crate) fn in_all_sizes(
+    name: &str,
+    max_count: usize,
+    test: impl Fn(&Input, isize, &mut Rng) -> Result<(), String>,
+) {
+    along_an_axis(name, &Fill::ALL, max_count, &test);
+    let mut rng = Rng::new(9);
+    for dtype in [DType::F32, DType::I64] {
+        for shape in [[3, 31_001], [31_001, 3], [310, 300]] {
+            for axis in [0, 1] {
+                let case = another(&mut rng, dtype, &shape);
+                test(&case, axis, &mut rng)
+                    .unwrap_or_else(|e| panic!("{name} along axis {axis} of {case:?}: {e}"));
+            }
+        }
+    }
+}
+
 /// The place of an axis of the case among its axes.
 pub(crate) fn place_of(case: &Input, axis: isize) -> usize {
     axis.rem_euclid(case.shape.len() as isize) as usize

@@ -44,15 +44,14 @@ fn borders_beyond_memory_are_errors() {
 
 mod against_the_reference {
     use bessemer::{DType, Kind};
-    use bessemer_testing::case::Fill;
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::arrange::pad;
 
-    use crate::axis::along_an_axis;
+    use crate::axis::in_all_sizes;
 
     #[test]
     fn every_type_and_layout_is_put_in_a_border() {
-        along_an_axis("pad", &Fill::ALL, 200, |case, _, rng| {
+        in_all_sizes("pad", 200, |case, _, rng| {
             let widths: Vec<_> = case
                 .shape
                 .iter()

@@ -77,16 +77,15 @@ fn wrong_shapes_are_errors() {
 }
 
 mod against_the_reference {
-    use bessemer_testing::case::Fill;
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::arrange::narrow;
     use bessemer_testing::reference::index::{scatter, scatter_add};
 
-    use crate::axis::{along_an_axis, another, indices, often, place_of, some_of};
+    use crate::axis::{another, in_all_sizes, indices, often, place_of, some_of};
 
     #[test]
     fn every_type_layout_and_axis_is_scattered_to() {
-        along_an_axis("scatter", &Fill::ALL, 500, |case, axis, rng| {
+        in_all_sizes("scatter", 500, |case, axis, rng| {
             let mut shape = case.shape.clone();
             let len = shape[place_of(case, axis)];
             let n = some_of(rng, len);

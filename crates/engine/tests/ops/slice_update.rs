@@ -87,15 +87,14 @@ fn blocks_that_do_not_fit_are_errors() {
 }
 
 mod against_the_reference {
-    use bessemer_testing::case::Fill;
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::index::slice_update;
 
-    use crate::axis::{along_an_axis, another, often};
+    use crate::axis::{another, in_all_sizes, often};
 
     #[test]
     fn blocks_of_every_type_layout_and_shape_are_put_in_place() {
-        along_an_axis("slice_update", &Fill::ALL, 500, |case, _, rng| {
+        in_all_sizes("slice_update", 500, |case, _, rng| {
             let mut block = Vec::new();
             let mut start = Vec::new();
             for &n in &case.shape {

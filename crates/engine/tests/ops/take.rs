@@ -154,15 +154,14 @@ fn wrong_shapes_types_and_axes_are_errors() {
 
 mod against_the_reference {
     use bessemer::DType;
-    use bessemer_testing::case::Fill;
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::index::{masked_select, take};
 
-    use crate::axis::{along_an_axis, another, indices, place_of, some_of};
+    use crate::axis::{another, in_all_sizes, indices, place_of, some_of};
 
     #[test]
     fn every_type_layout_and_axis_is_taken_from() {
-        along_an_axis("take", &Fill::ALL, 500, |case, axis, rng| {
+        in_all_sizes("take", 500, |case, axis, rng| {
             let len = case.shape[place_of(case, axis)];
             let shape = match rng.below(4) {
                 0 if len > 0 => vec![],
@@ -179,7 +178,7 @@ mod against_the_reference {
 
     #[test]
     fn every_type_and_layout_is_chosen_from_by_masks_that_broadcast() {
-        along_an_axis("masked_select", &Fill::ALL, 500, |case, axis, rng| {
+        in_all_sizes("masked_select", 500, |case, axis, rng| {
             // As many of the last axes as a random one has behind it, some of them of length 1.
             let own = &case.shape[place_of(case, axis) * rng.below(2)..];
             let shape: Vec<_> = own
