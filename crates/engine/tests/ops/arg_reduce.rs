@@ -130,3 +130,23 @@ fn empty_and_missing_axes_are_errors() {
         Err(Error::BadAxis { .. })
     ));
 }
+
+mod against_the_reference {
+    use bessemer_testing::layout::same;
+    use bessemer_testing::reference::reduce::{argmax, argmin};
+
+    use crate::axis::{in_all_sizes, place_of};
+
+    #[test]
+    fn the_first_extreme_of_every_type_layout_and_axis_is_found() {
+        in_all_sizes("argmin and argmax", 1000, |case, axis, rng| {
+            if case.shape[place_of(case, axis)] == 0 {
+                return Ok(());
+            }
+            let keepdims = rng.one_in(2);
+            let (x, t) = (case.array(), case.tensor());
+            same(&t.argmin(axis, keepdims), &argmin(&x, axis, keepdims))?;
+            same(&t.argmax(axis, keepdims), &argmax(&x, axis, keepdims))
+        });
+    }
+}

@@ -1,7 +1,13 @@
 //! Numbers to test with, and what counts as equal.
 
-use bessemer::Tensor;
+use bessemer::{DType, Tensor};
 use half::{bf16, f16};
+
+/// The numbers from 0 on, in order.
+pub(crate) fn counted(dims: &[usize]) -> Tensor {
+    let count: usize = dims.iter().product();
+    Tensor::arange(0, count, 1, DType::I32).reshape(dims)
+}
 
 /// `count` numbers between -4 and 4, the same for the same seed.
 pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f64> {
@@ -31,7 +37,6 @@ pub(crate) fn in_every_float(data: &[f64], shape: &[usize]) -> Vec<(Tensor, f64)
 
 /// The elements of a float tensor.
 pub(crate) fn values(x: &Tensor) -> Vec<f64> {
-    use bessemer::DType;
     match x.dtype() {
         DType::F16 => x
             .to_vec::<f16>()

@@ -101,3 +101,38 @@ fn nothing_stays_nothing_and_a_missing_axis_is_an_error() {
         Err(Error::BadAxis { .. })
     ));
 }
+
+mod against_the_reference {
+    use bessemer_testing::case::Fill;
+    use bessemer_testing::layout::{agree, same};
+    use bessemer_testing::reference::scan::{cummax, cumprod, cumsum};
+
+    use crate::axis::{along_an_axis, place_of};
+
+    #[test]
+    fn sums_so_far_of_every_type_layout_and_axis_are_right() {
+        along_an_axis("cumsum", &Fill::TAME, 400, |case, axis, _| {
+            let (x, t) = (case.array(), case.tensor());
+            let size = cumsum(&x.magnitudes(), axis);
+            let n = case.shape[place_of(case, axis)];
+            agree("cumsum", n, &t.cumsum(axis), &cumsum(&x, axis), Some(&size))
+        });
+    }
+
+    #[test]
+    fn products_so_far_of_every_type_layout_and_axis_are_right() {
+        // Longer products of floats leave the range.
+        along_an_axis("cumprod", &Fill::TAME, 40, |case, axis, _| {
+            let n = case.shape[place_of(case, axis)];
+            let expected = cumprod(&case.array(), axis);
+            agree("cumprod", n, &case.tensor().cumprod(axis), &expected, None)
+        });
+    }
+
+    #[test]
+    fn the_largest_so_far_of_every_type_layout_and_axis_are_exact() {
+        along_an_axis("cummax", &Fill::ALL, 400, |case, axis, _| {
+            same(&case.tensor().cummax(axis), &cummax(&case.array(), axis))
+        });
+    }
+}

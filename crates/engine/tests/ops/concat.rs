@@ -1,11 +1,8 @@
-//! `concat`, `stack`, `split`, `roll`, `repeat`, `tile`, `pad`, `tril`, `triu`.
+//! `concat`, `stack`, `split`, `roll`.
 
 use bessemer::{DType, Error, Tensor};
 
-fn counted(dims: &[usize]) -> Tensor {
-    let count: usize = dims.iter().product();
-    Tensor::arange(0, count, 1, DType::I32).reshape(dims)
-}
+use crate::near::counted;
 
 #[test]
 fn tensors_follow_each_other_along_any_axis() {
@@ -139,137 +136,89 @@ fn elements_roll() {
     assert!(matches!(x.roll(1, 1).eval(), Err(Error::BadAxis { .. })));
 }
 
-#[test]
-fn elements_are_repeated_and_tiled() {
-    let x = counted(&[2, 2]);
-    assert_eq!(
-        x.repeat(2, 0).to_vec::<i32>().unwrap(),
-        [0, 1, 0, 1, 2, 3, 2, 3]
-    );
-    assert_eq!(
-        x.repeat(3, 1).to_vec::<i32>().unwrap(),
-        [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    );
-    assert_eq!(
-        x.t().repeat(2, -1).to_vec::<i32>().unwrap(),
-        [0, 0, 2, 2, 1, 1, 3, 3]
-    );
-    assert_eq!(*x.repeat(0, 0).shape(), [0, 2]);
-    assert_eq!(
-        x.tile(&[2]).to_vec::<i32>().unwrap(),
-        [0, 1, 0, 1, 2, 3, 2, 3]
-    );
-    assert_eq!(
-        x.tile(&[2, 1]).to_vec::<i32>().unwrap(),
-        [0, 1, 2, 3, 0, 1, 2, 3]
-    );
-    let y = x.tile(&[2, 1, 2]);
-    assert_eq!(*y.shape(), [2, 2, 4]);
-    assert_eq!(y.to_vec::<i32>().unwrap()[8..], [0, 1, 0, 1, 2, 3, 2, 3]);
-    assert_eq!(x.tile(&[]).to_vec::<i32>().unwrap(), [0, 1, 2, 3]);
-    assert_eq!(*x.tile(&[0, 1]).shape(), [0, 2]);
-    assert_eq!(
-        Tensor::scalar(7).tile(&[3]).to_vec::<i32>().unwrap(),
-        [7; 3]
-    );
-    let many = counted(&[1, 2, 1, 2, 1, 1, 1, 2]);
-    assert_eq!(*many.repeat(2, 3).shape(), [1, 2, 1, 4, 1, 1, 1, 2]);
-}
+mod against_the_reference {
+    use bessemer::Tensor;
+    use bessemer_testing::case::{Fill, Input};
+    use bessemer_testing::layout::same;
+    use bessemer_testing::reference::arrange::{concat, roll, split, stack};
 
-#[test]
-fn counts_beyond_memory_are_errors() {
-    let x = counted(&[2, 2]);
-    for y in [
-        x.repeat(usize::MAX, 0),
-        x.tile(&[usize::MAX, 1]),
-        x.repeat(1 << 62, 1),
-        x.pad(&[(usize::MAX, 1), (0, 0)], 0),
-        x.pad(&[(1 << 60, 1 << 60), (0, 0)], 0),
-    ] {
-        assert!(matches!(y.eval(), Err(Error::SizeOverflow { .. })), "{y:?}");
-    }
-    for y in [
-        x.repeat(1 << 48, 0),
-        x.tile(&[1 << 48, 1]),
-        x.pad(&[(1 << 48, 0), (0, 0)], 0),
-    ] {
-        assert!(matches!(y.eval(), Err(Error::OutOfMemory { .. })), "{y:?}");
-    }
-    assert!(matches!(x.repeat(2, 2).eval(), Err(Error::BadAxis { .. })));
-    assert!(matches!(
-        x.tile(&[1; 9]).eval(),
-        Err(Error::RankTooLarge { .. })
-    ));
-}
+    use crate::axis::{along_an_axis, another, in_all_sizes, often, place_of};
 
-#[test]
-fn a_border_is_put_around() {
-    let x = counted(&[2, 2]);
-    let y = x.pad(&[(1, 0), (0, 2)], -1);
-    assert_eq!(*y.shape(), [3, 4]);
-    assert_eq!(
-        y.to_vec::<i32>().unwrap(),
-        [-1, -1, -1, -1, 0, 1, -1, -1, 2, 3, -1, -1]
-    );
-    let y = x.t().cast(DType::F16).pad(&[(0, 0), (1, 0)], 0.5);
-    let expected = [0.5, 0.0, 2.0, 0.5, 1.0, 3.0].map(half::f16::from_f64);
-    assert_eq!(y.to_vec::<half::f16>().unwrap(), expected);
-    let empty = Tensor::from_slice(&[0_u8; 0], [0]);
-    assert_eq!(empty.pad(&[(1, 1)], 9).to_vec::<u8>().unwrap(), [9, 9]);
-    assert_eq!(Tensor::scalar(3.0_f64).pad(&[], 0).item::<f64>(), Ok(3.0));
-    assert!(matches!(
-        x.pad(&[(1, 1)], 0).eval(),
-        Err(Error::Invalid { .. })
-    ));
-    assert!(matches!(
-        empty.pad(&[(1, 1)], 300).eval(),
-        Err(Error::Invalid { .. })
-    ));
-}
-
-#[test]
-fn triangles_end_at_their_diagonal() {
-    let x = counted(&[3, 3]) + 1;
-    assert_eq!(
-        x.tril(0).to_vec::<i32>().unwrap(),
-        [1, 0, 0, 4, 5, 0, 7, 8, 9]
-    );
-    assert_eq!(
-        x.triu(0).to_vec::<i32>().unwrap(),
-        [1, 2, 3, 0, 5, 6, 0, 0, 9]
-    );
-    assert_eq!(
-        x.tril(1).to_vec::<i32>().unwrap(),
-        [1, 2, 0, 4, 5, 6, 7, 8, 9]
-    );
-    assert_eq!(
-        x.triu(-1).to_vec::<i32>().unwrap(),
-        [1, 2, 3, 4, 5, 6, 0, 8, 9]
-    );
-    assert_eq!(
-        x.t().tril(-1).to_vec::<i32>().unwrap(),
-        [0, 0, 0, 2, 0, 0, 3, 6, 0]
-    );
-    for k in [isize::MIN, isize::MAX] {
-        let (lower, upper) = (
-            x.tril(k).to_vec::<i32>().unwrap(),
-            x.triu(k).to_vec::<i32>().unwrap(),
-        );
-        let whole = if k > 0 { &lower } else { &upper };
-        assert_eq!(*whole, x.to_vec::<i32>().unwrap());
-        assert_eq!(if k > 0 { upper } else { lower }, [0; 9]);
+    fn agree(
+        inputs: &[Input],
+        axis: isize,
+        op: fn(&[&Tensor], isize) -> Tensor,
+        reference: fn(&[&bessemer_testing::Array], isize) -> bessemer_testing::Array,
+    ) -> Result<(), String> {
+        let tensors: Vec<_> = inputs.iter().map(Input::tensor).collect();
+        let arrays: Vec<_> = inputs.iter().map(Input::array).collect();
+        same(
+            &op(&tensors.iter().collect::<Vec<_>>(), axis),
+            &reference(&arrays.iter().collect::<Vec<_>>(), axis),
+        )
     }
-    let batch = counted(&[2, 2, 3]).tril(0);
-    assert_eq!(
-        batch.to_vec::<i32>().unwrap(),
-        [0, 0, 0, 3, 4, 0, 6, 0, 0, 9, 10, 0]
-    );
-    assert!(matches!(
-        counted(&[3]).tril(0).eval(),
-        Err(Error::BadShape { .. })
-    ));
-    assert!(matches!(
-        Tensor::scalar(1).triu(0).eval(),
-        Err(Error::BadShape { .. })
-    ));
+
+    #[test]
+    fn every_type_layout_and_axis_is_joined() {
+        in_all_sizes("concat", 400, |case, axis, rng| {
+            let mut inputs = vec![case.clone()];
+            for _ in 0..rng.below(4) {
+                let mut shape = case.shape.clone();
+                shape[place_of(case, axis)] = rng.below(9);
+                let dtype = often(rng, case.dtype);
+                inputs.push(another(rng, dtype, &shape));
+            }
+            agree(&inputs, axis, Tensor::concat, concat)
+        });
+    }
+
+    #[test]
+    fn every_type_layout_and_axis_is_stacked() {
+        along_an_axis("stack", &Fill::ALL, 300, |case, _, rng| {
+            let mut inputs = vec![case.clone()];
+            for _ in 0..rng.below(4) {
+                let dtype = often(rng, case.dtype);
+                inputs.push(another(rng, dtype, &case.shape));
+            }
+            let rank = case.shape.len() + 1;
+            let axis = rng.below(2 * rank) as isize - rank as isize;
+            agree(&inputs, axis, Tensor::stack, stack)
+        });
+    }
+
+    #[test]
+    fn every_type_layout_and_axis_is_split() {
+        along_an_axis("split", &Fill::ALL, 500, |case, axis, rng| {
+            let len = case.shape[place_of(case, axis)];
+            let first = rng.below(len + 1);
+            let second = rng.below(len - first + 1);
+            let sizes = [first, second, len - first - second];
+            let (x, t) = (case.array(), case.tensor());
+            let parts = t.split_sizes(&sizes, axis);
+            assert_eq!(parts.len(), 3);
+            for (got, expected) in parts.iter().zip(split(&x, &sizes, axis)) {
+                same(got, &expected)?;
+            }
+            let n = [3, 2, 1].into_iter().find(|n| len.is_multiple_of(*n));
+            let n = n.unwrap_or(1);
+            let parts = t.split(n, axis);
+            assert_eq!(parts.len(), n);
+            for (got, expected) in parts.iter().zip(split(&x, &vec![len / n; n], axis)) {
+                same(got, &expected)?;
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn every_type_layout_and_axis_rolls() {
+        in_all_sizes("roll", 500, |case, axis, rng| {
+            let near = rng.below(300) as isize - 150;
+            let shift = rng.pick(&[near, near, near, isize::MIN, isize::MAX]);
+            same(
+                &case.tensor().roll(shift, axis),
+                &roll(&case.array(), shift, axis),
+            )
+        });
+    }
 }

@@ -1,0 +1,108 @@
+//! Random cases of ops that work along an axis.
+
+use bessemer::{DType, Tensor};
+use bessemer_testing::Array;
+use bessemer_testing::array::count;
+use bessemer_testing::case::{Fill, Input, Placement, check, input, shape};
+use bessemer_testing::layout::place;
+use bessemer_testing::number::{Value, range};
+use bessemer_testing::random::Rng;
+
+/// Runs a test on tensors of every type in every layout, each with one of its axes, which is named from
+/// either end.
+pub(crate) fn along_an_axis(
+    name: &str,
+    fills: &[Fill],
+    max_count: usize,
+    test: impl Fn(&Input, isize, &mut Rng) -> Result<(), String>,
+) {
+    for dtype in DType::ALL {
+        let cases = input(&[dtype], fills, shape(4, max_count));
+        check(&format!("{name} of {dtype}"), 40, cases, |case| {
+            let rank = case.shape.len();
+            if rank == 0 {
+                return Ok(());
+            }
+            let mut rng = Rng::new(case.seed ^ 0xa715);
+            let axis = rng.below(2 * rank) as isize - rank as isize;
+            test(case, axis, &mut rng)
+        });
+    }
+}
+
+/// [`along_an_axis`] with all kinds of numbers, and on tensors that are worked on in several pieces.
+pub(crate) fn in_all_sizes(
+    name: &str,
+    max_count: usize,
+    test: impl Fn(&Input, isize, &mut Rng) -> Result<(), String>,
+) {
+    along_an_axis(name, &Fill::ALL, max_count, &test);
+    let mut rng = Rng::new(9);
+    for (dtype, shape, axis) in [
+        (DType::F32, [3, 31_001], 0),
+        (DType::I64, [3, 31_001], 1),
+        (DType::I64, [31_001, 3], 0),
+        (DType::F32, [31_001, 3], 1),
+        (DType::F32, [310, 300], 0),
+    ] {
+        let case = another(&mut rng, dtype, &shape);
+        test(&case, axis, &mut rng)
+            .unwrap_or_else(|e| panic!("{name} along axis {axis} of {case:?}: {e}"));
+    }
+}
+
+/// The place of an axis of the case among its axes.
+pub(crate) fn place_of(case: &Input, axis: isize) -> usize {
+    axis.rem_euclid(case.shape.len() as isize) as usize
+}
+
+/// Another tensor, with any numbers in any layout.
+pub(crate) fn another(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Input {
+    Input {
+        placement: rng.pick(&Placement::ALL),
+        ..Input::new(dtype, shape, rng.pick(&Fill::ALL), rng.bits())
+    }
+}
+
+/// The type itself most of the time, or any other.
+pub(crate) fn often(rng: &mut Rng, dtype: DType) -> DType {
+    if rng.one_in(3) {
+        rng.pick(&DType::ALL)
+    } else {
+        dtype
+    }
+}
+
+/// Indices into an axis of `len` numbers, from either end, of any type that holds them and in any layout.
+pub(crate) fn indices(rng: &mut Rng, shape: &[usize], len: usize) -> (Array, Tensor) {
+    let len = len as i128;
+    let fitting: Vec<_> = DType::ALL
+        .into_iter()
+        .filter(|d| d.is_int() && range(*d).1 >= len)
+        .collect();
+    let dtype = rng.pick(&fitting);
+    let placed = another(rng, dtype, shape).placed();
+    let single: Vec<_> = shape
+        .iter()
+        .zip(&placed.axes)
+        .map(|(&n, axis)| if axis.repeated { 1 } else { n })
+        .collect();
+    let mut next = || {
+        let i = rng.below(len.max(1) as usize) as i128;
+        let backwards = !dtype.is_unsigned() && rng.one_in(2);
+        Value::Int(if backwards { i - len } else { i })
+    };
+    let values: Vec<_> = (0..count(&single)).map(|_| next()).collect();
+    let x = Array::new(dtype, &single, values).broadcast_to(shape);
+    let t = place(&x, &placed);
+    (x, t)
+}
+
+/// How many of an axis to ask for: nothing of nothing.
+pub(crate) fn some_of(rng: &mut Rng, len: usize) -> usize {
+    if len == 0 {
+        0
+    } else {
+        rng.pick(&[1, 2, 3, 0, 5, 8, 17])
+    }
+}
