@@ -263,6 +263,17 @@ impl Schedule {
         if same.0.is_empty() {
             return;
         }
+        // Users of a duplicate use the first one, so that they can join it.
+        for entry in &self.entries {
+            let mut work = entry.node.work();
+            for input in work.iter_mut().flat_map(|w| &mut w.inputs) {
+                let first = same.0.get(&Arc::as_ptr(&input.node));
+                if let Some(&first) = first.and_then(|first| self.index.get(first)) {
+                    let first = Tensor::of_node(&self.entries[first].node);
+                    *input = first.with_layout(*input.layout());
+                }
+            }
+        }
         // What only the duplicates needed is needed no more: count again from the roots.
         let roots: Vec<_> = self
             .entries
