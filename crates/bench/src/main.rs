@@ -3,10 +3,24 @@
 //! Every figure is a ratio against a named peer in the same, interleaved run. A peer that is not
 //! installed is reported as absent.
 
+#[cfg_attr(
+    not(any(target_os = "linux", test)),
+    expect(
+        dead_code,
+        reason = "part of it is for the suite of the software device"
+    )
+)]
 mod measure;
 #[cfg(target_os = "linux")]
 mod opencl;
 mod ops;
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(
+        dead_code,
+        reason = "part of it is for the suite of the software device"
+    )
+)]
 mod report;
 #[cfg(target_os = "linux")]
 mod soft;

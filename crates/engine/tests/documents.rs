@@ -1,4 +1,5 @@
 //! What the five documents promise of computing, on the CPU.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use bessemer::{DType, Tensor};
 

@@ -3,9 +3,12 @@
 //! A kernel is written once, as plain loops in an `#[inline(always)]` `Task::run`, and is compiled for
 //! every [`Level`]: the loop is inlined into a function that may use the level's instructions, and the
 //! compiler vectorises it for them. What the processor has is found out at run time.
-#![expect(
-    unsafe_code,
-    reason = "functions compiled for an instruction set are called after it was detected"
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "functions compiled for an instruction set are called after it was detected"
+    )
 )]
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -107,6 +110,10 @@ pub fn set_level(level: Level) -> bool {
 /// What a kernel may know of the instruction set it is compiled for.
 pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// The level it stands for.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", test)),
+        expect(dead_code, reason = "only x86 has kernels that ask")
+    )]
     const LEVEL: Level;
     /// Whether a fused multiply-add is one instruction.
     const FMA: bool;

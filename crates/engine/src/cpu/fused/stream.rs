@@ -3,9 +3,12 @@
 //! A result far larger than the caches is not there any more when somebody reads it. Written the usual
 //! way, each of its lines is read from memory first, only to be overwritten: a third of what `a + b`
 //! moves. Blocks that were computed in scratch memory are written past the caches instead.
-#![expect(
-    unsafe_code,
-    reason = "stores past the caches are processor instructions on pointers"
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "stores past the caches are processor instructions on pointers"
+    )
 )]
 
 /// Results of at least this many bytes are written past the caches. Measured for `a + b`: at 16 MiB there
