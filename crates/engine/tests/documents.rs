@@ -103,3 +103,17 @@ fn the_functions_of_pydotcompute() {
         assert!((got - expected).abs() <= bound, "{name}: {got}, {expected}");
     }
 }
+
+#[test]
+fn a_matrix_beyond_2048() {
+    let n = 2050;
+    let line = |m: usize| Tensor::arange(0, n, 1, DType::F32) % Tensor::scalar(m as f32);
+    let column = line(7).reshape([n, 1]).broadcast_to([n, n]);
+    let row = line(5).reshape([1, n]).broadcast_to([n, n]);
+    let product = values(&column.matmul(&row));
+    // Whole numbers below 2^24: every order of summation gives them exactly.
+    for (at, &got) in product.iter().enumerate() {
+        let (i, j) = (at / n, at % n);
+        assert_eq!(got, (n * (i % 7) * (j % 5)) as f32, "{i}, {j}");
+    }
+}
