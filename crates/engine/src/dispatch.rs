@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytemuck::AnyBitPattern;
 
+use crate::metal::{self, Metal};
 use crate::ops::Op;
 use crate::storage::Storage;
 use crate::tensor::{Node, Work};
@@ -123,6 +124,7 @@ pub(crate) use cpu::packed_matmul::Packed;
 /// Lays a computed matrix out as the right factor of products.
 pub(crate) fn pack(tensor: &Tensor) -> Result<Packed> {
     let storage = tensor.eval()?.node.value.get().expect("evaluated");
+    storage.ready("prepack")?;
     Ok(cpu::packed_matmul::pack(&Input {
         bytes: storage.bytes(),
         dtype: tensor.dtype(),
@@ -144,12 +146,26 @@ pub(crate) fn run(node: &Node, work: &mut Option<Work>) -> Result<()> {
 }
 
 fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
-    let name = work.op.name();
     if let Op::Alias(_) = work.op {
         let input = work.inputs[0].node.value.get();
         return Ok(input.expect("inputs have values").clone());
     }
-    let taken = take(&work.op, node, &mut work.inputs);
+    match node.place.device.metal_backend() {
+        Some(metal) => compute_on_metal(metal, node, work),
+        None => compute_on_cpu(node, work),
+    }
+}
+
+fn compute_on_cpu(node: &Node, work: &mut Work) -> Result<Storage> {
+    let name = work.op.name();
+    for input in &work.inputs {
+        if let Some(storage) = input.node.value.get() {
+            storage.ready(name)?;
+        }
+    }
+    let taken = take(&work.op, node, &mut work.inputs, |storage| {
+        storage.bytes_mut().is_some()
+    });
     let (holds, mut storage) = match taken {
         Some((i, storage)) => (Some(i), storage),
         None => (
@@ -180,7 +196,46 @@ fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
             output,
         ),
     };
-    match result {
+    restore(work, holds, storage, result)
+}
+
+/// Records a node's kernels in the stream of a Metal device.
+fn compute_on_metal(metal: &Arc<Metal>, node: &Node, work: &mut Work) -> Result<Storage> {
+    let name = work.op.name();
+    let taken = take(&work.op, node, &mut work.inputs, |storage| {
+        storage.block_mut(metal).is_some()
+    });
+    let (holds, mut storage) = match taken {
+        Some((i, storage)) => (Some(i), storage),
+        None => (
+            None,
+            Storage::on(metal, name, node.shape.count() * node.dtype.size())?,
+        ),
+    };
+    if node.shape.count() == 0 {
+        return Ok(storage);
+    }
+    let block = storage.block_mut(metal).expect("new or taken");
+    let recorded = metal::run(metal, &work.op, &work.inputs, block, node, holds);
+    match recorded {
+        Ok(false) => {
+            if let Some(i) = holds {
+                let _ = work.inputs[i].node.value.set(storage);
+            }
+            compute_on_cpu(node, work)
+        }
+        outcome => restore(work, holds, storage, outcome.map(|_| ())),
+    }
+}
+
+/// The value, or the error with the memory that was taken for it back where it came from.
+fn restore(
+    work: &Work,
+    holds: Option<usize>,
+    storage: Storage,
+    outcome: Result<()>,
+) -> Result<Storage> {
+    match outcome {
         Ok(()) => Ok(storage),
         Err(error) => {
             if let Some(i) = holds {
@@ -201,7 +256,12 @@ pub(crate) fn may_take(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
 }
 
 /// The memory of an input that nobody else has and that the result may be written over.
-fn take(op: &Op, node: &Node, inputs: &mut [Tensor]) -> Option<(usize, Storage)> {
+fn take(
+    op: &Op,
+    node: &Node,
+    inputs: &mut [Tensor],
+    serves: impl Fn(&mut Storage) -> bool,
+) -> Option<(usize, Storage)> {
     // A block of a few cache lines is made as quickly as it is taken.
     if node.shape.count() < 1024 {
         return None;
@@ -210,7 +270,7 @@ fn take(op: &Op, node: &Node, inputs: &mut [Tensor]) -> Option<(usize, Storage)>
         if may_take(op, node, i, input)
             && let Some(unique) = Arc::get_mut(&mut input.node)
             && let Some(storage) = unique.value.get_mut()
-            && storage.bytes_mut().is_some()
+            && serves(storage)
         {
             return unique.value.take().map(|storage| (i, storage));
         }

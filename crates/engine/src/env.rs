@@ -2,6 +2,7 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
+//! | `BESSEMER_DEVICE` | the default device: `cpu`, `metal`, `soft` or `auto` | `auto`: a Metal GPU where there is one |
 //! | `BESSEMER_THREADS` | threads of the CPU backend, this one included | the cores this process may use |
 //! | `BESSEMER_SIMD` | `scalar`, `avx2`, `avx512` or `neon`; one the processor lacks is ignored | the best there is |
 //! | `BESSEMER_CACHE_LIMIT` | bytes of freed memory kept for reuse | a quarter of the machine's memory |
@@ -10,6 +11,11 @@ use crate::cpu::simd::Level;
 
 fn read(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.is_empty())
+}
+
+/// `BESSEMER_DEVICE`
+pub(crate) fn device() -> Option<String> {
+    read("BESSEMER_DEVICE")
 }
 
 /// `BESSEMER_THREADS`, where it is a number above zero.

@@ -99,6 +99,24 @@ pub enum Error {
         /// The limit in bytes; see [`crate::memory::set_memory_limit`].
         limit: usize,
     },
+    /// A device failed, or does not exist.
+    #[error("{op}: {source}")]
+    Device {
+        /// The op.
+        op: &'static str,
+        /// What the device says.
+        source: Box<bessemer_hal::Error>,
+    },
+    /// What a device cannot do.
+    #[error("{op}: not on {device}: {what}")]
+    Unsupported {
+        /// The op.
+        op: &'static str,
+        /// What was asked for, and what would help.
+        what: String,
+        /// The device.
+        device: String,
+    },
     /// A read as another type than the tensor's.
     #[error("{op}: the tensor holds {actual}, not {requested}; convert with `cast`")]
     WrongType {
@@ -117,4 +135,13 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl Error {
+    pub(crate) fn device(op: &'static str, source: bessemer_hal::Error) -> Self {
+        Self::Device {
+            op,
+            source: Box::new(source),
+        }
+    }
 }

@@ -33,12 +33,19 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
     for tensor in tensors {
         tensor.check()?;
     }
-    if let [tensor] = tensors
-        && (tensor.is_evaluated() || run_if_ready(&tensor.node)?)
-    {
-        return Ok(());
+    let done = match tensors {
+        [tensor] => tensor.is_evaluated() || run_if_ready(&tensor.node)?,
+        _ => false,
+    };
+    if !done {
+        Schedule::new(tensors).run()?;
     }
-    Schedule::new(tensors).run()
+    for tensor in tensors {
+        if let Some(metal) = tensor.device().metal_backend() {
+            metal.stream.flush();
+        }
+    }
+    Ok(())
 }
 
 /// Runs a node whose inputs all have values, without looking at the rest of the graph.
@@ -235,6 +242,7 @@ impl Schedule {
             let Some(hash) = node.work().as_ref().map(|w| same.hash(w)) else {
                 continue;
             };
+            let hash = hash ^ u64::from(node.place.device.is_cpu());
             let j = match seen.entry(hash) {
                 hash_map::Entry::Vacant(new) => {
                     new.insert(i);
@@ -246,7 +254,7 @@ impl Schedule {
             let work = node.work().clone();
             let first = &self.entries[j].node;
             let equal = match (&work, &*first.work()) {
-                (Some(a), Some(b)) => same.equal(a, b),
+                (Some(a), Some(b)) => node.place == first.place && same.equal(a, b),
                 _ => false,
             };
             if equal {

@@ -37,6 +37,7 @@
 mod readme {}
 
 mod cpu;
+mod device;
 mod dispatch;
 mod dtype;
 mod env;
@@ -45,6 +46,7 @@ mod file;
 mod graph;
 mod layout;
 pub mod memory;
+mod metal;
 mod ops;
 pub mod random;
 mod scalar;
@@ -53,6 +55,7 @@ mod storage;
 mod tensor;
 
 pub use cpu::{pool, simd};
+pub use device::Device;
 pub use dtype::{DType, Element, Kind};
 pub use error::{Error, Result};
 pub use file::{npz, safetensors};

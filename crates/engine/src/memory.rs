@@ -19,6 +19,8 @@ const SMALL: usize = 32 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
+    /// Blocks that exist, in use or kept; small ones of the CPU are not counted.
+    pub buffers: usize,
     /// Bytes in use by tensors.
     pub in_use: usize,
     /// The most bytes that were in use at once.
@@ -31,6 +33,45 @@ pub struct Stats {
     pub misses: usize,
 }
 
+impl Stats {
+    /// Bytes in use or kept for reuse.
+    pub const fn allocated(&self) -> usize {
+        self.in_use + self.cached
+    }
+
+    /// The part of requests that the cache could serve.
+    pub fn hit_rate(&self) -> f64 {
+        match self.hits + self.misses {
+            0 => 0.0,
+            all => self.hits as f64 / all as f64,
+        }
+    }
+}
+
+/// How near to its limit a memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pressure {
+    /// Less than 60 % in use.
+    Low,
+    /// Less than 80 %.
+    Medium,
+    /// Less than 95 %.
+    High,
+    /// Nearly all.
+    Critical,
+}
+
+impl Pressure {
+    pub(crate) fn of(in_use: usize, limit: usize) -> Self {
+        match in_use as f64 / limit.max(1) as f64 {
+            part if part < 0.6 => Self::Low,
+            part if part < 0.8 => Self::Medium,
+            part if part < 0.95 => Self::High,
+            _ => Self::Critical,
+        }
+    }
+}
+
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// 0 before it was looked up.
@@ -41,6 +82,8 @@ struct Cache {
     /// Free blocks by size.
     free: BTreeMap<usize, Vec<Memory>>,
     bytes: usize,
+    /// Blocks of a size worth caching that exist, here or in use.
+    blocks: usize,
     limit: Option<usize>,
     hits: usize,
     misses: usize,
@@ -51,6 +94,7 @@ impl Cache {
         Self {
             free: BTreeMap::new(),
             bytes: 0,
+            blocks: 0,
             limit: None,
             hits: 0,
             misses: 0,
@@ -77,6 +121,7 @@ impl Cache {
             };
             gone.extend(self.take(size));
         }
+        self.blocks -= gone.len();
         gone
     }
 }
@@ -89,6 +134,7 @@ fn cache() -> MutexGuard<'static, Cache> {
 pub fn stats() -> Stats {
     let cache = cache();
     Stats {
+        buffers: cache.blocks,
         in_use: IN_USE.load(Ordering::Relaxed),
         peak: PEAK.load(Ordering::Relaxed),
         cached: cache.bytes,
@@ -203,12 +249,16 @@ pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
         drop(cache);
         drop(gone);
     }
-    Memory::new(size)
+    let memory = Memory::new(size)
         .or_else(|| {
             clear_cache();
             Memory::new(size)
         })
-        .ok_or_else(fail)
+        .ok_or_else(fail)?;
+    if size >= SMALL {
+        cache().blocks += 1;
+    }
+    Ok(memory)
 }
 
 /// Takes memory back.

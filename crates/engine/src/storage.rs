@@ -9,9 +9,10 @@ use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::{Result, memory};
+use crate::metal::{self, Metal};
+use crate::{Device, Result, memory};
 
 /// Alignment of all memory of ours: a cache line, and the widest vector.
 const ALIGN: usize = 64;
@@ -127,7 +128,41 @@ struct Line;
 
 /// The bytes of one or more tensors, shared by them and freed with the last.
 #[derive(Clone)]
-pub(crate) struct Storage(Arc<Block>);
+pub(crate) struct Storage(Arc<Inner>);
+
+struct Inner {
+    block: Block,
+    /// The same bytes as Metal devices have them that were asked to.
+    mirror: Mirror,
+}
+
+/// Copies of bytes, one for each device that needed one.
+#[derive(Default)]
+struct Mirror(OnceLock<Box<(metal::Block, Mirror)>>);
+
+impl Mirror {
+    /// The copy on a device, made by `make` if there is none.
+    fn on(
+        &self,
+        metal: &Arc<Metal>,
+        make: impl Fn() -> Result<metal::Block>,
+    ) -> Result<&metal::Block> {
+        let mut at = self;
+        loop {
+            let (block, next) = match at.0.get() {
+                Some(found) => &**found,
+                None => {
+                    let made = make()?;
+                    &**at.0.get_or_init(|| Box::new((made, Self::default())))
+                }
+            };
+            if block.is_on(metal) {
+                return Ok(block);
+            }
+            at = next;
+        }
+    }
+}
 
 enum Block {
     /// From [`memory::allocate`], goes back to [`memory::release`].
@@ -138,6 +173,8 @@ enum Block {
     },
     /// Memory that somebody else owns and that is only read: a vector, a mapped file.
     Theirs(Box<dyn Bytes>),
+    /// Memory of a Metal device, which the host sees too.
+    Metal(metal::Block),
 }
 
 /// Read-only memory that others own; the bytes must stay where they are and what they are.
@@ -165,7 +202,30 @@ impl Storage {
     /// Memory for an op's result: initialised, with arbitrary contents.
     pub(crate) fn new(op: &'static str, len: usize) -> Result<Self> {
         let memory = ManuallyDrop::new(memory::allocate(op, len)?);
-        Ok(Self(Arc::new(Block::Ours { memory, len })))
+        Ok(Self::from(Block::Ours { memory, len }))
+    }
+
+    fn from(block: Block) -> Self {
+        Self(Arc::new(Inner {
+            block,
+            mirror: Mirror::default(),
+        }))
+    }
+
+    /// Memory of a Metal device for an op's result.
+    pub(crate) fn on(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
+        Ok(Self::from(Block::Metal(metal::Block::new(metal, op, len)?)))
+    }
+
+    /// A copy of `bytes` where a device is quickest with them.
+    pub(crate) fn copy_to(device: &Device, op: &'static str, bytes: &[u8]) -> Result<Self> {
+        match device.metal_backend() {
+            None => Self::copy_of(op, bytes),
+            Some(metal) => {
+                let block = metal::Block::copy_of(metal, op, bytes)?;
+                Ok(Self::from(Block::Metal(block)))
+            }
+        }
     }
 
     /// A copy of `bytes`.
@@ -177,29 +237,69 @@ impl Storage {
 
     /// Memory of somebody else, used in place.
     pub(crate) fn of(owner: impl Bytes) -> Self {
-        Self(Arc::new(Block::Theirs(Box::new(owner))))
+        Self::from(Block::Theirs(Box::new(owner)))
     }
 
-    /// All bytes.
+    /// Waits until the bytes are what they should be: a device may still be writing them.
+    pub(crate) fn ready(&self, op: &'static str) -> Result<()> {
+        match &self.0.block {
+            Block::Metal(block) => block.ready(op),
+            _ => Ok(()),
+        }
+    }
+
+    /// All bytes. [`Storage::ready`] must have said that they are there.
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &*self.0 {
+        match &self.0.block {
             Block::Ours { memory, len } => &memory.bytes()[..*len],
             Block::Theirs(owner) => owner.bytes(),
+            Block::Metal(block) => block.bytes(),
+        }
+    }
+
+    /// Number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        match &self.0.block {
+            Block::Metal(block) => block.len(),
+            _ => self.bytes().len(),
+        }
+    }
+
+    /// The memory of a Metal device with these bytes: these themselves, or a copy that is made once.
+    pub(crate) fn block_on(&self, metal: &Arc<Metal>, op: &'static str) -> Result<&metal::Block> {
+        if let Block::Metal(block) = &self.0.block
+            && block.is_on(metal)
+        {
+            return Ok(block);
+        }
+        self.0.mirror.on(metal, || {
+            self.ready(op)?;
+            metal::Block::copy_of(metal, op, self.bytes())
+        })
+    }
+
+    /// The memory of a Metal device that the bytes are, where nobody else uses them.
+    pub(crate) fn block_mut(&mut self, metal: &Arc<Metal>) -> Option<&metal::Block> {
+        match &Arc::get_mut(&mut self.0)?.block {
+            Block::Metal(block) => Some(block).filter(|b| b.is_on(metal)),
+            _ => None,
         }
     }
 
     /// All bytes, to be written, where nobody else uses them and they are ours.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        match Arc::get_mut(&mut self.0)? {
+        let inner = Arc::get_mut(&mut self.0)?;
+        inner.mirror.0.take();
+        match &mut inner.block {
             Block::Ours { memory, len } => Some(&mut memory.bytes_mut()[..*len]),
-            Block::Theirs(_) => None,
+            Block::Theirs(_) | Block::Metal(_) => None,
         }
     }
 }
 
 impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.bytes().len())
+        write!(f, "{} bytes", self.len())
     }
 }
 

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use operand::Operand;
 
+use crate::device::Place;
+use crate::ops::alias::Alias;
 use crate::ops::{Op, Rule};
 use crate::storage::Storage;
 use crate::{DType, Error, Layout, Result, Scalar, Shape, graph};
@@ -56,6 +58,8 @@ pub(crate) struct Node {
     work: Mutex<Option<Work>>,
     /// Why there will be no value.
     error: Option<Box<Error>>,
+    /// Where it is computed.
+    pub(crate) place: Place,
     /// The number it is, if it is one that was written in the program.
     pub(crate) constant: Option<Scalar>,
     /// Whether it was once computed as part of another value without being kept.
@@ -122,13 +126,24 @@ impl Tensor {
 
     /// A tensor with these bytes, which must be as many as its shape and type need, and aligned.
     pub(crate) fn from_storage(dtype: DType, shape: Shape, storage: Storage) -> Self {
-        debug_assert!(storage.bytes().len() >= shape.count() * dtype.size());
+        Self::from_storage_at(Place::default(), dtype, shape, storage)
+    }
+
+    /// As [`Tensor::from_storage`], somewhere.
+    pub(crate) fn from_storage_at(
+        place: Place,
+        dtype: DType,
+        shape: Shape,
+        storage: Storage,
+    ) -> Self {
+        debug_assert!(storage.len() >= shape.count() * dtype.size());
         Self::from_node(Node {
             dtype,
             shape,
             value: OnceLock::from(storage),
             work: Mutex::new(None),
             error: None,
+            place,
             constant: None,
             inlined: AtomicBool::new(false),
         })
@@ -142,6 +157,7 @@ impl Tensor {
             value: OnceLock::new(),
             work: Mutex::new(None),
             error: Some(Box::new(error)),
+            place: Place::default(),
             constant: None,
             inlined: AtomicBool::new(false),
         })
@@ -152,8 +168,11 @@ impl Tensor {
         if let Some(failed) = inputs.iter().find(|t| t.node.error.is_some()) {
             return (*failed).clone();
         }
-        let (dtype, shape) = match op.infer(inputs) {
-            Ok(meta) => meta,
+        let name = op.name();
+        let meta = op.infer(inputs);
+        let place = meta.and_then(|meta| Ok((meta, Place::of(name, inputs, meta.0)?)));
+        let ((dtype, shape), place) = match place {
+            Ok(known) => known,
             Err(error) => return Self::failed(error),
         };
         let op = op.into();
@@ -168,9 +187,36 @@ impl Tensor {
             value: OnceLock::new(),
             work: Mutex::new(Some(Work { op, inputs })),
             error: None,
+            place,
             constant,
             inlined: AtomicBool::new(false),
         })
+    }
+
+    /// The same value at another place.
+    pub(crate) fn placed(&self, place: Place) -> Self {
+        let (dtype, shape) = (self.dtype(), self.node.shape);
+        let mut node = Node {
+            dtype,
+            shape,
+            value: OnceLock::new(),
+            work: Mutex::new(None),
+            error: None,
+            place,
+            constant: self.node.constant,
+            inlined: AtomicBool::new(false),
+        };
+        match self.node.value.get() {
+            Some(storage) => node.value = OnceLock::from(storage.clone()),
+            None => {
+                let work = Work {
+                    op: Op::Alias(Alias),
+                    inputs: vec![Self::of_node(&self.node)],
+                };
+                node.work = Mutex::new(Some(work));
+            }
+        }
+        Self::from_node(node).with_layout(self.layout)
     }
 
     /// What a calculation returns, or a tensor that carries its error: turns `?` into that.

@@ -116,6 +116,12 @@ impl Buffer {
         }
     }
 
+    /// Where the host sees the bytes; `None` for private storage. Whoever reads or writes through it must
+    /// know that no submission in flight does: the slices below know.
+    pub fn contents(&self) -> Option<NonNull<u8>> {
+        self.inner.raw.contents()
+    }
+
     /// A byte range of this buffer, for bindings and copies.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ impl Schedule {
                     continue;
                 };
                 let joins = pointwise
+                    && input.node.place.device == entry.node.place.device
                     && input.layout().is_whole()
                     && *input.shape() == entry.node.shape
                     // Seen under another shape, its own inputs would be broadcast to that.

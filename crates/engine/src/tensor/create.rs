@@ -1,5 +1,6 @@
 //! Tensors from data of the program.
 
+use crate::device::Place;
 use crate::storage::Storage;
 use crate::{DType, Element, Error, IntoShape, Result, Scalar, Shape, Tensor};
 
@@ -27,8 +28,10 @@ impl Tensor {
     pub fn from_slice<T: Element>(data: &[T], shape: impl IntoShape) -> Self {
         Self::attempt(|| {
             let shape = Self::shape_of("from_slice", shape, data.len())?;
-            let storage = Storage::copy_of("from_slice", bytemuck::cast_slice(data))?;
-            Ok(Self::from_storage(T::DTYPE, shape, storage))
+            let place = Place::of("from_slice", &[], T::DTYPE)?;
+            let bytes = bytemuck::cast_slice(data);
+            let storage = Storage::copy_to(&place.device, "from_slice", bytes)?;
+            Ok(Self::from_storage_at(place, T::DTYPE, shape, storage))
         })
     }
 
@@ -36,7 +39,9 @@ impl Tensor {
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl IntoShape) -> Self {
         Self::attempt(|| {
             let shape = Self::shape_of("from_vec", shape, data.len())?;
-            Ok(Self::from_storage(T::DTYPE, shape, Storage::of(data)))
+            let place = Place::of("from_vec", &[], T::DTYPE)?;
+            let storage = Storage::of(data);
+            Ok(Self::from_storage_at(place, T::DTYPE, shape, storage))
         })
     }
 

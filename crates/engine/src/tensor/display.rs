@@ -56,7 +56,8 @@ impl Tensor {
         if self.count() == 0 {
             return Ok(format!("[] of shape {}", self.shape()));
         }
-        self.eval()?;
+        let value = self.eval()?.node.value.get().expect("evaluated");
+        value.ready("display")?;
         let layout = self.layout();
         let part = self.count() > THRESHOLD;
         let mut offsets = Vec::new();

@@ -22,6 +22,7 @@ impl Tensor {
         self.expect_type::<T>("to_slice")?;
         self.eval()?;
         let storage = self.node.value.get().expect("evaluated");
+        storage.ready("to_slice")?;
         let all = bytemuck::checked::cast_slice::<u8, T>(storage.bytes());
         let layout = self.layout();
         if layout.is_contiguous() {

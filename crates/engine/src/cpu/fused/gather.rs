@@ -60,6 +60,11 @@ impl Axes {
         self.dims[self.rank - 1]
     }
 
+    /// The lengths of the axes.
+    pub(crate) fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+
     /// Number of axes, at least one.
     pub(crate) fn rank(&self) -> usize {
         self.rank
@@ -94,11 +99,6 @@ impl Axes {
             _ => chunk,
         }
     }
-
-    fn dims(&self) -> &[usize] {
-        &self.dims[..self.rank]
-    }
-
     /// The index of an element of the result along each axis.
     fn index(&self, mut at: usize) -> [usize; MAX_RANK] {
         let mut index = [0; MAX_RANK];

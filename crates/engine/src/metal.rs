@@ -1,0 +1,159 @@
+//! The Metal backend: how ops run as MSL kernels, on an Apple GPU or on the software device.
+//!
+//! `metal/x.rs` is how op X of `ops/x.rs` is launched, `metal/msl/x.metal` its kernels. An op is *recorded*:
+//! its launches join the command stream of the device ([`stream`]), and nothing waits until a value is read.
+
+mod block;
+mod fault;
+mod input;
+mod kernel;
+mod msl;
+mod pool;
+mod record;
+mod rows;
+mod stream;
+mod view;
+
+mod arange;
+mod arg_reduce;
+mod arg_sort;
+mod attention;
+mod concat;
+mod conv;
+mod copy;
+mod cross_entropy;
+mod full;
+mod fused;
+mod gather;
+mod group_norm;
+mod layer_norm;
+mod matmul;
+mod packed_matmul;
+mod pad;
+mod pooling;
+mod random;
+mod reduce;
+mod rms_norm;
+mod rope;
+mod scan;
+mod scatter;
+mod slice_update;
+mod softmax;
+mod sort;
+mod take;
+mod top_k;
+mod triangle;
+
+use std::sync::Arc;
+
+use bessemer_hal as hal;
+
+pub(crate) use block::Block;
+use input::{Input, Output};
+use record::Recorder;
+
+use crate::ops::Op;
+use crate::tensor::Node;
+use crate::{Result, Tensor};
+use kernel::Kernels;
+use pool::Pool;
+use stream::Stream;
+
+/// How a device is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// How freely the compiler may treat arithmetic.
+    pub(crate) math: hal::MathMode,
+}
+
+/// A Metal device with all that running ops on it needs.
+pub(crate) struct Metal {
+    pub(crate) device: hal::Device,
+    pub(crate) stream: Stream,
+    pub(crate) pool: Pool,
+    kernels: Kernels,
+}
+
+impl Metal {
+    pub(crate) fn new(device: hal::Device, options: Options) -> Arc<Self> {
+        Arc::new(Self {
+            stream: Stream::new(device.clone()),
+            pool: Pool::new(device.clone()),
+            kernels: Kernels::new(device.clone(), options.math),
+            device,
+        })
+    }
+}
+
+/// Records the kernels of a node that has at least one element; they write `block`, which is the memory of
+/// input `holds`, if of any. `false`: there is no kernel for it here, and nothing was recorded.
+pub(crate) fn run(
+    metal: &Arc<Metal>,
+    op: &Op,
+    tensors: &[Tensor],
+    block: &Block,
+    node: &Node,
+    holds: Option<usize>,
+) -> Result<bool> {
+    let mut recorder = Recorder::new(metal, op.name());
+    let mut inputs = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        let block = match tensor.node.value.get() {
+            Some(storage) => Some(storage.block_on(metal, op.name())?),
+            None => None,
+        };
+        let (dtype, layout) = (tensor.dtype(), *tensor.layout());
+        inputs.push(Input::new(block, dtype, layout, tensor.node.constant));
+    }
+    let output = Output::new(block, node.dtype, node.shape, holds);
+    record(op, &mut recorder, &inputs, &output)?;
+    if recorder.missing {
+        return Ok(false);
+    }
+    recorder.finish(block, &inputs)?;
+    Ok(true)
+}
+
+fn record(
+    op: &Op,
+    recorder: &mut Recorder<'_>,
+    inputs: &[Input<'_>],
+    output: &Output,
+) -> Result<()> {
+    match op {
+        // It has the memory of what it stands for, and nothing to run.
+        Op::Alias(_) => Ok(()),
+        Op::Arange(op) => arange::record(op, recorder, inputs, output),
+        Op::ArgReduce(op) => arg_reduce::record(op, recorder, inputs, output),
+        Op::ArgSort(op) => arg_sort::record(op, recorder, inputs, output),
+        Op::Attention(op) => attention::record(op, recorder, inputs, output),
+        Op::Binary(_) | Op::Cast(_) | Op::Ternary(_) | Op::Unary(_) => {
+            fused::record_one(op, recorder, inputs, output)
+        }
+        Op::Concat(op) => concat::record(op, recorder, inputs, output),
+        Op::Conv(op) => conv::record(op, recorder, inputs, output),
+        Op::Copy(_) => copy::record(recorder, &inputs[0], output),
+        Op::CrossEntropy(op) => cross_entropy::record(op, recorder, inputs, output),
+        Op::Full(op) => full::record(op, recorder, inputs, output),
+        Op::Fused(op) => fused::record(&op.steps, recorder, inputs, output),
+        Op::Gather(op) => gather::record(op, recorder, inputs, output),
+        Op::GroupNorm(op) => group_norm::record(op, recorder, inputs, output),
+        Op::LayerNorm(op) => layer_norm::record(op, recorder, inputs, output),
+        Op::Matmul(op) => matmul::record(op, recorder, inputs, output),
+        Op::PackedMatmul(op) => packed_matmul::record(op, recorder, inputs, output),
+        Op::Pad(op) => pad::record(op, recorder, inputs, output),
+        Op::Pooling(op) => pooling::record(op, recorder, inputs, output),
+        Op::Random(op) => random::record(op, recorder, inputs, output),
+        Op::Reduce(op) => reduce::record(op, recorder, inputs, output),
+        Op::RmsNorm(op) => rms_norm::record(op, recorder, inputs, output),
+        Op::Rope(op) => rope::record(op, recorder, inputs, output),
+        Op::Scan(op) => scan::record(op, recorder, inputs, output),
+        Op::Scatter(op) => scatter::record(op, recorder, inputs, output),
+        Op::SliceUpdate(op) => slice_update::record(op, recorder, inputs, output),
+        Op::Softmax(op) => softmax::record(op, recorder, inputs, output),
+        Op::Sort(op) => sort::record(op, recorder, inputs, output),
+        Op::Take(op) => take::record(op, recorder, inputs, output),
+        Op::TopK(op) => top_k::record(op, recorder, inputs, output),
+        Op::Triangle(op) => triangle::record(op, recorder, inputs, output),
+    }
+}

@@ -1,0 +1,44 @@
+//! `contiguous` on Metal.
+
+use super::input::{Input, Output};
+use super::kernel::Kernel;
+use super::record::Recorder;
+use super::view;
+use crate::{DType, Result};
+
+/// Writes the elements of any layout in row-major order.
+pub(crate) fn record(
+    recorder: &mut Recorder<'_>,
+    input: &Input<'_>,
+    output: &Output,
+) -> Result<()> {
+    let span = input.span(output);
+    // Bytes are moved, whatever they mean.
+    let dtype = match input.dtype.size() {
+        1 => DType::U8,
+        2 => DType::U16,
+        4 => DType::U32,
+        _ => DType::U64,
+    };
+    if input.is_dense() {
+        // Four elements a thread where they lie so that one load does.
+        let count = output.count();
+        let kernel = Kernel::new("copy", "copy_dense").of("T", dtype);
+        recorder
+            .launch(&kernel.flag(0, span.offset.is_multiple_of(4)))?
+            .read(span.clone())
+            .write(&output.slice)
+            .value(&[span.offset as u64, count as u64])
+            .threads(recorder, count.div_ceil(4));
+        return Ok(());
+    }
+    let (walk, steps) = view::walk(input.layout.shape(), &[(input, span.offset)]);
+    recorder
+        .launch(&Kernel::new("copy", "copy_strided").of("T", dtype))?
+        .read(span)
+        .write(&output.slice)
+        .value(&walk)
+        .value(&steps[0])
+        .threads(recorder, view::grid(&walk));
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! Kernels: which source, which types, which pipeline.
+//!
+//! A kernel is compiled for the types and numbers it is asked for, when it is first asked for. The name of
+//! its entry is that of the source, followed by the types: `softmax_row` for `f32` is `softmax_row_f32`.
+#![expect(
+    unsafe_code,
+    reason = "promises that the kernels of this crate keep to what they are given"
+)]
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{PoisonError, RwLock};
+
+use bessemer_hal::{
+    self as hal, CompileOptions, ConstantValue, FunctionConstants, Library, MathMode, Pipeline,
+};
+
+use super::msl;
+use crate::{DType, Error, Result};
+
+/// A kernel with all that it is compiled for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kernel {
+    source: Source,
+    entry: &'static str,
+    types: Vec<(&'static str, DType)>,
+    numbers: Vec<(&'static str, i64)>,
+    constants: Vec<(u32, Constant)>,
+}
+
+/// The text of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    /// `msl/NAME.metal`
+    File(&'static str),
+    /// A text that the engine wrote, after its headers.
+    Text(String),
+}
+
+/// A function constant, comparable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Constant {
+    Bool(bool),
+    U32(u32),
+}
+
+impl Kernel {
+    /// The kernel `entry` of `msl/FILE.metal`.
+    pub(crate) fn new(file: &'static str, entry: &'static str) -> Self {
+        Self::from(Source::File(file), entry)
+    }
+
+    /// The kernel `entry` of a text of the engine's own; it may include the headers of `msl/`.
+    pub(crate) fn written(text: String, entry: &'static str) -> Self {
+        Self::from(Source::Text(text), entry)
+    }
+
+    fn from(source: Source, entry: &'static str) -> Self {
+        Self {
+            source,
+            entry,
+            types: Vec::new(),
+            numbers: Vec::new(),
+            constants: Vec::new(),
+        }
+    }
+
+    /// Makes `name` a type. The types name the entry, in the order of the calls.
+    pub(crate) fn of(mut self, name: &'static str, dtype: DType) -> Self {
+        self.types.push((name, dtype));
+        self
+    }
+
+    /// Defines `name` as a number. Each value is a compilation of its own.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<i64>) -> Self {
+        self.numbers.push((name, value.into()));
+        self
+    }
+
+    /// Sets a function constant that is a truth value. Costs no compilation.
+    pub(crate) fn flag(mut self, index: u32, value: bool) -> Self {
+        self.constants.push((index, Constant::Bool(value)));
+        self
+    }
+
+    /// Sets a function constant that is a `uint`. Costs no compilation.
+    pub(crate) fn constant(mut self, index: u32, value: u32) -> Self {
+        self.constants.push((index, Constant::U32(value)));
+        self
+    }
+
+    /// The name of the entry in the compiled text.
+    fn name(&self) -> String {
+        let mut name = self.entry.to_owned();
+        for (_, dtype) in &self.types {
+            let _ = write!(name, "_{dtype}");
+        }
+        name
+    }
+
+    /// The text to compile.
+    fn text(&self) -> String {
+        let mut text = String::from("#include <metal_stdlib>\nusing namespace metal;\n");
+        let mut suffix = String::new();
+        for (name, dtype) in &self.types {
+            let _ = writeln!(text, "typedef {} {name};", msl_name(*dtype));
+            let _ = write!(suffix, "_{dtype}");
+        }
+        for (name, value) in &self.numbers {
+            let _ = writeln!(text, "#define {name} {value}");
+        }
+        let _ = writeln!(text, "#define SUFFIX {suffix}");
+        text += &match &self.source {
+            Source::File(file) => msl::resolve(&format!("{file}.metal")),
+            Source::Text(source) => msl::resolve_text("fused", source),
+        };
+        text
+    }
+}
+
+/// The MSL name of a type.
+pub(crate) const fn msl_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::U8 => "uchar",
+        DType::U16 => "ushort",
+        DType::U32 => "uint",
+        DType::U64 => "ulong",
+        DType::I8 => "char",
+        DType::I16 => "short",
+        DType::I32 => "int",
+        DType::I64 => "long",
+        DType::F16 => "half",
+        DType::BF16 => "bfloat",
+        DType::F32 => "float",
+        DType::F64 => "double",
+    }
+}
+
+/// The compiled kernels of a device.
+pub(super) struct Kernels {
+    device: hal::Device,
+    math: MathMode,
+    pipelines: RwLock<HashMap<Kernel, Pipeline>>,
+    /// By all that is compiled: kernels that differ in function constants only share a library.
+    libraries: RwLock<HashMap<String, Library>>,
+}
+
+impl Kernels {
+    pub(super) fn new(device: hal::Device, math: MathMode) -> Self {
+        Self {
+            device,
+            math,
+            pipelines: RwLock::default(),
+            libraries: RwLock::default(),
+        }
+    }
+
+    /// The pipeline of a kernel, compiled if it has not been.
+    pub(super) fn pipeline(&self, op: &'static str, kernel: &Kernel) -> Result<Pipeline> {
+        let known = self
+            .pipelines
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipeline) = known.get(kernel) {
+            return Ok(pipeline.clone());
+        }
+        drop(known);
+        let pipeline = self.build(kernel).map_err(|e| Error::device(op, e))?;
+        let mut known = self
+            .pipelines
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok(known.entry(kernel.clone()).or_insert(pipeline).clone())
+    }
+
+    fn build(&self, kernel: &Kernel) -> hal::Result<Pipeline> {
+        let text = kernel.text();
+        let known = self
+            .libraries
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let library = known.get(&text).cloned();
+        drop(known);
+        let library = match library {
+            Some(library) => library,
+            None => {
+                let options = CompileOptions {
+                    label: kernel.name(),
+                    math_mode: self.math,
+                    ..CompileOptions::default()
+                };
+                // SAFETY: the kernels of this crate stay inside the ranges that launches bind for them,
+                // share memory only across barriers, and end; the tests run every one of them on the
+                // checking device.
+                let library = unsafe { self.device.library(&text, &options) }?;
+                let mut known = self
+                    .libraries
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                known.entry(text).or_insert(library).clone()
+            }
+        };
+        let mut constants = FunctionConstants::new();
+        for &(index, value) in &kernel.constants {
+            constants.set(
+                index,
+                match value {
+                    Constant::Bool(v) => ConstantValue::Bool(v),
+                    Constant::U32(v) => ConstantValue::U32(v),
+                },
+            );
+        }
+        library.function_with(&kernel.name(), constants)?.pipeline()
+    }
+}

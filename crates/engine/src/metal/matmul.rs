@@ -1,0 +1,16 @@
+//! `matmul` on Metal.
+
+use super::input::{Input, Output};
+use super::record::Recorder;
+use crate::Result;
+use crate::ops::matmul::Matmul;
+
+pub(crate) fn record(
+    _op: &Matmul,
+    recorder: &mut Recorder<'_>,
+    _inputs: &[Input<'_>],
+    _output: &Output,
+) -> Result<()> {
+    recorder.missing = true;
+    Ok(())
+}

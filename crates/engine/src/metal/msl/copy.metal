@@ -1,0 +1,31 @@
+#include "types.h"
+#include "view.h"
+
+// Whether the first element of the input lies where a vector may.
+constant bool ALIGNED [[function_constant(0)]];
+
+struct Range {
+    ulong offset;
+    ulong count;
+};
+
+// Elements that lie one after the other: four a thread.
+kernel void ENTRY(copy_dense)(device const T* input, device T* output, constant Range& range,
+                              uint at [[thread_position_in_grid]]) {
+    const ulong first = ulong(at) * 4;
+    device const T* from = input + range.offset + first;
+    if (ALIGNED && first + 4 <= range.count) {
+        *(device vec<T, 4>*)(output + first) = *(device const vec<T, 4>*)from;
+        return;
+    }
+    for (uint k = 0; k < 4 && first + k < range.count; k++) {
+        output[first + k] = from[k];
+    }
+}
+
+// Elements of any layout: one a thread.
+kernel void ENTRY(copy_strided)(device const T* input, device T* output, constant Walk& walk,
+                                constant Steps& steps, uint2 at [[thread_position_in_grid]]) {
+    const ulong to = ulong(at.y) * walk.dims[walk.rank - 1] + at.x;
+    output[to] = input[place(walk, steps, at)];
+}

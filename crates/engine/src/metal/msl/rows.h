@@ -1,0 +1,27 @@
+#include "view.h"
+
+// Rows along one axis of an input of any layout, and where they go in a row-major result. The struct is that
+// of metal/rows.rs.
+struct Rows {
+    // The other axes, and how the input goes along them.
+    Walk walk;
+    Steps steps;
+    // How far the input goes along the axis, in elements.
+    long stride;
+    // Elements of a row, and of the result between two elements of a row.
+    uint len;
+    uint inner;
+    uint count;
+    uint padding;
+};
+
+// Where a row begins in the input.
+inline long row_start(constant Rows& rows, uint row) {
+    const uint inner = rows.walk.dims[rows.walk.rank - 1];
+    return place(rows.walk, rows.steps, uint2(row % inner, row / inner));
+}
+
+// Where a row begins in the result.
+inline ulong row_target(constant Rows& rows, uint row) {
+    return ulong(row / rows.inner) * rows.len * rows.inner + row % rows.inner;
+}

@@ -1,0 +1,228 @@
+//! The memory of a Metal device: a pool of buffers by size, with limits and statistics.
+//!
+//! A buffer that a value lets go is kept for the next one of about its size. Kernels that still use it are
+//! no obstacle: what is recorded later runs later. The host must not write into such a buffer, though, and
+//! asks for an idle one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bessemer_hal::{self as hal, Buffer, StorageMode};
+
+use super::stream::{Batch, Stream};
+use crate::memory::{Pressure, Stats};
+use crate::{Error, Result};
+
+/// The least size of a buffer.
+const SMALLEST: usize = 256;
+
+struct Free {
+    buffer: Buffer,
+    /// The last batch that uses it, if it may not have run.
+    batch: Option<Arc<Batch>>,
+}
+
+#[derive(Default)]
+struct State {
+    free: BTreeMap<usize, Vec<Free>>,
+    stats: Stats,
+    limit: usize,
+    cache_limit: usize,
+}
+
+/// Buffers of a device.
+pub(crate) struct Pool {
+    device: hal::Device,
+    state: Mutex<State>,
+}
+
+/// A size that buffers are cut to, so that freed ones fit again: the next of eight steps a doubling.
+fn size_class(len: usize) -> usize {
+    let len = len.max(SMALLEST);
+    let step = 1_usize << (len.ilog2() - 3);
+    len.checked_next_multiple_of(step).unwrap_or(len)
+}
+
+impl State {
+    /// Takes buffers out, the largest first, until at most `limit` bytes are kept.
+    fn trim(&mut self, limit: usize) -> Vec<Free> {
+        let mut gone = Vec::new();
+        while self.stats.cached > limit
+            && let Some(mut entry) = self.free.last_entry()
+        {
+            let size = *entry.key();
+            if let Some(free) = entry.get_mut().pop() {
+                gone.push(free);
+                self.stats.cached -= size;
+                self.stats.buffers -= 1;
+            }
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+        gone
+    }
+
+    fn find(&mut self, size: usize, idle: bool) -> Option<Buffer> {
+        let list = self.free.get_mut(&size)?;
+        let usable = |free: &Free| !idle || free.batch.as_ref().is_none_or(|b| b.has_run());
+        let at = list.iter().rposition(usable)?;
+        let free = list.swap_remove(at);
+        if list.is_empty() {
+            self.free.remove(&size);
+        }
+        self.stats.cached -= size;
+        Some(free.buffer)
+    }
+}
+
+impl Pool {
+    pub(super) fn new(device: hal::Device) -> Self {
+        let limit = device.info().recommended_working_set;
+        Self {
+            state: Mutex::new(State {
+                limit,
+                cache_limit: limit / 2,
+                ..State::default()
+            }),
+            device,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer for what kernels write.
+    pub(super) fn take(&self, stream: &Stream, op: &'static str, len: usize) -> Result<Buffer> {
+        self.find(stream, op, len, false)
+    }
+
+    /// A buffer that nothing on its way uses, for the host to write.
+    pub(super) fn take_idle(
+        &self,
+        stream: &Stream,
+        op: &'static str,
+        len: usize,
+    ) -> Result<Buffer> {
+        self.find(stream, op, len, true)
+    }
+
+    fn find(&self, stream: &Stream, op: &'static str, len: usize, idle: bool) -> Result<Buffer> {
+        let size = size_class(len);
+        let (limit, gone) = {
+            let mut state = self.lock();
+            if let Some(buffer) = state.find(size, idle) {
+                state.stats.hits += 1;
+                state.use_more(size);
+                return Ok(buffer);
+            }
+            state.stats.misses += 1;
+            let (limit, in_use) = (state.limit, state.stats.in_use);
+            if in_use + size > limit {
+                return Err(state.out_of_memory(op, len));
+            }
+            // What is kept counts too: a machine has its memory only once.
+            (limit, state.trim(limit - in_use - size))
+        };
+        drop(gone);
+        let buffer = self
+            .device
+            .buffer(size, StorageMode::Shared)
+            .or_else(|error| {
+                if !matches!(error, hal::Error::OutOfMemory { .. }) {
+                    return Err(error);
+                }
+                // What is kept for reuse and what is only held by work on its way may be enough.
+                self.clear_cache();
+                let _ = stream.synchronize();
+                self.device.buffer(size, StorageMode::Shared)
+            });
+        let mut state = self.lock();
+        match buffer {
+            Ok(buffer) => {
+                state.stats.buffers += 1;
+                state.use_more(size);
+                Ok(buffer)
+            }
+            Err(hal::Error::OutOfMemory { .. }) => Err(Error::OutOfMemory {
+                op,
+                requested: len,
+                in_use: state.stats.in_use,
+                limit,
+            }),
+            Err(error) => Err(Error::device(op, error)),
+        }
+    }
+
+    /// Takes a buffer back, which this batch is the last to use.
+    pub(super) fn give_back(&self, buffer: Buffer, batch: Option<Arc<Batch>>) {
+        let size = buffer.length();
+        let mut state = self.lock();
+        state.stats.in_use -= size;
+        state.stats.cached += size;
+        state
+            .free
+            .entry(size)
+            .or_default()
+            .push(Free { buffer, batch });
+        let limit = state.cache_limit;
+        let gone = state.trim(limit);
+        drop(state);
+        drop(gone);
+    }
+
+    /// The numbers now.
+    pub(crate) fn stats(&self) -> Stats {
+        self.lock().stats
+    }
+
+    /// Counts the peak anew.
+    pub(crate) fn reset_peak(&self) {
+        let mut state = self.lock();
+        state.stats.peak = state.stats.in_use;
+    }
+
+    /// How near to its limit the memory is.
+    pub(crate) fn pressure(&self) -> Pressure {
+        let state = self.lock();
+        Pressure::of(state.stats.in_use, state.limit)
+    }
+
+    /// Sets what values may use; returns the limit before.
+    pub(crate) fn set_limit(&self, bytes: usize) -> usize {
+        std::mem::replace(&mut self.lock().limit, bytes)
+    }
+
+    /// Sets what is kept for reuse; returns the limit before.
+    pub(crate) fn set_cache_limit(&self, bytes: usize) -> usize {
+        let mut state = self.lock();
+        let before = std::mem::replace(&mut state.cache_limit, bytes);
+        let gone = state.trim(bytes);
+        drop(state);
+        drop(gone);
+        before
+    }
+
+    /// Gives all buffers kept for reuse back to the system.
+    pub(crate) fn clear_cache(&self) {
+        let gone = self.lock().trim(0);
+        drop(gone);
+    }
+}
+
+impl State {
+    fn use_more(&mut self, size: usize) {
+        self.stats.in_use += size;
+        self.stats.peak = self.stats.peak.max(self.stats.in_use);
+    }
+
+    fn out_of_memory(&self, op: &'static str, requested: usize) -> Error {
+        Error::OutOfMemory {
+            op,
+            requested,
+            in_use: self.stats.in_use,
+            limit: self.limit,
+        }
+    }
+}

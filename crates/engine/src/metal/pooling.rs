@@ -1,0 +1,16 @@
+//! `pooling` on Metal.
+
+use super::input::{Input, Output};
+use super::record::Recorder;
+use crate::Result;
+use crate::ops::pooling::Pooling;
+
+pub(crate) fn record(
+    _op: &Pooling,
+    recorder: &mut Recorder<'_>,
+    _inputs: &[Input<'_>],
+    _output: &Output,
+) -> Result<()> {
+    recorder.missing = true;
+    Ok(())
+}

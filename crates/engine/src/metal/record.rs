@@ -1,0 +1,254 @@
+//! Recording the launches of one op.
+
+use std::sync::Arc;
+
+use bessemer_hal::{self as hal, Access, BufferSlice, Commands, Pipeline, Size};
+use bytemuck::NoUninit;
+
+use super::block::Block;
+use super::fault::{self, Fault};
+use super::input::{Input, Output, Span};
+use super::kernel::Kernel;
+use super::{Metal, copy};
+use crate::{DType, Error, Result, Shape};
+
+/// Collects the launches of one op. They join the device's stream together.
+pub(crate) struct Recorder<'a> {
+    pub(crate) metal: &'a Arc<Metal>,
+    /// The op, for errors.
+    pub(crate) op: &'static str,
+    launches: Vec<Launch>,
+    /// Memory that only these launches use.
+    scratch: Vec<Block>,
+    faults: Vec<Arc<Fault>>,
+    /// There is no kernel yet: the CPU computes it.
+    pub(super) missing: bool,
+}
+
+/// A kernel with its arguments and grid.
+#[must_use = "nothing is recorded until `threads` or `groups` is called"]
+pub(crate) struct Launch {
+    pipeline: Pipeline,
+    buffers: Vec<(BufferSlice, Access, u32)>,
+    bytes: Vec<(Box<[u8]>, u32)>,
+    next: u32,
+    grid: Size,
+    group: Size,
+    /// Whether the grid counts threadgroups.
+    whole: bool,
+    /// Bytes that the launch is worth, where that is more than it moves.
+    cost: u64,
+}
+
+impl Launch {
+    /// Arguments are bound in the order of the calls.
+    fn bind(mut self, slice: BufferSlice, access: Access) -> Self {
+        self.buffers.push((slice, access, self.next));
+        self.next += 1;
+        self
+    }
+
+    /// The next argument: a buffer that is read.
+    pub(crate) fn read(self, span: impl Into<BufferSlice>) -> Self {
+        self.bind(span.into(), Access::Read)
+    }
+
+    /// The next argument: a buffer that is written.
+    pub(crate) fn write(self, slice: impl Into<BufferSlice>) -> Self {
+        self.bind(slice.into(), Access::Write)
+    }
+
+    /// The next argument: a buffer that is read and written.
+    pub(crate) fn update(self, slice: impl Into<BufferSlice>) -> Self {
+        self.bind(slice.into(), Access::ReadWrite)
+    }
+
+    /// The next argument: a value.
+    pub(crate) fn value<T: NoUninit>(mut self, value: &T) -> Self {
+        self.bytes
+            .push((bytemuck::bytes_of(value).into(), self.next));
+        self.next += 1;
+        self
+    }
+
+    /// The next argument: values, up to 4 KB of them.
+    pub(crate) fn values<T: NoUninit>(mut self, values: &[T]) -> Self {
+        self.bytes
+            .push((bytemuck::cast_slice(values).into(), self.next));
+        self.next += 1;
+        self
+    }
+
+    /// Says what the launch costs, as bytes that could be moved meanwhile, where that is more than it moves.
+    pub(crate) fn cost(mut self, bytes: u64) -> Self {
+        self.cost = bytes;
+        self
+    }
+
+    /// Launches as many threads, in groups of the size that suits the kernel.
+    pub(crate) fn threads(self, recorder: &mut Recorder<'_>, grid: impl Into<Size>) {
+        let grid = grid.into();
+        let group = if grid.height == 1 && grid.depth == 1 {
+            self.pipeline.optimal_thread_group_size()
+        } else {
+            self.pipeline.optimal_thread_group_size_2d()
+        };
+        self.threads_of(recorder, grid, group);
+    }
+
+    /// Launches as many threads, in groups of this size.
+    pub(crate) fn threads_of(
+        mut self,
+        recorder: &mut Recorder<'_>,
+        grid: impl Into<Size>,
+        group: impl Into<Size>,
+    ) {
+        (self.grid, self.group) = (grid.into(), group.into());
+        recorder.launches.push(self);
+    }
+
+    /// Launches as many whole threadgroups of this size.
+    pub(crate) fn groups(
+        mut self,
+        recorder: &mut Recorder<'_>,
+        grid: impl Into<Size>,
+        group: impl Into<Size>,
+    ) {
+        self.whole = true;
+        self.threads_of(recorder, grid, group);
+    }
+
+    /// Most threads that a group of this kernel may have.
+    pub(crate) fn max_threads(&self) -> usize {
+        self.pipeline.max_total_threads_per_threadgroup()
+    }
+
+    /// Bytes that it moves, or is worth.
+    pub(super) fn work(&self) -> u64 {
+        let bytes: usize = self.buffers.iter().map(|(slice, ..)| slice.length()).sum();
+        self.cost.max(bytes as u64)
+    }
+
+    pub(super) fn record(self, commands: &mut Commands) -> hal::Result<()> {
+        let mut dispatch = commands.dispatch(&self.pipeline);
+        for (slice, access, index) in self.buffers {
+            dispatch = dispatch.bind(index, slice, access);
+        }
+        for (bytes, index) in &self.bytes {
+            dispatch = dispatch.set_bytes(*index, bytes);
+        }
+        match self.whole {
+            true => dispatch.threadgroups(self.grid, self.group),
+            false => dispatch.threads(self.grid, self.group),
+        }
+    }
+}
+
+impl From<Span> for BufferSlice {
+    fn from(span: Span) -> Self {
+        span.slice
+    }
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(metal: &'a Arc<Metal>, op: &'static str) -> Self {
+        Self {
+            metal,
+            op,
+            launches: Vec::new(),
+            scratch: Vec::new(),
+            faults: Vec::new(),
+            missing: false,
+        }
+    }
+
+    /// Begins a launch: arguments follow, then the grid.
+    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<Launch> {
+        Ok(Launch {
+            pipeline: self.metal.kernels.pipeline(self.op, kernel)?,
+            buffers: Vec::new(),
+            bytes: Vec::new(),
+            next: 0,
+            grid: Size::x(0),
+            group: Size::x(1),
+            whole: false,
+            cost: 0,
+        })
+    }
+
+    /// Memory for what one launch leaves to the next; its contents are arbitrary.
+    pub(crate) fn scratch(&mut self, bytes: usize) -> Result<BufferSlice> {
+        let block = Block::new(self.metal, self.op, bytes)?;
+        let slice = block.slice(0..bytes);
+        self.scratch.push(block);
+        Ok(slice)
+    }
+
+    /// Scratch memory that is written like a result.
+    pub(crate) fn scratch_output(&mut self, dtype: DType, shape: Shape) -> Result<Output> {
+        Ok(Output {
+            slice: self.scratch(shape.count() * dtype.size())?,
+            dtype,
+            shape,
+            holds: None,
+        })
+    }
+
+    /// An input as it is where its elements lie in row-major order, otherwise a copy of it that does; and
+    /// the range that holds it.
+    pub(crate) fn dense(&mut self, input: &Input<'_>, output: &Output) -> Result<Span> {
+        if input.is_dense() {
+            return Ok(input.span(output));
+        }
+        let copy = self.scratch_output(input.dtype, *input.layout.shape())?;
+        copy::record(self, input, &copy)?;
+        Ok(Span {
+            slice: copy.slice,
+            offset: 0,
+        })
+    }
+
+    /// A place where kernels leave an index that lies outside an axis of this length; `msl/fault.h` has the
+    /// function that does. Whoever reads the result gets it as an error.
+    pub(crate) fn fault(&mut self, len: usize) -> Result<BufferSlice> {
+        let record = Block::copy_of(self.metal, self.op, &[0; fault::BYTES])?;
+        let fault = Fault::new(self.op, len, record);
+        let slice = fault.slice();
+        self.faults.push(fault);
+        Ok(slice)
+    }
+
+    /// Hands the launches to the stream; they write this block and read these.
+    pub(crate) fn finish(self, output: &Block, inputs: &[Input<'_>]) -> Result<()> {
+        let mut faults = self.faults;
+        let mut batches = Vec::new();
+        for block in inputs.iter().filter_map(|i| i.block) {
+            let origin = block.origin();
+            batches.extend(origin.batch.clone());
+            for fault in &origin.faults {
+                if !faults.iter().any(|f| Arc::ptr_eq(f, fault)) {
+                    faults.push(Arc::clone(fault));
+                }
+            }
+        }
+        // What it held before, where it takes the memory of an input.
+        {
+            let origin = output.origin();
+            batches.extend(origin.batch.clone());
+            faults.extend(origin.faults.iter().cloned());
+        }
+        let stream = &self.metal.stream;
+        let (batch, outcome) = stream.add(self.launches, batches.iter());
+        for block in inputs.iter().filter_map(|i| i.block) {
+            block.read_by(&batch);
+        }
+        for block in &self.scratch {
+            block.read_by(&batch);
+        }
+        for fault in &faults {
+            fault.used_by(&batch);
+        }
+        output.written_by(batch, faults);
+        outcome.map_err(|e| Error::device(self.op, e))
+    }
+}

@@ -1,0 +1,16 @@
+//! `reduce` on Metal.
+
+use super::input::{Input, Output};
+use super::record::Recorder;
+use crate::Result;
+use crate::ops::reduce::Reduce;
+
+pub(crate) fn record(
+    _op: &Reduce,
+    recorder: &mut Recorder<'_>,
+    _inputs: &[Input<'_>],
+    _output: &Output,
+) -> Result<()> {
+    recorder.missing = true;
+    Ok(())
+}

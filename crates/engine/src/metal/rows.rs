@@ -1,0 +1,47 @@
+//! Rows along one axis of an input of any layout.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::input::{Input, Output, Span};
+use super::view::{self, Steps, Walk};
+use crate::Layout;
+
+/// Rows as `msl/rows.h` has them.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Rows {
+    walk: Walk,
+    steps: Steps,
+    stride: i64,
+    /// Elements of a row.
+    pub(crate) len: u32,
+    /// Elements of a row-major result between two elements of a row.
+    pub(crate) inner: u32,
+    /// Rows.
+    pub(crate) count: u32,
+    padding: u32,
+}
+
+impl Rows {
+    /// The rows of an input along an axis, and the range to bind.
+    pub(crate) fn new(input: &Input<'_>, axis: usize, output: &Output) -> (Self, Span) {
+        let span = input.span(output);
+        let layout: Layout = input.layout;
+        let shape = layout.shape();
+        let others = Input {
+            layout: layout.without(axis),
+            ..*input
+        };
+        let (walk, steps) = view::walk(others.layout.shape(), &[(&others, span.offset)]);
+        let rows = Self {
+            walk,
+            steps: steps[0],
+            stride: layout.strides()[axis] as i64,
+            len: shape[axis] as u32,
+            inner: shape[axis + 1..].iter().product::<usize>() as u32,
+            count: others.layout.count() as u32,
+            padding: 0,
+        };
+        (rows, span)
+    }
+}

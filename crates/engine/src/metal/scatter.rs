@@ -1,0 +1,16 @@
+//! `scatter` on Metal.
+
+use super::input::{Input, Output};
+use super::record::Recorder;
+use crate::Result;
+use crate::ops::scatter::Scatter;
+
+pub(crate) fn record(
+    _op: &Scatter,
+    recorder: &mut Recorder<'_>,
+    _inputs: &[Input<'_>],
+    _output: &Output,
+) -> Result<()> {
+    recorder.missing = true;
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The command stream of a device: ops record into it, nothing waits until a value is read.
+//!
+//! Recorded launches are collected in a [`Batch`], which becomes one command list. It is handed to the device
+//! when somebody evaluates or reads, or when it has grown to a good piece of work; a few batches may be on
+//! their way at once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bessemer_hal::{self as hal, Commands, Family, Submission};
+
+use super::record::Launch;
+use crate::{Error, Result};
+
+/// Batches on their way to or on the device, beyond which recording waits for the oldest.
+const IN_FLIGHT: usize = 3;
+
+/// Launches of a batch, beyond which it is handed over whatever they cost.
+const LAUNCHES: usize = 2048;
+
+/// Launches that become one command list.
+pub(crate) struct Batch {
+    state: Mutex<State>,
+}
+
+enum State {
+    /// Being recorded.
+    Open(Vec<Arc<Batch>>),
+    /// On its way, after those that wrote what it reads.
+    Sent(Submission, Vec<Arc<Batch>>),
+    /// Run, or failed.
+    Done(hal::Result<()>),
+}
+
+impl Batch {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State::Open(Vec::new())),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the batch reads what another wrote: it is worth nothing if that fails.
+    fn reads(&self, other: &Arc<Self>) {
+        if std::ptr::eq(self, &raw const **other) || matches!(*other.lock(), State::Done(Ok(()))) {
+            return;
+        }
+        if let State::Open(parents) = &mut *self.lock()
+            && !parents.iter().any(|p| Arc::ptr_eq(p, other))
+        {
+            parents.push(Arc::clone(other));
+        }
+    }
+
+    /// Whether it has run without an error.
+    pub(crate) fn has_run(&self) -> bool {
+        match &*self.lock() {
+            State::Open(_) => false,
+            State::Sent(submission, _) => submission.is_done() && submission.wait().is_ok(),
+            State::Done(outcome) => outcome.is_ok(),
+        }
+    }
+
+    /// Waits until a batch that was handed over has run.
+    fn wait(&self) -> hal::Result<()> {
+        let (submission, parents) = match &mut *self.lock() {
+            State::Open(_) => return Ok(()),
+            State::Sent(submission, parents) => (submission.clone(), std::mem::take(parents)),
+            State::Done(outcome) => return outcome.clone(),
+        };
+        let own = submission.wait().map(|_| ());
+        // An earlier failure is the reason of all that follow.
+        let outcome = parents.iter().try_for_each(|parent| parent.wait()).and(own);
+        let mut state = self.lock();
+        if let State::Done(outcome) = &*state {
+            return outcome.clone();
+        }
+        *state = State::Done(outcome.clone());
+        outcome
+    }
+}
+
+/// What has been recorded and not yet handed over, and what has been and is not yet done.
+struct Line {
+    commands: Option<Commands>,
+    batch: Arc<Batch>,
+    /// Recorded launches, and the bytes that they move, about.
+    launches: usize,
+    work: u64,
+    in_flight: VecDeque<Arc<Batch>>,
+}
+
+/// The command stream of a device.
+pub(crate) struct Stream {
+    device: hal::Device,
+    line: Mutex<Line>,
+    /// Bytes that a batch moves, about, when it is handed over.
+    batch_work: u64,
+}
+
+impl Stream {
+    pub(super) fn new(device: hal::Device) -> Self {
+        // About 20 ms of what the smallest chip of the family can move: long enough that the cost of a
+        // command list vanishes, short enough that the device begins early and never nears the watchdog.
+        let gigabytes_per_second = match device.info().family {
+            Family::Mac2 => 100,
+            Family::Apple7 => 68,
+            Family::Apple8 | Family::Apple9 => 100,
+            _ => 150,
+        };
+        Self {
+            line: Mutex::new(Line {
+                commands: None,
+                batch: Batch::new(),
+                launches: 0,
+                work: 0,
+                in_flight: VecDeque::new(),
+            }),
+            device,
+            batch_work: gigabytes_per_second * 20_000_000,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the launches of an op, which read what these batches wrote, and says what batch they are in. On
+    /// an error some of them may have been added all the same.
+    pub(super) fn add<'a>(
+        &self,
+        launches: Vec<Launch>,
+        inputs: impl Iterator<Item = &'a Arc<Batch>>,
+    ) -> (Arc<Batch>, hal::Result<()>) {
+        let mut line = self.lock();
+        let line = &mut *line;
+        let batch = Arc::clone(&line.batch);
+        for input in inputs {
+            batch.reads(input);
+        }
+        let commands = line.commands.get_or_insert_with(|| self.device.commands());
+        let outcome = launches.into_iter().try_for_each(|launch| {
+            line.work += launch.work();
+            line.launches += 1;
+            launch.record(commands)
+        });
+        if line.work >= self.batch_work || line.launches >= LAUNCHES {
+            self.commit(line);
+        }
+        (batch, outcome)
+    }
+
+    /// Hands what is recorded to the device.
+    pub(crate) fn flush(&self) {
+        self.commit(&mut self.lock());
+    }
+
+    fn commit(&self, line: &mut Line) {
+        let Some(commands) = line.commands.take() else {
+            return;
+        };
+        (line.launches, line.work) = (0, 0);
+        let batch = std::mem::replace(&mut line.batch, Batch::new());
+        while line.in_flight.len() >= IN_FLIGHT
+            && let Some(oldest) = line.in_flight.pop_front()
+        {
+            // Whoever reads what it wrote hears of its failure.
+            let _ = oldest.wait();
+        }
+        let parents = match &mut *batch.lock() {
+            State::Open(parents) => std::mem::take(parents),
+            _ => Vec::new(),
+        };
+        let state = match commands.commit() {
+            Ok(submission) => State::Sent(submission, parents),
+            Err(error) => State::Done(Err(error)),
+        };
+        let sent = matches!(state, State::Sent(..));
+        *batch.lock() = state;
+        if sent {
+            line.in_flight.push_back(batch);
+        }
+    }
+
+    /// Waits until a batch has run, handing it over first if need be.
+    pub(crate) fn wait(&self, batch: &Batch) -> hal::Result<()> {
+        if matches!(*batch.lock(), State::Open(_)) {
+            self.flush();
+        }
+        batch.wait()
+    }
+
+    /// Waits until all that was recorded has run; returns the first failure there was.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let in_flight = {
+            let mut line = self.lock();
+            self.commit(&mut line);
+            std::mem::take(&mut line.in_flight)
+        };
+        let mut outcome = Ok(());
+        for batch in in_flight {
+            outcome = outcome.and(batch.wait());
+        }
+        outcome.map_err(|e| Error::device("synchronize", e))
+    }
+}

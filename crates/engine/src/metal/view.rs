@@ -1,0 +1,69 @@
+//! How kernels walk through inputs of any layout.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::input::Input;
+use crate::cpu::fused::Axes;
+use crate::{MAX_RANK, Shape};
+
+/// The axes of a result, as few as say where the elements of all inputs lie, as `msl/view.h` has them.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Walk {
+    /// Lengths of the axes, outermost first; unused ones are 1.
+    pub(crate) dims: [u32; MAX_RANK],
+    /// Axes in use, at least one.
+    pub(crate) rank: u32,
+    padding: u32,
+}
+
+/// How far one input goes for each axis of a [`Walk`], and where it begins; in elements.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Steps {
+    pub(crate) strides: [i64; MAX_RANK],
+    pub(crate) offset: i64,
+}
+
+/// The common axes of inputs, which all have (or are broadcast to) this shape. `offsets` say where each one
+/// begins in what is bound for it.
+pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<Steps>) {
+    let mut strides: Vec<_> = inputs
+        .iter()
+        .map(|(input, _)| {
+            let layout = input.layout.broadcast_to("walk", *shape);
+            let mut all = [0; MAX_RANK];
+            if let Ok(layout) = layout {
+                all[..layout.strides().len()].copy_from_slice(layout.strides());
+            }
+            all
+        })
+        .collect();
+    let axes = Axes::collapse(shape, &mut strides);
+    let mut walk = Walk {
+        dims: [1; MAX_RANK],
+        rank: axes.rank() as u32,
+        padding: 0,
+    };
+    for (to, &from) in walk.dims.iter_mut().zip(axes.dims()) {
+        *to = from as u32;
+    }
+    let steps = strides.iter().zip(inputs).map(|(strides, &(_, offset))| {
+        let mut all = [0; MAX_RANK];
+        for (to, &from) in all.iter_mut().zip(&strides[..axes.rank()]) {
+            *to = from as i64;
+        }
+        Steps {
+            strides: all,
+            offset: offset as i64,
+        }
+    });
+    (walk, steps.collect())
+}
+
+/// The grid of a kernel that walks: the innermost axis, and all others together.
+pub(crate) fn grid(walk: &Walk) -> (usize, usize) {
+    let inner = walk.dims[walk.rank as usize - 1] as usize;
+    let outer = walk.dims[..walk.rank as usize - 1].iter();
+    (inner, outer.map(|&d| d as usize).product())
+}
