@@ -163,6 +163,7 @@ fn compute_on_cpu(node: &Node, work: &mut Work) -> Result<Storage> {
             storage.ready(name)?;
         }
     }
+    debug_assert!(work.target.is_none(), "only devices write to places");
     let taken = take(&work.op, node, &mut work.inputs, |storage| {
         storage.bytes_mut().is_some()
     });
@@ -202,20 +203,26 @@ fn compute_on_cpu(node: &Node, work: &mut Work) -> Result<Storage> {
 /// Records a node's kernels in the stream of a Metal device.
 fn compute_on_metal(metal: &Arc<Metal>, node: &Node, work: &mut Work) -> Result<Storage> {
     let name = work.op.name();
-    let taken = take(&work.op, node, &mut work.inputs, |storage| {
-        storage.block_mut(metal).is_some()
-    });
-    let (holds, mut storage) = match taken {
-        Some((i, storage)) => (Some(i), storage),
-        None => (
-            None,
-            Storage::on(metal, name, node.shape.count() * node.dtype.size())?,
-        ),
+    let mut holds = None;
+    let storage = match &work.target {
+        Some(target) => target.clone(),
+        None => {
+            let taken = take(&work.op, node, &mut work.inputs, |storage| {
+                storage.is_only_block_of(metal)
+            });
+            match taken {
+                Some((i, storage)) => {
+                    holds = Some(i);
+                    storage
+                }
+                None => Storage::on(metal, name, node.shape.count() * node.dtype.size())?,
+            }
+        }
     };
     if node.shape.count() == 0 {
         return Ok(storage);
     }
-    let block = storage.block_mut(metal).expect("new or taken");
+    let block = storage.block_on(metal, name)?;
     let recorded = metal::run(metal, &work.op, &work.inputs, block, node, holds);
     match recorded {
         Ok(false) => {

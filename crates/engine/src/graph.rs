@@ -254,6 +254,8 @@ impl Schedule {
             let work = node.work().clone();
             let first = &self.entries[j].node;
             let equal = match (&work, &*first.work()) {
+                // What is wanted in a place of its own is computed there.
+                (Some(a), _) if a.target.is_some() => false,
                 (Some(a), Some(b)) => node.place == first.place && same.equal(a, b),
                 _ => false,
             };
@@ -261,10 +263,8 @@ impl Schedule {
                 let mut work = node.work();
                 if work.is_some() {
                     same.insert(Arc::as_ptr(node), Arc::as_ptr(first));
-                    *work = Some(Work {
-                        op: Op::Alias(Alias),
-                        inputs: vec![Tensor::of_node(first)],
-                    });
+                    let inputs = vec![Tensor::of_node(first)];
+                    *work = Some(Work::new(Op::Alias(Alias), inputs));
                 }
             }
         }

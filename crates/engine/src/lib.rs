@@ -36,6 +36,7 @@
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+pub mod backends;
 mod cpu;
 mod device;
 mod dispatch;

@@ -11,7 +11,7 @@ mod msl;
 mod pool;
 mod record;
 mod rows;
-mod stream;
+pub(crate) mod stream;
 mod view;
 
 mod arange;

@@ -101,12 +101,19 @@ impl Memory {
         self.len
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// Where the bytes are.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the block is `len` initialised bytes of ours.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    /// The bytes, to be written.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
@@ -214,7 +221,7 @@ impl Storage {
 
     /// Memory of a Metal device for an op's result.
     pub(crate) fn on(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
-        Ok(Self::from(Block::Metal(metal::Block::new(metal, op, len)?)))
+        Ok(Self::of_block(metal::Block::new(metal, op, len)?))
     }
 
     /// A copy of `bytes` where a device is quickest with them.
@@ -223,7 +230,7 @@ impl Storage {
             None => Self::copy_of(op, bytes),
             Some(metal) => {
                 let block = metal::Block::copy_of(metal, op, bytes)?;
-                Ok(Self::from(Block::Metal(block)))
+                Ok(Self::of_block(block))
             }
         }
     }
@@ -278,12 +285,15 @@ impl Storage {
         })
     }
 
-    /// The memory of a Metal device that the bytes are, where nobody else uses them.
-    pub(crate) fn block_mut(&mut self, metal: &Arc<Metal>) -> Option<&metal::Block> {
-        match &Arc::get_mut(&mut self.0)?.block {
-            Block::Metal(block) => Some(block).filter(|b| b.is_on(metal)),
-            _ => None,
-        }
+    /// Whether the bytes are memory of this Metal device that nobody else uses.
+    pub(crate) fn is_only_block_of(&mut self, metal: &Arc<Metal>) -> bool {
+        let inner = Arc::get_mut(&mut self.0);
+        inner.is_some_and(|i| matches!(&i.block, Block::Metal(b) if b.is_on(metal)))
+    }
+
+    /// Memory of a Metal device.
+    pub(crate) fn of_block(block: metal::Block) -> Self {
+        Self::from(Block::Metal(block))
     }
 
     /// All bytes, to be written, where nobody else uses them and they are ours.

@@ -15,6 +15,7 @@ pub use operand::Operand;
 
 use crate::device::Place;
 use crate::ops::alias::Alias;
+use crate::ops::copy::Copy;
 use crate::ops::{Op, Rule};
 use crate::storage::Storage;
 use crate::{DType, Error, Layout, Result, Scalar, Shape, graph};
@@ -71,9 +72,19 @@ pub(crate) struct Node {
 pub(crate) struct Work {
     pub(crate) op: Op,
     pub(crate) inputs: Vec<Tensor>,
+    /// The memory that the result is to be written to, where somebody wants it in a place of his own.
+    pub(crate) target: Option<Storage>,
 }
 
 impl Work {
+    pub(crate) const fn new(op: Op, inputs: Vec<Tensor>) -> Self {
+        Self {
+            op,
+            inputs,
+            target: None,
+        }
+    }
+
     /// Whether an input can be used: its value is there, or it is a number that the op takes as such.
     pub(crate) fn has(&self, input: &Tensor) -> bool {
         input.is_evaluated() || (input.node.constant.is_some() && self.op.is_pointwise())
@@ -185,7 +196,7 @@ impl Tensor {
             dtype,
             shape,
             value: OnceLock::new(),
-            work: Mutex::new(Some(Work { op, inputs })),
+            work: Mutex::new(Some(Work::new(op, inputs))),
             error: None,
             place,
             constant,
@@ -209,14 +220,29 @@ impl Tensor {
         match self.node.value.get() {
             Some(storage) => node.value = OnceLock::from(storage.clone()),
             None => {
-                let work = Work {
-                    op: Op::Alias(Alias),
-                    inputs: vec![Self::of_node(&self.node)],
-                };
-                node.work = Mutex::new(Some(work));
+                let inputs = vec![Self::of_node(&self.node)];
+                node.work = Mutex::new(Some(Work::new(Op::Alias(Alias), inputs)));
             }
         }
         Self::from_node(node).with_layout(self.layout)
+    }
+
+    /// Computes the value into memory that somebody else chose, of the device that computes it.
+    pub(crate) fn store(self, target: Storage) -> Result<()> {
+        self.check()?;
+        // What others hold or what exists already is copied there.
+        let own = self.layout.is_whole() && Arc::strong_count(&self.node) == 1;
+        let tensor = match own && !self.is_evaluated() && self.node.constant.is_none() {
+            true => self,
+            false => Self::apply(Copy, &[&self]),
+        };
+        let size = tensor.node.shape.count() * tensor.dtype().size();
+        debug_assert!(target.len() >= size, "checked by the caller");
+        if let Some(work) = &mut *tensor.node.work() {
+            work.target = Some(target);
+        }
+        tensor.eval()?;
+        Ok(())
     }
 
     /// What a calculation returns, or a tensor that carries its error: turns `?` into that.

@@ -137,6 +137,7 @@ impl<'a> Builder<'a> {
                 steps: steps.collect(),
             }),
             inputs,
+            target: work.target.clone(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bessemer_hal::{Buffer, BufferSlice};
 
@@ -17,8 +17,13 @@ use crate::{Error, Result};
 pub(crate) struct Block {
     metal: Arc<Metal>,
     buffer: Buffer,
+    /// The first byte; others may have the bytes before and after.
+    start: usize,
     /// Bytes asked for; the buffer may have more.
     len: usize,
+    /// Whether the buffer goes back to the pool. If not, others may write it, and the host reads a copy.
+    pooled: bool,
+    copy: OnceLock<Vec<u64>>,
     /// Whether [`Block::ready`] need not look again.
     ready: AtomicBool,
     origin: Mutex<Origin>,
@@ -55,11 +60,34 @@ impl Block {
         Ok(block)
     }
 
+    /// A range of a buffer that somebody else has, and the batch that wrote it last.
+    pub(crate) fn within(
+        metal: &Arc<Metal>,
+        slice: &BufferSlice,
+        writer: Option<Arc<Batch>>,
+    ) -> Self {
+        let mut block = Self::of(metal, slice.buffer().clone(), slice.length());
+        (block.start, block.pooled) = (slice.offset(), false);
+        block.ready = AtomicBool::new(false);
+        if let Some(batch) = writer {
+            block.written_by(batch, Vec::new());
+        }
+        block
+    }
+
+    /// The batch that writes it.
+    pub(crate) fn writer(&self) -> Option<Arc<Batch>> {
+        self.origin().batch.clone()
+    }
+
     fn of(metal: &Arc<Metal>, buffer: Buffer, len: usize) -> Self {
         Self {
             metal: Arc::clone(metal),
             buffer,
+            start: 0,
             len,
+            pooled: true,
+            copy: OnceLock::new(),
             ready: AtomicBool::new(true),
             origin: Mutex::default(),
         }
@@ -96,7 +124,9 @@ impl Block {
 
     /// A range of the bytes, to be bound. It must lie within the block.
     pub(super) fn slice(&self, range: Range<usize>) -> BufferSlice {
-        let slice = self.buffer.slice(range);
+        let slice = self
+            .buffer
+            .slice(self.start + range.start..self.start + range.end);
         slice.expect("a range of the block")
     }
 
@@ -113,6 +143,13 @@ impl Block {
         for fault in &origin.faults {
             fault.check()?;
         }
+        if !self.pooled {
+            let mut copy = vec![0_u64; self.len.div_ceil(8)];
+            let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..self.len];
+            let read = self.buffer.read::<u8>(self.start, bytes);
+            read.map_err(|e| Error::device(op, e))?;
+            let _ = self.copy.set(copy);
+        }
         let mut origin = self.origin();
         origin.batch = None;
         origin.faults.clear();
@@ -122,6 +159,13 @@ impl Block {
 
     /// The bytes, which are what they should be once [`Block::ready`] has said so.
     pub(crate) fn bytes(&self) -> &[u8] {
+        if !self.pooled {
+            let copy = self
+                .copy
+                .get()
+                .map_or(&[][..], |words| bytemuck::cast_slice(words));
+            return &copy[..self.len.min(copy.len())];
+        }
         let Some(start) = self.buffer.contents().filter(|_| self.len > 0) else {
             // As aligned as real ones.
             return bytemuck::cast_slice::<u64, u8>(&[]);
@@ -135,6 +179,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if !self.pooled {
+            return;
+        }
         let user = self.origin().user.take();
         self.metal.pool.give_back(self.buffer.clone(), user);
     }

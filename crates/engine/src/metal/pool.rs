@@ -99,7 +99,7 @@ impl Pool {
     }
 
     /// A buffer that nothing on its way uses, for the host to write.
-    pub(super) fn take_idle(
+    pub(crate) fn take_idle(
         &self,
         stream: &Stream,
         op: &'static str,
@@ -156,7 +156,7 @@ impl Pool {
     }
 
     /// Takes a buffer back, which this batch is the last to use.
-    pub(super) fn give_back(&self, buffer: Buffer, batch: Option<Arc<Batch>>) {
+    pub(crate) fn give_back(&self, buffer: Buffer, batch: Option<Arc<Batch>>) {
         let size = buffer.length();
         let mut state = self.lock();
         state.stats.in_use -= size;

@@ -37,6 +37,20 @@ impl Tensor {
         Ok(Cow::Owned(dense.to_slice::<T>()?.into_owned()))
     }
 
+    /// The bytes of the elements in row-major order.
+    pub(crate) fn to_bytes(&self, op: &'static str) -> Result<Vec<u8>> {
+        let dense = match self.layout().is_contiguous() {
+            true => self.clone(),
+            false => self.contiguous(),
+        };
+        let storage = dense.eval()?.node.value.get().expect("evaluated");
+        storage.ready(op)?;
+        let size = self.dtype().size();
+        let (start, len) = (dense.layout().offset() * size, self.count() * size);
+        let all = storage.bytes();
+        Ok(all[start.min(all.len())..][..len].to_vec())
+    }
+
     /// The elements in row-major order. The type must be the tensor's.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         Ok(self.to_slice()?.into_owned())

@@ -1,0 +1,682 @@
+//! Functions of arrays, on the backend that was measured to be the quickest for each.
+//!
+//! A backend takes part once it has computed something and been right ([`BackendValidation`]); that it exists
+//! is not enough. Which one does an op is measured on the machine, for several sizes, by [`tune`] (or
+//! `bessemer tune`), and kept in the cache directory; without a measurement the order of preference decides.
+//! The variable `BESSEMER_DEVICE` and [`set_backend_override`] have the last word.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use crate::cpu::simd;
+use crate::{DType, Device, Error, Result, Tensor, env};
+
+/// An array is a tensor.
+pub type Array = Tensor;
+
+/// Elementwise functions by kind. Functions of one argument leave the second one unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ElementwiseKind {
+    /// `a + b`
+    Add,
+    /// `a * b`
+    Mul,
+    /// `a - b`
+    Sub,
+    /// `a / b`
+    Div,
+    /// `a` to the power of `b`
+    Pow,
+    /// `√a`
+    Sqrt,
+    /// `sin(a)`
+    Sin,
+    /// `cos(a)`
+    Cos,
+    /// `tan(a)`
+    Tan,
+    /// `asin(a)`
+    Asin,
+    /// `acos(a)`
+    Acos,
+    /// `atan(a)`
+    Atan,
+    /// `exp(a)`
+    Exp,
+    /// `ln(a)`
+    Log,
+    /// `|a|`
+    Abs,
+    /// `-a`
+    Neg,
+    /// `max(a, 0)`
+    Relu,
+    /// `a` above 0, `0.01 * a` below
+    LeakyRelu,
+    /// `1 / (1 + exp(-a))`
+    Sigmoid,
+    /// `tanh(a)`
+    Tanh,
+    /// `ln(1 + exp(a))`
+    Softplus,
+}
+
+impl ElementwiseKind {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::Add,
+        Self::Mul,
+        Self::Sub,
+        Self::Div,
+        Self::Pow,
+        Self::Sqrt,
+        Self::Sin,
+        Self::Cos,
+        Self::Tan,
+        Self::Asin,
+        Self::Acos,
+        Self::Atan,
+        Self::Exp,
+        Self::Log,
+        Self::Abs,
+        Self::Neg,
+        Self::Relu,
+        Self::LeakyRelu,
+        Self::Sigmoid,
+        Self::Tanh,
+        Self::Softplus,
+    ];
+
+    fn apply(self, a: &Array, b: &Array) -> Array {
+        match self {
+            Self::Add => a + b,
+            Self::Mul => a * b,
+            Self::Sub => a - b,
+            Self::Div => a / b,
+            Self::Pow => a.pow(b),
+            Self::Sqrt => a.sqrt(),
+            Self::Sin => a.sin(),
+            Self::Cos => a.cos(),
+            Self::Tan => a.tan(),
+            Self::Asin => a.asin(),
+            Self::Acos => a.acos(),
+            Self::Atan => a.atan(),
+            Self::Exp => a.exp(),
+            Self::Log => a.log(),
+            Self::Abs => a.abs(),
+            Self::Neg => -a,
+            Self::Relu => a.relu(),
+            Self::LeakyRelu => a.leaky_relu(0.01),
+            Self::Sigmoid => a.sigmoid(),
+            Self::Tanh => a.tanh(),
+            Self::Softplus => a.softplus(),
+        }
+    }
+}
+
+/// Whether there is a Metal GPU. Cheap after the first call.
+pub fn is_available_cached() -> bool {
+    bessemer_hal::Device::is_metal_available()
+}
+
+/// The device of the functions whose names end in `_metal`: the Metal GPU, or the software device where
+/// `BESSEMER_DEVICE` asks for it.
+fn metal() -> Result<Device> {
+    let current = Device::current()?;
+    match current.is_cpu() {
+        false => Ok(current),
+        true => Device::metal(),
+    }
+}
+
+/// An elementwise function on the Metal device; the result is computed.
+///
+/// # Errors
+/// [`Error::Device`] without one, and what computing gives.
+pub fn elementwise_metal(a: &Array, b: &Array, kind: ElementwiseKind) -> Result<Array> {
+    elementwise_on(&metal()?, a, b, kind)
+}
+
+/// The product of two matrices on the Metal device.
+///
+/// # Errors
+/// As [`elementwise_metal`].
+pub fn matmul_metal(a: &Array, b: &Array) -> Result<Array> {
+    matmul_on(&metal()?, a, b)
+}
+
+/// The sum over an axis, or over all elements, on the Metal device.
+///
+/// # Errors
+/// As [`elementwise_metal`], and [`Error::BadAxis`].
+pub fn reduction_metal(a: &Array, axis: Option<usize>) -> Result<Array> {
+    sum_on(&metal()?, a, axis)
+}
+
+/// The product of two vectors on the Metal device.
+///
+/// # Errors
+/// As [`elementwise_metal`].
+pub fn dot_metal(a: &Array, b: &Array) -> Result<Array> {
+    dot_on(&metal()?, a, b)
+}
+
+fn elementwise_on(device: &Device, a: &Array, b: &Array, kind: ElementwiseKind) -> Result<Array> {
+    let y = kind.apply(&a.to(device), &b.to(device));
+    y.eval()?;
+    Ok(y)
+}
+
+fn matmul_on(device: &Device, a: &Array, b: &Array) -> Result<Array> {
+    let y = a.to(device).matmul(&b.to(device));
+    y.eval()?;
+    Ok(y)
+}
+
+fn sum_on(device: &Device, a: &Array, axis: Option<usize>) -> Result<Array> {
+    let a = a.to(device);
+    let y = match axis {
+        None => a.sum(&[], false),
+        Some(axis) => a.sum(&[axis as isize], false),
+    };
+    y.eval()?;
+    Ok(y)
+}
+
+fn dot_on(device: &Device, a: &Array, b: &Array) -> Result<Array> {
+    let y = a.to(device).dot(&b.to(device));
+    y.eval()?;
+    Ok(y)
+}
+
+/// A backend that array functions can run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ArrayBackend {
+    /// The CPU: the widest vectors it has, all its cores.
+    Cpu,
+    /// The system's Metal GPU.
+    Metal,
+    /// The software Metal device: only by request.
+    Software,
+}
+
+impl ArrayBackend {
+    /// Those that may be chosen by measurement.
+    const CHOICES: [Self; 2] = [Self::Cpu, Self::Metal];
+
+    /// `cpu`, `metal` or `soft`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Metal => "metal",
+            Self::Software => "soft",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        [Self::Cpu, Self::Metal, Self::Software]
+            .into_iter()
+            .find(|b| b.name() == name)
+    }
+
+    /// Its device.
+    ///
+    /// # Errors
+    /// [`Error::Device`], where there is none.
+    pub fn device(self) -> Result<Device> {
+        match self {
+            Self::Cpu => Ok(Device::cpu()),
+            Self::Metal => Device::metal(),
+            Self::Software => Device::software(),
+        }
+    }
+}
+
+impl fmt::Display for ArrayBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The ops that are chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ArrayOp {
+    /// [`elementwise`]
+    Elementwise,
+    /// [`matmul`]
+    Matmul,
+    /// [`dot`]
+    Dot,
+    /// [`reduction`]
+    Reduction,
+}
+
+impl ArrayOp {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Elementwise, Self::Matmul, Self::Dot, Self::Reduction];
+
+    /// The name of its function.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Elementwise => "elementwise",
+            Self::Matmul => "matmul",
+            Self::Dot => "dot",
+            Self::Reduction => "reduction",
+        }
+    }
+
+    /// Elements of an input that choices are measured at.
+    const SIZES: [usize; 4] = [1 << 10, 1 << 14, 1 << 18, 1 << 22];
+
+    /// Inputs of about this size.
+    fn inputs(self, count: usize) -> [Array; 2] {
+        let wave = |shift: f64| {
+            let n = count as f64;
+            Tensor::linspace(shift - 1.0, shift + n.ln(), count, DType::F32)
+        };
+        let (a, b) = (wave(0.0), wave(0.5));
+        match self {
+            Self::Matmul => {
+                let n = count.isqrt();
+                let square = |t: &Array| t.slice(0, 0, (n * n) as isize, 1).reshape([n, n]);
+                [square(&a).contiguous(), square(&b).contiguous()]
+            }
+            _ => [a, b],
+        }
+    }
+
+    fn run(self, device: &Device, [a, b]: &[Array; 2]) -> Result<Array> {
+        match self {
+            Self::Elementwise => elementwise_on(device, a, b, ElementwiseKind::Mul),
+            Self::Matmul => matmul_on(device, a, b),
+            Self::Dot => dot_on(device, a, b),
+            Self::Reduction => sum_on(device, a, None),
+        }
+    }
+}
+
+/// Whether a device computes what the CPU does, to a few parts in a million, for each of the ops.
+pub(super) fn computes(device: &Device) -> bool {
+    let near = |(x, y): (&f32, &f32)| (x - y).abs() <= 1e-5 * y.abs().max(1.0);
+    ArrayOp::ALL.into_iter().all(|op| {
+        let inputs = op.inputs(257);
+        let values = |device: &Device| op.run(device, &inputs)?.to_vec::<f32>();
+        match (values(device), values(&Device::cpu())) {
+            (Ok(found), Ok(expected)) => {
+                found.len() == expected.len() && found.iter().zip(&expected).all(near)
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Which backends have computed something and been right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackendValidation {
+    /// The CPU.
+    pub cpu_validated: bool,
+    /// The Metal GPU.
+    pub metal_validated: bool,
+}
+
+impl BackendValidation {
+    /// Lets every backend compute, once a process.
+    pub fn get() -> Self {
+        static FOUND: OnceLock<BackendValidation> = OnceLock::new();
+        *FOUND.get_or_init(|| Self {
+            cpu_validated: computes(&Device::cpu()),
+            metal_validated: Device::metal().is_ok_and(|d| computes(&d)),
+        })
+    }
+
+    fn has(self, backend: ArrayBackend) -> bool {
+        match backend {
+            ArrayBackend::Cpu => self.cpu_validated,
+            ArrayBackend::Metal => self.metal_validated,
+            ArrayBackend::Software => false,
+        }
+    }
+}
+
+/// Which backend does an op, from how many elements on.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct DispatchTable {
+    /// Op, least number of elements, backend; the last one that fits counts.
+    rows: Vec<(ArrayOp, usize, ArrayBackend)>,
+    measured: bool,
+}
+
+static TABLE: RwLock<Option<DispatchTable>> = RwLock::new(None);
+static OVERRIDE: RwLock<Option<ArrayBackend>> = RwLock::new(None);
+
+impl DispatchTable {
+    /// The order of preference: the GPU for what is elementwise and large, the CPU for the rest.
+    fn preferred(validation: BackendValidation) -> Self {
+        let mut rows = Vec::new();
+        for op in ArrayOp::ALL {
+            rows.push((op, 0, ArrayBackend::Cpu));
+            if validation.metal_validated {
+                rows.push((op, 1 << 18, ArrayBackend::Metal));
+            }
+        }
+        Self {
+            rows,
+            measured: false,
+        }
+    }
+
+    /// The table in use: what was measured on this machine, or the order of preference.
+    pub fn get() -> Self {
+        let read = || TABLE.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(table) = read() {
+            return table;
+        }
+        let validation = BackendValidation::get();
+        let table = Self::load(validation).unwrap_or_else(|| Self::preferred(validation));
+        table.install();
+        table
+    }
+
+    fn install(&self) {
+        *TABLE.write().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
+    }
+
+    /// Whether it was measured.
+    pub const fn is_measured(&self) -> bool {
+        self.measured
+    }
+
+    /// The backend for an op on so many elements.
+    pub fn choose(&self, op: ArrayOp, count: usize) -> ArrayBackend {
+        let fits = |row: &&(ArrayOp, usize, ArrayBackend)| row.0 == op && row.1 <= count;
+        self.rows
+            .iter()
+            .rev()
+            .find(fits)
+            .map_or(ArrayBackend::Cpu, |row| row.2)
+    }
+
+    /// Where it is kept: in the cache directory, by what the machine is.
+    fn path() -> Option<PathBuf> {
+        let metal = Device::metal().map_or("none".to_owned(), |d| d.name().to_owned());
+        let key: String = format!(
+            "{}-{}-{metal}",
+            std::env::consts::ARCH,
+            simd::level().name()
+        )
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+        Some(bessemer_hal::env::cache_dir()?.join(format!("tune-{key}.txt")))
+    }
+
+    /// What was measured before; `None` if nothing was, or if what is kept makes no sense any more.
+    fn load(validation: BackendValidation) -> Option<Self> {
+        let text = std::fs::read_to_string(Self::path()?).ok()?;
+        Self::parse(&text).filter(|t| t.rows.iter().all(|row| validation.has(row.2)))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        if lines.next()? != HEADER {
+            return None;
+        }
+        let mut rows = Vec::new();
+        for line in lines {
+            let mut words = line.split_whitespace();
+            let name = words.next()?;
+            let op = ArrayOp::ALL.into_iter().find(|op| op.name() == name)?;
+            let count = words.next()?.parse().ok()?;
+            rows.push((op, count, ArrayBackend::named(words.next()?)?));
+        }
+        Some(Self {
+            rows,
+            measured: true,
+        })
+    }
+
+    fn text(&self) -> String {
+        use fmt::Write as _;
+        let mut text = format!("{HEADER}\n");
+        for (op, count, backend) in &self.rows {
+            let _ = writeln!(text, "{} {count} {backend}", op.name());
+        }
+        text
+    }
+}
+
+/// First line of a kept table; a change of what is measured changes it.
+const HEADER: &str = "bessemer tune 1";
+
+impl fmt::Display for DispatchTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.measured {
+            "measured"
+        } else {
+            "by preference"
+        };
+        write!(f, "choices {how}:")?;
+        for (op, count, backend) in &self.rows {
+            write!(f, "\n  {} from {count} elements on: {backend}", op.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// What [`tune`] measured of one backend.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Measurement {
+    /// The op.
+    pub op: ArrayOp,
+    /// Elements of an input.
+    pub count: usize,
+    /// The backend.
+    pub backend: ArrayBackend,
+    /// The median time of a call, its result waited for.
+    pub time: Duration,
+}
+
+/// Measures every validated backend on every op and several sizes, uses what is quickest from now on, and
+/// keeps it for the next process. `report` hears of each measurement as it is made.
+///
+/// # Errors
+/// What computing gives; [`Error::File`], if it cannot be kept (it is used all the same).
+pub fn tune(mut report: impl FnMut(&Measurement)) -> Result<DispatchTable> {
+    let validation = BackendValidation::get();
+    let mut table = DispatchTable {
+        rows: Vec::new(),
+        measured: true,
+    };
+    for op in ArrayOp::ALL {
+        for (i, count) in ArrayOp::SIZES.into_iter().enumerate() {
+            let inputs = op.inputs(count);
+            let mut best: Option<Measurement> = None;
+            for backend in ArrayBackend::CHOICES {
+                if !validation.has(backend) {
+                    continue;
+                }
+                let time = measure(&backend.device()?, op, &inputs)?;
+                let found = Measurement {
+                    op,
+                    count,
+                    backend,
+                    time,
+                };
+                report(&found);
+                if best.is_none_or(|b| time < b.time) {
+                    best = Some(found);
+                }
+            }
+            let from = if i == 0 { 0 } else { count };
+            let backend = best.map_or(ArrayBackend::Cpu, |b| b.backend);
+            let before = table.choose(op, from);
+            if i == 0 || before != backend {
+                table.rows.push((op, from, backend));
+            }
+        }
+    }
+    table.install();
+    if let Some(path) = DispatchTable::path() {
+        let fail = |e: std::io::Error| Error::File {
+            path: path.display().to_string(),
+            reason: e.to_string(),
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(fail)?;
+        }
+        // Whole or not at all: another process may be reading.
+        let part = path.with_extension(format!("{}.part", std::process::id()));
+        std::fs::write(&part, table.text()).map_err(fail)?;
+        std::fs::rename(&part, &path).map_err(fail)?;
+    }
+    Ok(table)
+}
+
+/// The median of a few calls, after one that is not counted.
+fn measure(device: &Device, op: ArrayOp, inputs: &[Array; 2]) -> Result<Duration> {
+    let inputs = inputs.clone().map(|t| t.to(device));
+    for t in &inputs {
+        t.eval()?;
+    }
+    let once = || -> Result<Duration> {
+        let start = Instant::now();
+        op.run(device, &inputs)?;
+        device.synchronize()?;
+        Ok(start.elapsed())
+    };
+    once()?;
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while times.len() < 5 || (times.len() < 50 && start.elapsed() < Duration::from_millis(50)) {
+        times.push(once()?);
+    }
+    times.sort();
+    Ok(times[times.len() / 2])
+}
+
+/// Makes one backend do everything, by name (`cpu`, `metal`, `soft`), or, with `None`, lets the table decide
+/// again.
+///
+/// # Errors
+/// [`Error::Invalid`] for another name, [`Error::Device`] for one that cannot be had.
+pub fn set_backend_override(name: Option<&str>) -> Result<()> {
+    let backend = match name {
+        None => None,
+        Some(name) => Some(ArrayBackend::named(name).ok_or_else(|| Error::Invalid {
+            op: "set_backend_override",
+            reason: format!("`{name}` is none of cpu, metal, soft"),
+        })?),
+    };
+    if let Some(backend) = backend {
+        backend.device()?;
+    }
+    *OVERRIDE.write().unwrap_or_else(PoisonError::into_inner) = backend;
+    Ok(())
+}
+
+/// The backend that an op on so many elements runs on.
+pub fn chosen(op: ArrayOp, count: usize) -> ArrayBackend {
+    let forced = *OVERRIDE.read().unwrap_or_else(PoisonError::into_inner);
+    let asked = || env::device().and_then(|name| ArrayBackend::named(&name));
+    match forced.or_else(asked) {
+        Some(backend) => backend,
+        None => DispatchTable::get().choose(op, count),
+    }
+}
+
+/// An elementwise function, where it is quickest.
+///
+/// # Errors
+/// What computing gives.
+pub fn elementwise(a: &Array, b: &Array, kind: ElementwiseKind) -> Result<Array> {
+    let backend = chosen(ArrayOp::Elementwise, a.count().max(b.count()));
+    elementwise_on(&backend.device()?, a, b, kind)
+}
+
+/// The product of two matrices, or batches of them, where it is quickest.
+///
+/// # Errors
+/// What computing gives.
+pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
+    let backend = chosen(ArrayOp::Matmul, a.count().max(b.count()));
+    matmul_on(&backend.device()?, a, b)
+}
+
+/// The product of two vectors, where it is quickest.
+///
+/// # Errors
+/// What computing gives.
+pub fn dot(a: &Array, b: &Array) -> Result<Array> {
+    dot_on(&chosen(ArrayOp::Dot, a.count()).device()?, a, b)
+}
+
+/// The sum over an axis, or over all elements, where it is quickest.
+///
+/// # Errors
+/// What computing gives.
+pub fn reduction(a: &Array, axis: Option<usize>) -> Result<Array> {
+    sum_on(&chosen(ArrayOp::Reduction, a.count()).device()?, a, axis)
+}
+
+/// What there is and what is chosen, for a log.
+pub fn startup_report() -> String {
+    let validation = BackendValidation::get();
+    let mut found = vec![format!(
+        "cpu ({}, {} threads)",
+        simd::level().name(),
+        crate::pool::threads()
+    )];
+    match Device::metal() {
+        Ok(metal) if validation.metal_validated => found.push(format!("metal ({metal})")),
+        Ok(metal) => found.push(format!("metal ({metal}: computes wrongly, not used)")),
+        Err(_) => {}
+    }
+    format!(
+        "Detected backends: {}\n{}",
+        found.join(", "),
+        DispatchTable::get()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_as_it_was_written_and_the_last_row_that_fits_counts() {
+        let table = DispatchTable {
+            rows: vec![
+                (ArrayOp::Matmul, 0, ArrayBackend::Cpu),
+                (ArrayOp::Matmul, 4096, ArrayBackend::Metal),
+                (ArrayOp::Dot, 0, ArrayBackend::Cpu),
+            ],
+            measured: true,
+        };
+        assert_eq!(DispatchTable::parse(&table.text()), Some(table.clone()));
+        assert_eq!(table.choose(ArrayOp::Matmul, 4095), ArrayBackend::Cpu);
+        assert_eq!(table.choose(ArrayOp::Matmul, 4096), ArrayBackend::Metal);
+        assert_eq!(table.choose(ArrayOp::Dot, 1 << 30), ArrayBackend::Cpu);
+        assert_eq!(DispatchTable::parse("something else"), None);
+        assert_eq!(
+            DispatchTable::parse(&format!("{HEADER}\nmatmul x cpu")),
+            None
+        );
+    }
+
+    #[test]
+    fn the_cpu_computes() {
+        assert!(computes(&Device::cpu()));
+    }
+}
