@@ -3,6 +3,7 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `BESSEMER_DEVICE` | the default device: `cpu`, `metal`, `soft` or `auto` | `auto`: a Metal GPU where there is one |
+//! | `BESSEMER_RED_ZONES` | `1`: results of Metal kernels lie between zones that are looked at when they are read; slow, for tests | off |
 //! | `BESSEMER_THREADS` | threads of the CPU backend, this one included | the cores this process may use |
 //! | `BESSEMER_SIMD` | `scalar`, `avx2`, `avx512` or `neon`; one the processor lacks is ignored | the best there is |
 //! | `BESSEMER_CACHE_LIMIT` | bytes of freed memory kept for reuse | a quarter of the machine's memory |
@@ -16,6 +17,11 @@ fn read(name: &str) -> Option<String> {
 /// `BESSEMER_DEVICE`
 pub(crate) fn device() -> Option<String> {
     read("BESSEMER_DEVICE")
+}
+
+/// Whether `BESSEMER_RED_ZONES` is `1`.
+pub(crate) fn red_zones() -> bool {
+    read("BESSEMER_RED_ZONES").is_some_and(|v| v == "1")
 }
 
 /// `BESSEMER_THREADS`, where it is a number above zero.

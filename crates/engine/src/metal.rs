@@ -45,6 +45,7 @@ mod top_k;
 mod triangle;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bessemer_hal as hal;
 
@@ -54,7 +55,7 @@ use record::Recorder;
 
 use crate::ops::Op;
 use crate::tensor::Node;
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, env};
 use kernel::Kernels;
 use pool::Pool;
 use stream::Stream;
@@ -72,6 +73,10 @@ pub(crate) struct Metal {
     pub(crate) stream: Stream,
     pub(crate) pool: Pool,
     kernels: Kernels,
+    /// Whether results lie between zones that are looked at: slow, for tests.
+    zones: bool,
+    /// Whether one was written to.
+    broken: AtomicBool,
 }
 
 impl Metal {
@@ -81,7 +86,14 @@ impl Metal {
             pool: Pool::new(device.clone()),
             kernels: Kernels::new(device.clone(), options.math),
             device,
+            zones: env::red_zones(),
+            broken: AtomicBool::new(false),
         })
+    }
+
+    /// Whether no kernel has written outside its output, as far as is known.
+    fn is_intact(&self) -> bool {
+        !self.broken.load(Ordering::Relaxed)
     }
 }
 

@@ -179,7 +179,7 @@ enum Block {
         len: usize,
     },
     /// Memory that somebody else owns and that is only read: a vector, a mapped file.
-    Theirs(Box<dyn Bytes>),
+    Theirs(Arc<dyn Bytes>),
     /// Memory of a Metal device, which the host sees too.
     Metal(metal::Block),
 }
@@ -188,6 +188,13 @@ enum Block {
 pub(crate) trait Bytes: Any + Send + Sync {
     /// The bytes.
     fn bytes(&self) -> &[u8];
+
+    /// The pages of memory that the bytes are in, for a device to use without a copy: an address and a length
+    /// that are multiples of [`bessemer_hal::NO_COPY_ALIGNMENT`], all of it readable as long as the owner
+    /// lives.
+    fn pages(&self) -> Option<(NonNull<u8>, usize)> {
+        None
+    }
 }
 
 impl<T: crate::Element> Bytes for Vec<T> {
@@ -244,7 +251,7 @@ impl Storage {
 
     /// Memory of somebody else, used in place.
     pub(crate) fn of(owner: impl Bytes) -> Self {
-        Self::from(Block::Theirs(Box::new(owner)))
+        Self::from(Block::Theirs(Arc::new(owner)))
     }
 
     /// Waits until the bytes are what they should be: a device may still be writing them.
@@ -281,6 +288,11 @@ impl Storage {
         }
         self.0.mirror.on(metal, || {
             self.ready(op)?;
+            if let Block::Theirs(owner) = &self.0.block
+                && let Some(block) = metal::Block::over(metal, owner)
+            {
+                return Ok(block);
+            }
             metal::Block::copy_of(metal, op, self.bytes())
         })
     }

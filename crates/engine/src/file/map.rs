@@ -6,8 +6,10 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
+use bessemer_hal::NO_COPY_ALIGNMENT;
 use memmap2::Mmap;
 
 use super::safetensors::{Header, Safetensors};
@@ -25,7 +27,28 @@ impl Bytes for Part {
     fn bytes(&self) -> &[u8] {
         &self.map[self.range.clone()]
     }
+
+    fn pages(&self) -> Option<(NonNull<u8>, usize)> {
+        let base = NonNull::from(&self.map[..]).cast::<u8>();
+        if !base.addr().get().is_multiple_of(NO_COPY_ALIGNMENT) {
+            return None;
+        }
+        let start = self.range.start / NO_COPY_ALIGNMENT * NO_COPY_ALIGNMENT;
+        let end = self.range.end.next_multiple_of(NO_COPY_ALIGNMENT);
+        // The last page of a file is there to its end.
+        let mapped = self.map.len().next_multiple_of(PAGE);
+        // SAFETY: `start` lies within the map.
+        let first = unsafe { base.add(start) };
+        (end <= mapped).then_some((first, end - start))
+    }
 }
+
+/// The least size of a page on the systems there are.
+const PAGE: usize = if cfg!(target_vendor = "apple") {
+    NO_COPY_ALIGNMENT
+} else {
+    4096
+};
 
 /// Maps a file into memory: tensors are used where they lie, the system reads what is touched, and several
 /// processes share it. Tensors that are not aligned, and those of `bool`, whose bytes are not all truth

@@ -1,5 +1,8 @@
 //! The memory of a value on a Metal device.
-#![expect(unsafe_code, reason = "lends the memory of a device buffer as bytes")]
+#![expect(
+    unsafe_code,
+    reason = "lends the memory of a device buffer as bytes, and memory of others to a device"
+)]
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +13,13 @@ use bessemer_hal::{Buffer, BufferSlice};
 use super::Metal;
 use super::fault::Fault;
 use super::stream::Batch;
+use crate::storage::Bytes;
 use crate::{Error, Result};
+
+/// Bytes before and after a guarded block.
+const ZONE: usize = 256;
+/// What they hold.
+const PATTERN: u8 = 0xA5;
 
 /// Memory of a device, from its pool and given back to it. What is in it is written by a batch of the
 /// device's stream; [`Block::ready`] waits for that.
@@ -43,8 +52,38 @@ pub(super) struct Origin {
 impl Block {
     /// Memory for a result, with arbitrary contents.
     pub(crate) fn new(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
+        if metal.zones {
+            return Self::guarded(metal, op, len);
+        }
         let buffer = metal.pool.take(&metal.stream, op, len)?;
         Ok(Self::of(metal, buffer, len))
+    }
+
+    /// As [`Block::new`], between two zones that nobody may write.
+    fn guarded(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
+        let end = len.next_multiple_of(ZONE);
+        let buffer = metal.pool.take_idle(&metal.stream, op, end + 2 * ZONE)?;
+        // What a kernel does not write is then easy to see, too.
+        let pattern = vec![PATTERN; buffer.length()];
+        let write = || buffer.write(0, &pattern);
+        let written = write().or_else(|_| write());
+        written.map_err(|e| Error::device(op, e))?;
+        let mut block = Self::of(metal, buffer, len);
+        block.start = ZONE;
+        Ok(block)
+    }
+
+    /// Whether the zones around a guarded block are as they were.
+    fn is_intact(&self) -> bool {
+        if !self.pooled || self.start == 0 {
+            return true;
+        }
+        let bytes = self.buffer.to_vec::<u8>().unwrap_or_default();
+        let outside = bytes.iter().enumerate();
+        let within = self.start..self.start + self.len;
+        outside
+            .filter(|(i, _)| !within.contains(i))
+            .all(|(_, &b)| b == PATTERN)
     }
 
     /// A copy of bytes of the host.
@@ -58,6 +97,23 @@ impl Block {
             written.map_err(|e| Error::device(op, e))?;
         }
         Ok(block)
+    }
+
+    /// Memory of somebody else, used in place; `None` where it does not lie in pages of its own.
+    pub(crate) fn over(metal: &Arc<Metal>, owner: &Arc<dyn Bytes>) -> Option<Self> {
+        let (pages, length) = owner.pages()?;
+        let bytes = owner.bytes();
+        let start = bytes.as_ptr().addr().checked_sub(pages.addr().get())?;
+        // SAFETY: the owner says that the pages are there and are only read, and is kept as long as the
+        // buffer is.
+        let buffer = unsafe {
+            metal
+                .device
+                .buffer_no_copy(pages, length, Arc::clone(owner))
+        };
+        let mut block = Self::of(metal, buffer.ok()?, bytes.len());
+        (block.start, block.pooled) = (start, false);
+        Some(block)
     }
 
     /// A range of a buffer that somebody else has, and the batch that wrote it last.
@@ -150,6 +206,17 @@ impl Block {
             read.map_err(|e| Error::device(op, e))?;
             let _ = self.copy.set(copy);
         }
+        if self.metal.zones && !(self.is_intact() && self.metal.is_intact()) {
+            self.metal.broken.store(true, Ordering::Relaxed);
+            return Err(Error::device(
+                op,
+                bessemer_hal::Error::Execution {
+                    fault: bessemer_hal::Fault::PageFault,
+                    kernel: None,
+                    message: "a kernel has written outside its output".to_owned(),
+                },
+            ));
+        }
         let mut origin = self.origin();
         origin.batch = None;
         origin.faults.clear();
@@ -170,10 +237,10 @@ impl Block {
             // As aligned as real ones.
             return bytemuck::cast_slice::<u64, u8>(&[]);
         };
-        // SAFETY: the buffer has at least `len` initialised bytes and lives as long as this. Kernels that
+        // SAFETY: the buffer has at least `start + len` initialised bytes and lives as long as this. Kernels that
         // write them were recorded before anybody could ask for the value, and callers have waited for
         // those; later ones write only to a block that its only owner has given up as an input.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(start.as_ptr().add(self.start), self.len) }
     }
 }
 
@@ -183,6 +250,14 @@ impl Drop for Block {
             return;
         }
         let user = self.origin().user.take();
+        if self.metal.zones
+            && let Some(batch) = &user
+        {
+            let ran = self.metal.stream.wait(batch).is_ok();
+            if ran && !self.is_intact() {
+                self.metal.broken.store(true, Ordering::Relaxed);
+            }
+        }
         self.metal.pool.give_back(self.buffer.clone(), user);
     }
 }

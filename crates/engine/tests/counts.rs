@@ -1,0 +1,152 @@
+//! What graphs cost on a Metal device: launches, barriers, command buffers, bytes, allocations. The numbers are
+//! exact, are kept in `counts.txt`, and change only on purpose: `BESSEMER_BLESS=1 cargo test -p bessemer --test
+//! counts` writes them anew.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use std::fmt::Write as _;
+
+use bessemer::{AttentionOptions, DType, Device, RopeOptions, Tensor, explain};
+use bessemer_hal::{Family, noop};
+
+const WIDTH: usize = 1024;
+const HEADS: usize = 16;
+const KV_HEADS: usize = 4;
+const HEAD: usize = WIDTH / HEADS;
+const FFN: usize = 2816;
+
+/// A value that is there already.
+fn data(shape: &[usize]) -> Tensor {
+    let x = Tensor::zeros(shape, DType::F32).contiguous();
+    x.eval().unwrap();
+    x
+}
+
+fn chain() -> Tensor {
+    let x = data(&[1 << 20]);
+    let y = data(&[1 << 20]);
+    ((&x * 2.0 + &y).tanh() * (&x - &y).exp())
+        .sqrt()
+        .maximum(0.5)
+        / 3.0
+}
+
+fn mlp(rows: usize) -> Tensor {
+    let x = data(&[rows, WIDTH]);
+    let (w1, b1) = (data(&[WIDTH, FFN]), data(&[FFN]));
+    let (w2, b2) = (data(&[FFN, WIDTH]), data(&[WIDTH]));
+    (x.matmul(&w1) + b1).gelu().matmul(&w2) + b2
+}
+
+fn heads(x: &Tensor, count: usize) -> Tensor {
+    let tokens = x.shape()[0];
+    x.reshape([1, tokens, count, HEAD]).transpose(1, 2)
+}
+
+/// Attention of `new` tokens over `past` positions of a cache and themselves.
+fn attention(x: &Tensor, past: usize) -> Tensor {
+    let tokens = x.shape()[0];
+    let q = x.matmul(&data(&[WIDTH, WIDTH]));
+    let k = x.matmul(&data(&[WIDTH, KV_HEADS * HEAD]));
+    let v = x.matmul(&data(&[WIDTH, KV_HEADS * HEAD]));
+    let rope = RopeOptions {
+        offset: past as i64,
+        ..RopeOptions::default()
+    };
+    let (q, k) = (
+        heads(&q, HEADS).rope(&rope),
+        heads(&k, KV_HEADS).rope(&rope),
+    );
+    let v = heads(&v, KV_HEADS);
+    let (k, v) = match past {
+        0 => (k, v),
+        _ => {
+            let cache = || data(&[1, KV_HEADS, past, HEAD]);
+            (
+                Tensor::concat(&[&cache(), &k], 2),
+                Tensor::concat(&[&cache(), &v], 2),
+            )
+        }
+    };
+    let options = AttentionOptions {
+        causal: true,
+        ..AttentionOptions::default()
+    };
+    let a = q.attention(&k, &v, &options);
+    let a = a.transpose(1, 2).reshape([tokens, WIDTH]);
+    a.matmul(&data(&[WIDTH, WIDTH]))
+}
+
+fn layer(tokens: usize, past: usize) -> Tensor {
+    let x = data(&[tokens, WIDTH]);
+    let norm = data(&[WIDTH]);
+    let x = &x + attention(&x.rms_norm(&norm, 1e-5), past);
+    let y = x.rms_norm(&norm, 1e-5);
+    let gate = y.matmul(&data(&[WIDTH, FFN]));
+    let up = y.matmul(&data(&[WIDTH, FFN]));
+    x + gate.swiglu(&up).matmul(&data(&[FFN, WIDTH]))
+}
+
+#[test]
+fn graphs_cost_what_they_did() {
+    type Graph = Box<dyn Fn() -> Tensor>;
+    let graphs: [(&str, Graph); 6] = [
+        ("elementwise chain", Box::new(chain)),
+        ("mlp of 1 row", Box::new(|| mlp(1))),
+        ("mlp of 64 rows", Box::new(|| mlp(64))),
+        (
+            "attention block, 64 tokens",
+            Box::new(|| attention(&data(&[64, WIDTH]), 0)),
+        ),
+        ("layer, decode after 511", Box::new(|| layer(1, 511))),
+        ("layer, prefill of 64", Box::new(|| layer(64, 0))),
+    ];
+    let mut table = String::from(
+        "graph                       launches barriers buffers bytes_read bytes_written allocations\n",
+    );
+    for (name, graph) in graphs {
+        let device = Device::on(noop::device(Family::Apple7));
+        let (y, plan) = device.scope(|| {
+            let y = graph();
+            let plan = explain(&[&y]).unwrap();
+            (y, plan)
+        });
+        let hal = device.hal().unwrap();
+        device.synchronize().unwrap();
+        device.clear_cache();
+        noop::clear(hal);
+        y.eval().unwrap();
+        device.synchronize().unwrap();
+        let counts = noop::record(hal).unwrap().counts;
+        writeln!(
+            table,
+            "{name:<27} {:>8} {:>8} {:>7} {:>10} {:>13} {:>11}",
+            counts.dispatches + counts.copies + counts.fills,
+            counts.barriers,
+            counts.command_buffers,
+            counts.bytes_read,
+            counts.bytes_written,
+            counts.allocations,
+        )
+        .unwrap();
+        let needed: usize = plan
+            .steps
+            .iter()
+            .map(|s| s.bytes_read + s.bytes_written)
+            .sum();
+        let moved = counts.bytes_read + counts.bytes_written;
+        assert!(
+            moved as f64 <= 1.05 * needed as f64,
+            "{name} moves {moved} bytes, the arithmetic needs {needed}\n{plan}"
+        );
+        assert_eq!(counts.command_buffers, 1, "{name}");
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/counts.txt");
+    if std::env::var_os("BESSEMER_BLESS").is_some() {
+        std::fs::write(path, &table).unwrap();
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        table, expected,
+        "changed on purpose? BESSEMER_BLESS=1 writes tests/counts.txt"
+    );
+}

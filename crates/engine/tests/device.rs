@@ -1,0 +1,339 @@
+//! Devices: where tensors are computed, and what happens when that fails. Runs on the software Metal device.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use bessemer::memory::Pressure;
+use bessemer::{AttentionOptions, DType, Device, Error, Tensor, eval};
+use bessemer_hal::soft::{Mode, SoftOptions};
+use bessemer_hal::{self as hal, MathMode};
+
+/// A device of the test's own, so that limits and injected failures concern nobody else.
+fn soft() -> Device {
+    Device::on(hal::soft::device(SoftOptions::default()).unwrap())
+}
+
+fn vector(data: &[f32]) -> Tensor {
+    Tensor::from_slice(data, [data.len()])
+}
+
+fn values(t: &Tensor) -> Vec<f32> {
+    t.to_vec().unwrap()
+}
+
+/// A transformer block: everything that a layer of a model does, in one expression.
+fn block(device: &Device) -> Tensor {
+    let (tokens, width, heads, dim) = (5, 24, 3, 8);
+    device.scope(|| {
+        let wave = |seed: usize, shape: &[usize]| {
+            let n: usize = shape.iter().product();
+            let data: Vec<f32> = (0..n)
+                .map(|i| ((i * 37 + seed * 101) % 64) as f32 / 64.0 - 0.5)
+                .collect();
+            Tensor::from_slice(&data, shape)
+        };
+        let x = wave(1, &[tokens, width]);
+        let norm = wave(2, &[width]);
+        let project = |x: &Tensor, seed| x.matmul(&wave(seed, &[width, width]));
+        let heads_of = |x: Tensor| x.reshape([1, tokens, heads, dim]).transpose(1, 2);
+        let y = x.rms_norm(&norm, 1e-5);
+        let (q, k, v) = (project(&y, 3), project(&y, 4), project(&y, 5));
+        let options = AttentionOptions {
+            causal: true,
+            ..AttentionOptions::default()
+        };
+        let a = heads_of(q).attention(&heads_of(k), &heads_of(v), &options);
+        let a = a.transpose(1, 2).reshape([tokens, width]);
+        let x = &x + project(&a, 6);
+        let y = x.rms_norm(&norm, 1e-5);
+        let gate = y.matmul(&wave(7, &[width, 2 * width]));
+        let up = y.matmul(&wave(8, &[width, 2 * width]));
+        x + gate.swiglu(&up).matmul(&wave(9, &[2 * width, width]))
+    })
+}
+
+#[test]
+fn a_tensor_stays_where_it_was_moved_and_others_follow_the_default() {
+    let device = soft();
+    let x = vector(&[1.0, 2.0]).to(&device);
+    assert_eq!(x.device(), &device);
+    assert_eq!((&x + 1.0).exp().device(), &device);
+    assert_eq!(values(&(&x + 1.0)), [2.0, 3.0]);
+    let y = device.scope(|| vector(&[3.0]) * 2.0);
+    assert_eq!(y.device(), &device);
+    assert_eq!(values(&y), [6.0]);
+    // A scope ends with its body, whatever happens in it.
+    let body = std::panic::AssertUnwindSafe(|| device.scope(|| panic!("on purpose")));
+    let caught = std::panic::catch_unwind(body);
+    assert!(caught.is_err());
+    assert!(vector(&[1.0]).device().is_cpu());
+}
+
+#[test]
+fn values_cross_devices_and_two_devices_do_not_meet_by_chance() {
+    let (a, b) = (soft(), soft());
+    let x = vector(&[1.0, 2.0, 3.0]).to(&a) * 2.0;
+    let y = x.to(&b) + 1.0;
+    assert_eq!(y.device(), &b);
+    assert_eq!(values(&y), [3.0, 5.0, 7.0]);
+    let back = (y.to(&Device::cpu()) - 1.0).to(&a) * 0.5;
+    assert_eq!(values(&back), [1.0, 2.0, 3.0]);
+    let error = (&x + &y).to_vec::<f32>().unwrap_err();
+    assert!(matches!(error, Error::Invalid { op: "add", .. }), "{error}");
+    // The same data on three devices is copied to each once.
+    let x = vector(&[4.0]);
+    for device in [&a, &b, &a] {
+        assert_eq!(values(&(x.to(device) + 1.0)), [5.0]);
+    }
+}
+
+#[test]
+fn f64_is_computed_by_the_cpu_and_refused_where_metal_was_asked_for() {
+    let device = soft();
+    let x = Tensor::from_slice(&[1.0_f64, 2.0], [2]);
+    let error = x.to(&device).to_vec::<f64>().unwrap_err();
+    assert!(
+        matches!(error, Error::Unsupported { op: "to", .. }),
+        "{error}"
+    );
+    let error = vector(&[1.0])
+        .to(&device)
+        .cast(DType::F64)
+        .check()
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::Unsupported { op: "cast", .. }),
+        "{error}"
+    );
+    device.scope(|| {
+        let x = Tensor::from_slice(&[1.0_f64, 2.0], [2]) * 2.0;
+        assert!(x.device().is_cpu());
+        assert_eq!(x.to_vec::<f64>().unwrap(), [2.0, 4.0]);
+        let y = x.cast(DType::F32) + 1.0;
+        assert_eq!(y.device(), &device);
+        assert_eq!(values(&y), [3.0, 5.0]);
+    });
+}
+
+#[test]
+fn a_variable_that_names_no_device_is_an_error_that_says_so() {
+    let error = "gpu".parse::<Device>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "device: `gpu` is none of cpu, metal, soft, auto"
+    );
+    assert!("metal".parse::<Device>().is_err(), "there is no Metal GPU");
+    assert_eq!("auto".parse::<Device>().unwrap(), Device::cpu());
+}
+
+#[test]
+fn a_lost_submission_is_an_error_for_its_readers_and_the_device_goes_on() {
+    let device = soft();
+    let x = vector(&[1.0, 2.0]).to(&device);
+    device.hal().unwrap().fail_submission(1);
+    let y = &x * 3.0;
+    y.eval().unwrap();
+    // What is computed from it later is lost with it, and every reader hears of it.
+    let z = &y + 1.0;
+    for t in [&y, &z, &y] {
+        let error = t.to_vec::<f32>().unwrap_err();
+        let Error::Device { source, .. } = &error else {
+            panic!("{error}");
+        };
+        assert!(matches!(**source, hal::Error::Execution { .. }), "{error}");
+    }
+    assert_eq!(values(&(&x * 3.0 + 1.0)), [4.0, 7.0]);
+}
+
+#[test]
+fn a_failed_allocation_leaves_everything_as_it_was() {
+    let device = soft();
+    let x = Tensor::arange(0, 4096, 1, DType::F32).to(&device);
+    x.eval().unwrap();
+    device.clear_cache();
+    let y = (&x + 1.0).sqrt();
+    // The first attempt to get memory is answered by letting go of what can be, and a second one.
+    device.hal().unwrap().fail_allocation(1);
+    y.eval().unwrap();
+    assert_eq!(values(&y)[3], 2.0);
+    let before = device.memory();
+    let limit = device.set_memory_limit(before.in_use + 100);
+    let z = &y * 2.0;
+    let error = z.to_vec::<f32>().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::OutOfMemory {
+                requested: 16384,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(device.memory().in_use, before.in_use);
+    assert!(device.memory_pressure() > Pressure::Medium);
+    device.set_memory_limit(limit);
+    assert_eq!(
+        values(&z)[3],
+        4.0,
+        "the next try begins where this one stopped"
+    );
+}
+
+#[test]
+fn every_allocation_and_submission_of_a_transformer_block_may_fail() {
+    let device = soft();
+    let expected = values(&block(&device));
+    device.synchronize().unwrap();
+    device.clear_cache();
+    let in_use = device.memory().in_use;
+    let held = device.hal().unwrap().allocated_bytes();
+    let mut failures = 0;
+    for fail in [hal::Device::fail_allocation, hal::Device::fail_submission] {
+        for n in 1.. {
+            device.clear_cache();
+            fail(device.hal().unwrap(), n);
+            let outcome = block(&device).to_vec::<f32>();
+            // Disarmed if it was not reached: then all calls have had their turn.
+            let reached = outcome.is_err();
+            fail(device.hal().unwrap(), 0);
+            match outcome {
+                Ok(found) => assert_eq!(found, expected),
+                Err(error) => {
+                    let typed = matches!(error, Error::Device { .. } | Error::OutOfMemory { .. });
+                    assert!(typed, "{error}");
+                    failures += 1;
+                }
+            }
+            let _ = device.synchronize();
+            device.clear_cache();
+            assert_eq!(device.memory().in_use, in_use, "after failure {n}");
+            assert_eq!(device.hal().unwrap().allocated_bytes(), held);
+            assert_eq!(values(&block(&device)), expected, "after failure {n}");
+            if !reached && n > 64 {
+                break;
+            }
+        }
+    }
+    assert!(failures > 0, "something failed");
+}
+
+#[test]
+fn memory_is_pooled_counted_and_given_back() {
+    let device = soft();
+    let x = Tensor::ones([1 << 16], DType::F32).to(&device).contiguous();
+    x.eval().unwrap();
+    let before = device.memory();
+    for _ in 0..20 {
+        (&x * 2.0).eval().unwrap();
+    }
+    let after = device.memory();
+    assert_eq!(after.in_use, before.in_use);
+    assert!(after.hits >= before.hits + 18, "{after:?}");
+    assert!(after.hit_rate() > 0.5);
+    assert!(after.cached > 0 && after.peak >= 2 * after.in_use);
+    assert_eq!(after.allocated(), after.in_use + after.cached);
+    device.synchronize().unwrap();
+    device.clear_cache();
+    assert_eq!(device.memory().cached, 0);
+    device.set_cache_limit(0);
+    (&x * 2.0).eval().unwrap();
+    assert_eq!(device.memory().cached, 0, "nothing is kept");
+    drop(x);
+    assert_eq!(device.memory().in_use, 0);
+    assert_eq!(device.memory_pressure(), Pressure::Low);
+}
+
+#[test]
+fn memory_that_kernels_still_use_is_not_written_by_the_host() {
+    let device = soft();
+    device.scope(|| {
+        // Inputs go back to the pool while what reads them is only recorded; new data of the same size must
+        // not land there.
+        let mut sums = Vec::new();
+        for i in 0..50 {
+            let x = Tensor::from_slice(&vec![i as f32; 3000], [3000]);
+            sums.push((x + 1.0).contiguous());
+        }
+        for (i, sum) in sums.iter().enumerate() {
+            assert_eq!(values(sum), vec![i as f32 + 1.0; 3000]);
+        }
+    });
+}
+
+#[test]
+fn many_threads_share_a_device() {
+    let device = soft();
+    let shared = Tensor::arange(0, 1000, 1, DType::F32).to(&device).sqrt();
+    std::thread::scope(|s| {
+        for t in 0..8 {
+            let (device, shared) = (&device, &shared);
+            s.spawn(move || {
+                for i in 0..20 {
+                    let k = (t * 20 + i) as f32;
+                    let y = (shared * k).to(device) + 1.0;
+                    assert_eq!(values(&y)[4], 2.0 * k + 1.0);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_hundred_thousand_ops_leave_memory_flat() {
+    let device = Device::on(hal::noop::device(hal::Family::Apple7));
+    let mut x = Tensor::ones([64], DType::F32).to(&device).contiguous();
+    let mut peak = 0;
+    for i in 0..100_000 {
+        x = x + 1.0;
+        x.eval().unwrap();
+        if i == 1000 {
+            peak = device.memory().peak;
+        }
+        if i % 1000 == 0 {
+            hal::noop::clear(device.hal().unwrap());
+        }
+    }
+    assert_eq!(device.memory().peak, peak);
+}
+
+#[test]
+fn fast_maths_is_by_request() {
+    let hal = hal::soft::device(SoftOptions::default()).unwrap();
+    let fast = Device::with(hal, MathMode::Fast);
+    let x = Tensor::linspace(-8.0, 8.0, 1001, DType::F32);
+    let precise = values(&x.to(&soft()).exp());
+    let quick = values(&x.to(&fast).exp());
+    for ((p, q), x) in precise.iter().zip(&quick).zip(values(&x)) {
+        let exact = f64::from(x).exp();
+        assert!((f64::from(*p) / exact - 1.0).abs() < 3e-7, "exp({x}) = {p}");
+        assert!(
+            (f64::from(*q) / exact - 1.0).abs() < 1e-5,
+            "fast exp({x}) = {q}"
+        );
+    }
+}
+
+#[test]
+fn a_block_of_a_transformer_is_the_same_everywhere() {
+    let cpu = values(&block(&Device::cpu()));
+    let check = Device::on(hal::soft::device(SoftOptions::in_mode(Mode::Check)).unwrap());
+    for device in [&soft(), &check] {
+        let found = values(&block(device));
+        for (a, b) in found.iter().zip(&cpu) {
+            assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn several_roots_go_to_the_device_together() {
+    let device = Device::on(hal::noop::device(hal::Family::Apple7));
+    let x = Tensor::ones([256], DType::F32).to(&device).contiguous();
+    x.eval().unwrap();
+    hal::noop::clear(device.hal().unwrap());
+    let (a, b) = (x.exp(), x.sum(&[], false));
+    eval(&[&a, &b]).unwrap();
+    let counts = hal::noop::record(device.hal().unwrap()).unwrap().counts;
+    assert_eq!(counts.command_buffers, 1);
+    assert!(counts.dispatches >= 2);
+}
