@@ -18,6 +18,8 @@ mod arange;
 mod arg_reduce;
 mod arg_sort;
 mod attention;
+mod binary;
+mod cast;
 mod concat;
 mod conv;
 mod copy;
@@ -41,8 +43,10 @@ mod slice_update;
 mod softmax;
 mod sort;
 mod take;
+mod ternary;
 mod top_k;
 mod triangle;
+mod unary;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bessemer_hal as hal;
 
 pub(crate) use block::Block;
+pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 use record::Recorder;
 

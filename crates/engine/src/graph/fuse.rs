@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Schedule;
-use crate::Tensor;
 use crate::ops::Op;
 use crate::ops::fused::{Action, Fused, Step};
 use crate::tensor::{Node, Work};
+use crate::{Tensor, metal};
 
 /// Steps of a program; each value of it is a block of the fastest cache.
 const MAX_STEPS: usize = 24;
@@ -38,19 +38,28 @@ impl Schedule {
         let mut home: Vec<usize> = (0..count).collect();
         let mut wanted = vec![Wanted::Nobody; count];
         let mut steps = vec![1; count];
+        // What each program reads, at most: a value that is used twice counts twice.
+        let mut reads = vec![0; count];
         for i in (0..count).rev() {
             let entry = &self.entries[i];
             let work = entry.node.work();
             let Some(w) = &*work else { continue };
             let pointwise = Action::of(&w.op).is_some();
+            reads[i] = w.inputs.len();
+            let most = match entry.node.place.device.is_cpu() {
+                true => usize::MAX,
+                false => metal::MAX_INPUTS,
+            };
             if let Wanted::Program(h) = wanted[i]
                 && pointwise
                 && !entry.root
                 && steps[h] < MAX_STEPS
+                && reads[h] + reads[i] - 1 <= most
                 && self.may_inline(i)
             {
                 home[i] = h;
                 steps[h] += 1;
+                reads[h] += reads[i] - 1;
             }
             for input in &w.inputs {
                 let Some(&j) = self.index.get(&Arc::as_ptr(&input.node)) else {

@@ -15,6 +15,7 @@ use bessemer_hal::{
     self as hal, CompileOptions, ConstantValue, FunctionConstants, Library, MathMode, Pipeline,
 };
 
+use super::fused::{self, Program, Table};
 use super::msl;
 use crate::{DType, Error, Result};
 
@@ -33,8 +34,10 @@ pub(crate) struct Kernel {
 enum Source {
     /// `msl/NAME.metal`
     File(&'static str),
-    /// A text that the engine wrote, after its headers.
-    Text(String),
+    /// A program of elementwise steps; its text is written when it is compiled.
+    Program(Program),
+    /// All elementwise ops of a kind on one type, of which a function constant chooses one.
+    Table(Table, DType),
 }
 
 /// A function constant, comparable.
@@ -50,9 +53,14 @@ impl Kernel {
         Self::from(Source::File(file), entry)
     }
 
-    /// The kernel `entry` of a text of the engine's own; it may include the headers of `msl/`.
-    pub(crate) fn written(text: String, entry: &'static str) -> Self {
-        Self::from(Source::Text(text), entry)
+    /// The kernel of a program of elementwise steps.
+    pub(crate) fn program(program: Program) -> Self {
+        Self::from(Source::Program(program), fused::ENTRY)
+    }
+
+    /// The kernel of all elementwise ops of a kind, whose inputs (of `select` the second) have a type.
+    pub(crate) fn table(table: Table, dtype: DType) -> Self {
+        Self::from(Source::Table(table, dtype), fused::ENTRY)
     }
 
     fn from(source: Source, entry: &'static str) -> Self {
@@ -112,7 +120,8 @@ impl Kernel {
         let _ = writeln!(text, "#define SUFFIX {suffix}");
         text += &match &self.source {
             Source::File(file) => msl::resolve(&format!("{file}.metal")),
-            Source::Text(source) => msl::resolve_text("fused", source),
+            Source::Program(program) => msl::resolve_text("fused", &program.text()),
+            Source::Table(table, dtype) => msl::resolve_text("fused", &table.text(*dtype)),
         };
         text
     }
@@ -175,7 +184,10 @@ impl Kernels {
     }
 
     fn build(&self, kernel: &Kernel) -> hal::Result<Pipeline> {
-        let text = kernel.text();
+        let mut text = kernel.text();
+        if self.math != MathMode::Safe {
+            text.insert_str(0, "#define FAST_MATH\n");
+        }
         let known = self
             .libraries
             .read()

@@ -63,6 +63,12 @@ impl Launch {
         self.bind(slice.into(), Access::ReadWrite)
     }
 
+    /// The next argument: none, as the kernel's function constants say.
+    pub(crate) fn skip(mut self) -> Self {
+        self.next += 1;
+        self
+    }
+
     /// The next argument: a value.
     pub(crate) fn value<T: NoUninit>(mut self, value: &T) -> Self {
         self.bytes

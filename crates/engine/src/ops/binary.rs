@@ -35,6 +35,9 @@ macro_rules! binary {
         }
 
         impl Binary {
+            /// All of them.
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
+
             /// The types it takes and gives.
             pub(crate) const fn types(self) -> Types {
                 match self {

@@ -33,6 +33,10 @@ macro_rules! unary {
         }
 
         impl Unary {
+            /// All of them, those with a parameter with 0.
+            pub(crate) const ALL: &[Self] =
+                &[$(Self::$variant,)* Self::LeakyRelu(0.0), Self::Elu(0.0)];
+
             /// The result type.
             pub(crate) const fn result(self) -> Answer {
                 match self {

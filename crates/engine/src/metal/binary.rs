@@ -1,0 +1,28 @@
+//! Functions of two elements on Metal: where `msl/` has them.
+
+use crate::ops::binary::{Binary, Types};
+use crate::{DType, Kind};
+
+/// The file that has the function of elements of a type.
+pub(super) const fn file(op: Binary, dtype: DType) -> &'static str {
+    match op {
+        Binary::Pow if dtype.is_float() => "power.h",
+        Binary::Hypot => "power.h",
+        Binary::Atan2 => "inverse_trig.h",
+        _ => "binary.metal",
+    }
+}
+
+/// The type of the result for elements of a type, where there is such a function of them.
+pub(super) fn result(op: Binary, dtype: DType) -> Option<DType> {
+    match (op.types(), dtype.kind()) {
+        (Types::Compare, _) => Some(DType::Bool),
+        (Types::Same, _)
+        | (Types::Number, Kind::Int | Kind::Float)
+        | (Types::TrueFloat | Types::Float, Kind::Float)
+        | (Types::Logic, Kind::Bool)
+        | (Types::Bits, Kind::Int | Kind::Bool)
+        | (Types::Int, Kind::Int) => Some(dtype),
+        _ => None,
+    }
+}

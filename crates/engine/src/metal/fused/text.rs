@@ -1,0 +1,386 @@
+//! The text of elementwise kernels.
+
+use std::fmt::Write as _;
+
+use crate::DType;
+use crate::metal::kernel::msl_name;
+use crate::metal::{binary, cast, ternary, unary};
+use crate::ops::Rule;
+use crate::ops::binary::Binary;
+use crate::ops::fused::{Action, Step};
+use crate::ops::ternary::Ternary;
+use crate::ops::unary::Unary;
+
+/// The name of the kernel.
+pub(crate) const ENTRY: &str = "fused";
+
+/// Function constants. Whether the result is stored, and each input that is no number loaded, by vectors.
+pub(super) const VECTOR_OUTPUT: u32 = 0;
+pub(super) const VECTOR: u32 = 1;
+/// Of tables: whether an input is a number, whether it has a buffer, and which case it is.
+pub(super) const NUMBER: u32 = 4;
+pub(super) const READS: u32 = 7;
+pub(super) const CASE: u32 = 10;
+
+/// The place of a function's parameter among the numbers of a table, after those of the inputs.
+pub(super) const PARAMETER: usize = 3;
+
+/// Where a program finds an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// In a buffer of its own.
+    Buffer,
+    /// Where the result goes.
+    Held,
+    /// Among the numbers.
+    Number,
+}
+
+/// Steps over inputs, without the layouts, numbers and parameters, which are arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Program {
+    pub(super) inputs: Vec<(DType, Source)>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// The functions of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Table {
+    /// Functions of one element that are arithmetic.
+    Unary,
+    /// Functions of one float.
+    Real,
+    /// Functions of two elements.
+    Binary,
+    /// Functions of three elements of one type.
+    Ternary,
+    /// `select`.
+    Select,
+    /// Conversions to every type.
+    Cast,
+}
+
+/// An expression for an element in the type that is computed in.
+fn computed(dtype: DType, value: &str) -> String {
+    match dtype {
+        DType::F16 | DType::BF16 => format!("float({value})"),
+        _ => value.to_owned(),
+    }
+}
+
+/// An expression for the result of an action, in its type.
+fn call(
+    action: Action,
+    args: &[(DType, String)],
+    parameter: Option<&str>,
+    result: DType,
+) -> String {
+    let mut all: Vec<_> = args.iter().map(|(d, v)| computed(*d, v)).collect();
+    let name = match action {
+        Action::Unary(f) => format!("unary_{}", f.name()),
+        Action::Binary(f) => format!("binary_{}", f.name()),
+        // It moves elements as they are.
+        Action::Ternary(Ternary::Select) => {
+            return format!(
+                "ternary_select({}, {}, {})",
+                args[0].1, args[1].1, args[2].1
+            );
+        }
+        Action::Ternary(f) => format!("ternary_{}", f.name()),
+        Action::Cast => format!("cast_to<{}>", msl_name(result)),
+    };
+    all.extend(parameter.map(str::to_owned));
+    format!("{}({name}({}))", msl_name(result), all.join(", "))
+}
+
+/// The file that has the function of an action on elements of a type.
+fn file(action: Action, dtype: DType) -> &'static str {
+    match action {
+        Action::Unary(f) => unary::file(f),
+        Action::Binary(f) => binary::file(f, dtype),
+        Action::Ternary(_) => "ternary.metal",
+        Action::Cast => "cast.metal",
+    }
+}
+
+/// How many values of a step are arguments.
+const fn arity(action: Action) -> usize {
+    match action {
+        Action::Unary(_) | Action::Cast => 1,
+        Action::Binary(_) => 2,
+        Action::Ternary(_) => 3,
+    }
+}
+
+fn include(text: &mut String, file: &str) {
+    let line = format!("#include \"{file}\"\n");
+    if !text.contains(&line) {
+        text.push_str(&line);
+    }
+}
+
+impl Program {
+    /// The text of the kernel.
+    pub(crate) fn text(&self) -> String {
+        let mut types: Vec<_> = self.inputs.iter().map(|(dtype, _)| *dtype).collect();
+        let mut text = String::from("#include \"each.h\"\n");
+        let mut body = String::new();
+        let numbers = self.inputs.iter().filter(|(_, s)| *s == Source::Number);
+        let mut next = numbers.count();
+        for step in &self.steps {
+            let args: Vec<_> = step.args[..arity(step.action)]
+                .iter()
+                .map(|&v| (types[usize::from(v)], format!("v{v}")))
+                .collect();
+            include(&mut text, file(step.action, args[0].0));
+            let parameter = match step.action {
+                Action::Unary(f) if unary::has_parameter(f) => {
+                    next += 1;
+                    Some(format!("number<float>(numbers[{}])", next - 1))
+                }
+                _ => None,
+            };
+            let call = call(step.action, &args, parameter.as_deref(), step.dtype);
+            let dtype = msl_name(step.dtype);
+            let _ = writeln!(body, "        const {dtype} v{} = {call};", types.len());
+            types.push(step.dtype);
+        }
+        let result = msl_name(*types.last().expect("a program has a step"));
+        self.write(&mut text, &body, result, types.len() - 1, next > 0);
+        text
+    }
+
+    fn write(&self, text: &mut String, body: &str, result: &str, last: usize, numbers: bool) {
+        let walked = || self.inputs.iter().filter(|(_, s)| *s != Source::Number);
+        let _ = writeln!(
+            text,
+            "constant bool VECTOR_OUTPUT [[function_constant({VECTOR_OUTPUT})]];"
+        );
+        for i in 0..walked().count() as u32 {
+            let index = VECTOR + i;
+            let _ = writeln!(
+                text,
+                "constant bool VECTOR_{i} [[function_constant({index})]];"
+            );
+        }
+        let _ = write!(
+            text,
+            "kernel void ENTRY({ENTRY})(device stored_t<{result}>* output, constant Extent& extent,\n"
+        );
+        if walked().count() > 0 {
+            text.push_str("    constant Steps* steps,\n");
+        }
+        if numbers {
+            text.push_str("    constant ulong* numbers,\n");
+        }
+        for (i, (dtype, source)) in self.inputs.iter().enumerate() {
+            if *source == Source::Buffer {
+                let dtype = msl_name(*dtype);
+                let _ = writeln!(text, "    device const stored_t<{dtype}>* input_{i},");
+            }
+        }
+        text.push_str("    uint2 at [[thread_position_in_grid]]) {\n");
+        text.push_str("    const Here here = find(extent, at);\n");
+        let (mut walked, mut number) = (0, 0);
+        for (i, (dtype, source)) in self.inputs.iter().enumerate() {
+            let dtype = msl_name(*dtype);
+            if *source == Source::Number {
+                let _ = writeln!(
+                    text,
+                    "    const {dtype} v{i} = number<{dtype}>(numbers[{number}]);"
+                );
+                number += 1;
+                continue;
+            }
+            let from = match source {
+                Source::Held => format!("(device const stored_t<{dtype}>*)output"),
+                _ => format!("input_{i}"),
+            };
+            let _ = writeln!(
+                text,
+                "    {dtype} x{i}[EACH];\n    fetch<{dtype}>(x{i}, {from}, extent.walk, steps[{walked}], \
+                 here, VECTOR_{walked});"
+            );
+            walked += 1;
+        }
+        let _ = writeln!(text, "    {result} results[EACH];");
+        text.push_str("    for (uint k = 0; k < EACH; k++) {\n");
+        for (i, (dtype, source)) in self.inputs.iter().enumerate() {
+            if *source != Source::Number {
+                let _ = writeln!(text, "        const {} v{i} = x{i}[k];", msl_name(*dtype));
+            }
+        }
+        text.push_str(body);
+        let _ = writeln!(text, "        results[k] = v{last};\n    }}");
+        let _ = writeln!(
+            text,
+            "    put<{result}>(results, output, here, VECTOR_OUTPUT);\n}}"
+        );
+    }
+}
+
+impl Table {
+    /// The table that has an action on elements of a type (of `select`: those it selects), and the number of
+    /// its case.
+    pub(super) fn case(action: Action, from: DType, to: DType) -> (Self, u32) {
+        let find = |same: &dyn Fn(Action) -> bool, table: Self| {
+            let cases = table.cases(from);
+            let at = cases.iter().position(|&(case, _)| same(case));
+            (table, at.expect("an op of the type") as u32)
+        };
+        match action {
+            Action::Unary(f) => {
+                let table = match unary::file(f) {
+                    "unary.metal" => Self::Unary,
+                    _ => Self::Real,
+                };
+                let bare = Action::Unary(unary::bare(f));
+                find(&|case| case == bare, table)
+            }
+            Action::Binary(_) => find(&|case| case == action, Self::Binary),
+            Action::Ternary(Ternary::Select) => (Self::Select, 0),
+            Action::Ternary(_) => find(&|case| case == action, Self::Ternary),
+            Action::Cast => {
+                let at = cast::types().position(|dtype| dtype == to);
+                (Self::Cast, at.expect("a type that Metal has") as u32)
+            }
+        }
+    }
+
+    /// The actions for elements of a type, with the types of their results.
+    fn cases(self, dtype: DType) -> Vec<(Action, DType)> {
+        let unary = |real: bool| {
+            let all = Unary::ALL.iter();
+            let own = all.filter(move |&&f| (unary::file(f) != "unary.metal") == real);
+            own.filter_map(move |&f| Some((Action::Unary(f), unary::result(f, dtype)?)))
+                .collect()
+        };
+        match self {
+            Self::Unary => unary(false),
+            Self::Real => unary(true),
+            Self::Binary => Binary::ALL
+                .iter()
+                .filter_map(|&f| Some((Action::Binary(f), binary::result(f, dtype)?)))
+                .collect(),
+            Self::Ternary => ternary::OF_ONE_TYPE
+                .into_iter()
+                .filter(|&f| ternary::exists(f, dtype))
+                .map(|f| (Action::Ternary(f), dtype))
+                .collect(),
+            Self::Select => vec![(Action::Ternary(Ternary::Select), dtype)],
+            Self::Cast => cast::types().map(|to| (Action::Cast, to)).collect(),
+        }
+    }
+
+    fn inputs(self, dtype: DType) -> Vec<DType> {
+        match self {
+            Self::Unary | Self::Real | Self::Cast => vec![dtype],
+            Self::Binary => vec![dtype; 2],
+            Self::Ternary => vec![dtype; 3],
+            Self::Select => vec![DType::Bool, dtype, dtype],
+        }
+    }
+
+    /// The text of the kernel for elements of a type.
+    pub(crate) fn text(self, dtype: DType) -> String {
+        let inputs = self.inputs(dtype);
+        let cases = self.cases(dtype);
+        let mut text = String::from("#include \"each.h\"\n");
+        for (action, _) in &cases {
+            include(&mut text, file(*action, dtype));
+        }
+        let _ = writeln!(
+            text,
+            "constant bool VECTOR_OUTPUT [[function_constant({VECTOR_OUTPUT})]];\n\
+             constant uint CASE [[function_constant({CASE})]];"
+        );
+        for i in 0..inputs.len() as u32 {
+            let (vector, number, reads) = (VECTOR + i, NUMBER + i, READS + i);
+            let _ = writeln!(
+                text,
+                "constant bool VECTOR_{i} [[function_constant({vector})]];\n\
+                 constant bool NUMBER_{i} [[function_constant({number})]];\n\
+                 constant bool READS_{i} [[function_constant({reads})]];"
+            );
+        }
+        let _ = writeln!(
+            text,
+            "kernel void ENTRY({ENTRY})(device uchar* output [[buffer(0)]],\n    \
+             constant Extent& extent [[buffer(1)]], constant Steps* steps [[buffer(2)]],\n    \
+             constant ulong* numbers [[buffer(3)]],"
+        );
+        for (i, dtype) in inputs.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "    device const stored_t<{}>* input_{i} [[buffer({}), function_constant(READS_{i})]],",
+                msl_name(*dtype),
+                i + 4
+            );
+        }
+        text.push_str("    uint2 at [[thread_position_in_grid]]) {\n");
+        text.push_str("    const Here here = find(extent, at);\n");
+        for (i, dtype) in inputs.iter().enumerate() {
+            let dtype = msl_name(*dtype);
+            let _ = writeln!(
+                text,
+                "    {dtype} x{i}[EACH];\n    \
+                 if (NUMBER_{i}) {{\n        fill<{dtype}>(x{i}, number<{dtype}>(numbers[{i}]));\n    \
+                 }} else if (READS_{i}) {{\n        \
+                 fetch<{dtype}>(x{i}, input_{i}, extent.walk, steps[{i}], here, VECTOR_{i});\n    \
+                 }} else {{\n        \
+                 fetch<{dtype}>(x{i}, (device const stored_t<{dtype}>*)output, extent.walk, steps[{i}], \
+                 here, VECTOR_{i});\n    }}"
+            );
+        }
+        Self::write_cases(&mut text, &inputs, &cases);
+        text.push_str("}\n");
+        text
+    }
+
+    /// The cases, those of one result type together, so that there is one store for each type.
+    fn write_cases(text: &mut String, inputs: &[DType], cases: &[(Action, DType)]) {
+        let mut results: Vec<DType> = Vec::new();
+        for (_, result) in cases {
+            if !results.contains(result) {
+                results.push(*result);
+            }
+        }
+        for result in &results {
+            let own = || {
+                let numbered = cases.iter().enumerate();
+                numbered.filter(|(_, (_, dtype))| dtype == result)
+            };
+            let is_own: Vec<_> = own().map(|(i, _)| format!("CASE == {i}")).collect();
+            let name = msl_name(*result);
+            let _ = writeln!(
+                text,
+                "    if ({}) {{\n        {name} results[EACH];\n        switch (CASE) {{",
+                is_own.join(" || ")
+            );
+            for (i, (action, _)) in own() {
+                let args: Vec<_> = inputs
+                    .iter()
+                    .enumerate()
+                    .map(|(n, dtype)| (*dtype, format!("x{n}[k]")))
+                    .collect();
+                let parameter = match action {
+                    Action::Unary(f) if unary::has_parameter(*f) => {
+                        Some(format!("number<float>(numbers[{PARAMETER}])"))
+                    }
+                    _ => None,
+                };
+                let call = call(*action, &args, parameter.as_deref(), *result);
+                let _ = writeln!(
+                    text,
+                    "        case {i}:\n            for (uint k = 0; k < EACH; k++) {{\n                \
+                     results[k] = {call};\n            }}\n            break;"
+                );
+            }
+            let _ = writeln!(
+                text,
+                "        }}\n        put<{name}>(results, (device stored_t<{name}>*)output, here, \
+                 VECTOR_OUTPUT);\n    }}"
+            );
+        }
+    }
+}

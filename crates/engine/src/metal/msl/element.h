@@ -1,0 +1,33 @@
+#include "types.h"
+
+// What functions of elements need of the types: arithmetic that wraps, and tests of what a type is.
+
+// A product and a sum are one rounding only where `fma` says so.
+#if __METAL_VERSION__ >= 320
+#pragma METAL fp contract(off)
+#else
+#pragma clang fp contract(off)
+#endif
+
+// How an element lies in memory: truth values as bytes.
+template <typename T> struct stored { typedef T type; };
+template <> struct stored<bool> { typedef uchar type; };
+template <typename T> using stored_t = typename stored<T>::type;
+
+// The unsigned type in which integers wrap: C++ would compute narrow ones in int, where overflow is undefined.
+template <typename T> struct wrapping { typedef uint type; };
+template <> struct wrapping<long> { typedef ulong type; };
+template <> struct wrapping<ulong> { typedef ulong type; };
+template <typename T> using wrapping_t = typename wrapping<T>::type;
+
+template <typename T> inline bool is_signed_type() { return T(-1) < T(0); }
+
+// The bits of an integer type.
+template <typename T> inline uint width() { return sizeof(T) * 8; }
+
+// A number of the program, whose bits are the low ones of a word.
+template <typename T> inline T number(ulong bits) { return T(bits); }
+template <> inline bool number<bool>(ulong bits) { return bits != 0; }
+template <> inline half number<half>(ulong bits) { return as_type<half>(ushort(bits)); }
+template <> inline bfloat number<bfloat>(ulong bits) { return as_type<bfloat>(ushort(bits)); }
+template <> inline float number<float>(ulong bits) { return as_type<float>(uint(bits)); }
