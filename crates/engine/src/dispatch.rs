@@ -8,7 +8,7 @@ use crate::metal::{self, Metal};
 use crate::ops::Op;
 use crate::storage::Storage;
 use crate::tensor::{Node, Work};
-use crate::{DType, Layout, Result, Scalar, Shape, Tensor, cpu};
+use crate::{DType, Device, Layout, Result, Scalar, Shape, Tensor, cpu};
 
 /// An input of a kernel.
 #[derive(Clone, Copy)]
@@ -119,18 +119,31 @@ impl<'a> Dense<'a> {
     }
 }
 
-pub(crate) use cpu::packed_matmul::Packed;
+/// A matrix that is the right factor of products, as its device wants it.
+pub(crate) enum Packed {
+    /// Laid out for the kernels of the CPU.
+    Cpu(cpu::packed_matmul::Packed),
+    /// As it is: a computed tensor on a Metal device, whose kernels read any layout.
+    Metal(Tensor),
+}
 
-/// Lays a computed matrix out as the right factor of products.
-pub(crate) fn pack(tensor: &Tensor) -> Result<Packed> {
-    let storage = tensor.eval()?.node.value.get().expect("evaluated");
-    storage.ready("prepack")?;
-    Ok(cpu::packed_matmul::pack(&Input {
-        bytes: storage.bytes(),
-        dtype: tensor.dtype(),
-        layout: *tensor.layout(),
-        constant: None,
-    }))
+/// Lays a computed matrix out as the right factor of products on a device.
+pub(crate) fn pack(tensor: &Tensor, device: &Device) -> Result<Packed> {
+    if !device.is_cpu() {
+        return Ok(Packed::Metal(tensor.clone()));
+    }
+    Ok(Packed::Cpu(cpu::packed_matmul::pack(&input(
+        "prepack",
+        tensor.eval()?,
+    )?)))
+}
+
+/// The value of a computed tensor as an input of the CPU.
+pub(crate) fn input<'a>(op: &'static str, tensor: &'a Tensor) -> Result<Input<'a>> {
+    if let Some(storage) = tensor.node.value.get() {
+        storage.ready(op)?;
+    }
+    Ok(Input::of(tensor))
 }
 
 /// Computes a node from its work, whose inputs all have values. On an error the work is as it was.

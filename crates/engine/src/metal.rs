@@ -58,6 +58,7 @@ pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 use record::Recorder;
 
+use crate::dispatch::Packed;
 use crate::ops::Op;
 use crate::tensor::Node;
 use crate::{Result, Tensor, env};
@@ -114,7 +115,14 @@ pub(crate) fn run(
 ) -> Result<bool> {
     let mut recorder = Recorder::new(metal, op.name());
     let mut inputs = Vec::with_capacity(tensors.len());
-    for tensor in tensors {
+    let packed = match op {
+        Op::PackedMatmul(op) => match op.right.packed() {
+            Packed::Metal(right) => Some(right),
+            Packed::Cpu(_) => None,
+        },
+        _ => None,
+    };
+    for tensor in tensors.iter().chain(packed) {
         let block = match tensor.node.value.get() {
             Some(storage) => Some(storage.block_on(metal, op.name())?),
             None => None,

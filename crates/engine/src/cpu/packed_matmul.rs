@@ -5,7 +5,7 @@ use half::{bf16, f16};
 
 use super::gemm::{self, Gemm, Matrix};
 use super::matmul::{factor, matrix};
-use crate::dispatch::{Dense, Input, Output};
+use crate::dispatch::{self, Dense, Input, Output};
 use crate::ops::packed_matmul::PackedMatmul;
 use crate::{DType, Element, Result, Scalar};
 
@@ -37,7 +37,16 @@ pub(crate) fn pack(input: &Input<'_>) -> Packed {
 /// Multiplies.
 pub(crate) fn run(op: &PackedMatmul, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     let left = Dense::new("matmul_packed", inputs[0])?;
-    match op.right.packed() {
+    let here;
+    let right = match op.right.packed() {
+        dispatch::Packed::Cpu(right) => right,
+        // It lies on a Metal device, and this product is of the CPU for once.
+        dispatch::Packed::Metal(right) => {
+            here = pack(&dispatch::input("matmul_packed", right)?);
+            &here
+        }
+    };
+    match right {
         Packed::F16(right) => multiply(&left, right, output.all()),
         Packed::BF16(right) => multiply(&left, right, output.all()),
         Packed::F32(right) => multiply(&left, right, output.all()),

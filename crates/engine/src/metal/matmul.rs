@@ -1,16 +1,538 @@
-//! `matmul` on Metal.
+//! `matmul` and `gemm` on Metal.
+//!
+//! A product is `out[row, col] = Σ left[row, k] * right[col, k]`, by strides: which factor is the left one,
+//! and whether either is transposed, costs nothing. Four kernels of floats share the work by shape:
+//!
+//! - `matmul_tile`: tiles of the result by SIMD-group matrices;
+//! - `matmul_deep` and `matmul_wide`: 16 columns at most, down to a matrix times a vector, for a left factor
+//!   whose rows are neighbours along the depth, or side by side; the left factor is read once;
+//! - `matmul_join`: where the result is too small to keep a GPU busy, threadgroups share the depth, and this
+//!   adds up what they leave, always in the same order.
+//!
+//! Integers have one, `matmul_whole`.
 
-use super::input::{Input, Output};
-use super::record::Recorder;
-use crate::Result;
+use bessemer_hal::BufferSlice;
+use bytemuck::{Pod, Zeroable};
+
+use super::input::{Input, Output, Span};
+use super::kernel::Kernel;
+use super::record::{Launch, Recorder};
+use super::view::{self, Steps, Walk};
 use crate::ops::matmul::Matmul;
+use crate::{DType, Layout, Result, Scalar, Shape};
+
+/// Products with more columns, and more rows, go to tiles: a lane would need more than the 64 registers of
+/// sums that it can have beside others, and tiles of 32 are more than half full.
+const NARROW: usize = 16;
+
+/// Large tiles have twice the arithmetic for each byte of threadgroup memory, but there must be some for each
+/// of up to 40 cores, or the small ones are quicker.
+const LARGE: usize = 64;
+const SMALL: usize = 32;
+const LARGE_TILES: usize = 80;
+
+/// Threads of a tile, and of a threadgroup of the kernels for few columns.
+const TILE_THREADS: usize = 128;
+const NARROW_THREADS: usize = 256;
+
+/// SIMD-groups of the latter; `TEAM` of `matmul_narrow.metal`.
+const TEAM: usize = 8;
+
+/// Rows of a SIMD-group of `matmul_wide`.
+const WIDE_ROWS: usize = 128;
+
+/// Threadgroups that keep a GPU of up to 40 cores busy, three to a core. With fewer, the depth is split.
+const BUSY: usize = 128;
+
+/// A split has at least this much of the depth: below, what it saves is less than the second launch costs.
+const SPLIT: usize = 512;
+
+/// Operations that a GPU does in the time that it takes to move a byte: 10 TFLOPS against 400 GB/s.
+const FLOPS_PER_BYTE: u64 = 25;
+
+/// How far an operand goes from line to line, and from element to element of a line. As in `product.h`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Sides {
+    pub(super) line: i64,
+    pub(super) step: i64,
+}
+
+/// A product as the kernels know it, `msl/product.h`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Problem {
+    pub(super) rows: u32,
+    pub(super) cols: u32,
+    pub(super) depth: u32,
+    pub(super) share: u32,
+    pub(super) tall: u32,
+    pub(super) wide: u32,
+    pub(super) alpha: f32,
+    pub(super) beta: f32,
+    pub(super) whole_alpha: i64,
+    pub(super) whole_beta: i64,
+    pub(super) out: Sides,
+    pub(super) addend: Sides,
+    pub(super) residual: Sides,
+    pub(super) left: Sides,
+    pub(super) right: Sides,
+    pub(super) batch: Walk,
+    pub(super) left_steps: Steps,
+    pub(super) right_steps: Steps,
+    pub(super) addend_steps: Steps,
+    pub(super) residual_steps: Steps,
+}
+
+/// What becomes of a sum of products before it is rounded:
+/// `activation(alpha * sum + beta * addend) + residual`. Both tensors are broadcast to the result.
+pub(super) struct Epilogue<'a> {
+    pub(super) alpha: Scalar,
+    pub(super) beta: Scalar,
+    pub(super) addend: Option<Input<'a>>,
+    pub(super) activation: Activation,
+    pub(super) residual: Option<Input<'a>>,
+}
+
+/// A function of the sums; the numbers are those of `product.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "no op has these yet; a test of the kernels does")
+)]
+pub(super) enum Activation {
+    None = 0,
+    Relu = 1,
+    Silu = 2,
+    GeluTanh = 3,
+}
+
+impl Epilogue<'_> {
+    /// The product as it is.
+    pub(super) const PLAIN: Self = Self {
+        alpha: Scalar::Int(1),
+        beta: Scalar::Int(0),
+        addend: None,
+        activation: Activation::None,
+        residual: None,
+    };
+}
 
 pub(crate) fn record(
-    _op: &Matmul,
+    op: &Matmul,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
-    Ok(())
+    let epilogue = Epilogue {
+        alpha: op.alpha,
+        beta: op.beta,
+        // With a factor of 0 it does not count, even where it is NaN.
+        addend: inputs.get(2).copied().filter(|_| op.beta.to_f64() != 0.0),
+        ..Epilogue::PLAIN
+    };
+    multiply(recorder, [inputs[0], inputs[1]], &epilogue, output)
+}
+
+/// Records the product of two batches of matrices, whose last two axes are `[m, k]` and `[k, n]`; the output
+/// is `[…, m, n]`.
+pub(super) fn multiply(
+    recorder: &mut Recorder<'_>,
+    factors: [Input<'_>; 2],
+    epilogue: &Epilogue<'_>,
+    output: &Output,
+) -> Result<()> {
+    if let Some((left, epilogue, shape)) = tall(factors, epilogue, output) {
+        let output = Output {
+            slice: output.slice.clone(),
+            shape,
+            ..*output
+        };
+        return Product::new(recorder, [left, factors[1]], &epilogue, &output)?.record(recorder);
+    }
+    Product::new(recorder, factors, epilogue, output)?.record(recorder)
+}
+
+/// One matrix on the right of many that lie one below the other: those are one tall matrix.
+fn tall<'a>(
+    [a, b]: [Input<'a>; 2],
+    epilogue: &Epilogue<'a>,
+    output: &Output,
+) -> Option<(Input<'a>, Epilogue<'a>, Shape)> {
+    let (k, n) = (last(&a.layout), last(&b.layout));
+    let rows = output.count() / n;
+    let apart =
+        output.shape.rank() == 2 || b.layout.count() != k * n || a.layout.count() != rows * k;
+    if apart || k == 0 {
+        return None;
+    }
+    let flat = |input: Input<'a>, cols: usize| {
+        let shape = Shape::new("matmul", &[rows, cols]).ok()?;
+        let layout = input.layout.reshaped(shape)?;
+        Some(Input { layout, ..input })
+    };
+    let over = |input: Option<Input<'a>>| match input {
+        None => Some(None),
+        Some(input) => {
+            let layout = input.layout.broadcast_to("matmul", output.shape).ok()?;
+            flat(Input { layout, ..input }, n).map(Some)
+        }
+    };
+    let epilogue = Epilogue {
+        addend: over(epilogue.addend)?,
+        residual: over(epilogue.residual)?,
+        ..*epilogue
+    };
+    Some((
+        flat(a, k)?,
+        epilogue,
+        Shape::new("matmul", &[rows, n]).ok()?,
+    ))
+}
+
+fn last(layout: &Layout) -> usize {
+    layout.shape()[layout.shape().rank() - 1]
+}
+
+/// An operand: what is bound for it, how it goes along the axes of a matrix, and its batch.
+struct Operand<'a> {
+    slice: BufferSlice,
+    sides: Sides,
+    batch: Input<'a>,
+    offset: usize,
+}
+
+impl<'a> Operand<'a> {
+    /// The last two axes are the matrix. A matrix without elements gets `none` to be bound, of which nothing
+    /// is read.
+    fn new(input: &Input<'a>, output: &Output, none: Option<&BufferSlice>) -> Self {
+        let layout = input.layout;
+        let rank = layout.shape().rank();
+        // Where there is only one of them it does not matter how far it is to the next.
+        let stride = |axis: usize| match layout.shape()[axis] {
+            1 => 0,
+            _ => layout.strides()[axis] as i64,
+        };
+        let span = match none {
+            Some(none) => Span {
+                slice: none.clone(),
+                offset: 0,
+            },
+            None => input.span(output),
+        };
+        Self {
+            slice: span.slice,
+            sides: Sides {
+                line: stride(rank - 2),
+                step: stride(rank - 1),
+            },
+            batch: Input {
+                layout: layout.without(rank - 1).without(rank - 2),
+                ..*input
+            },
+            offset: span.offset,
+        }
+    }
+
+    /// What is broadcast to the result.
+    fn over(input: Option<Input<'a>>, output: &Output) -> Result<Option<Self>> {
+        let Some(input) = input else {
+            return Ok(None);
+        };
+        let layout = input.layout.broadcast_to("matmul", output.shape)?;
+        Ok(Some(Self::new(&Input { layout, ..input }, output, None)))
+    }
+
+    /// The transpose.
+    fn turned(mut self) -> Self {
+        self.sides = Sides {
+            line: self.sides.step,
+            step: self.sides.line,
+        };
+        self
+    }
+}
+
+/// How a factor lies in memory.
+#[derive(Clone, Copy)]
+struct Lie {
+    /// Neighbours are neighbours along the depth.
+    deep: bool,
+    /// Four neighbours are where one load may take them.
+    four: bool,
+}
+
+impl Lie {
+    fn of(sides: Sides, steps: &Steps) -> Self {
+        let Sides { line, step } = sides;
+        let deep = match (line, step) {
+            (_, 1) => true,
+            (1, _) => false,
+            // A single line, or a single element of each.
+            (0, _) => true,
+            (_, 0) => false,
+            _ => step.abs() <= line.abs(),
+        };
+        let (near, far) = if deep { (step, line) } else { (line, step) };
+        let even = |x: i64| x % 4 == 0;
+        Self {
+            deep,
+            four: near == 1
+                && even(far)
+                && even(steps.offset)
+                && steps.strides.iter().all(|&s| even(s)),
+        }
+    }
+}
+
+/// A product with all that its kernels are given.
+struct Product {
+    dtype: DType,
+    problem: Problem,
+    left: BufferSlice,
+    right: BufferSlice,
+    addend: Option<BufferSlice>,
+    residual: Option<BufferSlice>,
+    activation: Activation,
+    output: BufferSlice,
+    batches: usize,
+    lies: [Lie; 2],
+}
+
+impl Product {
+    fn new(
+        recorder: &mut Recorder<'_>,
+        [a, b]: [Input<'_>; 2],
+        epilogue: &Epilogue<'_>,
+        output: &Output,
+    ) -> Result<Self> {
+        let shape = output.shape;
+        let (batch, &[m, n]) = shape.split_at(shape.rank() - 2) else {
+            unreachable!("the rule gives two axes or more");
+        };
+        let batch = Shape::new("matmul", batch)?;
+        let k = last(&a.layout);
+        let none = match k {
+            0 => Some(recorder.scratch(16)?),
+            _ => None,
+        };
+        let a = Operand::new(&a, output, none.as_ref());
+        let b = Operand::new(&b, output, none.as_ref()).turned();
+        let addend = Operand::over(epilogue.addend, output)?;
+        let residual = Operand::over(epilogue.residual, output)?;
+        // Few rows on the left are few columns of the product the other way round.
+        let turn = m < n && m <= NARROW && output.dtype.is_float();
+        let (rows, cols) = if turn { (n, m) } else { (m, n) };
+        let out = Sides {
+            line: n as i64,
+            step: 1,
+        };
+        let orient = |sides: Sides| match turn {
+            true => Sides {
+                line: sides.step,
+                step: sides.line,
+            },
+            false => sides,
+        };
+        let (left, right) = if turn { (b, a) } else { (a, b) };
+        let mut walked = vec![(&left.batch, left.offset), (&right.batch, right.offset)];
+        for other in [&addend, &residual].into_iter().flatten() {
+            walked.push((&other.batch, other.offset));
+        }
+        let (walk, steps) = view::walk(&batch, &walked);
+        let mut more = steps[2..].iter();
+        let mut steps_of = |there: bool| match there {
+            true => more.next().copied().unwrap_or(Steps::zeroed()),
+            false => Steps::zeroed(),
+        };
+        let (addend_steps, residual_steps) =
+            (steps_of(addend.is_some()), steps_of(residual.is_some()));
+        let sides = |other: &Option<Operand<'_>>| other.as_ref().map_or(out, |o| o.sides);
+        let problem = Problem {
+            rows: rows as u32,
+            cols: cols as u32,
+            depth: k as u32,
+            share: k as u32,
+            tall: 0,
+            wide: 0,
+            alpha: epilogue.alpha.to_f64() as f32,
+            beta: epilogue.beta.to_f64() as f32,
+            whole_alpha: epilogue.alpha.to_i128() as i64,
+            whole_beta: epilogue.beta.to_i128() as i64,
+            out: orient(out),
+            addend: orient(sides(&addend)),
+            residual: orient(sides(&residual)),
+            left: left.sides,
+            right: right.sides,
+            batch: walk,
+            left_steps: steps[0],
+            right_steps: steps[1],
+            addend_steps,
+            residual_steps,
+        };
+        Ok(Self {
+            dtype: output.dtype,
+            problem,
+            lies: [
+                Lie::of(left.sides, &steps[0]),
+                Lie::of(right.sides, &steps[1]),
+            ],
+            left: left.slice,
+            right: right.slice,
+            addend: addend.map(|o| o.slice),
+            residual: residual.map(|o| o.slice),
+            activation: epilogue.activation,
+            output: output.slice.clone(),
+            batches: batch.count(),
+        })
+    }
+
+    fn record(mut self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (rows, cols) = (self.problem.rows as usize, self.problem.cols as usize);
+        if !self.dtype.is_float() {
+            return self.record_whole(recorder);
+        }
+        if cols <= NARROW && cols <= rows {
+            return match self.lies[0].deep {
+                true => self.record_deep(recorder),
+                false => self.record_wide(recorder),
+            };
+        }
+        let tiles = |side: usize| rows.div_ceil(side) * cols.div_ceil(side);
+        let side = match tiles(LARGE) * self.batches {
+            LARGE_TILES.. => LARGE,
+            _ => SMALL,
+        };
+        self.problem.tall = rows.div_ceil(side) as u32;
+        self.problem.wide = cols.div_ceil(side) as u32;
+        let kernel = Kernel::new("matmul", "matmul_tile")
+            .of("T", self.dtype)
+            .with("TILE", side as i64);
+        self.launch(recorder, kernel, tiles(side), TILE_THREADS, (1, 1))
+    }
+
+    /// Rows along the depth, columns few.
+    fn record_deep(self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (rows, cols) = (self.problem.rows as usize, self.problem.cols as usize);
+        // 32 sums at most.
+        let each = if cols <= NARROW / 2 { 4 } else { 2 };
+        let groups = |across: usize| rows.div_ceil(each * TEAM / across);
+        // More SIMD-groups for a row as long as that makes a busier GPU and each has something to do.
+        let mut across = 1;
+        while across < TEAM
+            && groups(across) * self.batches < BUSY
+            && self.problem.depth as usize >= 512 * across
+        {
+            across *= 2;
+        }
+        let kernel = Kernel::new("matmul_narrow", "matmul_deep").of("T", self.dtype);
+        let groups = groups(across);
+        self.launch(recorder, kernel, groups, NARROW_THREADS, (each, across))
+    }
+
+    /// Rows side by side, columns few.
+    fn record_wide(self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let groups = (self.problem.rows as usize).div_ceil(WIDE_ROWS);
+        let kernel = Kernel::new("matmul_narrow", "matmul_wide").of("T", self.dtype);
+        self.launch(recorder, kernel, groups, NARROW_THREADS, (1, 1))
+    }
+
+    /// Launches a kernel of floats, and a second one where the depth is split.
+    fn launch(
+        mut self,
+        recorder: &mut Recorder<'_>,
+        kernel: Kernel,
+        groups: usize,
+        threads: usize,
+        (rows, across): (usize, usize),
+    ) -> Result<()> {
+        let p = &mut self.problem;
+        let depth = p.depth as usize;
+        let count = p.rows as usize * p.cols as usize * self.batches;
+        let busy = groups * self.batches;
+        let splits = (BUSY / busy).min(depth / SPLIT).max(1);
+        // Parts of tiles and of vectors begin where they would without.
+        let share = depth.div_ceil(splits).max(1).next_multiple_of(TILE_THREADS);
+        let splits = depth.div_ceil(share).max(1);
+        p.share = if splits > 1 { share } else { depth } as u32;
+        let flops = 2 * count as u64 * depth as u64;
+        let cols = p.cols;
+        let [left, right] = self.lies;
+        let constants = |kernel: Kernel, split: bool| {
+            kernel
+                .flag(0, left.deep)
+                .flag(1, right.deep)
+                .flag(2, left.four)
+                .flag(3, right.four)
+                .flag(4, split)
+                .flag(5, self.addend.is_some())
+                .flag(6, self.residual.is_some())
+                .constant(7, self.activation as u32)
+                .constant(8, cols.min(NARROW as u32))
+                .constant(9, rows as u32)
+                .constant(10, across as u32)
+        };
+        let to = match splits {
+            1 => self.output.clone(),
+            _ => recorder.scratch(splits * count * size_of::<f32>())?,
+        };
+        let launch = recorder.launch(&constants(kernel, splits > 1))?;
+        let launch = launch.read(self.left.clone()).read(self.right.clone());
+        self.epilogue(launch)
+            .write(to.clone())
+            .value(&self.problem)
+            .cost(flops / FLOPS_PER_BYTE)
+            .groups(recorder, (groups, splits, self.batches), threads);
+        if splits > 1 {
+            let kernel = Kernel::new("matmul_narrow", "matmul_join").of("T", self.dtype);
+            let launch = recorder.launch(&constants(kernel, false))?;
+            self.epilogue(launch.read(to))
+                .write(self.output.clone())
+                .value(&self.problem)
+                .threads(recorder, count);
+        }
+        Ok(())
+    }
+
+    /// Binds what is added; the left factor stands for what there is not.
+    fn epilogue(&self, launch: Launch) -> Launch {
+        launch
+            .read(self.addend.as_ref().unwrap_or(&self.left).clone())
+            .read(self.residual.as_ref().unwrap_or(&self.left).clone())
+    }
+
+    /// Integers, which wrap alike with and without a sign.
+    fn record_whole(self, recorder: &mut Recorder<'_>) -> Result<()> {
+        const SIDE: usize = 16;
+        let dtype = match self.dtype.size() {
+            1 => DType::U8,
+            2 => DType::U16,
+            4 => DType::U32,
+            _ => DType::U64,
+        };
+        let p = &self.problem;
+        let flops = 2 * u64::from(p.rows) * u64::from(p.cols) * u64::from(p.depth);
+        let kernel = Kernel::new("matmul_whole", "matmul_whole")
+            .of("T", dtype)
+            .flag(1, self.lies[1].deep)
+            .flag(5, self.addend.is_some());
+        recorder
+            .launch(&kernel)?
+            .read(self.left.clone())
+            .read(self.right.clone())
+            .read(self.addend.as_ref().unwrap_or(&self.left).clone())
+            .write(self.output.clone())
+            .value(p)
+            .cost(flops * self.batches as u64 / FLOPS_PER_BYTE)
+            .groups(
+                recorder,
+                (
+                    (p.cols as usize).div_ceil(SIDE),
+                    (p.rows as usize).div_ceil(SIDE),
+                    self.batches,
+                ),
+                (SIDE, SIDE),
+            );
+        Ok(())
+    }
 }

@@ -4,17 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Meta, Rule};
+use crate::device::Place;
 use crate::dispatch::{self, Packed};
 use crate::{DType, Error, Result, Shape, Tensor};
 
 /// A matrix laid out once in the order in which products read it: the weights of a layer. It costs as much
-/// memory as the matrix, which is not needed any more.
+/// memory as the matrix, which is not needed any more. On a Metal device it stays as it is.
 #[derive(Clone)]
 pub struct PackedMatrix(Arc<Inner>);
 
 struct Inner {
     dtype: DType,
     shape: Shape,
+    /// Where products with it are computed.
+    place: Place,
     packed: Packed,
 }
 
@@ -114,10 +117,12 @@ impl Tensor {
                 expected: "a float type",
             });
         }
+        let place = Place::of("prepack", &[self], self.dtype())?;
         Ok(PackedMatrix(Arc::new(Inner {
             dtype: self.dtype(),
             shape,
-            packed: dispatch::pack(self.eval()?)?,
+            packed: dispatch::pack(self.eval()?, &place.device)?,
+            place,
         })))
     }
 
@@ -125,6 +130,11 @@ impl Tensor {
     /// [`Tensor::matmul`].
     pub fn matmul_packed(&self, right: &PackedMatrix) -> Self {
         let right = right.clone();
-        Self::apply(PackedMatmul { right }, &[self])
+        let place = &right.0.place;
+        let left = match place.pinned && !self.node.place.pinned {
+            true => self.to(&place.device),
+            false => self.clone(),
+        };
+        Self::apply(PackedMatmul { right }, &[&left])
     }
 }

@@ -1,0 +1,122 @@
+#include "view.h"
+
+// Products of matrices: what their kernels have in common. The structs are those of metal/matmul.rs.
+//
+// A problem is `out[row, col] = sum over k of left[row, k] * right[col, k]`, for each of a batch. Which factor
+// is left, and how either lies in memory, is a matter of strides.
+
+// How far an operand goes from one line to the next, and from one element of a line to the next.
+struct Sides {
+    long line;
+    long step;
+};
+
+struct Problem {
+    uint rows;
+    uint cols;
+    uint depth;
+    // Elements of the depth that one split takes; all of them where there is one.
+    uint share;
+    // Tiles that the rows and the columns are cut into.
+    uint tall;
+    uint wide;
+    float alpha;
+    float beta;
+    // The factors as integers, for integers.
+    long whole_alpha;
+    long whole_beta;
+    // From row to row, and from column to column.
+    Sides out;
+    Sides addend;
+    Sides residual;
+    // From row (of the right: column) to the next, and along the depth.
+    Sides left;
+    Sides right;
+    // Where each matrix of the batch begins.
+    Walk batch;
+    Steps left_steps;
+    Steps right_steps;
+    Steps addend_steps;
+    Steps residual_steps;
+};
+
+// Whether consecutive elements of the depth are neighbours in the left factor; if not, those of a line are,
+// if any.
+constant bool LEFT_DEEP [[function_constant(0)]];
+constant bool RIGHT_DEEP [[function_constant(1)]];
+// Whether four neighbours may be read at once.
+constant bool LEFT_FOUR [[function_constant(2)]];
+constant bool RIGHT_FOUR [[function_constant(3)]];
+// Whether the depth is split among threadgroups: sums go to memory as float and are joined by another kernel.
+constant bool SPLIT [[function_constant(4)]];
+// What becomes of the sums.
+constant bool ADDEND [[function_constant(5)]];
+constant bool RESIDUAL [[function_constant(6)]];
+constant uint ACTIVATION [[function_constant(7)]];
+// Columns, and rows that a SIMD-group takes at once, where they are few.
+constant uint COLS [[function_constant(8)]];
+constant uint ROWS [[function_constant(9)]];
+// SIMD-groups that share the depth.
+constant uint ACROSS [[function_constant(10)]];
+
+// Matrix `i` of the batch.
+inline long start(constant Problem& p, constant Steps& steps, uint i) {
+    const uint inner = p.batch.dims[p.batch.rank - 1];
+    return place(p.batch, steps, uint2(i % inner, i / inner));
+}
+
+inline float activate(float x) {
+    switch (ACTIVATION) {
+    case 1: return x > 0 || isnan(x) ? x : 0.0f;
+    case 2: return x / (1.0f + precise::exp(-x));
+    case 3: {
+        const float inner = 0.7978845608f * (x + 0.044715f * x * x * x);
+        return 0.5f * x * (1.0f + precise::tanh(inner));
+    }
+    default: return x;
+    }
+}
+
+// What a sum becomes before it is rounded: activation(alpha * sum + beta * addend) + residual.
+template <typename T>
+inline float finish(constant Problem& p, float sum, uint3 at, device const T* addend, device const T* residual) {
+    float y = p.alpha * sum;
+    if (ADDEND) {
+        const long from = start(p, p.addend_steps, at.z);
+        y = fma(p.beta, float(addend[from + at.x * p.addend.line + at.y * p.addend.step]), y);
+    }
+    y = activate(y);
+    if (RESIDUAL) {
+        const long from = start(p, p.residual_steps, at.z);
+        y += float(residual[from + at.x * p.residual.line + at.y * p.residual.step]);
+    }
+    return y;
+}
+
+// Stores the sum of row `at.x`, column `at.y` of matrix `at.z`; `split` of as many as the grid has.
+template <typename T>
+inline void store(constant Problem& p, float sum, uint3 at, uint split, uint batches, device void* output,
+                  device const T* addend, device const T* residual) {
+    const ulong size = ulong(p.rows) * p.cols;
+    const ulong to = at.z * size + at.x * p.out.line + at.y * p.out.step;
+    if (SPLIT) {
+        ((device float*)output)[split * batches * size + to] = sum;
+    } else {
+        ((device T*)output)[to] = T(finish(p, sum, at, addend, residual));
+    }
+}
+
+// Four elements of a line, `left` of which exist; the others are 0.
+template <typename T>
+inline vec<T, 4> fetch(device const T* from, long step, uint left, bool four) {
+    if (four && left >= 4) {
+        return *(device const vec<T, 4>*)from;
+    }
+    vec<T, 4> found = vec<T, 4>(T(0));
+    for (uint e = 0; e < 4; e++) {
+        if (e < left) {
+            found[e] = from[e * step];
+        }
+    }
+    return found;
+}
