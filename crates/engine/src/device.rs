@@ -182,6 +182,30 @@ impl Device {
         }
     }
 
+    /// Computes tensors on several threads, so that all kernels they need are compiled, several at a time:
+    /// what comes later does not wait for a compiler.
+    ///
+    /// # Errors
+    /// The first that computing them gives.
+    pub fn warm_up(tensors: &[&Tensor]) -> Result<()> {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = tensors.len().div_ceil(workers).max(1);
+        std::thread::scope(|scope| {
+            let shares: Vec<_> = tensors
+                .chunks(share)
+                .map(|part| scope.spawn(|| part.iter().try_for_each(|t| t.eval().map(|_| ()))))
+                .collect();
+            shares.into_iter().try_for_each(|worker| {
+                worker.join().unwrap_or_else(|_| {
+                    Err(Error::Invalid {
+                        op: "warm_up",
+                        reason: "a thread panicked".to_owned(),
+                    })
+                })
+            })
+        })
+    }
+
     /// The memory of values on this device; see [`crate::memory`] for that of the CPU.
     pub fn memory(&self) -> Stats {
         match &self.0 {

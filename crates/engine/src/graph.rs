@@ -48,6 +48,13 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
     Ok(())
 }
 
+/// What computing a tensor comes down to once all that joins has joined; `None` if its value is there.
+pub(crate) fn prepared(tensor: &Tensor) -> Result<Option<Work>> {
+    tensor.check()?;
+    Schedule::new(&[tensor]);
+    Ok(tensor.node.work().clone())
+}
+
 /// Runs a node whose inputs all have values, without looking at the rest of the graph.
 fn run_if_ready(node: &Node) -> Result<bool> {
     let mut work = node.work();

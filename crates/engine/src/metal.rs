@@ -51,7 +51,7 @@ mod unary;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bessemer_hal as hal;
+use bessemer_hal::{self as hal, Pipeline};
 
 pub(crate) use block::Block;
 pub(crate) use fused::MAX_INPUTS;
@@ -60,7 +60,7 @@ use record::Recorder;
 
 use crate::dispatch::Packed;
 use crate::ops::Op;
-use crate::tensor::Node;
+use crate::tensor::{Node, Work};
 use crate::{Result, Tensor, env};
 use kernel::Kernels;
 use pool::Pool;
@@ -103,6 +103,33 @@ impl Metal {
     }
 }
 
+/// The kernel that computes a node, or the first of several; compiled, not launched.
+pub(crate) fn pipeline(metal: &Arc<Metal>, work: &Work, node: &Node) -> Result<Option<Pipeline>> {
+    let name = work.op.name();
+    let block = Block::new(metal, name, node.shape.count() * node.dtype.size())?;
+    let mut recorder = Recorder::new(metal, name);
+    let inputs = inputs(metal, name, &work.inputs)?;
+    let output = Output::new(&block, node.dtype, node.shape, None);
+    record(&work.op, &mut recorder, &inputs, &output)?;
+    Ok(recorder.first_pipeline())
+}
+
+fn inputs<'a>(
+    metal: &Arc<Metal>,
+    op: &'static str,
+    tensors: &'a [Tensor],
+) -> Result<Vec<Input<'a>>> {
+    let input = |tensor: &'a Tensor| {
+        let block = match tensor.node.value.get() {
+            Some(storage) => Some(storage.block_on(metal, op)?),
+            None => None,
+        };
+        let (dtype, layout) = (tensor.dtype(), *tensor.layout());
+        Ok(Input::new(block, dtype, layout, tensor.node.constant))
+    };
+    tensors.iter().map(input).collect()
+}
+
 /// Records the kernels of a node that has at least one element; they write `block`, which is the memory of
 /// input `holds`, if of any. `false`: there is no kernel for it here, and nothing was recorded.
 pub(crate) fn run(
@@ -114,22 +141,7 @@ pub(crate) fn run(
     holds: Option<usize>,
 ) -> Result<bool> {
     let mut recorder = Recorder::new(metal, op.name());
-    let mut inputs = Vec::with_capacity(tensors.len());
-    let packed = match op {
-        Op::PackedMatmul(op) => match op.right.packed() {
-            Packed::Metal(right) => Some(right),
-            Packed::Cpu(_) => None,
-        },
-        _ => None,
-    };
-    for tensor in tensors.iter().chain(packed) {
-        let block = match tensor.node.value.get() {
-            Some(storage) => Some(storage.block_on(metal, op.name())?),
-            None => None,
-        };
-        let (dtype, layout) = (tensor.dtype(), *tensor.layout());
-        inputs.push(Input::new(block, dtype, layout, tensor.node.constant));
-    }
+    let inputs = inputs(metal, op.name(), tensors)?;
     let output = Output::new(block, node.dtype, node.shape, holds);
     record(op, &mut recorder, &inputs, &output)?;
     if recorder.missing {

@@ -48,13 +48,10 @@ fn attention(x: &Tensor, past: usize) -> Tensor {
     let q = x.matmul(&data(&[WIDTH, WIDTH]));
     let k = x.matmul(&data(&[WIDTH, KV_HEADS * HEAD]));
     let v = x.matmul(&data(&[WIDTH, KV_HEADS * HEAD]));
-    let rope = RopeOptions {
-        offset: past as i64,
-        ..RopeOptions::default()
-    };
+    let rope = RopeOptions::default();
     let (q, k) = (
-        heads(&q, HEADS).rope(&rope),
-        heads(&k, KV_HEADS).rope(&rope),
+        heads(&q, HEADS).rope(&rope, past),
+        heads(&k, KV_HEADS).rope(&rope, past),
     );
     let v = heads(&v, KV_HEADS);
     let (k, v) = match past {

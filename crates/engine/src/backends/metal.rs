@@ -132,7 +132,7 @@ impl MetalBackend {
     /// A kernel by the name that documents give it (`add_kernel`, `rmsnorm_kernel`, …), compiled for `f32`.
     /// `None` for a name that is not known, or a kernel that cannot be compiled here.
     pub fn get_compute_pipeline(&self, name: &str) -> Option<Pipeline> {
-        names::pipeline(&self.metal, name)
+        names::build(self, name).ok().flatten()
     }
 
     /// A good threadgroup for one-dimensional grids.
@@ -195,7 +195,7 @@ impl MetalBackend {
         let op = "copy_host_to_buffer";
         let written = buffer.write(0, values);
         written.map_err(|e| Error::device(op, e))?;
-        lock(&self.writers).remove(&buffer.id());
+        self.forget(buffer);
         Ok(())
     }
 
@@ -219,10 +219,14 @@ impl MetalBackend {
         Some((buffer.id(), buffer.length()))
     }
 
+    /// Forgets who wrote a buffer: what is in it counts no more.
+    fn forget(&self, buffer: &Buffer) {
+        lock(&self.writers).remove(&buffer.id());
+    }
+
     /// Waits for what wrote a buffer last.
     fn settle(&self, op: &'static str, buffer: &Buffer) -> Result<()> {
-        let writer = lock(&self.writers).get(&buffer.id()).cloned();
-        match writer {
+        match self.writer(buffer) {
             None => Ok(()),
             Some(batch) => {
                 let outcome = self.metal.stream.wait(&batch);
@@ -242,15 +246,15 @@ impl MetalBackend {
         }
     }
 
-    /// A range of a buffer as memory of the engine.
-    fn block(&self, slice: &BufferSlice) -> metal::Block {
-        let writer = lock(&self.writers).get(&slice.buffer().id()).cloned();
-        metal::Block::within(&self.metal, slice, writer)
+    fn writer(&self, buffer: &Buffer) -> Option<Arc<Batch>> {
+        lock(&self.writers).get(&buffer.id()).cloned()
     }
 
     /// A range of a buffer as a tensor of `f32`, or of another type.
     fn view(&self, slice: &BufferSlice, dtype: DType, shape: Shape) -> Tensor {
-        let storage = Storage::of_block(self.block(slice));
+        let writer = self.writer(slice.buffer());
+        let block = metal::Block::within(&self.metal, slice, writer);
+        let storage = Storage::of_block(block);
         Tensor::from_storage_at(self.place(), dtype, shape, storage)
     }
 
@@ -260,7 +264,11 @@ impl MetalBackend {
         if inputs.iter().any(|i| i.buffer().is(target.buffer())) {
             tensor.eval()?;
         }
-        let storage = Storage::of_block(self.block(target));
+        // A buffer that is written as a whole is as good as new; of another one the rest is as it was.
+        let whole = target.length() == target.buffer().length();
+        let writer = self.writer(target.buffer()).filter(|_| !whole);
+        let block = metal::Block::within(&self.metal, target, writer);
+        let storage = Storage::of_block(block);
         let outcome = tensor.store(storage.clone());
         let mut writers = lock(&self.writers);
         if let Some(batch) = storage.block_on(&self.metal, "store")?.writer() {
@@ -364,7 +372,7 @@ impl Backend for MetalBackend {
                 let buffer = all.remove(&pointer.addr());
                 drop(all);
                 if let Some(buffer) = buffer {
-                    lock(&self.writers).remove(&buffer.id());
+                    self.forget(&buffer);
                 }
                 Ok(())
             }
@@ -395,7 +403,7 @@ impl Backend for MetalBackend {
 
     fn free_buffer(&self, handle: BufferHandle) -> Result<()> {
         let gone = self.buffers.remove("free_buffer", handle)?;
-        lock(&self.writers).remove(&gone.id());
+        self.forget(&gone);
         Ok(())
     }
 

@@ -494,11 +494,21 @@ impl Product {
         Ok(())
     }
 
-    /// Binds what is added; the left factor stands for what there is not.
+    /// Binds what is added.
     fn epilogue(&self, launch: Launch) -> Launch {
         launch
-            .read(self.addend.as_ref().unwrap_or(&self.left).clone())
-            .read(self.residual.as_ref().unwrap_or(&self.left).clone())
+            .read(self.or_nothing(self.addend.as_ref()))
+            .read(self.or_nothing(self.residual.as_ref()))
+    }
+
+    /// An operand, or the least of the left factor in its place, which the kernel does not look at.
+    fn or_nothing(&self, operand: Option<&BufferSlice>) -> BufferSlice {
+        if let Some(operand) = operand {
+            return operand.clone();
+        }
+        let (buffer, start) = (self.left.buffer(), self.left.offset());
+        let least = buffer.slice(start..start + self.left.length().min(self.dtype.size()));
+        least.expect("a part of the left factor")
     }
 
     /// Integers, which wrap alike with and without a sign.
@@ -520,7 +530,7 @@ impl Product {
             .launch(&kernel)?
             .read(self.left.clone())
             .read(self.right.clone())
-            .read(self.addend.as_ref().unwrap_or(&self.left).clone())
+            .read(self.or_nothing(self.addend.as_ref()))
             .write(self.output.clone())
             .value(p)
             .cost(flops * self.batches as u64 / FLOPS_PER_BYTE)

@@ -224,6 +224,11 @@ impl<'a> Recorder<'a> {
         Ok(slice)
     }
 
+    /// The kernel of the first launch.
+    pub(super) fn first_pipeline(&self) -> Option<Pipeline> {
+        self.launches.first().map(|launch| launch.pipeline.clone())
+    }
+
     /// Hands the launches to the stream; they write this block and read these.
     pub(crate) fn finish(self, output: &Block, inputs: &[Input<'_>]) -> Result<()> {
         let mut faults = self.faults;

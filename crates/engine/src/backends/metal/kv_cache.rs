@@ -157,5 +157,7 @@ impl MetalKVCache {
     /// Forgets all positions.
     pub fn reset(&mut self) {
         self.current_pos = 0;
+        self.backend.forget(&self.keys);
+        self.backend.forget(&self.values);
     }
 }

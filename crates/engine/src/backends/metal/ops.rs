@@ -71,7 +71,7 @@ impl MetalOps {
     /// [`Error::Device`]: a kernel does not compile.
     pub fn warm_up(&self) -> Result<()> {
         for name in super::names::OPS {
-            super::names::build(&self.backend.metal, name)?;
+            super::names::build(&self.backend, name)?;
         }
         Ok(())
     }
