@@ -36,6 +36,8 @@ Exit codes:
 pub(crate) enum Command {
     /// Lists devices with their properties
     Devices(DevicesArgs),
+    /// Measures which backend is quickest for which op, and keeps the result
+    Tune(TuneArgs),
     /// Looks into, compiles, checks and runs Metal kernels
     #[command(subcommand)]
     Msl(MslCommand),
@@ -56,6 +58,23 @@ Examples:
   bessemer devices
   bessemer devices --json | jq -r '.devices[].name'
   BESSEMER_SOFT_FAMILY=apple9 bessemer devices";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = TUNE_EXAMPLES)]
+pub(crate) struct TuneArgs {
+    /// Show what is chosen, without measuring
+    #[arg(long)]
+    pub(crate) show: bool,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const TUNE_EXAMPLES: &str = "\
+Examples:
+  bessemer tune                        measure, and use the result from now on
+  bessemer tune --show                 what is chosen
+  BESSEMER_DEVICE=cpu my-program       one backend for everything, whatever was measured";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MslCommand {

@@ -15,6 +15,7 @@ mod npy;
 mod spec;
 mod table;
 mod terminal;
+mod tune;
 
 use args::{Cli, Command, MslCommand};
 use clap::Parser as _;
@@ -49,6 +50,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
     let mut out = terminal::stdout();
     match command {
         Command::Devices(args) => devices::run(&args, &mut out),
+        Command::Tune(args) => tune::run(&args, &mut out),
         Command::Msl(MslCommand::Kernels(args)) => msl::kernels::run(&args, &mut out),
         Command::Msl(MslCommand::Check(args)) => msl::check::run(&args, &mut out),
         Command::Msl(MslCommand::Run(args)) => msl::run::run(&args, &mut out),

@@ -10,4 +10,5 @@ mod harness;
 mod kernels;
 mod readme;
 mod run;
+mod tune;
 mod usage;

@@ -270,7 +270,7 @@ impl ArrayOp {
     }
 
     /// Elements of an input that choices are measured at.
-    const SIZES: [usize; 4] = [1 << 10, 1 << 14, 1 << 18, 1 << 22];
+    pub const SIZES: [usize; 4] = [1 << 10, 1 << 14, 1 << 17, 1 << 20];
 
     /// Inputs of about this size.
     fn inputs(self, count: usize) -> [Array; 2] {
@@ -557,9 +557,9 @@ fn measure(device: &Device, op: ArrayOp, inputs: &[Array; 2]) -> Result<Duration
         Ok(start.elapsed())
     };
     once()?;
-    let mut times = Vec::new();
+    let mut times = vec![once()?];
     let start = Instant::now();
-    while times.len() < 5 || (times.len() < 50 && start.elapsed() < Duration::from_millis(50)) {
+    while times.len() < 50 && start.elapsed() < Duration::from_millis(50) {
         times.push(once()?);
     }
     times.sort();

@@ -1,0 +1,62 @@
+//! `bessemer tune`: which backend is quickest for what, measured.
+
+use crate::args::TuneArgs;
+use crate::failure::Outcome;
+use crate::terminal::{self, Out, style};
+use anyhow::Result;
+use bessemer::backends::array::{self, ArrayOp, Measurement};
+use serde_json::json;
+use std::io::Write;
+
+/// Runs the command.
+pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
+    let mut found: Vec<Measurement> = Vec::new();
+    let table = match args.show {
+        true => array::DispatchTable::get(),
+        false => array::tune(|measurement| {
+            if !args.json {
+                let quiet = style::QUIET;
+                // A line that cannot be written is no reason to stop measuring.
+                let _ = writeln!(
+                    out,
+                    "{quiet}{:<12}{quiet:#} {:>8} elements  {:<6} {:?}",
+                    measurement.op.name(),
+                    measurement.count,
+                    measurement.backend,
+                    measurement.time
+                );
+            }
+            found.push(*measurement);
+        })?,
+    };
+    if args.json {
+        let rows: Vec<_> = found
+            .iter()
+            .map(|m| {
+                json!({
+                    "op": m.op.name(),
+                    "elements": m.count,
+                    "backend": m.backend.name(),
+                    "seconds": m.time.as_secs_f64(),
+                })
+            })
+            .collect();
+        let choices: Vec<_> = ArrayOp::ALL
+            .iter()
+            .flat_map(|op| ArrayOp::SIZES.map(|n| (op, n)))
+            .map(|(op, n)| {
+                let backend = table.choose(*op, n).name();
+                json!({ "op": op.name(), "elements": n, "backend": backend })
+            })
+            .collect();
+        let measured = table.is_measured();
+        terminal::write_json(
+            out,
+            &json!({ "measured": measured, "measurements": rows, "choices": choices }),
+        )?;
+    } else {
+        writeln!(out, "{}", array::startup_report())?;
+        out.flush()?;
+    }
+    Ok(Outcome::Clean)
+}

@@ -1,0 +1,34 @@
+use crate::harness::command;
+use serde_json::Value;
+
+/// `bessemer tune` with a cache of its own.
+fn tune(cache: &std::path::Path, args: &[&str]) -> String {
+    let mut command = command();
+    command.env("BESSEMER_CACHE_DIR", cache);
+    let output = command.arg("tune").args(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn what_was_measured_is_used_from_then_on() {
+    let cache = tempfile::tempdir().unwrap();
+    let json =
+        |args: &[&str]| -> Value { serde_json::from_str(&tune(cache.path(), args)).unwrap() };
+    assert_eq!(json(&["--show", "--json"])["measured"], false);
+    let said = json(&["--json"]);
+    let rows = said["measurements"].as_array().unwrap();
+    for op in ["elementwise", "matmul", "dot", "reduction"] {
+        let of_op = rows
+            .iter()
+            .filter(|r| r["op"] == op && r["backend"] == "cpu");
+        assert_eq!(of_op.count(), 4, "{op} in four sizes");
+    }
+    assert!(rows.iter().all(|r| r["seconds"].as_f64().unwrap() > 0.0));
+    let after = json(&["--show", "--json"]);
+    assert_eq!(after["measured"], true);
+    assert_eq!(after["choices"], said["choices"]);
+    let text = tune(cache.path(), &["--show"]);
+    assert!(text.starts_with("Detected backends: cpu ("), "{text}");
+    assert!(text.contains("choices measured:"), "{text}");
+}
