@@ -261,3 +261,56 @@ impl Drop for Block {
         self.metal.pool.give_back(self.buffer.clone(), user);
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::ptr::NonNull;
+
+    use bessemer_hal::NO_COPY_ALIGNMENT;
+    use bessemer_hal::soft::{self, SoftOptions};
+
+    use super::*;
+    use crate::storage::{Memory, Storage};
+    use crate::{DType, Device, Shape, Tensor};
+
+    /// Memory in pages of its own, of which the elements are a part: what a mapped file is.
+    struct Pages {
+        memory: Memory,
+        from: usize,
+        len: usize,
+    }
+
+    impl Bytes for Pages {
+        fn bytes(&self) -> &[u8] {
+            &self.memory.bytes()[self.from..self.from + self.len]
+        }
+
+        fn pages(&self) -> Option<(NonNull<u8>, usize)> {
+            let all = NonNull::from(self.memory.bytes()).cast();
+            Some((all, 2 * NO_COPY_ALIGNMENT))
+        }
+    }
+
+    #[test]
+    fn memory_in_pages_is_used_where_it_is() {
+        let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+        // Large blocks begin on a large page.
+        let mut memory = Memory::new(8 << 20).unwrap();
+        let from = NO_COPY_ALIGNMENT + 4;
+        let values: Vec<f32> = (0..100).map(|i| i as f32).collect();
+        let bytes = bytemuck::cast_slice(&values);
+        memory.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
+        let pages = Pages {
+            memory,
+            from,
+            len: bytes.len(),
+        };
+        let shape = Shape::new("test", &[100]).unwrap();
+        let x = Tensor::from_storage(DType::F32, shape, Storage::of(pages)).to(&device);
+        let y = &x + 1.0;
+        let sums: Vec<f32> = values.iter().map(|v| v + 1.0).collect();
+        assert_eq!(y.to_vec::<f32>().unwrap(), sums);
+        let held = device.hal().unwrap().allocated_bytes();
+        assert!(held <= 1024, "only the result takes memory, not {held} bytes");
+    }
+}
