@@ -13,6 +13,7 @@ use crate::Array;
 use crate::array::count;
 use crate::number::{Value, format, range, ulp};
 use crate::random::Rng;
+use crate::tolerance::on_metal;
 
 /// Lengths of axes: the empty one, primes, and all around the widths of vectors and tiles. Earlier ones
 /// count as simpler.
@@ -318,6 +319,15 @@ pub fn broadcasting<const N: usize>(
     })
 }
 
+/// How many of `cases` random cases to run where each one is likely a kernel of its own, as joined ops are: a
+/// few on Metal devices, which compile it for 0.3 s, and all on the CPU.
+pub fn compiled(cases: u32) -> u32 {
+    match on_metal() {
+        true => cases.div_ceil(25),
+        false => cases,
+    }
+}
+
 /// Runs a test on `cases` random cases, the same ones each time.
 ///
 /// # Panics
@@ -336,7 +346,7 @@ pub fn check<S: Strategy>(
     let config = Config {
         cases,
         failure_persistence: None,
-        max_shrink_iters: 2000,
+        max_shrink_iters: compiled(2000),
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);

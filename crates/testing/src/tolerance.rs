@@ -93,41 +93,52 @@ pub fn computed_in(dtype: DType) -> DType {
 /// Functions of single elements with the bound that the engine states for `f32` and `f64`, in units in
 /// the last place, less the half of one that every answer may have; for `f64` plus what the reference,
 /// being `f64` itself, may be off: up to one unit, two where it is made of several functions.
-const FUNCTIONS: [(&str, f64, f64); 33] = [
-    ("exp", 0.5, 1.5),
-    ("exp2", 0.5, 1.5),
-    ("expm1", 1.0, 2.0),
-    ("log", 0.5, 1.5),
-    ("log2", 0.5, 1.5),
-    ("log10", 0.5, 2.0),
-    ("log1p", 1.0, 2.0),
-    ("sin", 1.0, 1.5),
-    ("cos", 1.0, 1.5),
-    ("tan", 0.1, 3.0),
-    ("asin", 2.0, 2.5),
-    ("acos", 2.0, 2.5),
-    ("atan", 1.5, 2.5),
-    ("sinh", 1.5, 3.0),
-    ("cosh", 1.5, 3.0),
-    ("tanh", 1.0, 3.0),
-    ("asinh", 0.1, 4.5),
-    ("acosh", 0.1, 4.5),
-    ("atanh", 0.1, 4.5),
-    ("erf", 1.0, 3.0),
-    ("cbrt", 0.1, 1.5),
-    ("rsqrt", 1.0, 2.0),
-    ("sigmoid", 1.5, 3.5),
-    ("log_sigmoid", 2.5, 4.5),
-    ("softplus", 2.5, 4.5),
-    ("silu", 2.5, 4.0),
-    ("gelu", 3.5, 7.5),
-    ("gelu_tanh", 3.5, 5.5),
-    ("mish", 3.5, 7.5),
-    ("elu", 1.5, 3.0),
-    ("pow", 0.1, 1.5),
-    ("atan2", 0.1, 3.0),
-    ("hypot", 0.1, 2.0),
+///
+/// The last number is for `f32` on a Metal device. The kernels have the CPU's functions, made of operations
+/// that every device rounds alike, and with them its bounds; but Metal has no `f64`, and what the CPU computes in it
+/// (`tan`, `asinh`, `acosh`, `atanh`, `pow`, `atan2`, `hypot`) is computed in one or two `f32`s there: 2.3,
+/// 1.6, 1.7, 1.9, 0.9, 2.2 and 0.7 units measured, where MSL allows its own functions 6, 4, 4, 5, 16 and 6
+/// (it has no `hypot`).
+const FUNCTIONS: [(&str, f64, f64, f64); 33] = [
+    ("exp", 0.5, 1.5, 0.5),
+    ("exp2", 0.5, 1.5, 0.5),
+    ("expm1", 1.0, 2.0, 1.0),
+    ("log", 0.5, 1.5, 0.5),
+    ("log2", 0.5, 1.5, 0.5),
+    ("log10", 0.5, 2.0, 0.5),
+    ("log1p", 1.0, 2.0, 1.0),
+    ("sin", 1.0, 1.5, 1.0),
+    ("cos", 1.0, 1.5, 1.0),
+    ("tan", 0.1, 3.0, 2.5),
+    ("asin", 2.0, 2.5, 2.0),
+    ("acos", 2.0, 2.5, 2.0),
+    ("atan", 1.5, 2.5, 1.5),
+    ("sinh", 1.5, 3.0, 1.5),
+    ("cosh", 1.5, 3.0, 1.5),
+    ("tanh", 1.0, 3.0, 1.0),
+    ("asinh", 0.1, 4.5, 1.5),
+    ("acosh", 0.1, 4.5, 1.5),
+    ("atanh", 0.1, 4.5, 1.5),
+    ("erf", 1.0, 3.0, 1.0),
+    ("cbrt", 0.1, 1.5, 0.1),
+    ("rsqrt", 1.0, 2.0, 1.0),
+    ("sigmoid", 1.5, 3.5, 1.5),
+    ("log_sigmoid", 2.5, 4.5, 2.5),
+    ("softplus", 2.5, 4.5, 2.5),
+    ("silu", 2.5, 4.0, 2.5),
+    ("gelu", 3.5, 7.5, 3.5),
+    ("gelu_tanh", 3.5, 5.5, 3.5),
+    ("mish", 3.5, 7.5, 3.5),
+    ("elu", 1.5, 3.0, 1.5),
+    ("pow", 0.1, 1.5, 0.5),
+    ("atan2", 0.1, 3.0, 2.0),
+    ("hypot", 0.1, 2.0, 0.5),
 ];
+
+/// Whether the thread's tensors are computed on a Metal device, the software one included.
+pub fn on_metal() -> bool {
+    bessemer::Device::current().is_ok_and(|device| !device.is_cpu())
+}
 
 /// The bound for an op whose answers are made of `terms` numbers each; the table.
 pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
@@ -135,8 +146,9 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
     if !dtype.is_float() {
         return Tolerance::EXACT;
     }
-    if let Some((_, single, double)) = FUNCTIONS.iter().find(|(name, ..)| *name == op) {
+    if let Some((_, single, double, metal)) = FUNCTIONS.iter().find(|(name, ..)| *name == op) {
         let in_double = dtype == DType::F64;
+        let single = if on_metal() { metal } else { single };
         return Tolerance {
             // There the reference rounds subnormal factors before its last product.
             flush: in_double && matches!(op, "silu" | "gelu" | "gelu_tanh" | "mish"),

@@ -1,5 +1,5 @@
 use bessemer::{DType, Error, Tensor};
-use bessemer_testing::case::{Fill, broadcasting, check, input};
+use bessemer_testing::case::{Fill, broadcasting, check, compiled, input};
 use bessemer_testing::layout::agree;
 use bessemer_testing::reference::binary::{Binary, binary};
 use proptest::prelude::{Just, Strategy};
@@ -79,7 +79,7 @@ fn numbers_of_different_types_meet_as_in_numpy() {
     for f in Binary::ALL {
         check(
             &format!("{} of two types", f.name()),
-            150,
+            compiled(150),
             pairs(&DType::ALL, &DType::ALL),
             |[a, b]| {
                 let y = run(f, &a.tensor(), &b.tensor());

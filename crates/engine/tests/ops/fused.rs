@@ -1,5 +1,5 @@
 use bessemer::{DType, Tensor};
-use bessemer_testing::case::{Fill, Input, broadcasting, check, input};
+use bessemer_testing::case::{Fill, Input, broadcasting, check, compiled, input};
 use bessemer_testing::layout::array;
 use bessemer_testing::random::Rng;
 use bessemer_testing::reference::binary::Binary;
@@ -42,7 +42,7 @@ fn formula(inputs: &[Tensor; 3], steps: usize, seed: u64, after: impl Fn(&Tensor
 #[test]
 fn a_chain_in_one_pass_has_the_bits_of_its_steps() {
     let cases = (inputs(), 1..12_usize, proptest::prelude::any::<u64>());
-    check("chains", 600, cases, |(inputs, steps, seed)| {
+    check("chains", compiled(600), cases, |(inputs, steps, seed)| {
         let tensors = || [inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor()];
         let at_once = array(&formula(&tensors(), *steps, *seed, |_| {}))?;
         let stepwise = array(&formula(&tensors(), *steps, *seed, |t| {

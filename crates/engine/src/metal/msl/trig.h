@@ -55,15 +55,15 @@ inline Quadrant quadrant(float a) {
         return reduce_far(a);
     }
     const float n = rint(a * 0.636619747f);
-    // The first difference is exact.
+    // The first difference is exact, and the sum keeps its error: near a multiple of pi/2 it is all there is.
     const float first = fma(-n, 1.57079637f, a);
-    const float second = fma(-n, -4.37113883e-8f, first);
-    const float lost = fma(-n, -4.37113883e-8f, first - second);
-    const float low = fma(-n, -1.71512451e-15f, lost);
+    const Pair product = exact_product(n, 4.37113883e-8f);
+    const Pair sum = exact_sum(first, product.high);
+    const float low = fma(n, 1.71512451e-15f, sum.low + product.low);
     Quadrant found;
     found.n = a < INFINITY ? uint(n) : 0;
-    found.r = a < INFINITY ? second + low : NAN;
-    found.low = (second - found.r) + low;
+    found.r = a < INFINITY ? sum.high + low : NAN;
+    found.low = (sum.high - found.r) + low;
     return found;
 }
 
