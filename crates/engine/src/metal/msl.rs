@@ -15,9 +15,11 @@ files![
     "arange.metal",
     "arg_reduce.metal",
     "arg_sort.metal",
+    "around.h",
     "attention.metal",
     "concat.metal",
     "conv.metal",
+    "conv_direct.metal",
     "copy.metal",
     "cross_entropy.metal",
     "fault.h",
@@ -25,6 +27,7 @@ files![
     "gather.metal",
     "group.h",
     "group_norm.metal",
+    "index.h",
     "layer_norm.metal",
     "matmul.metal",
     "matmul_narrow.metal",
@@ -48,6 +51,7 @@ files![
     "triangle.metal",
     "types.h",
     "view.h",
+    "windows.h",
 ];
 
 fn file(name: &str) -> &'static str {
