@@ -3,7 +3,7 @@
 pub(crate) mod arange;
 pub(crate) mod arg_reduce;
 pub(crate) mod arg_sort;
-mod around;
+pub(crate) mod around;
 pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod cast;

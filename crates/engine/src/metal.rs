@@ -3,6 +3,7 @@
 //! `metal/x.rs` is how op X of `ops/x.rs` is launched, `metal/msl/x.metal` its kernels. An op is *recorded*:
 //! its launches join the command stream of the device ([`stream`]), and nothing waits until a value is read.
 
+mod around;
 mod block;
 mod fault;
 mod input;

@@ -1,16 +1,335 @@
-//! `conv` on Metal.
+//! `conv1d` and `conv2d` on Metal.
+//!
+//! Convolutions are products of the weights and the windows: where windows are single elements side by side,
+//! products of matrices; otherwise tiles whose right factor is gathered from the image on its way to
+//! threadgroup memory. Where there is little to sum, or few outputs share a window, each result has a thread
+//! of its own.
 
-use super::input::{Input, Output};
+use bessemer_hal::BufferSlice;
+use bytemuck::{Pod, Zeroable};
+
+use super::input::{Input, Output, Span};
+use super::kernel::Kernel;
+use super::matmul::{self, Activation, Epilogue, Lie, Problem, Sides};
 use super::record::Recorder;
-use crate::Result;
+use super::view::{self, Steps};
 use crate::ops::conv::Conv;
+use crate::{Result, Scalar, Shape};
+
+/// Fewer outputs, or sums of fewer products, leave most of a tile empty.
+const FEW: usize = 8;
+
+/// Windows as `msl/windows.h` has them.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Windows {
+    strides: [i64; 3],
+    size: [u32; 2],
+    taps: [u32; 2],
+    stride: [u32; 2],
+    padding: [u32; 2],
+    dilation: [u32; 2],
+    places: u32,
+    unused: u32,
+}
+
+/// Where things lie, as `msl/conv_direct.metal` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Direct {
+    weights: [i64; 4],
+    image: i64,
+    bias: i64,
+    weights_offset: i64,
+    images_offset: i64,
+    bias_offset: i64,
+    outputs: u32,
+    group: u32,
+    channels: u32,
+    unused: u32,
+}
+
+/// A convolution with its lengths.
+struct Problems<'a> {
+    op: &'a Conv,
+    images: Input<'a>,
+    weights: Input<'a>,
+    bias: Option<Input<'a>>,
+    batch: usize,
+    outputs: usize,
+    /// Outputs, and channels, of a group.
+    rows: usize,
+    inner: usize,
+    size: [usize; 2],
+    taps: [usize; 2],
+    places: [usize; 2],
+}
 
 pub(crate) fn record(
-    _op: &Conv,
+    op: &Conv,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
-    Ok(())
+    let (images, weights) = (inputs[0], inputs[1]);
+    let [batch, _, height, width] = images.layout.shape()[..] else {
+        unreachable!("the rule wants four axes");
+    };
+    let [outputs, inner, taps_height, taps_width] = weights.layout.shape()[..] else {
+        unreachable!("the rule wants four axes");
+    };
+    let problem = Problems {
+        op,
+        images,
+        weights,
+        bias: inputs.get(2).copied(),
+        batch,
+        outputs,
+        rows: outputs / op.groups,
+        inner,
+        size: [height, width],
+        taps: [taps_height, taps_width],
+        places: [output.shape[2], output.shape[3]],
+    };
+    let depth = inner * taps_height * taps_width;
+    // Places are counted in 32 bits with a sign there.
+    let near = (0..2).all(|i| {
+        let reach = problem.size[i].saturating_add(op.padding[i].saturating_mul(2));
+        i32::try_from(reach).is_ok()
+    });
+    if depth < FEW || problem.rows < FEW || !near {
+        return problem.direct(recorder, output);
+    }
+    if let Some(product) = problem.single(output)? {
+        let (factors, epilogue, output) = product;
+        return matmul::multiply(recorder, factors, &epilogue, &output);
+    }
+    problem.tiles(recorder, output)
+}
+
+impl<'a> Problems<'a> {
+    /// An input under another shape, where strides can say it.
+    fn reshaped(&self, input: &Input<'a>, dims: &[usize]) -> Result<Option<Input<'a>>> {
+        let layout = input.layout.reshaped(Shape::new(self.op.name, dims)?);
+        Ok(layout.map(|layout| Input { layout, ..*input }))
+    }
+
+    /// The bias with axes for groups, their outputs and places.
+    fn addend(&self) -> Result<Option<Input<'a>>> {
+        match &self.bias {
+            None => Ok(None),
+            Some(bias) => self.reshaped(bias, &[self.op.groups, self.rows, 1]),
+        }
+    }
+
+    fn epilogue(&self) -> Result<Epilogue<'a>> {
+        Ok(Epilogue {
+            beta: Scalar::Int(1),
+            addend: self.addend()?,
+            ..Epilogue::PLAIN
+        })
+    }
+
+    /// Windows of one element, all of them: a product of matrices.
+    #[expect(clippy::type_complexity, reason = "the arguments of one function")]
+    fn single(&self, output: &Output) -> Result<Option<([Input<'a>; 2], Epilogue<'a>, Output)>> {
+        let op = self.op;
+        if self.taps != [1, 1] || op.stride != [1, 1] || op.padding != [0, 0] {
+            return Ok(None);
+        }
+        let area = self.size[0] * self.size[1];
+        let dims = [self.batch, op.groups, self.inner, area];
+        let weights = self.reshaped(&self.weights, &[op.groups, self.rows, self.inner])?;
+        let images = self.reshaped(&self.images, &dims)?;
+        let (Some(weights), Some(images)) = (weights, images) else {
+            return Ok(None);
+        };
+        let output = Output {
+            slice: output.slice.clone(),
+            shape: Shape::new(op.name, &[self.batch, op.groups, self.rows, area])?,
+            ..*output
+        };
+        Ok(Some(([weights, images], self.epilogue()?, output)))
+    }
+
+    fn windows(&self) -> Windows {
+        let strides = self.images.layout.strides();
+        let two = |of: [usize; 2]| of.map(|x| u32::try_from(x).unwrap_or(u32::MAX));
+        Windows {
+            strides: [1, 2, 3].map(|i| strides[i] as i64),
+            size: two(self.size),
+            taps: two(self.taps),
+            stride: two(self.op.stride),
+            padding: two(self.op.padding),
+            dilation: two(self.op.dilation),
+            places: self.places[1] as u32,
+            unused: 0,
+        }
+    }
+
+    /// What is bound for an input; one without elements has something of which nothing is read.
+    fn span(recorder: &mut Recorder<'_>, input: &Input<'_>, output: &Output) -> Result<Span> {
+        match input.count() {
+            0 => Ok(Span {
+                slice: recorder.scratch(16)?,
+                offset: 0,
+            }),
+            _ => Ok(input.span(output)),
+        }
+    }
+
+    /// Tiles.
+    fn tiles(&self, recorder: &mut Recorder<'_>, output: &Output) -> Result<()> {
+        let op = self.op;
+        let groups = op.groups;
+        let depth = self.inner * self.taps[0] * self.taps[1];
+        let area = self.places[0] * self.places[1];
+        // The weights as one matrix for each group.
+        let dims = [groups, self.rows, depth];
+        let (weights, left) = match self.reshaped(&self.weights, &dims)? {
+            Some(weights) => (weights, Self::span(recorder, &weights, output)?),
+            None => {
+                let left = recorder.dense(&self.weights, output)?;
+                let layout = crate::Layout::contiguous(Shape::new(op.name, &dims)?);
+                let weights = Input {
+                    layout,
+                    ..self.weights
+                };
+                (weights, left)
+            }
+        };
+        let right = Self::span(recorder, &self.images, output)?;
+        let channels = self.images.layout.shape();
+        let images = self
+            .reshaped(
+                &self.images,
+                &[self.batch, groups, self.inner, channels[2], channels[3]],
+            )?
+            .expect("an axis can always be cut");
+        let epilogue = self.epilogue()?;
+        let bias = match &epilogue.addend {
+            Some(bias) => Some((*bias, Self::span(recorder, bias, output)?)),
+            None => None,
+        };
+        let starts = |input: &Input<'a>, matrix: usize| {
+            let rank = input.layout.shape().rank();
+            let layout = (rank - matrix..rank)
+                .rev()
+                .fold(input.layout, |l, axis| l.without(axis));
+            Input { layout, ..*input }
+        };
+        let (a, b) = (starts(&weights, 2), starts(&images, 3));
+        let c = bias.as_ref().map(|(bias, _)| starts(bias, 2));
+        let mut walked = vec![(&a, left.offset), (&b, right.offset)];
+        if let (Some(c), Some((_, span))) = (&c, &bias) {
+            walked.push((c, span.offset));
+        }
+        let batch = Shape::new(op.name, &[self.batch, groups])?;
+        let (walk, steps) = view::walk(&batch, &walked);
+        let sides = |input: &Input<'a>| {
+            let strides = input.layout.strides();
+            Sides {
+                line: strides[1] as i64,
+                step: strides[2] as i64,
+            }
+        };
+        let side = matmul::tile_side(self.rows, area, batch.count());
+        let problem = Problem {
+            rows: self.rows as u32,
+            cols: area as u32,
+            depth: depth as u32,
+            share: depth as u32,
+            tall: self.rows.div_ceil(side) as u32,
+            wide: area.div_ceil(side) as u32,
+            alpha: 1.0,
+            beta: 1.0,
+            out: Sides {
+                line: area as i64,
+                step: 1,
+            },
+            addend: Sides {
+                line: bias.as_ref().map_or(0, |(b, _)| sides(b).line),
+                step: 0,
+            },
+            left: sides(&weights),
+            batch: walk,
+            left_steps: steps[0],
+            right_steps: steps[1],
+            addend_steps: steps.get(2).copied().unwrap_or(Steps::zeroed()),
+            ..Problem::zeroed()
+        };
+        let lie = Lie::of(problem.left, &problem.left_steps);
+        let kernel = Kernel::new("conv", "conv_tile")
+            .of("T", output.dtype)
+            .with("TILE", side as i64);
+        let kernel = matmul::constants(
+            kernel,
+            [lie, Lie::default()],
+            bias.is_some(),
+            (false, false, Activation::None),
+        );
+        let bound = |span: &Span| -> BufferSlice { span.slice.clone() };
+        recorder
+            .launch(&kernel)?
+            .read(bound(&left))
+            .read(bound(&right))
+            .read(bias.as_ref().map_or(bound(&left), |(_, span)| bound(span)))
+            .write(&output.slice)
+            .value(&problem)
+            .value(&self.windows())
+            .cost(matmul::cost(output.count(), depth))
+            .groups(
+                recorder,
+                (
+                    (problem.tall * problem.wide) as usize,
+                    1,
+                    self.batch * groups,
+                ),
+                matmul::TILE_THREADS,
+            );
+        Ok(())
+    }
+
+    /// A thread for each result.
+    fn direct(&self, recorder: &mut Recorder<'_>, output: &Output) -> Result<()> {
+        let weights = Self::span(recorder, &self.weights, output)?;
+        let images = Self::span(recorder, &self.images, output)?;
+        let bias = match &self.bias {
+            Some(bias) => Some((bias, Self::span(recorder, bias, output)?)),
+            None => None,
+        };
+        let strides = self.weights.layout.strides();
+        let direct = Direct {
+            weights: [0, 1, 2, 3].map(|i| strides[i] as i64),
+            image: self.images.layout.strides()[0] as i64,
+            bias: bias
+                .as_ref()
+                .map_or(0, |(b, _)| b.layout.strides()[0] as i64),
+            weights_offset: weights.offset as i64,
+            images_offset: images.offset as i64,
+            bias_offset: bias.as_ref().map_or(0, |(_, s)| s.offset as i64),
+            outputs: self.outputs as u32,
+            group: self.rows as u32,
+            channels: self.inner as u32,
+            unused: 0,
+        };
+        let kernel = Kernel::new("conv_direct", "conv_direct")
+            .of("T", output.dtype)
+            .flag(0, bias.is_some());
+        let depth = self.inner * self.taps[0] * self.taps[1];
+        recorder
+            .launch(&kernel)?
+            .read(weights.slice.clone())
+            .read(images)
+            .read(bias.map_or(weights.slice, |(_, span)| span.slice))
+            .write(&output.slice)
+            .value(&direct)
+            .value(&self.windows())
+            .cost(matmul::cost(output.count(), depth))
+            .threads(
+                recorder,
+                (self.places[1], self.places[0], self.batch * self.outputs),
+            );
+        Ok(())
+    }
 }

@@ -32,7 +32,7 @@ const SMALL: usize = 32;
 const LARGE_TILES: usize = 80;
 
 /// Threads of a tile, and of a threadgroup of the kernels for few columns.
-const TILE_THREADS: usize = 128;
+pub(super) const TILE_THREADS: usize = 128;
 const NARROW_THREADS: usize = 256;
 
 /// SIMD-groups of the latter; `TEAM` of `matmul_narrow.metal`.
@@ -254,8 +254,8 @@ impl<'a> Operand<'a> {
 }
 
 /// How a factor lies in memory.
-#[derive(Clone, Copy)]
-struct Lie {
+#[derive(Clone, Copy, Default)]
+pub(super) struct Lie {
     /// Neighbours are neighbours along the depth.
     deep: bool,
     /// Four neighbours are where one load may take them.
@@ -263,7 +263,7 @@ struct Lie {
 }
 
 impl Lie {
-    fn of(sides: Sides, steps: &Steps) -> Self {
+    pub(super) fn of(sides: Sides, steps: &Steps) -> Self {
         let Sides { line, step } = sides;
         let deep = match (line, step) {
             (_, 1) => true,
@@ -283,6 +283,37 @@ impl Lie {
                 && steps.strides.iter().all(|&s| even(s)),
         }
     }
+}
+
+/// The side of the tiles of a batch of results.
+pub(super) fn tile_side(rows: usize, cols: usize, batches: usize) -> usize {
+    match rows.div_ceil(LARGE) * cols.div_ceil(LARGE) * batches {
+        LARGE_TILES.. => LARGE,
+        _ => SMALL,
+    }
+}
+
+/// What as many sums of products cost, in bytes that could be moved meanwhile.
+pub(super) fn cost(count: usize, depth: usize) -> u64 {
+    2 * count as u64 * depth as u64 / FLOPS_PER_BYTE
+}
+
+/// Sets the function constants that all kernels of `product.h` have; those of few columns follow.
+pub(super) fn constants(
+    kernel: Kernel,
+    [left, right]: [Lie; 2],
+    addend: bool,
+    (split, residual, activation): (bool, bool, Activation),
+) -> Kernel {
+    kernel
+        .flag(0, left.deep)
+        .flag(1, right.deep)
+        .flag(2, left.four)
+        .flag(3, right.four)
+        .flag(4, split)
+        .flag(5, addend)
+        .flag(6, residual)
+        .constant(7, activation as u32)
 }
 
 /// A product with all that its kernels are given.
@@ -398,17 +429,14 @@ impl Product {
                 false => self.record_wide(recorder),
             };
         }
-        let tiles = |side: usize| rows.div_ceil(side) * cols.div_ceil(side);
-        let side = match tiles(LARGE) * self.batches {
-            LARGE_TILES.. => LARGE,
-            _ => SMALL,
-        };
+        let side = tile_side(rows, cols, self.batches);
         self.problem.tall = rows.div_ceil(side) as u32;
         self.problem.wide = cols.div_ceil(side) as u32;
         let kernel = Kernel::new("matmul", "matmul_tile")
             .of("T", self.dtype)
             .with("TILE", side as i64);
-        self.launch(recorder, kernel, tiles(side), TILE_THREADS, (1, 1))
+        let tiles = rows.div_ceil(side) * cols.div_ceil(side);
+        self.launch(recorder, kernel, tiles, TILE_THREADS, (1, 1))
     }
 
     /// Rows along the depth, columns few.
@@ -455,19 +483,10 @@ impl Product {
         let share = depth.div_ceil(splits).max(1).next_multiple_of(TILE_THREADS);
         let splits = depth.div_ceil(share).max(1);
         p.share = if splits > 1 { share } else { depth } as u32;
-        let flops = 2 * count as u64 * depth as u64;
         let cols = p.cols;
-        let [left, right] = self.lies;
         let constants = |kernel: Kernel, split: bool| {
-            kernel
-                .flag(0, left.deep)
-                .flag(1, right.deep)
-                .flag(2, left.four)
-                .flag(3, right.four)
-                .flag(4, split)
-                .flag(5, self.addend.is_some())
-                .flag(6, self.residual.is_some())
-                .constant(7, self.activation as u32)
+            let more = (split, self.residual.is_some(), self.activation);
+            constants(kernel, self.lies, self.addend.is_some(), more)
                 .constant(8, cols.min(NARROW as u32))
                 .constant(9, rows as u32)
                 .constant(10, across as u32)
@@ -481,7 +500,7 @@ impl Product {
         self.epilogue(launch)
             .write(to.clone())
             .value(&self.problem)
-            .cost(flops / FLOPS_PER_BYTE)
+            .cost(cost(count, depth))
             .groups(recorder, (groups, splits, self.batches), threads);
         if splits > 1 {
             let kernel = Kernel::new("matmul_narrow", "matmul_join").of("T", self.dtype);
@@ -521,7 +540,7 @@ impl Product {
             _ => DType::U64,
         };
         let p = &self.problem;
-        let flops = 2 * u64::from(p.rows) * u64::from(p.cols) * u64::from(p.depth);
+        let count = p.rows as usize * p.cols as usize * self.batches;
         let kernel = Kernel::new("matmul_whole", "matmul_whole")
             .of("T", dtype)
             .flag(1, self.lies[1].deep)
@@ -533,7 +552,7 @@ impl Product {
             .read(self.or_nothing(self.addend.as_ref()))
             .write(self.output.clone())
             .value(p)
-            .cost(flops * self.batches as u64 / FLOPS_PER_BYTE)
+            .cost(cost(count, p.depth as usize))
             .groups(
                 recorder,
                 (

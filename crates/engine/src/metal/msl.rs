@@ -16,11 +16,13 @@ files![
     "arange.metal",
     "arg_reduce.metal",
     "arg_sort.metal",
+    "around.h",
     "attention.metal",
     "binary.metal",
     "cast.metal",
     "concat.metal",
     "conv.metal",
+    "conv_direct.metal",
     "copy.metal",
     "cross_entropy.metal",
     "each.h",
@@ -33,6 +35,7 @@ files![
     "group.h",
     "group_norm.metal",
     "hyperbolic.h",
+    "index.h",
     "inverse_trig.h",
     "layer_norm.metal",
     "log.h",
@@ -63,6 +66,7 @@ files![
     "types.h",
     "unary.metal",
     "view.h",
+    "windows.h",
 ];
 
 fn file(name: &str) -> &'static str {

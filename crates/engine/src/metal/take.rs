@@ -1,16 +1,40 @@
 //! `take` on Metal.
 
+use super::around::{Around, bits, index_kind};
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
+use super::view;
 use crate::Result;
 use crate::ops::take::Take;
 
 pub(crate) fn record(
-    _op: &Take,
+    op: &Take,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let (data, indices) = (&inputs[0], &inputs[1]);
+    let (around, span) = Around::new(recorder, data, op.axis, output)?;
+    let places = indices.span(output);
+    let (walk, steps) = view::walk(indices.layout.shape(), &[(indices, places.offset)]);
+    let fault = recorder.fault(around.len as usize)?;
+    // The rows of the result are as wide as those of the data.
+    let four = around.is_even() && around.width.is_multiple_of(4);
+    let width = around.width as usize / if four { 4 } else { 1 };
+    let kernel = Kernel::new("take", "take")
+        .of("T", bits(data.dtype))
+        .constant(0, index_kind(indices.dtype))
+        .flag(1, four);
+    recorder
+        .launch(&kernel)?
+        .read(span)
+        .read(places)
+        .write(&output.slice)
+        .update(fault)
+        .value(&around)
+        .value(&walk)
+        .value(&steps[0])
+        .threads(recorder, (width, indices.count(), around.outer()));
     Ok(())
 }

@@ -57,8 +57,37 @@ fn indices_out_of_range_are_errors_and_nothing_is_lost() {
             index,
             len: 3,
         };
-        assert_eq!(y.eval().unwrap_err(), expected);
-        assert_eq!(y.eval().unwrap_err(), expected);
+        assert_eq!(y.to_vec::<f32>().unwrap_err(), expected);
+        assert_eq!(y.to_vec::<f32>().unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn long_and_few_columns_are_scattered_to_in_order() {
+    // Few columns and many columns, each named more than once.
+    for (rows, width, count) in [(50, 1, 700), (7, 3, 100), (9, 5000, 40)] {
+        let x = counted(&[rows, width]).cast(DType::F32);
+        let at = |i: usize| (i * 7919 + i / 3) % rows;
+        let indices: Vec<i32> = (0..count * width)
+            .map(|i| at(i / width) as i32 - if i % 2 == 0 { rows as i32 } else { 0 })
+            .collect();
+        let source: Vec<f32> = (0..count * width).map(|i| (i % 17) as f32).collect();
+        let (mut put, mut sum) = (x.to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());
+        for (i, &s) in source.iter().enumerate() {
+            let to = at(i / width) * width + i % width;
+            put[to] = s;
+            sum[to] += s;
+        }
+        let (indices, source) = (
+            Tensor::from_vec(indices, [count, width]),
+            Tensor::from_vec(source, [count, width]),
+        );
+        let y = x.scatter(0, &indices, &source);
+        assert_eq!(y.to_vec::<f32>().unwrap(), put);
+        let y = x.scatter_add(0, &indices, &source);
+        assert_eq!(y.to_vec::<f32>().unwrap(), sum);
+        let y = x.t().scatter_add(1, &indices.t(), &source.t());
+        assert_eq!(y.t().to_vec::<f32>().unwrap(), sum);
     }
 }
 

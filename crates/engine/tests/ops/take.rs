@@ -110,7 +110,7 @@ fn indices_out_of_range_are_errors() {
             index,
             len: 3,
         };
-        assert_eq!(x.take(0, &indices).eval().unwrap_err(), expected);
+        assert_eq!(x.take(0, &indices).to_vec::<i32>().unwrap_err(), expected);
     }
     let unsigned = Tensor::from_slice(&[u64::MAX], [1]);
     let expected = Error::BadIndex {
@@ -118,13 +118,41 @@ fn indices_out_of_range_are_errors() {
         index: i64::MAX,
         len: 3,
     };
-    assert_eq!(x.take(0, &unsigned).eval().unwrap_err(), expected);
+    assert_eq!(x.take(0, &unsigned).to_vec::<i32>().unwrap_err(), expected);
     let empty = Tensor::from_slice(&[0.0_f32; 0], [0, 2]);
     let zero = Tensor::from_slice(&[0], [1]);
     assert!(matches!(
-        empty.take(0, &zero).eval(),
+        empty.take(0, &zero).to_vec::<f32>(),
         Err(Error::BadIndex { .. })
     ));
+}
+
+#[test]
+fn an_index_out_of_range_harms_nothing_else() {
+    let x = counted(&[40, 8]);
+    let good = Tensor::from_slice(&[39, 0], [2]);
+    let bad = Tensor::from_slice(&[1, 40, -41, 2], [4]);
+    let (right, wrong) = (x.take(0, &good), x.take(0, &bad));
+    let (after, apart) = (&wrong + 1, &x + 1);
+    bessemer::eval(&[&right, &wrong, &after, &apart]).ok();
+    // What was computed from it has the error too, in the words of the op that met it.
+    for y in [&wrong, &after] {
+        let error = y.to_vec::<i32>().unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::BadIndex {
+                    op: "take",
+                    index: 40 | -41,
+                    len: 40
+                }
+            ),
+            "{error}"
+        );
+    }
+    let rows: Vec<i32> = (312..320).chain(0..8).collect();
+    assert_eq!(right.to_vec::<i32>().unwrap(), rows);
+    assert_eq!(apart.to_vec::<i32>().unwrap(), (1..321).collect::<Vec<_>>());
 }
 
 #[test]

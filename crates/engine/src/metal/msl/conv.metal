@@ -1,1 +1,70 @@
 #include "types.h"
+#include "tile.h"
+#include "windows.h"
+
+// The windows of an image as a factor of a product that is never written out: a line for each place of a window,
+// the depth being channels and taps.
+struct Seen {
+    device const T* from;
+    constant Windows* windows;
+    // Where the four windows of this thread begin, and how many of them there are.
+    int2 begins[4];
+    uint left;
+    uint depth;
+    // Neighbours are places side by side.
+    bool deep;
+
+    void look(uint first, uint places) {
+        constant Windows& w = *windows;
+        left = places > first ? min(places - first, 4u) : 0;
+        for (uint e = 0; e < 4; e++) {
+            const uint at = first + e;
+            begins[e] = int2(int(at / w.places * w.stride_height) - int(w.padding_height),
+                             int(at % w.places * w.stride_width) - int(w.padding_width));
+        }
+    }
+
+    void read(thread Part& part, uint k, uint index) const {
+        constant Windows& w = *windows;
+        const uint taps = w.taps_height * w.taps_width;
+        for (uint v = 0; v < EACH; v++) {
+            const uint at = k + index / Part::width(false) + v * Part::lines(false);
+            const uint tap = at % taps;
+            const int2 reach = int2(tap / w.taps_width * w.dilation_height, tap % w.taps_width * w.dilation_width);
+            device const T* plane = from + at / taps * w.channel;
+            for (uint e = 0; e < 4; e++) {
+                const int2 to = begins[e] + reach;
+                const bool inside = at < depth && e < left && to.x >= 0 && to.y >= 0 && uint(to.x) < w.height &&
+                                    uint(to.y) < w.width;
+                part.held[v][e] = inside ? plane[to.x * w.row + to.y * w.column] : T(0);
+            }
+        }
+    }
+};
+
+// A product of weights and windows, in tiles: rows are outputs of a group, columns places. Grid: tiles, 1, groups
+// of images.
+kernel void ENTRY(conv_tile)(device const T* weights, device const T* images, device const T* bias,
+                             device T* output, constant Problem& p, constant Windows& w,
+                             uint3 group [[threadgroup_position_in_grid]],
+                             uint3 groups [[threadgroups_per_grid]],
+                             uint index [[thread_index_in_threadgroup]],
+                             uint lane [[thread_index_in_simdgroup]],
+                             uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    threadgroup T shared[4 * HALF];
+    const uint2 tile = tile_of(p, group.x) * TILE;
+    const uint row = simd_group / 2 * (TILE / 2);
+    const uint col = simd_group % 2 * (TILE / 2);
+    const Lines lefts = {weights + start(p, p.left_steps, group.z) + tile.x * p.left.line,
+                         p.left.line, p.left.step, LEFT_DEEP, LEFT_FOUR, p.rows - tile.x, p.depth};
+    Seen seen;
+    seen.from = images + start(p, p.right_steps, group.z);
+    seen.windows = &w;
+    seen.depth = p.depth;
+    seen.deep = false;
+    seen.look(tile.y + index % Part::width(false) * 4, p.cols);
+    Sums sums;
+    sums.clear();
+    multiply(sums, lefts, seen, p.depth, shared, row, col, index);
+    sums.put(p, tile.x + row, tile.y + col, group.z, 0, groups.z, output, bias, bias, lane);
+}

@@ -1,1 +1,56 @@
 #include "types.h"
+#include "around.h"
+#include "index.h"
+
+// Whether elements are added to what is there, or take its place; then T is only as large as they are.
+constant bool ADD [[function_constant(1)]];
+
+typedef computed_t<T> C;
+
+// Each sum is rounded to the type; integers wrap, truth values are or-ed.
+inline T join(T there, T other) {
+    if (!ADD) {
+        return other;
+    }
+    return is_same_v<T, bool> ? T(there || other) : T(C(there) + C(other));
+}
+
+// The result, row-major around the axis.
+struct Target {
+    uint len;
+    uint width;
+};
+
+// One thread for a column of a block, which takes its elements in order. Grid: columns, blocks.
+kernel void ENTRY(scatter_columns)(device const void* indices, device const T* source, device T* output,
+                                   device Fault* fault, constant Around& by, constant Around& from,
+                                   constant Target& to, uint2 at [[thread_position_in_grid]]) {
+    const long first_index = column_of(by, at.y, at.x);
+    device const T* next = source + column_of(from, at.y, at.x);
+    device T* column = output + ulong(at.y) * to.len * to.width + at.x;
+    for (uint i = 0; i < by.len; i++) {
+        const long row = resolve(index_at(indices, first_index + i * by.stride), to.len, fault, true);
+        if (row >= 0) {
+            device T* element = column + row * to.width;
+            *element = join(*element, next[i * from.stride]);
+        }
+    }
+}
+
+// One thread for an element of the result, which looks for what is meant for it: where there are few columns.
+// Grid: columns, rows, blocks of the result.
+kernel void ENTRY(scatter_elements)(device const void* indices, device const T* source, device T* output,
+                                    device Fault* fault, constant Around& by, constant Around& from,
+                                    constant Target& to, uint3 at [[thread_position_in_grid]]) {
+    const long first_index = column_of(by, at.z, at.x);
+    device const T* next = source + column_of(from, at.z, at.x);
+    device T* element = output + (ulong(at.z) * to.len + at.y) * to.width + at.x;
+    T value = *element;
+    for (uint i = 0; i < by.len; i++) {
+        const long index = index_at(indices, first_index + i * by.stride);
+        if (resolve(index, to.len, fault, at.y == 0) == at.y) {
+            value = join(value, next[i * from.stride]);
+        }
+    }
+    *element = value;
+}

@@ -26,21 +26,6 @@ struct Part {
     static uint lines(bool deep) { return THREADS / width(deep); }
     static uint pitch(bool deep) { return (deep ? DEEP : TILE) + GAP; }
 
-    // Reads the part that begins at `from`, of which `across` lines and `depth` elements of each exist.
-    void read(device const T* from, constant Sides& sides, bool deep, bool four, uint across, uint depth, uint index) {
-        const uint line = index / width(deep);
-        const uint first = index % width(deep) * 4;
-        const long far = deep ? sides.line : sides.step;
-        const long near = deep ? sides.step : sides.line;
-        const uint lines_left = deep ? across : depth;
-        const uint left = deep ? depth : across;
-        const uint rest = left > first ? left - first : 0;
-        for (uint v = 0; v < EACH; v++) {
-            const uint at = line + v * lines(deep);
-            held[v] = fetch(from + at * far + first * near, near, at < lines_left ? rest : 0, four);
-        }
-    }
-
     void write(threadgroup T* to, bool deep, uint index) const {
         const uint line = index / width(deep);
         const uint first = index % width(deep) * 4;
@@ -49,6 +34,34 @@ struct Part {
             for (uint e = 0; e < 4; e++) {
                 at[e] = held[v][e];
             }
+        }
+    }
+};
+
+// A factor by strides, from the first line of a tile on, of which `across` lines exist.
+struct Lines {
+    device const T* from;
+    // From line to line, and along the depth.
+    long line;
+    long step;
+    bool deep;
+    bool four;
+    uint across;
+    uint depth;
+
+    // Brings the part that begins at `k`.
+    void read(thread Part& part, uint k, uint index) const {
+        const uint own = index / Part::width(deep);
+        const uint first = index % Part::width(deep) * 4;
+        const long far = deep ? line : step;
+        const long near = deep ? step : line;
+        const uint lines_left = deep ? across : depth - k;
+        const uint left = deep ? depth - k : across;
+        const uint rest = left > first ? left - first : 0;
+        for (uint v = 0; v < EACH; v++) {
+            const uint at = own + v * Part::lines(deep);
+            device const T* source = from + k * step + at * far + first * near;
+            part.held[v] = fetch(source, near, at < lines_left ? rest : 0, four);
         }
     }
 };
@@ -127,4 +140,34 @@ inline uint2 tile_of(constant Problem& p, uint group) {
     const uint rest = group % (BAND * p.wide);
     const uint tall = min(uint(BAND), p.tall - band * BAND);
     return uint2(band * BAND + rest % tall, rest / tall);
+}
+
+// The product of the lines of a tile, by all threads of a threadgroup. `Right` has the `deep` and `read` of
+// `Lines`; `shared` has room for both halves of both factors.
+template <typename Right>
+inline void multiply(thread Sums& sums, thread const Lines& left, thread const Right& right, uint depth,
+                     threadgroup T* shared, uint row, uint col, uint index) {
+    threadgroup T* lefts = shared;
+    threadgroup T* rights = shared + 2 * HALF;
+    Part a, b;
+    left.read(a, 0, index);
+    right.read(b, 0, index);
+    a.write(lefts, left.deep, index);
+    b.write(rights, right.deep, index);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint now = 0;
+    for (uint k = 0; k < depth; k += DEEP) {
+        const uint next = k + DEEP;
+        if (next < depth) {
+            left.read(a, next, index);
+            right.read(b, next, index);
+        }
+        sums.add(lefts + now, left.deep, rights + now, right.deep, row, col);
+        now = HALF - now;
+        if (next < depth) {
+            a.write(lefts + now, left.deep, index);
+            b.write(rights + now, right.deep, index);
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
 }

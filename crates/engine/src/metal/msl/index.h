@@ -1,0 +1,30 @@
+#include "fault.h"
+
+// Indices of any integer type; the numbers are those of metal/around.rs.
+constant uint INDEX [[function_constant(0)]];
+
+// Index number `at`; what is too large for a sign is out of any range.
+inline long index_at(device const void* indices, long at) {
+    switch (INDEX) {
+    case 0: return ((device const uchar*)indices)[at];
+    case 1: return ((device const ushort*)indices)[at];
+    case 2: return ((device const uint*)indices)[at];
+    case 3: return long(min(((device const ulong*)indices)[at], ulong(LONG_MAX)));
+    case 4: return ((device const char*)indices)[at];
+    case 5: return ((device const short*)indices)[at];
+    case 6: return ((device const int*)indices)[at];
+    default: return ((device const long*)indices)[at];
+    }
+}
+
+// The place along an axis of `len` that an index names, from either end; -1 and a report if there is none.
+inline long resolve(long index, uint len, device Fault* fault, bool reports) {
+    const long place = index < 0 ? index + long(len) : index;
+    if (place >= 0 && place < long(len)) {
+        return place;
+    }
+    if (reports) {
+        report(fault, index);
+    }
+    return -1;
+}
