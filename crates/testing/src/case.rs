@@ -328,6 +328,12 @@ pub fn compiled(cases: u32) -> u32 {
     }
 }
 
+/// The most random cases of a test: what `BESSEMER_TEST_CASES` says, for devices on which each one is slow.
+fn most_cases() -> u32 {
+    let most = std::env::var("BESSEMER_TEST_CASES").ok();
+    most.and_then(|n| n.parse().ok()).unwrap_or(u32::MAX)
+}
+
 /// Runs a test on `cases` random cases, the same ones each time.
 ///
 /// # Panics
@@ -344,7 +350,7 @@ pub fn check<S: Strategy>(
         seed[i % 32] = seed[i % 32].wrapping_mul(31) ^ byte;
     }
     let config = Config {
-        cases,
+        cases: cases.min(most_cases()),
         failure_persistence: None,
         max_shrink_iters: compiled(2000),
         ..Config::default()
