@@ -11,6 +11,8 @@
 //! | [`array`](mod@array) | functions of arrays, on a backend that was measured to be the quickest |
 //! | [`Backend`], [`executor`] | handles with generations, typed buffers in classes |
 
+#[cfg(target_vendor = "apple")]
+mod accelerate;
 pub mod array;
 mod cpu;
 pub mod executor;

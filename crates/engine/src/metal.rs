@@ -109,26 +109,30 @@ pub(crate) fn pipeline(metal: &Arc<Metal>, work: &Work, node: &Node) -> Result<O
     let name = work.op.name();
     let block = Block::new(metal, name, node.shape.count() * node.dtype.size())?;
     let mut recorder = Recorder::new(metal, name);
-    let inputs = inputs(metal, name, &work.inputs)?;
+    let inputs = inputs(metal, &work.op, &work.inputs)?;
     let output = Output::new(&block, node.dtype, node.shape, None);
     record(&work.op, &mut recorder, &inputs, &output)?;
     Ok(recorder.first_pipeline())
 }
 
-fn inputs<'a>(
-    metal: &Arc<Metal>,
-    op: &'static str,
-    tensors: &'a [Tensor],
-) -> Result<Vec<Input<'a>>> {
+/// What the kernels of an op read: its inputs, and a matrix that was packed for it, which is one as it is.
+fn inputs<'a>(metal: &Arc<Metal>, op: &'a Op, tensors: &'a [Tensor]) -> Result<Vec<Input<'a>>> {
+    let packed = match op {
+        Op::PackedMatmul(op) => match op.right.packed() {
+            Packed::Metal(right) => Some(right),
+            Packed::Cpu(_) => None,
+        },
+        _ => None,
+    };
     let input = |tensor: &'a Tensor| {
         let block = match tensor.node.value.get() {
-            Some(storage) => Some(storage.block_on(metal, op)?),
+            Some(storage) => Some(storage.block_on(metal, op.name())?),
             None => None,
         };
         let (dtype, layout) = (tensor.dtype(), *tensor.layout());
         Ok(Input::new(block, dtype, layout, tensor.node.constant))
     };
-    tensors.iter().map(input).collect()
+    tensors.iter().chain(packed).map(input).collect()
 }
 
 /// Records the kernels of a node that has at least one element; they write `block`, which is the memory of
@@ -142,7 +146,7 @@ pub(crate) fn run(
     holds: Option<usize>,
 ) -> Result<bool> {
     let mut recorder = Recorder::new(metal, op.name());
-    let inputs = inputs(metal, op.name(), tensors)?;
+    let inputs = inputs(metal, op, tensors)?;
     let output = Output::new(block, node.dtype, node.shape, holds);
     record(op, &mut recorder, &inputs, &output)?;
     if recorder.missing {

@@ -197,6 +197,8 @@ fn dot_on(device: &Device, a: &Array, b: &Array) -> Result<Array> {
 pub enum ArrayBackend {
     /// The CPU: the widest vectors it has, all its cores.
     Cpu,
+    /// Apple's Accelerate, for products; the CPU for the rest.
+    Accelerate,
     /// The system's Metal GPU.
     Metal,
     /// The software Metal device: only by request.
@@ -205,19 +207,20 @@ pub enum ArrayBackend {
 
 impl ArrayBackend {
     /// Those that may be chosen by measurement.
-    const CHOICES: [Self; 2] = [Self::Cpu, Self::Metal];
+    const CHOICES: [Self; 3] = [Self::Cpu, Self::Accelerate, Self::Metal];
 
-    /// `cpu`, `metal` or `soft`.
+    /// `cpu`, `accelerate`, `metal` or `soft`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
+            Self::Accelerate => "accelerate",
             Self::Metal => "metal",
             Self::Software => "soft",
         }
     }
 
     fn named(name: &str) -> Option<Self> {
-        [Self::Cpu, Self::Metal, Self::Software]
+        [Self::Cpu, Self::Accelerate, Self::Metal, Self::Software]
             .into_iter()
             .find(|b| b.name() == name)
     }
@@ -229,9 +232,40 @@ impl ArrayBackend {
     pub fn device(self) -> Result<Device> {
         match self {
             Self::Cpu => Ok(Device::cpu()),
+            Self::Accelerate if cfg!(target_vendor = "apple") => Ok(Device::cpu()),
+            Self::Accelerate => Err(Error::Unsupported {
+                op: "accelerate",
+                what: "Accelerate is a part of macOS and iOS".to_owned(),
+                device: "this system".to_owned(),
+            }),
             Self::Metal => Device::metal(),
             Self::Software => Device::software(),
         }
+    }
+
+    /// Whether it does an op in a way of its own.
+    fn does(self, op: ArrayOp) -> bool {
+        self != Self::Accelerate || matches!(op, ArrayOp::Matmul | ArrayOp::Dot)
+    }
+
+    fn matmul(self, a: &Array, b: &Array) -> Result<Array> {
+        #[cfg(target_vendor = "apple")]
+        if self == Self::Accelerate
+            && let Some(product) = super::accelerate::matmul(a, b)?
+        {
+            return Ok(product);
+        }
+        matmul_on(&self.device()?, a, b)
+    }
+
+    fn dot(self, a: &Array, b: &Array) -> Result<Array> {
+        #[cfg(target_vendor = "apple")]
+        if self == Self::Accelerate
+            && let Some(product) = super::accelerate::dot(a, b)?
+        {
+            return Ok(product);
+        }
+        dot_on(&self.device()?, a, b)
     }
 }
 
@@ -289,28 +323,42 @@ impl ArrayOp {
         }
     }
 
-    fn run(self, device: &Device, [a, b]: &[Array; 2]) -> Result<Array> {
+    fn run(self, backend: ArrayBackend, [a, b]: &[Array; 2]) -> Result<Array> {
         match self {
-            Self::Elementwise => elementwise_on(device, a, b, ElementwiseKind::Mul),
-            Self::Matmul => matmul_on(device, a, b),
-            Self::Dot => dot_on(device, a, b),
-            Self::Reduction => sum_on(device, a, None),
+            Self::Elementwise => elementwise_on(&backend.device()?, a, b, ElementwiseKind::Mul),
+            Self::Matmul => backend.matmul(a, b),
+            Self::Dot => backend.dot(a, b),
+            Self::Reduction => sum_on(&backend.device()?, a, None),
         }
     }
 }
 
-/// Whether a device computes what the CPU does, to a few parts in a million, for each of the ops.
-pub(super) fn computes(device: &Device) -> bool {
-    let near = |(x, y): (&f32, &f32)| (x - y).abs() <= 1e-5 * y.abs().max(1.0);
+/// Whether a backend computes what plain loops over the same numbers do, to a few parts in a million, for each
+/// of the ops.
+pub(super) fn computes(backend: ArrayBackend) -> bool {
+    let near = |(&x, &y): (&f32, &f64)| (f64::from(x) - y).abs() <= 1e-5 * y.abs().max(1.0);
     ArrayOp::ALL.into_iter().all(|op| {
         let inputs = op.inputs(257);
-        let values = |device: &Device| op.run(device, &inputs)?.to_vec::<f32>();
-        match (values(device), values(&Device::cpu())) {
-            (Ok(found), Ok(expected)) => {
-                found.len() == expected.len() && found.iter().zip(&expected).all(near)
+        let values = |t: &Array| -> Result<Vec<f64>> {
+            let all = t.to_vec::<f32>()?;
+            Ok(all.into_iter().map(f64::from).collect())
+        };
+        let (Ok(a), Ok(b)) = (values(&inputs[0]), values(&inputs[1])) else {
+            return false;
+        };
+        let products = a.iter().zip(&b).map(|(x, y)| x * y);
+        let expected: Vec<f64> = match op {
+            ArrayOp::Elementwise => products.collect(),
+            ArrayOp::Dot => vec![products.sum()],
+            ArrayOp::Reduction => vec![a.iter().sum()],
+            ArrayOp::Matmul => {
+                let n = a.len().isqrt();
+                let cell = |i: usize| (0..n).map(|k| a[i / n * n + k] * b[k * n + i % n]).sum();
+                (0..n * n).map(cell).collect()
             }
-            _ => false,
-        }
+        };
+        let found = op.run(backend, &inputs).and_then(|t| t.to_vec::<f32>());
+        found.is_ok_and(|f| f.len() == expected.len() && f.iter().zip(&expected).all(near))
     })
 }
 
@@ -320,6 +368,8 @@ pub(super) fn computes(device: &Device) -> bool {
 pub struct BackendValidation {
     /// The CPU.
     pub cpu_validated: bool,
+    /// Apple's Accelerate.
+    pub accelerate_validated: bool,
     /// The Metal GPU.
     pub metal_validated: bool,
 }
@@ -329,14 +379,16 @@ impl BackendValidation {
     pub fn get() -> Self {
         static FOUND: OnceLock<BackendValidation> = OnceLock::new();
         *FOUND.get_or_init(|| Self {
-            cpu_validated: computes(&Device::cpu()),
-            metal_validated: Device::metal().is_ok_and(|d| computes(&d)),
+            cpu_validated: computes(ArrayBackend::Cpu),
+            accelerate_validated: computes(ArrayBackend::Accelerate),
+            metal_validated: computes(ArrayBackend::Metal),
         })
     }
 
     fn has(self, backend: ArrayBackend) -> bool {
         match backend {
             ArrayBackend::Cpu => self.cpu_validated,
+            ArrayBackend::Accelerate => self.accelerate_validated,
             ArrayBackend::Metal => self.metal_validated,
             ArrayBackend::Software => false,
         }
@@ -355,12 +407,14 @@ static TABLE: RwLock<Option<DispatchTable>> = RwLock::new(None);
 static OVERRIDE: RwLock<Option<ArrayBackend>> = RwLock::new(None);
 
 impl DispatchTable {
-    /// The order of preference: the GPU for what is elementwise and large, the CPU for the rest.
+    /// The order of preference: Accelerate for products, the GPU for what else is large, the CPU for the rest.
     fn preferred(validation: BackendValidation) -> Self {
         let mut rows = Vec::new();
         for op in ArrayOp::ALL {
             rows.push((op, 0, ArrayBackend::Cpu));
-            if validation.metal_validated {
+            if validation.accelerate_validated && ArrayBackend::Accelerate.does(op) {
+                rows.push((op, 0, ArrayBackend::Accelerate));
+            } else if validation.metal_validated {
                 rows.push((op, 1 << 18, ArrayBackend::Metal));
             }
         }
@@ -504,10 +558,10 @@ pub fn tune(mut report: impl FnMut(&Measurement)) -> Result<DispatchTable> {
             let inputs = op.inputs(count);
             let mut best: Option<Measurement> = None;
             for backend in ArrayBackend::CHOICES {
-                if !validation.has(backend) {
+                if !(validation.has(backend) && backend.does(op)) {
                     continue;
                 }
-                let time = measure(&backend.device()?, op, &inputs)?;
+                let time = measure(backend, op, &inputs)?;
                 let found = Measurement {
                     op,
                     count,
@@ -545,14 +599,15 @@ pub fn tune(mut report: impl FnMut(&Measurement)) -> Result<DispatchTable> {
 }
 
 /// The median of a few calls, after one that is not counted.
-fn measure(device: &Device, op: ArrayOp, inputs: &[Array; 2]) -> Result<Duration> {
-    let inputs = inputs.clone().map(|t| t.to(device));
+fn measure(backend: ArrayBackend, op: ArrayOp, inputs: &[Array; 2]) -> Result<Duration> {
+    let device = backend.device()?;
+    let inputs = inputs.clone().map(|t| t.to(&device));
     for t in &inputs {
         t.eval()?;
     }
     let once = || -> Result<Duration> {
         let start = Instant::now();
-        op.run(device, &inputs)?;
+        op.run(backend, &inputs)?;
         device.synchronize()?;
         Ok(start.elapsed())
     };
@@ -566,7 +621,7 @@ fn measure(device: &Device, op: ArrayOp, inputs: &[Array; 2]) -> Result<Duration
     Ok(times[times.len() / 2])
 }
 
-/// Makes one backend do everything, by name (`cpu`, `metal`, `soft`), or, with `None`, lets the table decide
+/// Makes one backend do everything, by name (`cpu`, `accelerate`, `metal`, `soft`), or, with `None`, lets the table decide
 /// again.
 ///
 /// # Errors
@@ -576,7 +631,7 @@ pub fn set_backend_override(name: Option<&str>) -> Result<()> {
         None => None,
         Some(name) => Some(ArrayBackend::named(name).ok_or_else(|| Error::Invalid {
             op: "set_backend_override",
-            reason: format!("`{name}` is none of cpu, metal, soft"),
+            reason: format!("`{name}` is none of cpu, accelerate, metal, soft"),
         })?),
     };
     if let Some(backend) = backend {
@@ -611,7 +666,7 @@ pub fn elementwise(a: &Array, b: &Array, kind: ElementwiseKind) -> Result<Array>
 /// What computing gives.
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     let backend = chosen(ArrayOp::Matmul, a.count().max(b.count()));
-    matmul_on(&backend.device()?, a, b)
+    backend.matmul(a, b)
 }
 
 /// The product of two vectors, where it is quickest.
@@ -619,7 +674,7 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 /// # Errors
 /// What computing gives.
 pub fn dot(a: &Array, b: &Array) -> Result<Array> {
-    dot_on(&chosen(ArrayOp::Dot, a.count()).device()?, a, b)
+    chosen(ArrayOp::Dot, a.count()).dot(a, b)
 }
 
 /// The sum over an axis, or over all elements, where it is quickest.
@@ -638,6 +693,9 @@ pub fn startup_report() -> String {
         simd::level().name(),
         crate::pool::threads()
     )];
+    if validation.accelerate_validated {
+        found.push("accelerate".to_owned());
+    }
     match Device::metal() {
         Ok(metal) if validation.metal_validated => found.push(format!("metal ({metal})")),
         Ok(metal) => found.push(format!("metal ({metal}: computes wrongly, not used)")),
@@ -677,6 +735,7 @@ mod tests {
 
     #[test]
     fn the_cpu_computes() {
-        assert!(computes(&Device::cpu()));
+        assert!(computes(ArrayBackend::Cpu));
+        assert!(!computes(ArrayBackend::Metal), "there is none to be right");
     }
 }

@@ -264,7 +264,12 @@ impl KernelBackend for KernelCalls {
     }
 
     fn is_available(&self) -> bool {
-        super::array::computes(&self.device)
+        use super::array::{ArrayBackend, computes};
+        computes(match self.name() {
+            "cpu" => ArrayBackend::Cpu,
+            "metal" => ArrayBackend::Metal,
+            _ => ArrayBackend::Software,
+        })
     }
 
     fn device(&self) -> &Device {

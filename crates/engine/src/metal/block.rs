@@ -311,6 +311,9 @@ mod tests {
         let sums: Vec<f32> = values.iter().map(|v| v + 1.0).collect();
         assert_eq!(y.to_vec::<f32>().unwrap(), sums);
         let held = device.hal().unwrap().allocated_bytes();
-        assert!(held <= 1024, "only the result takes memory, not {held} bytes");
+        assert!(
+            held <= 1024,
+            "only the result takes memory, not {held} bytes"
+        );
     }
 }
