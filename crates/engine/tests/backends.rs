@@ -266,6 +266,25 @@ mod minitensor {
     }
 
     #[test]
+    fn a_product_is_done_in_tiles_by_simd_groups_in_half_precision_too() {
+        let device = Device::on(hal::noop::device(hal::Family::Apple7));
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let a = Tensor::zeros([256, 256], dtype).to(&device).contiguous();
+            let c = a.matmul(&a);
+            c.eval().unwrap();
+            let record = hal::noop::record(device.hal().unwrap()).unwrap();
+            let name = format!("matmul_tile_{dtype}");
+            let tile = |e: &hal::noop::Event| matches!(e, hal::noop::Event::Dispatch { kernel, threadgroup, .. } if *kernel == name && threadgroup.width == 128);
+            assert!(record.events.iter().any(tile), "{name}");
+        }
+        let tiled = backend().get_compute_pipeline("matmul_kernel").unwrap();
+        assert!(
+            tiled.static_threadgroup_memory_length() > 0,
+            "tiles in threadgroup memory"
+        );
+    }
+
+    #[test]
     fn a_failure_is_heard_by_whoever_reads_what_came_of_it() {
         let backend = lonely();
         let ops = MetalOps::new(backend.clone()).unwrap();
