@@ -4,12 +4,14 @@
 //! its launches join the command stream of the device ([`stream`]), and nothing waits until a value is read.
 
 mod block;
+mod each;
 mod fault;
 mod input;
 mod kernel;
 mod msl;
 mod pool;
 mod record;
+mod region;
 mod rows;
 mod stream;
 mod view;
