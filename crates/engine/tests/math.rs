@@ -68,7 +68,7 @@ const CASES: [Case; 6] = [
 fn on(math: MathMode) -> Device {
     // Functions off by as much as the mode allows.
     let options = SoftOptions {
-        mode: Mode::Fuzz { seed: 1 },
+        mode: Mode::Fuzz,
         ..SoftOptions::from_env().unwrap()
     };
     Device::with(device(options).unwrap(), math)
@@ -94,7 +94,10 @@ fn fast_functions_keep_to_their_wider_bounds_and_only_those_who_ask_get_them() {
         assert!(loose <= case.fast, "{}: {loose} steps", case.name);
         looser += usize::from(loose > precise);
     }
-    assert!(looser >= 4, "{looser} functions are less exact where asked for");
+    assert!(
+        looser >= 4,
+        "{looser} functions are less exact where asked for"
+    );
 }
 
 #[test]
