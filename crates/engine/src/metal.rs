@@ -5,12 +5,14 @@
 
 mod around;
 mod block;
+mod each;
 mod fault;
 mod input;
 mod kernel;
 mod msl;
 mod pool;
 mod record;
+mod region;
 mod rows;
 pub(crate) mod stream;
 mod view;

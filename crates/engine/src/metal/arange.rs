@@ -1,16 +1,98 @@
-//! `arange` on Metal.
+//! `arange` and `linspace` on Metal.
 
+use bytemuck::{Pod, Zeroable};
+
+use super::each::Each;
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
-use crate::Result;
 use crate::ops::arange::Arange;
+use crate::{Result, Scalar};
+
+/// An `f64` in parts, as `msl/double.h` has it.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Double {
+    significand: u64,
+    exponent: i32,
+    negative: u32,
+}
+
+impl Double {
+    fn new(x: f64) -> Self {
+        let bits = x.to_bits();
+        let negative = (bits >> 63) as u32;
+        let fraction = bits & ((1 << 52) - 1);
+        let exponent = (bits >> 52 & 0x7ff) as i32;
+        if x == 0.0 {
+            return Self::default();
+        }
+        if exponent == 0 {
+            let shift = fraction.leading_zeros() - 11;
+            return Self {
+                significand: fraction << shift,
+                exponent: -1074 - shift as i32,
+                negative,
+            };
+        }
+        Self {
+            significand: fraction | 1 << 52,
+            exponent: exponent - 1075,
+            negative,
+        }
+    }
+}
+
+/// The numbers, as `msl/arange.metal` has them.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Range {
+    start: Double,
+    step: Double,
+    first: i64,
+    distance: i64,
+    last: u64,
+}
 
 pub(crate) fn record(
-    _op: &Arange,
+    op: &Arange,
     recorder: &mut Recorder<'_>,
     _inputs: &[Input<'_>],
-    _output: &Output,
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let mut range = Range::default();
+    let integers = match (op.start, op.step) {
+        (Scalar::Int(start), Scalar::Int(step)) => {
+            let last = start + (op.len as i128 - 1) * step;
+            let fits = |x: i128| i64::try_from(x).is_ok();
+            if op.dtype.is_float() && !(fits(start) && fits(last)) {
+                // Floats that begin beyond 64 bits.
+                recorder.missing = true;
+                return Ok(());
+            }
+            // Integers keep their low bits.
+            (range.first, range.distance) = (start as i64, step as i64);
+            true
+        }
+        (start, step) => {
+            range.start = Double::new(start.to_f64());
+            range.step = Double::new(step.to_f64());
+            false
+        }
+    };
+    if let Some(last) = op.last {
+        range.last = u64::from_ne_bytes(last.to_bytes(op.dtype));
+    }
+    let each = Each::new(&output.shape, &[]);
+    let kernel = Kernel::new("arange", "arange")
+        .of("T", op.dtype)
+        .flag(0, integers)
+        .flag(1, op.last.is_some());
+    let launch = recorder
+        .launch(&kernel)?
+        .write(&output.slice)
+        .value(&each.extent)
+        .value(&range);
+    each.launch(launch, recorder);
     Ok(())
 }

@@ -2,15 +2,26 @@
 
 use super::input::{Input, Output};
 use super::record::Recorder;
-use crate::Result;
+use super::region;
 use crate::ops::concat::Concat;
+use crate::{Layout, Result};
 
+/// Copies each input to its place.
 pub(crate) fn record(
-    _op: &Concat,
+    op: &Concat,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let whole = Layout::contiguous(output.shape);
+    let mut start = 0;
+    for input in inputs {
+        let len = input.layout.shape()[op.axis];
+        let place = whole.sliced(op.axis, start, len, 1);
+        if input.count() > 0 {
+            region::write("concat", "concat", recorder, input, &place, output)?;
+        }
+        start += len;
+    }
     Ok(())
 }

@@ -20,14 +20,15 @@ mod text;
 
 pub(super) use text::{ENTRY, Program, Table};
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use text::Source;
 
+use super::each::Each;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::{Launch, Recorder};
 use super::unary;
-use super::view::{self, Steps, Walk};
+use super::view::Steps;
 use crate::Result;
 use crate::ops::Op;
 use crate::ops::fused::{Action, Step};
@@ -37,84 +38,6 @@ use crate::ops::unary::Unary;
 /// Buffers that a program reads, at most: with the result, the axes, the steps and the numbers they stay
 /// below the 31 that a kernel may have.
 pub(crate) const MAX_INPUTS: usize = 24;
-
-/// Elements of a thread; as `msl/each.h` has it.
-const EACH: usize = 4;
-
-/// Threads of a group.
-const GROUP: usize = 256;
-
-/// An innermost axis longer than this is cut in two: positions in a grid have 32 bits.
-const LONGEST: usize = 1 << 30;
-
-/// What a kernel is about, as `msl/each.h` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Extent {
-    walk: Walk,
-    count: u64,
-}
-
-/// How a kernel goes through the elements of a result and of inputs that are broadcast to it.
-pub(super) struct Each {
-    extent: Extent,
-    pub(super) steps: Vec<Steps>,
-}
-
-impl Each {
-    /// Inputs with the element of their range where they begin.
-    pub(super) fn new(output: &Output, inputs: &[(&Input<'_>, usize)]) -> Self {
-        let count = output.count();
-        let (mut walk, mut steps) = view::walk(&output.shape, inputs);
-        if walk.rank == 1 && count > LONGEST {
-            walk.rank = 2;
-            walk.dims[0] = count.div_ceil(LONGEST) as u32;
-            walk.dims[1] = LONGEST as u32;
-            for step in &mut steps {
-                step.strides[1] = step.strides[0];
-                step.strides[0] *= LONGEST as i64;
-            }
-        }
-        let count = count as u64;
-        Self {
-            extent: Extent { walk, count },
-            steps,
-        }
-    }
-
-    fn inner(&self) -> usize {
-        view::grid(&self.extent.walk).0
-    }
-
-    /// Whether four neighbours of an input are one aligned load.
-    fn is_vector(&self, steps: &Steps) -> bool {
-        let rank = self.extent.walk.rank as usize;
-        let aligned = |&step: &i64| step % EACH as i64 == 0;
-        steps.strides[rank - 1] == 1
-            && aligned(&steps.offset)
-            && steps.strides[..rank - 1].iter().all(aligned)
-    }
-
-    /// Whether four neighbours of the result are one aligned store.
-    fn is_vector_store(&self) -> bool {
-        self.extent.walk.rank == 1 || self.inner().is_multiple_of(EACH)
-    }
-
-    fn launch(&self, launch: Launch, recorder: &mut Recorder<'_>) {
-        let (inner, outer) = view::grid(&self.extent.walk);
-        let grid = (inner.div_ceil(EACH), outer);
-        let group = group(grid, launch.max_threads());
-        launch.threads_of(recorder, grid, group);
-    }
-}
-
-/// The group of threads that a grid is cut into: as wide as the grid is, as high as there is room for.
-pub(super) fn group(grid: (usize, usize), most: usize) -> (usize, usize) {
-    let threads = GROUP.min((most + 1).next_power_of_two() / 2);
-    let width = grid.0.next_power_of_two().min(threads);
-    let height = grid.1.next_power_of_two().min(threads / width);
-    (width, height)
-}
 
 /// Records a single elementwise op.
 pub(crate) fn record_one(
@@ -141,7 +64,7 @@ pub(crate) fn record_one(
         }
     }
     let origins: Vec<_> = spans.iter().map(|(i, s)| (*i, s.offset)).collect();
-    let each = Each::new(output, &origins);
+    let each = Each::new(&output.shape, &origins);
 
     // The steps in the places of the inputs; those of numbers are not looked at.
     let mut steps = [Steps::zeroed(); 3];
@@ -220,7 +143,7 @@ pub(crate) fn record(
         }
     }
     let origins: Vec<_> = spans.iter().map(|(i, s)| (*i, s.offset)).collect();
-    let each = Each::new(output, &origins);
+    let each = Each::new(&output.shape, &origins);
     let program = Program {
         inputs: sources,
         steps: bare,

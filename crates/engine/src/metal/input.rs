@@ -97,4 +97,19 @@ impl Output {
     pub(crate) fn count(&self) -> usize {
         self.shape.count()
     }
+
+    /// The range between the first and the last element of a block of the result, and where in it the
+    /// block begins.
+    pub(crate) fn part(&self, place: &Layout) -> (BufferSlice, usize) {
+        let size = self.dtype.size();
+        let Range { start, end } = place.span();
+        let start = start * size / ALIGN * ALIGN;
+        let first = self.slice.offset() + start;
+        let slice = self
+            .slice
+            .buffer()
+            .slice(first..(self.slice.offset() + end * size).max(first))
+            .expect("a block of the result");
+        (slice, place.offset() - start / size)
+    }
 }

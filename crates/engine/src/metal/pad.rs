@@ -1,16 +1,42 @@
 //! `pad` on Metal.
 
+use super::each::{Each, moved};
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
-use crate::Result;
+use super::region::Inside;
+use super::view;
 use crate::ops::pad::Pad;
+use crate::{Layout, Result};
 
+/// Writes each element once: the input's inside, the value elsewhere.
 pub(crate) fn record(
-    _op: &Pad,
+    op: &Pad,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let input = &inputs[0];
+    let each = Each::along_all(&Layout::contiguous(output.shape), 0);
+    let reads = input.count() > 0;
+    let kernel = Kernel::new("pad", "pad")
+        .of("T", moved(output.dtype))
+        .flag(1, each.is_vector_store())
+        .flag(2, reads);
+    let span = reads.then(|| input.span(output));
+    let offset = span.as_ref().map_or(0, |span| span.offset);
+    let (_, steps) = view::axes(&input.layout, offset);
+    let value = op.value.to_bytes(output.dtype);
+    let mut launch = recorder
+        .launch(&kernel)?
+        .write(&output.slice)
+        .value(&each.extent)
+        .value(&steps)
+        .value(&Inside::new(&op.before, input.layout.shape()))
+        .values(&value[..output.dtype.size()]);
+    if let Some(span) = span {
+        launch = launch.read(span);
+    }
+    each.launch(launch, recorder);
     Ok(())
 }

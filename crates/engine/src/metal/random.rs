@@ -1,16 +1,66 @@
-//! `random` on Metal.
+//! `random::…` on Metal: the bits of the CPU.
 
+use bytemuck::{Pod, Zeroable};
+
+use super::each::{Each, moved};
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
-use crate::Result;
-use crate::ops::random::Random;
+use crate::ops::random::{Distribution, Random};
+use crate::{DType, Result};
+
+/// What is drawn, as `msl/random.metal` has it.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Law {
+    key: [u32; 2],
+    bits: u32,
+    low: f32,
+    range: f32,
+    last: f32,
+    start: u64,
+    width: u64,
+}
 
 pub(crate) fn record(
-    _op: &Random,
+    op: &Random,
     recorder: &mut Recorder<'_>,
     _inputs: &[Input<'_>],
-    _output: &Output,
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let mut law = Law {
+        key: op.key,
+        ..Law::default()
+    };
+    // Integers of a size are the same bits, signed or not.
+    let (kind, dtype) = match &op.distribution {
+        Distribution::Bits => (0, op.dtype),
+        Distribution::Uniform { low, range, last } => {
+            law.bits = match op.dtype {
+                DType::F16 => 11,
+                DType::BF16 => 8,
+                _ => 24,
+            };
+            [law.low, law.range, law.last] = [low, range, last].map(|x| x.to_f64() as f32);
+            (1, op.dtype)
+        }
+        Distribution::Normal => (2, op.dtype),
+        Distribution::Integer { low, range } => {
+            (law.start, law.width) = (*low, *range);
+            (3, moved(op.dtype))
+        }
+        Distribution::Bernoulli { below } => {
+            law.width = *below;
+            (4, moved(op.dtype))
+        }
+    };
+    let each = Each::new(&output.shape, &[]);
+    let kernel = Kernel::new("random", "random").of("T", dtype);
+    let launch = recorder
+        .launch(&kernel.constant(0, kind))?
+        .write(&output.slice)
+        .value(&each.extent)
+        .value(&law);
+    each.launch(launch, recorder);
     Ok(())
 }

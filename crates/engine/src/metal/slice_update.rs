@@ -1,16 +1,59 @@
 //! `slice_update` on Metal.
 
+use super::each::{Each, moved};
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
-use crate::Result;
+use super::region::{self, Inside};
+use super::{copy, view};
 use crate::ops::slice_update::SliceUpdate;
+use crate::{Layout, Result};
 
+/// Copies the source over a part of the first input: in place, or on the way to a new result.
 pub(crate) fn record(
-    _op: &SliceUpdate,
+    op: &SliceUpdate,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let (input, source) = (&inputs[0], &inputs[1]);
+    let in_place = output.holds == Some(0);
+    if source.count() == 0 {
+        return match in_place {
+            true => Ok(()),
+            false => copy::record(recorder, input, output),
+        };
+    }
+    if in_place {
+        let mut place = Layout::contiguous(output.shape);
+        for (axis, &len) in source.layout.shape().iter().enumerate() {
+            place = place.sliced(axis, op.start[axis], len, 1);
+        }
+        return region::write(
+            "slice_update",
+            "slice_write",
+            recorder,
+            source,
+            &place,
+            output,
+        );
+    }
+    let (span, source_span) = (input.span(output), source.span(output));
+    let mut each = Each::along_all(&input.layout, span.offset);
+    let (_, steps) = view::axes(&source.layout, source_span.offset);
+    each.steps.push(steps);
+    let kernel = Kernel::new("slice_update", "slice_update")
+        .of("T", moved(output.dtype))
+        .flag(0, each.is_vector(&each.steps[0]))
+        .flag(1, each.is_vector_store());
+    let launch = recorder
+        .launch(&kernel)?
+        .read(span)
+        .read(source_span)
+        .write(&output.slice)
+        .value(&each.extent)
+        .values(&each.steps)
+        .value(&Inside::new(&op.start, source.layout.shape()));
+    each.launch(launch, recorder);
     Ok(())
 }

@@ -1,16 +1,33 @@
-//! `triangle` on Metal.
+//! `tril` and `triu` on Metal.
 
+use super::each::{Each, moved};
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
 use crate::Result;
 use crate::ops::triangle::Triangle;
 
+/// Copies one side of each row and clears the other.
 pub(crate) fn record(
-    _op: &Triangle,
+    op: &Triangle,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let span = inputs[0].span(output);
+    let each = Each::along_all(&inputs[0].layout, span.offset);
+    let kernel = Kernel::new("triangle", "triangle")
+        .of("T", moved(output.dtype))
+        .flag(0, each.is_vector(&each.steps[0]))
+        .flag(1, each.is_vector_store())
+        .flag(2, op.upper);
+    let launch = recorder
+        .launch(&kernel)?
+        .read(span)
+        .write(&output.slice)
+        .value(&each.extent)
+        .value(&each.steps[0])
+        .value(&(op.diagonal as i64));
+    each.launch(launch, recorder);
     Ok(())
 }

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::input::Input;
 use crate::cpu::fused::Axes;
-use crate::{MAX_RANK, Shape};
+use crate::{Layout, MAX_RANK, Shape};
 
 /// The axes of a result, as few as say where the elements of all inputs lie, as `msl/view.h` has them.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -59,6 +59,23 @@ pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<
         }
     });
     (walk, steps.collect())
+}
+
+/// All axes of a shape, at least one, and how an input goes along them that begins at this element.
+pub(crate) fn axes(layout: &Layout, offset: usize) -> (Walk, Steps) {
+    let mut walk = Walk {
+        dims: [1; MAX_RANK],
+        rank: layout.shape().rank().max(1) as u32,
+        padding: 0,
+    };
+    let mut steps = Steps {
+        strides: [0; MAX_RANK],
+        offset: offset as i64,
+    };
+    for (axis, (&dim, &stride)) in layout.shape().iter().zip(layout.strides()).enumerate() {
+        (walk.dims[axis], steps.strides[axis]) = (dim as u32, stride as i64);
+    }
+    (walk, steps)
 }
 
 /// The grid of a kernel that walks: the innermost axis, and all others together.

@@ -2,6 +2,7 @@
 //! one, and written over their inputs.
 
 use bessemer::{DType, Tensor};
+use bessemer_testing::tolerance::on_metal;
 
 use crate::formula::{Dice, bits, data, joined_is_single, laid};
 
@@ -33,6 +34,10 @@ fn random_formulas_have_the_same_bits_joined_and_one_by_one() {
     for (i, (rows, columns)) in shapes.into_iter().enumerate() {
         for (j, dtype) in TYPES.into_iter().enumerate() {
             for k in 0..3 {
+                // On Metal devices each formula is a kernel of its own: a tenth of them.
+                if on_metal() && (3 * (i + j) + k) % 10 != 0 {
+                    continue;
+                }
                 joined_is_single((i * 100 + j * 10 + k) as u64, rows, columns, dtype);
             }
         }

@@ -1,1 +1,6 @@
 #include "types.h"
+
+// One number.
+kernel void ENTRY(full)(device T* output, constant T& value, uint at [[thread_position_in_grid]]) {
+    output[at] = value;
+}

@@ -1,1 +1,18 @@
-#include "types.h"
+#include "region.h"
+
+// Copies the source over a part of what the memory holds.
+kernel void ENTRY(slice_write)(device const T* source, device T* output, constant Extent& extent, constant Steps* steps,
+                               uint2 at [[thread_position_in_grid]]) {
+    move(source, output, extent, steps, at);
+}
+
+// Takes each element from the source where that lies, and from the input elsewhere.
+kernel void ENTRY(slice_update)(device const T* input, device const T* source, device T* output,
+                                constant Extent& extent, constant Steps* steps, constant Inside& inside,
+                                uint2 at [[thread_position_in_grid]]) {
+    const Here here = find(extent, at);
+    T x[EACH];
+    fetch<T>(x, input, extent.walk, steps[0], here, VECTOR_INPUT);
+    fetch_inside<T>(x, source, extent, steps[1], inside, here);
+    put<T>(x, output, here, VECTOR_OUTPUT);
+}

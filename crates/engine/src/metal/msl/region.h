@@ -1,0 +1,59 @@
+#include "each.h"
+
+// Blocks of a tensor, moved as they are.
+
+// Whether four neighbours are one load, or one store.
+constant bool VECTOR_INPUT [[function_constant(0)]];
+constant bool VECTOR_OUTPUT [[function_constant(1)]];
+
+// Copies elements of any layout to places of any layout.
+template <typename T>
+inline void move(device const T* input, device T* output, constant Extent& extent, constant Steps* steps, uint2 at) {
+    const Here here = find(extent, at);
+    T x[EACH];
+    fetch<T>(x, input, extent.walk, steps[0], here, VECTOR_INPUT);
+    const uint inner = extent.walk.rank - 1;
+    device T* to = output + place(extent.walk, steps[1], here.at);
+    if (VECTOR_OUTPUT && here.count == EACH) {
+        vec<T, EACH> all;
+        for (uint k = 0; k < EACH; k++) {
+            all[k] = x[k];
+        }
+        *(device vec<T, EACH>*)to = all;
+        return;
+    }
+    for (uint k = 0; k < EACH && k < here.count; k++) {
+        to[long(k) * steps[1].strides[inner]] = x[k];
+    }
+}
+
+// A block inside a larger result, as metal/region.rs has it.
+struct Inside {
+    uint start[MAX_RANK];
+    uint len[MAX_RANK];
+};
+
+// Reads the elements of a thread that lie inside the block, and leaves the others as they are. The axes of the
+// extent are all those of the result.
+template <typename T>
+inline void fetch_inside(thread T* x, device const T* input, constant Extent& extent, constant Steps& steps,
+                         constant Inside& inside, Here here) {
+    const uint inner = extent.walk.rank - 1;
+    long from = steps.offset;
+    uint rest = here.at.y;
+    for (uint axis = inner; axis-- > 0;) {
+        // What lies before the block is a large number.
+        const uint i = rest % extent.walk.dims[axis] - inside.start[axis];
+        rest /= extent.walk.dims[axis];
+        if (i >= inside.len[axis]) {
+            return;
+        }
+        from += long(i) * steps.strides[axis];
+    }
+    for (uint k = 0; k < EACH && k < here.count; k++) {
+        const uint i = here.at.x + k - inside.start[inner];
+        if (i < inside.len[inner]) {
+            x[k] = input[from + long(i) * steps.strides[inner]];
+        }
+    }
+}

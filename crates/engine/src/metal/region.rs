@@ -1,0 +1,68 @@
+//! Blocks of a tensor, moved as they are.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::each::{Each, moved};
+use super::input::{Input, Output};
+use super::kernel::Kernel;
+use super::record::Recorder;
+use crate::shape::MAX_RANK;
+use crate::{Layout, Result, Shape};
+
+/// A block inside a larger result, as `msl/region.h` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Inside {
+    start: [u32; MAX_RANK],
+    len: [u32; MAX_RANK],
+}
+
+impl Inside {
+    /// The block of a shape that begins at these indices.
+    pub(super) fn new(start: &[usize], shape: &Shape) -> Self {
+        let mut inside = Self {
+            start: [0; MAX_RANK],
+            len: [1; MAX_RANK],
+        };
+        for (axis, &len) in shape.iter().enumerate() {
+            (inside.start[axis], inside.len[axis]) = (start[axis] as u32, len as u32);
+        }
+        inside
+    }
+}
+
+/// Copies an input, which has an element, to a block of the result, with a kernel that calls `move`.
+pub(super) fn write(
+    file: &'static str,
+    entry: &'static str,
+    recorder: &mut Recorder<'_>,
+    input: &Input<'_>,
+    place: &Layout,
+    output: &Output,
+) -> Result<()> {
+    let span = input.span(output);
+    let target = Input {
+        block: None,
+        dtype: input.dtype,
+        layout: *place,
+        constant: None,
+    };
+    // Bound from its first element on, so that writes to other blocks need not wait where they lie apart.
+    let (range, offset) = output.part(place);
+    let each = Each::new(
+        input.layout.shape(),
+        &[(input, span.offset), (&target, offset)],
+    );
+    let kernel = Kernel::new(file, entry)
+        .of("T", moved(input.dtype))
+        .flag(0, each.is_vector(&each.steps[0]))
+        .flag(1, each.is_vector(&each.steps[1]));
+    let launch = recorder
+        .launch(&kernel)?
+        .read(span)
+        .write(range)
+        .value(&each.extent)
+        .values(&each.steps);
+    each.launch(launch, recorder);
+    Ok(())
+}

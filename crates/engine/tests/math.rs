@@ -1,0 +1,110 @@
+//! How freely a Metal device may treat arithmetic: precise unless somebody asks for less.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use bessemer::{Device, Tensor};
+use bessemer_hal::MathMode;
+use bessemer_hal::soft::{Mode, SoftOptions, device};
+
+/// Steps between the numbers and the true ones, at most.
+fn error(got: &[f32], exact: impl Fn(f64) -> f64, x: &[f32]) -> f64 {
+    let steps = got.iter().zip(x).map(|(&y, &x)| {
+        let truth = exact(f64::from(x));
+        let near = truth as f32;
+        let step = f64::from(near.abs().next_up()) - f64::from(near.abs());
+        (f64::from(y) - truth).abs() / step
+    });
+    steps.fold(0.0, f64::max)
+}
+
+/// A function, and how many steps it may be off when it is fast: what MSL allows, and what the formulas that
+/// are made of it add.
+struct Case {
+    name: &'static str,
+    run: fn(&Tensor) -> Tensor,
+    exact: fn(f64) -> f64,
+    fast: f64,
+}
+
+const CASES: [Case; 6] = [
+    Case {
+        name: "exp",
+        run: Tensor::exp,
+        exact: f64::exp,
+        fast: 3.0 + 2.0 * 8.0,
+    },
+    Case {
+        name: "log",
+        run: Tensor::log,
+        exact: f64::ln,
+        fast: 4.0,
+    },
+    Case {
+        name: "sin",
+        run: Tensor::sin,
+        exact: f64::sin,
+        fast: 16.0,
+    },
+    Case {
+        name: "tanh",
+        run: Tensor::tanh,
+        exact: f64::tanh,
+        fast: 6.0,
+    },
+    Case {
+        name: "sqrt",
+        run: Tensor::sqrt,
+        exact: f64::sqrt,
+        fast: 2.0,
+    },
+    Case {
+        name: "sigmoid",
+        run: Tensor::sigmoid,
+        exact: |x| 1.0 / (1.0 + (-x).exp()),
+        fast: 3.0 + 2.0 * 8.0 + 4.0,
+    },
+];
+
+fn on(math: MathMode) -> Device {
+    // Functions off by as much as the mode allows.
+    let options = SoftOptions {
+        mode: Mode::Fuzz,
+        ..SoftOptions::from_env().unwrap()
+    };
+    Device::with(device(options).unwrap(), math)
+}
+
+#[test]
+fn fast_functions_keep_to_their_wider_bounds_and_only_those_who_ask_get_them() {
+    // Between 0 and 8, away from zeros of the functions: there Metal's bounds are absolute.
+    let x: Vec<f32> = (1..2000).map(|i| i as f32 / 256.0 + 0.001).collect();
+    let x: Vec<f32> = x
+        .into_iter()
+        .filter(|v| v.sin().abs() > 0.05 && v.ln().abs() > 0.05)
+        .collect();
+    let worst = |device: &Device, case: &Case| {
+        let t = Tensor::from_slice(&x, [x.len()]).to(device);
+        error(&(case.run)(&t).to_vec::<f32>().unwrap(), case.exact, &x)
+    };
+    let (safe, fast) = (on(MathMode::Safe), on(MathMode::Fast));
+    let mut looser = 0;
+    for case in &CASES {
+        let (precise, loose) = (worst(&safe, case), worst(&fast, case));
+        assert!(precise <= 2.0, "{}: {precise} steps", case.name);
+        assert!(loose <= case.fast, "{}: {loose} steps", case.name);
+        looser += usize::from(loose > precise);
+    }
+    assert!(
+        looser >= 4,
+        "{looser} functions are less exact where asked for"
+    );
+}
+
+#[test]
+fn the_default_is_precise() {
+    let device = Device::software().unwrap();
+    let x = [1e9_f32, 3e20, 2e38];
+    let y = Tensor::from_slice(&x, [3]).to(&device).sin();
+    // Where fast sines are no good.
+    assert!(error(&y.to_vec::<f32>().unwrap(), f64::sin, &x) <= 1.5);
+}
