@@ -1,16 +1,22 @@
-//! `arg_sort` on Metal.
+//! `argsort` on Metal, by the kernels of `sort.metal`.
 
 use super::input::{Input, Output};
 use super::record::Recorder;
+use super::sort::{self, Wanted};
 use crate::Result;
 use crate::ops::arg_sort::ArgSort;
 
 pub(crate) fn record(
-    _op: &ArgSort,
+    op: &ArgSort,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
-    Ok(())
+    let wanted = Wanted {
+        axis: op.axis,
+        count: output.shape[op.axis],
+        indices: true,
+        descending: false,
+    };
+    sort::order(recorder, &inputs[0], output, wanted)
 }

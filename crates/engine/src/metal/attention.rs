@@ -1,16 +1,233 @@
-//! `attention` on Metal.
+//! `attention` on Metal: a kernel for few queries, which shares the keys among threads, and one for many, which
+//! shares the queries.
 
-use super::input::{Input, Output};
-use super::record::Recorder;
-use crate::Result;
+use bytemuck::{Pod, Zeroable};
+
+use super::input::{Input, Output, Span};
+use super::kernel::Kernel;
+use super::record::{Launch, Recorder};
 use crate::ops::attention::Attention;
+use crate::{DType, Layout, Result};
+
+/// As `attention.h` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Problem {
+    q: [i64; 3],
+    k: [i64; 3],
+    v: [i64; 3],
+    mask: [i64; 4],
+    q_offset: i64,
+    k_offset: i64,
+    v_offset: i64,
+    mask_offset: i64,
+    scale: f32,
+    cap: f32,
+    heads: u32,
+    group: u32,
+    queries: u32,
+    keys: u32,
+    dim: u32,
+    value_dim: u32,
+    window: u32,
+    parts: u32,
+}
+
+/// Queries up to which the keys are shared among threads.
+const FEW: usize = 8;
+
+/// Elements of a row that the kernels for many and for few queries hold at most.
+const MANY_DIMS: usize = 256;
+const MOST_DIMS: usize = 1024;
+
+/// Keys of a part at least, parts at most, and threadgroups that keep a GPU busy.
+const PART: usize = 256;
+const PARTS: usize = 64;
+const BUSY: usize = 128;
+
+/// `[batch, heads, length, dim]` with the last axis without gaps.
+struct Heads {
+    span: Option<Span>,
+    strides: [i64; 3],
+    offset: i64,
+}
+
+impl Heads {
+    fn new(recorder: &mut Recorder<'_>, input: &Input<'_>, output: &Output) -> Result<Self> {
+        let shape = *input.layout.shape();
+        if input.count() == 0 {
+            return Ok(Self {
+                span: None,
+                strides: [0; 3],
+                offset: 0,
+            });
+        }
+        let (span, layout) = match shape[3] <= 1 || input.layout.strides()[3] == 1 {
+            true => (input.span(output), input.layout),
+            false => (recorder.dense(input, output)?, Layout::contiguous(shape)),
+        };
+        let s = layout.strides();
+        Ok(Self {
+            strides: [s[0] as i64, s[1] as i64, s[2] as i64],
+            offset: span.offset as i64,
+            span: Some(span),
+        })
+    }
+
+    /// Whether rows of so many elements begin where a vector of four may.
+    fn is_aligned(&self, dim: usize) -> bool {
+        dim.is_multiple_of(4) && self.offset % 4 == 0 && self.strides.iter().all(|s| s % 4 == 0)
+    }
+
+    fn bind(&self, launch: Launch) -> Launch {
+        match &self.span {
+            Some(span) => launch.read(span.clone()),
+            // Nobody reads it.
+            None => launch.value(&0_u64),
+        }
+    }
+}
 
 pub(crate) fn record(
-    _op: &Attention,
+    op: &Attention,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let q_shape = *inputs[0].layout.shape();
+    let v_shape = *inputs[2].layout.shape();
+    let (keys, dim, value_dim) = (v_shape[2], q_shape[3], v_shape[3]);
+    let widest = dim.max(value_dim);
+    if widest > MOST_DIMS {
+        recorder.missing = true;
+        return Ok(());
+    }
+    let q = Heads::new(recorder, &inputs[0], output)?;
+    let k = Heads::new(recorder, &inputs[1], output)?;
+    let v = Heads::new(recorder, &inputs[2], output)?;
+    let mask = inputs.get(3).filter(|m| m.count() > 0);
+    let mask_span = mask.map(|m| m.span(output));
+    let mut problem = Problem {
+        q: q.strides,
+        k: k.strides,
+        v: v.strides,
+        mask: [0; 4],
+        q_offset: q.offset,
+        k_offset: k.offset,
+        v_offset: v.offset,
+        mask_offset: mask_span.as_ref().map_or(0, |s| s.offset as i64),
+        scale: op.scale() as f32,
+        cap: op.soft_cap().unwrap_or(0.0) as f32,
+        heads: q_shape[1] as u32,
+        group: (q_shape[1] / v_shape[1].max(1)) as u32,
+        queries: q_shape[2] as u32,
+        keys: keys as u32,
+        dim: dim as u32,
+        value_dim: value_dim as u32,
+        window: op
+            .window
+            .map_or(0, |w| u32::try_from(w).unwrap_or(u32::MAX)),
+        parts: 1,
+    };
+    if let Some(mask) = mask {
+        for (to, &from) in problem.mask.iter_mut().zip(mask.layout.strides()) {
+            *to = from as i64;
+        }
+    }
+    let vector = q.is_aligned(dim) && k.is_aligned(dim) && v.is_aligned(value_dim);
+    let specialised = |kernel: Kernel| {
+        kernel
+            .flag(0, op.causal)
+            .flag(1, op.window.is_some())
+            .flag(2, op.soft_cap().is_some())
+            .constant(
+                3,
+                mask.map_or(0, |m| if m.dtype == DType::Bool { 1 } else { 2 }),
+            )
+            .flag(4, vector)
+    };
+    let bind = |launch: Launch| {
+        let launch = v.bind(k.bind(q.bind(launch)));
+        match &mask_span {
+            Some(span) => launch.read(span.clone()),
+            None => launch.value(&0_u64),
+        }
+    };
+    let batch = q_shape[0];
+    if q_shape[2] > FEW && widest <= MANY_DIMS {
+        let (dims, rows, tile) = tiles(output.dtype, widest);
+        let kernel = Kernel::new("attention_prefill", "attention_prefill")
+            .of("T", output.dtype)
+            .with("DIMS", dims)
+            .with("QUERIES", rows)
+            .with("KEYS", tile);
+        let kernel = specialised(kernel)
+            .constant(5, dim.div_ceil(8) as u32)
+            .constant(6, value_dim.div_ceil(8) as u32);
+        let launch = bind(recorder.launch(&kernel)?).write(&output.slice);
+        // Products, at as many for each byte as a GPU does.
+        let work = 2 * output.count() / value_dim * keys * (dim + value_dim);
+        let grid = (q_shape[2].div_ceil(rows as usize), q_shape[1], batch);
+        launch
+            .value(&problem)
+            .cost(work as u64 / 32)
+            .groups(recorder, grid, rows as usize * 4);
+        return Ok(());
+    }
+    let lane_dims = widest.div_ceil(32).next_power_of_two().max(4);
+    let all_rows = (problem.group * problem.queries) as usize;
+    let rows = if all_rows == 1 || lane_dims > 8 { 1 } else { 4 };
+    let simds = if lane_dims > 8 { 4 } else { 8 };
+    let heads = batch * v_shape[1];
+    let blocks = all_rows.div_ceil(rows);
+    // Keys that a query sees at most.
+    let reach = op
+        .window
+        .filter(|_| op.causal)
+        .map_or(keys, |w| keys.min(w + all_rows));
+    let parts = (reach / PART)
+        .min(PARTS)
+        .min(BUSY.div_ceil(heads * blocks))
+        .max(1);
+    problem.parts = parts as u32;
+    let kernel = |entry| {
+        let kernel = Kernel::new("attention", entry)
+            .of("T", output.dtype)
+            .with("ROWS", rows as i64)
+            .with("LANE_DIMS", lane_dims as i64)
+            .with("SIMDS", simds as i64);
+        specialised(kernel)
+    };
+    let launch = bind(recorder.launch(&kernel("attention_decode"))?);
+    let count = output.count() / value_dim;
+    let partial = match parts {
+        1 => None,
+        _ => Some(recorder.scratch(count * parts * (value_dim + 2) * 4)?),
+    };
+    let launch = launch.write(partial.as_ref().unwrap_or(&output.slice));
+    // A SIMD-group for every few keys, where they are few.
+    let used = reach.div_ceil(parts).div_ceil(4).clamp(1, simds);
+    let grid = (parts, heads, blocks);
+    launch.value(&problem).groups(recorder, grid, 32 * used);
+    if let Some(partial) = partial {
+        let threads = value_dim.next_multiple_of(32).min(256);
+        recorder
+            .launch(&kernel("attention_parts"))?
+            .read(partial)
+            .write(&output.slice)
+            .value(&problem)
+            .groups(recorder, count, threads);
+    }
     Ok(())
+}
+
+/// Elements of a row, queries and keys of a tile, so that tiles fit 32 KB of threadgroup memory.
+fn tiles(dtype: DType, widest: usize) -> (i64, i64, i64) {
+    match (widest, dtype) {
+        (0..=64, _) => (64, 32, 32),
+        (65..=128, DType::F32) => (128, 32, 16),
+        (65..=128, _) => (128, 32, 32),
+        (_, DType::F32) => (256, 16, 8),
+        _ => (256, 32, 16),
+    }
 }

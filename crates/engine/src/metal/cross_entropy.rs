@@ -1,16 +1,60 @@
 //! `cross_entropy` on Metal.
 
+use bytemuck::{Pod, Zeroable};
+
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
+use super::rows::Rows;
+use super::view::{self, Steps, Walk};
 use crate::Result;
 use crate::ops::cross_entropy::CrossEntropy;
+
+/// As `cross_entropy.metal` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Targets {
+    walk: Walk,
+    steps: Steps,
+}
 
 pub(crate) fn record(
     _op: &CrossEntropy,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let (x, targets) = (&inputs[0], &inputs[1]);
+    let (rows, span) = Rows::new(x, x.layout.shape().rank() - 1, output);
+    let target = targets.span(output);
+    let (walk, steps) = view::walk(targets.layout.shape(), &[(targets, target.offset)]);
+    let classes = rows.len as usize;
+    let fault = recorder.fault(classes)?;
+    let count = rows.count as usize;
+    // A few elements a thread; one SIMD-group for rows that are short.
+    let threads = classes.div_ceil(8).next_multiple_of(32).clamp(32, 1024);
+    let kernel = Kernel::new("cross_entropy", "cross_entropy")
+        .of("T", x.dtype)
+        .of("I", targets.dtype)
+        .flag(0, threads == 32);
+    let launch = recorder.launch(&kernel)?;
+    let (groups, threads) = match threads {
+        32 => (count.div_ceil(8.min(count)), 32 * 8.min(count)),
+        _ => (count, threads.min(launch.max_threads())),
+    };
+    let launch = match classes {
+        0 => launch.value(&0_u64),
+        _ => launch.read(span),
+    };
+    launch
+        .read(target)
+        .write(&output.slice)
+        .value(&rows)
+        .value(&Targets {
+            walk,
+            steps: steps[0],
+        })
+        .update(fault)
+        .groups(recorder, groups, threads);
     Ok(())
 }

@@ -1,16 +1,273 @@
-//! `reduce` on Metal.
+//! `reduce` on Metal: which threads take which elements together.
+//!
+//! Results whose elements are neighbours are *rows*: a SIMD-group or a threadgroup each. Results that are
+//! neighbours themselves are *columns*: a thread each, so that a SIMD-group reads neighbours too. Where
+//! there are few results, each is computed in parts, which a second launch joins. What is done in which order
+//! depends on nothing but the shape.
+
+use bytemuck::{Pod, Zeroable};
 
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
-use crate::Result;
-use crate::ops::reduce::Reduce;
+use super::view::{self, Steps, Walk};
+use crate::ops::reduce::{Fold, Reduce};
+use crate::shape::Axes;
+use crate::{DType, Result};
+
+/// As `reduce.metal` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Reduction {
+    kept: Walk,
+    kept_steps: Steps,
+    reduced: Walk,
+    reduced_steps: Steps,
+    count: u64,
+    results: u32,
+    parts: u32,
+    chunk: u32,
+    ddof: f32,
+}
+
+/// How `fold.h` computes a fold.
+pub(super) struct Method {
+    /// Its number there.
+    fold: u32,
+    /// Which of its answers.
+    answer: u32,
+    /// Whether of magnitudes.
+    magnitude: bool,
+    /// Bytes of its state.
+    pub(super) state: usize,
+    ddof: f32,
+}
+
+impl Method {
+    /// Finding the greatest element, or the least.
+    pub(super) fn arg(max: bool, dtype: DType) -> Self {
+        Self {
+            fold: 7,
+            answer: u32::from(!max),
+            magnitude: false,
+            state: if dtype.size() == 8 { 16 } else { 8 },
+            ddof: 0.0,
+        }
+    }
+
+    pub(super) fn new(fold: Fold, dtype: DType) -> Self {
+        let float = dtype.is_float();
+        let wide = if float { 4 } else { dtype.size() };
+        let (number, answer, state) = match fold {
+            Fold::Sum | Fold::SumAbs => (0, 0, 8),
+            Fold::Mean => (0, 1, 8),
+            Fold::Max | Fold::MaxAbs => (1, 0, wide),
+            Fold::Min | Fold::MinAbs => (1, 1, wide),
+            Fold::Any => (2, 0, 8),
+            Fold::All => (2, 1, 8),
+            Fold::CountNonzero => (2, 2, 8),
+            Fold::Prod => (3, 0, if float { 12 } else { 8 }),
+            Fold::Var { .. } => (4, 0, 16),
+            Fold::Std { .. } => (4, 1, 16),
+            Fold::LogSumExp => (5, 0, 8),
+            Fold::RootSumSquare => (6, 0, 12),
+        };
+        Self {
+            fold: number,
+            answer,
+            magnitude: matches!(fold, Fold::SumAbs | Fold::MaxAbs | Fold::MinAbs),
+            state,
+            ddof: match fold {
+                Fold::Var { ddof } | Fold::Std { ddof } => ddof as f32,
+                _ => 0.0,
+            },
+        }
+    }
+
+    /// A kernel for elements of one type and results of another.
+    pub(super) fn of(&self, kernel: Kernel, from: DType, to: DType) -> Kernel {
+        kernel
+            .of("T", from)
+            .of("U", to)
+            .with("FOLD", self.fold)
+            .constant(0, self.answer)
+            .flag(1, self.magnitude)
+    }
+
+    /// The type that elements are read as.
+    fn read_as(&self, dtype: DType) -> DType {
+        match (dtype, self.fold, dtype.size()) {
+            (DType::Bool, ..) => DType::U8,
+            // All that matters is which are 0.
+            (_, 2, 1) if !dtype.is_float() => DType::U8,
+            (_, 2, 2) if !dtype.is_float() => DType::U16,
+            (_, 2, 4) if !dtype.is_float() => DType::U32,
+            (_, 2, 8) if !dtype.is_float() => DType::U64,
+            _ => dtype,
+        }
+    }
+}
+
+/// How results are shared among threads.
+enum Plan {
+    /// A thread for each part of each result.
+    Thread { parts: usize },
+    /// A SIMD-group for each result.
+    Simd,
+    /// A threadgroup for each part of each result.
+    Group { parts: usize },
+}
+
+/// Elements of a result that one thread takes as quickly as several.
+const SHORT: usize = 16;
+
+/// Elements of a row for which one SIMD-group is enough.
+const ROW: usize = 1024;
+
+/// Elements of a part of a row at least, and threads of a threadgroup at most.
+const PART: usize = 8192;
+const THREADS: usize = 512;
+
+/// Threads that keep a GPU busy.
+const BUSY: usize = 1 << 15;
+
+impl Plan {
+    /// For so many results of so many elements, which are columns or rows.
+    fn new(results: usize, count: usize, columns: bool) -> Self {
+        if columns || count <= SHORT {
+            let parts = match results >= BUSY / 2 || count < 64 {
+                true => 1,
+                false => (BUSY / results).min(count / SHORT).clamp(1, 4096),
+            };
+            return Self::Thread { parts };
+        }
+        if count <= ROW {
+            return Self::Simd;
+        }
+        let parts = match results {
+            0..64 => (count / PART).min(1024 / results).max(1),
+            _ => 1,
+        };
+        Self::Group { parts }
+    }
+}
 
 pub(crate) fn record(
-    _op: &Reduce,
+    op: &Reduce,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let method = Method::new(op.fold, inputs[0].dtype);
+    launch(recorder, &inputs[0], op.axes, output, &method)
+}
+
+/// Reduces an input over axes.
+pub(super) fn launch(
+    recorder: &mut Recorder<'_>,
+    input: &Input<'_>,
+    axes: Axes,
+    output: &Output,
+    method: &Method,
+) -> Result<()> {
+    let shape = input.layout.shape();
+    let span = input.span(output);
+    let mut kept = input.layout;
+    let mut reduced = input.layout;
+    for axis in (0..shape.rank()).rev() {
+        match axes.contains(axis) {
+            true => kept = kept.without(axis),
+            false => reduced = reduced.without(axis),
+        }
+    }
+    let walk = |layout, offset| {
+        let part = Input { layout, ..*input };
+        let (walk, steps) = view::walk(part.layout.shape(), &[(&part, offset)]);
+        (walk, steps[0])
+    };
+    let (results, count) = (kept.count(), reduced.count());
+    let (kept, kept_steps) = walk(kept, span.offset);
+    let (reduced, reduced_steps) = walk(reduced, 0);
+    let step = |walk: &Walk, steps: &Steps| steps.strides[walk.rank as usize - 1].unsigned_abs();
+    let columns = results > 1 && step(&kept, &kept_steps) < step(&reduced, &reduced_steps);
+    let plan = Plan::new(results, count, columns);
+    let (entry, parts) = match plan {
+        Plan::Thread { parts } => ("reduce_thread", parts),
+        Plan::Simd => ("reduce_group", 1),
+        Plan::Group { parts } => ("reduce_group", parts),
+    };
+    let plain = reduced.rank == 1;
+    let aligned = |s: &i64| s % 4 == 0;
+    let vector = plain
+        && reduced_steps.strides[0] == 1
+        && aligned(&kept_steps.offset)
+        && kept_steps.strides[..kept.rank as usize].iter().all(aligned);
+    let reduction = Reduction {
+        kept,
+        kept_steps,
+        reduced,
+        reduced_steps,
+        count: count as u64,
+        results: results as u32,
+        parts: parts as u32,
+        // Parts begin where a vector may.
+        chunk: count.div_ceil(parts).next_multiple_of(8) as u32,
+        ddof: method.ddof,
+    };
+    let kernel = |entry| {
+        let to = match output.dtype {
+            DType::Bool => DType::U8,
+            dtype => dtype,
+        };
+        method.of(
+            Kernel::new("reduce", entry),
+            method.read_as(input.dtype),
+            to,
+        )
+    };
+    let packed = matches!(plan, Plan::Simd);
+    let first = kernel(entry)
+        .flag(2, parts > 1)
+        .flag(3, vector)
+        .flag(4, packed)
+        .flag(5, plain);
+    let launch = recorder.launch(&first)?;
+    let launch = match count {
+        0 => launch.value(&0_u64),
+        _ => launch.read(span),
+    };
+    let states = match parts {
+        1 => None,
+        _ => Some(recorder.scratch(results * parts * method.state)?),
+    };
+    let launch = launch.write(states.as_ref().unwrap_or(&output.slice));
+    let launch = launch.value(&reduction);
+    match plan {
+        Plan::Thread { .. } => launch.threads(recorder, results * parts),
+        Plan::Simd => {
+            let pack = results.min(8);
+            launch.groups(recorder, results.div_ceil(pack), 32 * pack);
+        }
+        Plan::Group { .. } => {
+            let threads = (reduction.chunk as usize).div_ceil(8).next_multiple_of(32);
+            let threads = threads.min(THREADS).min(launch.max_threads());
+            launch.groups(recorder, results * parts, threads);
+        }
+    }
+    if let Some(states) = states {
+        let pack = results.min(8);
+        recorder
+            .launch(
+                &kernel("reduce_parts")
+                    .flag(2, true)
+                    .flag(3, false)
+                    .flag(4, true)
+                    .flag(5, true),
+            )?
+            .read(states)
+            .write(&output.slice)
+            .value(&reduction)
+            .groups(recorder, results.div_ceil(pack), 32 * pack);
+    }
     Ok(())
 }

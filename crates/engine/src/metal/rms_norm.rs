@@ -1,16 +1,132 @@
-//! `rms_norm` on Metal.
+//! `rms_norm` on Metal, and how all norms of rows are launched.
 
-use super::input::{Input, Output};
-use super::record::Recorder;
-use crate::Result;
+use bytemuck::{Pod, Zeroable};
+
+use super::input::{Input, Output, Span};
+use super::kernel::Kernel;
+use super::record::{Launch, Recorder};
+use super::rows::Rows;
 use crate::ops::rms_norm::RmsNorm;
+use crate::{DType, Result};
+
+/// Elements of a row that a thread keeps in registers; as `norm.h` has it.
+const HELD: usize = 4;
+
+/// Rows that are one group, where one SIMD-group does for each.
+const PACK: usize = 8;
 
 pub(crate) fn record(
-    _op: &RmsNorm,
+    op: &RmsNorm,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let norm = Norm::new(&inputs[0], &[Some(&inputs[1])], output);
+    let kernel = norm.kernel("rms_norm", ["rms_norm_row", "rms_norm_loop"]);
+    let launch = recorder.launch(&kernel.of("W", inputs[1].dtype))?;
+    let launch = norm.read(launch).write(&output.slice).value(&norm.rows);
+    let launch = launch
+        .value(&norm.parameters[0].1)
+        .value(&(op.eps() as f32));
+    norm.launch(recorder, launch);
     Ok(())
+}
+
+/// A vector of weights or biases, as `norm.h` has it.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Parameter {
+    stride: i64,
+    offset: i64,
+}
+
+/// A norm of the rows along the last axis.
+pub(super) struct Norm {
+    pub(super) rows: Rows,
+    span: Span,
+    dtype: DType,
+    /// What is bound for each parameter, nothing for one that there is not.
+    pub(super) parameters: Vec<(Option<Span>, Parameter)>,
+    /// Whether four elements are one load.
+    vector: bool,
+}
+
+impl Norm {
+    /// With parameters as long as the rows.
+    pub(super) fn new(x: &Input<'_>, parameters: &[Option<&Input<'_>>], output: &Output) -> Self {
+        let mut norm = Self::by_channel(x, parameters, output);
+        for (span, parameter) in &norm.parameters {
+            norm.vector &= span.is_none() || parameter.stride == 1;
+            norm.vector &= parameter.offset % HELD as i64 == 0;
+        }
+        norm
+    }
+
+    /// With parameters that are not read four at once.
+    pub(super) fn by_channel(
+        x: &Input<'_>,
+        parameters: &[Option<&Input<'_>>],
+        output: &Output,
+    ) -> Self {
+        let axis = x.layout.shape().rank() - 1;
+        let (rows, span) = Rows::new(x, axis, output);
+        let vector = rows.is_aligned(HELD) && (rows.len as usize).is_multiple_of(HELD);
+        let parameters = parameters.iter().map(|p| {
+            let Some(p) = p else {
+                return (None, Parameter::default());
+            };
+            let (span, stride) = (p.span(output), p.layout.strides()[0]);
+            let parameter = Parameter {
+                stride: stride as i64,
+                offset: span.offset as i64,
+            };
+            (Some(span), parameter)
+        });
+        let parameters = parameters.collect();
+        Self {
+            rows,
+            span,
+            dtype: output.dtype,
+            parameters,
+            vector,
+        }
+    }
+
+    /// Threads that share a row.
+    fn threads(&self) -> usize {
+        (self.rows.len as usize).div_ceil(HELD).next_multiple_of(32)
+    }
+
+    /// The kernel: the first entry where rows fit registers, otherwise the second.
+    pub(super) fn kernel(&self, file: &'static str, entries: [&'static str; 2]) -> Kernel {
+        let threads = self.threads();
+        Kernel::new(file, entries[usize::from(threads > 1024)])
+            .of("T", self.dtype)
+            .flag(0, self.vector)
+            .flag(1, threads == 32)
+    }
+
+    /// Binds the rows and the parameters.
+    pub(super) fn read(&self, launch: Launch) -> Launch {
+        let launch = launch.read(self.span.clone());
+        self.parameters
+            .iter()
+            .fold(launch, |l, (span, _)| match span {
+                Some(span) => l.read(span.clone()),
+                // Nobody reads it.
+                None => l.value(&[0_u64; 4]),
+            })
+    }
+
+    pub(super) fn launch(&self, recorder: &mut Recorder<'_>, launch: Launch) {
+        let count = self.rows.count as usize;
+        let (groups, threads) = match self.threads() {
+            32 => {
+                let pack = PACK.min(count);
+                (count.div_ceil(pack), 32 * pack)
+            }
+            threads => (count, threads.min(1024).min(launch.max_threads())),
+        };
+        launch.groups(recorder, groups, threads);
+    }
 }

@@ -1,16 +1,105 @@
-//! `rope` on Metal.
+//! `rope` on Metal. Positions come from a buffer where the caller has them in one, so that every step of a
+//! generation records the same launch.
+
+use bytemuck::{Pod, Zeroable};
 
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
-use crate::Result;
-use crate::ops::rope::Rope;
+use super::view::{self, Steps, Walk};
+use crate::ops::rope::{Rope, RopeStyle};
+use crate::{DType, Result};
+
+/// As `rope.metal` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Rotation {
+    walk: Walk,
+    steps: Steps,
+    row_stride: i64,
+    stride: i64,
+    turns_offset: i64,
+    turns_whole: i64,
+    turns_stride: i64,
+    at_offset: i64,
+    at_batch: i64,
+    at_stride: i64,
+    first: u64,
+    factor: f32,
+    pairs: u32,
+    dim: u32,
+    seq: u32,
+    outer: u32,
+    same: u32,
+}
 
 pub(crate) fn record(
-    _op: &Rope,
+    op: &Rope,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let (x, turns, positions) = (&inputs[0], &inputs[1], inputs.get(2));
+    let shape = output.shape;
+    let rank = shape.rank();
+    let (seq, dim) = (shape[rank - 2], shape[rank - 1]);
+    let others = Input {
+        layout: x.layout.without(rank - 1).without(rank - 2),
+        ..*x
+    };
+    let span = x.span(output);
+    let (walk, steps) = view::walk(others.layout.shape(), &[(&others, span.offset)]);
+    let outer = others.layout.count();
+    let turns_span = turns.span(output);
+    let pairs = turns.layout.shape()[1];
+    let at = positions.map(|p| (p.span(output), p.layout));
+    let each = at.as_ref().is_some_and(|(_, l)| l.shape().rank() == 2);
+    // Sequences that have the same positions.
+    let same = if each { outer / shape[0] } else { outer };
+    let heads = [4, 2, 1].into_iter().find(|&n| same.is_multiple_of(n));
+    let heads = if same < outer { heads.unwrap_or(1) } else { 4 };
+    // In a step of a generation there are few rows: one angle each.
+    let heads = if seq == 1 { 1 } else { heads };
+    let strides = x.layout.strides();
+    let turn_strides = turns.layout.strides();
+    let rotation = Rotation {
+        walk,
+        steps: steps[0],
+        row_stride: strides[rank - 2] as i64,
+        stride: strides[rank - 1] as i64,
+        turns_offset: turns_span.offset as i64,
+        turns_whole: turn_strides[0] as i64,
+        turns_stride: turn_strides[1] as i64,
+        at_offset: at.as_ref().map_or(0, |(span, _)| span.offset as i64),
+        at_batch: at.as_ref().map_or(0, |(_, l)| match each {
+            true => l.strides()[0] as i64,
+            false => 0,
+        }),
+        at_stride: at
+            .as_ref()
+            .and_then(|(_, l)| l.strides().last().copied())
+            .unwrap_or(0) as i64,
+        first: op.offset as u64,
+        factor: op.factor() as f32,
+        pairs: pairs as u32,
+        dim: dim as u32,
+        seq: seq as u32,
+        outer: outer as u32,
+        same: same as u32,
+    };
+    let kernel = Kernel::new("rope", "rope")
+        .of("T", output.dtype)
+        .of("P", positions.map_or(DType::I64, |p| p.dtype))
+        .flag(0, op.style == RopeStyle::Interleaved)
+        .flag(1, positions.is_some())
+        .constant(2, heads as u32);
+    let launch = recorder.launch(&kernel)?.read(span).read(turns_span);
+    let launch = match at {
+        Some((span, _)) => launch.read(span),
+        // Nobody reads it.
+        None => launch.value(&0_u64),
+    };
+    let launch = launch.write(&output.slice).value(&rotation);
+    launch.threads(recorder, (dim - pairs, seq, outer.div_ceil(heads)));
     Ok(())
 }

@@ -44,4 +44,14 @@ impl Rows {
         };
         (rows, span)
     }
+
+    /// Whether elements of a row are neighbours, and every row begins at a multiple of `count` elements.
+    pub(crate) fn is_aligned(&self, count: usize) -> bool {
+        let multiple = |&s: &i64| s % count as i64 == 0;
+        (self.stride == 1 || self.len == 1)
+            && multiple(&self.steps.offset)
+            && self.steps.strides[..self.walk.rank as usize]
+                .iter()
+                .all(multiple)
+    }
 }

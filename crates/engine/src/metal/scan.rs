@@ -1,16 +1,108 @@
-//! `scan` on Metal.
+//! `cumsum`, `cumprod` and `cummax` on Metal.
+
+use bytemuck::{Pod, Zeroable};
 
 use super::input::{Input, Output};
+use super::kernel::Kernel;
 use super::record::Recorder;
-use crate::Result;
-use crate::ops::scan::Scan;
+use super::reduce::Method;
+use super::rows::Rows;
+use crate::ops::reduce::Fold;
+use crate::ops::scan::{Running, Scan};
+use crate::{DType, Result};
+
+/// Elements that a thread takes at once, as `scan.metal` has it, and threads of a threadgroup.
+const ITEMS: usize = 4;
+const THREADS: usize = 256;
+
+/// Elements of a part of a long row at least, parts of one at most, and rows that keep a GPU busy.
+const PART: usize = 16 * ITEMS * THREADS;
+const PARTS: usize = 1024;
+const BUSY: usize = 128;
+
+/// As `scan.metal` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Scanning {
+    rows: Rows,
+    parts: u32,
+    chunk: u32,
+}
 
 pub(crate) fn record(
-    _op: &Scan,
+    op: &Scan,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
+    let input = &inputs[0];
+    let fold = match op.running {
+        Running::Sum => Fold::Sum,
+        Running::Prod => Fold::Prod,
+        Running::Max => Fold::Max,
+    };
+    let method = Method::new(fold, input.dtype);
+    let (rows, span) = Rows::new(input, op.axis, output);
+    let (len, count) = (rows.len as usize, rows.count as usize);
+    let parts = match count {
+        0..BUSY => (len / PART).min(PARTS.min(8 * BUSY / count)).max(1),
+        _ => 1,
+    };
+    let scanning = Scanning {
+        rows,
+        parts: parts as u32,
+        chunk: len.div_ceil(parts) as u32,
+    };
+    let bytes = |dtype| match dtype {
+        DType::Bool => DType::U8,
+        dtype => dtype,
+    };
+    let packed = parts == 1 && len <= 32 * ITEMS;
+    let kernel = |entry| {
+        method
+            .of(
+                Kernel::new("scan", entry),
+                bytes(input.dtype),
+                bytes(output.dtype),
+            )
+            .flag(2, packed)
+            .flag(3, parts > 1)
+    };
+    // Rows beside one another, and enough of them.
+    if rows.inner > 1 && (count >= BUSY || len <= ITEMS) {
+        recorder
+            .launch(&kernel("scan_column"))?
+            .read(span)
+            .write(&output.slice)
+            .value(&scanning)
+            .threads(recorder, count);
+        return Ok(());
+    }
+    let totals = match parts {
+        1 => None,
+        _ => {
+            let totals = recorder.scratch(count * parts * method.state)?;
+            recorder
+                .launch(&kernel("scan_totals"))?
+                .read(span.clone())
+                .write(&totals)
+                .value(&scanning)
+                .groups(recorder, count * parts, THREADS);
+            Some(totals)
+        }
+    };
+    let launch = recorder.launch(&kernel("scan_row"))?.read(span);
+    let launch = match totals {
+        Some(totals) => launch.read(totals),
+        // Nobody reads it.
+        None => launch.value(&[0_u64; 2]),
+    };
+    let launch = launch.write(&output.slice).value(&scanning);
+    if packed {
+        let pack = count.min(8);
+        launch.groups(recorder, count.div_ceil(pack), 32 * pack);
+    } else {
+        launch.groups(recorder, count * parts, THREADS);
+    }
     Ok(())
 }

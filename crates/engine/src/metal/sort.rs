@@ -1,16 +1,233 @@
-//! `sort` on Metal.
+//! `sort` on Metal, and the order of elements that `argsort` and `topk` want of it.
+//!
+//! Blocks of a row are sorted in threadgroup memory and merged in passes over all of it. Where only a few
+//! are wanted, blocks keep no more than those, and are sorted again until one is left.
 
-use super::input::{Input, Output};
-use super::record::Recorder;
-use crate::Result;
+use bessemer_hal::BufferSlice;
+use bytemuck::{Pod, Zeroable};
+
+use super::input::{Input, Output, Span};
+use super::kernel::Kernel;
+use super::record::{Launch, Recorder};
+use super::rows::Rows;
 use crate::ops::sort::Sort;
+use crate::{DType, Error, Result};
+
+/// Elements that a threadgroup sorts, and that a thread merges; as `sort.metal` has them.
+const BLOCK: usize = 1024;
+const ITEMS: usize = 8;
+
+/// So many are few: a pass over blocks leaves a quarter at most.
+const FEW: usize = BLOCK / 4;
+
+/// As `sort.metal` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Sorting {
+    rows: Rows,
+    len: u32,
+    keep: u32,
+    next: u32,
+    result: u32,
+    blocks: u32,
+    width: u32,
+}
+
+/// What is wanted of the elements in order.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) axis: usize,
+    /// So many of a row, the first.
+    pub(super) count: usize,
+    /// Their indices, not the elements.
+    pub(super) indices: bool,
+    /// The greatest first.
+    pub(super) descending: bool,
+}
 
 pub(crate) fn record(
-    _op: &Sort,
+    op: &Sort,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
-    Ok(())
+    let wanted = Wanted {
+        axis: op.axis,
+        count: output.shape[op.axis],
+        indices: false,
+        descending: false,
+    };
+    order(recorder, &inputs[0], output, wanted)
+}
+
+/// Writes the first elements, or their indices, of each row in order.
+pub(super) fn order(
+    recorder: &mut Recorder<'_>,
+    input: &Input<'_>,
+    output: &Output,
+    wanted: Wanted,
+) -> Result<()> {
+    let len = input.layout.shape()[wanted.axis];
+    if u32::try_from(len).is_err() {
+        return Err(Error::Invalid {
+            op: recorder.op,
+            reason: format!("an axis of {len} elements is longer than {}", u32::MAX),
+        });
+    }
+    let (rows, span) = Rows::new(input, wanted.axis, output);
+    let sorter = Sorter {
+        rows,
+        span,
+        dtype: match input.dtype {
+            DType::Bool => DType::U8,
+            dtype => dtype,
+        },
+        wanted,
+    };
+    if wanted.count <= FEW {
+        return sorter.select(recorder, output, len);
+    }
+    let pairs = sorter.blocks(recorder, output, None, len, BLOCK)?;
+    sorter.merge(recorder, output, pairs, len)
+}
+
+struct Sorter {
+    rows: Rows,
+    span: Span,
+    dtype: DType,
+    wanted: Wanted,
+}
+
+impl Sorter {
+    fn kernel(&self, entry: &'static str, first: bool, last: bool) -> Kernel {
+        Kernel::new("sort", entry)
+            .of("T", self.dtype)
+            .flag(0, first)
+            .flag(1, last)
+            .flag(2, self.wanted.indices)
+            .flag(3, self.wanted.descending)
+    }
+
+    /// Memory for so many keys of each row, then as many indices.
+    fn pairs(&self, recorder: &mut Recorder<'_>, len: usize) -> Result<BufferSlice> {
+        let key = if self.dtype.size() == 8 { 8 } else { 4 };
+        recorder.scratch(self.rows.count as usize * len * (key + 4))
+    }
+
+    /// Binds the input, where it is read, then pairs that come in and what goes out.
+    fn bind(
+        &self,
+        launch: Launch,
+        reads: bool,
+        from: Option<&BufferSlice>,
+        to: &BufferSlice,
+    ) -> Launch {
+        // Nobody looks at what is not used.
+        let launch = match reads {
+            true => launch.read(self.span.clone()),
+            false => launch.value(&0_u64),
+        };
+        let launch = match from {
+            Some(pairs) => launch.read(pairs),
+            None => launch.value(&0_u64),
+        };
+        launch.write(to)
+    }
+
+    /// Sorts the blocks of rows of `len` elements and keeps so many of each. Nothing comes out where a row is
+    /// one block: it is the result.
+    fn blocks(
+        &self,
+        recorder: &mut Recorder<'_>,
+        output: &Output,
+        from: Option<&BufferSlice>,
+        len: usize,
+        keep: usize,
+    ) -> Result<Option<BufferSlice>> {
+        let blocks = len.div_ceil(BLOCK);
+        let last = blocks == 1;
+        let next = (blocks - 1) * keep + keep.min(len - (blocks - 1) * BLOCK);
+        let to = match last {
+            true => None,
+            false => Some(self.pairs(recorder, next)?),
+        };
+        let kernel = self.kernel("sort_block", from.is_none(), last);
+        let launch = recorder.launch(&kernel)?;
+        let reads = from.is_none() || (last && !self.wanted.indices);
+        let threads = len.min(BLOCK).next_power_of_two().max(2) / 2;
+        self.bind(launch, reads, from, to.as_ref().unwrap_or(&output.slice))
+            .value(&Sorting {
+                rows: self.rows,
+                len: len as u32,
+                keep: if last {
+                    self.wanted.count.min(len) as u32
+                } else {
+                    keep as u32
+                },
+                next: next as u32,
+                result: self.wanted.count as u32,
+                blocks: blocks as u32,
+                width: 0,
+            })
+            .groups(recorder, self.rows.count as usize * blocks, threads);
+        Ok(to)
+    }
+
+    /// Sorts blocks that keep what is wanted, until a row is one.
+    fn select(&self, recorder: &mut Recorder<'_>, output: &Output, len: usize) -> Result<()> {
+        let keep = self.wanted.count;
+        let mut len = len;
+        let mut pairs = self.blocks(recorder, output, None, len, keep)?;
+        while let Some(from) = pairs {
+            let blocks = len.div_ceil(BLOCK);
+            len = (blocks - 1) * keep + keep.min(len - (blocks - 1) * BLOCK);
+            pairs = self.blocks(recorder, output, Some(&from), len, keep)?;
+        }
+        Ok(())
+    }
+
+    /// Merges sorted blocks.
+    fn merge(
+        &self,
+        recorder: &mut Recorder<'_>,
+        output: &Output,
+        pairs: Option<BufferSlice>,
+        len: usize,
+    ) -> Result<()> {
+        let Some(mut from) = pairs else {
+            return Ok(());
+        };
+        let mut spare = match len > 2 * BLOCK {
+            true => Some(self.pairs(recorder, len)?),
+            false => None,
+        };
+        let mut width = BLOCK;
+        while width < len {
+            let last = 2 * width >= len;
+            let to = if last { None } else { spare.take() };
+            let launch = recorder.launch(&self.kernel("sort_merge", false, last))?;
+            let reads = last && !self.wanted.indices;
+            self.bind(
+                launch,
+                reads,
+                Some(&from),
+                to.as_ref().unwrap_or(&output.slice),
+            )
+            .value(&Sorting {
+                rows: self.rows,
+                len: len as u32,
+                keep: 0,
+                next: len as u32,
+                result: self.wanted.count as u32,
+                blocks: 0,
+                width: width as u32,
+            })
+            .threads(recorder, (len.div_ceil(ITEMS), self.rows.count as usize));
+            if let Some(to) = to {
+                spare = Some(std::mem::replace(&mut from, to));
+            }
+            width *= 2;
+        }
+        Ok(())
+    }
 }

@@ -1,16 +1,22 @@
-//! `top_k` on Metal.
+//! `topk` on Metal, by the kernels of `sort.metal`.
 
 use super::input::{Input, Output};
 use super::record::Recorder;
+use super::sort::{self, Wanted};
 use crate::Result;
 use crate::ops::top_k::TopK;
 
 pub(crate) fn record(
-    _op: &TopK,
+    op: &TopK,
     recorder: &mut Recorder<'_>,
-    _inputs: &[Input<'_>],
-    _output: &Output,
+    inputs: &[Input<'_>],
+    output: &Output,
 ) -> Result<()> {
-    recorder.missing = true;
-    Ok(())
+    let wanted = Wanted {
+        axis: op.axis,
+        count: op.k,
+        indices: true,
+        descending: op.largest,
+    };
+    sort::order(recorder, &inputs[0], output, wanted)
 }

@@ -6,11 +6,13 @@ pub use table::{RopeOptions, RopeScaling, RopeStyle, RopeTable};
 
 use super::softmax::expect_float;
 use super::{Meta, Rule};
+use crate::device::Place;
 use crate::{DType, Error, Result, Tensor};
 
 /// Pairs of the last axis turned by an angle that grows with the position, which is the index along the
-/// last axis but one. The inputs are `x`, the frequencies in `f64` and, unless they count from `offset`,
-/// the positions in `f64`.
+/// last axis but one. On the CPU the inputs are `x`, the frequencies in `f64` and, unless they count from
+/// `offset`, the positions in `f64`; on Metal they are `x`, the turns of [`RopeTable::turns`] and, unless they
+/// count from `offset`, the positions in `i64` or `f32`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rope {
     pub(crate) style: RopeStyle,
@@ -45,7 +47,8 @@ impl Rule for Rope {
             });
         }
         let (seq, dim) = (shape[shape.rank() - 2], shape[shape.rank() - 1]);
-        if 2 * frequencies.count() > dim {
+        let pairs = frequencies.shape().last().copied().unwrap_or(0);
+        if 2 * pairs > dim {
             return Err(Error::ShapeMismatch {
                 op: "rope",
                 left: shape,
@@ -109,8 +112,8 @@ impl Tensor {
     /// Shape: `[…, seq, dim]`, as queries and keys are for [`Tensor::attention`]
     /// (`[batch, heads, seq, dim]`); a transposed `[batch, seq, heads, dim]` is read in place. Which
     /// elements make pair `i` is the [`RopeStyle`]; elements past [`RopeOptions::dims`] stay as they are.
-    /// Type: floats stay, others become floats ([`DType::to_float`]). Angles are computed in `f64`; `f16`
-    /// and `bf16` are turned in `f32` and rounded once. NaN: stays in its pair. Empty: stays empty.
+    /// Type: floats stay, others become floats ([`DType::to_float`]). Angles are computed in `f64`, or
+    /// in 64 bits of a turn where there is no `f64`; `f16` and `bf16` are turned in `f32` and rounded once. NaN: stays in its pair. Empty: stays empty.
     ///
     /// This computes the frequencies anew; a model keeps a [`RopeTable`] and calls [`Tensor::rope_with`].
     ///
@@ -137,7 +140,25 @@ impl Tensor {
         let x = self.cast(self.dtype().to_float());
         let (offset, positions) = match positions.into() {
             Positions::From(first) => (first, None),
-            Positions::At(positions) => (0, Some(positions.cast(DType::F64))),
+            Positions::At(positions) => (0, Some(positions)),
+        };
+        if x.check().is_err() {
+            return x;
+        }
+        let place = match &positions {
+            Some(positions) => Place::of("rope", &[&x, positions], x.dtype()),
+            None => Place::of("rope", &[&x], x.dtype()),
+        };
+        // What a place is not found for is an error of the op as well.
+        let on_metal = place.is_ok_and(|place| !place.device.is_cpu());
+        let positions = positions.map(|p| match on_metal {
+            true if p.dtype().is_float() => p.cast(DType::F32),
+            true => p.cast(DType::I64),
+            false => p.cast(DType::F64),
+        });
+        let frequencies = match on_metal {
+            true => table.turns(),
+            false => table.frequencies(),
         };
         let op = Rope {
             style: table.style(),
@@ -145,8 +166,8 @@ impl Tensor {
             factor: table.attention_factor().to_bits(),
         };
         match &positions {
-            Some(positions) => Self::apply(op, &[&x, table.frequencies(), positions]),
-            None => Self::apply(op, &[&x, table.frequencies()]),
+            Some(positions) => Self::apply(op, &[&x, frequencies, positions]),
+            None => Self::apply(op, &[&x, frequencies]),
         }
     }
 }

@@ -103,6 +103,43 @@ fn attention_is_its_formula_in_every_type() {
     }
 }
 
+/// Few and many queries, keys in one part and in several, tiles with nothing left over and with a little,
+/// rows of the lengths that models have; in one type each, since kernels are compiled for each.
+const LARGE_CASES: [(Case, DType); 10] = [
+    (Case([1, 8, 2, 1, 1500, 64, 64]), DType::F16),
+    (Case([1, 3, 1, 2, 600, 128, 128]), DType::BF16),
+    (Case([2, 2, 2, 8, 40, 256, 256]), DType::F32),
+    (Case([1, 1, 1, 1, 520, 300, 1]), DType::F32),
+    (Case([1, 2, 1, 9, 33, 64, 64]), DType::F32),
+    (Case([1, 2, 1, 32, 64, 64, 64]), DType::BF16),
+    (Case([2, 2, 2, 65, 127, 80, 128]), DType::F16),
+    (Case([1, 1, 1, 40, 70, 128, 100]), DType::F32),
+    (Case([1, 1, 1, 33, 65, 256, 250]), DType::F32),
+    (Case([1, 2, 1, 12, 20, 300, 260]), DType::F32),
+];
+
+#[test]
+fn rows_of_every_length_with_few_and_many_keys_are_right() {
+    for (n, (case, dtype)) in LARGE_CASES.into_iter().enumerate() {
+        let inputs = inputs(case);
+        let [q, k, v] = inputs.each_ref().map(|(x, shape)| in_every_float(x, shape));
+        // Every kind of limit meets some case.
+        let options = AttentionOptions {
+            causal: n % 2 == 0,
+            window: (n % 3 == 0).then_some(300),
+            soft_cap: (n % 4 == 1).then_some(2.0),
+            ..AttentionOptions::default()
+        };
+        let x = inputs.each_ref().map(|i| &*i.0);
+        let expected = reference(case, x, &options, |_, _, _, _| 0.0);
+        for ((q, error), (k, v)) in q.iter().zip(k.iter().zip(&v)) {
+            if [dtype, DType::F64].contains(&q.dtype()) {
+                assert_near(&q.attention(&k.0, &v.0, &options), &expected, *error);
+            }
+        }
+    }
+}
+
 #[test]
 fn causal_windows_caps_and_scales_are_their_formulas() {
     for case in CASES {

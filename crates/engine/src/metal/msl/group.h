@@ -32,3 +32,53 @@ inline T group_reduce(T value, threadgroup T* shared, uint lane, uint simd_group
     threadgroup_barrier(mem_flags::mem_threadgroup);
     return value;
 }
+
+// The value of the lane whose index differs in these bits; also of types that SIMD-group functions do not know.
+template <typename T> inline T lane_xor(T value, ushort bits) {
+    return simd_shuffle_xor(value, bits);
+}
+template <> inline long lane_xor<long>(long value, ushort bits) {
+    return as_type<long>(simd_shuffle_xor(as_type<uint2>(value), bits));
+}
+template <> inline ulong lane_xor<ulong>(ulong value, ushort bits) {
+    return as_type<ulong>(simd_shuffle_xor(as_type<uint2>(value), bits));
+}
+
+// The value of the lane so many before this one; of any where there is none.
+template <typename T> inline T lane_up(T value, ushort by) {
+    return simd_shuffle_up(value, by);
+}
+template <> inline long lane_up<long>(long value, ushort by) {
+    return as_type<long>(simd_shuffle_up(as_type<uint2>(value), by));
+}
+template <> inline ulong lane_up<ulong>(ulong value, ushort by) {
+    return as_type<ulong>(simd_shuffle_up(as_type<uint2>(value), by));
+}
+
+// Joins the states of the lanes of a SIMD-group; the first lane has all of them, in a fixed order. `F` has
+// `State`, `identity`, `join` and `pass`, which is `lane_xor` of a state.
+template <typename F> inline typename F::State simd_join(typename F::State state) {
+    for (ushort bits = 1; bits < 32; bits *= 2) {
+        state = F::join(state, F::pass(state, bits));
+    }
+    return state;
+}
+
+// Joins the states of the threads of a threadgroup; the first thread has all of them.
+template <typename F>
+inline typename F::State group_join(typename F::State state, threadgroup typename F::State* shared, uint lane,
+                                    uint simd_group, uint simd_groups) {
+    state = simd_join<F>(state);
+    if (simd_groups == 1) {
+        return state;
+    }
+    if (lane == 0) {
+        shared[simd_group] = state;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (simd_group == 0) {
+        state = simd_join<F>(lane < simd_groups ? shared[lane] : F::identity());
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    return state;
+}

@@ -1,1 +1,152 @@
-#include "types.h"
+#include "fold.h"
+#include "view.h"
+
+// Whether results are left in parts, for a second pass to join.
+constant bool SPLIT [[function_constant(2)]];
+// Whether elements of a row lie so that four are one load.
+constant bool VECTOR [[function_constant(3)]];
+// Whether each SIMD-group has a row of its own, several in a threadgroup.
+constant bool PACKED [[function_constant(4)]];
+// Whether the elements of a result are one axis.
+constant bool PLAIN [[function_constant(5)]];
+
+struct Reduction {
+    // The axes that stay, and how the input goes along them.
+    Walk kept;
+    Steps kept_steps;
+    // The axes that go.
+    Walk reduced;
+    Steps reduced_steps;
+    // Elements of a result.
+    ulong count;
+    // Results, parts of each, and elements of a part where they are neighbours.
+    uint results;
+    uint parts;
+    uint chunk;
+    float ddof;
+};
+
+inline long result_start(constant Reduction& reduction, uint result) {
+    const uint inner = reduction.kept.dims[reduction.kept.rank - 1];
+    return place(reduction.kept, reduction.kept_steps, uint2(result % inner, result / inner));
+}
+
+inline long element_place(constant Reduction& reduction, uint i) {
+    if (PLAIN) {
+        return long(i) * reduction.reduced_steps.strides[0];
+    }
+    const uint inner = reduction.reduced.dims[reduction.reduced.rank - 1];
+    return place(reduction.reduced, reduction.reduced_steps, uint2(i % inner, i / inner));
+}
+
+// Leaves a part of a result, or the result, whichever the target has room for.
+inline void leave(State state, uint result, uint part, constant Reduction& reduction, device uchar* target) {
+    if (SPLIT) {
+        ((device State*)target)[ulong(part) * reduction.results + result] = state;
+    } else {
+        ((device U*)target)[result] = U(F::finish(state, reduction.count, reduction.ddof));
+    }
+}
+
+// One thread a result, or part of it: neighbouring threads have neighbouring results, whose elements are
+// neighbours where results are columns. Parts take every so many elements.
+kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
+                                 constant Reduction& reduction, uint at [[thread_position_in_grid]]) {
+    const uint result = at % reduction.results;
+    const uint part = at / reduction.results;
+    const uint count = uint(reduction.count);
+    device const T* from = input + result_start(reduction, result);
+    State state = F::identity();
+    for (uint first = part; first < count; first += BLOCK * reduction.parts) {
+        C held[BLOCK] = {};
+        uint found = 0;
+        for (uint k = 0; k < BLOCK; k++) {
+            const uint i = first + k * reduction.parts;
+            if (i < count) {
+                held[k] = element(from[element_place(reduction, i)], i);
+                found = k + 1;
+            }
+        }
+        state = F::join(state, F::lift(held, found));
+    }
+    leave(state, result, part, reduction, target);
+}
+
+// One threadgroup, or SIMD-group, a result or part of it.
+kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
+                                constant Reduction& reduction, uint group [[threadgroup_position_in_grid]],
+                                uint index [[thread_position_in_threadgroup]],
+                                uint threads [[threads_per_threadgroup]],
+                                uint lane [[thread_index_in_simdgroup]],
+                                uint simd_group [[simdgroup_index_in_threadgroup]],
+                                uint simd_groups [[simdgroups_per_threadgroup]]) {
+    threadgroup State shared[32];
+    const uint number = PACKED ? group * simd_groups + simd_group : group;
+    const uint result = number % reduction.results;
+    const uint part = number / reduction.results;
+    if (PACKED && part >= reduction.parts) {
+        return;
+    }
+    const uint own = PACKED ? lane : index;
+    const uint team = PACKED ? 32 : threads;
+    const uint begin = part * reduction.chunk;
+    const uint end = uint(min(reduction.count, ulong(begin) + reduction.chunk));
+    device const T* from = input + result_start(reduction, result);
+    State state = F::identity();
+    if (VECTOR) {
+        for (uint first = begin + own * BLOCK; first < end; first += team * BLOCK) {
+            C held[BLOCK] = {};
+            const uint found = min(uint(BLOCK), end - first);
+            if (found == BLOCK) {
+                const vec<T, 4> low = *(device const vec<T, 4>*)(from + first);
+                const vec<T, 4> high = *(device const vec<T, 4>*)(from + first + 4);
+                for (uint k = 0; k < 4; k++) {
+                    held[k] = element(low[k], first + k);
+                    held[k + 4] = element(high[k], first + k + 4);
+                }
+            } else {
+                for (uint k = 0; k < found; k++) {
+                    held[k] = element(from[first + k], first + k);
+                }
+            }
+            state = F::join(state, F::lift(held, found));
+        }
+    } else {
+        for (uint first = begin + own; first < end; first += team * BLOCK) {
+            C held[BLOCK] = {};
+            uint found = 0;
+            for (uint k = 0; k < BLOCK; k++) {
+                const uint i = first + k * team;
+                if (i < end) {
+                    held[k] = element(from[element_place(reduction, i)], i);
+                    found = k + 1;
+                }
+            }
+            state = F::join(state, F::lift(held, found));
+        }
+    }
+    state = group_join<F>(state, shared, lane, PACKED ? 0 : simd_group, PACKED ? 1 : simd_groups);
+    if (own == 0) {
+        leave(state, result, part, reduction, target);
+    }
+}
+
+// Joins the parts of results, one SIMD-group a result.
+kernel void ENTRY(reduce_parts)(device const State* states, device U* output, constant Reduction& reduction,
+                                uint group [[threadgroup_position_in_grid]],
+                                uint lane [[thread_index_in_simdgroup]],
+                                uint simd_group [[simdgroup_index_in_threadgroup]],
+                                uint simd_groups [[simdgroups_per_threadgroup]]) {
+    const uint result = group * simd_groups + simd_group;
+    if (result >= reduction.results) {
+        return;
+    }
+    State state = F::identity();
+    for (uint part = lane; part < reduction.parts; part += 32) {
+        state = F::join(state, states[ulong(part) * reduction.results + result]);
+    }
+    state = simd_join<F>(state);
+    if (lane == 0) {
+        output[result] = U(F::finish(state, reduction.count, reduction.ddof));
+    }
+}

@@ -1,1 +1,100 @@
 #include "types.h"
+#include "view.h"
+
+// Neighbours make a pair, not elements half the turned ones apart.
+constant bool INTERLEAVED [[function_constant(0)]];
+// Whether positions are given, and whether for each of the first axis.
+constant bool GIVEN [[function_constant(1)]];
+// Heads that a thread turns by the same angle.
+constant uint HEADS [[function_constant(2)]];
+
+typedef computed_t<T> C;
+
+struct Rotation {
+    // The axes before the last two, and how the input goes along them and along the last two.
+    Walk walk;
+    Steps steps;
+    long row_stride;
+    long stride;
+    // Where the table and the positions begin, and how far they go along each of their axes.
+    long turns_offset;
+    long turns_whole;
+    long turns_stride;
+    long at_offset;
+    long at_batch;
+    long at_stride;
+    // Position of the first row where none are given.
+    ulong first;
+    float factor;
+    // Pairs, elements of a row, rows of a sequence, sequences, and those that have the same positions.
+    uint pairs;
+    uint dim;
+    uint seq;
+    uint outer;
+    uint same;
+};
+
+// An angle in units of 2^-64 turns: products wrap, so that whole turns do not matter. Positions are whole
+// numbers, or floats.
+inline ulong angle(long position, ulong fraction, ulong) {
+    return ulong(position) * fraction;
+}
+
+inline ulong angle(float position, ulong fraction, ulong whole) {
+    const float below = floor(position);
+    // Both conversions are exact, or the position is so large that it has no fraction.
+    const ulong part = ulong((position - below) * 0x1p32f) << 32;
+    return ulong(long(below)) * fraction + mulhi(part, fraction) + part * whole;
+}
+
+// A pair of a row for some heads, or an element past those that turn.
+kernel void ENTRY(rope)(device const T* input, device const ulong* turns, device const P* positions,
+                        device T* output, constant Rotation& rotation,
+                        uint3 at [[thread_position_in_grid]]) {
+    const uint seq = at.y;
+    const uint first = at.z * HEADS;
+    const uint last = min(first + HEADS, rotation.outer);
+    const uint inner = rotation.walk.dims[rotation.walk.rank - 1];
+    if (at.x >= rotation.pairs) {
+        const uint i = at.x + rotation.pairs;
+        for (uint head = first; head < last; head++) {
+            const long from = place(rotation.walk, rotation.steps, uint2(head % inner, head / inner));
+            const ulong to = (ulong(head) * rotation.seq + seq) * rotation.dim;
+            output[to + i] = input[from + long(seq) * rotation.row_stride + long(i) * rotation.stride];
+        }
+        return;
+    }
+    const long entry = rotation.turns_offset + long(at.x) * rotation.turns_stride;
+    const ulong fraction = turns[entry];
+    const ulong whole = turns[entry + rotation.turns_whole];
+    ulong turned;
+    if (GIVEN) {
+        const long place = rotation.at_offset + long(first / rotation.same) * rotation.at_batch +
+                           long(seq) * rotation.at_stride;
+        turned = angle(positions[place], fraction, whole);
+    } else {
+        turned = angle(long(rotation.first + seq), fraction, whole);
+    }
+    // The nearest quarter of a turn, and what is left: an eighth at most, in radians. The upper half of its
+    // bits is more than float has.
+    const uint quarter = uint((turned + (1ul << 61)) >> 62);
+    const long rest = long(turned - (ulong(quarter) << 62));
+    const float radians = float(int(rest >> 32)) * 0x1.921fb6p-30f;
+    const float near = precise::cos(radians);
+    const float far = precise::sin(radians);
+    const float cosine = quarter % 2 == 0 ? near : far;
+    const float sine = quarter % 2 == 0 ? far : near;
+    const C c = (quarter == 1 || quarter == 2 ? -cosine : cosine) * rotation.factor;
+    const C s = (quarter >= 2 ? -sine : sine) * rotation.factor;
+    const uint i = INTERLEAVED ? 2 * at.x : at.x;
+    const uint j = INTERLEAVED ? i + 1 : at.x + rotation.pairs;
+    for (uint head = first; head < last; head++) {
+        const long from = place(rotation.walk, rotation.steps, uint2(head % inner, head / inner)) +
+                          long(seq) * rotation.row_stride;
+        const ulong to = (ulong(head) * rotation.seq + seq) * rotation.dim;
+        const C a = C(input[from + long(i) * rotation.stride]);
+        const C b = C(input[from + long(j) * rotation.stride]);
+        output[to + i] = T(fma(a, c, -(b * s)));
+        output[to + j] = T(fma(b, c, a * s));
+    }
+}

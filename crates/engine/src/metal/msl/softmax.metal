@@ -65,7 +65,9 @@ kernel void ENTRY(softmax_loop)(device const T* input, device T* output, constan
         const C before = most;
         most = Max<C>::join(most, x);
         // What was summed so far is seen from the new maximum.
-        sum = (before == most ? sum : sum * precise::exp(before - most)) + precise::exp(x - most);
+        // What is -inf adds nothing, also where nothing else has been seen yet.
+        sum = (before == most ? sum : sum * precise::exp(before - most)) +
+              (x == -INFINITY ? C(0) : precise::exp(x - most));
     }
     const C own = most;
     most = group_reduce<Max<C>>(most, shared, lane, simd_group, simd_groups);

@@ -1,1 +1,161 @@
 #include "types.h"
+#include "key.h"
+#include "rows.h"
+
+// Sorting by keys with the index of the element, which makes all of them different: what is equal keeps its
+// order. Blocks are sorted in threadgroup memory, then merged.
+
+// Elements that a threadgroup sorts, and that a thread merges; as metal/sort.rs has them.
+#define BLOCK 1024
+#define ITEMS 8
+
+// Whether elements come from the input, not from keys and indices that a launch before has left.
+constant bool FIRST [[function_constant(0)]];
+// Whether the result is written, not keys and indices.
+constant bool LAST [[function_constant(1)]];
+// Whether indices are the result, not elements.
+constant bool INDICES [[function_constant(2)]];
+constant bool DESCENDING [[function_constant(3)]];
+
+struct Sorting {
+    Rows rows;
+    // Keys of a row that come in, that a block keeps, and that go out; elements of a row of the result.
+    uint len;
+    uint keep;
+    uint next;
+    uint result;
+    uint blocks;
+    // Keys of a run that is sorted already.
+    uint width;
+};
+
+inline bool before(Key a, uint at_a, Key b, uint at_b) {
+    return a < b || (a == b && at_a < at_b);
+}
+
+// Writes number `i` of the result of a row.
+inline void answer(device const T* input, device uchar* target, constant Sorting& sorting, uint row, uint i,
+                   uint index) {
+    const uint inner = sorting.rows.inner;
+    const ulong to = (ulong(row / inner) * sorting.result + i) * inner + row % inner;
+    if (INDICES) {
+        ((device long*)target)[to] = long(index);
+    } else {
+        ((device T*)target)[to] = input[row_start(sorting.rows, row) + long(index) * sorting.rows.stride];
+    }
+}
+
+// Leaves a key and its index to the next launch: first all keys, then all indices.
+inline void put(device uchar* target, constant Sorting& sorting, ulong at, Key key, uint index) {
+    device Key* keys = (device Key*)target;
+    keys[at] = key;
+    ((device uint*)(keys + ulong(sorting.rows.count) * sorting.next))[at] = index;
+}
+
+// Sorts a block of a row: a bitonic network. Goes out: the result, or the keys that are kept.
+kernel void ENTRY(sort_block)(device const T* input, device const Key* keys_in, device uchar* target,
+                              constant Sorting& sorting, uint group [[threadgroup_position_in_grid]],
+                              uint own [[thread_position_in_threadgroup]],
+                              uint threads [[threads_per_threadgroup]]) {
+    threadgroup Key keys[BLOCK];
+    threadgroup uint indices[BLOCK];
+    device const uint* indices_in = (device const uint*)(keys_in + ulong(sorting.rows.count) * sorting.len);
+    const uint row = group / sorting.blocks;
+    const uint block = group % sorting.blocks;
+    const uint start = block * BLOCK;
+    const uint count = min(uint(BLOCK), sorting.len - start);
+    // A power of two; what is past the end comes last.
+    const uint size = threads * 2;
+    for (uint i = own; i < size; i += threads) {
+        Key key = ~Key(0);
+        uint index = 0xFFFFFFFFu;
+        if (i < count) {
+            if (FIRST) {
+                index = start + i;
+                key = key_of(input[row_start(sorting.rows, row) + long(index) * sorting.rows.stride]);
+                key = DESCENDING ? Key(~key) : key;
+            } else {
+                const ulong at = ulong(row) * sorting.len + start + i;
+                key = keys_in[at];
+                index = indices_in[at];
+            }
+        }
+        keys[i] = key;
+        indices[i] = index;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint run = 2; run <= size; run *= 2) {
+        for (uint apart = run / 2; apart > 0; apart /= 2) {
+            const uint i = 2 * own - (own & (apart - 1));
+            const uint j = i + apart;
+            const bool upward = (i & run) == 0;
+            const Key a = keys[i];
+            const Key b = keys[j];
+            const uint at_a = indices[i];
+            const uint at_b = indices[j];
+            if (before(b, at_b, a, at_a) == upward) {
+                keys[i] = b;
+                keys[j] = a;
+                indices[i] = at_b;
+                indices[j] = at_a;
+            }
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+        }
+    }
+    const uint kept = min(count, sorting.keep);
+    for (uint i = own; i < kept; i += threads) {
+        if (LAST) {
+            answer(input, target, sorting, row, i, indices[i]);
+        } else {
+            const ulong to = ulong(row) * sorting.next + block * sorting.keep + i;
+            put(target, sorting, to, keys[i], indices[i]);
+        }
+    }
+}
+
+// Merges neighbouring runs of a row. Each thread finds where its part of the result begins in both, by
+// bisection, and goes on from there.
+kernel void ENTRY(sort_merge)(device const T* input, device const Key* keys_in, device uchar* target,
+                              constant Sorting& sorting,
+                              uint2 own [[thread_position_in_grid]]) {
+    device const uint* indices_in = (device const uint*)(keys_in + ulong(sorting.rows.count) * sorting.len);
+    const uint row = own.y;
+    const uint first = own.x * ITEMS;
+    const uint len = sorting.len;
+    const uint width = sorting.width;
+    const uint start = first / (2 * width) * (2 * width);
+    const uint middle = min(start + width, len);
+    const uint a_count = middle - start;
+    const uint b_count = min(middle + width, len) - middle;
+    const ulong base = ulong(row) * len;
+    device const Key* a = keys_in + base + start;
+    device const Key* b = keys_in + base + middle;
+    const uint done = first - start;
+    uint low = done > b_count ? done - b_count : 0;
+    uint high = min(done, a_count);
+    while (low < high) {
+        const uint half_way = (low + high) / 2;
+        // The first run has the first indices: what is equal comes from it.
+        if (a[half_way] <= b[done - 1 - half_way]) {
+            low = half_way + 1;
+        } else {
+            high = half_way;
+        }
+    }
+    uint i = low;
+    uint j = done - low;
+    for (uint k = 0; k < ITEMS && first + k < len; k++) {
+        const bool from_a = j >= b_count || (i < a_count && a[i] <= b[j]);
+        const uint at = from_a ? start + i : middle + j;
+        i += from_a ? 1 : 0;
+        j += from_a ? 0 : 1;
+        const uint index = indices_in[base + at];
+        if (LAST) {
+            if (first + k < sorting.result) {
+                answer(input, target, sorting, row, first + k, index);
+            }
+        } else {
+            put(target, sorting, base + first + k, keys_in[base + at], index);
+        }
+    }
+}

@@ -189,6 +189,7 @@ impl RopeOptions {
 #[derive(Clone, Debug)]
 pub struct RopeTable {
     frequencies: Tensor,
+    turns: Tensor,
     style: RopeStyle,
     attention_factor: f64,
 }
@@ -199,8 +200,17 @@ impl RopeTable {
     /// of a row.
     pub fn new(frequencies: &Tensor, style: RopeStyle, attention_factor: f64) -> Result<Self> {
         frequencies.expect_rank("rope", 1)?;
+        let frequencies = frequencies.cast(DType::F64);
+        let turns = &frequencies / (2.0 * PI);
+        let whole = turns.floor();
+        let fraction = (&turns - &whole) * 2_f64.powi(64);
+        let turns = [
+            fraction.cast(DType::U64),
+            whole.cast(DType::I64).cast(DType::U64),
+        ];
         Ok(Self {
-            frequencies: frequencies.cast(DType::F64),
+            frequencies,
+            turns: Tensor::stack(&[&turns[0], &turns[1]], 0),
             style,
             attention_factor,
         })
@@ -209,6 +219,12 @@ impl RopeTable {
     /// The frequency of each pair, in `f64`.
     pub fn frequencies(&self) -> &Tensor {
         &self.frequencies
+    }
+
+    /// The frequency of each pair in turns, in `u64`: the fraction in units of 2⁻⁶⁴, then the whole turns. A
+    /// product with a position, which wraps, is the angle without loss, whatever the position.
+    pub(crate) fn turns(&self) -> &Tensor {
+        &self.turns
     }
 
     /// Which elements make a pair.

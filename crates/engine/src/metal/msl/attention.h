@@ -1,0 +1,72 @@
+#include "types.h"
+
+// What both kernels of attention have in common. The struct is that of metal/attention.rs.
+
+constant bool CAUSAL [[function_constant(0)]];
+constant bool WINDOW [[function_constant(1)]];
+constant bool CAP [[function_constant(2)]];
+// 0: none; 1: which keys are seen; 2: what is added to the scores.
+constant uint MASK [[function_constant(3)]];
+// Whether rows lie so that four elements are one load.
+constant bool VECTOR [[function_constant(4)]];
+
+struct Problem {
+    // How far batches, heads and rows are apart, in elements; of the mask also keys.
+    long q[3];
+    long k[3];
+    long v[3];
+    long mask[4];
+    long q_offset;
+    long k_offset;
+    long v_offset;
+    long mask_offset;
+    float scale;
+    float cap;
+    uint heads;
+    // Heads of queries that share a head of keys.
+    uint group;
+    uint queries;
+    uint keys;
+    uint dim;
+    uint value_dim;
+    uint window;
+    // Parts of the keys.
+    uint parts;
+};
+
+// The keys that a query may see, masks apart: from the first to before the second.
+inline uint2 reach(constant Problem& problem, uint query) {
+    const long at = max(0l, long(problem.keys) + long(query) + 1 - long(problem.queries));
+    const uint high = CAUSAL ? uint(min(at, long(problem.keys))) : problem.keys;
+    const uint low = WINDOW ? uint(max(0l, at - long(problem.window))) : 0;
+    return uint2(min(low, high), high);
+}
+
+// The score of a query and a key from their product: scaled, bent and masked.
+inline float score(float product, constant Problem& problem, device const uchar* mask, uint batch, uint head,
+                   uint query, uint key) {
+    float result = product * problem.scale;
+    if (CAP) {
+        result = problem.cap * precise::tanh(result / problem.cap);
+    }
+    if (MASK != 0) {
+        const long at = problem.mask_offset + long(batch) * problem.mask[0] + long(head) * problem.mask[1] +
+                        long(query) * problem.mask[2] + long(key) * problem.mask[3];
+        if (MASK == 1) {
+            result = mask[at] != 0 ? result : -INFINITY;
+        } else {
+            result += float(((device const T*)mask)[at]);
+        }
+    }
+    return result;
+}
+
+// The greater; NaN if one is.
+inline float above(float a, float b) {
+    return isnan(a) || a > b ? a : b;
+}
+
+// What weights seen from one maximum come to seen from a greater one.
+inline float seen_from(float top, float most) {
+    return top == -INFINITY ? 0.0f : precise::exp(top - most);
+}

@@ -1,0 +1,412 @@
+#include "types.h"
+#include "group.h"
+#include "key.h"
+
+// What a reduction makes of elements of type T, for a result of type U; metal/reduce.rs picks one by FOLD.
+// There is no double: sums of floats keep what each addition rounds off in a second float.
+
+#define FOLD_SUM 0
+#define FOLD_EXTREME 1
+#define FOLD_TRUTH 2
+#define FOLD_PROD 3
+#define FOLD_MOMENT 4
+#define FOLD_EXP 5
+#define FOLD_SQUARE 6
+#define FOLD_ARG 7
+
+// Which of the answers of a fold is wanted: see the `finish` of each.
+constant uint ANSWER [[function_constant(0)]];
+// Magnitudes are folded.
+constant bool MAGNITUDE [[function_constant(1)]];
+
+// Elements that are folded at once.
+#define BLOCK 8
+
+// The sum, and what its rounding leaves.
+inline float2 two_sum(float a, float b) {
+    const float sum = a + b;
+    const float part = sum - a;
+    return float2(sum, (a - (sum - part)) + (b - part));
+}
+
+// The number nearest to a sum and what its rounding left; the sum itself where it is no number or -0.
+inline float settle(float high, float low) {
+    return low != 0 && isfinite(high) && isfinite(low) ? high + low : high;
+}
+
+template <typename T> inline T magnitude(T x) { return MAGNITUDE && x < T(0) ? T(-x) : x; }
+template <> inline float magnitude<float>(float x) { return MAGNITUDE ? fabs(x) : x; }
+
+// Sums of floats. The identity is -0, which changes no number, not even -0.
+struct FloatSum {
+    struct State {
+        float high;
+        float low;
+    };
+    typedef float C;
+    static State identity() { return State{-0.0f, 0.0f}; }
+    static State lift(thread const float* x, uint count) {
+        State state = identity();
+        for (uint k = 0; k < BLOCK; k++) {
+            if (k < count) {
+                const float2 sum = two_sum(state.high, magnitude(x[k]));
+                state.high = sum[0];
+                state.low += sum[1];
+            }
+        }
+        return state;
+    }
+    static State join(State a, State b) {
+        const float2 sum = two_sum(a.high, b.high);
+        return State{sum[0], (a.low + b.low) + sum[1]};
+    }
+    static State pass(State s, ushort bits) { return State{lane_xor(s.high, bits), lane_xor(s.low, bits)}; }
+    static State up(State s, ushort by) { return State{lane_up(s.high, by), lane_up(s.low, by)}; }
+    // 0: the sum; 1: the mean.
+    static float finish(State s, ulong count, float) {
+        if (count == 0) {
+            return ANSWER == 0 ? 0.0f : NAN;
+        }
+        if (ANSWER == 0) {
+            return settle(s.high, s.low);
+        }
+        const float n = float(count);
+        const float mean = settle(s.high, s.low) / n;
+        // What the quotient leaves of the sum.
+        const float rest = fma(-mean, n, s.high) + s.low;
+        return isfinite(rest) ? mean + rest / n : mean;
+    }
+};
+
+// Sums of integers.
+template <typename U> struct IntSum {
+    typedef U State;
+    typedef U C;
+    static U identity() { return U(0); }
+    static U lift(thread const U* x, uint count) {
+        U sum = 0;
+        for (uint k = 0; k < BLOCK; k++) {
+            sum += k < count ? x[k] : U(0);
+        }
+        return sum;
+    }
+    static U join(U a, U b) { return a + b; }
+    static U pass(U s, ushort bits) { return lane_xor(s, bits); }
+    static U up(U s, ushort by) { return lane_up(s, by); }
+    static U finish(U s, ulong, float) { return s; }
+};
+
+// The least and the greatest. Answers: 0 the greatest, 1 the least; NaN if one is.
+template <typename E> inline E lowest() { return E(-INFINITY); }
+template <> inline uchar lowest<uchar>() { return 0; }
+template <> inline ushort lowest<ushort>() { return 0; }
+template <> inline uint lowest<uint>() { return 0; }
+template <> inline ulong lowest<ulong>() { return 0; }
+template <> inline char lowest<char>() { return -128; }
+template <> inline short lowest<short>() { return -32768; }
+template <> inline int lowest<int>() { return int(0x80000000u); }
+template <> inline long lowest<long>() { return long(0x8000000000000000ul); }
+template <typename E> inline E highest() { return E(~lowest<E>()); }
+template <> inline float highest<float>() { return INFINITY; }
+
+template <typename E> struct Extreme {
+    typedef E State;
+    typedef E C;
+    static E identity() { return ANSWER == 0 ? lowest<E>() : highest<E>(); }
+    static E lift(thread const E* x, uint count) {
+        E found = identity();
+        for (uint k = 0; k < BLOCK; k++) {
+            if (k < count) {
+                found = join(found, magnitude(x[k]));
+            }
+        }
+        return found;
+    }
+    static E join(E a, E b) { return (ANSWER == 0 ? b > a : b < a) || b != b ? b : a; }
+    static E pass(E s, ushort bits) { return lane_xor(s, bits); }
+    static E up(E s, ushort by) { return lane_up(s, by); }
+    static E finish(E s, ulong, float) { return s; }
+};
+
+// How many are not 0. Answers: 0 whether one is not, 1 whether all are not, 2 how many.
+struct Truth {
+    typedef ulong State;
+    typedef uint C;
+    static ulong identity() { return 0; }
+    static ulong lift(thread const uint* x, uint count) {
+        uint sum = 0;
+        for (uint k = 0; k < BLOCK; k++) {
+            sum += k < count ? x[k] : 0;
+        }
+        return sum;
+    }
+    static ulong join(ulong a, ulong b) { return a + b; }
+    static ulong pass(ulong s, ushort bits) { return lane_xor(s, bits); }
+    static float finish(ulong s, ulong count, float) {
+        return ANSWER == 0 ? float(s > 0) : ANSWER == 1 ? float(s == count) : float(s);
+    }
+};
+
+// Products of floats: a number of 48 bits between 1/2 and 1 in magnitude, and a power of two, so that neither
+// what is large nor what is small on the way matters.
+struct FloatProd {
+    struct State {
+        float high;
+        float low;
+        int power;
+    };
+    typedef float C;
+    static State identity() { return State{1.0f, 0.0f, 0}; }
+    static State scaled(float high, float low, int power) {
+        if (high == 0 || !isfinite(high)) {
+            return State{high, 0.0f, 0};
+        }
+        int by;
+        const float part = frexp(high, by);
+        return State{part, ldexp(low, -by), power + by};
+    }
+    static State lift(thread const float* x, uint count) {
+        State state = identity();
+        for (uint k = 0; k < BLOCK; k++) {
+            if (k < count) {
+                state = join(state, scaled(x[k], 0.0f, 0));
+            }
+        }
+        return state;
+    }
+    static State join(State a, State b) {
+        const float high = a.high * b.high;
+        const float low = fma(a.high, b.high, -high) + (a.high * b.low + a.low * b.high);
+        return scaled(high, low, a.power + b.power);
+    }
+    static State pass(State s, ushort bits) {
+        return State{lane_xor(s.high, bits), lane_xor(s.low, bits), lane_xor(s.power, bits)};
+    }
+    static State up(State s, ushort by) {
+        return State{lane_up(s.high, by), lane_up(s.low, by), lane_up(s.power, by)};
+    }
+    static float finish(State s, ulong, float) {
+        // In two steps, since a power may be past those of float while the result is not.
+        const int power = clamp(s.power, -400, 400);
+        const int half_way = power / 2;
+        return ldexp(ldexp(settle(s.high, s.low), half_way), power - half_way);
+    }
+};
+
+// Products of integers.
+template <typename U> struct IntProd {
+    typedef U State;
+    typedef U C;
+    static U identity() { return U(1); }
+    static U lift(thread const U* x, uint count) {
+        U product = 1;
+        for (uint k = 0; k < BLOCK; k++) {
+            product *= k < count ? x[k] : U(1);
+        }
+        return product;
+    }
+    static U join(U a, U b) { return a * b; }
+    static U pass(U s, ushort bits) { return lane_xor(s, bits); }
+    static U up(U s, ushort by) { return lane_up(s, by); }
+    static U finish(U s, ulong, float) { return s; }
+};
+
+// Mean and sum of squared distances from it. Answers: 0 the variance, 1 its root.
+struct Moment {
+    struct State {
+        float count;
+        float mean;
+        // What the mean leaves out.
+        float rest;
+        float square;
+    };
+    typedef float C;
+    static State identity() { return State{0, 0, 0, 0}; }
+    static State lift(thread const float* x, uint count) {
+        const float n = float(count);
+        float sum = 0;
+        for (uint k = 0; k < BLOCK; k++) {
+            sum += k < count ? x[k] : 0.0f;
+        }
+        const float near = sum / n;
+        float distance = 0;
+        float square = 0;
+        for (uint k = 0; k < BLOCK; k++) {
+            const float off = k < count ? x[k] - near : 0.0f;
+            distance += off;
+            square += off * off;
+        }
+        const float off = distance / n;
+        return State{n, near, off, max(square - distance * off, 0.0f) + 0.0f * square};
+    }
+    static State join(State a, State b) {
+        if (a.count == 0) {
+            return b;
+        }
+        if (b.count == 0) {
+            return a;
+        }
+        const float count = a.count + b.count;
+        const float share = b.count / count;
+        const float off = (b.mean - a.mean) + (b.rest - a.rest);
+        const float2 mean = two_sum(a.mean, off * share);
+        return State{count, mean[0], a.rest + mean[1], a.square + b.square + off * off * (a.count * share)};
+    }
+    static State pass(State s, ushort bits) {
+        return State{lane_xor(s.count, bits), lane_xor(s.mean, bits), lane_xor(s.rest, bits),
+                     lane_xor(s.square, bits)};
+    }
+    static float finish(State s, ulong count, float ddof) {
+        const float variance = s.square / (ddof < float(count) ? float(count) - ddof : 0.0f);
+        return ANSWER == 0 ? variance : precise::sqrt(variance);
+    }
+};
+
+// The logarithm of a sum of exponentials, which are seen from the greatest.
+struct Exponential {
+    struct State {
+        float most;
+        float sum;
+    };
+    typedef float C;
+    static State identity() { return State{-INFINITY, 0.0f}; }
+    static State lift(thread const float* x, uint count) {
+        State state = identity();
+        for (uint k = 0; k < BLOCK; k++) {
+            if (k < count) {
+                state.most = x[k] > state.most || isnan(x[k]) ? x[k] : state.most;
+            }
+        }
+        if (isfinite(state.most)) {
+            for (uint k = 0; k < BLOCK; k++) {
+                state.sum += k < count ? precise::exp(x[k] - state.most) : 0.0f;
+            }
+        }
+        return state;
+    }
+    static State join(State a, State b) {
+        const float most = b.most > a.most || isnan(b.most) ? b.most : a.most;
+        if (!isfinite(most)) {
+            return State{most, 0.0f};
+        }
+        const float first = a.most == most ? a.sum : a.sum * precise::exp(a.most - most);
+        const float second = b.most == most ? b.sum : b.sum * precise::exp(b.most - most);
+        return State{most, first + second};
+    }
+    static State pass(State s, ushort bits) { return State{lane_xor(s.most, bits), lane_xor(s.sum, bits)}; }
+    static float finish(State s, ulong, float) {
+        return isfinite(s.most) ? s.most + precise::log(s.sum) : s.most;
+    }
+};
+
+// The root of a sum of squares, of numbers divided by a power of two where their squares would be too large
+// or too small.
+struct Square {
+    struct State {
+        float high;
+        float low;
+        int power;
+    };
+    typedef float C;
+    static State identity() { return State{0.0f, 0.0f, -70}; }
+    static State lift(thread const float* x, uint count) {
+        float most = 0;
+        for (uint k = 0; k < BLOCK; k++) {
+            most = k < count ? max(most, fabs(x[k])) : most;
+        }
+        State state = identity();
+        state.power = most > 0x1p60f ? 70 : most < 0x1p-60f ? -70 : 0;
+        const float scale = most > 0x1p60f ? 0x1p-70f : most < 0x1p-60f ? 0x1p70f : 1.0f;
+        for (uint k = 0; k < BLOCK; k++) {
+            if (k < count) {
+                const float y = x[k] * scale;
+                const float square = y * y;
+                const float2 sum = two_sum(state.high, square);
+                state.high = sum[0];
+                state.low += sum[1] + fma(y, y, -square);
+            }
+        }
+        return state;
+    }
+    static State join(State a, State b) {
+        const int power = max(a.power, b.power);
+        const int down_a = 2 * (a.power - power);
+        const int down_b = 2 * (b.power - power);
+        const float2 sum = two_sum(ldexp(a.high, down_a), ldexp(b.high, down_b));
+        return State{sum[0], (ldexp(a.low, down_a) + ldexp(b.low, down_b)) + sum[1], power};
+    }
+    static State pass(State s, ushort bits) {
+        return State{lane_xor(s.high, bits), lane_xor(s.low, bits), lane_xor(s.power, bits)};
+    }
+    static float finish(State s, ulong, float) {
+        const float square = settle(s.high, s.low);
+        if (square == 0 || !isfinite(square)) {
+            return square;
+        }
+        float root = precise::sqrt(square);
+        // One step of Newton's method, with what both roundings left.
+        root += (fma(-root, root, s.high) + s.low) / (2 * root);
+        return ldexp(root, s.power);
+    }
+};
+
+// Where the greatest is, or the least (answer 1): the first of equal ones, the first NaN.
+struct Arg {
+    struct State {
+        Key key;
+        uint index;
+    };
+    typedef State C;
+    static State identity() { return State{0, 0xFFFFFFFFu}; }
+    static State lift(thread const State* x, uint count) {
+        State state = identity();
+        for (uint k = 0; k < BLOCK; k++) {
+            if (k < count) {
+                state = join(state, x[k]);
+            }
+        }
+        return state;
+    }
+    static State join(State a, State b) {
+        return b.key > a.key || (b.key == a.key && b.index < a.index) ? b : a;
+    }
+    static State pass(State s, ushort bits) { return State{lane_xor(s.key, bits), lane_xor(s.index, bits)}; }
+    static long finish(State s, ulong, float) { return long(s.index); }
+};
+
+#if FOLD == FOLD_SUM
+template <typename U, bool FLOAT> struct sum_of_kind { typedef IntSum<U> type; };
+template <typename U> struct sum_of_kind<U, true> { typedef FloatSum type; };
+typedef sum_of_kind<U, is_floating_point_v<computed_t<T>>>::type F;
+#elif FOLD == FOLD_EXTREME
+typedef Extreme<computed_t<T>> F;
+#elif FOLD == FOLD_TRUTH
+typedef Truth F;
+#elif FOLD == FOLD_PROD
+template <typename U, bool FLOAT> struct prod_of_kind { typedef IntProd<U> type; };
+template <typename U> struct prod_of_kind<U, true> { typedef FloatProd type; };
+typedef prod_of_kind<U, is_floating_point_v<computed_t<T>>>::type F;
+#elif FOLD == FOLD_MOMENT
+typedef Moment F;
+#elif FOLD == FOLD_EXP
+typedef Exponential F;
+#elif FOLD == FOLD_SQUARE
+typedef Square F;
+#else
+typedef Arg F;
+#endif
+
+typedef F::State State;
+typedef F::C C;
+
+// An element of a result, and its place among them, as it is folded.
+inline C element(T x, uint i) {
+#if FOLD == FOLD_TRUTH
+    return C(x != T(0));
+#elif FOLD == FOLD_ARG
+    const Key key = key_of(x);
+    return C{ANSWER == 0 || is_nan(x) ? key : Key(~key), i};
+#else
+    return C(x);
+#endif
+}
