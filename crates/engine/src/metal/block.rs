@@ -38,8 +38,11 @@ pub(super) struct Origin {
 impl Block {
     /// Memory for a result, with arbitrary contents.
     pub(crate) fn new(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
-        let buffer = metal.pool.take(&metal.stream, op, len)?;
-        Ok(Self::of(metal, buffer, len))
+        let (buffer, user) = metal.pool.take(&metal.stream, op, len)?;
+        let block = Self::of(metal, buffer, len);
+        // Should nothing be recorded for it after all, it goes back as it came: perhaps still in use.
+        block.origin().user = user;
+        Ok(block)
     }
 
     /// A copy of bytes of the host.
@@ -137,5 +140,36 @@ impl Drop for Block {
     fn drop(&mut self) {
         let user = self.origin().user.take();
         self.metal.pool.give_back(self.buffer.clone(), user);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::metal::copy;
+    use crate::metal::input::{Input, Output};
+    use crate::metal::record::Recorder;
+    use crate::{DType, Device, Layout, Shape};
+
+    #[test]
+    fn memory_that_was_taken_in_vain_is_still_in_use() {
+        let device = Device::on(
+            bessemer_hal::soft::device(bessemer_hal::soft::SoftOptions::default()).unwrap(),
+        );
+        let metal = device.metal_backend().unwrap();
+        let shape = Shape::new("test", &[1000]).unwrap();
+        let from = Block::copy_of(metal, "test", &[7; 1000]).unwrap();
+        let to = Block::new(metal, "test", 1000).unwrap();
+        let mut recorder = Recorder::new(metal, "test");
+        let input = Input::new(Some(&from), DType::U8, Layout::contiguous(shape), None);
+        let output = Output::new(&to, DType::U8, shape, None);
+        copy::record(&mut recorder, &input, &output).unwrap();
+        recorder.finish(&to, &[input]).unwrap();
+        // Kernels on their way read it. Somebody takes it and lets it go, somebody writes.
+        drop(from);
+        drop(Block::new(metal, "test", 1000).unwrap());
+        let _other = Block::copy_of(metal, "test", &[8; 1000]).unwrap();
+        to.ready("test").unwrap();
+        assert_eq!(to.bytes(), [7; 1000]);
     }
 }
