@@ -55,8 +55,11 @@ impl Block {
         if metal.zones {
             return Self::guarded(metal, op, len);
         }
-        let buffer = metal.pool.take(&metal.stream, op, len)?;
-        Ok(Self::of(metal, buffer, len))
+        let (buffer, user) = metal.pool.take(&metal.stream, op, len)?;
+        let block = Self::of(metal, buffer, len);
+        // Should nothing be recorded for it after all, it goes back as it came: perhaps still in use.
+        block.origin().user = user;
+        Ok(block)
     }
 
     /// As [`Block::new`], between two zones that nobody may write.
@@ -270,8 +273,11 @@ mod tests {
     use bessemer_hal::soft::{self, SoftOptions};
 
     use super::*;
+    use crate::metal::copy;
+    use crate::metal::input::{Input, Output};
+    use crate::metal::record::Recorder;
     use crate::storage::{Memory, Storage};
-    use crate::{DType, Device, Shape, Tensor};
+    use crate::{DType, Device, Layout, Shape, Tensor};
 
     /// Memory in pages of its own, of which the elements are a part: what a mapped file is.
     struct Pages {
@@ -315,5 +321,25 @@ mod tests {
             held <= 1024,
             "only the result takes memory, not {held} bytes"
         );
+    }
+
+    #[test]
+    fn memory_that_was_taken_in_vain_is_still_in_use() {
+        let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+        let metal = device.metal_backend().unwrap();
+        let shape = Shape::new("test", &[1000]).unwrap();
+        let from = Block::copy_of(metal, "test", &[7; 1000]).unwrap();
+        let to = Block::new(metal, "test", 1000).unwrap();
+        let mut recorder = Recorder::new(metal, "test");
+        let input = Input::new(Some(&from), DType::U8, Layout::contiguous(shape), None);
+        let output = Output::new(&to, DType::U8, shape, None);
+        copy::record(&mut recorder, &input, &output).unwrap();
+        recorder.finish(&to, &[input]).unwrap();
+        // Kernels on their way read it. Somebody takes it and lets it go, somebody writes.
+        drop(from);
+        drop(Block::new(metal, "test", 1000).unwrap());
+        let _other = Block::copy_of(metal, "test", &[8; 1000]).unwrap();
+        to.ready("test").unwrap();
+        assert_eq!(to.bytes(), [7; 1000]);
     }
 }

@@ -63,7 +63,7 @@ impl State {
         gone
     }
 
-    fn find(&mut self, size: usize, idle: bool) -> Option<Buffer> {
+    fn find(&mut self, size: usize, idle: bool) -> Option<Free> {
         let list = self.free.get_mut(&size)?;
         let usable = |free: &Free| !idle || free.batch.as_ref().is_none_or(|b| b.has_run());
         let at = list.iter().rposition(usable)?;
@@ -72,7 +72,7 @@ impl State {
             self.free.remove(&size);
         }
         self.stats.cached -= size;
-        Some(free.buffer)
+        Some(free)
     }
 }
 
@@ -93,9 +93,15 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer for what kernels write.
-    pub(super) fn take(&self, stream: &Stream, op: &'static str, len: usize) -> Result<Buffer> {
-        self.find(stream, op, len, false)
+    /// A buffer for what kernels write, and the last batch that uses it, which may not have run.
+    pub(super) fn take(
+        &self,
+        stream: &Stream,
+        op: &'static str,
+        len: usize,
+    ) -> Result<(Buffer, Option<Arc<Batch>>)> {
+        let free = self.find(stream, op, len, false)?;
+        Ok((free.buffer, free.batch))
     }
 
     /// A buffer that nothing on its way uses, for the host to write.
@@ -105,17 +111,17 @@ impl Pool {
         op: &'static str,
         len: usize,
     ) -> Result<Buffer> {
-        self.find(stream, op, len, true)
+        Ok(self.find(stream, op, len, true)?.buffer)
     }
 
-    fn find(&self, stream: &Stream, op: &'static str, len: usize, idle: bool) -> Result<Buffer> {
+    fn find(&self, stream: &Stream, op: &'static str, len: usize, idle: bool) -> Result<Free> {
         let size = size_class(len);
         let (limit, gone) = {
             let mut state = self.lock();
-            if let Some(buffer) = state.find(size, idle) {
+            if let Some(free) = state.find(size, idle) {
                 state.stats.hits += 1;
                 state.use_more(size);
-                return Ok(buffer);
+                return Ok(free);
             }
             state.stats.misses += 1;
             let (limit, in_use) = (state.limit, state.stats.in_use);
@@ -143,7 +149,10 @@ impl Pool {
             Ok(buffer) => {
                 state.stats.buffers += 1;
                 state.use_more(size);
-                Ok(buffer)
+                Ok(Free {
+                    buffer,
+                    batch: None,
+                })
             }
             Err(hal::Error::OutOfMemory { .. }) => Err(Error::OutOfMemory {
                 op,

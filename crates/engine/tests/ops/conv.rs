@@ -95,6 +95,42 @@ fn convolution_is_its_formula_in_every_type() {
 }
 
 #[test]
+fn windows_of_views_are_right_up_to_the_edges_of_tiles() {
+    let case = |x: [usize; 4], weight: [usize; 4], stride, padding, dilation, groups| {
+        let options = ConvOptions {
+            stride,
+            padding,
+            dilation,
+            groups,
+        };
+        let (xs, ws, bs) = (
+            numbers(1, x.iter().product()),
+            numbers(2, weight.iter().product()),
+            numbers(3, weight[0]),
+        );
+        let expected = reference((&xs, x), (&ws, weight), &bs, &options);
+        let (weights, biases) = (
+            in_every_float(&ws, &weight),
+            in_every_float(&bs, &[weight[0]]),
+        );
+        for (i, (x, error)) in in_every_float(&xs, &x).iter().enumerate() {
+            // Channels last in memory, and taps first.
+            let x = x.permute(&[0, 2, 3, 1]).contiguous().permute(&[0, 3, 1, 2]);
+            let w = weights[i].0.permute(&[2, 3, 0, 1]).contiguous();
+            let w = w.permute(&[2, 3, 0, 1]);
+            let y = x.conv2d(&w, Some(&biases[i].0), &options);
+            assert_near(&y, &expected, 10.0 * error);
+        }
+    };
+    case([2, 8, 7, 5], [33, 8, 3, 3], [1, 1], [1, 1], [1, 1], 1);
+    case([2, 16, 9, 8], [64, 8, 3, 2], [2, 1], [1, 2], [1, 2], 2);
+    case([2, 16, 5, 7], [24, 8, 1, 1], [1, 1], [0, 0], [1, 1], 2);
+    case([1, 17, 5, 7], [9, 17, 1, 1], [2, 2], [0, 0], [1, 1], 1);
+    // Enough of them for large tiles.
+    case([5, 2, 32, 32], [9, 2, 3, 3], [1, 1], [1, 1], [1, 1], 1);
+}
+
+#[test]
 fn large_images_are_taken_in_blocks() {
     let (x, weight) = ([1, 32, 70, 70], [4, 32, 5, 5]);
     let (xs, ws) = (
