@@ -48,10 +48,12 @@ fn attention(x: &Tensor, past: usize) -> Tensor {
     let q = x.matmul(&data(&[WIDTH, WIDTH]));
     let k = x.matmul(&data(&[WIDTH, KV_HEADS * HEAD]));
     let v = x.matmul(&data(&[WIDTH, KV_HEADS * HEAD]));
-    let rope = RopeOptions::default();
+    // A model computes its frequencies once.
+    let table = RopeOptions::default().table(HEAD).unwrap();
+    data(&[1, HEAD]).rope_with(&table, 0).eval().unwrap();
     let (q, k) = (
-        heads(&q, HEADS).rope(&rope, past),
-        heads(&k, KV_HEADS).rope(&rope, past),
+        heads(&q, HEADS).rope_with(&table, past),
+        heads(&k, KV_HEADS).rope_with(&table, past),
     );
     let v = heads(&v, KV_HEADS);
     let (k, v) = match past {

@@ -47,6 +47,9 @@ const BUSY: usize = 128;
 /// A split has at least this much of the depth: below, what it saves is less than the second launch costs.
 const SPLIT: usize = 512;
 
+/// Sums that are left in memory by one kernel for the next may be one part in so many of what is read anyway.
+const EXTRA: usize = 25;
+
 /// Operations that a GPU does in the time that it takes to move a byte: 10 TFLOPS against 400 GB/s.
 const FLOPS_PER_BYTE: u64 = 25;
 
@@ -478,7 +481,10 @@ impl Product {
         let depth = p.depth as usize;
         let count = p.rows as usize * p.cols as usize * self.batches;
         let busy = groups * self.batches;
-        let splits = (BUSY / busy).min(depth / SPLIT).max(1);
+        // What the parts leave is written and read once more.
+        let factors = (p.rows as usize + p.cols as usize) * depth * self.batches;
+        let affordable = factors * self.dtype.size() / (EXTRA * 2 * count * size_of::<f32>()).max(1);
+        let splits = (BUSY / busy).min(depth / SPLIT).min(affordable).max(1);
         // Parts of tiles and of vectors begin where they would without.
         let share = depth.div_ceil(splits).max(1).next_multiple_of(TILE_THREADS);
         let splits = depth.div_ceil(share).max(1);
