@@ -4,6 +4,7 @@
 //! asked for depend on, and
 //! - leaves out what nothing needs: only nodes that are reached are looked at;
 //! - finds equal expressions and computes them once;
+//! - adds to products as they are made, where a device can ([`epilogue`]);
 //! - joins elementwise ops into one pass over memory ([`fuse`]);
 //! - runs the rest in the order of dependence, giving each op the memory of an input that nobody needs
 //!   any more ([`dispatch`]), and letting go of every value after its last use.
@@ -12,6 +13,7 @@
 //! an error or another thread with the same nodes, every node stays computable.
 
 mod background;
+mod epilogue;
 mod fuse;
 mod plan;
 
@@ -181,6 +183,7 @@ impl Schedule {
             }
         }
         schedule.share();
+        schedule.add_to_products();
         schedule.fuse();
         schedule
     }

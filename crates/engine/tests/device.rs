@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use bessemer::memory::Pressure;
-use bessemer::{AttentionOptions, DType, Device, Error, Tensor, eval};
+use bessemer::{AttentionOptions, DType, Device, Error, Tensor, eval, explain};
 use bessemer_hal::soft::{Mode, SoftOptions};
 use bessemer_hal::{self as hal, MathMode};
 
@@ -323,6 +323,42 @@ fn a_block_of_a_transformer_is_the_same_everywhere() {
             assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{a} and {b}");
         }
     }
+}
+
+#[test]
+fn a_sum_of_a_product_is_one_launch_with_the_same_bits() {
+    let wave = |shape: &[usize], seed: usize| {
+        let n: usize = shape.iter().product();
+        let data: Vec<f32> = (0..n)
+            .map(|i| ((i * 29 + seed) % 31) as f32 / 7.0)
+            .collect();
+        Tensor::from_slice(&data, shape)
+    };
+    let device = soft();
+    let moved = |t: Tensor| t.to(&device);
+    let (a, b) = (moved(wave(&[33, 40], 1)), moved(wave(&[40, 17], 2)));
+    for c in [wave(&[33, 17], 3), wave(&[17], 4), wave(&[33, 1], 5)].map(moved) {
+        let product = a.matmul(&b);
+        product.eval().unwrap();
+        let apart = values(&(&product + &c));
+        let together = a.matmul(&b) + &c;
+        assert_eq!(explain(&[&together]).unwrap().steps.len(), 1);
+        assert_eq!(values(&together), apart);
+        let other_way = &c + a.matmul(&b);
+        assert_eq!(explain(&[&other_way]).unwrap().steps.len(), 1);
+        assert_eq!(values(&other_way), apart);
+    }
+    // A product that is needed elsewhere stays, and half precision is rounded twice as it must be.
+    let c = moved(wave(&[33, 17], 3));
+    let product = a.matmul(&b);
+    let both = [&product + &c, product.exp()];
+    assert!(explain(&[&both[0], &both[1]]).unwrap().steps.len() > 1);
+    let half = |t: &Tensor| t.cast(DType::F16);
+    let sum = half(&a).matmul(&half(&b)) + half(&c);
+    assert_eq!(
+        explain(&[&sum]).unwrap().steps.last().unwrap().ops.last(),
+        Some(&"add")
+    );
 }
 
 #[test]

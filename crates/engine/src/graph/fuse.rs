@@ -44,6 +44,9 @@ impl Schedule {
             let entry = &self.entries[i];
             let work = entry.node.work();
             let Some(w) = &*work else { continue };
+            if entry.inlined {
+                continue;
+            }
             let pointwise = Action::of(&w.op).is_some();
             reads[i] = w.inputs.len();
             let most = match entry.node.place.device.is_cpu() {
@@ -80,7 +83,7 @@ impl Schedule {
             }
         }
         for i in 0..count {
-            self.entries[i].inlined = home[i] != i;
+            self.entries[i].inlined |= home[i] != i;
             if home[i] == i && steps[i] > 1 {
                 let member = |t: &Tensor| {
                     let j = self.index.get(&Arc::as_ptr(&t.node));
@@ -97,7 +100,7 @@ impl Schedule {
     }
 
     /// Whether a node may be computed without being kept.
-    fn may_inline(&self, i: usize) -> bool {
+    pub(super) fn may_inline(&self, i: usize) -> bool {
         let entry = &self.entries[i];
         // Its owners in the schedule are its users and the entry itself.
         let held = Arc::strong_count(&entry.node) > entry.uses + 1;

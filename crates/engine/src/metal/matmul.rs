@@ -483,7 +483,8 @@ impl Product {
         let busy = groups * self.batches;
         // What the parts leave is written and read once more.
         let factors = (p.rows as usize + p.cols as usize) * depth * self.batches;
-        let affordable = factors * self.dtype.size() / (EXTRA * 2 * count * size_of::<f32>()).max(1);
+        let affordable =
+            factors * self.dtype.size() / (EXTRA * 2 * count * size_of::<f32>()).max(1);
         let splits = (BUSY / busy).min(depth / SPLIT).min(affordable).max(1);
         // Parts of tiles and of vectors begin where they would without.
         let share = depth.div_ceil(splits).max(1).next_multiple_of(TILE_THREADS);
