@@ -328,6 +328,16 @@ pub fn compiled(cases: u32) -> u32 {
     }
 }
 
+/// How many random cases of a test to run: on the software device in `check` mode, where each access is looked
+/// at, a few.
+fn checked(cases: u32) -> u32 {
+    let checks = std::env::var("BESSEMER_SOFT_MODE").is_ok_and(|mode| mode == "check");
+    match on_metal() && checks {
+        true => cases.min(3),
+        false => cases,
+    }
+}
+
 /// Runs a test on `cases` random cases, the same ones each time.
 ///
 /// # Panics
@@ -344,7 +354,7 @@ pub fn check<S: Strategy>(
         seed[i % 32] = seed[i % 32].wrapping_mul(31) ^ byte;
     }
     let config = Config {
-        cases,
+        cases: checked(cases),
         failure_persistence: None,
         max_shrink_iters: compiled(2000),
         ..Config::default()

@@ -16,6 +16,7 @@ files![
     "arange.metal",
     "arg_reduce.metal",
     "arg_sort.metal",
+    "arithmetic.h",
     "attention.metal",
     "binary.metal",
     "cast.metal",
