@@ -1,4 +1,4 @@
-//! The law of names: op X is `ops/x.rs`, `cpu/x.rs` and `tests/ops/x.rs`.
+//! The law of names: op X is `ops/x.rs`, `cpu/x.rs`, `metal/x.rs`, `metal/msl/x.metal` and `tests/ops/x.rs`.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::fs;
@@ -45,6 +45,22 @@ fn every_op_with_a_kernel_has_a_file_of_its_name_for_its_kernel() {
 }
 
 #[test]
+fn every_op_with_a_kernel_has_files_of_its_name_for_metal() {
+    // The kernels of joined ops are written when they are met, of functions in the files of single ones; a
+    // packed matrix is multiplied by the kernels of matmul.
+    let written = ["fused", "packed_matmul"];
+    for m in kernels().iter().filter(|m| *m != "alias") {
+        let path = folder(&format!("src/metal/{m}.rs"));
+        assert!(path.exists(), "src/metal lacks {m}.rs");
+        let path = folder(&format!("src/metal/msl/{m}.metal"));
+        assert!(
+            path.exists() || written.contains(&m.as_str()),
+            "src/metal/msl lacks {m}.metal"
+        );
+    }
+}
+
+#[test]
 fn every_op_has_a_file_of_its_name_for_its_tests() {
     let tests = names("tests/ops");
     let missing: Vec<_> = names("src/ops")
@@ -65,9 +81,8 @@ fn every_op_has_a_file_of_its_name_for_its_tests() {
 fn only_dispatch_knows_the_kernels_of_ops() {
     for op in names("src/ops") {
         let text = fs::read_to_string(folder(&format!("src/ops/{op}.rs"))).unwrap();
-        assert!(
-            !text.contains("cpu::"),
-            "src/ops/{op}.rs names the CPU backend"
-        );
+        for backend in ["cpu::", "metal::"] {
+            assert!(!text.contains(backend), "src/ops/{op}.rs names {backend}");
+        }
     }
 }

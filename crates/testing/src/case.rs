@@ -328,10 +328,13 @@ pub fn compiled(cases: u32) -> u32 {
     }
 }
 
-/// The most random cases of a test: what `BESSEMER_TEST_CASES` says, for devices on which each one is slow.
+/// The most random cases of a test: what `BESSEMER_TEST_CASES` says, for devices on which each one is slow; on
+/// the software device in `check` mode, where each access is looked at, a few.
 fn most_cases() -> u32 {
-    let most = std::env::var("BESSEMER_TEST_CASES").ok();
-    most.and_then(|n| n.parse().ok()).unwrap_or(u32::MAX)
+    let text = |name: &str| std::env::var(name).ok();
+    let most = text("BESSEMER_TEST_CASES").and_then(|n| n.parse().ok());
+    let checks = on_metal() && text("BESSEMER_SOFT_MODE").is_some_and(|mode| mode == "check");
+    most.unwrap_or(if checks { 3 } else { u32::MAX })
 }
 
 /// Runs a test on `cases` random cases, the same ones each time.

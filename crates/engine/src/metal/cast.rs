@@ -2,7 +2,7 @@
 
 use crate::DType;
 
-/// The types that Metal has, which are all but `f64`.
-pub(super) fn types() -> impl Iterator<Item = DType> {
-    DType::ALL.into_iter().filter(|&dtype| dtype != DType::F64)
+/// Whether there is such a conversion: Metal has no `f64`, and nothing is converted to its own type.
+pub(super) fn exists(from: DType, to: DType) -> bool {
+    from != to && to != DType::F64
 }

@@ -13,6 +13,10 @@ const EACH: usize = 4;
 /// Threads of a group.
 const GROUP: usize = 256;
 
+/// Columns of a group where an input lies across. With as many rows, a cache line that is read for one row
+/// serves the others.
+const TILE: usize = 32;
+
 /// An innermost axis longer than this is cut in two: positions in a grid have 32 bits.
 const LONGEST: usize = 1 << 30;
 
@@ -81,19 +85,27 @@ impl Each {
         self.extent.walk.rank == 1 || self.inner().is_multiple_of(EACH)
     }
 
+    /// Whether an input lies across: neighbours of the axis before the innermost are neighbours in memory.
+    fn is_turned(&self) -> bool {
+        let rank = self.extent.walk.rank as usize;
+        let across = |s: &Steps| s.strides[rank - 1].abs() > 1 && s.strides[rank - 2].abs() == 1;
+        rank > 1 && self.steps.iter().any(across)
+    }
+
     /// Launches the threads it takes.
     pub(super) fn launch(&self, launch: Launch, recorder: &mut Recorder<'_>) {
         let (inner, outer) = view::grid(&self.extent.walk);
         let grid = (inner.div_ceil(EACH), outer);
-        let group = group(grid, launch.max_threads());
+        let widest = if self.is_turned() { TILE / EACH } else { GROUP };
+        let group = group(grid, widest, launch.max_threads());
         launch.threads_of(recorder, grid, group);
     }
 }
 
-/// The group of threads that a grid is cut into: as wide as the grid is, as high as there is room for.
-fn group(grid: (usize, usize), most: usize) -> (usize, usize) {
+/// The group of threads that a grid is cut into: as wide as the grid is and may be, as high as there is room for.
+fn group(grid: (usize, usize), widest: usize, most: usize) -> (usize, usize) {
     let threads = GROUP.min((most + 1).next_power_of_two() / 2);
-    let width = grid.0.next_power_of_two().min(threads);
+    let width = grid.0.next_power_of_two().min(threads).min(widest);
     let height = grid.1.next_power_of_two().min(threads / width);
     (width, height)
 }

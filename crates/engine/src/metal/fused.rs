@@ -8,9 +8,10 @@
 //! - A single op is a case of a [`Table`]: one kernel for all functions of a kind on elements of one type,
 //!   of which a function constant chooses one. A Metal compiler drops all other cases when it makes the
 //!   pipeline. On the software device a function constant costs nothing, but a compilation takes 0.3 s of a
-//!   processor: the 1,000 pairs of ops and types would take five minutes, the 60 tables take some seconds
-//!   more than their number. On a GPU that computes eagerly, the first `a + b` has all of binary.metal
-//!   compiled for it, and every other op of the type is only a pipeline more.
+//!   processor: 650 pairs of ops and types would take more than three minutes, the 63 tables take half a
+//!   minute (0.45 s each; the largest, all functions of a float, 1.2 s). The price on a GPU: the first
+//!   `a + b` has all functions of two elements compiled for it; every other one of the type is then only a
+//!   pipeline more.
 //!
 //! Each step rounds to its own type (`f16` and `bf16` are computed in float), so programs have the bits of
 //! their steps. Where inputs lie and whether four neighbours are one load are matters of arguments and
@@ -51,7 +52,7 @@ pub(crate) fn record_one(
         Action::Ternary(Ternary::Select) => inputs[1].dtype,
         _ => inputs[0].dtype,
     };
-    let (table, case) = Table::case(action, from, output.dtype);
+    let (table, case) = Table::case(action, output.dtype);
     let mut numbers = [0; 4];
     if let Action::Unary(f) = action {
         numbers[text::PARAMETER] = parameter(f);

@@ -14,6 +14,7 @@ macro_rules! files {
 files![
     "activation.h",
     "arange.metal",
+    "arithmetic.h",
     "around.h",
     "attention.h",
     "attention.metal",

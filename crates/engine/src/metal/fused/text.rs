@@ -220,55 +220,56 @@ impl Program {
 }
 
 impl Table {
-    /// The table that has an action on elements of a type (of `select`: those it selects), and the number of
-    /// its case.
-    pub(super) fn case(action: Action, from: DType, to: DType) -> (Self, u32) {
-        let find = |same: &dyn Fn(Action) -> bool, table: Self| {
-            let cases = table.cases(from);
-            let at = cases.iter().position(|&(case, _)| same(case));
-            (table, at.expect("an op of the type") as u32)
-        };
+    /// The table that has an action, and the number of its case; conversions are to a type.
+    pub(super) fn case(action: Action, to: DType) -> (Self, u32) {
+        fn position<T: PartialEq>(all: &[T], one: T) -> u32 {
+            let found = all.iter().position(|other| *other == one);
+            found.expect("one of all") as u32
+        }
         match action {
-            Action::Unary(f) => {
-                let table = match unary::file(f) {
-                    "unary.metal" => Self::Unary,
-                    _ => Self::Real,
-                };
-                let bare = Action::Unary(unary::bare(f));
-                find(&|case| case == bare, table)
-            }
-            Action::Binary(_) => find(&|case| case == action, Self::Binary),
+            Action::Unary(f) => (Self::of(f), position(Unary::ALL, unary::bare(f))),
+            Action::Binary(f) => (Self::Binary, position(Binary::ALL, f)),
             Action::Ternary(Ternary::Select) => (Self::Select, 0),
-            Action::Ternary(_) => find(&|case| case == action, Self::Ternary),
-            Action::Cast => {
-                let at = cast::types().position(|dtype| dtype == to);
-                (Self::Cast, at.expect("a type that Metal has") as u32)
-            }
+            Action::Ternary(f) => (Self::Ternary, position(&ternary::OF_ONE_TYPE, f)),
+            Action::Cast => (Self::Cast, position(&DType::ALL, to)),
         }
     }
 
-    /// The actions for elements of a type, with the types of their results.
-    fn cases(self, dtype: DType) -> Vec<(Action, DType)> {
-        let unary = |real: bool| {
-            let all = Unary::ALL.iter();
-            let own = all.filter(move |&&f| (unary::file(f) != "unary.metal") == real);
-            own.filter_map(move |&f| Some((Action::Unary(f), unary::result(f, dtype)?)))
-                .collect()
-        };
+    /// The table that has a function of one element.
+    fn of(f: Unary) -> Self {
+        match unary::file(f) {
+            "unary.metal" => Self::Unary,
+            _ => Self::Real,
+        }
+    }
+
+    /// The actions for elements of a type, with their numbers and the types of their results.
+    fn cases(self, dtype: DType) -> Vec<(usize, Action, DType)> {
         match self {
-            Self::Unary => unary(false),
-            Self::Real => unary(true),
+            Self::Unary | Self::Real => {
+                let own = Unary::ALL.iter().enumerate();
+                own.filter(|(_, f)| Self::of(**f) == self)
+                    .filter_map(|(i, &f)| Some((i, Action::Unary(f), unary::result(f, dtype)?)))
+                    .collect()
+            }
             Self::Binary => Binary::ALL
                 .iter()
-                .filter_map(|&f| Some((Action::Binary(f), binary::result(f, dtype)?)))
+                .enumerate()
+                .filter_map(|(i, &f)| Some((i, Action::Binary(f), binary::result(f, dtype)?)))
                 .collect(),
             Self::Ternary => ternary::OF_ONE_TYPE
                 .into_iter()
-                .filter(|&f| ternary::exists(f, dtype))
-                .map(|f| (Action::Ternary(f), dtype))
+                .enumerate()
+                .filter(|&(_, f)| ternary::exists(f, dtype))
+                .map(|(i, f)| (i, Action::Ternary(f), dtype))
                 .collect(),
-            Self::Select => vec![(Action::Ternary(Ternary::Select), dtype)],
-            Self::Cast => cast::types().map(|to| (Action::Cast, to)).collect(),
+            Self::Select => vec![(0, Action::Ternary(Ternary::Select), dtype)],
+            Self::Cast => DType::ALL
+                .into_iter()
+                .enumerate()
+                .filter(|&(_, to)| cast::exists(dtype, to))
+                .map(|(i, to)| (i, Action::Cast, to))
+                .collect(),
         }
     }
 
@@ -286,7 +287,7 @@ impl Table {
         let inputs = self.inputs(dtype);
         let cases = self.cases(dtype);
         let mut text = String::from("#include \"each.h\"\n");
-        for (action, _) in &cases {
+        for (_, action, _) in &cases {
             include(&mut text, file(*action, dtype));
         }
         let _ = writeln!(
@@ -338,26 +339,23 @@ impl Table {
     }
 
     /// The cases, those of one result type together, so that there is one store for each type.
-    fn write_cases(text: &mut String, inputs: &[DType], cases: &[(Action, DType)]) {
+    fn write_cases(text: &mut String, inputs: &[DType], cases: &[(usize, Action, DType)]) {
         let mut results: Vec<DType> = Vec::new();
-        for (_, result) in cases {
+        for (.., result) in cases {
             if !results.contains(result) {
                 results.push(*result);
             }
         }
         for result in &results {
-            let own = || {
-                let numbered = cases.iter().enumerate();
-                numbered.filter(|(_, (_, dtype))| dtype == result)
-            };
-            let is_own: Vec<_> = own().map(|(i, _)| format!("CASE == {i}")).collect();
+            let own = || cases.iter().filter(|(.., dtype)| dtype == result);
+            let is_own: Vec<_> = own().map(|(i, ..)| format!("CASE == {i}")).collect();
             let name = msl_name(*result);
             let _ = writeln!(
                 text,
                 "    if ({}) {{\n        {name} results[EACH];\n        switch (CASE) {{",
                 is_own.join(" || ")
             );
-            for (i, (action, _)) in own() {
+            for (i, action, _) in own() {
                 let args: Vec<_> = inputs
                     .iter()
                     .enumerate()

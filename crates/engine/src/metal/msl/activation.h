@@ -10,7 +10,7 @@
 
 inline float unary_sigmoid(float x) {
 #ifdef FAST_MATH
-    return 1.0f / (1.0f + exp(-x));
+    return 1.0f / (1.0f + fast::exp(-x));
 #else
     const float e = exp_precise(-fabs(x));
     const bool negative = x < 0.0f;

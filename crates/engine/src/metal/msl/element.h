@@ -1,13 +1,7 @@
 #include "types.h"
+#include "arithmetic.h"
 
 // What functions of elements need of the types: arithmetic that wraps, and tests of what a type is.
-
-// A product and a sum are one rounding only where `fma` says so.
-#if __METAL_VERSION__ >= 320
-#pragma METAL fp contract(off)
-#else
-#pragma clang fp contract(off)
-#endif
 
 // How an element lies in memory: truth values as bytes.
 template <typename T> struct stored { typedef T type; };

@@ -69,8 +69,8 @@ inline float expm1_precise(float x) {
 }
 
 #ifdef FAST_MATH
-inline float unary_exp(float x) { return exp(x); }
-inline float unary_exp2(float x) { return exp2(x); }
+inline float unary_exp(float x) { return fast::exp(x); }
+inline float unary_exp2(float x) { return fast::exp2(x); }
 #else
 inline float unary_exp(float x) { return exp_precise(x); }
 inline float unary_exp2(float x) { return exp2_sum(x, -0.0f); }

@@ -63,9 +63,9 @@ inline float atanh_precise(float x) {
 }
 
 #ifdef FAST_MATH
-inline float unary_sinh(float x) { return sinh(x); }
-inline float unary_cosh(float x) { return cosh(x); }
-inline float unary_tanh(float x) { return tanh(x); }
+inline float unary_sinh(float x) { return fast::sinh(x); }
+inline float unary_cosh(float x) { return fast::cosh(x); }
+inline float unary_tanh(float x) { return fast::tanh(x); }
 #else
 inline float unary_sinh(float x) { return sinh_precise(x); }
 inline float unary_cosh(float x) { return cosh_precise(x); }

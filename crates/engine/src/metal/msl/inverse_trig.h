@@ -52,9 +52,9 @@ inline float half_angle(float a) {
 }
 
 #ifdef FAST_MATH
-inline float unary_asin(float x) { return asin(x); }
-inline float unary_acos(float x) { return acos(x); }
-inline float unary_atan(float x) { return atan(x); }
+inline float unary_asin(float x) { return fast::asin(x); }
+inline float unary_acos(float x) { return fast::acos(x); }
+inline float unary_atan(float x) { return fast::atan(x); }
 #else
 inline float unary_asin(float x) {
     const float a = fabs(x), p = half_angle(a);

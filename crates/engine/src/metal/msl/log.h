@@ -59,9 +59,9 @@ inline float log1p_precise(float x) {
 }
 
 #ifdef FAST_MATH
-inline float unary_log(float x) { return log(x); }
-inline float unary_log2(float x) { return log2(x); }
-inline float unary_log10(float x) { return log10(x); }
+inline float unary_log(float x) { return fast::log(x); }
+inline float unary_log2(float x) { return fast::log2(x); }
+inline float unary_log10(float x) { return fast::log10(x); }
 #else
 inline float unary_log(float x) {
     const Pair parts = decompose(x);

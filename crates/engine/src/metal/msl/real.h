@@ -4,12 +4,7 @@
 // operations that IEEE 754 rounds exactly (+, -, *, /, sqrt, fma). So their error is the CPU's and well below
 // what MSL allows its own, no result depends on the chip, and a program has the bits of its steps.
 
-// A product and a sum are one rounding only where `fma` says so.
-#if __METAL_VERSION__ >= 320
-#pragma METAL fp contract(off)
-#else
-#pragma clang fp contract(off)
-#endif
+#include "arithmetic.h"
 
 // A number in two parts, the second much smaller than the first.
 struct Pair {

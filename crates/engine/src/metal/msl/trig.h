@@ -91,9 +91,9 @@ inline float cos_reduced(Quadrant q) {
 inline float negate_by(float x, uint n) { return as_type<float>(as_type<uint>(x) ^ (n & 2) << 30); }
 
 #ifdef FAST_MATH
-inline float unary_sin(float x) { return sin(x); }
-inline float unary_cos(float x) { return cos(x); }
-inline float unary_tan(float x) { return tan(x); }
+inline float unary_sin(float x) { return fast::sin(x); }
+inline float unary_cos(float x) { return fast::cos(x); }
+inline float unary_tan(float x) { return fast::tan(x); }
 #else
 inline float unary_sin(float x) {
     const Quadrant q = quadrant(fabs(x));
