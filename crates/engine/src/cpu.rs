@@ -11,6 +11,7 @@ pub(crate) mod concat;
 pub(crate) mod conv;
 pub(crate) mod copy;
 pub(crate) mod cross_entropy;
+mod divmod;
 pub(crate) mod full;
 pub(crate) mod fused;
 pub(crate) mod gather;
