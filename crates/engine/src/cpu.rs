@@ -33,6 +33,7 @@ pub(crate) mod random;
 pub(crate) mod reduce;
 mod region;
 pub(crate) mod rms_norm;
+mod room;
 pub(crate) mod rope;
 pub(crate) mod row;
 pub(crate) mod scan;
