@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Compare the least times in place of medians: for busy machines, not for reports.
     #[arg(long)]
     least: bool,
-    /// Write OUT.json, OUT.md and OUT.html.
+    /// Write OUT.json, OUT.md and OUT.html, anew after every case.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Build the peers that are crates first.
@@ -90,13 +90,6 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
     let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
         "{pos}/{len} {bar:30} {elapsed_precise}, left {eta} {msg}",
     )?);
-    let mut rows = Vec::new();
-    for entry in &entries {
-        bar.set_message(format!("{} {}", entry.name, entry.size));
-        rows.push(round::measure(entry, &mut workers, effort));
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
     let mut results = Results {
         command,
         date: date(),
@@ -111,15 +104,24 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
             })
             .collect(),
         absent,
-        rows,
+        rows: Vec::new(),
         goals: Vec::new(),
     };
-    results.goals = goal::verdicts(&results);
-    table::print(&results)?;
-    if let Some(out) = &options.out {
-        write(&results, out)?;
+    for entry in &entries {
+        bar.set_message(format!("{} {}", entry.name, entry.size));
+        results
+            .rows
+            .push(round::measure(entry, &mut workers, effort));
+        bar.inc(1);
+        // After every case: a run that is interrupted has not been for nothing.
+        if let Some(out) = &options.out {
+            results.goals = goal::verdicts(&results);
+            write(&results, out)?;
+        }
     }
-    Ok(())
+    bar.finish_and_clear();
+    results.goals = goal::verdicts(&results);
+    table::print(&results)
 }
 
 fn start(options: &Options, threads: usize) -> Result<(Vec<Worker>, Vec<Absent>)> {

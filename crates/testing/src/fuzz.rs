@@ -57,6 +57,77 @@ impl<'a> Args<'a> {
         self.note(t)
     }
 
+    /// A tensor of this shape, of any type, layout and numbers.
+    pub fn made(&mut self, shape: &[usize]) -> Tensor {
+        let input = Input {
+            dtype: self.rng.pick(&DType::ALL),
+            shape: shape.to_vec(),
+            fill: self.rng.pick(&Fill::ALL),
+            placement: self.rng.pick(&Placement::ALL),
+            seed: self.rng.bits(),
+        };
+        self.log += &format!(" {input:?}");
+        input.tensor()
+    }
+
+    /// Indices into an axis of `len` elements: mostly of this shape, mostly integers, mostly in range.
+    pub fn indices(&mut self, shape: &[usize], len: usize) -> Tensor {
+        if self.rng.one_in(10) {
+            return self.tensor();
+        }
+        let mut shape = shape.to_vec();
+        if self.rng.one_in(10) {
+            shape.push(2);
+        }
+        let count = shape.iter().product();
+        let wrong = self.rng.one_in(6);
+        let next = |rng: &mut Rng| {
+            let any = [i64::MIN, i64::MAX, len as i64, -1 - len as i64];
+            match len {
+                _ if wrong && rng.one_in(3) => rng.pick(&any),
+                0 => 0,
+                len if rng.one_in(2) => rng.below(len) as i64 - len as i64,
+                len => rng.below(len) as i64,
+            }
+        };
+        let data: Vec<_> = (0..count).map(|_| next(self.rng)).collect();
+        self.note((&shape, &data));
+        let indices = Tensor::from_vec(data, &shape[..]);
+        let dtype = self
+            .rng
+            .pick(&[DType::I64, DType::I64, DType::I32, DType::U8, DType::I8]);
+        indices.cast(self.note(dtype))
+    }
+
+    /// A tensor with this many axes or more, of those at hand, or any if there is none.
+    pub fn of_rank(&mut self, least: usize, most: usize) -> Tensor {
+        let fits = |t: &&Tensor| (least..=most).contains(&t.rank());
+        let fitting: Vec<_> = self.tensors.iter().filter(fits).cloned().collect();
+        if fitting.is_empty() || self.rng.one_in(12) {
+            return self.tensor();
+        }
+        let t = fitting[self.rng.below(fitting.len())].clone();
+        self.note(t)
+    }
+
+    /// A small number from 0 on, sometimes an absurd one.
+    pub fn few(&mut self) -> usize {
+        let n = match self.rng.below(40) {
+            0 => self
+                .rng
+                .pick(&[usize::MAX, usize::MAX / 2, 1 << 62, 1 << 40]),
+            1..4 => 0,
+            n => 1 + n % 3,
+        };
+        self.note(n)
+    }
+
+    /// The number, or once in a while another.
+    pub fn around(&mut self, n: usize) -> usize {
+        let n = if self.rng.one_in(10) { self.few() } else { n };
+        self.note(n)
+    }
+
     /// Up to three tensors.
     pub fn several(&mut self) -> Vec<Tensor> {
         let first = self.tensor();
@@ -218,4 +289,5 @@ pub fn tensors(rng: &mut Rng) -> Vec<Tensor> {
 }
 
 mod calls;
+mod late;
 pub use calls::CALLS;

@@ -18,6 +18,7 @@ pub mod loss;
 pub mod matmul;
 pub mod norm;
 pub mod pool;
+pub mod random;
 pub mod reduce;
 pub mod rope;
 pub mod scan;

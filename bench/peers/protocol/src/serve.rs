@@ -61,6 +61,10 @@ fn answer(engine: &mut impl Engine, prepared: &mut Option<Prepared>, request: Re
         }
         Request::Run(times) => match prepared {
             Some(ready) => {
+                // The threads of a library sleep between its turns; in a program they would be awake.
+                if let Err(e) = (ready.work)() {
+                    return Reply::Error(e);
+                }
                 let start = Instant::now();
                 for _ in 0..times {
                     if let Err(e) = (ready.work)() {

@@ -45,11 +45,12 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
     let start = Instant::now();
     let mut rounds = 0;
     while rounds < effort.rounds && (rounds < LEAST_ROUNDS || start.elapsed() < effort.budget) {
-        for (worker, part) in workers.iter_mut().zip(&mut parts) {
+        for (i, part) in parts.iter_mut().enumerate() {
             let Part::Runs { calls, seconds, .. } = part else {
                 continue;
             };
-            match worker.run(*calls) {
+            settle(workers);
+            match workers[i].run(*calls) {
                 Ok(time) => seconds.push(time),
                 Err(e) => *part = Part::Out(Outcome::Failed(format!("{e:#}"))),
             }
@@ -76,6 +77,21 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
             .collect(),
         copy_bandwidth: copier.map(|c| c.bandwidth(effort.statistic)),
         ..Row::of(entry)
+    }
+}
+
+/// Waits until no contestant computes any more. The threads of some libraries watch for more work long after
+/// the last of it (OpenBLAS's for 25 ms and more) and would take a core from whoever is next.
+fn settle(workers: &[Worker]) {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let start = Instant::now();
+    let mut quiet = 0;
+    while quiet < 2 && start.elapsed() < PATIENCE {
+        let now = workers.iter().all(Worker::is_quiet);
+        quiet = if now { quiet + 1 } else { 0 };
+        if quiet < 2 {
+            std::thread::sleep(Duration::from_micros(300));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::result::{Outcome, Results, Row};
 use crate::report::duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const NEAR: Style = AnsiColor::Yellow.on_default();
@@ -13,8 +13,15 @@ const BAD: Style = AnsiColor::Red.on_default();
 const FAINT: Style = Style::new().dimmed();
 const HEAD: Style = Style::new().bold();
 
-/// Names every case.
+/// Names every case. Whoever reads may stop reading: `--list | head` is no failure.
 pub(crate) fn list(entries: &[Entry]) -> Result<()> {
+    match write_list(entries) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn write_list(entries: &[Entry]) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
     for e in entries {
         let family = e.family.name();
@@ -27,7 +34,7 @@ pub(crate) fn list(entries: &[Entry]) -> Result<()> {
         )?;
     }
     writeln!(out, "{} cases", entries.len())?;
-    Ok(())
+    out.flush()
 }
 
 /// Prints everything: one block a family, then the goals.

@@ -191,6 +191,20 @@ impl Worker {
         }
     }
 
+    /// Whether none of its threads runs. Where the system does not say, it is believed to be so.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let Ok(tasks) = std::fs::read_dir(tasks) else {
+            return true;
+        };
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The state follows the name, which is in parentheses and may hold any others.
+            let state = stat.rsplit_once(") ").map_or("S", |(_, rest)| rest);
+            !state.starts_with('R')
+        })
+    }
+
     /// Frees the memory of the case.
     pub(crate) fn forget(&mut self) -> Result<()> {
         self.ask(&Request::Drop).map(drop)

@@ -1,8 +1,11 @@
-//! `argmin` and `argmax` on the CPU: the greatest [`Key`] of each block, then where it is in the best one.
+//! `argmin` and `argmax` on the CPU: the extreme of each block, then where it is in the best one.
+
+use std::marker::PhantomData;
 
 use super::around::Around;
 use super::key::{Bits, Key};
 use super::pool;
+use super::reduce::fold::{Folder, Max, Min, Simple, Widen};
 use super::simd::{self, Isa, Task};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
@@ -22,13 +25,17 @@ pub(crate) fn run(op: &ArgReduce, inputs: &[Input<'_>], mut output: Output<'_>) 
     let data = Dense::new(op.name(), inputs[0])?;
     let out = output.all::<i64>();
     with_type!(inputs[0].dtype, T => match op.max {
-        true => find::<T, true>(data.all(), around, out),
-        false => find::<T, false>(data.all(), around, out),
+        true => find::<T, Simple<Max<T>>, true>(data.all(), around, out),
+        false => find::<T, Simple<Min<T>>, false>(data.all(), around, out),
     });
     Ok(())
 }
 
-fn find<T: Key, const MAX: bool>(data: &[T], around: Around, out: &mut [i64]) {
+fn find<T, F, const MAX: bool>(data: &[T], around: Around, out: &mut [i64])
+where
+    T: Key + Widen,
+    F: Folder<In = T, Total = T::Wide>,
+{
     let Around { outer, len, inner } = around;
     let piece = pool::grain(size_of::<T>());
     if inner > 1 {
@@ -44,26 +51,33 @@ fn find<T: Key, const MAX: bool>(data: &[T], around: Around, out: &mut [i64]) {
         });
     } else if len >= 2 * piece && outer < 64 {
         let pieces = len.div_ceil(piece);
-        let mut found = vec![(<T::Bits as Bits>::MIN, 0); outer * pieces];
+        let mut found = vec![0; outer * pieces];
         pool::pieces(&mut found, 1, |i, found| {
             let (row, from) = (i / pieces, i % pieces * piece);
             let part = &data[row * len..][from..len.min(from + piece)];
-            let (key, at) = simd::run_narrow(Row::<T, MAX>(part));
-            found[0] = (key, from + at);
+            simd::run_narrow(Rows::<T, F> {
+                data: part,
+                len: part.len(),
+                out: found,
+                fold: PhantomData,
+            });
+            found[0] += from as i64;
         });
-        for (to, found) in out.iter_mut().zip(found.chunks(pieces)) {
-            let best = found
+        for (r, (to, found)) in out.iter_mut().zip(found.chunks(pieces)).enumerate() {
+            let key = |at: i64| order::<T, MAX>(data[r * len + at as usize]);
+            *to = found
                 .iter()
-                .fold(found[0], |a, &b| if b.0 > a.0 { b } else { a });
-            *to = best.1 as i64;
+                .fold(found[0], |a, &b| if key(b) > key(a) { b } else { a });
         }
     } else {
         let step = (piece / len).max(1);
         pool::pieces(out, step, |i, out| {
-            for (j, to) in out.iter_mut().enumerate() {
-                let row = &data[(i * step + j) * len..][..len];
-                *to = simd::run_narrow(Row::<T, MAX>(row)).1 as i64;
-            }
+            simd::run_narrow(Rows::<T, F> {
+                data: &data[i * step * len..][..out.len() * len],
+                len,
+                out,
+                fold: PhantomData,
+            });
         });
     }
 }
@@ -75,29 +89,53 @@ fn order<T: Key, const MAX: bool>(x: T) -> T::Bits {
     if MAX || (x.is_nan()) { key } else { !key }
 }
 
-/// The greatest key of a row and where it is first.
-struct Row<'a, T, const MAX: bool>(&'a [T]);
+#[expect(clippy::eq_op, reason = "only NaN differs from itself")]
+#[inline(always)]
+fn is_nan<T: PartialOrd + Copy>(x: T) -> bool {
+    x != x
+}
 
-impl<T: Key, const MAX: bool> Task for Row<'_, T, MAX> {
-    type Output = (T::Bits, usize);
+/// Where the extreme of each row is first.
+struct Rows<'a, T, F> {
+    data: &'a [T],
+    /// Length of the rows.
+    len: usize,
+    out: &'a mut [i64],
+    fold: PhantomData<F>,
+}
+
+impl<T, F> Task for Rows<'_, T, F>
+where
+    T: Widen,
+    F: Folder<In = T, Total = T::Wide>,
+{
+    type Output = ();
     #[inline(always)]
-    fn run<I: Isa>(self) -> Self::Output {
-        let (mut best, mut at) = (<T::Bits as Bits>::MIN, 0);
-        for (i, block) in self.0.chunks(BLOCK).enumerate() {
-            let mut lanes = [<T::Bits as Bits>::MIN; 128];
-            for row in block.chunks(128) {
-                for (lane, &x) in lanes.iter_mut().zip(row) {
-                    *lane = (*lane).max(order::<T, MAX>(x));
+    fn run<I: Isa>(self) {
+        for (to, row) in self.out.iter_mut().zip(self.data.chunks_exact(self.len)) {
+            let (mut best, mut at) = (F::run::<I>(&row[..self.len.min(BLOCK)]), 0);
+            for (i, block) in row.chunks(BLOCK).enumerate().skip(1) {
+                let here = F::run::<I>(block);
+                // Both is what changes: a better one, or the first NaN.
+                let both = F::merge(best, here);
+                if both != best && !is_nan(best) {
+                    (best, at) = (here, i * BLOCK);
                 }
             }
-            let greatest = lanes.into_iter().fold(<T::Bits as Bits>::MIN, Ord::max);
-            if greatest > best {
-                (best, at) = (greatest, i);
+            // A look at many at once, then at one by one where one of them is it.
+            let is_best = |x: T| {
+                let x = x.wide();
+                x == best || (is_nan(x) && is_nan(best))
+            };
+            let rest = row[at..].chunks(64);
+            for (i, some) in rest.enumerate() {
+                if some.iter().fold(false, |any, &x| any | is_best(x)) {
+                    let found = some.iter().position(|&x| is_best(x));
+                    *to = (at + i * 64 + found.unwrap_or(0)) as i64;
+                    break;
+                }
             }
         }
-        let block = &self.0[at * BLOCK..];
-        let found = block.iter().position(|&x| order::<T, MAX>(x) == best);
-        (best, at * BLOCK + found.unwrap_or(0))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::around::Around;
 use super::key::Key;
 use super::radix::{self, Long, Short};
+use super::room;
 use super::sort::rows;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -27,32 +28,32 @@ pub(crate) fn run(op: &ArgSort, inputs: &[Input<'_>], mut output: Output<'_>) ->
     expect_short(op.name(), around.len)?;
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
-        rows::<T, i64>(data.all(), around, around.len, output.all(), order);
-    });
-    Ok(())
+        rows::<T, i64>(op.name(), data.all(), around, around.len, output.all(), order)
+    })
 }
 
-fn order<T: Key>(row: &[T], out: &mut [i64]) {
-    let keys = row.iter().map(|x| x.key().into());
+fn order<T: Key>(row: &[T], out: &mut [i64]) -> Result<()> {
+    let keys = row.iter().map(|x| x.key().into()).enumerate();
     if size_of::<T>() == 8 {
-        let items = keys
-            .enumerate()
-            .map(|(i, key): (usize, u64)| Long(key, i as u32));
-        let mut items: Vec<_> = items.collect();
-        let mut spare = vec![Long(0, 0); items.len()];
-        radix::sort(&mut items, &mut spare);
-        for (to, item) in out.iter_mut().zip(items) {
+        let mut items = room::empty("argsort", row.len())?;
+        items.extend(keys.map(|(i, key): (usize, u64)| Long(key, i as u32)));
+        let mut spare = room::filled("argsort", items.len(), Long(0, 0))?;
+        for (to, item) in out
+            .iter_mut()
+            .zip(&*radix::sort("argsort", &mut items, &mut spare)?)
+        {
             *to = i64::from(item.1);
         }
-        return;
+        return Ok(());
     }
-    let items = keys
-        .enumerate()
-        .map(|(i, key): (usize, u64)| Short(key << 32 | i as u64));
-    let mut items: Vec<_> = items.collect();
-    let mut spare = vec![Short(0); items.len()];
-    radix::sort(&mut items, &mut spare);
-    for (to, item) in out.iter_mut().zip(items) {
+    let mut items = room::empty("argsort", row.len())?;
+    items.extend(keys.map(|(i, key): (usize, u64)| Short(key << 32 | i as u64)));
+    let mut spare = room::filled("argsort", items.len(), Short(0))?;
+    for (to, item) in out
+        .iter_mut()
+        .zip(&*radix::sort("argsort", &mut items, &mut spare)?)
+    {
         *to = i64::from(item.0 as u32);
     }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Functions of two elements on the CPU.
 
 use super::cast::{f64_to_i32, f64_to_u32};
+use super::divmod::divmod;
 use super::map::{Kernel, map};
 use super::math::Math;
 use crate::DType;
@@ -54,15 +55,15 @@ fn of_bool(op: Binary) -> Kernel {
 }
 
 macro_rules! float {
-    ($name:ident, $T:ident, $divmod:ident) => {
+    ($name:ident, $T:ident) => {
         fn $name(op: Binary) -> Kernel {
             match op {
                 Binary::Add => map!($T => $T, |a, b| a + b),
                 Binary::Sub => map!($T => $T, |a, b| a - b),
                 Binary::Mul => map!($T => $T, |a, b| a * b),
                 Binary::Div => map!($T => $T, |a, b| a / b),
-                Binary::FloorDiv => map!($T => $T, |a, b| $divmod(a, b).0),
-                Binary::Rem => map!($T => $T, |a, b| $divmod(a, b).1),
+                Binary::FloorDiv => divmod::<$T, false>,
+                Binary::Rem => divmod::<$T, true>,
                 Binary::Pow => map!($T => $T, |a, b| a.pow_on::<I>(b)),
                 // With a NaN on the right the comparison is false, and that is taken.
                 Binary::Min => map!($T => $T, |a, b| if a < b || a.is_nan() { a } else { b }),
@@ -85,36 +86,10 @@ macro_rules! float {
                 | Binary::ShiftRight => unreachable!("not for floats"),
             }
         }
-
-        /// The quotient rounded down and what it leaves, which has the sign of `b`; as Python and NumPy
-        /// have them, consistent with each other: what is left is exact, and the quotient is the integer
-        /// next to `(a - left) / b`. By 0: `a / 0`, and NaN is left.
-        #[inline(always)]
-        fn $divmod(a: $T, b: $T) -> ($T, $T) {
-            let mut left = a % b;
-            if b == 0.0 {
-                return (a / b, left);
-            }
-            let mut quotient = (a - left) / b;
-            if left == 0.0 {
-                left = (0.0 as $T).copysign(b);
-            } else if (b < 0.0) != (left < 0.0) {
-                left += b;
-                quotient -= 1.0;
-            }
-            let quotient = if quotient == 0.0 {
-                (0.0 as $T).copysign(a / b)
-            } else {
-                // Dividing may have rounded down past the integer.
-                let floor = quotient.floor();
-                if quotient - floor > 0.5 { floor + 1.0 } else { floor }
-            };
-            (quotient, left)
-        }
     };
 }
-float!(of_f32, f32, divmod_f32);
-float!(of_f64, f64, divmod_f64);
+float!(of_f32, f32);
+float!(of_f64, f64);
 
 macro_rules! int {
     ($name:ident, $T:ident, $U:ident, $sign:ident, $div:ident) => {
@@ -123,8 +98,8 @@ macro_rules! int {
                 Binary::Add => map!($U => $U, |a, b| a.wrapping_add(b)),
                 Binary::Sub => map!($U => $U, |a, b| a.wrapping_sub(b)),
                 Binary::Mul => map!($U => $U, |a, b| a.wrapping_mul(b)),
-                Binary::FloorDiv => map!($T => $T, |a, b| $div!(div $sign $T, a, b)),
-                Binary::Rem => map!($T => $T, |a, b| $div!(rem $sign $T, a, b)),
+                Binary::FloorDiv => $div!(div $sign $T),
+                Binary::Rem => $div!(rem $sign $T),
                 Binary::Pow => map!($T => $T, |a, b| $sign!(pow $T, a, b)),
                 Binary::Min => map!($T => $T, |a, b| a.min(b)),
                 Binary::Max => map!($T => $T, |a, b| a.max(b)),
@@ -158,6 +133,12 @@ macro_rules! int {
 /// for the operands. A quotient that is not an integer is at least `1 / b` away from one; rounding moves
 /// it by at most `2^-53 * a / b`, which is less.
 macro_rules! by_float {
+    (div $sign:ident $T:ident) => {
+        map!($T => $T, |a, b| by_float!(div $sign $T, a, b))
+    };
+    (rem $sign:ident $T:ident) => {
+        map!($T => $T, |a, b| by_float!(rem $sign $T, a, b))
+    };
     (div $sign:ident $T:ident, $a:ident, $b:ident) => {{
         let quotient = (f64::from($a) / f64::from($b)).floor();
         // By 0 is 0; the least number by -1 wraps.
@@ -186,10 +167,13 @@ macro_rules! quotient_as {
     };
 }
 
-/// Division of wider integers, one by one.
-macro_rules! by_int {
-    ($what:ident $sign:ident $T:ident, $a:ident, $b:ident) => {
-        $sign!($what $T, $a, $b)
+/// Division of wider integers.
+macro_rules! by_chunks {
+    (div $sign:ident $T:ident) => {
+        divmod::<$T, false>
+    };
+    (rem $sign:ident $T:ident) => {
+        divmod::<$T, true>
     };
 }
 
@@ -208,12 +192,6 @@ macro_rules! power {
     }};
 }
 macro_rules! unsigned {
-    (div $T:ident, $a:ident, $b:ident) => {
-        $a.checked_div($b).unwrap_or(0)
-    };
-    (rem $T:ident, $a:ident, $b:ident) => {
-        $a.checked_rem($b).unwrap_or(0)
-    };
     (pow $T:ident, $a:ident, $b:ident) => {
         power!($T, $a, $b)
     };
@@ -224,28 +202,6 @@ macro_rules! unsigned {
 }
 
 macro_rules! signed {
-    (div $T:ident, $a:ident, $b:ident) => {
-        if $b == 0 {
-            0
-        } else {
-            // Rust's quotient is rounded towards 0: one too many where it is inexact and negative.
-            let quotient = $a.wrapping_div($b);
-            let inexact = quotient.wrapping_mul($b) != $a;
-            quotient - $T::from(inexact && ($a < 0) != ($b < 0))
-        }
-    };
-    (rem $T:ident, $a:ident, $b:ident) => {
-        if $b == 0 {
-            0
-        } else {
-            let left = $a.wrapping_rem($b);
-            if left != 0 && (left < 0) != ($b < 0) {
-                left + $b
-            } else {
-                left
-            }
-        }
-    };
     (pow $T:ident, $a:ident, $b:ident) => {
         if $b >= 0 {
             power!($T, $a, $b)
@@ -265,8 +221,8 @@ macro_rules! signed {
 int!(of_u8, u8, u8, unsigned, by_float);
 int!(of_u16, u16, u16, unsigned, by_float);
 int!(of_u32, u32, u32, unsigned, by_float);
-int!(of_u64, u64, u64, unsigned, by_int);
+int!(of_u64, u64, u64, unsigned, by_chunks);
 int!(of_i8, i8, u8, signed, by_float);
 int!(of_i16, i16, u16, signed, by_float);
 int!(of_i32, i32, u32, signed, by_float);
-int!(of_i64, i64, u64, signed, by_int);
+int!(of_i64, i64, u64, signed, by_chunks);

@@ -3,7 +3,7 @@
 //! Memory is read once, in its own order, whatever the axes. Work is cut into pieces that depend on the
 //! shape alone and whose totals are merged in order, so the bits are the same for every number of threads.
 
-mod fold;
+pub(super) mod fold;
 mod moment;
 pub(crate) mod plan;
 
@@ -14,12 +14,12 @@ use half::{bf16, f16};
 
 use self::fold::{
     All, Any, BLOCK, Block, COLUMNS, CountNonzero, Folder, Lanes, Max, MaxAbs, Min, MinAbs, Prod,
-    ROWS, Simple, Sum, SumAbs, SumSquare, Widen,
+    ROWS, Simple, Sum, SumAbs, Widen,
 };
-use self::moment::{Euclid, LogSumExp, Real, Variance};
+use self::moment::{Euclid, LogSumExp, Real, Squared, Variance};
 use self::plan::{Plan, Run};
-use super::pool;
 use super::simd::{self, Isa, Task};
+use super::{pool, room};
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
@@ -61,8 +61,7 @@ pub(crate) fn run(op: &Reduce, inputs: &[Input<'_>], output: Output<'_>) -> Resu
         source.bytes = wide.bytes();
         source.dtype = DType::F32;
     }
-    dispatch(op.fold, &source, output);
-    Ok(())
+    dispatch(op.fold, &source, output)
 }
 
 /// Converts small floats to `f32`, all of the memory that a plan may walk.
@@ -110,9 +109,9 @@ float!(
 macro_rules! by_kind {
     ($source:ident, $output:ident, $fold:ident, |$total:ident| $finish:expr) => {
         with_type!(floats $source.dtype, T => {
-            reduce::<Simple<$fold<T>>, T>($source, $output, &|$total| Float::of($finish));
+            reduce::<Simple<$fold<T>>, T>($source, $output, &|$total| Float::of($finish))
         }, else with_type!(ints $source.dtype, T => {
-            reduce::<Simple<$fold<T>>, <$fold<T> as Lanes>::Total>($source, $output, &|total| total);
+            reduce::<Simple<$fold<T>>, <$fold<T> as Lanes>::Total>($source, $output, &|total| total)
         }, else unreachable!("floats and integers are all there is")))
     };
 }
@@ -137,7 +136,7 @@ fn wide(x: impl Into<f64>) -> f64 {
     x.into()
 }
 
-fn dispatch(fold: Fold, source: &Source<'_>, output: Output<'_>) {
+fn dispatch(fold: Fold, source: &Source<'_>, output: Output<'_>) -> Result<()> {
     // The sum of nothing is 0, not the -0 that sums begin with.
     let zero = if source.count == 0 { 0.0 } else { -0.0 };
     let n = source.count as f64;
@@ -148,20 +147,20 @@ fn dispatch(fold: Fold, source: &Source<'_>, output: Output<'_>) {
         Fold::Any => by_bits!(source, output, Any),
         Fold::All => by_bits!(source, output, All),
         Fold::Mean => with_type!(floats source.dtype, T => {
-            reduce::<Simple<Sum<T>>, T>(source, output, &|total| Float::of(total / n));
+            reduce::<Simple<Sum<T>>, T>(source, output, &|total| Float::of(total / n))
         }, else with_type!(ints source.dtype, T => {
-            reduce::<Simple<Sum<T>>, f64>(source, output, &|total| total as f64 / n);
+            reduce::<Simple<Sum<T>>, f64>(source, output, &|total| total as f64 / n)
         }, else unreachable!("floats and integers are all there is"))),
         _ if source.dtype == DType::F64 => statistic::<f64, f64>(fold, source, output),
         _ => with_type!(floats output.dtype, T => statistic::<f32, T>(fold, source, output),
             else with_type!(ints source.dtype, T => {
-                reduce::<Simple<Prod<T>>, <Prod<T> as Lanes>::Total>(source, output, &|total| total);
+                reduce::<Simple<Prod<T>>, <Prod<T> as Lanes>::Total>(source, output, &|total| total)
             }, else unreachable!("floats and integers are all there is"))),
     }
 }
 
 /// The folds that there are of `f32` and `f64` only; the result may be of another float type.
-fn statistic<T, Out>(fold: Fold, source: &Source<'_>, output: Output<'_>)
+fn statistic<T, Out>(fold: Fold, source: &Source<'_>, output: Output<'_>) -> Result<()>
 where
     T: Real,
     Out: Float + Send,
@@ -183,22 +182,22 @@ where
             Out::of(total.variance(count, ddof).sqrt())
         }),
         Fold::LogSumExp => {
-            reduce::<LogSumExp<T>, Out>(source, output, &|total| Out::of(total.log()));
+            reduce::<LogSumExp<T>, Out>(source, output, &|total| Out::of(total.log()))
         }
         Fold::RootSumSquare if source.dtype == DType::F64 => {
-            reduce::<Euclid, f64>(source, output, &|total| total.root());
+            reduce::<Euclid, f64>(source, output, &|total| total.root())
         }
         Fold::RootSumSquare => {
-            reduce::<Simple<SumSquare<f32>>, Out>(source, output, &|total| Out::of(total.sqrt()));
+            reduce::<Squared, Out>(source, output, &|total| Out::of(total.sqrt()))
         }
         Fold::MaxAbs => {
-            reduce::<Simple<MaxAbs<T>>, Out>(source, output, &|total| Out::of(total.into()));
+            reduce::<Simple<MaxAbs<T>>, Out>(source, output, &|total| Out::of(total.into()))
         }
         Fold::MinAbs => {
-            reduce::<Simple<MinAbs<T>>, Out>(source, output, &|total| Out::of(total.into()));
+            reduce::<Simple<MinAbs<T>>, Out>(source, output, &|total| Out::of(total.into()))
         }
         Fold::CountNonzero => {
-            reduce::<Simple<CountNonzero<T>>, Out>(source, output, &|total| Out::of(total as f64));
+            reduce::<Simple<CountNonzero<T>>, Out>(source, output, &|total| Out::of(total as f64))
         }
         _ => reduce::<Simple<SumAbs<T>>, Out>(source, output, &|total| Out::of(total)),
     }
@@ -215,11 +214,11 @@ fn reduce<F: Folder, T: Pod + Send>(
     source: &Source<'_>,
     mut output: Output<'_>,
     finish: Finish<'_, F, T>,
-) {
+) -> Result<()> {
     let out = output.all::<T>();
     let Some(plan) = source.plan else {
         out.fill(finish(F::EMPTY));
-        return;
+        return Ok(());
     };
     let reducer = Reducer::<F> {
         data: bytemuck::cast_slice(source.bytes),
@@ -227,7 +226,10 @@ fn reduce<F: Folder, T: Pod + Send>(
     };
     match reducer.cut(out.len()) {
         Some(cut) => reducer.reduce_in_pieces(cut, out, finish),
-        None => reducer.reduce_whole(out, finish),
+        None => {
+            reducer.reduce_whole(out, finish);
+            Ok(())
+        }
     }
 }
 
@@ -297,14 +299,14 @@ impl<F: Folder> Reducer<'_, F> {
         step: usize,
         out: &mut [T],
         finish: Finish<'_, F, T>,
-    ) {
+    ) -> Result<()> {
         let width = match self.plan.run {
             Run::Kept => self.plan.len,
             Run::Reduced => 1,
         };
         let units = self.units();
         let pieces = units.div_ceil(step);
-        let mut totals = vec![F::EMPTY; out.len() * pieces];
+        let mut totals = room::filled("reduce", out.len() * pieces, F::EMPTY)?;
         pool::pieces(&mut totals, width, |i, totals| {
             let from = i % pieces * step;
             self.fold(i / pieces * width, from..units.min(from + step), totals);
@@ -316,6 +318,7 @@ impl<F: Folder> Reducer<'_, F> {
                 *to = finish(parts.fold(F::EMPTY, |a, &b| F::merge(a, b)));
             }
         }
+        Ok(())
     }
 
     /// Folds some units of the results from `first` on into totals.

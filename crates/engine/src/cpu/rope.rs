@@ -34,7 +34,8 @@ pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result
         pool::pieces(table, (grain * width).max(1), |i, piece| {
             for (k, entry) in piece.chunks_exact_mut(width.max(1)).enumerate() {
                 let k = i * grain + k;
-                let position = positions.map_or_else(|| (first + k) as f64, |p| p[k]);
+                // No sum of two places overflows 128 bits.
+                let position = positions.map_or_else(|| (first as u128 + k as u128) as f64, |p| p[k]);
                 let (cos, sin) = entry.split_at_mut(width / 2);
                 simd::run(Entry { position, frequencies, factor, cos, sin });
             }

@@ -1,12 +1,14 @@
 //! `sort` on the CPU: numbers as integers in their order, a radix sort of those, and back.
 
+use std::sync::OnceLock;
+
 use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::around::Around;
 use super::key::Key;
-use super::pool;
 use super::radix::{self, Item, Wide};
+use super::{pool, room};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -18,50 +20,75 @@ pub(crate) fn run(op: &Sort, inputs: &[Input<'_>], mut output: Output<'_>) -> Re
     let around = Around::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
-        rows::<T, T>(data.all(), around, around.len, output.all(), sort_row);
-    });
-    Ok(())
+        rows::<T, T>(op.name(), data.all(), around, around.len, output.all(), sort_row)
+    })
 }
+
+/// Makes the results of a row; an error where it has no memory for that.
+pub(super) trait Row<T, R>: Fn(&[T], &mut [R]) -> Result<()> + Sync {}
+
+impl<T, R, F: Fn(&[T], &mut [R]) -> Result<()> + Sync> Row<T, R> for F {}
 
 /// Calls `body` with each row along an axis and the `results` elements to be made of it, both without gaps
 /// whatever is around the axis.
 pub(super) fn rows<T: Pod + Send + Sync, R: Pod + Send + Sync>(
+    op: &'static str,
     data: &[T],
     around: Around,
     results: usize,
     out: &mut [R],
-    body: impl Fn(&[T], &mut [R]) + Sync,
-) {
+    body: impl Row<T, R>,
+) -> Result<()> {
     let Around { outer, len, inner } = around;
+    // The first error that a thread met: the results are thrown away.
+    let error = OnceLock::new();
+    let keep = |result: Result<()>| {
+        if let Err(e) = result {
+            let _ = error.set(e);
+        }
+    };
     let step = pool::grain(len * size_of::<T>() * 8);
     if inner == 1 {
         pool::pieces(out, step * results, |i, out| {
             let rows = data[i * step * len..].chunks_exact(len);
             for (row, out) in rows.zip(out.chunks_exact_mut(results)) {
-                body(row, out);
+                keep(body(row, out));
             }
         });
-        return;
+        return error.into_inner().map_or(Ok(()), Err);
     }
     // Columns are copied out and back; blocks of them share the work.
     let block = inner * results;
     let step = pool::grain(len * inner * size_of::<T>() * 8).min(outer.max(1));
     pool::pieces(out, step * block, |i, out| {
-        let mut row = vec![T::zeroed(); len];
-        let mut result = vec![R::zeroed(); results];
         let blocks = data[i * step * len * inner..].chunks_exact(len * inner);
-        for (data, out) in blocks.zip(out.chunks_exact_mut(block)) {
-            for column in 0..inner {
-                for (to, from) in row.iter_mut().zip(data[column..].iter().step_by(inner)) {
-                    *to = *from;
-                }
-                body(&row, &mut result);
-                for (to, from) in out[column..].iter_mut().step_by(inner).zip(&result) {
-                    *to = *from;
-                }
+        let blocks = blocks.zip(out.chunks_exact_mut(block));
+        keep(columns(op, (len, inner, results), blocks, &body));
+    });
+    error.into_inner().map_or(Ok(()), Err)
+}
+
+/// [`rows`] for blocks of `inner` columns.
+fn columns<'a, T: Pod, R: Pod>(
+    op: &'static str,
+    (len, inner, results): (usize, usize, usize),
+    blocks: impl Iterator<Item = (&'a [T], &'a mut [R])>,
+    body: &impl Row<T, R>,
+) -> Result<()> {
+    let mut row = room::filled(op, len, T::zeroed())?;
+    let mut result = room::filled(op, results, R::zeroed())?;
+    for (data, out) in blocks {
+        for column in 0..inner {
+            for (to, from) in row.iter_mut().zip(data[column..].iter().step_by(inner)) {
+                *to = *from;
+            }
+            body(&row, &mut result)?;
+            for (to, from) in out[column..].iter_mut().step_by(inner).zip(&result) {
+                *to = *from;
             }
         }
-    });
+    }
+    Ok(())
 }
 
 /// An element that comes back from its order.
@@ -126,26 +153,30 @@ macro_rules! sortable_float {
 sortable_float!(f16 u16 i16 u16 |k| k, k; bf16 u16 i16 u16 |k| k, k; f32 u32 i32 u32 |k| k, k;
     f64 u64 i64 Wide |k| Wide(k), k.0);
 
-fn sort_row<T: Sortable>(row: &[T], out: &mut [T]) {
-    let mut items = Vec::with_capacity(row.len());
+fn sort_row<T: Sortable>(row: &[T], out: &mut [T]) -> Result<()> {
+    let mut items = room::empty("sort", row.len())?;
+    items.extend(row.iter().map(|x| x.order()));
     // NaN go to the end, in the order they are in.
-    if row.iter().any(|x| x.is_nan()) {
+    let nans = row.iter().filter(|x| x.is_nan()).count();
+    if nans > 0 {
+        items.clear();
         items.extend(row.iter().filter(|x| !x.is_nan()).map(|x| x.order()));
         let nans = row.iter().filter(|x| x.is_nan());
         for (to, &nan) in out[items.len()..].iter_mut().zip(nans) {
             *to = nan;
         }
-    } else {
-        items.extend(row.iter().map(|x| x.order()));
     }
-    let mut spare = vec![T::Order::default(); items.len()];
-    radix::sort(&mut items, &mut spare);
-    for (to, &item) in out.iter_mut().zip(&items) {
+    let mut spare = room::filled("sort", items.len(), T::Order::default())?;
+    let numbers = row.len() - nans;
+    for (to, &item) in out
+        .iter_mut()
+        .zip(&*radix::sort("sort", &mut items, &mut spare)?)
+    {
         *to = T::of(item);
     }
     // Zeros of both signs are together, but negative ones first: they are equal, so they get the order
     // they had.
-    let sorted = &mut out[..items.len()];
+    let sorted = &mut out[..numbers];
     let zero = T::zeroed();
     let first = sorted.partition_point(|x| x.key() < zero.key());
     if sorted.get(first).is_some_and(|x| x.is_negative_zero()) {
@@ -154,4 +185,5 @@ fn sort_row<T: Sortable>(row: &[T], out: &mut [T]) {
             *to = x;
         }
     }
+    Ok(())
 }

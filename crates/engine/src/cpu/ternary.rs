@@ -15,18 +15,8 @@ pub(crate) fn kernel(op: Ternary, dtype: DType) -> Kernel {
             _ => map!(u8, u64, |c, a, b| if c != 0 { a } else { b }),
         },
         Ternary::Clamp => match dtype {
-            DType::F32 => {
-                map!(f32, f32, |x, low, high| lesser_f32(
-                    greater_f32(x, low),
-                    high
-                ))
-            }
-            DType::F64 => {
-                map!(f64, f64, |x, low, high| lesser_f64(
-                    greater_f64(x, low),
-                    high
-                ))
-            }
+            DType::F32 => map!(f32, f32, |x, low, high| clamp_f32(x, low, high)),
+            DType::F64 => map!(f64, f64, |x, low, high| clamp_f64(x, low, high)),
             DType::Bool | DType::U8 => map!(u8, u8, |x, low, high| x.max(low).min(high)),
             DType::U16 => map!(u16, u16, |x, low, high| x.max(low).min(high)),
             DType::U32 => map!(u32, u32, |x, low, high| x.max(low).min(high)),
@@ -53,20 +43,23 @@ pub(crate) fn kernel(op: Ternary, dtype: DType) -> Kernel {
     }
 }
 
-macro_rules! order {
-    ($T:ident, $lesser:ident, $greater:ident) => {
+macro_rules! clamp {
+    ($name:ident, $T:ident) => {
         /// NaN if one is.
         #[inline(always)]
-        fn $lesser(a: $T, b: $T) -> $T {
-            if a < b || a.is_nan() { a } else { b }
-        }
-
-        /// NaN if one is.
-        #[inline(always)]
-        fn $greater(a: $T, b: $T) -> $T {
-            if a > b || a.is_nan() { a } else { b }
+        fn $name(x: $T, low: $T, high: $T) -> $T {
+            // A comparison with NaN does not hold: where `x` is one, it stays. What is left are bounds that
+            // are, for both of which one look serves.
+            let least = if x < low { low } else { x };
+            let both = if least > high { high } else { least };
+            let bounds = low + high;
+            if low.is_nan() | high.is_nan() {
+                bounds
+            } else {
+                both
+            }
         }
     };
 }
-order!(f32, lesser_f32, greater_f32);
-order!(f64, lesser_f64, greater_f64);
+clamp!(clamp_f32, f32);
+clamp!(clamp_f64, f64);

@@ -3,6 +3,7 @@
 use super::arg_sort::expect_short;
 use super::around::Around;
 use super::key::Key;
+use super::room;
 use super::sort::rows;
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
@@ -22,9 +23,8 @@ pub(crate) fn run(op: &TopK, inputs: &[Input<'_>], mut output: Output<'_>) -> Re
             (true, _) => select(row, out, |i, key| (!key) << 32 | i as u64),
             (false, _) => select(row, out, |i, key| key << 32 | i as u64),
         };
-        rows::<T, i64>(data.all(), around, op.k, output.all(), select);
-    });
-    Ok(())
+        rows::<T, i64>(op.name(), data.all(), around, op.k, output.all(), select)
+    })
 }
 
 /// An index below its key: the least come first, and of equal ones the first.
@@ -47,16 +47,20 @@ impl Candidate for u128 {
     }
 }
 
-fn select<T: Key, C: Candidate>(row: &[T], out: &mut [i64], candidate: impl Fn(usize, u64) -> C) {
+fn select<T: Key, C: Candidate>(
+    row: &[T],
+    out: &mut [i64],
+    candidate: impl Fn(usize, u64) -> C,
+) -> Result<()> {
     let k = out.len();
-    let room = (2 * k).max(k.saturating_add(256)).min(row.len().max(1));
-    let mut best: Vec<C> = Vec::with_capacity(room);
+    let most = (2 * k).max(k.saturating_add(256)).min(row.len().max(1));
+    let mut best: Vec<C> = room::empty("topk", most)?;
     // Nothing from here on can be among the best.
     let mut bar = C::LAST;
     for (i, x) in row.iter().enumerate() {
         let c = candidate(i, x.key().into());
         if c < bar {
-            if best.len() == room {
+            if best.len() == most {
                 best.select_nth_unstable(k - 1);
                 best.truncate(k);
                 bar = best[k - 1];
@@ -75,4 +79,5 @@ fn select<T: Key, C: Candidate>(row: &[T], out: &mut [i64], candidate: impl Fn(u
     for (to, c) in out.iter_mut().zip(best) {
         *to = c.index();
     }
+    Ok(())
 }

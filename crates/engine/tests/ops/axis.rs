@@ -7,6 +7,7 @@ use bessemer_testing::case::{Fill, Input, Placement, check, input, shape};
 use bessemer_testing::layout::place;
 use bessemer_testing::number::{Value, range};
 use bessemer_testing::random::Rng;
+use proptest::prelude::{Just, Strategy};
 
 /// Runs a test on tensors of every type in every layout, each with one of its axes, which is named from
 /// either end.
@@ -62,6 +63,34 @@ pub(crate) fn another(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Input {
         placement: rng.pick(&Placement::ALL),
         ..Input::new(dtype, shape, rng.pick(&Fill::ALL), rng.bits())
     }
+}
+
+/// A tensor of the type and kind of numbers of a case, in any layout, and the same one for the same salt.
+pub(crate) fn another_of(case: &Input, salt: u64, shape: &[usize]) -> Input {
+    let mut rng = Rng::new(case.seed.rotate_left(17) ^ salt);
+    Input {
+        shape: shape.to_vec(),
+        // Simple cases stay simple.
+        placement: match case.placement {
+            Placement::Contiguous => Placement::Contiguous,
+            _ => rng.pick(&Placement::ALL),
+        },
+        seed: rng.bits(),
+        ..case.clone()
+    }
+}
+
+/// Two tensors of shapes that broadcast, the first of this type and the other often too.
+pub(crate) fn pair(
+    dtype: DType,
+    fills: &[Fill],
+    shapes: impl Strategy<Value = [Vec<usize>; 2]>,
+) -> impl Strategy<Value = [Input; 2]> {
+    let first = input(&[dtype], fills, Just(vec![]));
+    let types = [&[dtype; 13][..], &DType::ALL].concat();
+    let second = input(&types, fills, Just(vec![]));
+    (first, second, shapes)
+        .prop_map(|(a, b, [left, right])| [Input { shape: left, ..a }, Input { shape: right, ..b }])
 }
 
 /// The type itself most of the time, or any other.

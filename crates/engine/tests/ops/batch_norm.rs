@@ -74,3 +74,74 @@ fn rejects_statistics_of_another_length() {
         "{error}"
     );
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::Array;
+    use bessemer_testing::case::{Fill, Input, check, input, shape};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::random::Rng;
+    use bessemer_testing::reference::norm::{Batch, batch_norm};
+
+    use crate::axis::another_of;
+
+    #[test]
+    fn every_type_and_layout_is_right() {
+        for dtype in DType::ALL {
+            let cases = input(&[dtype], &Fill::TAME, shape(4, 1500));
+            check(&format!("batch_norm of {dtype}"), 60, cases, judge);
+        }
+    }
+
+    fn judge(case: &Input) -> Result<(), String> {
+        if case.shape.len() < 2 {
+            return Ok(());
+        }
+        let mut rng = Rng::new(case.seed ^ 0xba7c);
+        let part = |salt, fill| {
+            let vector = Input {
+                dtype: case.dtype.to_float(),
+                fill,
+                ..case.clone()
+            };
+            another_of(&vector, salt, &case.shape[1..2])
+        };
+        let (mean, variance) = (part(1, Fill::Normal), part(2, Fill::Positive));
+        let weight = rng.one_in(2).then(|| part(3, Fill::Normal));
+        let bias = rng.one_in(2).then(|| part(4, Fill::Normal));
+        let eps = 1e-3;
+        let (x, m, v) = (case.array(), mean.array(), variance.array());
+        let (w, b) = (
+            weight.as_ref().map(Input::array),
+            bias.as_ref().map(Input::array),
+        );
+        let given = Batch {
+            mean: &m,
+            variance: &v,
+            weight: w.as_ref(),
+            bias: b.as_ref(),
+        };
+        let expected = batch_norm(&x, &given, eps);
+        // (|x| + |mean|) / deviation · |w| + |b|.
+        let negative = m.map(DType::F64, |v| {
+            bessemer_testing::Value::Float(-v.float().abs())
+        });
+        let (w, b) = (w.map(|w| w.magnitudes()), b.map(|b| b.magnitudes()));
+        let sizes = Batch {
+            mean: &negative,
+            variance: &v,
+            weight: w.as_ref(),
+            bias: b.as_ref(),
+        };
+        let size: Array = batch_norm(&x.magnitudes(), &sizes, eps);
+        let (weight, bias) = (weight.map(|w| w.tensor()), bias.map(|b| b.tensor()));
+        let got = case.tensor().batch_norm(
+            &mean.tensor(),
+            &variance.tensor(),
+            weight.as_ref(),
+            bias.as_ref(),
+            eps,
+        );
+        agree("batch_norm", 1, &got, &expected, Some(&size))
+    }
+}

@@ -241,3 +241,135 @@ fn rejects_shapes_that_do_not_fit() {
         "{error}"
     );
 }
+
+mod against_the_reference {
+    use bessemer::{ConvOptions, DType};
+    use bessemer_testing::case::{Fill, Input, check, input};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::reference::conv::{Window, conv1d, conv2d};
+    use proptest::prelude::Strategy;
+    use proptest::sample::select;
+
+    use crate::axis::another_of;
+
+    /// `[batch, channels of a group, groups, outputs of a group, height, width, kernel height, kernel width]`
+    /// and how the window moves along each axis.
+    #[derive(Clone, Debug)]
+    struct Case {
+        x: Input,
+        weight: [usize; 4],
+        windows: [Window; 2],
+        groups: usize,
+        bias: bool,
+    }
+
+    fn cases(dtype: DType, axes: usize) -> impl Strategy<Value = Case> {
+        let small = |from: &'static [usize]| select(from);
+        let sizes = (
+            small(&[1, 2, 3, 0]),
+            small(&[1, 2, 3, 5, 0]),
+            small(&[1, 2, 3]),
+            small(&[1, 2, 3, 4]),
+        );
+        let axis = || {
+            (
+                small(&[1, 2, 3, 5, 8, 13, 17, 33]),
+                small(&[1, 2, 3, 5]),
+                small(&[1, 2, 3]),
+                small(&[0, 1, 2, 4]),
+                small(&[1, 2, 3]),
+            )
+        };
+        let x = input(&[dtype], &Fill::TAME, proptest::strategy::Just(vec![]));
+        let bias = proptest::bool::ANY;
+        (x, sizes, axis(), axis(), bias).prop_map(move |(x, sizes, across, along, bias)| {
+            let (batch, inner, groups, each) = sizes;
+            let across = if axes == 1 { (1, 1, 1, 0, 1) } else { across };
+            let window = |(_, _, stride, padding, dilation)| Window {
+                stride,
+                padding,
+                dilation,
+            };
+            let windows = [window(across), window(along)];
+            // A window that does not fit is an error, and tested as one: the axis becomes long enough.
+            let len = |(len, taps, _, padding, dilation): (usize, usize, usize, usize, usize)| {
+                len.max((dilation * (taps - 1) + 1).saturating_sub(2 * padding))
+            };
+            let shape = vec![batch, groups * inner, len(across), len(along)];
+            Case {
+                x: Input { shape, ..x },
+                weight: [groups * each, inner, across.1, along.1],
+                windows,
+                groups,
+                bias,
+            }
+        })
+    }
+
+    #[test]
+    fn images_of_every_type_layout_window_and_group_are_right() {
+        for dtype in DType::ALL {
+            let name = format!("conv2d of {dtype}");
+            check(&name, 50, cases(dtype, 2), |case| judge(case, 2));
+        }
+    }
+
+    #[test]
+    fn lines_of_every_type_layout_window_and_group_are_right() {
+        for dtype in DType::ALL {
+            let name = format!("conv1d of {dtype}");
+            check(&name, 50, cases(dtype, 1), |case| judge(case, 1));
+        }
+    }
+
+    fn judge(case: &Case, axes: usize) -> Result<(), String> {
+        let without_height = |shape: &[usize]| match axes {
+            1 => [&shape[..2], &shape[3..]].concat(),
+            _ => shape.to_vec(),
+        };
+        let x = Input {
+            shape: without_height(&case.x.shape),
+            ..case.x.clone()
+        };
+        let weight = another_of(&x, 1, &without_height(&case.weight));
+        let bias = another_of(&x, 2, &case.weight[..1]);
+        let bias = case.bias.then_some(bias);
+        let arrays = (x.array(), weight.array(), bias.as_ref().map(Input::array));
+        let sizes = (
+            arrays.0.magnitudes(),
+            arrays.1.magnitudes(),
+            arrays.2.as_ref().map(|b| b.magnitudes()),
+        );
+        let (tensor, by, plus) = (x.tensor(), weight.tensor(), bias.map(|b| b.tensor()));
+        let [w0, w1] = case.windows;
+        let groups = case.groups;
+        let (got, expected, size) = if axes == 1 {
+            let options = ConvOptions {
+                stride: [w1.stride],
+                padding: [w1.padding],
+                dilation: [w1.dilation],
+                groups,
+            };
+            (
+                tensor.conv1d(&by, plus.as_ref(), &options),
+                conv1d(&arrays.0, &arrays.1, arrays.2.as_ref(), w1, groups),
+                conv1d(&sizes.0, &sizes.1, sizes.2.as_ref(), w1, groups),
+            )
+        } else {
+            let options = ConvOptions {
+                stride: [w0.stride, w1.stride],
+                padding: [w0.padding, w1.padding],
+                dilation: [w0.dilation, w1.dilation],
+                groups,
+            };
+            let both = case.windows;
+            (
+                tensor.conv2d(&by, plus.as_ref(), &options),
+                conv2d(&arrays.0, &arrays.1, arrays.2.as_ref(), both, groups),
+                conv2d(&sizes.0, &sizes.1, sizes.2.as_ref(), both, groups),
+            )
+        };
+        let terms = case.weight[1..].iter().product::<usize>() + 1;
+        agree("conv", terms, &got, &expected, Some(&size))
+    }
+}

@@ -3,6 +3,7 @@ use bessemer_testing::array::count;
 use bessemer_testing::case::{Fill, check, input, shape};
 use bessemer_testing::layout::same;
 use bessemer_testing::random::Rng;
+use bessemer_testing::reference::arrange::flip;
 
 #[test]
 fn every_layout_of_every_type_is_copied() {
@@ -32,5 +33,20 @@ fn every_layout_can_be_reshaped() {
         }
         let got = case.tensor().reshape(&shape[..]);
         same(&got, &case.array().reshape(&shape))
+    });
+}
+
+#[test]
+fn every_layout_of_every_type_is_turned_round() {
+    crate::axis::in_all_sizes("flip", 500, |case, axis, rng| {
+        let mut axes = vec![axis];
+        for other in 0..case.shape.len() as isize {
+            if other != crate::axis::place_of(case, axis) as isize && rng.one_in(3) {
+                axes.push(other);
+            }
+        }
+        let (x, t) = (case.array(), case.tensor());
+        same(&t.flip(&axes).contiguous(), &flip(&x, &axes))?;
+        same(&t.flip(&[]), &flip(&x, &[]))
     });
 }

@@ -86,3 +86,37 @@ fn rejects_targets_of_another_shape_or_type() {
     let rows = Tensor::zeros([0, 3], DType::F32).cross_entropy(&Tensor::zeros([0], DType::I64));
     assert!(rows.item::<f32>().unwrap().is_nan());
 }
+
+mod against_the_reference {
+    use bessemer_testing::case::Fill;
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::number::{Value, format};
+    use bessemer_testing::reference::loss::{cross_entropies, cross_entropy};
+    use bessemer_testing::tolerance::computed_in;
+
+    use crate::axis::{along_an_axis, indices};
+
+    #[test]
+    fn losses_of_every_type_and_layout_are_right() {
+        along_an_axis("cross_entropy", &Fill::ALL, 1500, |case, _, rng| {
+            let (classes, rows) = case.shape.split_last().expect("an axis");
+            if *classes == 0 {
+                return Ok(());
+            }
+            let (targets, at) = indices(rng, rows, *classes);
+            let x = case.array();
+            let expected = cross_entropy(&x, &targets);
+            // Each loss is the logarithm of a sum and a difference; what cannot be added up may end anywhere.
+            let each = cross_entropies(&x, &targets).to_floats();
+            let total: f64 = each.iter().map(|l| l.abs()).sum();
+            let out_of_range = total >= format(computed_in(expected.dtype)).max;
+            let size = expected.map(bessemer::DType::F64, |v| {
+                let within = v.float().abs() + 8.0;
+                Value::Float(if out_of_range { f64::INFINITY } else { within })
+            });
+            let terms = classes + each.len();
+            let got = case.tensor().cross_entropy(&at);
+            agree("cross_entropy", terms, &got, &expected, Some(&size))
+        });
+    }
+}

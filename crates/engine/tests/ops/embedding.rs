@@ -43,3 +43,32 @@ fn rejects_ids_out_of_range_and_tables_that_are_none() {
         }
     ));
 }
+
+mod against_the_reference {
+    use bessemer_testing::case::Input;
+    use bessemer_testing::layout::same;
+    use bessemer_testing::reference::index::embedding;
+
+    use crate::axis::{in_all_sizes, indices, some_of};
+
+    #[test]
+    fn rows_of_tables_of_every_type_and_layout_are_found() {
+        in_all_sizes("embedding", 700, |case, _, rng| {
+            let table = Input {
+                shape: vec![case.shape[0], case.shape[1..].iter().product()],
+                ..case.clone()
+            };
+            let rows = table.shape[0];
+            let shape = match rng.below(3) {
+                0 if rows > 0 => vec![],
+                1 => vec![rng.below(4), some_of(rng, rows), 2],
+                _ => vec![some_of(rng, rows)],
+            };
+            let (ids, at) = indices(rng, &shape, rows);
+            same(
+                &table.tensor().embedding(&at),
+                &embedding(&table.array(), &ids),
+            )
+        });
+    }
+}

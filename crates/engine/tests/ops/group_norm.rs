@@ -74,3 +74,92 @@ fn rejects_groups_and_parameters_that_do_not_fit() {
     let none = Tensor::zeros([0, 6, 4], DType::F32).group_norm(2, None, None, 0.1);
     assert_eq!(none.to_vec::<f32>().unwrap(), [0_f32; 0]);
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::Array;
+    use bessemer_testing::case::{Fill, Input, check, input, shape};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::random::Rng;
+    use bessemer_testing::reference::norm::group_norm;
+
+    use crate::axis::another_of;
+
+    #[test]
+    fn every_type_layout_and_number_of_groups_is_right() {
+        for dtype in DType::ALL {
+            let cases = input(&[dtype], &Fill::TAME, shape(4, 1500));
+            check(&format!("group_norm of {dtype}"), 60, cases, judge);
+        }
+    }
+
+    fn judge(case: &Input) -> Result<(), String> {
+        if case.shape.len() < 2 {
+            return Ok(());
+        }
+        let mut rng = Rng::new(case.seed ^ 0x6e0);
+        let channels = case.shape[1];
+        let fitting: Vec<_> = (1..=channels.max(1))
+            .filter(|g| channels.is_multiple_of(*g))
+            .collect();
+        let groups = rng.pick(&fitting);
+        let vectors = Input {
+            dtype: case.dtype.to_float(),
+            fill: Fill::Normal,
+            ..case.clone()
+        };
+        let part = |salt| another_of(&vectors, salt, &[channels]);
+        let w = rng.one_in(2).then(|| part(1));
+        let b = rng.one_in(2).then(|| part(2));
+        let eps = 1e-5;
+        let (x, wa, ba) = (
+            case.array(),
+            w.as_ref().map(Input::array),
+            b.as_ref().map(Input::array),
+        );
+        let expected = group_norm(&x, groups, wa.as_ref(), ba.as_ref(), eps);
+        let size = magnitude(&x, groups, wa.as_ref(), ba.as_ref(), eps);
+        let (w, b) = (w.map(|w| w.tensor()), b.map(|b| b.tensor()));
+        let got = case
+            .tensor()
+            .group_norm(groups, w.as_ref(), b.as_ref(), eps);
+        let terms = channels / groups * case.shape[2..].iter().product::<usize>();
+        agree("group_norm", terms, &got, &expected, Some(&size))
+    }
+
+    /// (|x| + mean |x|) / deviation · |w| + |b|: what there is before the mean of the group is taken off.
+    fn magnitude(
+        x: &Array,
+        groups: usize,
+        w: Option<&Array>,
+        b: Option<&Array>,
+        eps: f64,
+    ) -> Array {
+        let members = |i: &[usize]| {
+            let each = x.shape[1] / groups;
+            let first = i[1] / each * each;
+            let mut all = Vec::new();
+            for j in bessemer_testing::array::indices(&x.shape[2..]) {
+                for c in first..first + each {
+                    all.push(x.float(&[&[i[0], c], &j[..]].concat()));
+                }
+            }
+            all
+        };
+        let mut known = std::collections::HashMap::new();
+        Array::from_float_fn(DType::F64, &x.shape, |i| {
+            let group = (i[0], i[1] / (x.shape[1] / groups));
+            let (sizes, scale) = *known.entry(group).or_insert_with(|| {
+                let all = members(i);
+                let n = all.len() as f64;
+                let mean = all.iter().sum::<f64>() / n;
+                let var = all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+                let sizes = all.iter().map(|x| x.abs()).sum::<f64>() / n;
+                (sizes, 1.0 / (var + eps).sqrt())
+            });
+            let w = w.map_or(1.0, |w| w.float(&i[1..2]).abs());
+            let b = b.map_or(0.0, |b| b.float(&i[1..2]).abs());
+            (x.float(i).abs() + sizes) * scale * w + b
+        })
+    }
+}

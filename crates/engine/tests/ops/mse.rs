@@ -18,3 +18,29 @@ fn the_mean_of_nothing_is_nan() {
     let none = Tensor::zeros([0], DType::F32);
     assert!(none.mse(&none).item::<f32>().unwrap().is_nan());
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::case::{Fill, broadcasting, check};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::number::Value;
+    use bessemer_testing::reference::loss::mse;
+
+    use crate::axis::pair;
+
+    #[test]
+    fn every_type_layout_and_broadcast_is_right() {
+        for dtype in DType::ALL {
+            let cases = pair(dtype, &Fill::TAME, broadcasting(4, 1000));
+            check(&format!("mse of {dtype}"), 60, cases, |[x, target]| {
+                let (a, b) = (x.array(), target.array());
+                let negative = b.map(DType::F64, |v| Value::Float(-v.float().abs()));
+                let size = mse(&a.magnitudes(), &negative);
+                let count = bessemer_testing::array::broadcast(&a.shape, &b.shape);
+                let count = count.iter().product();
+                let got = x.tensor().mse(&target.tensor());
+                agree("mse", count, &got, &mse(&a, &b), Some(&size))
+            });
+        }
+    }
+}

@@ -115,3 +115,102 @@ fn rejects_windows_that_do_not_fit() {
             .is_err()
     );
 }
+
+mod against_the_reference {
+    use bessemer::{DType, PoolOptions, Tensor};
+    use bessemer_testing::case::{Fill, Input, check, input, shape};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::random::Rng;
+    use bessemer_testing::reference::conv::Window;
+    use bessemer_testing::reference::pool::{Pool, pool1d, pool2d};
+
+    /// A window that has a place on an axis of this length, and how it moves.
+    fn window(rng: &mut Rng, len: usize) -> (usize, Window) {
+        let kernel = rng.pick(&[1, 2, 3, 5, 4, 7]);
+        let padding = rng.below(kernel);
+        let window = Window {
+            stride: 1 + rng.below(4),
+            padding,
+            dilation: 1,
+        };
+        if kernel <= len + 2 * padding {
+            return (kernel, window);
+        }
+        let one = Window {
+            padding: 0,
+            ..window
+        };
+        (1, one)
+    }
+
+    fn judge(how: Pool, case: &Input) -> Result<(), String> {
+        let rank = case.shape.len();
+        let mut rng = Rng::new(case.seed ^ 0x9001);
+        let axes = 1 + rng.below(2);
+        // A pool needs axes that are not empty; so does a line, which is pooled as an image of one row.
+        if rank < 2 || case.shape[rank - 2..].contains(&0) {
+            return Ok(());
+        }
+        let (x, t) = (case.array(), case.tensor());
+        let (height, across) = window(&mut rng, case.shape[rank - 2]);
+        let (width, along) = window(&mut rng, case.shape[rank - 1]);
+        let pool = |x| match axes {
+            1 => pool1d(how, x, width, along),
+            _ => pool2d(how, x, [height, width], [across, along]),
+        };
+        let count_padding = how == Pool::Mean;
+        let got = if axes == 1 {
+            let options = PoolOptions {
+                kernel: [width],
+                stride: [along.stride],
+                padding: [along.padding],
+                count_padding,
+            };
+            let f = match how {
+                Pool::Max => Tensor::max_pool1d,
+                Pool::Mean | Pool::MeanInside => Tensor::avg_pool1d,
+            };
+            f(&t, &options)
+        } else {
+            let options = PoolOptions {
+                kernel: [height, width],
+                stride: [across.stride, along.stride],
+                padding: [across.padding, along.padding],
+                count_padding,
+            };
+            let f = match how {
+                Pool::Max => Tensor::max_pool2d,
+                Pool::Mean | Pool::MeanInside => Tensor::avg_pool2d,
+            };
+            f(&t, &options)
+        };
+        match how {
+            Pool::Max => agree("max", 1, &got, &pool(&x), None),
+            Pool::Mean | Pool::MeanInside => {
+                let sizes = x.magnitudes();
+                let size = pool(&sizes);
+                agree("avg_pool", height * width, &got, &pool(&x), Some(&size))
+            }
+        }
+    }
+
+    #[test]
+    fn the_greatest_of_every_type_layout_and_window_are_exact() {
+        for dtype in DType::ALL {
+            let cases = input(&[dtype], &Fill::ALL, shape(4, 800));
+            let name = format!("max_pool of {dtype}");
+            check(&name, 50, cases, |case| judge(Pool::Max, case));
+        }
+    }
+
+    #[test]
+    fn the_means_of_every_type_layout_and_window_are_right() {
+        for how in [Pool::Mean, Pool::MeanInside] {
+            for dtype in DType::ALL {
+                let cases = input(&[dtype], &Fill::TAME, shape(4, 800));
+                let name = format!("{how:?} of {dtype}");
+                check(&name, 40, cases, |case| judge(how, case));
+            }
+        }
+    }
+}

@@ -282,3 +282,144 @@ fn calls_that_make_no_sense_are_refused() {
     let empty = random::normal(&KEY, [0, 5], DType::F32);
     assert!(values::<f32>(&empty).is_empty());
 }
+
+mod against_the_reference {
+    use bessemer::Scalar;
+    use bessemer::random::{self, Key};
+    use bessemer::{DType, Tensor};
+    use bessemer_testing::Array;
+    use bessemer_testing::case::{check, shape};
+    use bessemer_testing::layout::array;
+    use bessemer_testing::number::range;
+    use bessemer_testing::random::Rng;
+    use bessemer_testing::reference::random as reference;
+    use proptest::prelude::any;
+
+    const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+    /// Equal to the last bit, the signs of zeros included.
+    fn identical(got: &Tensor, expected: &Array) -> Result<(), String> {
+        let got = array(got)?;
+        if (got.dtype, &got.shape) != (expected.dtype, &expected.shape) {
+            return Err(format!("{} {:?}", got.dtype, got.shape));
+        }
+        for (i, (g, e)) in got.data.iter().zip(&expected.data).enumerate() {
+            if g != e || g.float().to_bits() != e.float().to_bits() {
+                return Err(format!("element {i}: {g:?}, expected {e:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A key and the reference's, derived in the same random ways.
+    fn keys(rng: &mut Rng) -> (Key, reference::Key) {
+        let seed = rng.bits() >> rng.below(64);
+        let (mut a, mut b) = (Key::new(seed), reference::Key::new(seed));
+        for _ in 0..rng.below(4) {
+            let number = rng.bits() >> rng.below(64);
+            if rng.one_in(2) {
+                (a, b) = (a.fold_in(number), b.fold_in(number));
+            } else {
+                let i = number % 5;
+                let key = a.split(5).nth(i as usize).expect("one of five");
+                (a, b) = (key, b.split(i));
+            }
+        }
+        (a, b)
+    }
+
+    fn on_random_keys(
+        name: &str,
+        test: impl Fn(&Key, reference::Key, &[usize], &mut Rng) -> Result<(), String>,
+    ) {
+        check(name, 60, (any::<u64>(), shape(3, 1200)), |(seed, shape)| {
+            let mut rng = Rng::new(*seed);
+            let (key, plain) = keys(&mut rng);
+            test(&key, plain, shape, &mut rng)
+        });
+    }
+
+    #[test]
+    fn bits_are_those_of_the_plain_generator() {
+        on_random_keys("random bits", |key, plain, shape, _| {
+            for dtype in [DType::U8, DType::U16, DType::U32, DType::U64] {
+                let expected = reference::bits(plain, shape, dtype);
+                identical(&random::bits(key, shape, dtype), &expected)?;
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn floats_of_a_range_are_those_of_the_plain_generator() {
+        on_random_keys("random uniform", |key, plain, shape, rng| {
+            for dtype in FLOATS {
+                let scale = rng.pick(&[1.0, 1.0, 1e-3, 100.0]);
+                let any = scale * rng.normal();
+                let low = rng.pick(&[0.0, -1.0, any]);
+                let high = low + rng.pick(&[1.0, scale, 0.0]);
+                let expected = reference::uniform(plain, shape, low, high, dtype);
+                identical(&random::uniform(key, shape, low, high, dtype), &expected)
+                    .map_err(|e| format!("{dtype} from {low} to {high}: {e}"))?;
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn normal_floats_are_those_of_the_plain_generator() {
+        on_random_keys("random normal", |key, plain, shape, _| {
+            for dtype in FLOATS {
+                let expected = reference::normal(plain, shape, dtype);
+                identical(&random::normal(key, shape, dtype), &expected)
+                    .map_err(|e| format!("{dtype}: {e}"))?;
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn integers_of_a_range_are_those_of_the_plain_generator() {
+        on_random_keys("random integers", |key, plain, shape, rng| {
+            for dtype in DType::ALL.into_iter().filter(|d| d.is_int()) {
+                let (least, most) = range(dtype);
+                let mut any = || {
+                    let x = i128::from(rng.bits() >> rng.below(64));
+                    let wide = least + x % (most - least + 1);
+                    rng.pick(&[least, most, 0, wide, wide])
+                };
+                let (a, b) = (any(), any());
+                let (low, high) = (a.min(b), a.max(b) + 1);
+                let expected = reference::randint(plain, shape, low, high, dtype);
+                let (from, to) = (Scalar::Int(low), Scalar::Int(high));
+                identical(&random::randint(key, shape, from, to, dtype), &expected)
+                    .map_err(|e| format!("{dtype} from {low} to {high}: {e}"))?;
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn truth_is_that_of_the_plain_generator() {
+        on_random_keys("random truth", |key, plain, shape, rng| {
+            let any = rng.unit();
+            let p = rng.pick(&[0.0, 1.0, 0.5, any, 1e-9]);
+            let expected = reference::bernoulli(plain, p, shape);
+            identical(&random::bernoulli(key, p, shape), &expected)
+        });
+    }
+
+    #[test]
+    fn long_streams_are_those_of_the_plain_generator() {
+        let mut rng = Rng::new(4);
+        let (key, plain) = keys(&mut rng);
+        // Several pieces of work, and a last one that is not whole.
+        let n = 40_001;
+        for dtype in FLOATS {
+            let expected = reference::normal(plain, &[n], dtype);
+            identical(&random::normal(&key, [n], dtype), &expected).expect("normal");
+        }
+        let expected = reference::bits(plain, &[n], DType::U16);
+        identical(&random::bits(&key, [n], DType::U16), &expected).expect("bits");
+    }
+}

@@ -38,3 +38,36 @@ fn rejects_shapes_that_do_not_broadcast() {
         "{error}"
     );
 }
+
+mod against_the_reference {
+    use bessemer::{DType, Tensor};
+    use bessemer_testing::Array;
+    use bessemer_testing::case::{Fill, broadcasting, check};
+    use bessemer_testing::layout::agree;
+    use bessemer_testing::reference::gated::{geglu, swiglu};
+
+    use crate::axis::pair;
+
+    #[test]
+    fn gates_of_every_type_layout_and_broadcast_are_right() {
+        type Both = (
+            &'static str,
+            fn(&Tensor, &Tensor) -> Tensor,
+            fn(&Array, &Array) -> Array,
+        );
+        let both: [Both; 2] = [
+            ("swiglu", Tensor::swiglu, swiglu),
+            ("geglu", Tensor::geglu, geglu),
+        ];
+        for (name, op, reference) in both {
+            for dtype in DType::ALL {
+                let cases = pair(dtype, &Fill::TAME, broadcasting(4, 500));
+                check(&format!("{name} of {dtype}"), 40, cases, |[gate, up]| {
+                    let expected = reference(&gate.array(), &up.array());
+                    let got = op(&gate.tensor(), &up.tensor());
+                    agree(name, 1, &got, &expected, None)
+                });
+            }
+        }
+    }
+}

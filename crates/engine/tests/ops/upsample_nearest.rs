@@ -39,3 +39,28 @@ fn rejects_scales_and_ranks_that_do_not_serve() {
     let none = Tensor::zeros([0, 1, 2], DType::F32).upsample_nearest(2);
     assert_eq!(*none.shape(), [0, 1, 4]);
 }
+
+mod against_the_reference {
+    use bessemer::DType;
+    use bessemer_testing::case::{Fill, check, input, shape};
+    use bessemer_testing::layout::same;
+    use bessemer_testing::reference::upsample::upsample_nearest;
+
+    #[test]
+    fn every_type_layout_and_scale_is_right() {
+        for dtype in DType::ALL {
+            let cases = input(&[dtype], &Fill::ALL, shape(5, 200));
+            let name = format!("upsample_nearest of {dtype}");
+            check(&name, 40, cases, |case| {
+                if case.shape.len() < 2 {
+                    return Ok(());
+                }
+                let scale = 1 + case.seed as usize % 4;
+                same(
+                    &case.tensor().upsample_nearest(scale),
+                    &upsample_nearest(&case.array(), scale),
+                )
+            });
+        }
+    }
+}

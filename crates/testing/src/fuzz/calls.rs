@@ -2,6 +2,9 @@
 
 use bessemer::{AttentionOptions, RopeOptions, RopeScaling, RopeStyle, Tensor};
 
+use super::late::{
+    conv1d, conv2d, index_along, pool, scatter, shaped_attention, slice_update, take_at,
+};
 use super::{Args, Call};
 
 fn one(f: impl Fn(&Tensor) -> Tensor, a: &mut Args<'_>) -> Vec<Tensor> {
@@ -23,6 +26,11 @@ fn three(f: impl Fn(&Tensor, &Tensor, &Tensor) -> Tensor, a: &mut Args<'_>) -> V
 fn reduce(f: impl Fn(&Tensor, &[isize], bool) -> Tensor, a: &mut Args<'_>) -> Vec<Tensor> {
     let (axes, keepdims) = (a.axes(), a.truth());
     one(|x| f(x, &axes, keepdims), a)
+}
+
+fn along(f: impl Fn(&Tensor, isize) -> Tensor, a: &mut Args<'_>) -> Vec<Tensor> {
+    let n = a.axis();
+    one(|x| f(x, n), a)
 }
 
 /// Every op by its name.
@@ -205,7 +213,12 @@ pub const CALLS: &[(&str, Call)] = &[
         vec![Tensor::linspace(a.float(), a.float(), a.size(), a.dtype())]
     }),
     ("matmul", |a| two(Tensor::matmul, a)),
-    ("matvec", |a| two(Tensor::matvec, a)),
+    ("matvec", |a| {
+        let x = a.of_rank(2, 4);
+        let n = x.shape().last().copied().unwrap_or(1);
+        let n = a.around(n).min(100);
+        vec![x.matvec(&a.made(&[n]))]
+    }),
     ("dot", |a| two(Tensor::dot, a)),
     ("outer", |a| two(Tensor::outer, a)),
     ("gemm", |a| {
@@ -268,9 +281,120 @@ pub const CALLS: &[(&str, Call)] = &[
         one(|x| x.rope(&o, n), a)
     }),
     ("rope at positions", |a| {
-        let o = rope(a);
-        two(|x, p| x.rope(&o, p), a)
+        let (o, x) = (rope(a), a.of_rank(2, 4));
+        let rows = x.shape().iter().rev().nth(1).copied().unwrap_or(1);
+        let rows = a.around(rows).min(100);
+        vec![x.rope(&o, a.made(&[rows]))]
     }),
+    ("attention that fits", shaped_attention),
+    ("argmin", |a| {
+        let (n, k) = (a.axis(), a.truth());
+        one(|x| x.argmin(n, k), a)
+    }),
+    ("argmax", |a| {
+        let (n, k) = (a.axis(), a.truth());
+        one(|x| x.argmax(n, k), a)
+    }),
+    ("cumsum", |a| along(Tensor::cumsum, a)),
+    ("cumprod", |a| along(Tensor::cumprod, a)),
+    ("cummax", |a| along(Tensor::cummax, a)),
+    ("sort", |a| along(Tensor::sort, a)),
+    ("argsort", |a| along(Tensor::argsort, a)),
+    ("topk", |a| {
+        let (k, n, l) = (a.few(), a.axis(), a.truth());
+        let (values, places) = a.tensor().topk(k, n, l);
+        vec![values, places]
+    }),
+    ("gather", |a| index_along(Tensor::gather, a)),
+    ("take", |a| take_at(Tensor::take, a)),
+    ("embedding", |a| take_at(|x, _, i| x.embedding(i), a)),
+    ("scatter", |a| scatter(Tensor::scatter, a)),
+    ("scatter_add", |a| scatter(Tensor::scatter_add, a)),
+    ("masked_select", |a| two(|x, m| x.masked_select(m), a)),
+    ("masked_select by a condition", |a| {
+        two(|x, m| x.masked_select(&m.gt(0)), a)
+    }),
+    ("slice_update", slice_update),
+    ("concat", |a| {
+        let (t, n) = (a.several(), a.axis());
+        vec![Tensor::concat(&t.iter().collect::<Vec<_>>(), n)]
+    }),
+    ("stack", |a| {
+        let (t, n) = (a.several(), a.axis());
+        vec![Tensor::stack(&t.iter().collect::<Vec<_>>(), n)]
+    }),
+    ("split", |a| {
+        let (s, n) = (a.few(), a.axis());
+        // As many parts as are asked for: an absurd number of them would only take time.
+        a.tensor().split(s.min(1000), n)
+    }),
+    ("split_sizes", |a| {
+        let (s, n) = (a.sizes(), a.axis());
+        a.tensor().split_sizes(&s, n)
+    }),
+    ("repeat", |a| {
+        let (c, n) = (a.few(), a.axis());
+        one(|x| x.repeat(c, n), a)
+    }),
+    ("tile", |a| {
+        let c: Vec<_> = (0..a.few() % 10).map(|_| a.few()).collect();
+        one(|x| x.tile(&c), a)
+    }),
+    ("pad", |a| {
+        let (x, v) = (a.tensor(), a.float());
+        let rank = a.around(x.rank()) % 12;
+        let edges: Vec<_> = (0..rank).map(|_| (a.few(), a.few())).collect();
+        vec![x.pad(&edges, v)]
+    }),
+    ("roll", |a| {
+        let (s, n) = (a.int(), a.axis());
+        one(|x| x.roll(s, n), a)
+    }),
+    ("tril", |a| {
+        let k = a.int();
+        one(|x| x.tril(k), a)
+    }),
+    ("triu", |a| {
+        let k = a.int();
+        one(|x| x.triu(k), a)
+    }),
+    ("conv1d", conv1d),
+    ("conv2d", conv2d),
+    ("max_pool1d", |a| pool(|x, o, _| x.max_pool1d(o), a)),
+    ("avg_pool1d", |a| pool(|x, o, _| x.avg_pool1d(o), a)),
+    ("max_pool2d", |a| pool(|x, _, o| x.max_pool2d(o), a)),
+    ("avg_pool2d", |a| pool(|x, _, o| x.avg_pool2d(o), a)),
+    ("upsample_nearest", |a| {
+        let s = a.few();
+        vec![a.of_rank(2, 5).upsample_nearest(s)]
+    }),
+    ("group_norm", |a| {
+        let x = a.of_rank(2, 8);
+        let c = x.shape().get(1).copied().unwrap_or(0);
+        let (g, e) = (a.around(c), a.float());
+        let c = a.around(c).min(100);
+        let (w, b) = (a.made(&[c]), a.made(&[c]));
+        let (w, b) = (a.truth().then_some(w), a.truth().then_some(b));
+        vec![x.group_norm(g, w.as_ref(), b.as_ref(), e)]
+    }),
+    ("batch_norm", |a| {
+        let (x, e) = (a.of_rank(2, 8), a.float());
+        let c = x.shape().get(1).copied().unwrap_or(0);
+        let c = a.around(c).min(100);
+        let (m, v) = (a.made(&[c]), a.made(&[c]));
+        let (w, b) = (a.truth().then(|| a.made(&[c])), a.maybe());
+        vec![x.batch_norm(&m, &v, w.as_ref(), b.as_ref(), e)]
+    }),
+    ("cross_entropy", |a| {
+        let x = a.of_rank(1, 4);
+        let classes = x.shape().last().copied().unwrap_or(1);
+        let rows = x.shape()[..x.rank().saturating_sub(1)].to_vec();
+        let targets = a.indices(&rows, classes);
+        vec![x.cross_entropy(&targets)]
+    }),
+    ("mse", |a| two(Tensor::mse, a)),
+    ("swiglu", |a| two(Tensor::swiglu, a)),
+    ("geglu", |a| two(Tensor::geglu, a)),
 ];
 
 fn attention(a: &mut Args<'_>) -> Vec<Tensor> {

@@ -121,15 +121,16 @@ pub fn roll(x: &Array, shift: isize, axis: isize) -> Array {
     })
 }
 
-/// Backwards along these axes; none means all.
+/// Backwards along these axes.
 pub fn flip(x: &Array, axes: &[isize]) -> Array {
     let axes: Vec<_> = axes.iter().map(|&a| x.axis(a)).collect();
     moved(x, &x.shape, |i| {
         let ends = i.iter().zip(&x.shape).enumerate();
-        ends.map(|(a, (&i, &n))| {
-            let turned = axes.is_empty() || axes.contains(&a);
-            if turned { n - 1 - i } else { i }
-        })
+        ends.map(
+            |(a, (&i, &n))| {
+                if axes.contains(&a) { n - 1 - i } else { i }
+            },
+        )
         .collect()
     })
 }
@@ -195,7 +196,8 @@ mod tests {
         assert_eq!(roll(&x, 1, 1).to_ints(), [2, 1, 4, 3]);
         assert_eq!(roll(&x, -3, 0).to_ints(), [3, 4, 1, 2]);
         assert_eq!(flip(&x, &[0]).to_ints(), [3, 4, 1, 2]);
-        assert_eq!(flip(&x, &[]).to_ints(), [4, 3, 2, 1]);
+        assert_eq!(flip(&x, &[0, -1]).to_ints(), [4, 3, 2, 1]);
+        assert_eq!(flip(&x, &[]), x);
         let padded = pad(&x, &[(0, 1), (1, 0)], Value::Int(9));
         assert_eq!(padded.to_ints(), [9, 1, 2, 9, 3, 4, 9, 9, 9]);
         assert_eq!(tril(&x, 0).to_ints(), [1, 0, 3, 4]);

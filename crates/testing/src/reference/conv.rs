@@ -63,7 +63,8 @@ pub fn conv2d(
         windows[0].answers(height, kh),
         windows[1].answers(width, kw),
     ];
-    let dtype = x.dtype.promote(weight.dtype);
+    let dtype = bias.map_or(weight.dtype, |b| weight.dtype.promote(b.dtype));
+    let dtype = x.dtype.promote(dtype).to_float();
     Array::from_float_fn(dtype, &shape, |i| {
         let group = i[1] / (outputs / groups);
         let mut sum = Sum::default();

@@ -3,20 +3,22 @@
 use super::unary::{gelu_tanh, sigmoid};
 use crate::Array;
 
-/// silu(gate) · up.
+/// silu(gate) · up, broadcast.
 pub fn swiglu(gate: &Array, up: &Array) -> Array {
     pairs(gate, up, |g, u| g * sigmoid(g) * u)
 }
 
-/// gelu(gate) · up, with the tanh form of gelu.
+/// gelu(gate) · up, broadcast, with the tanh form of gelu.
 pub fn geglu(gate: &Array, up: &Array) -> Array {
     pairs(gate, up, |g, u| gelu_tanh(g) * u)
 }
 
 fn pairs(gate: &Array, up: &Array, f: impl Fn(f64, f64) -> f64) -> Array {
-    assert_eq!(gate.shape, up.shape);
-    let dtype = gate.dtype.promote(up.dtype);
-    Array::from_float_fn(dtype, &gate.shape, |i| f(gate.float(i), up.float(i)))
+    let shape = crate::array::broadcast(&gate.shape, &up.shape);
+    let dtype = gate.dtype.promote(up.dtype).to_float();
+    Array::from_float_fn(dtype, &shape, |i| {
+        f(gate.at_broadcast(i).float(), up.at_broadcast(i).float())
+    })
 }
 
 #[cfg(test)]

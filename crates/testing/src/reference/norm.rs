@@ -58,7 +58,7 @@ pub fn group_norm(
             (mean(members), variance(members))
         })
         .collect();
-    Array::from_float_fn(x.dtype, &x.shape, |i| {
+    Array::from_float_fn(x.dtype.to_float(), &x.shape, |i| {
         let (m, v) = statistics[i[0] * groups + i[1] / size];
         let w = weight.map_or(1.0, |w| w.float(&i[1..2]));
         let b = bias.map_or(0.0, |b| b.float(&i[1..2]));
@@ -81,7 +81,7 @@ pub struct Batch<'a> {
 
 /// (x - mean) / √(variance + eps) · weight + bias with given statistics of each channel, axis 1.
 pub fn batch_norm(x: &Array, given: &Batch<'_>, eps: f64) -> Array {
-    Array::from_float_fn(x.dtype, &x.shape, |i| {
+    Array::from_float_fn(x.dtype.to_float(), &x.shape, |i| {
         let channel = &i[1..2];
         let w = given.weight.map_or(1.0, |w| w.float(channel));
         let b = given.bias.map_or(0.0, |b| b.float(channel));

@@ -22,7 +22,7 @@ pub fn pool2d(how: Pool, x: &Array, size: [usize; 2], windows: [Window; 2]) -> A
     let mut shape = x.shape.clone();
     shape[last] = windows[0].answers(height, size[0]);
     shape[last + 1] = windows[1].answers(width, size[1]);
-    Array::from_float_fn(x.dtype, &shape, |i| {
+    Array::from_float_fn(x.dtype.to_float(), &shape, |i| {
         let mut seen = Vec::new();
         for ky in 0..size[0] {
             for kx in 0..size[1] {

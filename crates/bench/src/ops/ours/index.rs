@@ -7,7 +7,8 @@ use bessemer::Tensor;
 pub(super) fn function(case: &Case, x: &[Tensor]) -> Option<Compute> {
     match case.op {
         Op::Gather => two(x, |a, i| a.gather(-1, i)),
-        Op::Take | Op::Embedding => two(x, |a, i| a.take(0, i)),
+        Op::Take => two(x, |a, i| a.take(0, i)),
+        Op::Embedding => two(x, |table, ids| table.embedding(ids)),
         Op::Scatter => three(x, |a, i, s| a.scatter(-1, i, s)),
         Op::ScatterAdd => three(x, |a, i, s| a.scatter_add(-1, i, s)),
         Op::MaskedSelect => two(x, |a, m| a.masked_select(m)),
@@ -27,6 +28,8 @@ pub(super) fn function(case: &Case, x: &[Tensor]) -> Option<Compute> {
         Op::Tril => one(x, |a| a.tril(0)),
         Op::Triu => one(x, |a| a.triu(0)),
         Op::Flip => one(x, |a| a.flip(&[-1]).contiguous()),
+        // A tensor whose elements lie in order is its own copy; joined to nothing, it is a new one.
+        Op::Copy => one(x, |a| Tensor::concat(&[a], 0)),
         Op::TransposeCopy => one(x, |a| a.t().contiguous()),
         Op::StridedCopy => one(x, |a| a.slice(-1, None, None, 2).contiguous()),
         _ => None,

@@ -1,9 +1,11 @@
-//! One op whose inputs lie in memory as its result does: no program, no blocks if they can be avoided.
+//! One op whose inputs lie in memory as its result does, or as a row or a column of it: no program, no blocks
+//! if they can be avoided.
 
 use super::gather::splat;
 use super::program::{self, computed};
 use super::scratch::with_memory;
 use super::{BLOCK, stream, touched};
+use crate::Shape;
 use crate::cpu::map::Args;
 use crate::cpu::pool;
 use crate::dispatch::{Input, Output};
@@ -16,17 +18,45 @@ enum Plain<'a> {
     Flat(&'a [u8], usize),
     /// One element.
     Number([u8; 8], usize),
+    /// One row for all rows of the result: the bytes from its first element on.
+    Row(&'a [u8], usize),
+    /// One element for each row of the result, one after the other.
+    Column(&'a [u8], usize),
 }
 
+/// Rows of so many elements are worth a call each.
+const LEAST_ROW: usize = 64;
+
 impl<'a> Plain<'a> {
-    fn of(input: &Input<'a>, count: usize) -> Option<Self> {
+    fn of(input: &Input<'a>, shape: &Shape) -> Option<Self> {
         let size = input.dtype.size();
         if let Some(value) = input.constant {
             return Some(Self::Number(value.to_bytes(input.dtype), size));
         }
         let layout = &input.layout;
-        let lies = layout.count() == count && layout.is_contiguous();
-        lies.then(|| Self::Flat(&input.bytes[layout.offset() * size..], size))
+        let bytes = &input.bytes[layout.offset() * size..];
+        if layout.count() == shape.count() && layout.is_contiguous() {
+            return Some(Self::Flat(bytes, size));
+        }
+        let (&inner, _) = shape.split_last()?;
+        let (&own, outer) = layout.shape().split_last()?;
+        if inner < LEAST_ROW {
+            return None;
+        }
+        let strides = layout.strides();
+        let one = |axis: usize| layout.shape()[axis] == 1 || strides[axis] == 0;
+        let last = outer.len();
+        if own == inner && strides[last] == 1 && (0..last).all(one) {
+            return Some(Self::Row(bytes, size));
+        }
+        let all_rows = *outer == shape[..shape.rank() - 1];
+        let mut step = 1;
+        let in_order = (0..last).rev().all(|axis| {
+            let follows = strides[axis] == step || outer[axis] == 1;
+            step *= outer[axis] as isize;
+            follows
+        });
+        (one(last) && all_rows && in_order).then_some(Self::Column(bytes, size))
     }
 }
 
@@ -39,54 +69,86 @@ pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> O
     }
     let count = output.shape.count();
     let mut plain = [Plain::Flat(&[], 0); 3];
-    let mut numbers = false;
+    // Whether an argument is repeated in a block, and whether rows count.
+    let (mut blocks, mut by_row) = (false, false);
     for (plain, input) in plain.iter_mut().zip(inputs) {
-        match Plain::of(input, count) {
-            Some(p) => *plain = p,
+        *plain = match Plain::of(input, &output.shape) {
+            Some(p) => p,
             None => return Some(output),
-        }
-        numbers |= input.constant.is_some();
+        };
+        blocks |= matches!(plain, Plain::Number(..) | Plain::Column(..));
+        by_row |= matches!(plain, Plain::Row(..) | Plain::Column(..));
     }
     let from = inputs[program::leading(step.action)].dtype;
     let kernel = program::kernel(step.action, from, step.dtype);
     let parameter = program::parameter(step.action);
     let size = output.dtype.size();
     let past = stream::AVAILABLE && output.bytes.len() >= stream::LARGE;
+    let row = match by_row {
+        true => output.shape.last().copied().unwrap_or(1),
+        false => usize::MAX,
+    };
+    // The elements of an argument that do not need a block.
+    let lying = |i: usize, at: usize, len: usize| match plain[i] {
+        Plain::Flat(bytes, size) => &bytes[at * size..][..len * size],
+        Plain::Row(bytes, size) => &bytes[at % row * size..][..len * size],
+        Plain::Number(..) | Plain::Column(..) => &[],
+    };
+    // Calls `body` with stretches of a part of the result that end with a row at the latest.
+    let stretches = |start: usize, mut out: &mut [u8], body: &mut dyn FnMut(usize, &mut [u8])| {
+        let mut at = start;
+        while !out.is_empty() {
+            let len = match row {
+                usize::MAX => out.len(),
+                row => ((row - at % row) * size).min(out.len()),
+            };
+            let (here, next) = std::mem::take(&mut out).split_at_mut(len);
+            body(at, here);
+            at += len / size;
+            out = next;
+        }
+    };
     let call = |start: usize, out: &mut [u8]| {
-        let flat = |i: usize, at: usize, len: usize| match plain[i] {
-            Plain::Flat(bytes, size) => &bytes[at * size..][..len * size],
-            Plain::Number(..) => &[],
-        };
-        if !numbers && !past {
-            let len = out.len() / size;
-            let [a, b, c] = [0, 1, 2].map(|i| flat(i, start, len));
-            kernel(&Args { a, b, c, parameter }, out);
+        if !blocks && !past {
+            stretches(start, out, &mut |at, out| {
+                let len = out.len() / size;
+                let [a, b, c] = [0, 1, 2].map(|i| lying(i, at, len));
+                kernel(&Args { a, b, c, parameter }, out);
+            });
             return;
         }
         with_memory((plain.len() + 1) * ROOM, |memory| {
-            let (here, numbers) = memory.split_at_mut(ROOM);
-            let len = LEN.min(out.len() / size);
-            for (plain, block) in plain.iter().zip(numbers.chunks_exact_mut(ROOM)) {
+            let (here, repeated) = memory.split_at_mut(ROOM);
+            let most = LEN.min(out.len() / size);
+            for (plain, block) in plain.iter().zip(repeated.chunks_exact_mut(ROOM)) {
                 if let Plain::Number(bytes, size) = plain {
-                    splat(&bytes[..*size], &mut block[..len * size]);
+                    splat(&bytes[..*size], &mut block[..most * size]);
                 }
             }
-            for (i, out) in out.chunks_mut(len * size).enumerate() {
-                let at = start + i * len;
-                let len = out.len() / size;
-                let [a, b, c] = [0, 1, 2].map(|i| match plain[i] {
-                    Plain::Flat(..) => flat(i, at, len),
-                    Plain::Number(..) => &numbers[i * ROOM..][..ROOM],
-                });
-                let args = Args { a, b, c, parameter };
-                if past {
-                    let here = &mut here[..out.len()];
-                    kernel(&args, here);
-                    stream::copy(here, out);
-                } else {
-                    kernel(&args, out);
+            stretches(start, out, &mut |start, out| {
+                for (plain, block) in plain.iter().zip(repeated.chunks_exact_mut(ROOM)) {
+                    if let Plain::Column(bytes, size) = plain {
+                        let element = &bytes[start / row * size..][..*size];
+                        splat(element, &mut block[..most.min(row) * size]);
+                    }
                 }
-            }
+                for (i, out) in out.chunks_mut(most * size).enumerate() {
+                    let at = start + i * most;
+                    let len = out.len() / size;
+                    let [a, b, c] = [0, 1, 2].map(|i| match plain[i] {
+                        Plain::Flat(..) | Plain::Row(..) => lying(i, at, len),
+                        Plain::Number(..) | Plain::Column(..) => &repeated[i * ROOM..][..ROOM],
+                    });
+                    let args = Args { a, b, c, parameter };
+                    if past {
+                        let here = &mut here[..out.len()];
+                        kernel(&args, here);
+                        stream::copy(here, out);
+                    } else {
+                        kernel(&args, out);
+                    }
+                }
+            });
         });
         if past {
             stream::finish();

@@ -12,6 +12,7 @@ use super::pack::{Block, pack};
 use super::product::{Product, Right, View};
 use super::scratch::{self, Local};
 use crate::cpu::pool;
+use crate::storage::Storage;
 
 /// How the right factor reaches the micro-kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,33 +121,41 @@ fn compute_view<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
     }
     let row = p.k * size_of::<T::Float>();
     let cols = (SHARED_BYTES / row.max(1)).max(16 * K::COLS);
-    let cols = p.n.div_ceil(p.n.div_ceil(cols)).next_multiple_of(K::COLS);
-    scratch::shared(|buffer| {
-        for first in (0..p.n).step_by(cols) {
-            let n = cols.min(p.n - first);
-            let panels = buffer.get::<T::Float>(n.next_multiple_of(K::COLS) * p.k);
-            // SAFETY: columns below `n` exist.
-            let (b, c) = unsafe {
-                let b = View {
-                    start: b.start.offset(first as isize * b.col),
-                    ..b
-                };
-                let c = View {
-                    start: p.c.start.offset(first as isize * p.c.col),
-                    ..p.c
-                };
-                (b, c)
-            };
-            pack_shared::<T, K>(b, p.k, n, panels);
-            let part = Product {
-                n,
-                b: Right::Panels(panels.as_ptr()),
-                c,
-                ..*p
-            };
-            tasks::<T, K>(&part, &plan::<T, K>(&part, Feed::Packed));
+    let mut cols = p.n.div_ceil(p.n.div_ceil(cols)).next_multiple_of(K::COLS);
+    // Counted as memory of tensors is. Where there is not enough, fewer columns are packed at a time, and
+    // in the end each task packs for itself what it needs.
+    let mut memory = loop {
+        match Storage::new("matmul", cols.saturating_mul(row)) {
+            Ok(memory) => break memory,
+            Err(_) if cols > K::COLS => cols = (cols / 2).next_multiple_of(K::COLS),
+            Err(_) => return tasks::<T, K>(p, &plan::<T, K>(p, Feed::Local)),
         }
-    });
+    };
+    let panels = bytemuck::cast_slice_mut(memory.bytes_mut().expect("nobody else has it"));
+    for first in (0..p.n).step_by(cols) {
+        let n = cols.min(p.n - first);
+        let panels = &mut panels[..n.next_multiple_of(K::COLS) * p.k];
+        // SAFETY: columns below `n` exist.
+        let (b, c) = unsafe {
+            let b = View {
+                start: b.start.offset(first as isize * b.col),
+                ..b
+            };
+            let c = View {
+                start: p.c.start.offset(first as isize * p.c.col),
+                ..p.c
+            };
+            (b, c)
+        };
+        pack_shared::<T, K>(b, p.k, n, panels);
+        let part = Product {
+            n,
+            b: Right::Panels(panels.as_ptr()),
+            c,
+            ..*p
+        };
+        tasks::<T, K>(&part, &plan::<T, K>(&part, Feed::Packed));
+    }
 }
 
 /// Packs a right factor of `k` by `n`, on all threads: for every block of steps, all panels.

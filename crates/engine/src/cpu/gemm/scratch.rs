@@ -1,4 +1,6 @@
-//! Memory for packed panels, aligned to cache lines and kept for the next product.
+//! Memory for the packed panels of one thread, which are as much as a second-level cache holds, and for the
+//! vectors of matrix-vector products: aligned to cache lines and kept for the next product. The panels that
+//! all threads share come from where tensors have their memory, and are counted there.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
@@ -50,8 +52,8 @@ pub(super) fn local<R>(body: impl FnOnce(&mut Local) -> R) -> R {
     LOCAL.with_borrow_mut(body)
 }
 
-/// Bytes of a shared buffer that is kept: fresh pages cost more than packing into them.
-const KEPT: usize = 32 << 20;
+/// Bytes of a buffer of vectors that is kept: fresh pages cost more than filling them.
+const KEPT: usize = 1 << 20;
 
 static SHARED: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 

@@ -20,7 +20,7 @@ pub(super) const COLUMNS: usize = 512;
 
 /// Up to [`ROWS`] rows of neighbours.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a, T> {
+pub(in crate::cpu) struct Block<'a, T> {
     pub(super) data: &'a [T],
     /// Where each row begins.
     pub(super) rows: &'a [usize],
@@ -36,7 +36,7 @@ impl<'a, T> Block<'a, T> {
 }
 
 /// A reduction of elements in memory.
-pub(super) trait Folder {
+pub(in crate::cpu) trait Folder {
     /// An element.
     type In: Pod + Send + Sync;
     /// What some elements come to.
@@ -63,7 +63,7 @@ pub(super) trait Folder {
 }
 
 /// A fold whose accumulators are plain numbers.
-pub(super) trait Lanes {
+pub(in crate::cpu) trait Lanes {
     /// An element.
     type In: Pod + Send + Sync;
     /// An accumulator of a few elements.
@@ -81,6 +81,11 @@ pub(super) trait Lanes {
     fn lift(x: Self::In) -> Self::Lane;
     /// Both.
     fn join(a: Self::Lane, b: Self::Lane) -> Self::Lane;
+    /// A lane and four elements.
+    #[inline(always)]
+    fn join_four(lane: Self::Lane, [a, b, c, d]: [Self::Lane; 4]) -> Self::Lane {
+        Self::join(lane, Self::join(Self::join(a, b), Self::join(c, d)))
+    }
     /// A lane as a total.
     fn widen(lane: Self::Lane) -> Self::Total;
     /// Both.
@@ -92,8 +97,12 @@ pub(super) const WIDTH: usize = 128;
 
 /// Joins lanes in halves.
 #[inline(always)]
-pub(super) fn halve<T: Copy>(lanes: &mut [T; WIDTH], used: usize, join: impl Fn(T, T) -> T) -> T {
-    let mut half = used.clamp(1, WIDTH).next_power_of_two() / 2;
+pub(super) fn halve<T: Copy, const N: usize>(
+    lanes: &mut [T; N],
+    used: usize,
+    join: impl Fn(T, T) -> T,
+) -> T {
+    let mut half = used.clamp(1, N).next_power_of_two() / 2;
     while half > 0 {
         let (low, high) = lanes.split_at_mut(half);
         for (a, &b) in low.iter_mut().zip(&*high) {
@@ -105,7 +114,7 @@ pub(super) fn halve<T: Copy>(lanes: &mut [T; WIDTH], used: usize, join: impl Fn(
 }
 
 /// The [`Folder`] of [`Lanes`].
-pub(super) struct Simple<L>(PhantomData<L>);
+pub(in crate::cpu) struct Simple<L>(PhantomData<L>);
 
 impl<L: Lanes> Folder for Simple<L> {
     type In = L::In;
@@ -124,6 +133,19 @@ impl<L: Lanes> Folder for Simple<L> {
             }
             return L::widen(lane);
         }
+        if block.len() < WIDTH {
+            let mut lanes = [L::NEUTRAL; 8];
+            let (rows, rest) = block.as_chunks::<8>();
+            for row in rows {
+                for (lane, &x) in lanes.iter_mut().zip(row) {
+                    *lane = L::join(*lane, L::lift(x));
+                }
+            }
+            for (lane, &x) in lanes.iter_mut().zip(rest) {
+                *lane = L::join(*lane, L::lift(x));
+            }
+            return L::widen(halve(&mut lanes, 8, L::join));
+        }
         // Wider than registers: the loop over lanes is one that the compiler vectorises, not one that it
         // unrolls.
         let mut lanes = [L::NEUTRAL; WIDTH];
@@ -131,9 +153,7 @@ impl<L: Lanes> Folder for Simple<L> {
         let (fours, rows) = rows.as_chunks::<4>();
         for [a, b, c, d] in fours {
             for ((((lane, &a), &b), &c), &d) in lanes.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                let ab = L::join(L::lift(a), L::lift(b));
-                let cd = L::join(L::lift(c), L::lift(d));
-                *lane = L::join(*lane, L::join(ab, cd));
+                *lane = L::join_four(*lane, [a, b, c, d].map(L::lift));
             }
         }
         for row in rows.iter().map(|r| &r[..]).chain([rest]) {
@@ -158,9 +178,7 @@ impl<L: Lanes> Folder for Simple<L> {
             let (a, b) = (block.row(r), block.row(r + 1));
             let (c, d) = (block.row(r + 2), block.row(r + 3));
             for ((((lane, &a), &b), &c), &d) in lanes.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                let ab = L::join(L::lift(a), L::lift(b));
-                let cd = L::join(L::lift(c), L::lift(d));
-                *lane = L::join(*lane, L::join(ab, cd));
+                *lane = L::join_four(*lane, [a, b, c, d].map(L::lift));
             }
             r += 4;
         }
@@ -186,9 +204,9 @@ pub(super) struct Sum<T>(PhantomData<T>);
 /// The product.
 pub(super) struct Prod<T>(PhantomData<T>);
 /// The least.
-pub(super) struct Min<T>(PhantomData<T>);
+pub(in crate::cpu) struct Min<T>(PhantomData<T>);
 /// The greatest.
-pub(super) struct Max<T>(PhantomData<T>);
+pub(in crate::cpu) struct Max<T>(PhantomData<T>);
 /// The sum of magnitudes.
 pub(super) struct SumAbs<T>(PhantomData<T>);
 /// The sum of squares.
@@ -201,7 +219,7 @@ pub(super) struct MinAbs<T>(PhantomData<T>);
 pub(super) struct CountNonzero<T>(PhantomData<T>);
 
 /// An exact conversion that vectorises.
-pub(super) trait Widen: Pod + Send + Sync {
+pub(in crate::cpu) trait Widen: Pod + Send + Sync {
     /// `f32` for floats with fewer bits than that, otherwise the type itself.
     type Wide: Copy + PartialOrd + Send + Sync;
     fn wide(self) -> Self::Wide;
@@ -297,38 +315,53 @@ lanes!(plain Prod: [u8, u64, u64] [u16, u64, u64] [u32, u64, u64] [u64, u64, u64
     neutral 1, empty 1, lift |x| x, join |a, b| a.wrapping_mul(b), merge |a, b| a.wrapping_mul(b));
 lanes!(SumAbs: [f32, f32, f64] [f64, f64, f64]
     neutral 0.0, empty 0.0, lift |x| x.abs(), join |a, b| a + b, merge |a, b| a + b);
-lanes!(SumSquare: [f32, f64, f64]
-    neutral 0.0, empty 0.0, lift |x| f64::from(x) * f64::from(x), join |a, b| a + b,
-    merge |a, b| a + b);
+lanes!(SumSquare: [f32, f32, f64]
+    neutral 0.0, empty 0.0, lift |x| x * x, join |a, b| a + b, merge |a, b| a + b);
 lanes!(plain CountNonzero: [f32, u32, u64] [f64, u64, u64]
     neutral 0, empty 0, lift |x| u8::from(x != 0.0), join |a, b| a + b, merge |a, b| a + b);
 
-/// The greater; the first NaN there is.
-macro_rules! greater {
-    ($a:ident, $b:ident) => {
-        if $b > $a || $b != $b { $b } else { $a }
-    };
+/// Implements [`Lanes`] for the greatest or least float: NaN where one is. A comparison with NaN does not
+/// hold, so that NaN stays in a lane once it is there; of four new elements two comparisons say whether
+/// one is.
+macro_rules! float_extreme {
+    ($fold:ident $compare:tt $neutral:ident |$x:ident| $lift:expr; $([$in:ident, $lane:ident])*) => {$(
+        impl Lanes for $fold<$in> {
+            type In = $in;
+            type Lane = $lane;
+            type Total = $lane;
+            const NEUTRAL: $lane = $lane::$neutral;
+            const EMPTY: $lane = $lane::$neutral;
+            #[inline(always)]
+            fn lift(x: $in) -> $lane {
+                let $x = x.wide();
+                $lift
+            }
+            #[inline(always)]
+            fn join(a: $lane, b: $lane) -> $lane {
+                if b $compare a || b.is_nan() { b } else { a }
+            }
+            #[inline(always)]
+            fn join_four(lane: $lane, [a, b, c, d]: [$lane; 4]) -> $lane {
+                let either = |a: $lane, b: $lane| if b $compare a { b } else { a };
+                let nan = a.is_nan() | b.is_nan() | (c.is_nan() | d.is_nan());
+                let best = either(lane, either(either(a, b), either(c, d)));
+                if nan { $lane::NAN } else { best }
+            }
+            #[inline(always)]
+            fn widen(lane: $lane) -> $lane {
+                lane
+            }
+            #[inline(always)]
+            fn merge(a: $lane, b: $lane) -> $lane {
+                Self::join(a, b)
+            }
+        }
+    )*};
 }
-
-/// The lesser; the first NaN there is.
-macro_rules! lesser {
-    ($a:ident, $b:ident) => {
-        if $b < $a || $b != $b { $b } else { $a }
-    };
-}
-
-lanes!(Max: [f16, f32, f32] [bf16, f32, f32] [f32, f32, f32] [f64, f64, f64]
-    neutral f32::NEG_INFINITY, empty f32::NEG_INFINITY, lift |x| x,
-    join |a, b| greater!(a, b), merge |a, b| greater!(a, b));
-lanes!(Min: [f16, f32, f32] [bf16, f32, f32] [f32, f32, f32] [f64, f64, f64]
-    neutral f32::INFINITY, empty f32::INFINITY, lift |x| x,
-    join |a, b| lesser!(a, b), merge |a, b| lesser!(a, b));
-lanes!(MaxAbs: [f32, f32, f32] [f64, f64, f64]
-    neutral 0.0, empty 0.0, lift |x| x.abs(),
-    join |a, b| greater!(a, b), merge |a, b| greater!(a, b));
-lanes!(plain MinAbs: [f32, f32, f32] [f64, f64, f64]
-    neutral f32::INFINITY, empty f32::INFINITY, lift |x| x.abs(),
-    join |a, b| lesser!(a, b), merge |a, b| lesser!(a, b));
+float_extreme!(Max > NEG_INFINITY |x| x; [f16, f32] [bf16, f32] [f32, f32] [f64, f64]);
+float_extreme!(Min < INFINITY |x| x; [f16, f32] [bf16, f32] [f32, f32] [f64, f64]);
+float_extreme!(MaxAbs > NEG_INFINITY |x| x.abs(); [f32, f32] [f64, f64]);
+float_extreme!(MinAbs < INFINITY |x| x.abs(); [f32, f32] [f64, f64]);
 
 macro_rules! extremes {
     ($($type:ident),*) => {$(

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use super::fold::{Block, COLUMNS, Folder, Lanes, Max, Simple, Sum, WIDTH, halve};
+use super::fold::{Block, COLUMNS, Folder, Lanes, Max, Simple, Sum, SumSquare, WIDTH, halve};
 use crate::cpu::math::Math;
 use crate::cpu::simd::Isa;
 
@@ -258,6 +258,55 @@ where
                 0.0
             },
         }
+    }
+}
+
+/// The sum of squares of `f32`: in `f32` where that is safe, otherwise in `f64`.
+pub(super) struct Squared;
+
+/// Squares of `f32` whose sum lies between these have lost nothing that matters: not to overflow, and
+/// those that vanished are far below the last digit.
+const SAFE: std::ops::Range<f64> = 1e-20..1e37;
+
+impl Folder for Squared {
+    type In = f32;
+    type Total = f64;
+    const EMPTY: f64 = 0.0;
+    const VECTOR: bool = true;
+    type Scratch = ([f32; COLUMNS], [f64; COLUMNS]);
+    const SCRATCH: Self::Scratch = ([0.0; COLUMNS], [0.0; COLUMNS]);
+
+    #[inline(always)]
+    fn run<I: Isa>(block: &[f32]) -> f64 {
+        let sum = Simple::<SumSquare<f32>>::run::<I>(block);
+        if SAFE.contains(&sum) {
+            return sum;
+        }
+        block.iter().map(|&x| f64::from(x) * f64::from(x)).sum()
+    }
+
+    #[inline(always)]
+    fn columns<I: Isa>(
+        block: Block<'_, f32>,
+        totals: &mut [f64],
+        (lanes, sums): &mut Self::Scratch,
+    ) {
+        let sums = &mut sums[..block.width];
+        sums.fill(0.0);
+        Simple::<SumSquare<f32>>::columns::<I>(block, sums, lanes);
+        for (j, (total, &sum)) in totals.iter_mut().zip(&*sums).enumerate() {
+            *total += if SAFE.contains(&sum) {
+                sum
+            } else {
+                let rows = 0..block.rows.len();
+                rows.map(|r| f64::from(block.row(r)[j]).powi(2)).sum()
+            };
+        }
+    }
+
+    #[inline(always)]
+    fn merge(a: f64, b: f64) -> f64 {
+        a + b
     }
 }
 
