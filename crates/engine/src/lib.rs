@@ -23,6 +23,7 @@
 //! | `cpu/x.rs` | how op X runs on the CPU |
 //! | `graph/` | from tensors asked for to kernels run: sharing, joining, order, memory |
 //! | `dispatch.rs` | the one place where an op meets a device |
+//! | [`quant`] | weights of a few bits: block formats, quantised matrices |
 //! | [`random`] | keys, from which random numbers are made |
 //! | `file/` ([`npz`], [`safetensors`]) | tensors in files |
 //! | `storage.rs`, [`memory`] | bytes, their cache and their limits |
@@ -46,6 +47,7 @@ mod graph;
 mod layout;
 pub mod memory;
 mod ops;
+pub mod quant;
 pub mod random;
 mod scalar;
 mod shape;
