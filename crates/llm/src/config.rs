@@ -6,6 +6,9 @@ use crate::file::{Container, Metadata, Model, TensorView, Value};
 use crate::{Error, Result};
 
 mod rope;
+#[cfg(test)]
+mod tests;
+mod weight;
 
 pub use rope::{Rope, Scaling};
 
@@ -238,7 +241,7 @@ impl Keys<'_> {
 const MOST_LAYERS: usize = 4096;
 
 impl Config {
-    /// Reads the description of a model.
+    /// Reads the description of a model, and checks that the model has every tensor it must have.
     pub fn of(model: &Model) -> Result<Self> {
         let metadata = model.metadata();
         let key = "general.architecture";
@@ -256,6 +259,7 @@ impl Config {
         };
         let config = Self::read(model, architecture, &keys)?;
         config.check()?;
+        config.check_weights(model)?;
         Ok(config)
     }
 

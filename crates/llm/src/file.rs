@@ -13,6 +13,9 @@ mod map;
 mod metadata;
 mod name;
 mod safetensors;
+#[cfg(test)]
+mod tests;
+mod write;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,6 +29,7 @@ use crate::{Error, Result};
 pub use format::Format;
 pub(crate) use map::Mapping;
 pub use metadata::{Array, Metadata, Strings, Value};
+pub use write::{GgufWriter, NewTensor};
 
 /// What kind of file a model came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

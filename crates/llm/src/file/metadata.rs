@@ -275,7 +275,7 @@ impl Metadata {
     }
 
     /// Sets a value, whether there was one or not.
-    pub(crate) fn set(&mut self, key: &str, value: Value) {
+    pub fn set(&mut self, key: &str, value: Value) {
         match self.index.get(key) {
             Some(&at) => self.entries[at].1 = value,
             None => {

@@ -10,6 +10,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 
 use super::metadata::{Metadata, Value};
 use super::{Container, Contents, Format, Mapping, TensorInfo, hub, name};
+use crate::config::Architecture;
 use crate::{Error, Result};
 
 /// Longer headers are refused, as the format says.
@@ -58,7 +59,9 @@ fn finish(path: &Path, mappings: Vec<Arc<Mapping>>) -> Result<Contents> {
         read(mapping, shard, &mut tensors, &mut metadata)?;
     }
     let architecture = metadata.text("general.architecture")?.unwrap_or_default();
-    for tensor in &mut tensors {
+    let is_known = Architecture::ALL.iter().any(|a| a.name() == architecture);
+    // Other families may mean something else by the same names.
+    for tensor in tensors.iter_mut().filter(|_| is_known) {
         if let Some(name) = name::canonical(architecture, &tensor.name) {
             tensor.source = Some(std::mem::replace(&mut tensor.name, name));
         }
