@@ -23,6 +23,7 @@
 //! | `cpu/x.rs` | how op X runs on the CPU |
 //! | `graph/` | from tensors asked for to kernels run: sharing, joining, order, memory |
 //! | `dispatch.rs` | the one place where an op meets a device |
+//! | [`kernel`] | kernels on plain slices, and caches of keys and values |
 //! | [`quant`] | weights of a few bits: block formats, quantised matrices |
 //! | [`random`] | keys, from which random numbers are made |
 //! | `file/` ([`npz`], [`safetensors`]) | tensors in files |
@@ -44,6 +45,7 @@ mod env;
 mod error;
 mod file;
 mod graph;
+pub mod kernel;
 mod layout;
 pub mod memory;
 mod ops;

@@ -10,13 +10,21 @@
 //! | `plain.rs` | blocks of 32: `Q4_0` to `Q8_0` |
 //! | `nested.rs` | blocks of 256: `Q2_K` to `Q6_K` |
 //! | `fit.rs` | the searches for the best scales of those |
+//! | `group.rs` | blocks as integers |
+//! | `matrix.rs` | [`QuantMatrix`], what products take |
 
 mod fit;
+mod group;
+mod matrix;
 
 mod nested;
 mod plain;
 
 use std::fmt;
+
+pub(crate) use group::group;
+pub use matrix::{QuantMatrix, Weights};
+pub(crate) use nested::{q3_scales, six_bits};
 
 use crate::{Error, Result};
 
@@ -248,4 +256,44 @@ pub(crate) fn half(bytes: &[u8]) -> f32 {
 /// A number in half precision.
 fn to_half(value: f32) -> [u8; 2] {
     half::f16::from_f32(value).to_le_bytes()
+}
+
+/// How products with quantised weights are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Weights are dequantised, activations stay `f32`: nothing is rounded but sums.
+    #[default]
+    Exact,
+    /// Activations are rounded to 8 bits with a scale for every 32 of them, as llama.cpp does, and integers are
+    /// multiplied. An activation is off by up to 1/254 of the largest of its 32. Weights that are no blocks are
+    /// multiplied as by [`Self::Exact`].
+    Fast,
+}
+
+/// A matrix, and where its product goes.
+#[derive(Debug)]
+pub struct Product<'a> {
+    /// The weights `[rows, cols]`.
+    pub matrix: &'a QuantMatrix,
+    /// For every row of the activations as many numbers as the matrix has rows.
+    pub to: &'a mut [f32],
+}
+
+/// `x · Wᵀ` for every matrix of `products`, at once: activations are rounded and threads called together only
+/// once. `x` is rows of as many numbers as the matrices have columns. What loops that run many times a second
+/// take; [`Tensor::quant_matmul`](crate::Tensor::quant_matmul) is the op.
+///
+/// ```
+/// use bessemer::quant::{self, BlockFormat, Precision, Product, QuantMatrix};
+///
+/// let blocks = quant::quantize(BlockFormat::Q8_0, &[0.5; 64])?;
+/// let matrix = QuantMatrix::from_bytes(BlockFormat::Q8_0, [2, 32], blocks)?;
+/// let mut to = [0.0; 2];
+/// let products = &mut [Product { matrix: &matrix, to: &mut to }];
+/// quant::multiply(&[1.0; 32], Precision::Exact, products)?;
+/// assert!((to[1] - 16.0).abs() < 0.01);
+/// # Ok::<(), bessemer::Error>(())
+/// ```
+pub fn multiply(x: &[f32], precision: Precision, products: &mut [Product<'_>]) -> Result<()> {
+    crate::cpu::quant_matmul::multiply(x, precision, products)
 }
