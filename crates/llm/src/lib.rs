@@ -6,13 +6,28 @@
 //! |---|---|
 //! | [`file`] | GGUF, safetensors and llama2.c, mapped; one set of names for metadata and tensors |
 //! | [`Config`] | one description of a transformer, read from the file |
+//! | [`Transformer`], [`Cache`] | a decoder that runs, and what a sequence has seen |
+//! | [`Encoder`] | a BERT that makes vectors of texts |
+//! | [`Sampler`] | from logits to a token |
+//! | [`generate`] | from a prompt to a text, piece by piece |
+//! | [`memory`] | how much a model will need |
 //!
 //! Rules of the layer: a family of models is data in [`Config`], never a fork of the code; what a file says
 //! is not believed before it is checked; nothing here knows of a device, which is the engine's part.
 
+mod cache;
 pub mod config;
+mod encoder;
 mod error;
 pub mod file;
+pub mod generate;
+pub mod memory;
+pub mod model;
+pub mod sample;
 
+pub use cache::Cache;
 pub use config::Config;
+pub use encoder::Encoder;
 pub use error::{Error, Result};
+pub use model::Transformer;
+pub use sample::{Sampler, Sampling};
