@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bessemer::quant::{BlockFormat, dequantize, quantize};
+use bessemer::quant::{
+    BlockFormat, Precision, Product, QuantMatrix, dequantize, multiply, quantize,
+};
 
 const COLS: usize = 512;
 const ROWS: usize = 5;
@@ -121,6 +123,54 @@ fn any_bytes_are_blocks() {
         for fill in [0x00, 0xFF, 0x7C, 0xA5] {
             let mut to = vec![0.0; format.block_len()];
             dequantize(format, &vec![fill; format.block_bytes()], &mut to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn products_are_near_those_of_ggml() {
+    let x = floats("act_512.f32");
+    for format in BlockFormat::ALL {
+        let index = index(format);
+        let matrix = QuantMatrix::from_bytes(format, [ROWS, COLS], blocks(format)).unwrap();
+        let product = |matrix: &QuantMatrix, precision| {
+            let mut to = [0.0; ROWS];
+            multiply(
+                &x,
+                precision,
+                &mut [Product {
+                    matrix,
+                    to: &mut to,
+                }],
+            )
+            .unwrap();
+            to
+        };
+        let exact = product(&matrix, Precision::Exact);
+        let fast = product(&matrix.arranged(), Precision::Fast);
+        let mut weights = vec![0.0; COLS];
+        for row in 0..ROWS {
+            matrix.row(row, &mut weights);
+            // What rounding activations to 8 bits may bring: half a step of the 32 one belongs to, times its weight.
+            let groups = weights.chunks(32).zip(x.chunks(32));
+            let bound: f32 = groups
+                .map(|(w, x)| {
+                    let top = x.iter().fold(0.0_f32, |top, v| top.max(v.abs()));
+                    w.iter().map(|w| w.abs() * top / 254.0).sum::<f32>()
+                })
+                .sum();
+            let number = |key: &str| index[key][row].as_f64().unwrap();
+            let off = (f64::from(exact[row]) - number("dot_of_dequantised_f64")).abs();
+            assert!(
+                off <= f64::from(bound) * 1e-3,
+                "{format} row {row} exact: {off}"
+            );
+            // Both round activations; ggml's nested formats have one scale for 256 of them.
+            let off = (f64::from(fast[row]) - number("vec_dot_rows")).abs();
+            assert!(
+                off <= f64::from(bound) * 4.0,
+                "{format} row {row} fast: {off}"
+            );
         }
     }
 }

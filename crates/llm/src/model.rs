@@ -7,8 +7,6 @@
 
 mod layer;
 mod matrix;
-#[cfg(test)]
-mod tests;
 
 use bessemer::kernel::{self, Rotation};
 use bessemer::quant::{self, Precision, Product, QuantMatrix};
