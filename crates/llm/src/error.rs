@@ -101,6 +101,28 @@ pub enum Error {
         /// What would help.
         remedy: String,
     },
+    /// A text that is longer than the context.
+    #[error(
+        "{needed} tokens do not fit a context of {context}; a larger one can be set with --context, up to the model's own"
+    )]
+    ContextFull {
+        /// Tokens in all.
+        needed: usize,
+        /// Tokens there is room for.
+        context: usize,
+    },
+    /// A model that needs more memory than there is.
+    #[error("the model needs {} MB ({parts}) and {} MB are available; {remedy}", needed >> 20, available >> 20)]
+    TooLarge {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes available.
+        available: u64,
+        /// What needs them.
+        parts: String,
+        /// What would fit.
+        remedy: String,
+    },
     /// A tensor operation failed.
     #[error(transparent)]
     Engine(#[from] bessemer::Error),

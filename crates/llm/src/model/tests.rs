@@ -1,0 +1,1 @@
+//! Tests of what needs no large model: every family on random weights, against itself.
