@@ -75,6 +75,32 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// A chat template that cannot be read, or that refuses a conversation.
+    #[error("chat template: {reason}")]
+    Template {
+        /// What is wrong, with the line where it is known.
+        reason: String,
+    },
+    /// A model could not be fetched.
+    #[error("cannot fetch {what}: {reason}")]
+    Download {
+        /// The model.
+        what: String,
+        /// What went wrong, and what would help.
+        reason: String,
+    },
+    /// A file that is not the one it should be.
+    #[error("{path} has sha256 {actual} instead of {expected}: {remedy}")]
+    BadHash {
+        /// The file.
+        path: String,
+        /// The hash it should have.
+        expected: String,
+        /// The hash it has.
+        actual: String,
+        /// What would help.
+        remedy: String,
+    },
     /// A text that is longer than the context.
     #[error(
         "{needed} tokens do not fit a context of {context}; a larger one can be set with --context, up to the model's own"

@@ -27,6 +27,7 @@ use half::{bf16, f16};
 
 use crate::{Error, Result};
 pub use format::Format;
+pub(crate) use hub::read_json;
 pub(crate) use map::Mapping;
 pub use metadata::{Array, Metadata, Strings, Value};
 pub use write::{GgufWriter, NewTensor};

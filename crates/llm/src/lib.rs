@@ -6,6 +6,9 @@
 //! |---|---|
 //! | [`file`] | GGUF, safetensors and llama2.c, mapped; one set of names for metadata and tensors |
 //! | [`Config`] | one description of a transformer, read from the file |
+//! | [`Tokenizer`] | text to tokens and back |
+//! | [`pull`] | models by name, fetched and checked |
+//! | [`ChatTemplate`] | a conversation as the text that a model was trained on |
 //! | [`Transformer`], [`Cache`] | a decoder that runs, and what a sequence has seen |
 //! | [`Encoder`] | a BERT that makes vectors of texts |
 //! | [`Sampler`] | from logits to a token |
@@ -16,6 +19,7 @@
 //! is not believed before it is checked; nothing here knows of a device, which is the engine's part.
 
 mod cache;
+mod chat;
 pub mod config;
 mod encoder;
 mod error;
@@ -23,11 +27,15 @@ pub mod file;
 pub mod generate;
 pub mod memory;
 pub mod model;
+pub mod pull;
 pub mod sample;
+mod tokenizer;
 
 pub use cache::Cache;
+pub use chat::{ChatTemplate, Message};
 pub use config::Config;
 pub use encoder::Encoder;
 pub use error::{Error, Result};
 pub use model::Transformer;
 pub use sample::{Sampler, Sampling};
+pub use tokenizer::{EncodeOptions, Stream, Tokenizer};

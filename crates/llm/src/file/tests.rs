@@ -158,7 +158,7 @@ fn a_writer_that_is_given_up_leaves_nothing() {
         GgufWriter::create(
             dir.path().join("m"),
             &Metadata::default(),
-            &[tensor.clone()],
+            std::slice::from_ref(&tensor),
         )
     };
     assert!(create().unwrap().push(&[0; 7]).is_err());

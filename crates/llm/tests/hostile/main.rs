@@ -7,8 +7,8 @@ mod sample;
 
 use std::path::Path;
 
-use bessemer_llm::Config;
 use bessemer_llm::file::Model;
+use bessemer_llm::{ChatTemplate, Config, Message, Tokenizer};
 use sample::Sample;
 use tempfile::TempDir;
 
@@ -82,11 +82,9 @@ impl Random {
     }
 }
 
-/// Does with a model what a program would, and says whether it was usable.
-fn use_model(path: &Path) -> bool {
-    let Ok(model) = Model::open(path) else {
-        return false;
-    };
+/// Reads all that a file says about its model, if that can be.
+fn read_model(path: &Path) -> Option<Model> {
+    let model = Model::open(path).ok()?;
     for (_, value) in model.metadata().iter() {
         let _ = value.to_string();
     }
@@ -94,28 +92,47 @@ fn use_model(path: &Path) -> bool {
         let view = model.tensor(&info.name).unwrap();
         assert_eq!(Some(view.bytes().len()), info.format.bytes(&info.shape));
     }
-    let config = Config::of(&model);
-    if let Ok(config) = &config {
-        for (name, _) in config.weights() {
-            config.weight(&model, &name).unwrap();
-        }
-        for layer in 0..config.layers {
-            let _ = config.rope_table(layer, config.context);
-        }
+    let config = Config::of(&model).ok()?;
+    for (name, _) in config.weights() {
+        config.weight(&model, &name).unwrap();
     }
-    config.is_ok()
+    for layer in 0..config.layers {
+        let _ = config.rope_table(layer, config.context);
+    }
+    Some(model)
 }
 
-/// Memory that opening files of so many bytes may take: strings have some bytes of their own each, and so
+/// Reads and writes with a model, and says whether that can be.
+fn use_words(model: &Model) -> bool {
+    let tokenizer = Tokenizer::of(model);
+    if let Ok(tokenizer) = &tokenizer {
+        for text in ["", "ab a\u{e9} <s>12", "<s>"] {
+            if let Ok(ids) = tokenizer.encode(text, true) {
+                let _ = tokenizer.decode(&ids, true);
+            }
+        }
+        let _ = tokenizer.decode(&[0, 1, u32::MAX], false);
+    }
+    if let Ok(Some(template)) = ChatTemplate::of(model) {
+        let _ = template.render(&[Message::user("hi")], true);
+    }
+    tokenizer.is_ok()
+}
+
+/// Memory that reading files of so many bytes may take: strings have some bytes of their own each, and so
 /// have tensors.
 fn justified(bytes: usize) -> usize {
     64 * bytes + (256 << 10)
 }
 
+/// Patterns and templates take more, whatever the file.
+const WORDS: usize = 16 << 20;
+
 fn survive(sample: &Sample, seed: u64, rounds: usize) {
     let dir = TempDir::new().unwrap();
     sample.write(dir.path());
-    assert!(use_model(&sample.open(dir.path())), "the undamaged file");
+    let whole = read_model(&sample.open(dir.path())).expect("the undamaged file");
+    assert!(use_words(&whole), "the undamaged file");
     let mut random = Random(seed);
     let mut usable = 0;
     for round in 0..rounds {
@@ -124,12 +141,19 @@ fn survive(sample: &Sample, seed: u64, rounds: usize) {
         random.damage(&mut files[victim].1);
         std::fs::write(dir.path().join(files[victim].0), &files[victim].1).unwrap();
         let total = files.iter().map(|(_, bytes)| bytes.len()).sum();
-        let (is_usable, peak) = memory::peak(|| use_model(&sample.open(dir.path())));
-        usable += usize::from(is_usable);
+        let (model, peak) = memory::peak(|| read_model(&sample.open(dir.path())));
         assert!(
             peak <= justified(total),
             "round {round} of seed {seed}: {peak} bytes for files of {total}"
         );
+        if let Some(model) = model {
+            let (is_usable, peak) = memory::peak(|| use_words(&model));
+            usable += usize::from(is_usable);
+            assert!(
+                peak <= justified(total) + WORDS,
+                "round {round} of seed {seed}: {peak} bytes for the words of files of {total}"
+            );
+        }
         let (name, bytes) = &sample.files[victim];
         std::fs::write(dir.path().join(name), bytes).unwrap();
     }

@@ -103,6 +103,19 @@ pub(crate) fn gguf() -> Sample {
     }
 }
 
+const TOKENIZER: &str = r###"{"added_tokens":[{"id":0,"content":"<s>","special":true,"lstrip":false,
+    "rstrip":true,"single_word":false,"normalized":false}],
+    "normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},
+        {"type":"Replace","pattern":{"String":"x"},"content":"a"}]},
+    "pre_tokenizer":{"type":"Sequence","pretokenizers":[
+        {"type":"Split","pattern":{"Regex":" ?\\p{L}+|\\s+"},"behavior":"Isolated","invert":false},
+        {"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},
+    "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},
+        {"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
+    "decoder":{"type":"ByteLevel"},
+    "model":{"type":"BPE","vocab":{"<s>":0,"a":1,"b":2,"ab":3,"\u0120":4,"\u0120a":5},
+        "merges":["a b",["\u0120","a"]]}}"###;
+
 pub(crate) fn safetensors() -> Sample {
     let theirs = [
         "model.embed_tokens.weight",
@@ -155,6 +168,11 @@ pub(crate) fn safetensors() -> Sample {
             ("1.safetensors", file(0..1)),
             ("2.safetensors", file(1..theirs.len())),
             ("config.json", config.as_bytes().to_vec()),
+            ("tokenizer.json", TOKENIZER.as_bytes().to_vec()),
+            (
+                "tokenizer_config.json",
+                br#"{"bos_token":"<s>","chat_template":"{{ bos_token }}{{ messages[0].content }}"}"#.to_vec(),
+            ),
         ],
     }
 }
@@ -164,7 +182,22 @@ pub(crate) fn llama2c() -> Sample {
     let mut bytes: Vec<u8> = header.iter().flat_map(|v| v.to_le_bytes()).collect();
     let floats = 6 * 8 + 2 * 8 + 4 * 64 + 3 * 256 + 8 + 2 * 4 * 2;
     bytes.resize(bytes.len() + 4 * floats, 0);
+    let mut tokenizer = 4_u32.to_le_bytes().to_vec();
+    for id in 0..262 {
+        let text = match id {
+            0 => "<unk>".to_owned(),
+            1 => "\n<s>\n".to_owned(),
+            2 => "\n</s>\n".to_owned(),
+            3..259 => format!("<0x{:02X}>", id - 3),
+            259 => " ".to_owned(),
+            260 => "a".to_owned(),
+            _ => " a".to_owned(),
+        };
+        tokenizer.extend((id as f32).to_le_bytes());
+        tokenizer.extend((text.len() as i32).to_le_bytes());
+        tokenizer.extend(text.as_bytes());
+    }
     Sample {
-        files: vec![("m.bin", bytes)],
+        files: vec![("m.bin", bytes), ("tokenizer.bin", tokenizer)],
     }
 }
