@@ -1,5 +1,8 @@
 //! The command line.
 
+use crate::chat::ChatArgs;
+use crate::embed::EmbedArgs;
+use crate::generate::GenerateArgs;
 use crate::spec::{
     BufferSpec, ByteCount, BytesSpec, ConstantSpec, Define, Indexed, OutSpec, PrintSpec, parse_size,
 };
@@ -34,6 +37,12 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Answers a prompt with a language model
+    Generate(Box<GenerateArgs>),
+    /// Talks with a language model
+    Chat(Box<ChatArgs>),
+    /// Turns texts into vectors
+    Embed(EmbedArgs),
     /// Lists devices with their properties
     Devices(DevicesArgs),
     /// Looks into, compiles, checks and runs Metal kernels

@@ -5,11 +5,15 @@
 
 mod args;
 mod cache;
+mod chat;
 mod devices;
 mod dtype;
+mod embed;
 mod excerpt;
 mod failure;
+mod generate;
 mod host;
+mod language;
 mod msl;
 mod npy;
 mod spec;
@@ -48,6 +52,9 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<Outcome> {
     let mut out = terminal::stdout();
     match command {
+        Command::Generate(args) => generate::run(&args, &mut out),
+        Command::Chat(args) => chat::run(&args, &mut out),
+        Command::Embed(args) => embed::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Msl(MslCommand::Kernels(args)) => msl::kernels::run(&args, &mut out),
         Command::Msl(MslCommand::Check(args)) => msl::check::run(&args, &mut out),

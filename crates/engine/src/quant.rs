@@ -242,8 +242,8 @@ fn each<const B: usize, const N: usize>(
 ) {
     let (blocks, _) = blocks.as_chunks::<B>();
     let (to, _) = to.as_chunks_mut::<N>();
-    for (block, to) in blocks.iter().zip(to) {
-        body(block, to);
+    for i in 0..blocks.len().min(to.len()) {
+        body(&blocks[i], &mut to[i]);
     }
 }
 

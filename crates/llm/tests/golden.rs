@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bessemer::kernel::CacheType;
@@ -10,23 +10,21 @@ use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
 use bessemer_llm::generate::{Options, Session};
 use bessemer_llm::model::{self, Input, Logits, Space};
+use bessemer_llm::pull::{self, State};
 use bessemer_llm::{Cache, Encoder, Sampling, Transformer};
 use serde_json::Value;
 
-/// A model that `scripts/test` has fetched, by the name of its file or directory.
-fn path(name: &str) -> PathBuf {
-    let folder = std::env::var_os("BESSEMER_TEST_MODELS").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/models"),
-        PathBuf::from,
+/// A model that was pulled before.
+fn open(name: &str) -> Model {
+    let listed = pull::find(name).unwrap();
+    let models = pull::directory().unwrap();
+    assert_eq!(
+        listed.state(&models),
+        State::Ready,
+        "{name} is not in {}: run `bessemer pull {name}` first",
+        models.display()
     );
-    let path = folder.join(name);
-    assert!(
-        path.exists(),
-        "{} is missing: run `scripts/fetch-models {}` first",
-        path.display(),
-        folder.display()
-    );
-    path
+    Model::open(listed.path(&models)).unwrap()
 }
 
 fn golden(name: &str) -> Value {
@@ -42,10 +40,10 @@ fn ids(value: &Value) -> Vec<u32> {
         .collect()
 }
 
-const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+const SMOLLM2: &str = "smollm2";
 
 fn load(name: &str, precision: Precision, context: usize) -> Arc<Transformer> {
-    let file = Model::open(path(name)).unwrap();
+    let file = open(name);
     let options = model::Options { precision, context };
     Arc::new(Transformer::new(&file, options).unwrap())
 }
@@ -64,7 +62,7 @@ fn greedy(transformer: &Arc<Transformer>, prompt: &[u32], count: usize) -> Vec<u
 #[test]
 fn stories15m_tells_the_golden_story() {
     let golden = golden("stories15M_once_upon_64.json");
-    let transformer = load("stories15M.bin", Precision::Exact, 256);
+    let transformer = load("stories15m", Precision::Exact, 256);
     let story = greedy(&transformer, &ids(&golden["prompt_ids"]), 64);
     assert_eq!(story, ids(&golden["generated_ids"]));
 }
@@ -107,7 +105,7 @@ fn smollm2_has_the_golden_logits() {
 #[test]
 fn minilm_makes_the_golden_vectors() {
     let golden = golden("all-MiniLM-L6-v2_embeddings.json");
-    let encoder = Encoder::new(&Model::open(path("all-MiniLM-L6-v2")).unwrap()).unwrap();
+    let encoder = Encoder::new(&open("minilm")).unwrap();
     for case in golden["cases"].as_array().unwrap() {
         let vector = encoder.embed(&ids(&case["input_ids"])).unwrap();
         let expected = case["embedding"].as_array().unwrap();

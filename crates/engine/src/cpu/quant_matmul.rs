@@ -10,15 +10,16 @@ mod activation;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod panel;
+mod part;
 mod row;
 
 use std::cell::RefCell;
 
 use self::activation::Activations;
 pub(crate) use self::panel::Panels;
+use self::part::Part;
 use super::gemm::{self, Matrix};
 use super::pool::{self, Pieces};
-use super::simd;
 use crate::dispatch::{Dense, Input, Output};
 use crate::ops::quant_matmul::QuantMatmul;
 use crate::quant::{Precision, Product, QuantMatrix, Weights};
@@ -104,12 +105,7 @@ pub(crate) fn multiply(
             rows,
             |p| !integers(p),
             |p, range, to| {
-                simd::run(row::Exact {
-                    matrix: p,
-                    x,
-                    range,
-                    to,
-                });
+                row::exact(p, x, range, to);
             },
         );
     } else {
@@ -119,29 +115,6 @@ pub(crate) fn multiply(
     }
     SCRATCH.replace(scratch);
     Ok(())
-}
-
-/// The rows of a result that a task writes: those in its range, of every vector.
-pub(crate) struct Part<'a> {
-    all: &'a Pieces<'a, f32>,
-    vectors: usize,
-    rows: usize,
-}
-
-impl Part<'_> {
-    /// Where the results of vector `i` for `len` rows from `first` on go.
-    #[expect(unsafe_code, reason = "ranges of rows that tasks do not share")]
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "disjointness is a matter of the ranges"
-    )]
-    #[inline(always)]
-    fn get(&self, i: usize, first: usize, len: usize) -> &mut [f32] {
-        debug_assert!(i < self.vectors);
-        // SAFETY: a task asks for rows of its own range only, one vector at a time, and lets go before it asks
-        // again; the ranges of tasks are disjoint.
-        unsafe { self.all.range(i * self.rows + first, len) }
-    }
 }
 
 /// Rows that tasks are cut at: the height of panels.
@@ -200,11 +173,7 @@ fn tiles(product: &mut Product<'_>, x: &[f32], space: &mut Vec<f32>) {
         let count = height.min(rows - first);
         let tile = &mut space[..count * cols];
         pool::pieces(tile, HEIGHT * cols, |i, to| {
-            simd::run(row::Widen {
-                matrix,
-                first: first + i * HEIGHT,
-                to,
-            });
+            row::widen_rows(matrix, first + i * HEIGHT, to);
         });
         let right = Matrix::contiguous(&*tile, count, cols).t();
         gemm::gemm(1.0, left, right, 0.0, &mut product.to[first..], rows);

@@ -191,7 +191,11 @@ impl KvCache {
         let queries = all / heads;
         // Enough tasks for the threads where there are few queries, few enough to share keys where there are many.
         let step = (TASK / group).clamp(1, queries);
-        let share = if queries == 1 { 1 } else { group };
+        let share = if queries == 1 && self.heads < pool::threads() {
+            1
+        } else {
+            group
+        };
         let blocks = queries.div_ceil(step);
         let per_head = group / share;
         let parts = Pieces::new(to);
@@ -336,8 +340,11 @@ impl<T: Float<Real = f32>> Task for Block<'_, T> {
         let end = a.reach(position(rows - 1)).1.div_ceil(BLOCK);
         for block in start..end {
             let from = block * BLOCK;
-            let k = T::view::<I>(&self.keys[from * dim..][..BLOCK * dim], k_space);
-            let v = T::view::<I>(&self.values[from * dim..][..BLOCK * dim], v_space);
+            // Positions past the last panel that somebody sees have no part in anything.
+            let seen = a.reach(position(rows - 1)).1 - from;
+            let size = seen.next_multiple_of(LANES).min(BLOCK) * dim;
+            let k = T::view::<I>(&self.keys[from * dim..][..size], k_space);
+            let v = T::view::<I>(&self.values[from * dim..][..size], v_space);
             let mut row = 0;
             while row < rows {
                 let n = ROWS.min(rows - row);
@@ -391,7 +398,8 @@ fn score<I: Isa, const R: usize>(q: &[f32], dim: usize, k: &[f32], scores: &mut 
     for (panel, k) in k.chunks_exact(dim * LANES).enumerate() {
         let mut sums = [[0.0_f32; LANES]; R];
         let (k, _) = k.as_chunks::<LANES>();
-        for (d, k) in k.iter().enumerate() {
+        for d in 0..dim {
+            let k = &k[d];
             for r in 0..R {
                 let q = q[r][d];
                 for lane in 0..LANES {

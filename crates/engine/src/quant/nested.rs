@@ -245,13 +245,14 @@ pub(super) fn quantize_q6_k(x: &[f32], to: &mut [u8]) {
 pub(super) fn dequantize_q2_k(block: &[u8; 84], to: &mut [f32; 256]) {
     let (scales, qs) = (&block[..16], &block[16..80]);
     let (d, m) = (half(&block[80..]), half(&block[82..]));
-    for (i, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+    for i in 0..16 {
+        let to: &mut [f32; 16] = (&mut to[16 * i..][..16]).try_into().expect("sixteen");
         let (scale, offset) = (d * f32::from(scales[i] & 15), m * f32::from(scales[i] >> 4));
         // 128 weights share 32 bytes, two bits each; a group is half of those bytes.
         let shift = i % 8 / 2 * 2;
         let qs = &qs[i / 8 * 32 + i % 2 * 16..][..16];
-        for (to, &q) in to.iter_mut().zip(qs) {
-            *to = scale * f32::from((q >> shift) & 3) - offset;
+        for j in 0..16 {
+            to[j] = scale * f32::from((qs[j] >> shift) & 3) - offset;
         }
     }
 }
@@ -271,14 +272,15 @@ pub(super) fn dequantize_q3_k(block: &[u8; 110], to: &mut [f32; 256]) {
     let (mask, qs) = (&block[..32], &block[32..96]);
     let scales = q3_scales(&block[96..108]);
     let d = half(&block[108..]);
-    for (i, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+    for i in 0..16 {
+        let to: &mut [f32; 16] = (&mut to[16 * i..][..16]).try_into().expect("sixteen");
         let scale = d * f32::from(scales[i]);
         let (shift, bit) = (i % 8 / 2 * 2, i / 2);
         let qs = &qs[i / 8 * 32 + i % 2 * 16..][..16];
         let mask = &mask[i % 2 * 16..][..16];
-        for ((to, &q), &h) in to.iter_mut().zip(qs).zip(mask) {
-            let q = ((q >> shift) & 3) | ((h >> bit) & 1) << 2;
-            *to = scale * f32::from(q as i8 - 4);
+        for j in 0..16 {
+            let q = ((qs[j] >> shift) & 3) | ((mask[j] >> bit) & 1) << 2;
+            to[j] = scale * f32::from(q as i8 - 4);
         }
     }
 }
@@ -287,12 +289,14 @@ pub(super) fn dequantize_q3_k(block: &[u8; 110], to: &mut [f32; 256]) {
 pub(super) fn dequantize_q4_k(block: &[u8; 144], to: &mut [f32; 256]) {
     let (d, m) = (half(block), half(&block[2..]));
     let (scales, qs) = (&block[4..16], &block[16..]);
-    for (i, to) in to.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+    for i in 0..8 {
+        let to: &mut [f32; 32] = (&mut to[32 * i..][..32]).try_into().expect("32");
         let (scale, offset) = six_bits(scales, i);
         let (scale, offset) = (d * f32::from(scale), m * f32::from(offset));
         let shift = i % 2 * 4;
-        for (to, &q) in to.iter_mut().zip(&qs[i / 2 * 32..][..32]) {
-            *to = scale * f32::from((q >> shift) & 15) - offset;
+        let qs = &qs[i / 2 * 32..][..32];
+        for j in 0..32 {
+            to[j] = scale * f32::from((qs[j] >> shift) & 15) - offset;
         }
     }
 }
@@ -301,13 +305,15 @@ pub(super) fn dequantize_q4_k(block: &[u8; 144], to: &mut [f32; 256]) {
 pub(super) fn dequantize_q5_k(block: &[u8; 176], to: &mut [f32; 256]) {
     let (d, m) = (half(block), half(&block[2..]));
     let (scales, high, qs) = (&block[4..16], &block[16..48], &block[48..]);
-    for (i, to) in to.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+    for i in 0..8 {
+        let to: &mut [f32; 32] = (&mut to[32 * i..][..32]).try_into().expect("32");
         let (scale, offset) = six_bits(scales, i);
         let (scale, offset) = (d * f32::from(scale), m * f32::from(offset));
         let shift = i % 2 * 4;
-        for ((to, &q), &h) in to.iter_mut().zip(&qs[i / 2 * 32..][..32]).zip(high) {
-            let q = ((q >> shift) & 15) | ((h >> i) & 1) << 4;
-            *to = scale * f32::from(q) - offset;
+        let qs = &qs[i / 2 * 32..][..32];
+        for j in 0..32 {
+            let q = ((qs[j] >> shift) & 15) | ((high[j] >> i) & 1) << 4;
+            to[j] = scale * f32::from(q) - offset;
         }
     }
 }
@@ -316,15 +322,16 @@ pub(super) fn dequantize_q5_k(block: &[u8; 176], to: &mut [f32; 256]) {
 pub(super) fn dequantize_q6_k(block: &[u8; 210], to: &mut [f32; 256]) {
     let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
     let d = half(&block[208..]);
-    for (i, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+    for i in 0..16 {
+        let to: &mut [f32; 16] = (&mut to[16 * i..][..16]).try_into().expect("sixteen");
         let scale = d * f32::from(scales[i] as i8);
         // 128 weights are four rows of 32; rows 0 and 2 share a row of low nibbles, as 1 and 3 do.
         let (half, row, part) = (i / 8, i % 8 / 2, i % 2);
         let low = &low[half * 64 + row % 2 * 32 + part * 16..][..16];
         let high = &high[half * 32 + part * 16..][..16];
-        for ((to, &l), &h) in to.iter_mut().zip(low).zip(high) {
-            let q = ((l >> (row / 2 * 4)) & 15) | ((h >> (row * 2)) & 3) << 4;
-            *to = scale * f32::from(q as i8 - 32);
+        for j in 0..16 {
+            let q = ((low[j] >> (row / 2 * 4)) & 15) | ((high[j] >> (row * 2)) & 3) << 4;
+            to[j] = scale * f32::from(q as i8 - 32);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Activations rounded to 8 bits.
 
+use super::part;
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Isa, Task};
 
@@ -54,7 +55,7 @@ impl Activations {
         let all = pool::Pieces::new(q);
         pool::pieces(scales, TASK / GROUP, |i, scales| {
             let (first, len) = (i * TASK, scales.len() * GROUP);
-            let q = part(&all, first, len);
+            let q = part::own(&all, first..first + len);
             simd::run_narrow(Round {
                 x: &x[first..][..len],
                 q,
@@ -75,13 +76,6 @@ impl Activations {
             scales: &self.scales[i * groups..][..groups],
         }
     }
-}
-
-#[expect(unsafe_code, reason = "pieces of a task's own")]
-#[expect(clippy::mut_from_ref, reason = "tasks have different ranges")]
-fn part<'a>(all: &'a pool::Pieces<'_, i8>, first: usize, len: usize) -> &'a mut [i8] {
-    // SAFETY: every task asks once, for a range of its own.
-    unsafe { all.range(first, len) }
 }
 
 struct Round<'a> {

@@ -4,6 +4,10 @@
 //! nibbles, or two of six bits, fit 16 bits, so most additions are of 16 numbers at once. Weights are unpacked
 //! once for up to four vectors of activations.
 #![expect(
+    clippy::needless_range_loop,
+    reason = "adapters of iterators are calls here, for which every register is saved"
+)]
+#![expect(
     unsafe_code,
     reason = "intrinsics that the level in use has, on pointers into slices whose lengths were checked"
 )]
@@ -64,10 +68,10 @@ fn some<const N: usize>(
         BlockFormat::Q6K => six_bits_nested(panel, rows),
         _ => unreachable!("not arranged"),
     };
-    for (i, sum) in sums.into_iter().enumerate() {
+    for i in 0..N {
         let mut eight = [0.0; HEIGHT];
         // SAFETY: eight numbers.
-        unsafe { _mm256_storeu_ps(eight.as_mut_ptr(), sum) };
+        unsafe { _mm256_storeu_ps(eight.as_mut_ptr(), sums[i]) };
         out(first + i, &eight);
     }
     N
@@ -140,11 +144,11 @@ fn four_bits<const N: usize, const OFFSET: bool>(panel: &[u8], rows: [Row<'_>; N
                 let both = load(block.add(head + 32 * j));
                 let a = _mm256_and_si256(both, low);
                 let b = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
-                for (dot, x) in dots.iter_mut().zip(&x) {
-                    let q = x.q.add(g * GROUP + 4 * j);
+                for n in 0..N {
+                    let q = x[n].q.add(g * GROUP + 4 * j);
                     // At most 8 · 2 · 15 · 127 = 30,480.
-                    *dot = _mm256_add_epi16(*dot, _mm256_maddubs_epi16(a, four(q)));
-                    *dot = _mm256_add_epi16(*dot, _mm256_maddubs_epi16(b, four(q.add(16))));
+                    dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(a, four(q)));
+                    dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(b, four(q.add(16))));
                 }
             }
             let d = halves(block);
@@ -181,12 +185,12 @@ fn eight_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
             for j in 0..8 {
                 let w = load(block.add(16 + 32 * j));
                 let size = _mm256_abs_epi8(w);
-                for (dot, x) in dots.iter_mut().zip(&x) {
+                for n in 0..N {
                     // The sign goes to the activations: one factor has none. -128 · -127 stays what it is,
                     // since 128 is a size without sign.
-                    let q = _mm256_sign_epi8(four(x.q.add(g * GROUP + 4 * j)), w);
+                    let q = _mm256_sign_epi8(four(x[n].q.add(g * GROUP + 4 * j)), w);
                     let pairs = _mm256_maddubs_epi16(size, q);
-                    *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(pairs, ones));
+                    dots[n] = _mm256_add_epi32(dots[n], _mm256_madd_epi16(pairs, ones));
                 }
             }
             let d = halves(block);
@@ -219,10 +223,11 @@ fn four_bits_nested<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256
                     let both = load(block.add(160 + 128 * i + 32 * j));
                     let a = _mm256_and_si256(both, low);
                     let b = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
-                    for (dot, x) in dots.iter_mut().zip(&x) {
-                        let q = x.q.add(g * GROUP + 4 * j);
-                        *dot = _mm256_add_epi16(*dot, _mm256_maddubs_epi16(a, four(q)));
-                        *dot = _mm256_add_epi16(*dot, _mm256_maddubs_epi16(b, four(q.add(16))));
+                    for n in 0..N {
+                        let q = x[n].q.add(g * GROUP + 4 * j);
+                        dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(a, four(q)));
+                        dots[n] =
+                            _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(b, four(q.add(16))));
                     }
                 }
                 let eight = |at: usize| _mm256_cvtepu8_epi32(_mm_loadl_epi64(block.add(at).cast()));
@@ -284,13 +289,13 @@ fn six_bits_nested<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256;
                         _mm256_or_si256(upper(near), bits[2]),
                         _mm256_or_si256(upper(far), bits[3]),
                     ];
-                    for (dot, x) in dots.iter_mut().zip(&x) {
-                        let q = x.q.add(g * GROUP + 4 * j);
+                    for n in 0..N {
+                        let q = x[n].q.add(g * GROUP + 4 * j);
                         let at = |k: usize| _mm256_maddubs_epi16(w[k], four(q.add(8 * k)));
                         // At most 2 · 2 · 63 · 127 = 32,004.
                         let a = _mm256_madd_epi16(_mm256_add_epi16(at(0), at(1)), first);
                         let b = _mm256_madd_epi16(_mm256_add_epi16(at(2), at(3)), second);
-                        *dot = _mm256_add_epi32(*dot, _mm256_add_epi32(a, b));
+                        dots[n] = _mm256_add_epi32(dots[n], _mm256_add_epi32(a, b));
                     }
                 }
                 for n in 0..N {

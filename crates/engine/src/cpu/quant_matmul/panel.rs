@@ -20,8 +20,8 @@
 
 use std::ops::Range;
 
-use super::Part;
 use super::activation::Activations;
+use super::part::Part;
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Level};
 use crate::quant::{BlockFormat, group, q3_scales, six_bits};

@@ -2,43 +2,85 @@
 
 use std::ops::Range;
 
-use super::Part;
 use super::activation::{Activations, GROUP};
+use super::part::Part;
 use crate::cpu::row::Real;
 use crate::cpu::simd::{self, Isa, MulAdd, Task};
 use crate::quant::{BlockFormat, QuantMatrix, Weights, group};
 
-/// Products of integers, for a range of rows.
-pub(super) fn multiply(matrix: &QuantMatrix, x: &Activations, range: Range<usize>, to: &Part<'_>) {
-    let Weights::Block(format) = matrix.weights() else {
-        unreachable!("other weights are not integers");
-    };
-    macro_rules! with {
-        ($($format:ident)*) => {
-            match format {
-                $(BlockFormat::$format => simd::run_narrow(Integers::<{ BlockFormat::$format as usize }> {
-                    matrix, x, range, to,
-                }),)*
-            }
-        };
+/// The kind of weights with a number: the formats in their order, then the plain floats.
+const fn kind(number: usize) -> Weights {
+    match number {
+        10 => Weights::F32,
+        11 => Weights::F16,
+        12 => Weights::BF16,
+        i => Weights::Block(BlockFormat::ALL[i]),
     }
-    with!(Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K);
 }
 
-/// The format is a parameter, so that the loops are compiled for it.
-struct Integers<'a, const FORMAT: usize> {
+/// Calls a function with the number of a matrix's weights as a constant, so that its loops are compiled for that
+/// kind alone: in a function that had all kinds the compiler would not inline any more.
+macro_rules! with_kind {
+    ($weights:expr, $K:ident => $body:expr) => {
+        with_kind!(@match $weights, $K, $body;
+            Q4_0 0, Q4_1 1, Q5_0 2, Q5_1 3, Q8_0 4, Q2K 5, Q3K 6, Q4K 7, Q5K 8, Q6K 9)
+    };
+    (@match $weights:expr, $K:ident, $body:expr; $($format:ident $number:literal),*) => {
+        match $weights {
+            $(Weights::Block(BlockFormat::$format) => {
+                const $K: usize = $number;
+                $body
+            })*
+            Weights::F32 => {
+                const $K: usize = 10;
+                $body
+            }
+            Weights::F16 => {
+                const $K: usize = 11;
+                $body
+            }
+            Weights::BF16 => {
+                const $K: usize = 12;
+                $body
+            }
+        }
+    };
+}
+
+/// Products of integers, for a range of rows; of weights that are blocks.
+pub(super) fn multiply(matrix: &QuantMatrix, x: &Activations, range: Range<usize>, to: &Part<'_>) {
+    with_kind!(matrix.weights(), K => simd::run_narrow(Integers::<K> { matrix, x, range, to }));
+}
+
+/// Products of dequantised weights with few vectors of `f32`, for a range of rows.
+pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &Part<'_>) {
+    // Around the task: a closure inside would be compiled without the task's instructions.
+    f32::with_scratch(matrix.cols(), |space| {
+        let (matrix, range) = (matrix, range);
+        with_kind!(matrix.weights(), K => simd::run_narrow(Exact::<K> { matrix, x, range, to, space }));
+    });
+}
+
+/// Rows of weights as `f32`, from row `first` on.
+pub(super) fn widen_rows(matrix: &QuantMatrix, first: usize, to: &mut [f32]) {
+    with_kind!(matrix.weights(), K => simd::run_narrow(Widen::<K> { matrix, first, to }));
+}
+
+struct Integers<'a, const KIND: usize> {
     matrix: &'a QuantMatrix,
     x: &'a Activations,
     range: Range<usize>,
     to: &'a Part<'a>,
 }
 
-impl<const FORMAT: usize> Task for Integers<'_, FORMAT> {
+impl<const KIND: usize> Task for Integers<'_, KIND> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let format = BlockFormat::ALL[FORMAT];
+        let Weights::Block(format) = (const { kind(KIND) }) else {
+            unreachable!("other weights are no integers");
+        };
         let row = format
             .row_bytes(self.matrix.cols())
             .expect("checked when it was made");
@@ -73,31 +115,30 @@ impl<const FORMAT: usize> Task for Integers<'_, FORMAT> {
     }
 }
 
-/// Products of dequantised weights with few vectors of `f32`.
-pub(super) struct Exact<'a> {
-    pub(super) matrix: &'a QuantMatrix,
-    pub(super) x: &'a [f32],
-    pub(super) range: Range<usize>,
-    pub(super) to: &'a Part<'a>,
+struct Exact<'a, const KIND: usize> {
+    matrix: &'a QuantMatrix,
+    x: &'a [f32],
+    range: Range<usize>,
+    to: &'a Part<'a>,
+    space: &'a mut [f32],
 }
 
-impl Task for Exact<'_> {
+impl<const KIND: usize> Task for Exact<'_, KIND> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
         let cols = self.matrix.cols();
         let row = self.matrix.bytes().len() / self.matrix.rows();
-        let weights = self.matrix.weights();
-        f32::with_scratch(cols, |space| {
-            for r in self.range {
-                let bytes = &self.matrix.bytes()[r * row..][..row];
-                widen::<I>(weights, bytes, space);
-                for (v, x) in self.x.chunks_exact(cols).enumerate() {
-                    self.to.get(v, r, 1)[0] = dot::<I>(space, x);
-                }
+        let weights = const { kind(KIND) };
+        let space = self.space;
+        for r in self.range {
+            let bytes = &self.matrix.bytes()[r * row..][..row];
+            widen::<I>(weights, bytes, space);
+            for v in 0..self.x.len() / cols {
+                self.to.get(v, r, 1)[0] = dot::<I>(space, &self.x[v * cols..][..cols]);
             }
-        });
+        }
     }
 }
 
@@ -119,7 +160,8 @@ fn dot<I: Isa>(a: &[f32], b: &[f32]) -> f32 {
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
     let mut lanes = [0.0_f32; LANES];
-    for (a, b) in a.iter().zip(b) {
+    for g in 0..a.len().min(b.len()) {
+        let (a, b) = (&a[g], &b[g]);
         for i in 0..LANES {
             lanes[i] = a[i].mul_add_on::<I>(b[i], lanes[i]);
         }
@@ -137,21 +179,20 @@ fn dot<I: Isa>(a: &[f32], b: &[f32]) -> f32 {
     lanes[0]
 }
 
-/// Rows of weights as `f32`, from row `first` on.
-pub(super) struct Widen<'a> {
-    pub(super) matrix: &'a QuantMatrix,
-    pub(super) first: usize,
-    pub(super) to: &'a mut [f32],
+struct Widen<'a, const KIND: usize> {
+    matrix: &'a QuantMatrix,
+    first: usize,
+    to: &'a mut [f32],
 }
 
-impl Task for Widen<'_> {
+impl<const KIND: usize> Task for Widen<'_, KIND> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
         let cols = self.matrix.cols();
         let row = self.matrix.bytes().len() / self.matrix.rows();
-        let weights = self.matrix.weights();
+        let weights = const { kind(KIND) };
         for (i, to) in self.to.chunks_exact_mut(cols).enumerate() {
             let bytes = &self.matrix.bytes()[(self.first + i) * row..][..row];
             widen::<I>(weights, bytes, to);
