@@ -10,8 +10,12 @@ mod dtype;
 mod excerpt;
 mod failure;
 mod host;
+mod inspect;
+mod models;
 mod msl;
 mod npy;
+mod pull;
+mod quantize;
 mod spec;
 mod table;
 mod terminal;
@@ -48,6 +52,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<Outcome> {
     let mut out = terminal::stdout();
     match command {
+        Command::Pull(args) => pull::run(&args, &mut out),
+        Command::Models(args) => models::run(&args, &mut out),
+        Command::Inspect(args) => inspect::run(&args, &mut out),
+        Command::Quantize(args) => quantize::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Msl(MslCommand::Kernels(args)) => msl::kernels::run(&args, &mut out),
         Command::Msl(MslCommand::Check(args)) => msl::check::run(&args, &mut out),
