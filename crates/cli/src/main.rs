@@ -13,9 +13,13 @@ mod excerpt;
 mod failure;
 mod generate;
 mod host;
+mod inspect;
 mod language;
+mod models;
 mod msl;
 mod npy;
+mod pull;
+mod quantize;
 mod spec;
 mod table;
 mod terminal;
@@ -55,6 +59,10 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Generate(args) => generate::run(&args, &mut out),
         Command::Chat(args) => chat::run(&args, &mut out),
         Command::Embed(args) => embed::run(&args, &mut out),
+        Command::Pull(args) => pull::run(&args, &mut out),
+        Command::Models(args) => models::run(&args, &mut out),
+        Command::Inspect(args) => inspect::run(&args, &mut out),
+        Command::Quantize(args) => quantize::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Msl(MslCommand::Kernels(args)) => msl::kernels::run(&args, &mut out),
         Command::Msl(MslCommand::Check(args)) => msl::check::run(&args, &mut out),

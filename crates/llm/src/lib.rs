@@ -9,6 +9,7 @@
 //! | [`Tokenizer`] | text to tokens and back |
 //! | [`pull`] | models by name, fetched and checked |
 //! | [`ChatTemplate`] | a conversation as the text that a model was trained on |
+//! | [`mod@quantize`] | a model's weights in fewer bits |
 //! | [`Transformer`], [`Cache`] | a decoder that runs, and what a sequence has seen |
 //! | [`Encoder`] | a BERT that makes vectors of texts |
 //! | [`Sampler`] | from logits to a token |
@@ -28,6 +29,7 @@ pub mod generate;
 pub mod memory;
 pub mod model;
 pub mod pull;
+pub mod quantize;
 pub mod sample;
 mod tokenizer;
 
