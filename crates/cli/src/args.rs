@@ -1,5 +1,12 @@
 //! The command line.
 
+use crate::chat::ChatArgs;
+use crate::embed::EmbedArgs;
+use crate::generate::GenerateArgs;
+use crate::inspect::InspectArgs;
+use crate::models::ModelsArgs;
+use crate::pull::PullArgs;
+use crate::quantize::QuantizeArgs;
 use crate::spec::{
     BufferSpec, ByteCount, BytesSpec, ConstantSpec, Define, Indexed, OutSpec, PrintSpec, parse_size,
 };
@@ -17,6 +24,9 @@ pub(crate) struct Cli {
 
 const TOP_EXAMPLES: &str = "\
 Examples:
+  bessemer pull smollm2                            fetch a small chat model
+  bessemer inspect smollm2                         what is in its file, and the memory it needs
+  bessemer quantize smollm2 small.gguf --to q4_0   its weights in another format
   bessemer devices                                 what can run kernels here
   bessemer msl kernels softmax.metal               the kernels of a file and their arguments
   bessemer msl check src/*.metal                   compile everything, for CI
@@ -34,6 +44,20 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Answers a prompt with a language model
+    Generate(Box<GenerateArgs>),
+    /// Talks with a language model
+    Chat(Box<ChatArgs>),
+    /// Turns texts into vectors
+    Embed(EmbedArgs),
+    /// Fetches models by name
+    Pull(PullArgs),
+    /// Lists the models that can be fetched by name
+    Models(ModelsArgs),
+    /// Shows what is in a model's file, and the memory it needs
+    Inspect(InspectArgs),
+    /// Writes a model with its weights in fewer bits
+    Quantize(QuantizeArgs),
     /// Lists devices with their properties
     Devices(DevicesArgs),
     /// Measures which backend is quickest for which op, and keeps the result

@@ -5,13 +5,21 @@
 
 mod args;
 mod cache;
+mod chat;
 mod devices;
 mod dtype;
+mod embed;
 mod excerpt;
 mod failure;
+mod generate;
 mod host;
+mod inspect;
+mod language;
+mod models;
 mod msl;
 mod npy;
+mod pull;
+mod quantize;
 mod spec;
 mod table;
 mod terminal;
@@ -49,6 +57,13 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<Outcome> {
     let mut out = terminal::stdout();
     match command {
+        Command::Generate(args) => generate::run(&args, &mut out),
+        Command::Chat(args) => chat::run(&args, &mut out),
+        Command::Embed(args) => embed::run(&args, &mut out),
+        Command::Pull(args) => pull::run(&args, &mut out),
+        Command::Models(args) => models::run(&args, &mut out),
+        Command::Inspect(args) => inspect::run(&args, &mut out),
+        Command::Quantize(args) => quantize::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Tune(args) => tune::run(&args, &mut out),
         Command::Msl(MslCommand::Kernels(args)) => msl::kernels::run(&args, &mut out),

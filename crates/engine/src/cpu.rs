@@ -28,6 +28,7 @@ pub(crate) mod packed_matmul;
 pub(crate) mod pad;
 pub mod pool;
 pub(crate) mod pooling;
+pub(crate) mod quant_matmul;
 mod radix;
 pub(crate) mod random;
 pub(crate) mod reduce;

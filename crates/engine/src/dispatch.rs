@@ -320,6 +320,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
         Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
         Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
+        Op::QuantMatmul(op) => return cpu::quant_matmul::run(op, inputs, output),
         Op::GroupNorm(op) => cpu::group_norm::run(op, inputs, output)?,
         Op::Pooling(op) => cpu::pooling::run(op, inputs, output)?,
         Op::Random(op) => cpu::random::run(op, output),

@@ -23,6 +23,8 @@
 //! | `cpu/x.rs` | how op X runs on the CPU |
 //! | `graph/` | from tensors asked for to kernels run: sharing, joining, order, memory |
 //! | `dispatch.rs` | the one place where an op meets a device |
+//! | [`kernel`] | kernels on plain slices, and caches of keys and values |
+//! | [`quant`] | weights of a few bits: block formats, quantised matrices |
 //! | [`random`] | keys, from which random numbers are made |
 //! | `file/` ([`npz`], [`safetensors`]) | tensors in files |
 //! | `storage.rs`, [`memory`] | bytes, their cache and their limits |
@@ -45,10 +47,12 @@ mod env;
 mod error;
 mod file;
 mod graph;
+pub mod kernel;
 mod layout;
 pub mod memory;
 mod metal;
 mod ops;
+pub mod quant;
 pub mod random;
 mod scalar;
 mod shape;

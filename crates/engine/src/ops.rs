@@ -74,6 +74,7 @@ mod outer;
 pub(crate) mod packed_matmul;
 pub(crate) mod pad;
 pub(crate) mod pooling;
+pub(crate) mod quant_matmul;
 pub(crate) mod random;
 pub(crate) mod reduce;
 mod repeat;
@@ -130,6 +131,8 @@ ops! {
     matmul::Matmul,
     /// Products with a matrix laid out before.
     packed_matmul::PackedMatmul,
+    /// Products with quantised weights.
+    quant_matmul::QuantMatmul,
     /// A border of one number.
     pad::Pad,
     /// Windows of images reduced to one number.

@@ -68,6 +68,8 @@ mod packed_matmul;
 mod pad;
 #[path = "ops/pooling.rs"]
 mod pooling;
+#[path = "ops/quant_matmul.rs"]
+mod quant_matmul;
 #[path = "ops/random.rs"]
 mod random;
 #[path = "ops/reduce.rs"]

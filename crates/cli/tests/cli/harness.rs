@@ -148,3 +148,62 @@ pub(crate) fn read_npy(file: &[u8]) -> (String, Vec<f32>) {
     let values = values.map(|v| f32::from_le_bytes(v.try_into().unwrap()));
     (header.trim_end().to_owned(), values.collect())
 }
+
+/// A GGUF file of a model with one layer, width 64, 2 heads and 4 tokens, in f32.
+pub(crate) fn small_gguf(architecture: &str) -> Vec<u8> {
+    let string = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let numbers = [
+        ("block_count", 1_u32),
+        ("context_length", 128),
+        ("embedding_length", 64),
+        ("feed_forward_length", 64),
+        ("attention.head_count", 2),
+    ];
+    let square: &[u64] = &[64, 64];
+    let tensors: [(&str, &[u64]); 11] = [
+        ("token_embd", &[4, 64]),
+        ("output_norm", &[64]),
+        ("blk.0.attn_norm", &[64]),
+        ("blk.0.attn_q", square),
+        ("blk.0.attn_k", square),
+        ("blk.0.attn_v", square),
+        ("blk.0.attn_output", square),
+        ("blk.0.ffn_norm", &[64]),
+        ("blk.0.ffn_gate", square),
+        ("blk.0.ffn_up", square),
+        ("blk.0.ffn_down", square),
+    ];
+    let mut file = b"GGUF\x03\0\0\0".to_vec();
+    file.extend((tensors.len() as u64).to_le_bytes());
+    file.extend((numbers.len() as u64 + 2).to_le_bytes());
+    file.extend(string("general.architecture"));
+    file.extend(8_u32.to_le_bytes());
+    file.extend(string(architecture));
+    file.extend(string(&format!(
+        "{architecture}.attention.layer_norm_rms_epsilon"
+    )));
+    file.extend(6_u32.to_le_bytes());
+    file.extend(1e-5_f32.to_le_bytes());
+    for (key, value) in numbers {
+        file.extend(string(&format!("{architecture}.{key}")));
+        file.extend(4_u32.to_le_bytes());
+        file.extend(value.to_le_bytes());
+    }
+    let mut data = Vec::new();
+    for (name, shape) in tensors {
+        file.extend(string(&format!("{name}.weight")));
+        file.extend((shape.len() as u32).to_le_bytes());
+        shape
+            .iter()
+            .rev()
+            .for_each(|axis| file.extend(axis.to_le_bytes()));
+        file.extend(0_u32.to_le_bytes());
+        file.extend((data.len() as u64).to_le_bytes());
+        let count: u64 = shape.iter().product();
+        // All lengths are multiples of 32 bytes.
+        data.extend((0..count).flat_map(|i| ((i as f32) * 0.37).sin().to_le_bytes()));
+    }
+    file.resize(file.len().next_multiple_of(32), 0);
+    file.extend(data);
+    file
+}

@@ -7,7 +7,10 @@
 mod check;
 mod devices;
 mod harness;
+mod inspect;
 mod kernels;
+mod pull;
+mod quantize;
 mod readme;
 mod run;
 mod tune;

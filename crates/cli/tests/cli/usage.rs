@@ -5,6 +5,10 @@ use std::process::Stdio;
 fn every_command_has_help_with_examples() {
     for line in [
         "--help",
+        "pull --help",
+        "models --help",
+        "inspect --help",
+        "quantize --help",
         "devices --help",
         "msl kernels --help",
         "msl check --help",
@@ -25,6 +29,16 @@ fn wrong_usage_is_exit_code_two_and_says_why() {
     let cases = [
         Case("", "Usage"),
         Case("nonsense", "nonsense"),
+        Case("pull", "NAME"),
+        Case("pull gpt-9", "there are smollm2, stories15m, minilm"),
+        Case(
+            "inspect gone.gguf",
+            "no file and no listed model `gone.gguf`",
+        ),
+        Case("inspect smollm2 --context 0", "at least 1"),
+        Case("inspect smollm2", "run `bessemer pull smollm2`"),
+        Case("quantize a.gguf b.gguf", "--to"),
+        Case("quantize a.gguf b.gguf --to q9", "q6_k"),
         Case("msl", "Usage"),
         Case("msl check", "FILE"),
         Case("msl run ADD", "--grid"),

@@ -1,0 +1,338 @@
+//! `bessemer inspect`: what is in a model's file.
+
+use crate::failure::{Outcome, Usage};
+use crate::table::Table;
+use crate::terminal::{self, Out, bytes, counted, style};
+use anyhow::{Context as _, Result};
+use bessemer::kernel::CacheType;
+use bessemer::quant::Precision;
+use bessemer_llm::Config;
+use bessemer_llm::file::{Format, Model, TensorInfo, Value};
+use bessemer_llm::memory::{self, Estimate};
+use bessemer_llm::pull;
+use clap::{Args, ValueHint};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct InspectArgs {
+    /// A model's file or directory, or a name that `bessemer models` lists
+    #[arg(value_name = "FILE|NAME", value_hint = ValueHint::AnyPath)]
+    pub(crate) model: String,
+    /// Positions that memory is estimated for [default: the model's own, at most 4096]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) context: Option<usize>,
+    /// Leave the tensors out
+    #[arg(long)]
+    pub(crate) brief: bool,
+    /// Write JSON, with all metadata in full except lists of more than 64 elements
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bessemer inspect smollm2 --brief
+  bessemer inspect model.gguf --context 8192
+  bessemer inspect model.safetensors --json | jq '.memory.total'
+
+A file whose architecture is not supported is shown as well, without an estimate.";
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a whole number, at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// A path as it is; a listed model's name as the path it is kept at.
+pub(crate) fn locate(model: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(model);
+    if path.exists() {
+        return Ok(path);
+    }
+    let Some(listed) = pull::find(model) else {
+        return Err(Usage::error(format!(
+            "there is no file and no listed model `{model}`; `bessemer models` lists them"
+        )));
+    };
+    let models = pull::directory()?;
+    match listed.state(&models) {
+        pull::State::Ready => Ok(listed.path(&models)),
+        _ => Err(Usage::error(format!(
+            "{} is not there yet: run `bessemer pull {}`",
+            listed.name, listed.name
+        ))),
+    }
+}
+
+/// The context of those who name none, unless the model's is shorter.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Runs the command.
+pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
+    let path = locate(&args.model)?;
+    let model = Model::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let config = Config::of(&model);
+    let context = args.context.or_else(|| {
+        let own = config.as_ref().ok()?.context;
+        Some(own.min(DEFAULT_CONTEXT))
+    });
+    let estimate = match (&config, context) {
+        (Ok(config), Some(context)) => {
+            let kind = CacheType::default();
+            Some(Estimate::of(&model, config, context, kind, Precision::Fast))
+        }
+        _ => None,
+    };
+    let found = Found {
+        model: &model,
+        config: config.as_ref(),
+        context: context.unwrap_or(0),
+        estimate,
+    };
+    match args.json {
+        true => terminal::write_json(out, &found.json(args.brief))?,
+        false => found.write(args.brief, out)?,
+    }
+    out.flush()?;
+    Ok(Outcome::Clean)
+}
+
+/// All there is to say.
+struct Found<'a> {
+    model: &'a Model,
+    config: Result<&'a Config, &'a bessemer_llm::Error>,
+    context: usize,
+    estimate: Option<Estimate>,
+}
+
+fn size(count: u64) -> String {
+    bytes(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+/// `134.5 M`
+fn millions(count: usize) -> String {
+    match count {
+        n if n >= 1_000_000_000 => format!("{:.2} G", n as f64 / 1e9),
+        n if n >= 1_000_000 => format!("{:.1} M", n as f64 / 1e6),
+        n => n.to_string(),
+    }
+}
+
+fn axes(shape: &[usize]) -> String {
+    let axes: Vec<_> = shape.iter().map(ToString::to_string).collect();
+    axes.join(" × ")
+}
+
+impl Found<'_> {
+    /// How many tensors, numbers and bytes there are of each format.
+    fn formats(&self) -> BTreeMap<&'static str, (usize, usize, u64)> {
+        let mut all = BTreeMap::new();
+        for tensor in self.model.tensors() {
+            let (tensors, numbers, bytes): &mut (usize, usize, u64) =
+                all.entry(Format::name(tensor.format)).or_default();
+            *tensors += 1;
+            *numbers += tensor.count();
+            *bytes += tensor.bytes() as u64;
+        }
+        all
+    }
+
+    fn parameters(&self) -> usize {
+        self.model.tensors().map(TensorInfo::count).sum()
+    }
+
+    fn write(&self, is_brief: bool, out: &mut Out) -> Result<()> {
+        let (strong, quiet) = (style::STRONG, style::QUIET);
+        let model = self.model;
+        let container = model.container();
+        let total = size(model.file_bytes());
+        writeln!(
+            out,
+            "{strong}{}{strong:#}: {container}, {total}",
+            model.path().display()
+        )?;
+        match self.config {
+            Ok(config) => writeln!(
+                out,
+                "{}: {}, width {}, {} of {} with {} for keys and values, ffn {}, {}, context {}",
+                config.architecture,
+                counted(config.layers, "layer"),
+                config.width,
+                counted(config.heads, "head"),
+                config.head_dim,
+                config.kv_heads,
+                config.ffn,
+                counted(config.vocab, "token"),
+                config.context
+            )?,
+            Err(error) => {
+                let warning = style::WARNING;
+                writeln!(out, "{warning}cannot be run{warning:#}: {error}")?;
+            }
+        }
+        writeln!(out)?;
+        let mut metadata = Table::new(["metadata", "value"]);
+        for (key, value) in model.metadata().iter() {
+            metadata.row([key.to_owned(), value.to_string()]);
+        }
+        metadata.write(out, strong)?;
+        writeln!(out)?;
+        if !is_brief {
+            let mut tensors = Table::new(["tensor", "shape", "format", "size"]);
+            for tensor in model.tensors() {
+                tensors.row([
+                    tensor.name.clone(),
+                    axes(&tensor.shape),
+                    tensor.format.to_string(),
+                    bytes(tensor.bytes()),
+                ]);
+            }
+            tensors.write(out, strong)?;
+            writeln!(out)?;
+        }
+        let mut formats = Table::new(["format", "tensors", "numbers", "size"]);
+        for (format, (tensors, numbers, bytes)) in self.formats() {
+            formats.row([
+                format.to_owned(),
+                tensors.to_string(),
+                millions(numbers),
+                size(bytes),
+            ]);
+        }
+        formats.row([
+            "all".to_owned(),
+            model.tensors().len().to_string(),
+            millions(self.parameters()),
+            size(model.tensors().map(|t| t.bytes() as u64).sum()),
+        ]);
+        formats.write(out, strong)?;
+        let Some(estimate) = self.estimate else {
+            return Ok(());
+        };
+        writeln!(
+            out,
+            "\n{strong}memory at a context of {}{strong:#}",
+            self.context
+        )?;
+        let parts = [
+            ("weights, in the file", estimate.weights),
+            ("weights, arranged for speed", estimate.arranged),
+            ("keys and values, f16", estimate.cache),
+            ("scratch", estimate.scratch),
+            ("together", estimate.total()),
+        ];
+        for (what, count) in parts {
+            writeln!(out, "  {what:28} {:>10}", size(count))?;
+        }
+        if let Some(available) = memory::available() {
+            let fits = match estimate.total() <= available {
+                true => "fits",
+                false => "does not fit",
+            };
+            writeln!(
+                out,
+                "  {quiet}{} are available: {fits}{quiet:#}",
+                size(available)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, is_brief: bool) -> serde_json::Value {
+        let metadata: serde_json::Map<_, _> = self
+            .model
+            .metadata()
+            .iter()
+            .map(|(key, value)| (key.to_owned(), to_json(value)))
+            .collect();
+        let tensor = |t: &TensorInfo| {
+            json!({
+                "name": t.name,
+                "source": t.source,
+                "shape": t.shape,
+                "format": t.format.name(),
+                "bytes": t.bytes(),
+            })
+        };
+        let format = |(name, (tensors, numbers, bytes)): (&str, (usize, usize, u64))| {
+            let value = json!({ "tensors": tensors, "numbers": numbers, "bytes": bytes });
+            (name.to_owned(), value)
+        };
+        let formats: serde_json::Map<_, _> = self.formats().into_iter().map(format).collect();
+        let mut value = json!({
+            "path": self.model.path().display().to_string(),
+            "container": self.model.container().to_string(),
+            "file_bytes": self.model.file_bytes(),
+            "parameters": self.parameters(),
+            "metadata": metadata,
+            "formats": formats,
+        });
+        if !is_brief {
+            value["tensors"] = self.model.tensors().map(tensor).collect();
+        }
+        match self.config {
+            Ok(config) => {
+                value["config"] = json!({
+                    "architecture": config.architecture.name(),
+                    "layers": config.layers,
+                    "width": config.width,
+                    "ffn": config.ffn,
+                    "heads": config.heads,
+                    "kv_heads": config.kv_heads,
+                    "head_dim": config.head_dim,
+                    "vocab": config.vocab,
+                    "context": config.context,
+                    "sliding_window": config.sliding_window,
+                    "tied_head": config.tied_head,
+                });
+            }
+            Err(error) => value["error"] = error.to_string().into(),
+        }
+        if let Some(estimate) = self.estimate {
+            value["memory"] = json!({
+                "context": self.context,
+                "weights": estimate.weights,
+                "arranged": estimate.arranged,
+                "cache": estimate.cache,
+                "scratch": estimate.scratch,
+                "total": estimate.total(),
+                "available": memory::available(),
+            });
+        }
+        value
+    }
+}
+
+/// A value as JSON; of long lists only type and length.
+fn to_json(value: &Value) -> serde_json::Value {
+    const LONGEST: usize = 64;
+    match value {
+        Value::String(text) => json!(text),
+        Value::Bool(truth) => json!(truth),
+        Value::I8(_)
+        | Value::I16(_)
+        | Value::I32(_)
+        | Value::I64(_)
+        | Value::F32(_)
+        | Value::F64(_) => match (value, value.number()) {
+            (Value::I64(n), _) => json!(n),
+            (Value::F32(n), _) => json!(n),
+            (Value::F64(n), _) => json!(n),
+            (_, Some(n)) => json!(n as i64),
+            (_, None) => serde_json::Value::Null,
+        },
+        Value::Array(array) if array.len() > LONGEST => {
+            json!({ "elements": array.element_name(), "length": array.len() })
+        }
+        Value::Array(array) => (0..array.len())
+            .filter_map(|i| array.get(i))
+            .map(|v| to_json(&v))
+            .collect(),
+        natural => json!(natural.natural()),
+    }
+}

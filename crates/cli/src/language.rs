@@ -1,0 +1,335 @@
+//! What the commands that run language models share: finding and loading one, and how it is used.
+
+use crate::failure::Usage;
+use crate::terminal::{self, style};
+use anyhow::{Context as _, Result};
+use bessemer::kernel::CacheType;
+use bessemer::quant::Precision;
+use bessemer_llm::file::Model;
+use bessemer_llm::generate::{Report, Session};
+use bessemer_llm::memory::{self, Estimate};
+use bessemer_llm::model::Options;
+use bessemer_llm::pull::{self, State, Step};
+use bessemer_llm::{Config, EncodeOptions, Sampling, Tokenizer, Transformer};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Which model, and how it runs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ModelArgs {
+    /// A model's file or directory, or a name that `bessemer models` lists; pulled on first use
+    #[arg(short, long, value_name = "PATH|NAME", default_value = DEFAULT_MODEL)]
+    pub(crate) model: String,
+    /// Where it runs
+    #[arg(long, value_enum, default_value_t = DeviceArg::Auto)]
+    pub(crate) device: DeviceArg,
+    /// Multiply dequantised weights with f32 activations, and keep f32 keys and values
+    ///
+    /// Otherwise activations are rounded to 8 bits with a scale for every 32 of them, as llama.cpp does: each is
+    /// off by up to 0.4 % of the largest of its 32.
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// Tokens that fit the context [default: the model's own, at most 4096]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) context: Option<usize>,
+    /// Threads to use [default: all cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+}
+
+/// The model of those who name none.
+pub(crate) const DEFAULT_MODEL: &str = "smollm2";
+
+/// The context of those who name none, unless the model's is shorter: memory for it is set aside.
+const DEFAULT_CONTEXT: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceArg {
+    /// The best there is
+    Auto,
+    /// The CPU
+    Cpu,
+    /// An Apple GPU
+    Metal,
+    /// The software Metal device
+    Soft,
+}
+
+/// How tokens are chosen.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SamplingArgs {
+    /// 0 takes the most likely token; higher is more varied [default: 0, in a chat 0.7]
+    #[arg(short, long, value_name = "T")]
+    pub(crate) temperature: Option<f32>,
+    /// Draw from the K most likely tokens only
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) top_k: usize,
+    /// Draw from the most likely tokens that have probability P together
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub(crate) top_p: f32,
+    /// Draw from tokens with at least this share of the most likely one's probability
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub(crate) min_p: f32,
+    /// Draw from tokens that are typical, up to probability P
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub(crate) typical: f32,
+    /// Make tokens that were there less likely: above 1
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub(crate) repetition_penalty: f32,
+    /// Subtract this from the logits of tokens that were there
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
+    pub(crate) presence_penalty: f32,
+    /// Subtract this from the logits of tokens for every time they were there
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
+    pub(crate) frequency_penalty: f32,
+    /// Add to the logit of a token; may be repeated
+    #[arg(long, value_name = "TOKEN=X", value_parser = bias)]
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+    /// End at this text; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// What random choices depend on: the same seed gives the same text
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// At most so many tokens
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    pub(crate) max_tokens: usize,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("a number above 0 is needed".to_owned()),
+        Ok(n) => Ok(n),
+    }
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let parse = || {
+        let (token, bias) = text.split_once('=')?;
+        Some((token.parse().ok()?, bias.parse().ok()?))
+    };
+    parse().ok_or_else(|| "a token's number and a bias are needed, such as 42=-1.5".to_owned())
+}
+
+impl SamplingArgs {
+    /// The choices, with a temperature for those who name none.
+    pub(crate) fn sampling(&self, temperature: f32) -> Result<Sampling> {
+        let sampling = Sampling {
+            logit_bias: self.logit_bias.iter().copied().collect::<HashMap<_, _>>(),
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            top_k: self.top_k,
+            typical: self.typical,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            temperature: self.temperature.unwrap_or(temperature),
+            seed: self.seed,
+            ..Sampling::default()
+        };
+        sampling.check().context(Usage::context("sampling"))?;
+        Ok(sampling)
+    }
+}
+
+/// A model that is ready to generate.
+pub(crate) struct Loaded {
+    /// As the user named it, or the name of its file.
+    pub(crate) name: String,
+    pub(crate) file: Model,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) session: Session,
+}
+
+impl ModelArgs {
+    /// A model by its name, and everything else as it comes.
+    pub(crate) fn of(model: &str, threads: Option<usize>) -> Self {
+        Self {
+            model: model.to_owned(),
+            device: DeviceArg::Auto,
+            exact: true,
+            context: None,
+            threads,
+        }
+    }
+
+    /// The name of the device, or why it cannot be used.
+    pub(crate) fn device(&self) -> Result<&'static str> {
+        match self.device {
+            DeviceArg::Auto | DeviceArg::Cpu => Ok("cpu"),
+            DeviceArg::Metal | DeviceArg::Soft => Err(Usage::error(
+                "language models run on the CPU only so far; leave --device out or use --device cpu",
+            )),
+        }
+    }
+
+    /// Finds the model's file, pulling it if it is known by name and not there yet.
+    pub(crate) fn open(&self) -> Result<Model> {
+        self.device()?;
+        if let Some(n) = self.threads {
+            let used = bessemer::pool::set_threads(n);
+            if used < n {
+                let note = format!("{used} threads are used: as many as there are cores");
+                terminal::complain("note", style::WARNING, &note);
+            }
+        }
+        let path = locate(&self.model)?;
+        Ok(Model::open(&path).with_context(|| Usage::context(format!("model {}", self.model)))?)
+    }
+
+    /// Loads a model for generation, if it fits the memory.
+    pub(crate) fn load(&self) -> Result<Loaded> {
+        let file = self.open()?;
+        let config = Config::of(&file)?;
+        let precision = if self.exact {
+            Precision::Exact
+        } else {
+            Precision::Fast
+        };
+        let kind = if self.exact {
+            CacheType::F32
+        } else {
+            CacheType::F16
+        };
+        let context = self.context.unwrap_or(config.context.min(DEFAULT_CONTEXT));
+        if context > config.context {
+            let note = format!(
+                "a context of {context} is longer than the {} the model was made for",
+                config.context
+            );
+            terminal::complain("note", style::WARNING, &note);
+        }
+        if let Some(available) = memory::available() {
+            Estimate::of(&file, &config, context, kind, precision).check(available)?;
+        }
+        let tokenizer = Tokenizer::of(&file)?;
+        let transformer = Transformer::new(&file, Options { precision, context })?;
+        Ok(Loaded {
+            name: name(&self.model),
+            session: Session::new(Arc::new(transformer), kind)?,
+            tokenizer,
+            file,
+        })
+    }
+}
+
+impl Loaded {
+    /// The tokens of a rendered conversation: what stands around a text is in it already.
+    pub(crate) fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
+        let options = EncodeOptions {
+            add_special: false,
+            parse_special: true,
+        };
+        Ok(self.tokenizer.encode_with(text, options)?)
+    }
+}
+
+/// What a model is called: its name, or that of its file.
+fn name(model: &str) -> String {
+    let path = Path::new(model);
+    match path.file_name() {
+        Some(file) if path.exists() => file.to_string_lossy().into_owned(),
+        _ => model.to_owned(),
+    }
+}
+
+/// The path of a model by its name.
+fn locate(model: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(model);
+    if path.exists() {
+        return Ok(path);
+    }
+    let Some(listed) = pull::find(model) else {
+        let names: Vec<_> = pull::MODELS.iter().map(|m| m.name).collect();
+        return Err(Usage::error(format!(
+            "there is no file `{model}` and no model of that name; there are {}",
+            names.join(", ")
+        )));
+    };
+    let models = pull::directory()?;
+    if listed.state(&models) == State::Ready {
+        return Ok(listed.path(&models));
+    }
+    let bar = ProgressBar::new(listed.bytes());
+    bar.set_style(
+        ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let path = listed.pull(&models, &mut |step| {
+        let (what, done, total) = match step {
+            Step::Downloading { done, total } => ("fetching", done, total),
+            Step::Unpacking { done, total } => ("unpacking", done, total),
+            Step::Verifying { done, total } => ("checking", done, total),
+        };
+        bar.set_message(format!("{what} {}", listed.name));
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    Ok(path)
+}
+
+/// Set by ctrl-c, while somebody looks.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Whether somebody looks.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// From now on ctrl-c ends the answer while there is one, and the program otherwise.
+pub(crate) fn catch_interrupts() -> Result<()> {
+    ctrlc::set_handler(|| {
+        if !WATCHED.load(Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        INTERRUPTED.store(true, Ordering::SeqCst);
+    })
+    .context("cannot catch ctrl-c")
+}
+
+/// Runs `body`, in which [`interrupted`] says whether there was a ctrl-c.
+pub(crate) fn watching<T>(body: impl FnOnce() -> T) -> T {
+    INTERRUPTED.store(false, Ordering::SeqCst);
+    WATCHED.store(true, Ordering::SeqCst);
+    let result = body();
+    WATCHED.store(false, Ordering::SeqCst);
+    result
+}
+
+/// Whether ctrl-c was pressed.
+pub(crate) fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// Writes how quickly it went to standard error.
+pub(crate) fn write_speed(report: &Report) {
+    let quiet = style::QUIET;
+    // If nobody can read it, there is nobody to tell.
+    let _ = writeln!(
+        terminal::stderr(),
+        "{quiet}prompt {} tokens{} at {:.1} tok/s · {} tokens at {:.1} tok/s · first after {:.0} ms · {}{quiet:#}",
+        report.prefilled + report.reused,
+        match report.reused {
+            0 => String::new(),
+            n => format!(" ({n} reused)"),
+        },
+        report.prefill_speed(),
+        report.ids.len(),
+        report.decode_speed(),
+        report.first.as_secs_f64() * 1000.0,
+        report.finish.name()
+    );
+}

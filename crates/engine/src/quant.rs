@@ -1,0 +1,299 @@
+//! Weights of a few bits: the block formats of GGUF files, with ggml's exact layouts.
+//!
+//! A block is a run of 32 or 256 consecutive weights of a row with what they are scaled by. Names are ggml's:
+//! the number is bits a weight, `_0` has a scale, `_1` a scale and an offset, `_K` blocks of blocks whose
+//! scales are quantised in turn. [`dequantize`] and [`quantize`] give ggml's own bits (of its reference
+//! quantiser, without an importance matrix).
+//!
+//! | module | what |
+//! |---|---|
+//! | `plain.rs` | blocks of 32: `Q4_0` to `Q8_0` |
+//! | `nested.rs` | blocks of 256: `Q2_K` to `Q6_K` |
+//! | `fit.rs` | the searches for the best scales of those |
+//! | `group.rs` | blocks as integers |
+//! | `matrix.rs` | [`QuantMatrix`], what products take |
+
+mod fit;
+mod group;
+mod matrix;
+
+mod nested;
+mod plain;
+
+use std::fmt;
+
+pub(crate) use group::group;
+pub use matrix::{QuantMatrix, Weights};
+pub(crate) use nested::{q3_scales, six_bits};
+
+use crate::{Error, Result};
+
+/// A block format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BlockFormat {
+    /// `d (q - 8)`, 4 bits: 4.5 bits a weight.
+    Q4_0,
+    /// `d q + m`, 4 bits: 5 bits a weight.
+    Q4_1,
+    /// `d (q - 16)`, 5 bits: 5.5 bits a weight.
+    Q5_0,
+    /// `d q + m`, 5 bits: 6 bits a weight.
+    Q5_1,
+    /// `d q`, 8 bits with sign: 8.5 bits a weight.
+    Q8_0,
+    /// 2 bits, scales and offsets of 4 bits for every 16: 2.625 bits a weight.
+    Q2K,
+    /// 3 bits, scales of 6 bits for every 16: 3.4375 bits a weight.
+    Q3K,
+    /// 4 bits, scales and offsets of 6 bits for every 32: 4.5 bits a weight.
+    Q4K,
+    /// 5 bits, scales and offsets of 6 bits for every 32: 5.5 bits a weight.
+    Q5K,
+    /// 6 bits, scales of 8 bits for every 16: 6.5625 bits a weight.
+    Q6K,
+}
+
+/// The longest block.
+pub(crate) const MAX_BLOCK: usize = 256;
+
+impl BlockFormat {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
+
+    /// Weights of a block.
+    pub const fn block_len(self) -> usize {
+        match self {
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
+            _ => MAX_BLOCK,
+        }
+    }
+
+    /// Bytes of a block.
+    pub const fn block_bytes(self) -> usize {
+        match self {
+            Self::Q4_0 => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q8_0 => 34,
+            Self::Q2K => 84,
+            Self::Q3K => 110,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
+        }
+    }
+
+    /// The name in lower case, as kernel names and command lines have it: `q4_0`, `q4_k`, ….
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Q4_0 => "q4_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Q8_0 => "q8_0",
+            Self::Q2K => "q2_k",
+            Self::Q3K => "q3_k",
+            Self::Q4K => "q4_k",
+            Self::Q5K => "q5_k",
+            Self::Q6K => "q6_k",
+        }
+    }
+
+    /// The number that GGUF files give it.
+    pub const fn ggml_type(self) -> u32 {
+        match self {
+            Self::Q4_0 => 2,
+            Self::Q4_1 => 3,
+            Self::Q5_0 => 6,
+            Self::Q5_1 => 7,
+            Self::Q8_0 => 8,
+            Self::Q2K => 10,
+            Self::Q3K => 11,
+            Self::Q4K => 12,
+            Self::Q5K => 13,
+            Self::Q6K => 14,
+        }
+    }
+
+    /// The format of a number in a GGUF file.
+    pub fn from_ggml_type(id: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|f| f.ggml_type() == id)
+    }
+
+    /// Bytes of a row of `cols` weights; `None` where that is no whole number of blocks, or too many.
+    pub const fn row_bytes(self, cols: usize) -> Option<usize> {
+        if cols.is_multiple_of(self.block_len()) {
+            (cols / self.block_len()).checked_mul(self.block_bytes())
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for BlockFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for BlockFormat {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        let lower = s.to_ascii_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|f| f.name() == lower)
+            .ok_or_else(|| Error::Invalid {
+                op: "quantize",
+                reason: format!(
+                    "`{s}` is not a block format; there are {}",
+                    Self::ALL.map(Self::name).join(", ")
+                ),
+            })
+    }
+}
+
+/// Blocks of the nearest weights that a format has. `values` are whole blocks.
+///
+/// Values that are not finite, or too large for the half-precision scales, give blocks that are not either.
+pub fn quantize(format: BlockFormat, values: &[f32]) -> Result<Vec<u8>> {
+    let Some(len) = format.row_bytes(values.len()) else {
+        return Err(Error::Invalid {
+            op: "quantize",
+            reason: format!(
+                "{} values are no whole number of blocks of {} for {format}",
+                values.len(),
+                format.block_len()
+            ),
+        });
+    };
+    let mut blocks = vec![0; len];
+    let from = values.chunks_exact(format.block_len());
+    for (x, to) in from.zip(blocks.chunks_exact_mut(format.block_bytes())) {
+        match format {
+            BlockFormat::Q4_0 => plain::quantize_q4_0(x, to),
+            BlockFormat::Q4_1 => plain::quantize_q4_1(x, to),
+            BlockFormat::Q5_0 => plain::quantize_q5_0(x, to),
+            BlockFormat::Q5_1 => plain::quantize_q5_1(x, to),
+            BlockFormat::Q8_0 => plain::quantize_q8_0(x, to),
+            BlockFormat::Q2K => nested::quantize_q2_k(x, to),
+            BlockFormat::Q3K => nested::quantize_q3_k(x, to),
+            BlockFormat::Q4K => nested::quantize_q4_k(x, to),
+            BlockFormat::Q5K => nested::quantize_q5_k(x, to),
+            BlockFormat::Q6K => nested::quantize_q6_k(x, to),
+        }
+    }
+    Ok(blocks)
+}
+
+/// The weights of whole blocks.
+pub fn dequantize(format: BlockFormat, blocks: &[u8], to: &mut [f32]) -> Result<()> {
+    if format.row_bytes(to.len()) != Some(blocks.len()) {
+        return Err(Error::Invalid {
+            op: "dequantize",
+            reason: format!(
+                "{} bytes are not {} weights of {format}, which has blocks of {} in {} bytes",
+                blocks.len(),
+                to.len(),
+                format.block_len(),
+                format.block_bytes()
+            ),
+        });
+    }
+    unpack(format, blocks, to);
+    Ok(())
+}
+
+/// [`dequantize`] where the lengths are known to go together. Inlined into kernels, for their instructions.
+#[inline(always)]
+pub(crate) fn unpack(format: BlockFormat, blocks: &[u8], to: &mut [f32]) {
+    match format {
+        BlockFormat::Q4_0 => each::<18, 32>(blocks, to, plain::dequantize_q4_0),
+        BlockFormat::Q4_1 => each::<20, 32>(blocks, to, plain::dequantize_q4_1),
+        BlockFormat::Q5_0 => each::<22, 32>(blocks, to, plain::dequantize_q5_0),
+        BlockFormat::Q5_1 => each::<24, 32>(blocks, to, plain::dequantize_q5_1),
+        BlockFormat::Q8_0 => each::<34, 32>(blocks, to, plain::dequantize_q8_0),
+        BlockFormat::Q2K => each::<84, 256>(blocks, to, nested::dequantize_q2_k),
+        BlockFormat::Q3K => each::<110, 256>(blocks, to, nested::dequantize_q3_k),
+        BlockFormat::Q4K => each::<144, 256>(blocks, to, nested::dequantize_q4_k),
+        BlockFormat::Q5K => each::<176, 256>(blocks, to, nested::dequantize_q5_k),
+        BlockFormat::Q6K => each::<210, 256>(blocks, to, nested::dequantize_q6_k),
+    }
+}
+
+#[inline(always)]
+fn each<const B: usize, const N: usize>(
+    blocks: &[u8],
+    to: &mut [f32],
+    body: impl Fn(&[u8; B], &mut [f32; N]),
+) {
+    let (blocks, _) = blocks.as_chunks::<B>();
+    let (to, _) = to.as_chunks_mut::<N>();
+    for i in 0..blocks.len().min(to.len()) {
+        body(&blocks[i], &mut to[i]);
+    }
+}
+
+/// The half-precision number at the front of `bytes`.
+#[inline(always)]
+pub(crate) fn half(bytes: &[u8]) -> f32 {
+    half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+}
+
+/// A number in half precision.
+fn to_half(value: f32) -> [u8; 2] {
+    half::f16::from_f32(value).to_le_bytes()
+}
+
+/// How products with quantised weights are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Weights are dequantised, activations stay `f32`: nothing is rounded but sums.
+    #[default]
+    Exact,
+    /// Activations are rounded to 8 bits with a scale for every 32 of them, as llama.cpp does, and integers are
+    /// multiplied. An activation is off by up to 1/254 of the largest of its 32. Weights that are no blocks are
+    /// multiplied as by [`Self::Exact`].
+    Fast,
+}
+
+/// A matrix, and where its product goes.
+#[derive(Debug)]
+pub struct Product<'a> {
+    /// The weights `[rows, cols]`.
+    pub matrix: &'a QuantMatrix,
+    /// For every row of the activations as many numbers as the matrix has rows.
+    pub to: &'a mut [f32],
+}
+
+/// `x · Wᵀ` for every matrix of `products`, at once: activations are rounded and threads called together only
+/// once. `x` is rows of as many numbers as the matrices have columns. What loops that run many times a second
+/// take; [`Tensor::quant_matmul`](crate::Tensor::quant_matmul) is the op.
+///
+/// ```
+/// use bessemer::quant::{self, BlockFormat, Precision, Product, QuantMatrix};
+///
+/// let blocks = quant::quantize(BlockFormat::Q8_0, &[0.5; 64])?;
+/// let matrix = QuantMatrix::from_bytes(BlockFormat::Q8_0, [2, 32], blocks)?;
+/// let mut to = [0.0; 2];
+/// let products = &mut [Product { matrix: &matrix, to: &mut to }];
+/// quant::multiply(&[1.0; 32], Precision::Exact, products)?;
+/// assert!((to[1] - 16.0).abs() < 0.01);
+/// # Ok::<(), bessemer::Error>(())
+/// ```
+pub fn multiply(x: &[f32], precision: Precision, products: &mut [Product<'_>]) -> Result<()> {
+    crate::cpu::quant_matmul::multiply(x, precision, products)
+}

@@ -1,0 +1,248 @@
+//! `quant_matmul` against plain products of what the blocks stand for, in `f64`.
+
+use bessemer::quant::{self, BlockFormat, Precision, Product, QuantMatrix, Weights};
+use bessemer::{DType, Error, Tensor, pool, simd};
+
+/// Numbers that look random, between -1 and 1.
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(next).collect()
+}
+
+fn matrix(format: BlockFormat, rows: usize, cols: usize) -> QuantMatrix {
+    let blocks = quant::quantize(format, &numbers(rows * cols, 7)).unwrap();
+    QuantMatrix::from_bytes(format, [rows, cols], blocks).unwrap()
+}
+
+fn product(x: &[f32], matrix: &QuantMatrix, precision: Precision) -> Vec<f32> {
+    let mut to = vec![f32::NAN; x.len() / matrix.cols() * matrix.rows()];
+    let products = &mut [Product {
+        matrix,
+        to: &mut to,
+    }];
+    quant::multiply(x, precision, products).unwrap();
+    to
+}
+
+/// The product, and for each element the error that rounding activations to 8 bits may bring: half a step of
+/// the 32 it belongs to, times the weight.
+fn reference(x: &[f32], matrix: &QuantMatrix) -> Vec<(f64, f64)> {
+    let cols = matrix.cols();
+    let mut weights = vec![0.0; cols];
+    let mut all = vec![(0.0, 0.0); x.len() / cols * matrix.rows()];
+    for r in 0..matrix.rows() {
+        matrix.row(r, &mut weights);
+        for (v, x) in x.chunks(cols).enumerate() {
+            let (mut sum, mut bound) = (0.0_f64, 0.0_f64);
+            for (w, x) in weights.chunks(32).zip(x.chunks(32)) {
+                let top = x.iter().fold(0.0_f32, |top, v| top.max(v.abs()));
+                for (&w, &x) in w.iter().zip(x) {
+                    sum += f64::from(w) * f64::from(x);
+                    bound += f64::from(w.abs()) * f64::from(top) / 254.0;
+                }
+            }
+            all[v * matrix.rows() + r] = (sum, bound);
+        }
+    }
+    all
+}
+
+#[test]
+fn exact_products_are_those_of_the_dequantised_weights() {
+    for format in BlockFormat::ALL {
+        // A panel and some rows, more than one tile, few and many vectors.
+        for (rows, vectors) in [(1, 1), (13, 3), (70, 9), (8, 40)] {
+            let (cols, matrix) = (512, matrix(format, rows, 512));
+            let x = numbers(vectors * cols, 3);
+            let actual = product(&x, &matrix, Precision::Exact);
+            for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
+                // Sums of 512 products in f32, against a bound that is about 1/254 of their sizes.
+                let off = (f64::from(*a) - e).abs();
+                assert!(off <= bound * 1e-3, "{format} {rows}x{vectors}: {a} {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fast_products_stay_within_what_rounding_activations_brings() {
+    for format in BlockFormat::ALL {
+        for (rows, vectors) in [(1, 1), (13, 3), (40, 9)] {
+            let matrix = matrix(format, rows, 512);
+            let x = numbers(vectors * 512, 5);
+            for matrix in [matrix.clone(), matrix.arranged()] {
+                let actual = product(&x, &matrix, Precision::Fast);
+                for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
+                    let off = (f64::from(*a) - e).abs();
+                    assert!(off <= bound * 1.001, "{format} {rows}x{vectors}: {a} {e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vector_has_the_same_bits_among_others_and_on_one_thread() {
+    for format in BlockFormat::ALL {
+        let matrix = matrix(format, 200, 512).arranged();
+        let x = numbers(6 * 512, 11);
+        let all = product(&x, &matrix, Precision::Fast);
+        let threads = pool::threads();
+        for (i, x) in x.chunks(512).enumerate() {
+            pool::set_threads(if i % 2 == 0 { 1 } else { threads });
+            let one = product(x, &matrix, Precision::Fast);
+            assert_eq!(one, all[i * 200..(i + 1) * 200], "{format}");
+        }
+        pool::set_threads(threads);
+    }
+}
+
+#[test]
+fn arranged_weights_give_what_rows_give() {
+    for format in BlockFormat::ALL {
+        let plain = matrix(format, 21, 768);
+        let x = numbers(5 * 768, 13);
+        let (a, b) = (
+            product(&x, &plain, Precision::Fast),
+            product(&x, &plain.arranged(), Precision::Fast),
+        );
+        for (a, b) in a.iter().zip(b) {
+            // The same integers; floats are added in another order.
+            assert!((a - b).abs() < 1e-4, "{format}: {a} {b}");
+        }
+    }
+}
+
+#[test]
+fn plain_floats_are_multiplied_too() {
+    let values = numbers(9 * 40, 17);
+    let wide: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let half = |f: fn(f32) -> [u8; 2]| values.iter().flat_map(|&v| f(v)).collect::<Vec<u8>>();
+    let f16 = half(|v| half::f16::from_f32(v).to_le_bytes());
+    let bf16 = half(|v| half::bf16::from_f32(v).to_le_bytes());
+    for (weights, bytes) in [
+        (Weights::F32, wide),
+        (Weights::F16, f16),
+        (Weights::BF16, bf16),
+    ] {
+        let matrix = QuantMatrix::from_bytes(weights, [9, 40], bytes).unwrap();
+        for vectors in [1, 8] {
+            let x = numbers(vectors * 40, 19);
+            for precision in [Precision::Exact, Precision::Fast] {
+                let actual = product(&x, &matrix, precision);
+                for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
+                    assert!((f64::from(*a) - e).abs() <= bound * 1e-3, "{weights}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_products_share_a_call() {
+    let (a, b) = (matrix(BlockFormat::Q4_0, 20, 256).arranged(), {
+        let bytes = numbers(30 * 256, 3);
+        let bytes = bytes.iter().flat_map(|v| v.to_le_bytes()).collect();
+        QuantMatrix::from_bytes(Weights::F32, [30, 256], bytes).unwrap()
+    });
+    let x = numbers(2 * 256, 23);
+    let (mut to_a, mut to_b) = (vec![0.0; 40], vec![0.0; 60]);
+    let products = &mut [
+        Product {
+            matrix: &a,
+            to: &mut to_a,
+        },
+        Product {
+            matrix: &b,
+            to: &mut to_b,
+        },
+    ];
+    quant::multiply(&x, Precision::Fast, products).unwrap();
+    assert_eq!(to_a, product(&x, &a, Precision::Fast));
+    assert_eq!(to_b, product(&x, &b, Precision::Fast));
+}
+
+#[test]
+fn numbers_that_are_none_are_not_hidden() {
+    let matrix = matrix(BlockFormat::Q4_0, 8, 64).arranged();
+    for bad in [f32::NAN, f32::INFINITY] {
+        let mut x = numbers(64, 29);
+        x[40] = bad;
+        for precision in [Precision::Exact, Precision::Fast] {
+            let y = product(&x, &matrix, precision);
+            assert!(y.iter().all(|v| !v.is_finite()), "{precision:?} {y:?}");
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_gives_the_same_integers() {
+    let before = simd::level();
+    let matrix = matrix(BlockFormat::Q6K, 9, 256);
+    let x = numbers(256, 31);
+    let expected = reference(&x, &matrix);
+    for level in simd::Level::ALL.into_iter().filter(|&l| simd::set_level(l)) {
+        let y = product(&x, &matrix, Precision::Fast);
+        for (y, (e, bound)) in y.iter().zip(&expected) {
+            assert!((f64::from(*y) - e).abs() <= bound * 1.001, "{level:?}");
+        }
+    }
+    simd::set_level(before);
+}
+
+#[test]
+fn the_op_takes_any_leading_axes_and_views() {
+    let matrix = matrix(BlockFormat::Q8_0, 5, 64);
+    let x = Tensor::from_slice(&numbers(6 * 64, 37), [64, 3, 2]).transpose(0, 2);
+    let y = x.quant_matmul(&matrix);
+    assert_eq!(y.shape()[..], [2, 3, 5]);
+    let rows = x.to_vec::<f32>().unwrap();
+    let y = y.to_vec::<f32>().unwrap();
+    for (y, (e, _)) in y.iter().zip(reference(&rows, &matrix)) {
+        assert!((f64::from(*y) - e).abs() < 1e-4);
+    }
+    let none = Tensor::zeros([0, 64], DType::F32).quant_matmul(&matrix);
+    assert!(none.to_vec::<f32>().unwrap().is_empty());
+}
+
+#[test]
+fn refuses_other_types_and_lengths() {
+    let matrix = matrix(BlockFormat::Q8_0, 5, 64);
+    let error = Tensor::zeros([64], DType::F16)
+        .quant_matmul(&matrix)
+        .eval()
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        Error::BadDType {
+            op: "quant_matmul",
+            ..
+        }
+    ));
+    let error = Tensor::zeros([32], DType::F32)
+        .quant_matmul(&matrix)
+        .eval()
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        Error::ShapeMismatch {
+            op: "quant_matmul",
+            ..
+        }
+    ));
+    let short = QuantMatrix::from_bytes(BlockFormat::Q8_0, [5, 64], vec![0; 339]).unwrap_err();
+    assert!(matches!(short, Error::Invalid { .. }), "{short}");
+    assert!(QuantMatrix::from_bytes(BlockFormat::Q4K, [1, 64], vec![0; 36]).is_err());
+    let mut to = [0.0; 4];
+    let products = &mut [Product {
+        matrix: &matrix,
+        to: &mut to,
+    }];
+    assert!(quant::multiply(&[0.0; 64], Precision::Exact, products).is_err());
+}

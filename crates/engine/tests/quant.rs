@@ -1,0 +1,176 @@
+//! Block formats against ggml: `tests/data/ggml_quant` holds rows of weights, the blocks that ggml makes of
+//! them, what those stand for, and their products with a vector.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bessemer::quant::{
+    BlockFormat, Precision, Product, QuantMatrix, dequantize, multiply, quantize,
+};
+
+const COLS: usize = 512;
+const ROWS: usize = 5;
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/ggml_quant")
+        .join(name)
+}
+
+fn floats(name: &str) -> Vec<f32> {
+    let bytes = fs::read(file(name)).unwrap();
+    let (words, rest) = bytes.as_chunks::<4>();
+    assert!(rest.is_empty());
+    words.iter().map(|w| f32::from_le_bytes(*w)).collect()
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|v| v.to_bits()).collect()
+}
+
+fn index(format: BlockFormat) -> serde_json::Value {
+    let text = fs::read_to_string(file("index.json")).unwrap();
+    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+    all["types"][format.name().to_uppercase()].clone()
+}
+
+fn blocks(format: BlockFormat) -> Vec<u8> {
+    fs::read(file(&format!("{}.q", format.name().to_uppercase()))).unwrap()
+}
+
+#[test]
+fn sizes_and_numbers_are_those_of_ggml() {
+    for format in BlockFormat::ALL {
+        let index = index(format);
+        assert_eq!(index["ggml_type"], format.ggml_type());
+        assert_eq!(index["block"], format.block_len());
+        assert_eq!(index["block_bytes"], format.block_bytes());
+        assert_eq!(
+            index["row_bytes"],
+            format.row_bytes(COLS).unwrap(),
+            "{format}"
+        );
+        assert_eq!(
+            BlockFormat::from_ggml_type(format.ggml_type()),
+            Some(format)
+        );
+        assert_eq!(format.name().parse(), Ok(format));
+        assert_eq!(format.name().to_uppercase().parse(), Ok(format));
+    }
+    assert_eq!(BlockFormat::from_ggml_type(0), None);
+}
+
+#[test]
+fn dequantised_weights_have_ggmls_bits() {
+    for format in BlockFormat::ALL {
+        let expected = floats(&format!("{}.deq_f32", format.name().to_uppercase()));
+        let mut actual = vec![0.0; expected.len()];
+        dequantize(format, &blocks(format), &mut actual).unwrap();
+        assert_eq!(bits(&actual), bits(&expected), "{format}");
+    }
+}
+
+#[test]
+fn quantised_weights_have_ggmls_bits() {
+    let source = floats("src_5x512.f32");
+    for format in BlockFormat::ALL {
+        let (expected, actual) = (blocks(format), quantize(format, &source).unwrap());
+        let size = format.block_bytes();
+        let pairs = actual.chunks(size).zip(expected.chunks(size));
+        for (i, (a, e)) in pairs.enumerate() {
+            assert_eq!(a, e, "block {i} of {format}");
+        }
+    }
+}
+
+#[test]
+fn the_error_of_a_round_trip_is_what_ggml_reports() {
+    let source = floats("src_5x512.f32");
+    for format in BlockFormat::ALL {
+        let mut back = vec![0.0; source.len()];
+        dequantize(format, &quantize(format, &source).unwrap(), &mut back).unwrap();
+        let expected = &index(format)["rel_rmse_rows0_3"];
+        for row in 0..ROWS - 1 {
+            let pairs = || {
+                let range = row * COLS..(row + 1) * COLS;
+                source[range.clone()].iter().zip(&back[range])
+            };
+            let error: f64 = pairs().map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            let size: f64 = pairs().map(|(a, _)| f64::from(*a).powi(2)).sum();
+            let expected = expected[row].as_f64().unwrap();
+            assert!(
+                ((error / size).sqrt() - expected).abs() < 1e-4,
+                "row {row} of {format}"
+            );
+        }
+    }
+}
+
+#[test]
+fn lengths_that_are_no_whole_blocks_are_refused() {
+    let error = quantize(BlockFormat::Q4K, &[0.0; 32]).unwrap_err();
+    assert!(error.to_string().contains("256"), "{error}");
+    let error = dequantize(BlockFormat::Q8_0, &[0; 33], &mut [0.0; 32]).unwrap_err();
+    assert!(error.to_string().contains("34 bytes"), "{error}");
+    assert!("q9".parse::<BlockFormat>().is_err());
+}
+
+#[test]
+fn any_bytes_are_blocks() {
+    // Files are not trusted: whatever a block holds, there is a number.
+    for format in BlockFormat::ALL {
+        for fill in [0x00, 0xFF, 0x7C, 0xA5] {
+            let mut to = vec![0.0; format.block_len()];
+            dequantize(format, &vec![fill; format.block_bytes()], &mut to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn products_are_near_those_of_ggml() {
+    let x = floats("act_512.f32");
+    for format in BlockFormat::ALL {
+        let index = index(format);
+        let matrix = QuantMatrix::from_bytes(format, [ROWS, COLS], blocks(format)).unwrap();
+        let product = |matrix: &QuantMatrix, precision| {
+            let mut to = [0.0; ROWS];
+            multiply(
+                &x,
+                precision,
+                &mut [Product {
+                    matrix,
+                    to: &mut to,
+                }],
+            )
+            .unwrap();
+            to
+        };
+        let exact = product(&matrix, Precision::Exact);
+        let fast = product(&matrix.arranged(), Precision::Fast);
+        let mut weights = vec![0.0; COLS];
+        for row in 0..ROWS {
+            matrix.row(row, &mut weights);
+            // What rounding activations to 8 bits may bring: half a step of the 32 one belongs to, times its weight.
+            let groups = weights.chunks(32).zip(x.chunks(32));
+            let bound: f32 = groups
+                .map(|(w, x)| {
+                    let top = x.iter().fold(0.0_f32, |top, v| top.max(v.abs()));
+                    w.iter().map(|w| w.abs() * top / 254.0).sum::<f32>()
+                })
+                .sum();
+            let number = |key: &str| index[key][row].as_f64().unwrap();
+            let off = (f64::from(exact[row]) - number("dot_of_dequantised_f64")).abs();
+            assert!(
+                off <= f64::from(bound) * 1e-3,
+                "{format} row {row} exact: {off}"
+            );
+            // Both round activations; ggml's nested formats have one scale for 256 of them.
+            let off = (f64::from(fast[row]) - number("vec_dot_rows")).abs();
+            assert!(
+                off <= f64::from(bound) * 4.0,
+                "{format} row {row} fast: {off}"
+            );
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! A conversation as the text that a model was trained on: its chat template, rendered.
+
+mod time;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, ErrorKind, context};
+use serde::{Deserialize, Serialize};
+
+use crate::file::{Container, Model, read_json};
+use crate::{Error, Result, Tokenizer};
+
+/// Steps after which a template is given up: templates come from files, and some would take for ever.
+const MOST_STEPS: u64 = 10_000_000;
+/// The template's name in messages.
+const NAME: &str = "chat_template";
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks: `system`, `user` or `assistant`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A message of anyone.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self {
+            role: role.into(),
+            content: content.into(),
+        }
+    }
+
+    /// What the model is told about itself.
+    pub fn system(content: impl Into<String>) -> Self {
+        Self::new("system", content)
+    }
+
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self::new("user", content)
+    }
+
+    /// What the model has said.
+    pub fn assistant(content: impl Into<String>) -> Self {
+        Self::new("assistant", content)
+    }
+}
+
+/// A model's chat template. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    environment: Arc<Environment<'static>>,
+    bos: String,
+    eos: String,
+}
+
+fn wrong(error: &minijinja::Error) -> Error {
+    let mut reason = error
+        .detail()
+        .map_or_else(|| error.kind().to_string(), str::to_owned);
+    if let Some(line) = error.line() {
+        reason = format!("line {line}: {reason}");
+    }
+    Error::Template { reason }
+}
+
+impl ChatTemplate {
+    /// The template of a model, if it has one.
+    pub fn of(model: &Model) -> Result<Option<Self>> {
+        let Some(template) = model.metadata().text("tokenizer.chat_template")? else {
+            return Ok(None);
+        };
+        let (bos, eos) = match model.container() {
+            Container::Safetensors => beside(model)?,
+            _ => {
+                let tokenizer = Tokenizer::of(model)?;
+                let text = |id: Option<u32>| id.map(|id| tokenizer.decode(&[id], true));
+                let bos = text(tokenizer.bos()).unwrap_or_default();
+                (bos, text(tokenizer.eos()).unwrap_or_default())
+            }
+        };
+        Self::new(template, &bos, &eos).map(Some)
+    }
+
+    /// A template, with the texts of the tokens that begin and end a text.
+    pub fn new(template: &str, bos: &str, eos: &str) -> Result<Self> {
+        Self::at(template, bos, eos, SystemTime::now)
+    }
+
+    /// A template that is told what time it is.
+    fn at(template: &str, bos: &str, eos: &str, now: fn() -> SystemTime) -> Result<Self> {
+        let mut environment = Environment::new();
+        // As the templates were written for.
+        let mut syntax = environment.syntax().to_builder();
+        let syntax = syntax.trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|e| wrong(&e))?);
+        environment.set_fuel(Some(MOST_STEPS));
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", move |format: &str| {
+            time::format(format, now())
+        });
+        environment.add_filter("tojson", to_json);
+        // Marks what is learnt in training, and is nothing in a conversation.
+        let mut template = template.to_owned();
+        for (mark, instead) in [("generation", "if true"), ("endgeneration", "endif")] {
+            for (open, close) in [("{%", "%}"), ("{%-", "%}"), ("{%", "-%}"), ("{%-", "-%}")] {
+                let [from, to] = [mark, instead].map(|tag| format!("{open} {tag} {close}"));
+                template = template.replace(&from, &to);
+            }
+        }
+        let added = environment.add_template_owned(NAME, template);
+        added.map_err(|e| wrong(&e))?;
+        Ok(Self {
+            environment: Arc::new(environment),
+            bos: bos.to_owned(),
+            eos: eos.to_owned(),
+        })
+    }
+
+    /// The text of a conversation; with `add_generation_prompt`, up to where the model's answer begins.
+    /// It has the special tokens that the model wants, also at its beginning: encode it with
+    /// `parse_special` and without `add_special`.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let template = self.environment.get_template(NAME).map_err(|e| wrong(&e))?;
+        let message =
+            |m: &Message| Value::from_pairs([("role", &*m.role), ("content", &*m.content)]);
+        let messages: Vec<Value> = messages.iter().map(message).collect();
+        let rendered = template.render(context! {
+            messages,
+            add_generation_prompt,
+            bos_token => &*self.bos,
+            eos_token => &*self.eos,
+        });
+        rendered.map_err(|e| wrong(&e))
+    }
+}
+
+/// The texts of the tokens that begin and end a text, as `tokenizer_config.json` has them.
+fn beside(model: &Model) -> Result<(String, String)> {
+    let config = model.beside("tokenizer_config.json");
+    let config = config.map(|path| read_json(&path)).transpose()?.flatten();
+    let token = |name: &str| {
+        let token = config.as_ref()?.get(name)?;
+        let text = token.as_str().or_else(|| token.get("content")?.as_str());
+        text.map(str::to_owned)
+    };
+    let bos = token("bos_token").unwrap_or_default();
+    Ok((bos, token("eos_token").unwrap_or_default()))
+}
+
+/// How a template refuses a conversation.
+fn raise_exception(reason: String) -> Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason))
+}
+
+/// JSON as Python writes it: blanks after commas and colons, nothing escaped for HTML.
+fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
+    let fail = |e: &dyn std::fmt::Display| {
+        minijinja::Error::new(ErrorKind::BadSerialization, e.to_string())
+    };
+    let indent: Option<usize> = options.get("indent")?;
+    // Whatever else Python's function takes changes nothing here.
+    for name in ["ensure_ascii", "separators", "sort_keys"] {
+        let _: Option<Value> = options.get(name)?;
+    }
+    options.assert_all_used()?;
+    let mut out = Vec::new();
+    let written = match indent {
+        Some(indent) => {
+            let blanks = b" ".repeat(indent.min(16));
+            let style = serde_json::ser::PrettyFormatter::with_indent(&blanks);
+            value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, style))
+        }
+        None => value.serialize(&mut serde_json::Serializer::with_formatter(
+            &mut out, Python,
+        )),
+    };
+    written.map_err(|e| fail(&e))?;
+    String::from_utf8(out).map_err(|e| fail(&e))
+}
+
+/// One line, with blanks.
+struct Python;
+
+impl serde_json::ser::Formatter for Python {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        to.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        to.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        to: &mut W,
+    ) -> std::io::Result<()> {
+        to.write_all(b": ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn render(template: &str, messages: &[Message]) -> Result<String> {
+        let noon = || SystemTime::UNIX_EPOCH + Duration::from_secs(1_721_995_200);
+        ChatTemplate::at(template, "<s>", "</s>", noon)?.render(messages, true)
+    }
+
+    fn hello() -> [Message; 2] {
+        [Message::user("hello"), Message::assistant(" hi ")]
+    }
+
+    #[test]
+    fn templates_find_what_they_are_written_for() {
+        struct Case(&'static str, &'static str);
+        let cases = [
+            Case(
+                "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}]{{ m.content | trim }}{{ eos_token }}{% endfor %}",
+                "<s>[user]hello</s>[assistant]hi</s>",
+            ),
+            // Lines that hold nothing but a tag are not there.
+            Case(
+                "{% if true %}\n  {% if add_generation_prompt %}\nx\n  {% endif %}\n{% endif %}\ny",
+                "x\ny",
+            ),
+            Case(
+                "{% for m in messages %}{% if loop.index0 == 1 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
+                "hello",
+            ),
+            Case(
+                "{% for m in messages %}{% if m.role == 'user' %}{% continue %}{% endif %}{{ m.role }}{% endfor %}",
+                "assistant",
+            ),
+            Case(
+                "{{ messages[0].content.upper() }}{{ messages[1]['content'].strip() }}",
+                "HELLOhi",
+            ),
+            Case(
+                "{{ messages[0].content.split('l')[0] }}{{ messages[0].content.startswith('he') }}",
+                "heTrue",
+            ),
+            Case(
+                "{{ messages[-1].role }}{{ messages[1:] | length }}",
+                "assistant1",
+            ),
+            Case("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
+            Case(
+                "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+                "2",
+            ),
+            Case("{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f('a') }}", "<a>"),
+            Case("{{ {'a': [1, 'é<']} | tojson }}", "{\"a\": [1, \"é<\"]}"),
+            Case("{{ [1] | tojson(indent=2) }}", "[\n  1\n]"),
+            Case(
+                "{% if tools is defined and tools %}tools{% endif %}{% if not tools %}none{% endif %}",
+                "none",
+            ),
+            Case("{%- generation -%} x {%- endgeneration -%} y", "xy"),
+            Case(
+                "{% for m in messages %}{% generation %}{{ m.role }}{% endgeneration %}{% endfor %}",
+                "userassistant",
+            ),
+        ];
+        for Case(template, expected) in cases {
+            assert_eq!(
+                render(template, &hello()).as_deref(),
+                Ok(expected),
+                "{template}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_template_refuses_in_its_own_words() {
+        let template = "\n{{ raise_exception('roles must alternate') }}";
+        let error = render(template, &hello()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "chat template: line 2: roles must alternate"
+        );
+    }
+
+    #[test]
+    fn a_template_that_is_none_is_an_error() {
+        for template in [
+            "{% if %}",
+            "{{ x.y.z }}",
+            "{{ 1 / 0 }}",
+            "{% include 'other' %}",
+        ] {
+            let result = render(template, &hello());
+            assert!(
+                matches!(result, Err(Error::Template { .. })),
+                "{template}: {result:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_template_that_takes_for_ever_is_given_up() {
+        let nested = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
+                      {% endfor %}{% endfor %}{% endfor %}";
+        assert!(render(nested, &hello()).is_err());
+        let recursive = "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}";
+        assert!(render(recursive, &hello()).is_err());
+    }
+}

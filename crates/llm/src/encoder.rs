@@ -1,0 +1,187 @@
+//! BERT: a text becomes a vector.
+
+use bessemer::kernel::{self, Attend, Bend, CacheType, KvCache};
+use bessemer::quant::{self, Precision, Product, QuantMatrix};
+
+use crate::config::{Activation, Architecture, Pooling};
+use crate::model::{matrix, vector};
+use crate::{Config, Error, Result, file};
+
+/// An encoder, ready to run on the CPU. Can be shared by threads.
+#[derive(Debug)]
+pub struct Encoder {
+    config: Config,
+    tokens: QuantMatrix,
+    positions: QuantMatrix,
+    kind: Vec<f32>,
+    norm: Norm,
+    layers: Vec<Layer>,
+}
+
+#[derive(Debug)]
+struct Norm {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct Projection {
+    weight: QuantMatrix,
+    bias: Option<Vec<f32>>,
+}
+
+#[derive(Debug)]
+struct Layer {
+    q: Projection,
+    k: Projection,
+    v: Projection,
+    output: Projection,
+    attention_norm: Norm,
+    up: Projection,
+    down: Projection,
+    output_norm: Norm,
+}
+
+impl Projection {
+    fn run(&self, x: &[f32]) -> Result<Vec<f32>> {
+        let rows = x.len() / self.weight.cols();
+        let mut to = vec![0.0; rows * self.weight.rows()];
+        let product = Product {
+            matrix: &self.weight,
+            to: &mut to,
+        };
+        quant::multiply(x, Precision::Exact, &mut [product])?;
+        if let Some(bias) = &self.bias {
+            for row in to.chunks_exact_mut(bias.len()) {
+                kernel::add(row, bias);
+            }
+        }
+        Ok(to)
+    }
+}
+
+impl Encoder {
+    /// Reads the weights of a BERT.
+    pub fn new(model: &file::Model) -> Result<Self> {
+        let config = Config::of(model)?;
+        if config.architecture != Architecture::Bert {
+            return Err(Error::unsupported(
+                format_args!("embedding with a model of `{}`", config.architecture),
+                "encoders (bert) make vectors of texts",
+            ));
+        }
+        let norm = |stem: &str| {
+            Ok::<_, Error>(Norm {
+                weight: vector(&config.weight(model, &format!("{stem}.weight"))?)?,
+                bias: vector(&config.weight(model, &format!("{stem}.bias"))?)?,
+            })
+        };
+        let layer = |i: usize| {
+            let projection = |stem: &str| {
+                let name = |kind: &str| format!("blk.{i}.{stem}.{kind}");
+                let bias = config.optional_weight(model, &name("bias"))?;
+                Ok::<_, Error>(Projection {
+                    weight: matrix(&config.weight(model, &name("weight"))?)?,
+                    bias: bias.as_ref().map(vector).transpose()?,
+                })
+            };
+            Ok::<_, Error>(Layer {
+                q: projection("attn_q")?,
+                k: projection("attn_k")?,
+                v: projection("attn_v")?,
+                output: projection("attn_output")?,
+                attention_norm: norm(&format!("blk.{i}.attn_output_norm"))?,
+                up: projection("ffn_up")?,
+                down: projection("ffn_down")?,
+                output_norm: norm(&format!("blk.{i}.layer_output_norm"))?,
+            })
+        };
+        let kinds = matrix(&model.tensor("token_types.weight")?)?;
+        let mut kind = vec![0.0; config.width];
+        kinds.row(0, &mut kind);
+        Ok(Self {
+            tokens: matrix(&model.tensor("token_embd.weight")?)?,
+            positions: matrix(&model.tensor("position_embd.weight")?)?,
+            kind,
+            norm: norm("token_embd_norm")?,
+            layers: (0..config.layers).map(layer).collect::<Result<_>>()?,
+            config,
+        })
+    }
+
+    /// The description.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The vector of a text's tokens, of length 1.
+    pub fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let config = &self.config;
+        let (width, n) = (config.width, tokens.len());
+        if n == 0 || n > config.context {
+            return Err(Error::ContextFull {
+                needed: n,
+                context: config.context,
+            });
+        }
+        let mut x = vec![0.0; n * width];
+        let mut other = vec![0.0; width];
+        for (i, (&token, x)) in tokens.iter().zip(x.chunks_exact_mut(width)).enumerate() {
+            if token as usize >= config.vocab {
+                return Err(Error::Invalid {
+                    what: format!("token {token}"),
+                    reason: format!("the vocabulary has {}", config.vocab),
+                });
+            }
+            self.tokens.row(token as usize, x);
+            self.positions.row(i, &mut other);
+            kernel::add(x, &self.kind);
+            kernel::add(x, &other);
+        }
+        let eps = config.norm.eps;
+        kernel::layer_norm(&mut x, &self.norm.weight, &self.norm.bias, eps);
+        let (heads, dim) = (config.kv_heads, config.head_dim);
+        let mut cache = KvCache::new(CacheType::F32, heads, dim, n)?;
+        let bend = match config.activation {
+            Activation::Silu => Bend::Silu,
+            Activation::Gelu => Bend::Gelu,
+            Activation::GeluTanh => Bend::GeluTanh,
+        };
+        for layer in &self.layers {
+            let q = layer.q.run(&x)?;
+            cache.write(0, &layer.k.run(&x)?, &layer.v.run(&x)?);
+            let mut mixed = vec![0.0; q.len()];
+            let attend = Attend {
+                q: &q,
+                first: 0,
+                len: n,
+                scale: config.attention_scale as f32,
+                soft_cap: None,
+                window: None,
+                causal: config.is_causal,
+            };
+            cache.attend(&attend, &mut mixed);
+            kernel::add(&mut x, &layer.output.run(&mixed)?);
+            let norm = &layer.attention_norm;
+            kernel::layer_norm(&mut x, &norm.weight, &norm.bias, eps);
+            let mut inner = layer.up.run(&x)?;
+            kernel::bend(bend, &mut inner, None);
+            kernel::add(&mut x, &layer.down.run(&inner)?);
+            let norm = &layer.output_norm;
+            kernel::layer_norm(&mut x, &norm.weight, &norm.bias, eps);
+        }
+        let mut pooled = vec![0.0_f64; width];
+        let rows = match config.pooling {
+            Pooling::First => 1,
+            Pooling::Mean => n,
+        };
+        for row in x.chunks_exact(width).take(rows) {
+            for (sum, &v) in pooled.iter_mut().zip(row) {
+                *sum += f64::from(v);
+            }
+        }
+        // The length takes the number of rows out again.
+        let length = pooled.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-12);
+        Ok(pooled.iter().map(|v| (v / length) as f32).collect())
+    }
+}

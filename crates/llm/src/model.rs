@@ -1,0 +1,277 @@
+//! A transformer that runs: weights from a file, one description for all families.
+//!
+//! [`Transformer::forward`] takes in tokens of one or several sequences at once; what a sequence has seen is in its
+//! [`Cache`]. Products are of all tokens together, attention is each sequence's own. It is written over the
+//! engine's kernels on slices and not as a graph of tensors: a small model's token is some 300 calls in a few
+//! milliseconds, and memory is asked for once.
+
+mod layer;
+mod matrix;
+
+use bessemer::kernel::{self, Rotation};
+use bessemer::quant::{self, Precision, Product, QuantMatrix};
+
+use self::layer::Layer;
+pub(crate) use self::matrix::{matrix, vector};
+use crate::cache::Cache;
+use crate::config::Architecture;
+use crate::{Config, Error, Result, file};
+
+/// How a [`Transformer`] is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How quantised weights are multiplied. [`Precision::Fast`] arranges them anew in memory.
+    pub precision: Precision,
+    /// Positions that sequences will have at most: some scalings of positions depend on it.
+    pub context: usize,
+}
+
+/// A decoder, ready to run on the CPU. Can be shared by threads.
+#[derive(Debug)]
+pub struct Transformer {
+    config: Config,
+    precision: Precision,
+    context: usize,
+    embedding: QuantMatrix,
+    head: QuantMatrix,
+    output_norm: Vec<f32>,
+    layers: Vec<Layer>,
+    /// Of layers that see everything, and of local ones.
+    rotations: [Rotation; 2],
+}
+
+/// Which logits a call gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Logits {
+    /// None: the tokens only go into the cache.
+    None,
+    /// Those after the last token.
+    #[default]
+    Last,
+    /// Those after every token.
+    All,
+}
+
+/// Tokens of a sequence that continue what its cache holds.
+#[derive(Debug)]
+pub struct Input<'a> {
+    /// What the sequence has seen.
+    pub cache: &'a mut Cache,
+    /// What comes next.
+    pub tokens: &'a [u32],
+    /// Which logits are wanted.
+    pub logits: Logits,
+}
+
+/// Memory that calls of [`Transformer::forward`] use one after the other.
+#[derive(Debug, Default)]
+pub struct Space {
+    x: Vec<f32>,
+    normed: Vec<f32>,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    mixed: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    angles: [Vec<f32>; 2],
+    logits: Vec<f32>,
+}
+
+impl Space {
+    /// The logits of the last call, a row of the vocabulary's length for every one asked for.
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// As [`Space::logits`], to be changed.
+    pub fn logits_mut(&mut self) -> &mut [f32] {
+        &mut self.logits
+    }
+}
+
+/// Tokens that a prompt is taken in at a time: enough for products of matrices, few enough for the caches.
+pub const BATCH: usize = 256;
+
+impl Transformer {
+    /// Reads the weights of a model.
+    pub fn new(model: &file::Model, options: Options) -> Result<Self> {
+        let config = Config::of(model)?;
+        if config.architecture == Architecture::Bert {
+            return Err(Error::unsupported(
+                "generation with an encoder",
+                "BERT models make vectors of texts: use `embed`",
+            ));
+        }
+        let arrange = |m: QuantMatrix| match options.precision {
+            Precision::Fast => m.arranged(),
+            Precision::Exact => m,
+        };
+        let weight = |name: &str| config.weight(model, name);
+        let layers = (0..config.layers)
+            .map(|i| Layer::new(&config, model, i, &arrange))
+            .collect::<Result<_>>()?;
+        let embedding = matrix(&weight("token_embd.weight")?)?;
+        let head = match config.tied_head {
+            true => arrange(embedding.clone()),
+            false => arrange(matrix(&weight("output.weight")?)?),
+        };
+        let mut output_norm = vector(&weight("output_norm.weight")?)?;
+        offset(&config, &mut output_norm);
+        let rotation = |is_local: bool| {
+            // A layer of the kind, or any where there is none: then it is not used.
+            let layer = config.local_layers.iter().position(|&l| l == is_local);
+            let table = config.rope_table(layer.unwrap_or(0), options.context)?;
+            let table = table.ok_or_else(|| {
+                Error::unsupported("a decoder without rotary embeddings", "none is known")
+            })?;
+            Ok::<_, Error>(Rotation::new(&table)?)
+        };
+        Ok(Self {
+            rotations: [rotation(false)?, rotation(true)?],
+            precision: options.precision,
+            context: options.context,
+            embedding,
+            head,
+            output_norm,
+            layers,
+            config,
+        })
+    }
+
+    /// The description.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How quantised weights are multiplied.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Positions that sequences may have.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Bytes of weights that one token reads.
+    pub fn bytes_per_token(&self) -> usize {
+        let row = self.embedding.bytes().len() / self.config.vocab.max(1);
+        let norms = 4 * self.output_norm.len();
+        let layers: usize = self.layers.iter().map(Layer::bytes).sum();
+        layers + self.head.bytes_read() + row + norms
+    }
+
+    /// Takes in tokens of all these sequences. Their caches grow by them, and [`Space::logits`] has the logits asked
+    /// for, in the order of the inputs. On an error the caches hold what they held.
+    pub fn forward(&self, inputs: &mut [Input<'_>], space: &mut Space) -> Result<()> {
+        self.check(inputs)?;
+        let width = self.config.width;
+        let count: usize = inputs.iter().map(|i| i.tokens.len()).sum();
+        room(&mut space.x, count * width);
+        let ids = inputs.iter().flat_map(|i| i.tokens);
+        for (&id, x) in ids.zip(space.x.chunks_exact_mut(width)) {
+            self.embedding.row(id as usize, x);
+        }
+        if self.config.embedding_scale != 1.0 {
+            let scale = self.config.embedding_scale as f32;
+            space.x[..count * width]
+                .iter_mut()
+                .for_each(|x| *x *= scale);
+        }
+        for (rotation, angles) in self.rotations.iter().zip(&mut space.angles) {
+            room(angles, count * rotation.len());
+            let mut rows = angles.chunks_exact_mut(rotation.len().max(1));
+            for input in inputs.iter() {
+                let first = input.cache.len();
+                for i in 0..input.tokens.len() {
+                    if let Some(row) = rows.next() {
+                        rotation.angles(first + i, row);
+                    }
+                }
+            }
+        }
+        for (i, layer) in self.layers.iter().enumerate() {
+            self.layer(i, layer, inputs, count, space)?;
+        }
+        for input in inputs.iter_mut() {
+            input.cache.push(input.tokens);
+        }
+        self.logits(inputs, space)
+    }
+
+    fn check(&self, inputs: &[Input<'_>]) -> Result<()> {
+        for input in inputs {
+            if let Some(id) = input
+                .tokens
+                .iter()
+                .find(|&&t| t as usize >= self.config.vocab)
+            {
+                return Err(Error::Invalid {
+                    what: format!("token {id}"),
+                    reason: format!("the vocabulary has {}", self.config.vocab),
+                });
+            }
+            let (len, room) = (
+                input.cache.len() + input.tokens.len(),
+                input.cache.capacity(),
+            );
+            if len > room {
+                return Err(Error::ContextFull {
+                    needed: len,
+                    context: room,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn logits(&self, inputs: &[Input<'_>], space: &mut Space) -> Result<()> {
+        let width = self.config.width;
+        let mut at = 0;
+        let mut rows = 0;
+        // The rows asked for, moved to the front; they never move backwards.
+        for input in inputs {
+            let n = input.tokens.len();
+            let wanted = match input.logits {
+                Logits::None => 0,
+                Logits::Last => n.min(1),
+                Logits::All => n,
+            };
+            let from = (at + n - wanted) * width..(at + n) * width;
+            space.x.copy_within(from, rows * width);
+            rows += wanted;
+            at += n;
+        }
+        let vocab = self.config.vocab;
+        space.logits.resize(rows * vocab, 0.0);
+        if rows == 0 {
+            return Ok(());
+        }
+        let x = &space.x[..rows * width];
+        let normed = &mut space.normed[..rows * width];
+        let eps = self.config.norm.eps as f32;
+        kernel::rms_norm(x, &self.output_norm, eps, normed);
+        let to = &mut space.logits;
+        let matrix = &self.head;
+        quant::multiply(normed, self.precision, &mut [Product { matrix, to }])?;
+        if let Some(cap) = self.config.final_softcap {
+            kernel::soft_cap(&mut space.logits, cap as f32);
+        }
+        Ok(())
+    }
+}
+
+/// Makes sure that there is room for `len` numbers.
+fn room(buffer: &mut Vec<f32>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, 0.0);
+    }
+}
+
+/// Adds what the family adds to the weights of norms.
+fn offset(config: &Config, weights: &mut [f32]) {
+    for w in weights {
+        *w += config.norm.offset as f32;
+    }
+}

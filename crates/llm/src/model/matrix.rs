@@ -1,0 +1,47 @@
+//! Tensors of files as matrices and vectors of the engine.
+
+use std::sync::Arc;
+
+use bessemer::quant::{BlockFormat, QuantMatrix, Weights};
+
+use crate::file::{Format, TensorView};
+use crate::{Error, Result};
+
+/// A matrix over the mapped file.
+pub(crate) fn matrix(view: &TensorView) -> Result<QuantMatrix> {
+    let &[rows, cols] = view.shape() else {
+        return Err(Error::unsupported(
+            format_args!("`{}` of shape {:?} as a matrix", view.name(), view.shape()),
+            "weights have two axes",
+        ));
+    };
+    let weights = match view.format() {
+        Format::F32 => Weights::F32,
+        Format::F16 => Weights::F16,
+        Format::BF16 => Weights::BF16,
+        other => match other.ggml_id().and_then(BlockFormat::from_ggml_type) {
+            Some(format) => Weights::Block(format),
+            None => {
+                return Err(Error::unsupported(
+                    format_args!("`{}` stored as {other}", view.name()),
+                    format_args!(
+                        "f32, f16, bf16, {} are",
+                        BlockFormat::ALL.map(BlockFormat::name).join(", ")
+                    ),
+                ));
+            }
+        },
+    };
+    let range = 0..view.bytes().len();
+    Ok(QuantMatrix::new(
+        weights,
+        [rows, cols],
+        Arc::new(view.clone()),
+        range,
+    )?)
+}
+
+/// The numbers of a norm or a bias.
+pub(crate) fn vector(view: &TensorView) -> Result<Vec<f32>> {
+    view.to_f32()
+}

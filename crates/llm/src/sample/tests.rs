@@ -1,0 +1,217 @@
+use super::*;
+
+fn draw(sampling: Sampling, logits: &[f32], count: usize) -> Vec<u32> {
+    let mut sampler = Sampler::new(sampling).expect("valid");
+    let next = |_| sampler.next(&mut logits.to_vec(), &[]);
+    (0..count).map(next).collect()
+}
+
+fn at(temperature: f32) -> Sampling {
+    Sampling {
+        temperature,
+        ..Sampling::default()
+    }
+}
+
+#[test]
+fn without_temperature_the_first_of_the_greatest_is_taken() {
+    assert_eq!(draw(at(0.0), &[1.0, 3.0, 3.0, f32::NAN], 2), [1, 1]);
+}
+
+#[test]
+fn draws_follow_the_probabilities() {
+    let logits = [0.5_f32.ln(), 0.3_f32.ln(), 0.2_f32.ln()];
+    let drawn = draw(at(1.0), &logits, 20_000);
+    for (token, p) in [(0, 0.5), (1, 0.3), (2, 0.2)] {
+        let share = drawn.iter().filter(|&&t| t == token).count() as f64 / 20_000.0;
+        assert!((share - p).abs() < 0.015, "{token}: {share}");
+    }
+    // A lower temperature prefers the first even more: 0.25 / 0.38.
+    let drawn = draw(at(0.5), &logits, 20_000);
+    let share = drawn.iter().filter(|&&t| t == 0).count() as f64 / 20_000.0;
+    assert!((share - 0.25 / 0.38).abs() < 0.015, "{share}");
+}
+
+#[test]
+fn the_same_seed_draws_the_same() {
+    let logits: Vec<f32> = (0..100).map(|i| (i % 7) as f32 * 0.3).collect();
+    let with = |seed| draw(Sampling { seed, ..at(1.0) }, &logits, 50);
+    assert_eq!(with(1), with(1));
+    assert_ne!(with(1), with(2));
+    // Pinned: another machine, another day, the same text.
+    assert_eq!(draw(at(1.0), &[0.0; 1000], 3), with_zero_seed());
+}
+
+fn with_zero_seed() -> [u32; 3] {
+    // 1000 · the first three outputs of SplitMix64 from seed 0, as fractions.
+    [
+        0xE220_A839_7B1D_CDAF_u64,
+        0x6E78_9E6A_A1B9_65F4,
+        0x06C4_5D18_8009_454F,
+    ]
+    .map(|z| ((z >> 40) as f32 / (1_u64 << 24) as f32 * 1000.0) as u32)
+}
+
+#[test]
+fn limits_leave_what_they_say() {
+    let p = [0.4_f32, 0.3, 0.15, 0.1, 0.05];
+    let logits = p.map(f32::ln);
+    let kinds = |sampling: Sampling| {
+        let mut kinds = draw(sampling, &logits, 2000);
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    };
+    assert_eq!(
+        kinds(Sampling {
+            top_k: 2,
+            ..at(1.0)
+        }),
+        [0, 1]
+    );
+    assert_eq!(
+        kinds(Sampling {
+            top_k: 1,
+            ..at(5.0)
+        }),
+        [0]
+    );
+    assert_eq!(
+        kinds(Sampling {
+            top_p: 0.69,
+            ..at(1.0)
+        }),
+        [0, 1]
+    );
+    assert_eq!(
+        kinds(Sampling {
+            top_p: 0.71,
+            ..at(1.0)
+        }),
+        [0, 1, 2]
+    );
+    assert_eq!(
+        kinds(Sampling {
+            top_p: 0.0,
+            ..at(1.0)
+        }),
+        [0]
+    );
+    assert_eq!(
+        kinds(Sampling {
+            min_p: 0.3,
+            ..at(1.0)
+        }),
+        [0, 1, 2]
+    );
+    // The expected information is 1.39 nats; 0.3 (1.20) is nearest to it, then 0.15 (1.90), then 0.4 (0.92).
+    assert_eq!(
+        kinds(Sampling {
+            typical: 0.25,
+            ..at(1.0)
+        }),
+        [1]
+    );
+    assert_eq!(
+        kinds(Sampling {
+            typical: 0.5,
+            ..at(1.0)
+        }),
+        [0, 1]
+    );
+    assert_eq!(kinds(at(1.0)), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn penalties_count_what_was_seen_in_the_window() {
+    let next = |sampling: Sampling, seen: &[u32]| {
+        let mut logits = vec![2.0, 1.9, -1.0, -1.1];
+        Sampler::new(sampling)
+            .expect("valid")
+            .next(&mut logits, seen);
+        logits
+    };
+    let repetition = Sampling {
+        repetition_penalty: 2.0,
+        ..Sampling::default()
+    };
+    assert_eq!(next(repetition, &[0, 0, 2, 9]), [1.0, 1.9, -2.0, -1.1]);
+    let presence = Sampling {
+        presence_penalty: 0.5,
+        frequency_penalty: 0.25,
+        ..Sampling::default()
+    };
+    assert_eq!(next(presence.clone(), &[0, 0, 0]), [0.75, 1.9, -1.0, -1.1]);
+    let short = Sampling {
+        penalty_window: 1,
+        ..presence
+    };
+    assert_eq!(next(short, &[0, 0, 1]), [2.0, 1.15, -1.0, -1.1]);
+}
+
+#[test]
+fn a_bias_decides() {
+    let sampling = Sampling {
+        logit_bias: [(2, 5.0), (7, 1.0)].into(),
+        ..Sampling::default()
+    };
+    assert_eq!(draw(sampling, &[1.0, 2.0, 0.0], 1), [2]);
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    for bad in [
+        at(-1.0),
+        at(f32::NAN),
+        Sampling {
+            top_p: 1.5,
+            ..at(1.0)
+        },
+        Sampling {
+            min_p: -0.1,
+            ..at(1.0)
+        },
+        Sampling {
+            typical: f32::NAN,
+            ..at(1.0)
+        },
+        Sampling {
+            repetition_penalty: 0.0,
+            ..at(1.0)
+        },
+        Sampling {
+            presence_penalty: f32::INFINITY,
+            ..at(1.0)
+        },
+    ] {
+        assert!(Sampler::new(bad.clone()).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn stops_are_found_across_pieces_and_nothing_of_them_is_shown() {
+    let run = |stops: &[&str], pieces: &[&str]| {
+        let mut stops = Stops::new(stops.iter().map(|s| (*s).to_owned()));
+        let mut text = String::new();
+        for piece in pieces {
+            let (shown, ended) = stops.push(piece);
+            text.push_str(&shown);
+            if ended {
+                return (text, true);
+            }
+        }
+        text.push_str(&stops.finish());
+        (text, false)
+    };
+    assert_eq!(run(&["END"], &["a E", "N", "D b"]), ("a ".to_owned(), true));
+    assert_eq!(
+        run(&["END"], &["a E", "N", "d b"]),
+        ("a ENd b".to_owned(), false)
+    );
+    assert_eq!(
+        run(&["é!"], &["caf", "é", "?"]),
+        ("café?".to_owned(), false)
+    );
+    assert_eq!(run(&["bc", "b"], &["ab", "c"]), ("a".to_owned(), true));
+    assert_eq!(run(&[""], &["x"]), ("x".to_owned(), false));
+}

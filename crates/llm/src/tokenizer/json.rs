@@ -1,0 +1,592 @@
+//! `tokenizer.json`, as Hugging Face's `tokenizers` writes it, and the small files beside it.
+
+use std::collections::HashMap;
+
+use serde_json::Value as Json;
+
+use super::added::{Added, AddedToken};
+use super::bpe::{Bpe, Units};
+use super::gguf::bert_splitters;
+use super::merge::UNKNOWN;
+use super::normalize::Normalizer;
+use super::split::{Behavior, Finder, Splitter, named, pattern};
+use super::unigram::Unigram;
+use super::vocabulary::{Vocabulary, byte_of, byte_tokens};
+use super::wordpiece::WordPiece;
+use super::{Inner, Words, bad, byte};
+use crate::file::{Model, read_json};
+use crate::{Error, Result};
+
+/// What decoding makes of tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decoding {
+    /// Tokens are written in GPT-2's characters for bytes.
+    Bytes,
+    /// `▁` is a blank, `<0x0A>` a byte.
+    Pieces,
+    /// A blank before each token that does not begin with `##`.
+    Words,
+}
+
+pub(super) fn beside(model: &Model) -> Result<Inner> {
+    let Some(path) = model.beside("tokenizer.json") else {
+        let reason = "there is no tokenizer.json beside the model";
+        return Err(Error::bad_file(model.path(), reason));
+    };
+    let json = read_json(&path)?.unwrap_or(Json::Null);
+    let mut inner = read(&json).map_err(|e| Error::bad_file(&path, e))?;
+    let config = model.beside("tokenizer_config.json");
+    if let Some(config) = config.map(|p| read_json(&p)).transpose()?.flatten() {
+        let token = |name: &str| {
+            let text = config[name]
+                .as_str()
+                .or_else(|| config[name]["content"].as_str());
+            text.and_then(|t| inner.added.get(t)).map(|t| t.id)
+        };
+        let (bos, eos) = (token("bos_token"), token("eos_token"));
+        inner.bos = inner.bos.or(bos);
+        inner.eos = inner.eos.or(eos);
+    }
+    Ok(inner)
+}
+
+pub(super) fn parse(text: &str) -> Result<Inner> {
+    read(&serde_json::from_str(text).map_err(bad)?)
+}
+
+fn unsupported(what: &str, json: &Json) -> Error {
+    let name = json["type"].as_str().unwrap_or("of no type");
+    Error::unsupported(
+        format_args!("{what} `{name}` of tokenizer.json"),
+        "use a GGUF file of the model",
+    )
+}
+
+/// The parts of a sequence, or the one part there is.
+fn flatten<'a>(json: &'a Json, list: &str, out: &mut Vec<&'a Json>) {
+    match (json, json[list].as_array()) {
+        (Json::Null, _) => {}
+        (_, Some(parts)) if json["type"] == "Sequence" => {
+            // A depth that the reader of JSON has limited.
+            parts.iter().for_each(|part| flatten(part, list, out));
+        }
+        _ => out.push(json),
+    }
+}
+
+fn read(json: &Json) -> Result<Inner> {
+    let mut decoders = Vec::new();
+    flatten(&json["decoder"], "decoders", &mut decoders);
+    let mut pre_tokenizers = Vec::new();
+    flatten(&json["pre_tokenizer"], "pretokenizers", &mut pre_tokenizers);
+    let is_byte_level = pre_tokenizers
+        .iter()
+        .chain(&decoders)
+        .any(|p| p["type"] == "ByteLevel");
+    let model = &json["model"];
+    let kind = match model["type"].as_str() {
+        Some(kind) => kind,
+        // Older files leave it out.
+        None if model["merges"].is_array() => "BPE",
+        None if model["vocab"].is_array() => "Unigram",
+        None => "WordPiece",
+    };
+    let decoding = match kind {
+        "WordPiece" => Decoding::Words,
+        _ if is_byte_level => Decoding::Bytes,
+        _ => Decoding::Pieces,
+    };
+    let mut normalizers = Vec::new();
+    let mut parts = Vec::new();
+    flatten(&json["normalizer"], "normalizers", &mut parts);
+    for part in parts {
+        normalizer(part, &mut normalizers)?;
+    }
+    let mut splitters = Vec::new();
+    for part in &pre_tokenizers {
+        pre_tokenizer(part, &mut normalizers, &mut splitters)?;
+    }
+    let tokens = Tokens::read(json, decoding)?;
+    let model = match kind {
+        "BPE" => bpe(model, &tokens, is_byte_level)?,
+        "Unigram" => unigram(model, &tokens)?,
+        "WordPiece" => word_piece(model, &tokens)?,
+        _ => return Err(unsupported("model", model)),
+    };
+    let (before, after) = surrounding(&json["post_processor"], &tokens)?;
+    let begins_with_blank = match decoding {
+        Decoding::Words => true,
+        Decoding::Bytes => false,
+        Decoding::Pieces => decoders.iter().any(|d| match d["type"].as_str() {
+            Some("Strip") => d["start"] == 1,
+            Some("Metaspace") => d["prepend_scheme"] != "never",
+            _ => false,
+        }),
+    };
+    let first = before.first().copied();
+    let Tokens {
+        vocab,
+        added,
+        is_special,
+        ..
+    } = tokens;
+    Ok(Inner {
+        vocab,
+        added,
+        is_special,
+        normalizers,
+        splitters,
+        model,
+        bos: first,
+        eos: after.last().copied(),
+        before,
+        after,
+        stops: Vec::new(),
+        begins_with_blank,
+    })
+}
+
+/// The vocabulary and the added tokens.
+struct Tokens {
+    vocab: Vocabulary,
+    added: Added,
+    is_special: Vec<bool>,
+    by_text: HashMap<String, u32>,
+}
+
+impl Tokens {
+    fn read(json: &Json, decoding: Decoding) -> Result<Self> {
+        let vocab = &json["model"]["vocab"];
+        let mut by_text = HashMap::new();
+        match vocab {
+            Json::Object(map) => {
+                for (text, id) in map {
+                    by_text.insert(text.clone(), number(id)?);
+                }
+            }
+            Json::Array(list) => {
+                for (id, entry) in list.iter().enumerate() {
+                    let text = entry[0]
+                        .as_str()
+                        .ok_or_else(|| bad("a token that is no text"))?;
+                    by_text
+                        .entry(text.to_owned())
+                        .or_insert(number(&Json::from(id))?);
+                }
+            }
+            _ => return Err(bad("there is no vocabulary")),
+        }
+        let mut added = Vec::new();
+        for token in json["added_tokens"].as_array().into_iter().flatten() {
+            let text = token["content"]
+                .as_str()
+                .ok_or_else(|| bad("an added token without a text"))?;
+            let is = |name: &str| token[name].as_bool().unwrap_or(false);
+            added.push(AddedToken {
+                text: text.to_owned(),
+                id: number(&token["id"])?,
+                is_special: is("special"),
+                strips_left: is("lstrip"),
+                strips_right: is("rstrip"),
+                is_word: is("single_word"),
+            });
+        }
+        let ids = by_text.values().copied().chain(added.iter().map(|t| t.id));
+        let count = ids.max().map_or(0, |id| id as usize + 1);
+        let known = by_text.len() + added.len();
+        // Numbers that nothing has may be left out, but not most of them.
+        if count > 4 * known + 1024 {
+            return Err(bad(format_args!("token {} among {known}", count - 1)));
+        }
+        let mut texts = vec![""; count];
+        for (text, &id) in &by_text {
+            texts[id as usize] = text;
+        }
+        for token in &added {
+            texts[token.id as usize] = &token.text;
+        }
+        let mut is_special = vec![false; count];
+        let mut is_added = vec![false; count];
+        for token in &added {
+            is_special[token.id as usize] = token.is_special;
+            is_added[token.id as usize] = true;
+        }
+        let mut out = Vocabulary::default();
+        let prefix = json["decoder"]["prefix"].as_str().unwrap_or("##");
+        let cleans = json["decoder"]["cleanup"].as_bool().unwrap_or(true);
+        for (text, is_added) in texts.iter().zip(is_added) {
+            let piece = match (decoding, text.strip_prefix(prefix)) {
+                (Decoding::Words, Some(rest)) => rest.as_bytes().to_vec(),
+                (Decoding::Words, None) => word(text, cleans).into_bytes(),
+                _ if is_added => text.as_bytes().to_vec(),
+                (Decoding::Bytes, _) => {
+                    byte::decode(text).unwrap_or_else(|| text.as_bytes().to_vec())
+                }
+                (Decoding::Pieces, _) => match byte_of(text) {
+                    Some(byte) => vec![byte],
+                    None => text.replace('▁', " ").into_bytes(),
+                },
+            };
+            out.push(&piece);
+        }
+        for (text, &id) in &by_text {
+            match decoding {
+                Decoding::Bytes => {
+                    if let Some(bytes) = byte::decode(text) {
+                        out.name(&bytes, id);
+                    }
+                }
+                _ => out.name(text.as_bytes(), id),
+            }
+        }
+        let mut all = Added::default();
+        for token in added {
+            by_text.entry(token.text.clone()).or_insert(token.id);
+            all.push(token);
+        }
+        Ok(Self {
+            vocab: out,
+            added: all,
+            is_special,
+            by_text,
+        })
+    }
+
+    fn id(&self, text: &str) -> Option<u32> {
+        self.by_text.get(text).copied()
+    }
+}
+
+/// A word with a blank before it, unless it is punctuation that needs none.
+fn word(text: &str, cleans: bool) -> String {
+    let joined = format!(" {text}");
+    if !cleans {
+        return joined;
+    }
+    let pairs = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" do not", " don't"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    pairs
+        .iter()
+        .fold(joined, |text, (from, to)| text.replace(from, to))
+}
+
+fn number(json: &Json) -> Result<u32> {
+    let id = json.as_u64().and_then(|id| u32::try_from(id).ok());
+    id.filter(|&id| id != UNKNOWN)
+        .ok_or_else(|| bad("a token's number is none"))
+}
+
+fn bpe(model: &Json, tokens: &Tokens, is_byte_level: bool) -> Result<Words> {
+    for name in ["continuing_subword_prefix", "end_of_word_suffix"] {
+        if model[name].as_str().is_some_and(|t| !t.is_empty()) {
+            return Err(Error::unsupported(
+                format_args!("`{name}` of tokenizer.json"),
+                "use a GGUF file",
+            ));
+        }
+    }
+    let mut merges = HashMap::new();
+    let list = model["merges"]
+        .as_array()
+        .ok_or_else(|| bad("there are no merges"))?;
+    for (rank, merge) in list.iter().enumerate() {
+        let pair = match merge {
+            Json::String(text) => text.split_once(' '),
+            _ => merge[0].as_str().zip(merge[1].as_str()),
+        };
+        let Some((left, right)) = pair else {
+            return Err(bad("a merge is not two tokens"));
+        };
+        let joined = format!("{left}{right}");
+        let ids = (tokens.id(left), tokens.id(right), tokens.id(&joined));
+        let (Some(left), Some(right), Some(both)) = ids else {
+            return Err(bad(format_args!(
+                "a merge makes `{joined}`, which is no token"
+            )));
+        };
+        // Where one is there twice, the last one counts.
+        merges.insert((left, right), (rank as u32, both));
+    }
+    let is = |name: &str| model[name].as_bool().unwrap_or(false);
+    let units = match is_byte_level {
+        true => {
+            let mut ids = Box::new([UNKNOWN; 256]);
+            for (slot, char) in ids.iter_mut().zip(byte::chars()) {
+                *slot = tokens.id(char.encode_utf8(&mut [0; 4])).unwrap_or(UNKNOWN);
+            }
+            Units::Bytes(ids)
+        }
+        false => Units::Chars {
+            bytes: match is("byte_fallback") {
+                true => byte_tokens(|text| tokens.id(text)),
+                false => None,
+            },
+        },
+    };
+    Ok(Words::Bpe(Bpe {
+        merges,
+        units,
+        is_word_first: is("ignore_merges"),
+        unknown: model["unk_token"].as_str().and_then(|t| tokens.id(t)),
+        fuse_unknown: is("fuse_unk"),
+    }))
+}
+
+fn unigram(model: &Json, tokens: &Tokens) -> Result<Words> {
+    let list = model["vocab"]
+        .as_array()
+        .ok_or_else(|| bad("there is no vocabulary"))?;
+    let score = |entry: &Json| entry[1].as_f64().filter(|s| s.is_finite());
+    let scores: Option<Vec<f64>> = list.iter().map(score).collect();
+    let scores = scores.ok_or_else(|| bad("a token without a score"))?;
+    let least = scores.iter().copied().fold(0.0, f64::min);
+    Ok(Words::Unigram(Unigram {
+        scores,
+        unknown: model["unk_id"]
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok()),
+        // What SentencePiece takes off the worst score.
+        unknown_score: least - 10.0,
+        bytes: match model["byte_fallback"].as_bool() {
+            Some(true) => byte_tokens(|text| tokens.id(text)),
+            _ => None,
+        },
+    }))
+}
+
+fn word_piece(model: &Json, tokens: &Tokens) -> Result<Words> {
+    let unknown = model["unk_token"].as_str().unwrap_or("[UNK]");
+    let longest = model["max_input_chars_per_word"].as_u64().unwrap_or(100);
+    Ok(Words::WordPiece(WordPiece {
+        unknown: tokens
+            .id(unknown)
+            .ok_or_else(|| bad("there is no token for unknown words"))?,
+        prefix: model["continuing_subword_prefix"]
+            .as_str()
+            .unwrap_or("##")
+            .to_owned(),
+        longest_word: longest.min(1000) as usize,
+    }))
+}
+
+/// BERT's normalizer.
+pub(super) fn bert_normalizers(
+    cleans: bool,
+    chinese: bool,
+    strips_marks: bool,
+    lowercase: bool,
+) -> Result<Vec<Normalizer>> {
+    let mut out = Vec::new();
+    if cleans {
+        // Controls and formats, but not white space, which becomes a blank.
+        out.push(Normalizer::Clean(pattern(
+            r"[\u{0}\u{FFFD}[\p{Cc}\p{Cf}\p{Co}--[\t\n\r]]]",
+        )?));
+    }
+    if chinese {
+        out.push(Normalizer::SpaceChinese);
+    }
+    if strips_marks {
+        out.push(Normalizer::Nfd);
+        out.push(Normalizer::StripMarks(pattern(r"\p{Mn}")?));
+    }
+    if lowercase {
+        out.push(Normalizer::Lowercase);
+    }
+    Ok(out)
+}
+
+fn normalizer(json: &Json, out: &mut Vec<Normalizer>) -> Result<()> {
+    let is = |name: &str, usual: bool| json[name].as_bool().unwrap_or(usual);
+    let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
+    out.push(match json["type"].as_str() {
+        Some("NFC") => Normalizer::Nfc,
+        Some("NFD") => Normalizer::Nfd,
+        Some("NFKC") => Normalizer::Nfkc,
+        Some("NFKD") => Normalizer::Nfkd,
+        Some("Lowercase") => Normalizer::Lowercase,
+        Some("Prepend") => Normalizer::Prepend(text("prepend")),
+        Some("Strip") => Normalizer::Strip {
+            left: is("strip_left", true),
+            right: is("strip_right", true),
+        },
+        Some("StripAccents") => Normalizer::StripMarks(pattern(r"\p{Mn}")?),
+        Some("Replace") => match (
+            json["pattern"]["String"].as_str(),
+            json["pattern"]["Regex"].as_str(),
+        ) {
+            (Some(from), _) => Normalizer::ReplaceText {
+                from: from.to_owned(),
+                to: text("content"),
+            },
+            (None, Some(from)) => Normalizer::ReplaceMatches {
+                from: pattern(from)?,
+                to: text("content"),
+            },
+            _ => return Err(unsupported("normalizer", json)),
+        },
+        Some("BertNormalizer") => {
+            let lowercase = is("lowercase", true);
+            out.extend(bert_normalizers(
+                is("clean_text", true),
+                is("handle_chinese_chars", true),
+                is("strip_accents", lowercase),
+                lowercase,
+            )?);
+            return Ok(());
+        }
+        _ => return Err(unsupported("normalizer", json)),
+    });
+    Ok(())
+}
+
+fn behavior(json: &Json) -> Result<Behavior> {
+    Ok(match json["behavior"].as_str() {
+        Some("Removed") => Behavior::Removed,
+        Some("Isolated") => Behavior::Isolated,
+        Some("MergedWithPrevious") => Behavior::MergedWithPrevious,
+        Some("MergedWithNext") => Behavior::MergedWithNext,
+        Some("Contiguous") => Behavior::Contiguous,
+        _ => return Err(unsupported("pre-tokenizer", json)),
+    })
+}
+
+fn pre_tokenizer(
+    json: &Json,
+    normalizers: &mut Vec<Normalizer>,
+    splitters: &mut Vec<Splitter>,
+) -> Result<()> {
+    let is = |name: &str, usual: bool| json[name].as_bool().unwrap_or(usual);
+    let chars = |is_match: fn(char) -> bool, behavior| Splitter {
+        finder: Finder::Chars(is_match),
+        behavior,
+        is_inverted: false,
+    };
+    // What changes the text must come before what cuts it, or it would change every word.
+    let changes = |splitters: &[Splitter]| match splitters.is_empty() {
+        true => Ok(()),
+        false => Err(unsupported("order of pre-tokenizers with", json)),
+    };
+    match json["type"].as_str() {
+        Some("ByteLevel") => {
+            if is("add_prefix_space", true) {
+                changes(splitters)?;
+                normalizers.push(Normalizer::BlankFirst);
+            }
+            if is("use_regex", true) {
+                splitters.push(Splitter::isolating(named::GPT2)?);
+            }
+        }
+        Some("Split") => {
+            let json_pattern = &json["pattern"];
+            let finder = match (
+                json_pattern["String"].as_str(),
+                json_pattern["Regex"].as_str(),
+            ) {
+                (Some(text), _) => Finder::Text(text.to_owned()),
+                (None, Some(text)) => Finder::Pattern(pattern(text)?),
+                _ => return Err(unsupported("pre-tokenizer", json)),
+            };
+            splitters.push(Splitter {
+                finder,
+                behavior: behavior(json)?,
+                is_inverted: is("invert", false),
+            });
+        }
+        Some("Digits") => {
+            let behavior = match is("individual_digits", false) {
+                true => Behavior::Isolated,
+                false => Behavior::Contiguous,
+            };
+            splitters.push(chars(char::is_numeric, behavior));
+        }
+        Some("Whitespace") => splitters.push(Splitter {
+            finder: Finder::Pattern(pattern(r"\w+|[^\w\s]+")?),
+            behavior: Behavior::Removed,
+            is_inverted: true,
+        }),
+        Some("WhitespaceSplit") => splitters.push(chars(char::is_whitespace, Behavior::Removed)),
+        Some("Punctuation") => splitters.push(Splitter {
+            finder: Finder::Pattern(pattern(named::BERT_PUNCTUATION)?),
+            behavior: behavior(json).unwrap_or(Behavior::Isolated),
+            is_inverted: false,
+        }),
+        Some("BertPreTokenizer") => splitters.extend(bert_splitters()?),
+        Some("Metaspace") => {
+            changes(splitters)?;
+            let mark = json["replacement"].as_str().unwrap_or("▁").to_owned();
+            normalizers.push(Normalizer::ReplaceText {
+                from: " ".to_owned(),
+                to: mark.clone(),
+            });
+            let scheme = match json["prepend_scheme"].as_str() {
+                Some(scheme) => scheme,
+                None if is("add_prefix_space", true) => "always",
+                None => "never",
+            };
+            if scheme != "never" {
+                normalizers.push(Normalizer::Begin {
+                    text: mark.clone(),
+                    only_first: scheme == "first",
+                });
+            }
+            if is("split", true) {
+                splitters.push(Splitter {
+                    finder: Finder::Text(mark),
+                    behavior: Behavior::MergedWithNext,
+                    is_inverted: false,
+                });
+            }
+        }
+        _ => return Err(unsupported("pre-tokenizer", json)),
+    }
+    Ok(())
+}
+
+/// What comes before and after a text.
+fn surrounding(json: &Json, tokens: &Tokens) -> Result<(Vec<u32>, Vec<u32>)> {
+    let mut parts = Vec::new();
+    flatten(json, "processors", &mut parts);
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for part in parts {
+        match part["type"].as_str() {
+            Some("ByteLevel") => {}
+            Some("TemplateProcessing") => {
+                let mut is_after = false;
+                for item in part["single"].as_array().into_iter().flatten() {
+                    let Some(name) = item["SpecialToken"]["id"].as_str() else {
+                        is_after = true;
+                        continue;
+                    };
+                    let ids = part["special_tokens"][name]["ids"].as_array();
+                    let ids: Result<Vec<u32>> = ids.into_iter().flatten().map(number).collect();
+                    match is_after {
+                        true => after.extend(ids?),
+                        false => before.extend(ids?),
+                    }
+                }
+            }
+            Some("BertProcessing" | "RobertaProcessing") => {
+                before.push(number(&part["cls"][1])?);
+                after.push(number(&part["sep"][1])?);
+            }
+            _ => return Err(unsupported("post-processor", part)),
+        }
+    }
+    let exists = |id: &u32| (*id as usize) < tokens.vocab.len();
+    match before.iter().chain(&after).all(exists) {
+        true => Ok((before, after)),
+        false => Err(bad("a token around texts does not exist")),
+    }
+}

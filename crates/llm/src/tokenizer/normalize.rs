@@ -1,0 +1,111 @@
+//! What is done to a text before it is cut into words.
+
+use std::borrow::Cow;
+
+use fancy_regex::Regex;
+use unicode_normalization::UnicodeNormalization as _;
+
+use super::split::replace;
+use crate::Result;
+
+/// A change to a text.
+#[derive(Debug)]
+pub(super) enum Normalizer {
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
+    Lowercase,
+    /// Put in front of a text that is not empty.
+    Prepend(String),
+    /// Put in front of a text that does not begin with it: everywhere, or only where the whole text begins.
+    Begin {
+        text: String,
+        only_first: bool,
+    },
+    /// A blank in front of a text that does not begin with white space.
+    BlankFirst,
+    ReplaceText {
+        from: String,
+        to: String,
+    },
+    ReplaceMatches {
+        from: Regex,
+        to: String,
+    },
+    Strip {
+        left: bool,
+        right: bool,
+    },
+    /// Marks that take no space, such as accents of a text in NFD, left out.
+    StripMarks(Regex),
+    /// BERT's: characters that cannot be seen left out, every kind of white space a blank.
+    Clean(Regex),
+    /// Blanks around each Chinese character.
+    SpaceChinese,
+}
+
+impl Normalizer {
+    pub(super) fn apply<'a>(&self, text: Cow<'a, str>, is_first: bool) -> Result<Cow<'a, str>> {
+        Ok(match self {
+            Self::Nfc => text.nfc().collect::<String>().into(),
+            Self::Nfd => text.nfd().collect::<String>().into(),
+            Self::Nfkc => text.nfkc().collect::<String>().into(),
+            Self::Nfkd => text.nfkd().collect::<String>().into(),
+            // Character by character: what Σ becomes does not depend on its place.
+            Self::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
+            Self::Prepend(_) if text.is_empty() => text,
+            Self::Prepend(prefix) => format!("{prefix}{text}").into(),
+            Self::Begin {
+                only_first: true, ..
+            } if !is_first => text,
+            Self::Begin { text: begin, .. } if text.starts_with(begin) || text.is_empty() => text,
+            Self::Begin { text: begin, .. } => format!("{begin}{text}").into(),
+            Self::BlankFirst if text.starts_with(char::is_whitespace) || text.is_empty() => text,
+            Self::BlankFirst => format!(" {text}").into(),
+            Self::ReplaceText { from, to } => match text.contains(from.as_str()) {
+                true => text.replace(from, to).into(),
+                false => text,
+            },
+            Self::ReplaceMatches { from, to } => replace(from, &text, to)?.into(),
+            Self::Strip { left, right } => {
+                let mut kept = &*text;
+                if *left {
+                    kept = kept.trim_start();
+                }
+                if *right {
+                    kept = kept.trim_end();
+                }
+                kept.to_owned().into()
+            }
+            Self::StripMarks(marks) => replace(marks, &text, "")?.into(),
+            Self::Clean(invisible) => {
+                let blank = |c: char| if c.is_whitespace() { ' ' } else { c };
+                replace(invisible, &text, "")?.chars().map(blank).collect()
+            }
+            Self::SpaceChinese => {
+                let mut out = String::with_capacity(text.len());
+                for char in text.chars() {
+                    match is_chinese(char) {
+                        true => out.extend([' ', char, ' ']),
+                        false => out.push(char),
+                    }
+                }
+                out.into()
+            }
+        })
+    }
+}
+
+/// The blocks that BERT takes for Chinese.
+fn is_chinese(char: char) -> bool {
+    matches!(char,
+        '\u{4E00}'..='\u{9FFF}'
+        | '\u{3400}'..='\u{4DBF}'
+        | '\u{20000}'..='\u{2A6DF}'
+        | '\u{2A700}'..='\u{2B73F}'
+        | '\u{2B740}'..='\u{2B81F}'
+        | '\u{2B920}'..='\u{2CEAF}'
+        | '\u{F900}'..='\u{FAFF}'
+        | '\u{2F800}'..='\u{2FA1F}')
+}

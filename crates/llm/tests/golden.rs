@@ -1,0 +1,222 @@
+//! Real models against an independent forward pass: exact tokens, and vectors within 1e-5.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use bessemer::kernel::CacheType;
+use bessemer::quant::Precision;
+use bessemer_llm::file::Model;
+use bessemer_llm::generate::{Options, Session};
+use bessemer_llm::model::{self, Input, Logits, Space};
+use bessemer_llm::pull::{self, State};
+use bessemer_llm::{Cache, Encoder, Sampling, Transformer};
+use serde_json::Value;
+
+/// A model that was pulled before.
+fn open(name: &str) -> Model {
+    let listed = pull::find(name).unwrap();
+    let models = pull::directory().unwrap();
+    assert_eq!(
+        listed.state(&models),
+        State::Ready,
+        "{name} is not in {}: run `bessemer pull {name}` first",
+        models.display()
+    );
+    Model::open(listed.path(&models)).unwrap()
+}
+
+fn golden(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name);
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    let all = value.as_array().unwrap().iter();
+    all.map(|v| u32::try_from(v.as_u64().unwrap()).unwrap())
+        .collect()
+}
+
+const SMOLLM2: &str = "smollm2";
+
+fn load(name: &str, precision: Precision, context: usize) -> Arc<Transformer> {
+    let file = open(name);
+    let options = model::Options { precision, context };
+    Arc::new(Transformer::new(&file, options).unwrap())
+}
+
+fn greedy(transformer: &Arc<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut session = Session::new(Arc::clone(transformer), CacheType::F32).unwrap();
+    let options = Options {
+        sampling: Sampling::default(),
+        max_tokens: count,
+        stops: vec![],
+    };
+    let go_on = |_| ControlFlow::Continue(());
+    session.generate(prompt, &options, go_on).unwrap().ids
+}
+
+#[test]
+fn stories15m_tells_the_golden_story() {
+    let golden = golden("stories15M_once_upon_64.json");
+    let transformer = load("stories15m", Precision::Exact, 256);
+    let story = greedy(&transformer, &ids(&golden["prompt_ids"]), 64);
+    assert_eq!(story, ids(&golden["generated_ids"]));
+}
+
+#[test]
+fn smollm2_gives_the_golden_tokens() {
+    let transformer = load(SMOLLM2, Precision::Exact, 256);
+    for name in [
+        "smollm2-135m-instruct-q4_1_once_upon_64.json",
+        "smollm2-135m-instruct-q4_1_chat_france.json",
+    ] {
+        let golden = golden(name);
+        let expected = ids(&golden["generated_ids"]);
+        let text = greedy(&transformer, &ids(&golden["prompt_ids"]), expected.len());
+        assert_eq!(text, expected, "{name}");
+    }
+}
+
+#[test]
+fn smollm2_has_the_golden_logits() {
+    let golden = golden("smollm2-135m-instruct-q4_1_chat_france.json");
+    let prompt = ids(&golden["prompt_ids"]);
+    let expected: Vec<f32> = golden["first_step_logits_first16"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_f64().unwrap() as f32)
+        .collect();
+    // Sums of f32 in another order move logits by this much; rounding activations to 8 bits by far more.
+    for (precision, tolerance) in [(Precision::Exact, 2e-3), (Precision::Fast, 1.0)] {
+        let transformer = load(SMOLLM2, precision, 256);
+        let mut session = Session::new(transformer, CacheType::F32).unwrap();
+        let (logits, _) = session.prefill(&prompt).unwrap();
+        for (a, e) in logits.iter().zip(&expected) {
+            assert!((a - e).abs() < tolerance, "{precision:?}: {a} {e}");
+        }
+    }
+}
+
+#[test]
+fn minilm_makes_the_golden_vectors() {
+    let golden = golden("all-MiniLM-L6-v2_embeddings.json");
+    let encoder = Encoder::new(&open("minilm")).unwrap();
+    for case in golden["cases"].as_array().unwrap() {
+        let vector = encoder.embed(&ids(&case["input_ids"])).unwrap();
+        let expected = case["embedding"].as_array().unwrap();
+        assert_eq!(vector.len(), expected.len());
+        for (a, e) in vector.iter().zip(expected) {
+            let off = (f64::from(*a) - e.as_f64().unwrap()).abs();
+            assert!(off < 1e-5, "{}: {off}", case["text"]);
+        }
+    }
+}
+
+/// The logits after the last token of a text that is taken in in pieces of these lengths.
+fn in_pieces(transformer: &Transformer, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
+    let mut cache = Cache::new(transformer.config(), kind, 256).unwrap();
+    let mut space = Space::default();
+    for tokens in pieces {
+        let input = Input {
+            cache: &mut cache,
+            tokens,
+            logits: Logits::Last,
+        };
+        transformer.forward(&mut [input], &mut space).unwrap();
+    }
+    space.logits().to_vec()
+}
+
+#[test]
+fn a_prompt_at_once_in_pieces_or_token_by_token_has_the_same_bits() {
+    let golden = golden("smollm2-135m-instruct-q4_1_chat_france.json");
+    let prompt = ids(&golden["prompt_ids"]);
+    let transformer = load(SMOLLM2, Precision::Fast, 256);
+    for kind in [CacheType::F32, CacheType::F16] {
+        let at_once = in_pieces(&transformer, kind, &[&prompt]);
+        let singly: Vec<_> = prompt.chunks(1).collect();
+        assert_eq!(at_once, in_pieces(&transformer, kind, &singly));
+        let (a, b) = prompt.split_at(7);
+        assert_eq!(at_once, in_pieces(&transformer, kind, &[a, b]));
+    }
+    // Exact products of matrices and of vectors add in different orders.
+    let transformer = load(SMOLLM2, Precision::Exact, 256);
+    let at_once = in_pieces(&transformer, CacheType::F32, &[&prompt]);
+    let singly: Vec<_> = prompt.chunks(1).collect();
+    let singly = in_pieces(&transformer, CacheType::F32, &singly);
+    for (a, b) in at_once.iter().zip(singly) {
+        assert!((a - b).abs() < 2e-3, "{a} {b}");
+    }
+}
+
+#[test]
+fn sequences_of_different_lengths_go_together() {
+    let transformer = load(SMOLLM2, Precision::Fast, 256);
+    let texts: [&[u32]; 3] = [
+        &[6403, 1980, 253, 655],
+        &[504, 3575],
+        &[1, 4093, 198, 1780, 314, 260, 3575],
+    ];
+    let alone = texts.map(|t| in_pieces(&transformer, CacheType::F16, &[t]));
+    let new = || Cache::new(transformer.config(), CacheType::F16, 64).unwrap();
+    let mut caches = [new(), new(), new()];
+    let mut inputs: Vec<_> = caches
+        .iter_mut()
+        .zip(texts)
+        .map(|(cache, tokens)| Input {
+            cache,
+            tokens,
+            logits: Logits::Last,
+        })
+        .collect();
+    let mut space = Space::default();
+    transformer.forward(&mut inputs, &mut space).unwrap();
+    let vocab = transformer.config().vocab;
+    for (together, alone) in space.logits().chunks(vocab).zip(&alone) {
+        assert_eq!(together, &alone[..]);
+    }
+}
+
+#[test]
+fn a_reused_prefix_changes_nothing() {
+    let transformer = load(SMOLLM2, Precision::Fast, 64);
+    let long: Vec<u32> = (100..130).collect();
+    let mut other = long.clone();
+    other.truncate(20);
+    other.extend([5, 6, 7]);
+    let mut session = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
+    assert_eq!(session.prefill(&long).unwrap().1, 0);
+    let (logits, reused) = session.prefill(&other).unwrap();
+    assert_eq!(reused, 20);
+    let logits = logits.to_vec();
+    let mut fresh = Session::new(transformer, CacheType::F16).unwrap();
+    assert_eq!(logits, fresh.prefill(&other).unwrap().0);
+    // The same again: only the last token is computed.
+    assert_eq!(session.prefill(&other).unwrap().1, other.len() - 1);
+}
+
+#[test]
+fn the_context_ends_with_a_word() {
+    let transformer = load(SMOLLM2, Precision::Fast, 16);
+    let mut session = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
+    let options = Options {
+        sampling: Sampling::default(),
+        max_tokens: 100,
+        stops: vec![],
+    };
+    let go_on = |_| ControlFlow::Continue(());
+    let report = session
+        .generate(&[6403, 1980, 253, 655], &options, go_on)
+        .unwrap();
+    assert_eq!(report.finish.name(), "context");
+    // 16 positions, and the token that follows the last of them.
+    assert_eq!(report.ids.len(), 13);
+    let long: Vec<u32> = (0..17).collect();
+    let error = session.prefill(&long).unwrap_err().to_string();
+    assert!(error.contains("17") && error.contains("16"), "{error}");
+}
