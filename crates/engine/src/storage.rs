@@ -271,6 +271,11 @@ impl Storage {
         }
     }
 
+    /// Whether both are the same memory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Number of bytes.
     pub(crate) fn len(&self) -> usize {
         match &self.0.block {

@@ -238,11 +238,19 @@ impl Tensor {
         };
         let size = tensor.node.shape.count() * tensor.dtype().size();
         debug_assert!(target.len() >= size, "checked by the caller");
-        if let Some(work) = &mut *tensor.node.work() {
-            work.target = Some(target);
+        let aim = |tensor: &Self| -> Result<()> {
+            if let Some(work) = &mut *tensor.node.work() {
+                work.target = Some(target.clone());
+            }
+            tensor.eval()?;
+            Ok(())
+        };
+        aim(&tensor)?;
+        // What the CPU has computed for a device is brought there.
+        match tensor.node.value.get() {
+            Some(value) if !value.is(&target) => aim(&Self::apply(Copy, &[&tensor])),
+            _ => Ok(()),
         }
-        tensor.eval()?;
-        Ok(())
     }
 
     /// What a calculation returns, or a tensor that carries its error: turns `?` into that.

@@ -21,7 +21,7 @@ pub(crate) struct Recorder<'a> {
     /// Memory that only these launches use.
     scratch: Vec<Block>,
     faults: Vec<Arc<Fault>>,
-    /// There is no kernel yet: the CPU computes it.
+    /// There is no kernel for this case: the CPU computes it.
     pub(super) missing: bool,
 }
 
