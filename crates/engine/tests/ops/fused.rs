@@ -61,3 +61,18 @@ fn a_chain_in_one_pass_has_the_bits_of_its_steps() {
         Err(format!("at once {at_once:?}\nin steps {stepwise:?}"))
     });
 }
+
+#[test]
+fn a_chain_of_more_inputs_than_a_kernel_takes_is_computed_in_parts() {
+    let all: Vec<_> = (0..40)
+        .map(|i| Tensor::from_vec(vec![i as f32; 5], [5]))
+        .collect();
+    let sum = all[1..].iter().fold(all[0].clone(), |sum, x| sum + x);
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [780.0; 5]);
+    let pairs = all.chunks_exact(2);
+    let products = pairs.fold(Tensor::zeros([5], DType::F32), |sum, pair| {
+        pair[0].mul_add(&pair[1], &sum)
+    });
+    let expected: usize = (0..20).map(|i| 2 * i * (2 * i + 1)).sum();
+    assert_eq!(products.to_vec::<f32>().unwrap(), [expected as f32; 5]);
+}

@@ -163,9 +163,9 @@ impl Program {
                 "constant bool VECTOR_{i} [[function_constant({index})]];"
             );
         }
-        let _ = write!(
+        let _ = writeln!(
             text,
-            "kernel void ENTRY({ENTRY})(device stored_t<{result}>* output, constant Extent& extent,\n"
+            "kernel void ENTRY({ENTRY})(device stored_t<{result}>* output, constant Extent& extent,"
         );
         if walked().count() > 0 {
             text.push_str("    constant Steps* steps,\n");
