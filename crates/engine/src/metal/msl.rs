@@ -27,6 +27,7 @@ files![
     "group.h",
     "group_norm.metal",
     "key.h",
+    "kind.h",
     "layer_norm.metal",
     "matmul.metal",
     "norm.h",
