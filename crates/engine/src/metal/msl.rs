@@ -41,6 +41,7 @@ files![
     "index.h",
     "inverse_trig.h",
     "key.h",
+    "kind.h",
     "layer_norm.metal",
     "log.h",
     "matmul.metal",

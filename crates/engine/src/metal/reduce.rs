@@ -57,7 +57,7 @@ impl Method {
 
     pub(super) fn new(fold: Fold, dtype: DType) -> Self {
         let float = dtype.is_float();
-        let wide = if float { 4 } else { dtype.size() };
+        let wide = if float { 4 } else { 8 };
         let (number, answer, state) = match fold {
             Fold::Sum | Fold::SumAbs => (0, 0, 8),
             Fold::Mean => (0, 1, 8),
@@ -86,25 +86,41 @@ impl Method {
 
     /// A kernel for elements of one type and results of another.
     pub(super) fn of(&self, kernel: Kernel, from: DType, to: DType) -> Kernel {
+        let narrow = if to == DType::Bool { DType::U8 } else { to };
+        let kernel = match self.fold {
+            // By keys.
+            7 if from.size() == 8 => kernel.of("T", DType::U64).of("U", to).with("KINDS", 1),
+            7 => kernel.of("T", DType::U32).of("U", to).with("KINDS", 1),
+            // All integers are folded in 64 bits.
+            2 if !from.is_float() => kernel.of("T", DType::I64).of("U", narrow).with("KINDS", 1),
+            _ if !from.is_float() => {
+                let kernel = kernel.of("T", DType::I64).of("U", DType::I64);
+                kernel.with("KINDS", 1)
+            }
+            _ => kernel.of("T", from).of("U", narrow),
+        };
         kernel
-            .of("T", from)
-            .of("U", to)
             .with("FOLD", self.fold)
             .constant(0, self.answer)
             .flag(1, self.magnitude)
+            .constant(9, kind(from))
     }
+}
 
-    /// The type that elements are read as.
-    fn read_as(&self, dtype: DType) -> DType {
-        match (dtype, self.fold, dtype.size()) {
-            (DType::Bool, ..) => DType::U8,
-            // All that matters is which are 0.
-            (_, 2, 1) if !dtype.is_float() => DType::U8,
-            (_, 2, 2) if !dtype.is_float() => DType::U16,
-            (_, 2, 4) if !dtype.is_float() => DType::U32,
-            (_, 2, 8) if !dtype.is_float() => DType::U64,
-            _ => dtype,
-        }
+/// How `kind.h` names types.
+pub(super) fn kind(dtype: DType) -> u32 {
+    match dtype {
+        DType::Bool | DType::U8 => 0,
+        DType::U16 => 1,
+        DType::U32 => 2,
+        DType::U64 => 3,
+        DType::I8 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::F16 => 8,
+        DType::BF16 => 9,
+        DType::F32 | DType::F64 => 10,
     }
 }
 
@@ -214,17 +230,7 @@ pub(super) fn launch(
         chunk: count.div_ceil(parts).next_multiple_of(8) as u32,
         ddof: method.ddof,
     };
-    let kernel = |entry| {
-        let to = match output.dtype {
-            DType::Bool => DType::U8,
-            dtype => dtype,
-        };
-        method.of(
-            Kernel::new("reduce", entry),
-            method.read_as(input.dtype),
-            to,
-        )
-    };
+    let kernel = |entry| method.of(Kernel::new("reduce", entry), input.dtype, output.dtype);
     let packed = matches!(plan, Plan::Simd);
     let first = kernel(entry)
         .flag(2, parts > 1)

@@ -7,9 +7,9 @@ use super::kernel::Kernel;
 use super::record::Recorder;
 use super::reduce::Method;
 use super::rows::Rows;
+use crate::Result;
 use crate::ops::reduce::Fold;
 use crate::ops::scan::{Running, Scan};
-use crate::{DType, Result};
 
 /// Elements that a thread takes at once, as `scan.metal` has it, and threads of a threadgroup.
 const ITEMS: usize = 4;
@@ -53,18 +53,10 @@ pub(crate) fn record(
         parts: parts as u32,
         chunk: len.div_ceil(parts) as u32,
     };
-    let bytes = |dtype| match dtype {
-        DType::Bool => DType::U8,
-        dtype => dtype,
-    };
     let packed = parts == 1 && len <= 32 * ITEMS;
     let kernel = |entry| {
         method
-            .of(
-                Kernel::new("scan", entry),
-                bytes(input.dtype),
-                bytes(output.dtype),
-            )
+            .of(Kernel::new("scan", entry), input.dtype, output.dtype)
             .flag(2, packed)
             .flag(3, parts > 1)
     };

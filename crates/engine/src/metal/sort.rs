@@ -9,6 +9,7 @@ use bytemuck::{Pod, Zeroable};
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::record::{Launch, Recorder};
+use super::reduce::kind;
 use super::rows::Rows;
 use crate::ops::sort::Sort;
 use crate::{DType, Error, Result};
@@ -78,10 +79,7 @@ pub(super) fn order(
     let sorter = Sorter {
         rows,
         span,
-        dtype: match input.dtype {
-            DType::Bool => DType::U8,
-            dtype => dtype,
-        },
+        dtype: input.dtype,
         wanted,
     };
     if wanted.count <= FEW {
@@ -100,12 +98,19 @@ struct Sorter {
 
 impl Sorter {
     fn kernel(&self, entry: &'static str, first: bool, last: bool) -> Kernel {
+        let key = if self.dtype.size() == 8 {
+            DType::U64
+        } else {
+            DType::U32
+        };
         Kernel::new("sort", entry)
-            .of("T", self.dtype)
+            .of("T", key)
             .flag(0, first)
             .flag(1, last)
             .flag(2, self.wanted.indices)
             .flag(3, self.wanted.descending)
+            .constant(4, self.dtype.size() as u32)
+            .constant(9, kind(self.dtype))
     }
 
     /// Memory for so many keys of each row, then as many indices.

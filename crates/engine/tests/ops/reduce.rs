@@ -422,10 +422,10 @@ fn logsumexp_neither_overflows_nor_forgets_infinities() {
     assert!(lse(&[f32::NAN, inf]).is_nan());
     let column =
         Tensor::from_slice(&[-inf, 1.0, inf, -inf, 1.0, 0.0], [2, 3]).logsumexp(&[0], false);
-    assert_eq!(
-        column.to_vec::<f32>().unwrap(),
-        [-inf, 1.0 + 2.0_f32.ln(), inf]
-    );
+    let column = column.to_vec::<f32>().unwrap();
+    assert_eq!([column[0], column[2]], [-inf, inf]);
+    // Metal's logarithm may be a few units off.
+    assert!((column[1] - (1.0 + 2.0_f32.ln())).abs() < 1e-6);
 }
 
 #[test]

@@ -71,6 +71,21 @@ fn positions_may_be_given_for_all_or_for_each_of_the_batch() {
 }
 
 #[test]
+fn positions_may_be_fractions_and_frequencies_more_than_a_turn() {
+    let x = numbers(7, 2 * 3 * 4);
+    let frequencies = [7.5, -0.25];
+    let table = Tensor::from_slice(&frequencies, [2]);
+    let table = RopeTable::new(&table, RopeStyle::HalfSplit, 1.0).unwrap();
+    let at = [0.5, -3.0, 1000.25];
+    let rows: Vec<f64> = (0..6).map(|r| at[r % 3]).collect();
+    let expected = reference(&x, 4, &rows, &frequencies, RopeStyle::HalfSplit);
+    for (t, error) in in_every_float(&x, &[2, 3, 4]) {
+        let positions = Tensor::from_slice(&at.map(|p| p as f32), [3]);
+        assert_near(&t.rope_with(&table, positions), &expected, error.max(1e-12));
+    }
+}
+
+#[test]
 fn transposed_heads_are_read_in_place() {
     let x = numbers(3, 2 * 4 * 3 * 8);
     let t = Tensor::from_slice(&x, [2, 4, 3, 8]).transpose(1, 2);

@@ -182,3 +182,14 @@ fn the_formula_of_simpler_ops_gives_the_same() {
         }
     }
 }
+
+#[test]
+fn what_is_minus_infinity_weighs_nothing_in_a_row_of_any_length() {
+    for len in [6, 5000] {
+        let mut row = vec![f32::NEG_INFINITY; len];
+        row[len - 2..].fill(1.0);
+        let y = Tensor::from_slice(&row, [len]).softmax(0);
+        let y = y.to_vec::<f32>().unwrap();
+        assert!(y[..len - 2].iter().all(|&y| y == 0.0) && y[len - 2..] == [0.5; 2]);
+    }
+}

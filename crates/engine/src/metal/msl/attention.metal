@@ -6,6 +6,9 @@
 // Rows that go together, elements of a row that a lane has, and SIMD-groups of a threadgroup, from the host.
 // #define ROWS, LANE_DIMS, SIMDS
 
+// Keys that a SIMD-group takes at once: their loads are under way together, and the maximum moves once.
+#define AT_ONCE (ROWS == 1 ? 4 : 2)
+
 inline void lane_read(device const T* row, uint lane, uint dim, thread float* held) {
     const uint first = lane * LANE_DIMS;
     if (VECTOR && first + LANE_DIMS <= dim) {
@@ -74,33 +77,48 @@ kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device
         k + problem.k_offset + long(batch) * problem.k[0] + long(shared_head) * problem.k[1];
     device const T* values =
         v + problem.v_offset + long(batch) * problem.v[0] + long(shared_head) * problem.v[1];
-    for (uint key = begin + simd_group; key < end; key += simd_groups) {
-        float at_key[LANE_DIMS];
-        float value[LANE_DIMS];
-        lane_read(keys + long(key) * problem.k[2], lane, problem.dim, at_key);
-        lane_read(values + long(key) * problem.v[2], lane, problem.value_dim, value);
+    for (uint start = begin + simd_group * AT_ONCE; start < end; start += simd_groups * AT_ONCE) {
+        float at_key[AT_ONCE][LANE_DIMS];
+        float value[AT_ONCE][LANE_DIMS];
+        for (uint u = 0; u < AT_ONCE; u++) {
+            // The last one again where there are no more.
+            const long key = min(start + u, end - 1);
+            lane_read(keys + key * problem.k[2], lane, problem.dim, at_key[u]);
+            lane_read(values + key * problem.v[2], lane, problem.value_dim, value[u]);
+        }
         for (uint r = 0; r < ROWS; r++) {
-            float product = 0;
-            for (uint e = 0; e < LANE_DIMS; e++) {
-                product = fma(query[r][e], at_key[e], product);
-            }
-            product = simd_sum(product);
-            if (key < seen[r][0] || key >= seen[r][1]) {
-                continue;
-            }
             const uint head = shared_head * problem.group + (first + r) / problem.queries;
             const uint i = (first + r) % problem.queries;
-            const float found = score(product, problem, mask, batch, head, i, key);
-            if (found == -INFINITY) {
-                continue;
+            float found[AT_ONCE];
+            float most = top[r];
+            for (uint u = 0; u < AT_ONCE; u++) {
+                float product = 0;
+                for (uint e = 0; e < LANE_DIMS; e++) {
+                    product = fma(query[r][e], at_key[u][e], product);
+                }
+                product = simd_sum(product);
+                const uint key = start + u;
+                found[u] = -INFINITY;
+                if (key < end && key >= seen[r][0] && key < seen[r][1]) {
+                    found[u] = score(product, problem, mask, batch, head, i, key);
+                }
+                most = above(most, found[u]);
             }
-            const float most = above(top[r], found);
             const float factor = seen_from(top[r], most);
-            const float weight = precise::exp(found - most);
             top[r] = most;
-            total[r] = total[r] * factor + weight;
+            total[r] *= factor;
             for (uint e = 0; e < LANE_DIMS; e++) {
-                sum[r][e] = fma(weight, value[e], sum[r][e] * factor);
+                sum[r][e] *= factor;
+            }
+            for (uint u = 0; u < AT_ONCE; u++) {
+                // What is hidden adds nothing, whatever its value.
+                if (found[u] != -INFINITY) {
+                    const float weight = precise::exp(found[u] - most);
+                    total[r] += weight;
+                    for (uint e = 0; e < LANE_DIMS; e++) {
+                        sum[r][e] = fma(weight, value[u][e], sum[r][e]);
+                    }
+                }
             }
         }
     }

@@ -1,6 +1,9 @@
 #include "types.h"
 #include "group.h"
+#include "kind.h"
+#if FOLD == 7
 #include "key.h"
+#endif
 
 // What a reduction makes of elements of type T, for a result of type U; metal/reduce.rs picks one by FOLD.
 // There is no double: sums of floats keep what each addition rounds off in a second float.
@@ -98,13 +101,6 @@ template <typename U> struct IntSum {
 
 // The least and the greatest. Answers: 0 the greatest, 1 the least; NaN if one is.
 template <typename E> inline E lowest() { return E(-INFINITY); }
-template <> inline uchar lowest<uchar>() { return 0; }
-template <> inline ushort lowest<ushort>() { return 0; }
-template <> inline uint lowest<uint>() { return 0; }
-template <> inline ulong lowest<ulong>() { return 0; }
-template <> inline char lowest<char>() { return -128; }
-template <> inline short lowest<short>() { return -32768; }
-template <> inline int lowest<int>() { return int(0x80000000u); }
 template <> inline long lowest<long>() { return long(0x8000000000000000ul); }
 template <typename E> inline E highest() { return E(~lowest<E>()); }
 template <> inline float highest<float>() { return INFINITY; }
@@ -350,6 +346,7 @@ struct Square {
     }
 };
 
+#if FOLD == FOLD_ARG
 // Where the greatest is, or the least (answer 1): the first of equal ones, the first NaN.
 struct Arg {
     struct State {
@@ -373,6 +370,7 @@ struct Arg {
     static State pass(State s, ushort bits) { return State{lane_xor(s.key, bits), lane_xor(s.index, bits)}; }
     static long finish(State s, ulong, float) { return long(s.index); }
 };
+#endif
 
 #if FOLD == FOLD_SUM
 template <typename U, bool FLOAT> struct sum_of_kind { typedef IntSum<U> type; };
@@ -399,14 +397,42 @@ typedef Arg F;
 typedef F::State State;
 typedef F::C C;
 
-// An element of a result, and its place among them, as it is folded.
-inline C element(T x, uint i) {
+#ifndef KINDS
+// An element as it is folded.
+inline C element(T x) {
 #if FOLD == FOLD_TRUTH
     return C(x != T(0));
-#elif FOLD == FOLD_ARG
-    const Key key = key_of(x);
-    return C{ANSWER == 0 || is_nan(x) ? key : Key(~key), i};
 #else
     return C(x);
+#endif
+}
+#endif
+
+// Element `at` of the input, number `i` of its result, as it is folded.
+inline C element_at(device const T* input, long at, uint i) {
+#if FOLD == FOLD_ARG
+    const Key key = key_at((device const uchar*)input, at);
+    return C{ANSWER == 0 || is_nan_key(key) ? key : Key(~key), i};
+#elif defined(KINDS)
+    const long x = integer_at((device const uchar*)input, at);
+#if FOLD == FOLD_TRUTH
+    return C(x != 0);
+#elif FOLD == FOLD_EXTREME
+    // Those without a sign in the order of those with one.
+    return KIND == 3 ? as_type<long>(as_type<ulong>(x) ^ 0x8000000000000000ul) : x;
+#else
+    return C(x);
+#endif
+#else
+    return element(input[at]);
+#endif
+}
+
+// Writes a result.
+inline void put(device uchar* output, ulong at, State state, ulong count, float ddof) {
+#if defined(KINDS) && FOLD == FOLD_EXTREME
+    put_integer(output, at, KIND == 3 ? as_type<long>(as_type<ulong>(state) ^ 0x8000000000000000ul) : state);
+#else
+    ((device U*)output)[at] = U(F::finish(state, count, ddof));
 #endif
 }

@@ -1,41 +1,33 @@
-// Integers in the order of elements: comparing them is what sorting, selecting and finding the greatest come
-// down to. A greater one for a greater element, the same for zeros of either sign, the greatest for NaN.
+#include "kind.h"
 
-template <typename T> struct Ordered;
-template <> struct Ordered<uchar> { typedef uint Key; static uint key(uchar x) { return x; } };
-template <> struct Ordered<ushort> { typedef uint Key; static uint key(ushort x) { return x; } };
-template <> struct Ordered<uint> { typedef uint Key; static uint key(uint x) { return x; } };
-template <> struct Ordered<ulong> { typedef ulong Key; static ulong key(ulong x) { return x; } };
-template <> struct Ordered<char> { typedef uint Key; static uint key(char x) { return uint(int(x) + 0x80); } };
-template <> struct Ordered<short> { typedef uint Key; static uint key(short x) { return uint(int(x) + 0x8000); } };
-template <> struct Ordered<int> { typedef uint Key; static uint key(int x) { return uint(x) ^ 0x80000000u; } };
-template <> struct Ordered<long> {
-    typedef ulong Key;
-    static ulong key(long x) { return ulong(x) ^ 0x8000000000000000ul; }
-};
-// Floats by their bits: half and bfloat are as many of the upper bits of a float's.
+// Integers in the order of elements: comparing them is what sorting, selecting and finding the greatest come
+// down to. A greater one for a greater element, the same for zeros of either sign, the greatest for NaN. The
+// kernel's type is that of the key: 32 bits, or 64 for elements of as many.
+typedef T Key;
+
+// The order of floats by their bits.
 inline uint float_key(uint bits) {
     const uint size = bits & 0x7FFFFFFFu;
     const uint key = size == 0 ? 0x80000000u : bits ^ (uint(int(bits) >> 31) | 0x80000000u);
     return size > 0x7F800000u ? 0xFFFFFFFFu : key;
 }
-template <> struct Ordered<float> { typedef uint Key; static uint key(float x) { return float_key(as_type<uint>(x)); } };
-template <> struct Ordered<half> {
-    typedef uint Key;
-    static uint key(half x) { return float_key(as_type<uint>(float(x))); }
-};
-template <> struct Ordered<bfloat> {
-    typedef uint Key;
-    static uint key(bfloat x) { return float_key(uint(as_type<ushort>(x)) << 16); }
-};
-typedef typename Ordered<T>::Key Key;
 
-inline Key key_of(T x) {
-    return Ordered<T>::key(x);
+// The key of an element.
+inline Key key_at(device const uchar* bytes, long at) {
+    switch (KIND) {
+    case 4: return Key(integer_at(bytes, at) + 0x80);
+    case 5: return Key(integer_at(bytes, at) + 0x8000);
+    case 6: return Key(integer_at(bytes, at) + 0x80000000l);
+    case 7: return Key(ulong(integer_at(bytes, at)) ^ 0x8000000000000000ul);
+    // Every half is a normal float; bfloat is the upper half of one.
+    case 8: return Key(float_key(as_type<uint>(float(((device const half*)bytes)[at]))));
+    case 9: return Key(float_key(uint(((device const ushort*)bytes)[at]) << 16));
+    case 10: return Key(float_key(((device const uint*)bytes)[at]));
+    default: return Key(integer_at(bytes, at));
+    }
 }
 
-// Whether an element is NaN.
-template <typename E> inline bool is_nan(E) { return false; }
-template <> inline bool is_nan<float>(float x) { return isnan(x); }
-template <> inline bool is_nan<half>(half x) { return isnan(x); }
-template <> inline bool is_nan<bfloat>(bfloat x) { return isnan(float(x)); }
+// Whether a key is that of NaN.
+inline bool is_nan_key(Key key) {
+    return KIND >= 8 && key == Key(0xFFFFFFFFu);
+}

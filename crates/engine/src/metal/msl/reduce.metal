@@ -44,7 +44,7 @@ inline void leave(State state, uint result, uint part, constant Reduction& reduc
     if (SPLIT) {
         ((device State*)target)[ulong(part) * reduction.results + result] = state;
     } else {
-        ((device U*)target)[result] = U(F::finish(state, reduction.count, reduction.ddof));
+        put(target, result, state, reduction.count, reduction.ddof);
     }
 }
 
@@ -55,7 +55,7 @@ kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
     const uint result = at % reduction.results;
     const uint part = at / reduction.results;
     const uint count = uint(reduction.count);
-    device const T* from = input + result_start(reduction, result);
+    const long from = result_start(reduction, result);
     State state = F::identity();
     for (uint first = part; first < count; first += BLOCK * reduction.parts) {
         C held[BLOCK] = {};
@@ -63,7 +63,7 @@ kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
         for (uint k = 0; k < BLOCK; k++) {
             const uint i = first + k * reduction.parts;
             if (i < count) {
-                held[k] = element(from[element_place(reduction, i)], i);
+                held[k] = element_at(input, from + element_place(reduction, i), i);
                 found = k + 1;
             }
         }
@@ -91,34 +91,37 @@ kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
     const uint team = PACKED ? 32 : threads;
     const uint begin = part * reduction.chunk;
     const uint end = uint(min(reduction.count, ulong(begin) + reduction.chunk));
-    device const T* from = input + result_start(reduction, result);
+    const long from = result_start(reduction, result);
     State state = F::identity();
+#ifndef KINDS
     if (VECTOR) {
         for (uint first = begin + own * BLOCK; first < end; first += team * BLOCK) {
             C held[BLOCK] = {};
             const uint found = min(uint(BLOCK), end - first);
             if (found == BLOCK) {
-                const vec<T, 4> low = *(device const vec<T, 4>*)(from + first);
-                const vec<T, 4> high = *(device const vec<T, 4>*)(from + first + 4);
+                const vec<T, 4> low = *(device const vec<T, 4>*)(input + from + first);
+                const vec<T, 4> high = *(device const vec<T, 4>*)(input + from + first + 4);
                 for (uint k = 0; k < 4; k++) {
-                    held[k] = element(low[k], first + k);
-                    held[k + 4] = element(high[k], first + k + 4);
+                    held[k] = element(low[k]);
+                    held[k + 4] = element(high[k]);
                 }
             } else {
                 for (uint k = 0; k < found; k++) {
-                    held[k] = element(from[first + k], first + k);
+                    held[k] = element_at(input, from + first + k, first + k);
                 }
             }
             state = F::join(state, F::lift(held, found));
         }
-    } else {
+    } else
+#endif
+    {
         for (uint first = begin + own; first < end; first += team * BLOCK) {
             C held[BLOCK] = {};
             uint found = 0;
             for (uint k = 0; k < BLOCK; k++) {
                 const uint i = first + k * team;
                 if (i < end) {
-                    held[k] = element(from[element_place(reduction, i)], i);
+                    held[k] = element_at(input, from + element_place(reduction, i), i);
                     found = k + 1;
                 }
             }
@@ -132,7 +135,7 @@ kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
 }
 
 // Joins the parts of results, one SIMD-group a result.
-kernel void ENTRY(reduce_parts)(device const State* states, device U* output, constant Reduction& reduction,
+kernel void ENTRY(reduce_parts)(device const State* states, device uchar* output, constant Reduction& reduction,
                                 uint group [[threadgroup_position_in_grid]],
                                 uint lane [[thread_index_in_simdgroup]],
                                 uint simd_group [[simdgroup_index_in_threadgroup]],
@@ -147,6 +150,6 @@ kernel void ENTRY(reduce_parts)(device const State* states, device U* output, co
     }
     state = simd_join<F>(state);
     if (lane == 0) {
-        output[result] = U(F::finish(state, reduction.count, reduction.ddof));
+        put(output, result, state, reduction.count, reduction.ddof);
     }
 }

@@ -18,13 +18,9 @@ struct Scanning {
     uint chunk;
 };
 
-inline State lifted(T x) {
-    const C one[BLOCK] = {element(x, 0)};
+inline State lifted(device const T* input, long at) {
+    const C one[BLOCK] = {element_at(input, at, 0)};
     return F::lift(one, 1);
-}
-
-inline U answer(State state) {
-    return U(F::finish(state, 1, 0));
 }
 
 // What a part of a row comes to, for the launch that follows.
@@ -40,10 +36,10 @@ kernel void ENTRY(scan_totals)(device const T* input, device State* totals, cons
     const uint row = group / scanning.parts;
     const uint begin = group % scanning.parts * scanning.chunk;
     const uint end = min(rows.len, begin + scanning.chunk);
-    device const T* from = input + row_start(rows, row);
+    const long from = row_start(rows, row);
     State state = F::identity();
     for (uint i = begin + index; i < end; i += threads) {
-        state = F::join(state, lifted(from[long(i) * rows.stride]));
+        state = F::join(state, lifted(input, from + long(i) * rows.stride));
     }
     state = group_join<F>(state, shared, lane, simd_group, simd_groups);
     if (index == 0) {
@@ -52,7 +48,7 @@ kernel void ENTRY(scan_totals)(device const T* input, device State* totals, cons
 }
 
 // A row, or a part of it: blocks of as many elements as the threads hold, one after the other.
-kernel void ENTRY(scan_row)(device const T* input, device const State* totals, device U* output,
+kernel void ENTRY(scan_row)(device const T* input, device const State* totals, device uchar* output,
                             constant Scanning& scanning, uint group [[threadgroup_position_in_grid]],
                             uint index [[thread_position_in_threadgroup]],
                             uint threads [[threads_per_threadgroup]],
@@ -71,8 +67,8 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
     const uint team = PACKED ? 32 : threads;
     const uint begin = part * scanning.chunk;
     const uint end = min(rows.len, begin + scanning.chunk);
-    device const T* from = input + row_start(rows, row);
-    device U* to = output + row_target(rows, row);
+    const long from = row_start(rows, row);
+    const ulong to = row_target(rows, row);
     // All that comes before.
     State carry = F::identity();
     if (SPLIT) {
@@ -92,7 +88,7 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
         State held[ITEMS];
         for (uint k = 0; k < ITEMS; k++) {
             const State next =
-                first + k < end ? lifted(from[long(first + k) * rows.stride]) : F::identity();
+                first + k < end ? lifted(input, from + long(first + k) * rows.stride) : F::identity();
             held[k] = k == 0 ? next : F::join(held[k - 1], next);
         }
         // What the lanes up to this one come to.
@@ -127,21 +123,21 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
         }
         for (uint k = 0; k < ITEMS; k++) {
             if (first + k < end) {
-                to[ulong(first + k) * rows.inner] = answer(F::join(before, held[k]));
+                put(output, to + ulong(first + k) * rows.inner, F::join(before, held[k]), 1, 0);
             }
         }
     }
 }
 
 // A thread a row: neighbouring rows have neighbouring elements.
-kernel void ENTRY(scan_column)(device const T* input, device U* output, constant Scanning& scanning,
+kernel void ENTRY(scan_column)(device const T* input, device uchar* output, constant Scanning& scanning,
                                uint row [[thread_position_in_grid]]) {
     constant Rows& rows = scanning.rows;
-    device const T* from = input + row_start(rows, row);
-    device U* to = output + row_target(rows, row);
+    const long from = row_start(rows, row);
+    const ulong to = row_target(rows, row);
     State state = F::identity();
     for (uint i = 0; i < rows.len; i++) {
-        state = F::join(state, lifted(from[long(i) * rows.stride]));
-        to[ulong(i) * rows.inner] = answer(state);
+        state = F::join(state, lifted(input, from + long(i) * rows.stride));
+        put(output, to + ulong(i) * rows.inner, state, 1, 0);
     }
 }

@@ -16,6 +16,8 @@ constant bool LAST [[function_constant(1)]];
 // Whether indices are the result, not elements.
 constant bool INDICES [[function_constant(2)]];
 constant bool DESCENDING [[function_constant(3)]];
+// Bytes of an element.
+constant uint SIZE [[function_constant(4)]];
 
 struct Sorting {
     Rows rows;
@@ -34,14 +36,20 @@ inline bool before(Key a, uint at_a, Key b, uint at_b) {
 }
 
 // Writes number `i` of the result of a row.
-inline void answer(device const T* input, device uchar* target, constant Sorting& sorting, uint row, uint i,
+inline void answer(device const uchar* input, device uchar* target, constant Sorting& sorting, uint row, uint i,
                    uint index) {
     const uint inner = sorting.rows.inner;
     const ulong to = (ulong(row / inner) * sorting.result + i) * inner + row % inner;
     if (INDICES) {
         ((device long*)target)[to] = long(index);
     } else {
-        ((device T*)target)[to] = input[row_start(sorting.rows, row) + long(index) * sorting.rows.stride];
+        const long from = row_start(sorting.rows, row) + long(index) * sorting.rows.stride;
+        switch (SIZE) {
+        case 1: target[to] = input[from]; break;
+        case 2: ((device ushort*)target)[to] = ((device const ushort*)input)[from]; break;
+        case 4: ((device uint*)target)[to] = ((device const uint*)input)[from]; break;
+        default: ((device ulong*)target)[to] = ((device const ulong*)input)[from]; break;
+        }
     }
 }
 
@@ -53,7 +61,7 @@ inline void put(device uchar* target, constant Sorting& sorting, ulong at, Key k
 }
 
 // Sorts a block of a row: a bitonic network. Goes out: the result, or the keys that are kept.
-kernel void ENTRY(sort_block)(device const T* input, device const Key* keys_in, device uchar* target,
+kernel void ENTRY(sort_block)(device const uchar* input, device const Key* keys_in, device uchar* target,
                               constant Sorting& sorting, uint group [[threadgroup_position_in_grid]],
                               uint own [[thread_position_in_threadgroup]],
                               uint threads [[threads_per_threadgroup]]) {
@@ -72,7 +80,7 @@ kernel void ENTRY(sort_block)(device const T* input, device const Key* keys_in, 
         if (i < count) {
             if (FIRST) {
                 index = start + i;
-                key = key_of(input[row_start(sorting.rows, row) + long(index) * sorting.rows.stride]);
+                key = key_at(input, row_start(sorting.rows, row) + long(index) * sorting.rows.stride);
                 key = DESCENDING ? Key(~key) : key;
             } else {
                 const ulong at = ulong(row) * sorting.len + start + i;
@@ -115,7 +123,7 @@ kernel void ENTRY(sort_block)(device const T* input, device const Key* keys_in, 
 
 // Merges neighbouring runs of a row. Each thread finds where its part of the result begins in both, by
 // bisection, and goes on from there.
-kernel void ENTRY(sort_merge)(device const T* input, device const Key* keys_in, device uchar* target,
+kernel void ENTRY(sort_merge)(device const uchar* input, device const Key* keys_in, device uchar* target,
                               constant Sorting& sorting,
                               uint2 own [[thread_position_in_grid]]) {
     device const uint* indices_in = (device const uint*)(keys_in + ulong(sorting.rows.count) * sorting.len);
