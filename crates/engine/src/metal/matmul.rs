@@ -293,6 +293,13 @@ pub(super) fn tile_side(rows: usize, cols: usize, batches: usize) -> usize {
     }
 }
 
+/// What is bound where a kernel has an argument of which it reads nothing: a few bytes of another.
+pub(super) fn stand_in(other: &BufferSlice) -> BufferSlice {
+    let end = other.offset() + other.length().min(16);
+    let few = other.buffer().slice(other.offset()..end);
+    few.expect("a part of the range")
+}
+
 /// What as many sums of products cost, in bytes that could be moved meanwhile.
 pub(super) fn cost(count: usize, depth: usize) -> u64 {
     2 * count as u64 * depth as u64 / FLOPS_PER_BYTE
@@ -513,11 +520,11 @@ impl Product {
         Ok(())
     }
 
-    /// Binds what is added; the left factor stands for what there is not.
+    /// Binds what is added.
     fn epilogue(&self, launch: Launch) -> Launch {
-        launch
-            .read(self.addend.as_ref().unwrap_or(&self.left).clone())
-            .read(self.residual.as_ref().unwrap_or(&self.left).clone())
+        let bound =
+            |other: &Option<BufferSlice>| other.clone().unwrap_or_else(|| stand_in(&self.left));
+        launch.read(bound(&self.addend)).read(bound(&self.residual))
     }
 
     /// Integers, which wrap alike with and without a sign.
@@ -539,7 +546,7 @@ impl Product {
             .launch(&kernel)?
             .read(self.left.clone())
             .read(self.right.clone())
-            .read(self.addend.as_ref().unwrap_or(&self.left).clone())
+            .read(self.addend.clone().unwrap_or_else(|| stand_in(&self.left)))
             .write(self.output.clone())
             .value(p)
             .cost(cost(count, p.depth as usize))
