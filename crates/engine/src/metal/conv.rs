@@ -273,7 +273,10 @@ impl<'a> Problems<'a> {
             .launch(&kernel)?
             .read(bound(&left))
             .read(bound(&right))
-            .read(bias.as_ref().map_or(bound(&left), |(_, span)| bound(span)))
+            .read(match &bias {
+                Some((_, span)) => bound(span),
+                None => matmul::stand_in(&left.slice),
+            })
             .write(&output.slice)
             .value(&problem)
             .value(&self.windows())
@@ -317,11 +320,15 @@ impl<'a> Problems<'a> {
             .of("T", output.dtype)
             .flag(0, bias.is_some());
         let depth = self.inner * self.taps[0] * self.taps[1];
+        let bias = match bias {
+            Some((_, span)) => span.slice,
+            None => matmul::stand_in(&weights.slice),
+        };
         recorder
             .launch(&kernel)?
-            .read(weights.slice.clone())
+            .read(weights)
             .read(images)
-            .read(bias.map_or(weights.slice, |(_, span)| span.slice))
+            .read(bias)
             .write(&output.slice)
             .value(&direct)
             .value(&self.windows())

@@ -296,6 +296,13 @@ pub(super) fn tile_side(rows: usize, cols: usize, batches: usize) -> usize {
     }
 }
 
+/// What is bound where a kernel has an argument of which it reads nothing: a few bytes of another.
+pub(super) fn stand_in(other: &BufferSlice) -> BufferSlice {
+    let end = other.offset() + other.length().min(16);
+    let few = other.buffer().slice(other.offset()..end);
+    few.expect("a part of the range")
+}
+
 /// What as many sums of products cost, in bytes that could be moved meanwhile.
 pub(super) fn cost(count: usize, depth: usize) -> u64 {
     2 * count as u64 * depth as u64 / FLOPS_PER_BYTE
@@ -522,19 +529,9 @@ impl Product {
 
     /// Binds what is added.
     fn epilogue(&self, launch: Launch) -> Launch {
-        launch
-            .read(self.or_nothing(self.addend.as_ref()))
-            .read(self.or_nothing(self.residual.as_ref()))
-    }
-
-    /// An operand, or the least of the left factor in its place, which the kernel does not look at.
-    fn or_nothing(&self, operand: Option<&BufferSlice>) -> BufferSlice {
-        if let Some(operand) = operand {
-            return operand.clone();
-        }
-        let (buffer, start) = (self.left.buffer(), self.left.offset());
-        let least = buffer.slice(start..start + self.left.length().min(self.dtype.size()));
-        least.expect("a part of the left factor")
+        let bound =
+            |other: &Option<BufferSlice>| other.clone().unwrap_or_else(|| stand_in(&self.left));
+        launch.read(bound(&self.addend)).read(bound(&self.residual))
     }
 
     /// Integers, which wrap alike with and without a sign.
@@ -556,7 +553,7 @@ impl Product {
             .launch(&kernel)?
             .read(self.left.clone())
             .read(self.right.clone())
-            .read(self.or_nothing(self.addend.as_ref()))
+            .read(self.addend.clone().unwrap_or_else(|| stand_in(&self.left)))
             .write(self.output.clone())
             .value(p)
             .cost(cost(count, p.depth as usize))
@@ -570,5 +567,84 @@ impl Product {
                 (SIDE, SIDE),
             );
         Ok(())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::Device;
+    use crate::metal::Block;
+
+    fn wave(count: usize, step: f64) -> Vec<f32> {
+        (0..count).map(|i| (i as f64 * step).sin() as f32).collect()
+    }
+
+    fn function(activation: Activation, x: f64) -> f64 {
+        match activation {
+            Activation::None => x,
+            Activation::Relu => x.max(0.0),
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+                0.5 * x * (1.0 + inner.tanh())
+            }
+        }
+    }
+
+    /// A layer in one launch (or two, where it is split), against the same in `f64`.
+    #[test]
+    fn bias_activation_and_residual_are_part_of_the_product() {
+        let device = Device::software().unwrap();
+        let metal = device.metal_backend().unwrap();
+        let shape = |dims: &[usize]| Layout::contiguous(Shape::new("test", dims).unwrap());
+        for (activation, [m, k, n]) in [
+            (Activation::None, [33, 20, 35]),
+            (Activation::Relu, [3, 20, 35]),
+            (Activation::Silu, [35, 20, 1]),
+            (Activation::GeluTanh, [20, 1100, 18]),
+            (Activation::Silu, [2, 1100, 18]),
+        ] {
+            let (a, b, c, r) = (
+                wave(m * k, 0.7),
+                wave(k * n, 0.3),
+                wave(n, 1.1),
+                wave(n * m, 0.9),
+            );
+            let blocks = [&a, &b, &c, &r].map(|v| {
+                Block::copy_of(metal, "test", bytemuck::cast_slice(v)).expect("memory for a test")
+            });
+            let input =
+                |i: usize, layout: Layout| Input::new(Some(&blocks[i]), DType::F32, layout, None);
+            let factors = [input(0, shape(&[m, k])), input(1, shape(&[k, n]))];
+            // The residual is stored as its transpose.
+            let epilogue = Epilogue {
+                alpha: Scalar::Float(0.5),
+                beta: Scalar::Float(2.0),
+                addend: Some(input(2, shape(&[n]))),
+                activation,
+                residual: Some(input(3, shape(&[n, m]).permuted(&[1, 0]))),
+            };
+            let result = Block::new(metal, "test", m * n * 4).unwrap();
+            let output = Output::new(&result, DType::F32, *shape(&[m, n]).shape(), None);
+            let mut recorder = Recorder::new(metal, "test");
+            multiply(&mut recorder, factors, &epilogue, &output).unwrap();
+            let inputs = [0, 1, 2, 3].map(|i| input(i, shape(&[1])));
+            recorder.finish(&result, &inputs).unwrap();
+            result.ready("test").unwrap();
+            let got: &[f32] = bytemuck::cast_slice(result.bytes());
+            for (at, &got) in got.iter().enumerate() {
+                let (i, j) = (at / n, at % n);
+                let product = |l| f64::from(a[i * k + l]) * f64::from(b[l * n + j]);
+                let sum: f64 = (0..k).map(product).sum();
+                let y = function(activation, 0.5 * sum + 2.0 * f64::from(c[j]));
+                let expected = y + f64::from(r[j * m + i]);
+                let error = (f64::from(got) - expected).abs();
+                assert!(
+                    error < 1e-4,
+                    "{activation:?} {m} {k} {n} at {at}: {got}, {expected}"
+                );
+            }
+        }
     }
 }

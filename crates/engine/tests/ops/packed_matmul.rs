@@ -129,3 +129,23 @@ mod against_the_reference {
         }
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_packed_matrix_keeps_its_device_and_meets_others() {
+    use bessemer::Device;
+    let soft = Device::software().unwrap();
+    let (x, w) = (numbers(3, 20, DType::F32), numbers(20, 7, DType::F32));
+    let values = |t: &Tensor| t.to_vec::<f32>().unwrap();
+    let expected = values(&x.matmul(&w));
+    let there = w.to(&soft).prepack().unwrap();
+    let y = x.matmul_packed(&there);
+    assert_eq!(*y.device(), soft);
+    assert_eq!(values(&y), expected);
+    // A factor of the CPU stays there, and so does the product.
+    let y = x.to(&Device::cpu()).matmul_packed(&there);
+    assert!(y.device().is_cpu());
+    assert_eq!(values(&y), expected);
+    let here = Device::cpu().scope(|| w.prepack()).unwrap();
+    assert_eq!(values(&x.to(&soft).matmul_packed(&here)), expected);
+}

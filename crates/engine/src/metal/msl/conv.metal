@@ -11,11 +11,19 @@ struct Seen {
     int2 begins[4];
     uint left;
     uint depth;
+    // Its line in each part.
+    uint own;
     // Neighbours are places side by side.
     bool deep;
 
-    void look(uint first, uint places) {
-        constant Windows& w = *windows;
+    // `col` is the first of `places` that the tile has.
+    Seen(device const T* image, constant Windows& w, uint all, uint col, uint places, uint index) {
+        from = image;
+        windows = &w;
+        depth = all;
+        deep = false;
+        own = index / Part::width(false);
+        const uint first = col + index % Part::width(false) * 4;
         left = places > first ? min(places - first, 4u) : 0;
         for (uint e = 0; e < 4; e++) {
             const uint at = first + e;
@@ -24,11 +32,11 @@ struct Seen {
         }
     }
 
-    void read(thread Part& part, uint k, uint index) const {
+    void read(thread Part& part, uint k) {
         constant Windows& w = *windows;
         const uint taps = w.taps_height * w.taps_width;
         for (uint v = 0; v < EACH; v++) {
-            const uint at = k + index / Part::width(false) + v * Part::lines(false);
+            const uint at = k + own + v * Part::lines(false);
             const uint tap = at % taps;
             const int2 reach = int2(tap / w.taps_width * w.dilation_height, tap % w.taps_width * w.dilation_width);
             device const T* plane = from + at / taps * w.channel;
@@ -51,20 +59,16 @@ kernel void ENTRY(conv_tile)(device const T* weights, device const T* images, de
                              uint index [[thread_index_in_threadgroup]],
                              uint lane [[thread_index_in_simdgroup]],
                              uint simd_group [[simdgroup_index_in_threadgroup]]) {
-    threadgroup T shared[4 * HALF];
+    threadgroup vec<T, 4> shared[HALF];
     const uint2 tile = tile_of(p, group.x) * TILE;
     const uint row = simd_group / 2 * (TILE / 2);
     const uint col = simd_group % 2 * (TILE / 2);
-    const Lines lefts = {weights + start(p, p.left_steps, group.z) + tile.x * p.left.line,
-                         p.left.line, p.left.step, LEFT_DEEP, LEFT_FOUR, p.rows - tile.x, p.depth};
-    Seen seen;
-    seen.from = images + start(p, p.right_steps, group.z);
-    seen.windows = &w;
-    seen.depth = p.depth;
-    seen.deep = false;
-    seen.look(tile.y + index % Part::width(false) * 4, p.cols);
+    Lines lefts(weights + start(p, p.left_steps, group.z) + tile.x * p.left.line, p.left, LEFT_DEEP, LEFT_FOUR,
+                p.rows - tile.x, p.depth, index);
+    Seen seen(images + start(p, p.right_steps, group.z), w, p.depth, tile.y, p.cols, index);
     Sums sums;
     sums.clear();
-    multiply(sums, lefts, seen, p.depth, shared, row, col, index);
-    sums.put(p, tile.x + row, tile.y + col, group.z, 0, groups.z, output, bias, bias, lane);
+    multiply(sums, lefts, seen, p.depth, (threadgroup T*)shared, row, col, index);
+    const Goal<T> goal(p, output, bias, bias, 0, group.z, groups.z);
+    sums.put(p, goal, tile.x + row, tile.y + col, lane);
 }

@@ -9,7 +9,7 @@ inline long index_at(device const void* indices, long at) {
     case 0: return ((device const uchar*)indices)[at];
     case 1: return ((device const ushort*)indices)[at];
     case 2: return ((device const uint*)indices)[at];
-    case 3: return long(min(((device const ulong*)indices)[at], ulong(LONG_MAX)));
+    case 3: return long(min(((device const ulong*)indices)[at], ulong(0x7fffffffffffffff)));
     case 4: return ((device const char*)indices)[at];
     case 5: return ((device const short*)indices)[at];
     case 6: return ((device const int*)indices)[at];

@@ -9,18 +9,19 @@ kernel void ENTRY(matmul_tile)(device const T* left, device const T* right, devi
                                uint index [[thread_index_in_threadgroup]],
                                uint lane [[thread_index_in_simdgroup]],
                                uint simd_group [[simdgroup_index_in_threadgroup]]) {
-    threadgroup T shared[4 * HALF];
+    threadgroup vec<T, 4> shared[HALF];
     const uint2 tile = tile_of(p, group.x) * TILE;
     const uint begin = group.y * p.share;
     const uint depth = min(p.share, p.depth - begin);
     const uint row = simd_group / 2 * (TILE / 2);
     const uint col = simd_group % 2 * (TILE / 2);
-    const Lines lefts = {left + start(p, p.left_steps, group.z) + tile.x * p.left.line + begin * p.left.step,
-                         p.left.line, p.left.step, LEFT_DEEP, LEFT_FOUR, p.rows - tile.x, depth};
-    const Lines rights = {right + start(p, p.right_steps, group.z) + tile.y * p.right.line + begin * p.right.step,
-                          p.right.line, p.right.step, RIGHT_DEEP, RIGHT_FOUR, p.cols - tile.y, depth};
+    Lines lefts(left + start(p, p.left_steps, group.z) + tile.x * p.left.line + begin * p.left.step, p.left,
+                LEFT_DEEP, LEFT_FOUR, p.rows - tile.x, depth, index);
+    Lines rights(right + start(p, p.right_steps, group.z) + tile.y * p.right.line + begin * p.right.step, p.right,
+                 RIGHT_DEEP, RIGHT_FOUR, p.cols - tile.y, depth, index);
     Sums sums;
     sums.clear();
-    multiply(sums, lefts, rights, depth, shared, row, col, index);
-    sums.put(p, tile.x + row, tile.y + col, group.z, group.y, groups.z, output, addend, residual, lane);
+    multiply(sums, lefts, rights, depth, (threadgroup T*)shared, row, col, index);
+    const Goal<T> goal(p, output, addend, residual, group.y, group.z, groups.z);
+    sums.put(p, goal, tile.x + row, tile.y + col, lane);
 }

@@ -63,9 +63,10 @@ kernel void ENTRY(matmul_deep)(device const T* left, device const T* right, devi
             sum += parts[simd_group + i][lane];
         }
     }
-    const uint3 at = uint3(first + lane / COLS, lane % COLS, group.z);
+    const uint2 at = uint2(first + lane / COLS, lane % COLS);
     if (lane < ROWS * COLS && at.x < p.rows) {
-        store(p, sum, at, group.y, groups.z, output, addend, residual);
+        const Goal<T> goal(p, output, addend, residual, group.y, group.z, groups.z);
+        goal.store(p, sum, at);
     }
 }
 
@@ -102,6 +103,7 @@ kernel void ENTRY(matmul_wide)(device const T* left, device const T* right, devi
             }
         }
     }
+    const Goal<T> goal(p, output, addend, residual, group.y, group.z, groups.z);
     for (uint c = 0; c < COLS; c++) {
         parts[simd_group][lane] = sums[c];
         threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -113,7 +115,7 @@ kernel void ENTRY(matmul_wide)(device const T* left, device const T* right, devi
             }
             for (uint e = 0; e < 4; e++) {
                 if (e < rows) {
-                    store(p, sum[e], uint3(first + e, c, group.z), group.y, groups.z, output, addend, residual);
+                    goal.store(p, sum[e], uint2(first + e, c));
                 }
             }
         }
@@ -130,8 +132,10 @@ kernel void ENTRY(matmul_join)(device const float* parts, device const T* addend
         sum += parts[ulong(split) * count + at];
     }
     const uint size = p.rows * p.cols;
+    const uint batch = at / size;
     const uint rest = at % size;
     // The result has either rows or columns of the problem as its own rows.
     const uint2 place = p.out.step == 1 ? uint2(rest / p.cols, rest % p.cols) : uint2(rest % p.rows, rest / p.rows);
-    output[at] = T(finish(p, sum, uint3(place, at / size), addend, residual));
+    output[at] = T(finish(p, sum, place, of_batch(p, p.addend_steps, batch, addend, ADDEND),
+                          of_batch(p, p.residual_steps, batch, residual, RESIDUAL)));
 }

@@ -77,34 +77,55 @@ inline float activate(float x) {
     }
 }
 
-// What a sum becomes before it is rounded: activation(alpha * sum + beta * addend) + residual.
+// What is added to the sums of matrix `i`, from the first one on.
 template <typename T>
-inline float finish(constant Problem& p, float sum, uint3 at, device const T* addend, device const T* residual) {
+inline device const T* of_batch(constant Problem& p, constant Steps& steps, uint i, device const T* all, bool used) {
+    return used ? all + start(p, steps, i) : all;
+}
+
+// What a sum becomes before it is rounded: activation(alpha * sum + beta * addend) + residual. `at` is its row
+// and column, and the pointers are those of its matrix.
+template <typename T>
+inline float finish(constant Problem& p, float sum, uint2 at, device const T* addend, device const T* residual) {
     float y = p.alpha * sum;
     if (ADDEND) {
-        const long from = start(p, p.addend_steps, at.z);
-        y = fma(p.beta, float(addend[from + at.x * p.addend.line + at.y * p.addend.step]), y);
+        y = fma(p.beta, float(addend[at.x * p.addend.line + at.y * p.addend.step]), y);
     }
     y = activate(y);
     if (RESIDUAL) {
-        const long from = start(p, p.residual_steps, at.z);
-        y += float(residual[from + at.x * p.residual.line + at.y * p.residual.step]);
+        y += float(residual[at.x * p.residual.line + at.y * p.residual.step]);
     }
     return y;
 }
 
-// Stores the sum of row `at.x`, column `at.y` of matrix `at.z`; `split` of as many as the grid has.
-template <typename T>
-inline void store(constant Problem& p, float sum, uint3 at, uint split, uint batches, device void* output,
-                  device const T* addend, device const T* residual) {
-    const ulong size = ulong(p.rows) * p.cols;
-    const ulong to = at.z * size + at.x * p.out.line + at.y * p.out.step;
-    if (SPLIT) {
-        ((device float*)output)[split * batches * size + to] = sum;
-    } else {
-        ((device T*)output)[to] = T(finish(p, sum, at, addend, residual));
+// Where the sums of a matrix go.
+template <typename T> struct Goal {
+    device void* output;
+    device const T* addend;
+    device const T* residual;
+
+    // `output` is of the whole batch, or of all splits of it.
+    Goal(constant Problem& p, device void* all, device const T* addends, device const T* residuals, uint split,
+         uint batch, uint batches) {
+        const ulong size = ulong(p.rows) * p.cols;
+        if (SPLIT) {
+            output = (device float*)all + (ulong(split) * batches + batch) * size;
+        } else {
+            output = (device T*)all + batch * size;
+        }
+        addend = of_batch(p, p.addend_steps, batch, addends, ADDEND);
+        residual = of_batch(p, p.residual_steps, batch, residuals, RESIDUAL);
     }
-}
+
+    void store(constant Problem& p, float sum, uint2 at) const {
+        const long to = at.x * p.out.line + at.y * p.out.step;
+        if (SPLIT) {
+            ((device float*)output)[to] = sum;
+        } else {
+            ((device T*)output)[to] = T(finish(p, sum, at, addend, residual));
+        }
+    }
+};
 
 // Four elements of a line, `left` of which exist; the others are 0.
 template <typename T>

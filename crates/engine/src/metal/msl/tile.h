@@ -16,6 +16,9 @@
 #define GAP (16 / sizeof(T))
 #define HALF (TILE * (DEEP + GAP))
 
+// Sums stay in registers only if the compiler knows which is which.
+#define UNROLL _Pragma("clang loop unroll(full)")
+
 // The part of a factor that is in registers, and where the next one comes from. In memory a part is lines
 // along which elements are neighbours: along the depth (`deep`), or across it.
 struct Part {
@@ -30,39 +33,54 @@ struct Part {
         const uint line = index / width(deep);
         const uint first = index % width(deep) * 4;
         for (uint v = 0; v < EACH; v++) {
-            threadgroup T* at = to + (line + v * lines(deep)) * pitch(deep) + first;
-            for (uint e = 0; e < 4; e++) {
-                at[e] = held[v][e];
-            }
+            *(threadgroup vec<T, 4>*)(to + (line + v * lines(deep)) * pitch(deep) + first) = held[v];
         }
     }
 };
 
-// A factor by strides, from the first line of a tile on, of which `across` lines exist.
+// A factor by strides, as one thread reads it, part after part.
 struct Lines {
+    // Where the thread's first vector of the next part is.
     device const T* from;
-    // From line to line, and along the depth.
-    long line;
-    long step;
-    bool deep;
-    bool four;
+    // To its next vector, from element to element of one, and to the next part.
+    long hop;
+    long near;
+    long advance;
+    // Its line and the first element of the vector in it, in any part; `across` lines of the tile exist.
+    uint own;
+    uint first;
     uint across;
     uint depth;
+    bool deep;
+    bool four;
 
-    // Brings the part that begins at `k`.
-    void read(thread Part& part, uint k, uint index) const {
-        const uint own = index / Part::width(deep);
-        const uint first = index % Part::width(deep) * 4;
-        const long far = deep ? line : step;
-        const long near = deep ? step : line;
+    // `start` is the first element of the tile's lines, `sides` how far it is from line to line and along the
+    // depth.
+    Lines(device const T* start, constant Sides& sides, bool lies_deep, bool lies_four, uint lines, uint all,
+          uint index) {
+        deep = lies_deep;
+        four = lies_four;
+        across = lines;
+        depth = all;
+        own = index / Part::width(deep);
+        first = index % Part::width(deep) * 4;
+        const long far = deep ? sides.line : sides.step;
+        near = deep ? sides.step : sides.line;
+        from = start + own * far + first * near;
+        hop = Part::lines(deep) * far;
+        advance = DEEP * sides.step;
+    }
+
+    // Brings the part that begins at `k`; they must be asked for in order.
+    void read(thread Part& part, uint k) {
         const uint lines_left = deep ? across : depth - k;
         const uint left = deep ? depth - k : across;
         const uint rest = left > first ? left - first : 0;
         for (uint v = 0; v < EACH; v++) {
             const uint at = own + v * Part::lines(deep);
-            device const T* source = from + k * step + at * far + first * near;
-            part.held[v] = fetch(source, near, at < lines_left ? rest : 0, four);
+            part.held[v] = fetch(from + v * hop, near, at < lines_left ? rest : 0, four);
         }
+        from += advance;
     }
 };
 
@@ -71,8 +89,8 @@ struct Sums {
     simdgroup_float8x8 of[FRAGMENTS][FRAGMENTS];
 
     void clear() {
-        for (uint i = 0; i < FRAGMENTS; i++) {
-            for (uint j = 0; j < FRAGMENTS; j++) {
+        UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
+            UNROLL for (uint j = 0; j < FRAGMENTS; j++) {
                 of[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
             }
         }
@@ -86,22 +104,22 @@ struct Sums {
         for (uint k = 0; k < DEEP; k += 8) {
             simdgroup_matrix<T, 8, 8> a[FRAGMENTS];
             simdgroup_matrix<T, 8, 8> b[FRAGMENTS];
-            for (uint i = 0; i < FRAGMENTS; i++) {
+            UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
                 if (left_deep) {
                     simdgroup_load(a[i], left + (row + 8 * i) * left_pitch + k, left_pitch);
                 } else {
                     simdgroup_load(a[i], left + k * left_pitch + row + 8 * i, left_pitch, ulong2(0, 0), true);
                 }
             }
-            for (uint j = 0; j < FRAGMENTS; j++) {
+            UNROLL for (uint j = 0; j < FRAGMENTS; j++) {
                 if (right_deep) {
                     simdgroup_load(b[j], right + (col + 8 * j) * right_pitch + k, right_pitch, ulong2(0, 0), true);
                 } else {
                     simdgroup_load(b[j], right + k * right_pitch + col + 8 * j, right_pitch);
                 }
             }
-            for (uint i = 0; i < FRAGMENTS; i++) {
-                for (uint j = 0; j < FRAGMENTS; j++) {
+            UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
+                UNROLL for (uint j = 0; j < FRAGMENTS; j++) {
                     // There and back, so that the last factor is the next one's first.
                     const uint at = i % 2 == 0 ? j : FRAGMENTS - 1 - j;
                     simdgroup_multiply_accumulate(of[i][at], a[i], b[at], of[i][at]);
@@ -111,19 +129,17 @@ struct Sums {
     }
 
     // Stores what lies inside the result; this lane has two neighbours of a row of each matrix.
-    void put(constant Problem& p, uint row, uint col, uint batch, uint split, uint batches, device void* output,
-             device const T* addend, device const T* residual, uint lane) {
+    void put(constant Problem& p, thread const Goal<T>& goal, uint row, uint col, uint lane) {
         row += lane / 16 * 4 + lane / 2 % 4;
         col += lane / 8 % 2 * 4 + lane % 2 * 2;
-        for (uint i = 0; i < FRAGMENTS; i++) {
-            for (uint j = 0; j < FRAGMENTS; j++) {
+        UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
+            UNROLL for (uint j = 0; j < FRAGMENTS; j++) {
                 const vec<float, 2> two = of[i][j].thread_elements();
-                const uint3 at = uint3(row + 8 * i, col + 8 * j, batch);
-                if (at.x < p.rows && at.y < p.cols) {
-                    store(p, two.x, at, split, batches, output, addend, residual);
-                }
-                if (at.x < p.rows && at.y + 1 < p.cols) {
-                    store(p, two.y, at + uint3(0, 1, 0), split, batches, output, addend, residual);
+                const uint2 at = uint2(row + 8 * i, col + 8 * j);
+                for (uint e = 0; e < 2; e++) {
+                    if (at.x < p.rows && at.y + e < p.cols) {
+                        goal.store(p, two[e], at + uint2(0, e));
+                    }
                 }
             }
         }
@@ -145,13 +161,13 @@ inline uint2 tile_of(constant Problem& p, uint group) {
 // The product of the lines of a tile, by all threads of a threadgroup. `Right` has the `deep` and `read` of
 // `Lines`; `shared` has room for both halves of both factors.
 template <typename Right>
-inline void multiply(thread Sums& sums, thread const Lines& left, thread const Right& right, uint depth,
+inline void multiply(thread Sums& sums, thread Lines& left, thread Right& right, uint depth,
                      threadgroup T* shared, uint row, uint col, uint index) {
     threadgroup T* lefts = shared;
     threadgroup T* rights = shared + 2 * HALF;
     Part a, b;
-    left.read(a, 0, index);
-    right.read(b, 0, index);
+    left.read(a, 0);
+    right.read(b, 0);
     a.write(lefts, left.deep, index);
     b.write(rights, right.deep, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -159,8 +175,8 @@ inline void multiply(thread Sums& sums, thread const Lines& left, thread const R
     for (uint k = 0; k < depth; k += DEEP) {
         const uint next = k + DEEP;
         if (next < depth) {
-            left.read(a, next, index);
-            right.read(b, next, index);
+            left.read(a, next);
+            right.read(b, next);
         }
         sums.add(lefts + now, left.deep, rights + now, right.deep, row, col);
         now = HALF - now;
