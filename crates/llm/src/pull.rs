@@ -36,7 +36,8 @@ pub fn directory() -> Result<PathBuf> {
             Some(set("HOME")?.join(caches).join("bessemer"))
         });
     match cache {
-        Some(cache) => Ok(cache.join("models")),
+        // Programs that fetch packages run in another directory.
+        Some(cache) => std::path::absolute(cache.join("models")).map_err(|e| Error::io(&cache, e)),
         None => Err(Error::Invalid {
             what: "cache directory".to_owned(),
             reason: "neither BESSEMER_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set".to_owned(),
