@@ -64,9 +64,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
         Some(template) => {
             let system = args.system.iter().map(Message::system);
             let messages: Vec<_> = system.chain([Message::user(&prompt)]).collect();
-            loaded
-                .tokenizer
-                .encode_chat(&template.render(&messages, true)?)?
+            loaded.encode_chat(&template.render(&messages, true)?)?
         }
         None => loaded.tokenizer.encode(&prompt, true)?,
     };

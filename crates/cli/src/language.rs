@@ -1,6 +1,7 @@
 //! What the commands that run language models share: finding and loading one, and how it is used.
 
 use crate::failure::Usage;
+use crate::pull;
 use crate::terminal::{self, style};
 use anyhow::{Context as _, Result};
 use bessemer::kernel::CacheType;
@@ -9,10 +10,9 @@ use bessemer_llm::file::Model;
 use bessemer_llm::generate::{Report, Session};
 use bessemer_llm::memory::{self, Estimate};
 use bessemer_llm::model::Options;
-use bessemer_llm::pull::{self, State, Step};
+use bessemer_llm::pull::{self as models, State};
 use bessemer_llm::{Config, EncodeOptions, Sampling, Tokenizer, Transformer};
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -254,34 +254,18 @@ fn locate(model: &str) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path);
     }
-    let Some(listed) = pull::find(model) else {
-        let names: Vec<_> = pull::MODELS.iter().map(|m| m.name).collect();
+    let Some(listed) = models::find(model) else {
+        let names: Vec<_> = models::MODELS.iter().map(|m| m.name).collect();
         return Err(Usage::error(format!(
             "there is no file `{model}` and no model of that name; there are {}",
             names.join(", ")
         )));
     };
-    let models = pull::directory()?;
-    if listed.state(&models) == State::Ready {
-        return Ok(listed.path(&models));
+    let folder = models::directory()?;
+    match listed.state(&folder) {
+        State::Ready => Ok(listed.path(&folder)),
+        _ => pull::fetch(listed, &folder),
     }
-    let bar = ProgressBar::new(listed.bytes());
-    bar.set_style(
-        ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    let path = listed.pull(&models, &mut |step| {
-        let (what, done, total) = match step {
-            Step::Downloading { done, total } => ("fetching", done, total),
-            Step::Unpacking { done, total } => ("unpacking", done, total),
-            Step::Verifying { done, total } => ("checking", done, total),
-        };
-        bar.set_message(format!("{what} {}", listed.name));
-        bar.set_length(total);
-        bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
-    Ok(path)
 }
 
 /// Set by ctrl-c, while somebody looks.

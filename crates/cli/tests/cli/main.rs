@@ -9,6 +9,7 @@ mod devices;
 mod harness;
 mod inspect;
 mod kernels;
+mod language;
 mod pull;
 mod quantize;
 mod readme;

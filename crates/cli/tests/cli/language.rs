@@ -1,0 +1,265 @@
+//! `generate`, `chat` and `embed`, with the models that `bessemer pull` has fetched.
+
+use crate::harness::command;
+use bessemer_llm::pull::{self, State};
+use serde_json::Value;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// The binary, with the models of whoever runs the tests.
+fn bessemer(models: &[&str]) -> Command {
+    let folder = pull::directory().unwrap();
+    for name in models {
+        let state = pull::find(name).unwrap().state(&folder);
+        assert_eq!(
+            state,
+            State::Ready,
+            "{name} is not in {}: run `bessemer pull {name}` first",
+            folder.display()
+        );
+    }
+    let mut command = command();
+    command.env("BESSEMER_CACHE_DIR", folder.parent().unwrap());
+    command
+}
+
+fn json(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn golden(name: &str) -> Value {
+    let path = format!("{}/../llm/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_story_has_the_golden_tokens_and_the_report_all_fields() {
+    let golden = golden("stories15M_once_upon_64.json");
+    let mut command = bessemer(&["stories15m"]);
+    command.args([
+        "generate",
+        "--model",
+        "stories15m",
+        "--raw",
+        "--exact",
+        "--json",
+    ]);
+    command.args(["--max-tokens", "64", "Once upon a time"]);
+    let said = json(&mut command);
+    assert_eq!(said["prompt_ids"], golden["prompt_ids"]);
+    assert_eq!(said["ids"], golden["generated_ids"]);
+    assert!(
+        said["text"]
+            .as_str()
+            .unwrap()
+            .starts_with(", there was a little girl")
+    );
+    assert_eq!(said["model"], "stories15m");
+    assert_eq!(said["device"], "cpu");
+    for field in [
+        "prefill_tok_s",
+        "decode_tok_s",
+        "ttft_ms",
+        "bytes_per_token",
+    ] {
+        assert!(said[field].as_f64().unwrap() > 0.0, "{field}: {said}");
+    }
+    for field in ["launches_per_token", "command_buffers_per_token"] {
+        assert_eq!(said[field], 0, "{field}");
+    }
+}
+
+#[test]
+fn a_question_is_answered_through_the_chat_template() {
+    let golden = golden("smollm2-135m-instruct-q4_1_chat_france.json");
+    let mut command = bessemer(&["smollm2"]);
+    command.args([
+        "generate",
+        "--exact",
+        "--json",
+        "What is the capital of France?",
+    ]);
+    let said = json(&mut command);
+    assert_eq!(said["prompt_ids"], golden["prompt_ids"]);
+    assert_eq!(said["ids"], golden["generated_ids"]);
+    assert_eq!(said["text"], "The capital of France is Paris.");
+}
+
+#[test]
+fn the_text_comes_on_standard_output_and_the_speed_on_standard_error() {
+    let mut command = bessemer(&["stories15m"]);
+    command.args([
+        "generate",
+        "-m",
+        "stories15m",
+        "--raw",
+        "-n",
+        "12",
+        "--stop",
+        "girl",
+        "Once upon a time",
+    ]);
+    let output = command.output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        ", there was a little \n"
+    );
+    let speed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        speed.contains("tok/s") && speed.contains("first after"),
+        "{speed}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text() {
+    let run = |seed: &str| {
+        let mut command = bessemer(&["stories15m"]);
+        command.args([
+            "generate",
+            "-m",
+            "stories15m",
+            "--raw",
+            "--json",
+            "-n",
+            "12",
+            "-t",
+            "1.5",
+        ]);
+        command.args(["--seed", seed, "One day"]);
+        json(&mut command)["ids"].clone()
+    };
+    assert_eq!(run("1"), run("1"));
+    assert_ne!(run("1"), run("2"));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    struct Case(&'static [&'static str], i32, &'static str);
+    for Case(args, code, text) in [
+        Case(&["-m", "no-such-model", "x"], 2, "smollm2"),
+        Case(&["-m", "stories15m", "--top-p", "2", "x"], 2, "from 0 to 1"),
+        Case(
+            &["-m", "stories15m", "--device", "metal", "x"],
+            2,
+            "CPU only",
+        ),
+        Case(
+            &[
+                "-m",
+                "stories15m",
+                "--raw",
+                "--context",
+                "4",
+                "Once upon a time",
+            ],
+            1,
+            "context of 4",
+        ),
+        Case(
+            &["-m", "stories15m", "--context", "900000000", "x"],
+            1,
+            "--context",
+        ),
+    ] {
+        let output = bessemer(&["stories15m"])
+            .arg("generate")
+            .args(args)
+            .output()
+            .unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {complaint}");
+        assert!(complaint.contains(text), "{args:?}: {complaint}");
+    }
+}
+
+#[test]
+fn a_chat_remembers_and_takes_commands() {
+    let mut command = bessemer(&["smollm2"]);
+    command.args(["chat", "-t", "0", "-n", "24"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = "/help\n/nonsense\nWhat is the capital of France?\nWhat did I ask?\n/exit\nnever\n";
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("/reset"), "{said}");
+    assert!(said.contains("there is no /nonsense"), "{said}");
+    assert!(said.contains("Paris"), "{said}");
+    // The second question goes on with what the first one left.
+    let speed = String::from_utf8_lossy(&output.stderr);
+    assert!(speed.contains("reused"), "{speed}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_the_answer_and_not_the_chat() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    let mut command = bessemer(&["smollm2"]);
+    command.args(["chat", "-t", "0", "-n", "3000", "--context", "4000"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    let mut speed = BufReader::new(child.stderr.take().unwrap());
+    input
+        .write_all(b"Write a long story about a river.\n")
+        .unwrap();
+    // Once the answer has begun.
+    output.read_exact(&mut [0]).unwrap();
+    let id = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &id])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut line = String::new();
+    speed.read_line(&mut line).unwrap();
+    assert!(line.contains("reader"), "{line}");
+    input.write_all(b"/help\n/exit\n").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(
+        child.wait().unwrap().success() && rest.contains("/reset"),
+        "{rest}"
+    );
+}
+
+#[test]
+fn texts_become_the_golden_vectors() {
+    let golden = golden("all-MiniLM-L6-v2_embeddings.json");
+    let cases = golden["cases"].as_array().unwrap();
+    let texts = cases.iter().map(|c| c["text"].as_str().unwrap());
+    let mut command = bessemer(&["minilm"]);
+    command
+        .args(["embed", "--json", "--similarity"])
+        .args(texts);
+    let said = json(&mut command);
+    for (i, case) in cases.iter().enumerate() {
+        assert_eq!(said["ids"][i], case["input_ids"], "{}", case["text"]);
+        let expected = case["embedding"].as_array().unwrap();
+        let vector = said["vectors"][i].as_array().unwrap();
+        for (a, e) in vector.iter().zip(expected) {
+            assert!((a.as_f64().unwrap() - e.as_f64().unwrap()).abs() < 1e-5);
+        }
+        let own = said["similarity"][i][i].as_f64().unwrap();
+        assert!((own - 1.0).abs() < 1e-5);
+    }
+}
