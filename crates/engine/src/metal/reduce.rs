@@ -202,6 +202,11 @@ pub(super) fn launch(
         (walk, steps[0])
     };
     let (results, count) = (kept.count(), reduced.count());
+    if u32::try_from(results.max(count)).is_err() {
+        // Kernels count in 32 bits.
+        recorder.missing = true;
+        return Ok(());
+    }
     let (kept, kept_steps) = walk(kept, span.offset);
     let (reduced, reduced_steps) = walk(reduced, 0);
     let step = |walk: &Walk, steps: &Steps| steps.strides[walk.rank as usize - 1].unsigned_abs();
