@@ -131,7 +131,6 @@ impl<'a> Problems<'a> {
     }
 
     /// Windows of one element, all of them: a product of matrices.
-    #[expect(clippy::type_complexity, reason = "the arguments of one function")]
     fn single(&self, output: &Output) -> Result<Option<([Input<'a>; 2], Epilogue<'a>, Output)>> {
         let op = self.op;
         if self.taps != [1, 1] || op.stride != [1, 1] || op.padding != [0, 0] {
