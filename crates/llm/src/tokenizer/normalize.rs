@@ -23,7 +23,7 @@ pub(super) enum Normalizer {
         text: String,
         only_first: bool,
     },
-    /// A blank in front of a text that does not begin with white space.
+    /// A blank in front of a text that does not begin with one.
     BlankFirst,
     ReplaceText {
         from: String,
@@ -61,7 +61,7 @@ impl Normalizer {
             } if !is_first => text,
             Self::Begin { text: begin, .. } if text.starts_with(begin) || text.is_empty() => text,
             Self::Begin { text: begin, .. } => format!("{begin}{text}").into(),
-            Self::BlankFirst if text.starts_with(char::is_whitespace) || text.is_empty() => text,
+            Self::BlankFirst if text.starts_with(' ') || text.is_empty() => text,
             Self::BlankFirst => format!(" {text}").into(),
             Self::ReplaceText { from, to } => match text.contains(from.as_str()) {
                 true => text.replace(from, to).into(),
