@@ -1,4 +1,8 @@
 //! Rows of weights as they lie in files.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "adapters of iterators are not always inlined into code for an instruction set"
+)]
 
 use std::ops::Range;
 
