@@ -92,6 +92,7 @@ impl MetalOps {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a buffer that is too short, and what the device says.
+    #[expect(clippy::too_many_arguments, reason = "the order that the documents have")]
     pub fn matmul(
         &self,
         a: &Buffer,
@@ -113,6 +114,7 @@ impl MetalOps {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a pointer that was not allocated here or that has less than the matrix needs.
+    #[expect(clippy::too_many_arguments, reason = "the order that the documents have")]
     pub fn matmul_ptr(
         &self,
         a: *const f32,
