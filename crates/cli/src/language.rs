@@ -189,7 +189,7 @@ impl ModelArgs {
             }
         }
         let path = locate(&self.model)?;
-        Ok(Model::open(&path).with_context(|| Usage::context(format!("model {}", self.model)))?)
+        Model::open(&path).with_context(|| Usage::context(format!("model {}", self.model)))
     }
 
     /// Loads a model for generation, if it fits the memory.

@@ -203,7 +203,7 @@ mod minitensor {
         );
         let stranger = 1.0_f32;
         invalid(ops.relu_ptr(&raw const stranger, c.cast(), 1).unwrap_err());
-        let crooked = c.wrapping_add(2).cast::<f32>();
+        let crooked = std::ptr::without_provenance(c.addr() + 2);
         invalid(ops.relu_ptr(crooked, c.cast(), 1).unwrap_err());
         invalid(backend.copy_to_host(&mut [0; 17], a).unwrap_err());
         invalid(
@@ -257,7 +257,7 @@ mod minitensor {
             assert_eq!(pipeline.thread_execution_width(), 32);
             let most = pipeline.max_total_threads_per_threadgroup();
             let size = backend.optimal_thread_group_size(&pipeline);
-            assert!((32..=most).contains(&size.width) && size.width % 32 == 0);
+            assert!((32..=most).contains(&size.width) && size.width.is_multiple_of(32));
             let size = backend.optimal_thread_group_size_2d(&pipeline);
             assert!(size.total().unwrap() <= most && size.width == 32);
         }

@@ -3,7 +3,7 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `BESSEMER_CLANG` | the clang++ that the software device drives | the newest of `clang++-20` … `clang++-17`, `clang++` on the path |
-//! | `BESSEMER_CACHE_DIR` | where compiled kernels are kept | `$XDG_CACHE_HOME/bessemer` or `~/.cache/bessemer` |
+//! | `BESSEMER_CACHE_DIR` | where compiled kernels, models and measurements are kept | `$XDG_CACHE_HOME/bessemer` or `~/.cache/bessemer` |
 //! | `BESSEMER_CACHE_LIMIT_MB` | size at which old kernels are removed | 1024 |
 //! | `BESSEMER_SOFT_MODE` | `fast`, `check`, `fuzz` or `isolated` | `fast` |
 //! | `BESSEMER_SOFT_THREADS` | worker threads of the software device | number of cores |

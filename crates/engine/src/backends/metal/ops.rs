@@ -92,7 +92,10 @@ impl MetalOps {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a buffer that is too short, and what the device says.
-    #[expect(clippy::too_many_arguments, reason = "the order that the documents have")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the order that the documents have"
+    )]
     pub fn matmul(
         &self,
         a: &Buffer,
@@ -114,7 +117,10 @@ impl MetalOps {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a pointer that was not allocated here or that has less than the matrix needs.
-    #[expect(clippy::too_many_arguments, reason = "the order that the documents have")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the order that the documents have"
+    )]
     pub fn matmul_ptr(
         &self,
         a: *const f32,
