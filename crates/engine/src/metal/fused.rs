@@ -7,11 +7,11 @@
 //!   it is compiled once.
 //! - A single op is a case of a [`Table`]: one kernel for all functions of a kind on elements of one type,
 //!   of which a function constant chooses one. A Metal compiler drops all other cases when it makes the
-//!   pipeline. On the software device a function constant costs nothing, but a compilation takes 0.3 s of a
-//!   processor: 650 pairs of ops and types would take more than three minutes, the 63 tables take half a
-//!   minute (0.45 s each; the largest, all functions of a float, 1.2 s). The price on a GPU: the first
-//!   `a + b` has all functions of two elements compiled for it; every other one of the type is then only a
-//!   pipeline more.
+//!   pipeline. On the software device a function constant costs nothing, but a compilation takes 0.3 to
+//!   0.5 s of a processor (measured with an empty cache): some 650 pairs of ops and types would take four
+//!   minutes, the 63 tables take half a minute (the 12 of conversions 6.6 s with all their tests, the two of
+//!   functions of `f32` 2.2 s). The price on a GPU: the first `a + b` has all functions of two elements
+//!   compiled for it; every other one of the type is then only a pipeline more.
 //!
 //! Each step rounds to its own type (`f16` and `bf16` are computed in float), so programs have the bits of
 //! their steps. Where inputs lie and whether four neighbours are one load are matters of arguments and
