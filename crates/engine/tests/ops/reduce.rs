@@ -131,7 +131,7 @@ fn sums_of_any_axes_of_any_view_are_those_of_a_plain_loop() {
             close(
                 &x.norm(&given, false, 2.0).to_vec().unwrap(),
                 &norm,
-                1e-7,
+                2e-7,
                 &what,
             );
             let norm: Vec<f64> = groups
