@@ -37,7 +37,7 @@ macro_rules! elementwise {
             self.backend.compute($body, &result, &inputs)
         }
 
-        /// As the method of the same name, on memory of [`Backend::allocate`].
+        /// As the method of the same name, on memory of [`Backend::allocate`](crate::backends::Backend::allocate).
         ///
         /// # Errors
         /// [`Error::Invalid`] for a pointer that was not allocated here or has less than `n` numbers.
@@ -113,7 +113,7 @@ impl MetalOps {
         self.product(&a, &b, &slice(result, [m, n])?, [m, n, k])
     }
 
-    /// As [`MetalOps::matmul`], on memory of [`Backend::allocate`].
+    /// As [`MetalOps::matmul`], on memory of [`Backend::allocate`](crate::backends::Backend::allocate).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a pointer that was not allocated here or that has less than the matrix needs.
