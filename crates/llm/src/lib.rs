@@ -4,7 +4,7 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | [`file`] | GGUF, safetensors and llama2.c, mapped; one set of names for metadata and tensors |
+//! | [`file`](mod@file) | GGUF, safetensors and llama2.c, mapped; one set of names for metadata and tensors |
 //! | [`Config`] | one description of a transformer, read from the file |
 //! | [`Tokenizer`] | text to tokens and back |
 //! | [`pull`] | models by name, fetched and checked |
