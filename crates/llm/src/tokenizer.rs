@@ -8,7 +8,7 @@
 //! | `tokenizer/bpe.rs`, `spm.rs`, `unigram.rs`, `wordpiece.rs` | words to tokens |
 //!
 //! Own code rather than the `tokenizers` crate: GGUF files hold vocabularies of SentencePiece that it has
-//! no model for, a file's vocabulary must not be able to panic, and it would triple this crate's build.
+//! no model for, and a file's vocabulary must not be able to panic.
 
 mod added;
 mod bpe;
