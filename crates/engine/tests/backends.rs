@@ -67,9 +67,6 @@ mod minitensor {
             MTLResourceOptions::StorageModeShared,
             MTLResourceOptions::StorageModeManaged,
         ] {
-            if mode == MTLResourceOptions::StorageModeManaged {
-                continue;
-            }
             let a = backend.create_buffer_with_data(&a, mode).unwrap();
             let b = backend.create_buffer_with_data(&b, mode).unwrap();
             let c = backend.create_buffer(16, mode).unwrap();

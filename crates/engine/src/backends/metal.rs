@@ -224,15 +224,20 @@ impl MetalBackend {
         lock(&self.writers).remove(&buffer.id());
     }
 
-    /// Waits for what wrote a buffer last.
+    /// Waits for what wrote a buffer last, and brings it to the host's copy where there are two.
     fn settle(&self, op: &'static str, buffer: &Buffer) -> Result<()> {
-        match self.writer(buffer) {
-            None => Ok(()),
-            Some(batch) => {
-                let outcome = self.metal.stream.wait(&batch);
-                outcome.map_err(|e| Error::device(op, e))
-            }
+        let Some(batch) = self.writer(buffer) else {
+            return Ok(());
+        };
+        let mut outcome = self.metal.stream.wait(&batch);
+        if buffer.storage_mode() == StorageMode::Managed {
+            outcome = outcome.and_then(|()| {
+                let mut commands = self.metal.device.commands();
+                commands.synchronize(buffer)?;
+                commands.commit()?.wait().map(|_| ())
+            });
         }
+        outcome.map_err(|e| Error::device(op, e))
     }
 
     fn device_ref(&self) -> &Device {
