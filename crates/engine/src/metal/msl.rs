@@ -52,6 +52,7 @@ files![
     "pooling.metal",
     "power.h",
     "product.h",
+    "quant.h",
     "random.metal",
     "real.h",
     "reduce.metal",

@@ -43,6 +43,17 @@ impl Weights {
         }
     }
 
+    /// The number that kernels know them by, which is ggml's: the `FORMAT` of `metal/msl/quant.h`.
+    #[expect(dead_code, reason = "kernels that read weights follow")]
+    pub(crate) const fn msl(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::BF16 => 30,
+            Self::Block(format) => format.ggml_type(),
+        }
+    }
+
     /// Writes the weights of whole rows as `f32`; lengths go together.
     #[inline(always)]
     pub(crate) fn widen(self, bytes: &[u8], to: &mut [f32]) {
