@@ -2,12 +2,16 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
+use bessemer_hal::NO_COPY_ALIGNMENT;
 use half::{bf16, f16};
 
 use super::{BlockFormat, unpack};
 use crate::cpu::quant_matmul::Panels;
+use crate::metal::{Block, Metal};
+use crate::storage::{Bytes, Storage};
 use crate::{Error, Result, Shape};
 
 /// What the elements of a [`QuantMatrix`] are.
@@ -92,6 +96,10 @@ impl fmt::Display for Weights {
 
 /// A matrix `[rows, cols]` of weights with blocks along the columns, over bytes that somebody else owns: a
 /// mapped file, mostly. Cheap to clone.
+///
+/// A Metal device uses the bytes where they are if they begin at a multiple of 4 and all pages of 16 KiB that
+/// they touch belong to the owner, as for most tensors of a file that is mapped as a whole. Otherwise it gets a
+/// copy, once.
 #[derive(Clone)]
 pub struct QuantMatrix(Arc<Inner>);
 
@@ -99,9 +107,37 @@ struct Inner {
     weights: Weights,
     rows: usize,
     cols: usize,
+    /// The owner's bytes, and what Metal devices have of them.
+    bytes: Storage,
+    panels: Option<Panels>,
+}
+
+/// A range of what somebody owns.
+struct Part {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
-    panels: Option<Panels>,
+}
+
+/// Kernels read words of up to this many bytes at once from the beginning of a row.
+const WORD: usize = 4;
+
+impl Bytes for Part {
+    fn bytes(&self) -> &[u8] {
+        &(*self.owner).as_ref()[self.range.clone()]
+    }
+
+    fn pages(&self) -> Option<(NonNull<u8>, usize)> {
+        let all = (*self.owner).as_ref();
+        let base = all.as_ptr().addr();
+        let (start, end) = (base + self.range.start, base + self.range.end);
+        let first = start / NO_COPY_ALIGNMENT * NO_COPY_ALIGNMENT;
+        let last = end.checked_next_multiple_of(NO_COPY_ALIGNMENT)?;
+        if !start.is_multiple_of(WORD) || first >= last || last > base + all.len() {
+            return None;
+        }
+        let pages = all.get(first.checked_sub(base)?..last - base)?;
+        Some((NonNull::from(pages).cast(), pages.len()))
+    }
 }
 
 impl QuantMatrix {
@@ -132,8 +168,7 @@ impl QuantMatrix {
             weights,
             rows,
             cols,
-            owner,
-            range,
+            bytes: Storage::of(Part { owner, range }),
             panels: None,
         })))
     }
@@ -162,8 +197,7 @@ impl QuantMatrix {
                 weights: this.weights,
                 rows: this.rows,
                 cols: this.cols,
-                owner: Arc::clone(&this.owner),
-                range: this.range.clone(),
+                bytes: this.bytes.clone(),
                 panels,
             })),
         }
@@ -186,14 +220,14 @@ impl QuantMatrix {
 
     /// The bytes, row after row.
     pub fn bytes(&self) -> &[u8] {
-        &(*self.0.owner).as_ref()[self.0.range.clone()]
+        self.0.bytes.bytes()
     }
 
-    /// Bytes that a product with one vector reads.
+    /// Bytes that a product with one vector reads on the CPU.
     pub fn bytes_read(&self) -> usize {
         match &self.0.panels {
             Some(panels) => panels.len(),
-            None => self.0.range.len(),
+            None => self.0.bytes.len(),
         }
     }
 
@@ -203,8 +237,14 @@ impl QuantMatrix {
     /// Where there is no such row, or `to` has not its length.
     pub fn row(&self, i: usize, to: &mut [f32]) {
         assert_eq!(to.len(), self.cols(), "a row has as many columns");
-        let len = self.0.range.len() / self.rows().max(1);
+        let len = self.0.bytes.len() / self.rows().max(1);
         self.weights().widen(&self.bytes()[i * len..][..len], to);
+    }
+
+    /// The bytes as a Metal device has them: where they are, or a copy that is made once and kept. Arranged or
+    /// not, they are those of [`Self::bytes`], and begin at a multiple of 4.
+    pub(crate) fn on(&self, metal: &Arc<Metal>) -> Result<&Block> {
+        self.0.bytes.block_on(metal, "quant_matmul")
     }
 
     pub(crate) fn panels(&self) -> Option<&Panels> {
