@@ -120,6 +120,11 @@ impl TensorView {
         &self.mapping.bytes()[self.range.clone()]
     }
 
+    /// The file that it is in, and where: what a device needs to use it in place.
+    pub(crate) fn place(&self) -> (Arc<Mapping>, Range<usize>) {
+        (Arc::clone(&self.mapping), self.range.clone())
+    }
+
     /// Its numbers, where they are stored plainly as floats: for vectors such as norms and biases.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
         let bytes = self.bytes();

@@ -107,6 +107,9 @@ impl Block {
         let (pages, length) = owner.pages()?;
         let bytes = owner.bytes();
         let start = bytes.as_ptr().addr().checked_sub(pages.addr().get())?;
+        if start + bytes.len() > length {
+            return None;
+        }
         // SAFETY: the owner says that the pages are there and are only read, and is kept as long as the
         // buffer is.
         let buffer = unsafe {
@@ -182,7 +185,7 @@ impl Block {
     }
 
     /// A range of the bytes, to be bound. It must lie within the block.
-    pub(super) fn slice(&self, range: Range<usize>) -> BufferSlice {
+    pub(crate) fn slice(&self, range: Range<usize>) -> BufferSlice {
         let slice = self
             .buffer
             .slice(self.start + range.start..self.start + range.end);

@@ -36,6 +36,8 @@ pub(crate) struct Launch {
     group: Size,
     /// Whether the grid counts threadgroups.
     whole: bool,
+    /// Bytes of the threadgroup memory that the kernel takes as an argument.
+    memory: usize,
     /// Bytes that the launch is worth, where that is more than it moves.
     cost: u64,
 }
@@ -91,6 +93,12 @@ impl Launch {
         self
     }
 
+    /// Gives the kernel its `[[threadgroup(0)]]` argument: so many bytes, a multiple of 16.
+    pub(crate) fn memory(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
+        self
+    }
+
     /// Launches as many threads, in groups of the size that suits the kernel.
     pub(crate) fn threads(self, recorder: &mut Recorder<'_>, grid: impl Into<Size>) {
         let grid = grid.into();
@@ -143,6 +151,9 @@ impl Launch {
         for (bytes, index) in &self.bytes {
             dispatch = dispatch.set_bytes(*index, bytes);
         }
+        if self.memory > 0 {
+            dispatch = dispatch.threadgroup_memory(0, self.memory);
+        }
         match self.whole {
             true => dispatch.threadgroups(self.grid, self.group),
             false => dispatch.threads(self.grid, self.group),
@@ -178,6 +189,7 @@ impl<'a> Recorder<'a> {
             grid: Size::x(0),
             group: Size::x(1),
             whole: false,
+            memory: 0,
             cost: 0,
         })
     }

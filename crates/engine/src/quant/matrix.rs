@@ -2,12 +2,16 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
+use bessemer_hal::NO_COPY_ALIGNMENT;
 use half::{bf16, f16};
 
 use super::{BlockFormat, unpack};
 use crate::cpu::quant_matmul::Panels;
+use crate::metal::{Block, Metal};
+use crate::storage::{Bytes, Storage};
 use crate::{Error, Result, Shape};
 
 /// What the elements of a [`QuantMatrix`] are.
@@ -40,6 +44,16 @@ impl Weights {
             Self::F32 => cols.checked_mul(4),
             Self::F16 | Self::BF16 => cols.checked_mul(2),
             Self::Block(format) => format.row_bytes(cols),
+        }
+    }
+
+    /// The number that kernels know them by, which is ggml's: the `FORMAT` of `metal/msl/quant.h`.
+    pub(crate) const fn msl(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::BF16 => 30,
+            Self::Block(format) => format.ggml_type(),
         }
     }
 
@@ -81,6 +95,10 @@ impl fmt::Display for Weights {
 
 /// A matrix `[rows, cols]` of weights with blocks along the columns, over bytes that somebody else owns: a
 /// mapped file, mostly. Cheap to clone.
+///
+/// A Metal device uses the bytes where they are if they begin at a multiple of 4 and all pages of 16 KiB that
+/// they touch belong to the owner, as for most tensors of a file that is mapped as a whole. Otherwise it gets a
+/// copy, once.
 #[derive(Clone)]
 pub struct QuantMatrix(Arc<Inner>);
 
@@ -88,9 +106,37 @@ struct Inner {
     weights: Weights,
     rows: usize,
     cols: usize,
+    /// The owner's bytes, and what Metal devices have of them.
+    bytes: Storage,
+    panels: Option<Panels>,
+}
+
+/// A range of what somebody owns.
+struct Part {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
-    panels: Option<Panels>,
+}
+
+/// Kernels read words of up to this many bytes at once from the beginning of a row.
+const WORD: usize = 4;
+
+impl Bytes for Part {
+    fn bytes(&self) -> &[u8] {
+        &(*self.owner).as_ref()[self.range.clone()]
+    }
+
+    fn pages(&self) -> Option<(NonNull<u8>, usize)> {
+        let all = (*self.owner).as_ref();
+        let base = all.as_ptr().addr();
+        let (start, end) = (base + self.range.start, base + self.range.end);
+        let first = start / NO_COPY_ALIGNMENT * NO_COPY_ALIGNMENT;
+        let last = end.checked_next_multiple_of(NO_COPY_ALIGNMENT)?;
+        if !start.is_multiple_of(WORD) || first >= last || last > base + all.len() {
+            return None;
+        }
+        let pages = all.get(first.checked_sub(base)?..last - base)?;
+        Some((NonNull::from(pages).cast(), pages.len()))
+    }
 }
 
 impl QuantMatrix {
@@ -121,8 +167,7 @@ impl QuantMatrix {
             weights,
             rows,
             cols,
-            owner,
-            range,
+            bytes: Storage::of(Part { owner, range }),
             panels: None,
         })))
     }
@@ -151,8 +196,7 @@ impl QuantMatrix {
                 weights: this.weights,
                 rows: this.rows,
                 cols: this.cols,
-                owner: Arc::clone(&this.owner),
-                range: this.range.clone(),
+                bytes: this.bytes.clone(),
                 panels,
             })),
         }
@@ -175,14 +219,14 @@ impl QuantMatrix {
 
     /// The bytes, row after row.
     pub fn bytes(&self) -> &[u8] {
-        &(*self.0.owner).as_ref()[self.0.range.clone()]
+        self.0.bytes.bytes()
     }
 
-    /// Bytes that a product with one vector reads.
+    /// Bytes that a product with one vector reads on the CPU.
     pub fn bytes_read(&self) -> usize {
         match &self.0.panels {
             Some(panels) => panels.len(),
-            None => self.0.range.len(),
+            None => self.0.bytes.len(),
         }
     }
 
@@ -192,8 +236,14 @@ impl QuantMatrix {
     /// Where there is no such row, or `to` has not its length.
     pub fn row(&self, i: usize, to: &mut [f32]) {
         assert_eq!(to.len(), self.cols(), "a row has as many columns");
-        let len = self.0.range.len() / self.rows().max(1);
+        let len = self.0.bytes.len() / self.rows().max(1);
         self.weights().widen(&self.bytes()[i * len..][..len], to);
+    }
+
+    /// The bytes as a Metal device has them: where they are, or a copy that is made once and kept. Arranged or
+    /// not, they are those of [`Self::bytes`], and begin at a multiple of 4.
+    pub(crate) fn on(&self, metal: &Arc<Metal>) -> Result<&Block> {
+        self.0.bytes.block_on(metal, "quant_matmul")
     }
 
     pub(crate) fn panels(&self) -> Option<&Panels> {
@@ -215,5 +265,70 @@ impl fmt::Debug for QuantMatrix {
             self.rows(),
             self.cols()
         )
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use bessemer_hal::soft::{self, SoftOptions};
+
+    use super::*;
+    use crate::storage::Memory;
+    use crate::{Device, Tensor};
+
+    /// A file as it is mapped.
+    struct File(Memory);
+
+    impl AsRef<[u8]> for File {
+        fn as_ref(&self) -> &[u8] {
+            self.0.bytes()
+        }
+    }
+
+    #[test]
+    fn weights_in_whole_pages_are_used_where_they_are_and_others_copied_once() {
+        let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+        let held = || device.hal().unwrap().allocated_bytes();
+        let values = vec![0.5_f32; 32 * 4096];
+        let blocks = crate::quant::quantize(BlockFormat::Q4_0, &values).unwrap();
+        // Large blocks begin on a large page.
+        let mut memory = Memory::new(8 << 20).unwrap();
+        let end = memory.len();
+        let page = NO_COPY_ALIGNMENT;
+        // Within the file, at an odd word, and up to its end, which is no whole page.
+        let within = 3 * page + 36;
+        for start in [within, 5 << 20, (6 << 20) + 2, end - blocks.len() - 4] {
+            memory.bytes_mut()[start..][..blocks.len()].copy_from_slice(&blocks);
+        }
+        let short = end - 4;
+        let file = Arc::new(File(memory));
+        struct Short(Arc<File>, usize);
+        impl AsRef<[u8]> for Short {
+            fn as_ref(&self) -> &[u8] {
+                &(*self.0).as_ref()[..self.1]
+            }
+        }
+        let file = Arc::new(Short(file, short));
+        let cases = [
+            (within, false),
+            (5 << 20, false),
+            ((6 << 20) + 2, true),
+            (short - blocks.len(), true),
+        ];
+        let x = Tensor::from_slice(&vec![1.0_f32; 4096], [4096]).to(&device);
+        let mut kept = Vec::new();
+        for (start, is_copied) in cases {
+            let range = start..start + blocks.len();
+            let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::clone(&file) as _;
+            let matrix = QuantMatrix::new(BlockFormat::Q4_0, [32, 4096], owner, range).unwrap();
+            let before = held();
+            for _ in 0..2 {
+                let y = x.quant_matmul(&matrix).to_vec::<f32>().unwrap();
+                assert!(y.iter().all(|v| (v - 2048.0).abs() < 1.0), "{start}: {y:?}");
+            }
+            let copies = (held() - before) / blocks.len();
+            assert_eq!(copies, usize::from(is_copied), "from {start}");
+            kept.push(matrix);
+        }
     }
 }

@@ -48,3 +48,9 @@ impl Mapping {
         &self.map
     }
 }
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}

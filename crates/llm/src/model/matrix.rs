@@ -1,7 +1,5 @@
 //! Tensors of files as matrices and vectors of the engine.
 
-use std::sync::Arc;
-
 use bessemer::quant::{BlockFormat, QuantMatrix, Weights};
 
 use crate::file::{Format, TensorView};
@@ -32,13 +30,8 @@ pub(crate) fn matrix(view: &TensorView) -> Result<QuantMatrix> {
             }
         },
     };
-    let range = 0..view.bytes().len();
-    Ok(QuantMatrix::new(
-        weights,
-        [rows, cols],
-        Arc::new(view.clone()),
-        range,
-    )?)
+    let (file, range) = view.place();
+    Ok(QuantMatrix::new(weights, [rows, cols], file, range)?)
 }
 
 /// The numbers of a norm or a bias.
