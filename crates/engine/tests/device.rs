@@ -334,7 +334,7 @@ fn mixture(device: &Device) -> Vec<(&'static str, Tensor)> {
             Tensor::from_slice(&data, shape)
         };
         let (x, w) = (wave(&[6, 40]), wave(&[40]));
-        let image = wave(&[1, 3, 9, 9]);
+        let (image, strides) = (wave(&[1, 3, 9, 9]), ConvOptions::default());
         vec![
             ("block", block(device)),
             ("softmax", x.softmax(-1)),
@@ -348,10 +348,11 @@ fn mixture(device: &Device) -> Vec<(&'static str, Tensor)> {
                 let h = x.cast(DType::F16);
                 h.matmul(&h.transpose(0, 1)).cast(DType::F32)
             }),
-            ("conv", {
-                let weight = wave(&[4, 3, 3, 3]);
-                image.conv2d(&weight, None, &ConvOptions::default())
-            }),
+            ("conv", image.conv2d(&wave(&[32, 3, 3, 3]), None, &strides)),
+            (
+                "small conv",
+                image.conv2d(&wave(&[4, 3, 3, 3]), None, &strides),
+            ),
             ("sort", x.sort(1)),
             ("gelu", (&x * 2.0 + 1.0).gelu()),
             ("copy", x.transpose(0, 1).contiguous()),
@@ -403,16 +404,21 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
         }
     }
     // What runs there is free of lanes: functions of elements, copies, sorting.
-    let free = ["copy_strided", "fused", "sort_block"];
+    let free = ["conv_direct", "copy_strided", "fused", "sort_block"];
     assert_eq!(kernels(hal::noop::device(hal::Family::Mac2)), free);
     // A newer GPU whose kernels turn out to have another number of lanes does the same.
     let wide = hal::noop::device_with_lanes(hal::Family::Apple9, 64);
     assert_eq!(kernels(wide), free);
     let new = kernels(hal::noop::device(hal::Family::Apple7));
     for name in [
-        "matmul_tile",
+        "attention_decode",
+        "conv_tile",
+        "layer_norm_row",
+        "matmul_deep",
+        "matmul_wide",
+        "reduce_group",
         "rms_norm_row",
-        "attention_prefill",
+        "scan_row",
         "softmax_row",
     ] {
         assert!(new.iter().any(|n| n == name), "{name} of {new:?}");
