@@ -59,7 +59,8 @@ use bessemer_hal::{self as hal, Pipeline};
 pub(crate) use block::Block;
 pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
-use record::Recorder;
+pub(crate) use kernel::Kernel;
+pub(crate) use record::{Launch, Recorder};
 
 use crate::dispatch::Packed;
 use crate::ops::Op;

@@ -48,7 +48,6 @@ impl Weights {
     }
 
     /// The number that kernels know them by, which is ggml's: the `FORMAT` of `metal/msl/quant.h`.
-    #[expect(dead_code, reason = "kernels that read weights follow")]
     pub(crate) const fn msl(self) -> u32 {
         match self {
             Self::F32 => 0,
