@@ -143,6 +143,7 @@ impl Decoder {
     /// # Errors
     /// [`Error::Device`], if a kernel cannot be compiled.
     pub fn warm_up(&self, sequences: &mut Sequences) -> Result<()> {
+        self.expect(sequences)?;
         sequences.plan(self, 0).map(|_| ())
     }
 

@@ -138,7 +138,7 @@ impl Spec {
                 return Err(wrong(format!("a {what} of {size} makes no transformer")));
             }
         }
-        if self.head_dim == 0 || self.head_dim % 4 != 0 || self.head_dim > MOST_DIMS {
+        if self.head_dim == 0 || !self.head_dim.is_multiple_of(4) || self.head_dim > MOST_DIMS {
             return Err(wrong(format!(
                 "heads of {} numbers: they must be a multiple of 4 and at most {MOST_DIMS}",
                 self.head_dim

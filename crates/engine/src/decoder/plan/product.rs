@@ -134,7 +134,7 @@ impl Site<'_> {
         let launch = self.bias(launch, layer.feed_bias.as_ref());
         let launch = launch.write(&self.sequences.scratch().inner);
         let computed = if gate.is_some() { 2 * rows } else { rows };
-        let grid = groups(computed.next_multiple_of(2), lanes(cols), NORMED);
+        let grid = groups(computed, lanes(cols), NORMED);
         let product = self.sizes(rows, cols, 0.0);
         launch.value(&product).groups(recorder, grid, NORMED);
         Ok(place)
