@@ -61,8 +61,9 @@ use bessemer_hal::{self as hal, Pipeline};
 pub(crate) use block::Block;
 pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
+pub(crate) use kernel::Kernel;
 pub use mps::MatrixLibrary;
-use record::Recorder;
+pub(crate) use record::{Launch, Recorder};
 
 use crate::dispatch::Packed;
 use crate::ops::Op;

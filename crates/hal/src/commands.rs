@@ -80,6 +80,12 @@ impl Commands {
         self.len() == 0
     }
 
+    /// Number of barriers placed so far.
+    pub fn barriers(&self) -> usize {
+        let barriers = self.list.commands.iter();
+        barriers.filter(|c| matches!(c, Command::Barrier)).count()
+    }
+
     /// Starts a launch: bind arguments, then give the grid.
     ///
     /// ```no_run

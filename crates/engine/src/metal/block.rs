@@ -89,6 +89,13 @@ impl Block {
             .all(|(_, &b)| b == PATTERN)
     }
 
+    /// Memory with arbitrary contents that nothing on its way uses. Whoever has kernels write it outside of the
+    /// stream must know that they have run before it goes.
+    pub(crate) fn idle(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
+        let buffer = metal.pool.take_idle(&metal.stream, op, len)?;
+        Ok(Self::of(metal, buffer, len))
+    }
+
     /// A copy of bytes of the host.
     pub(crate) fn copy_of(metal: &Arc<Metal>, op: &'static str, bytes: &[u8]) -> Result<Self> {
         let buffer = metal.pool.take_idle(&metal.stream, op, bytes.len())?;
@@ -163,6 +170,16 @@ impl Block {
     /// Bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether the memory is somebody else's, used in place.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        !self.pooled
+    }
+
+    /// The bytes as the device layer has them, which waits for whoever writes them.
+    pub(crate) fn all(&self) -> BufferSlice {
+        self.slice(0..self.len)
     }
 
     pub(super) fn origin(&self) -> MutexGuard<'_, Origin> {

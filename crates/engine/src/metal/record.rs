@@ -28,10 +28,13 @@ pub(crate) struct Recorder<'a> {
 }
 
 /// A kernel with its arguments and grid.
+#[derive(Clone)]
 #[must_use = "nothing is recorded until `threads` or `groups` is called"]
 pub(crate) struct Launch {
     pipeline: Pipeline,
     buffers: Vec<(BufferSlice, Access, u32)>,
+    /// Bytes of bindings that the kernel does not touch: read, and written.
+    spared: [u64; 2],
     bytes: Vec<(Box<[u8]>, u32)>,
     next: u32,
     grid: Size,
@@ -65,6 +68,20 @@ impl Launch {
     /// The next argument: a buffer that is read and written.
     pub(crate) fn update(self, slice: impl Into<BufferSlice>) -> Self {
         self.bind(slice.into(), Access::ReadWrite)
+    }
+
+    /// The next argument: a buffer of which the kernel reads this many bytes only.
+    pub(crate) fn read_part(mut self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
+        let slice = slice.into();
+        self.spared[0] += (slice.length() - bytes) as u64;
+        self.read(slice)
+    }
+
+    /// The next argument: a buffer of which the kernel writes this many bytes only.
+    pub(crate) fn write_part(mut self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
+        let slice = slice.into();
+        self.spared[1] += (slice.length() - bytes) as u64;
+        self.write(slice)
     }
 
     /// The next argument: none, as the kernel's function constants say.
@@ -139,16 +156,33 @@ impl Launch {
         self.pipeline.max_total_threads_per_threadgroup()
     }
 
+    /// Bytes that it reads and writes.
+    pub(crate) fn traffic(&self) -> [u64; 2] {
+        let bound = |of: fn(Access) -> bool| {
+            let used = self
+                .buffers
+                .iter()
+                .filter(move |(_, access, _)| of(*access));
+            used.map(|(slice, ..)| slice.length() as u64).sum::<u64>()
+        };
+        let inline: usize = self.bytes.iter().map(|(bytes, _)| bytes.len()).sum();
+        [
+            bound(Access::reads) + inline as u64 - self.spared[0],
+            bound(Access::writes) - self.spared[1],
+        ]
+    }
+
     /// Bytes that it moves, or is worth.
     pub(super) fn work(&self) -> u64 {
         let bytes: usize = self.buffers.iter().map(|(slice, ..)| slice.length()).sum();
         self.cost.max(bytes as u64)
     }
 
-    pub(super) fn record(self, commands: &mut Commands) -> hal::Result<()> {
+    /// Adds it to commands.
+    pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
         let mut dispatch = commands.dispatch(&self.pipeline);
-        for (slice, access, index) in self.buffers {
-            dispatch = dispatch.bind(index, slice, access);
+        for (slice, access, index) in &self.buffers {
+            dispatch = dispatch.bind(*index, slice, *access);
         }
         for (bytes, index) in &self.bytes {
             dispatch = dispatch.set_bytes(*index, bytes);
@@ -191,6 +225,7 @@ impl<'a> Recorder<'a> {
         Ok(Launch {
             pipeline: self.metal.kernels.pipeline(self.op, kernel)?,
             buffers: Vec::new(),
+            spared: [0; 2],
             bytes: Vec::new(),
             next: 0,
             grid: Size::x(0),
@@ -246,6 +281,11 @@ impl<'a> Recorder<'a> {
     /// The kernel of the first launch.
     pub(super) fn first_pipeline(&self) -> Option<Pipeline> {
         self.launches.first().map(|launch| launch.pipeline.clone())
+    }
+
+    /// The launches, for whoever records them himself; scratch memory and faults are none of them.
+    pub(crate) fn into_launches(self) -> Vec<Launch> {
+        self.launches
     }
 
     /// Hands the launches to the stream; they write this block and read these.
