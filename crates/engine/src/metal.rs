@@ -36,6 +36,7 @@ mod matmul;
 mod packed_matmul;
 mod pad;
 mod pooling;
+mod quant_matmul;
 mod random;
 mod reduce;
 mod rms_norm;
@@ -65,7 +66,7 @@ pub(crate) use record::{Launch, Recorder};
 use crate::dispatch::Packed;
 use crate::ops::Op;
 use crate::tensor::{Node, Work};
-use crate::{Result, Tensor, env};
+use crate::{DType, Layout, Result, Shape, Tensor, env};
 use kernel::Kernels;
 use pool::Pool;
 use stream::Stream;
@@ -118,7 +119,8 @@ pub(crate) fn pipeline(metal: &Arc<Metal>, work: &Work, node: &Node) -> Result<O
     Ok(recorder.first_pipeline())
 }
 
-/// What the kernels of an op read: its inputs, and a matrix that was packed for it, which is one as it is.
+/// What the kernels of an op read: its inputs, and a matrix that was packed for it, which is one as it is, or
+/// the bytes of quantised weights.
 fn inputs<'a>(metal: &Arc<Metal>, op: &'a Op, tensors: &'a [Tensor]) -> Result<Vec<Input<'a>>> {
     let packed = match op {
         Op::PackedMatmul(op) => match op.right.packed() {
@@ -135,7 +137,18 @@ fn inputs<'a>(metal: &Arc<Metal>, op: &'a Op, tensors: &'a [Tensor]) -> Result<V
         let (dtype, layout) = (tensor.dtype(), *tensor.layout());
         Ok(Input::new(block, dtype, layout, tensor.node.constant))
     };
-    tensors.iter().chain(packed).map(input).collect()
+    let mut inputs: Vec<_> = tensors
+        .iter()
+        .chain(packed)
+        .map(input)
+        .collect::<Result<_>>()?;
+    if let Op::QuantMatmul(op) = op {
+        let block = op.matrix.on(metal)?;
+        let shape = Shape::new("quant_matmul", &[block.len()])?;
+        let layout = Layout::contiguous(shape);
+        inputs.push(Input::new(Some(block), DType::U8, layout, None));
+    }
+    Ok(inputs)
 }
 
 /// Records the kernels of a node that has at least one element; they write `block`, which is the memory of
@@ -188,11 +201,7 @@ fn record(
         Op::PackedMatmul(op) => packed_matmul::record(op, recorder, inputs, output),
         Op::Pad(op) => pad::record(op, recorder, inputs, output),
         Op::Pooling(op) => pooling::record(op, recorder, inputs, output),
-        // Quantised weights are multiplied by the CPU.
-        Op::QuantMatmul(_) => {
-            recorder.missing = true;
-            Ok(())
-        }
+        Op::QuantMatmul(op) => quant_matmul::record(op, recorder, inputs, output),
         Op::Random(op) => random::record(op, recorder, inputs, output),
         Op::Reduce(op) => reduce::record(op, recorder, inputs, output),
         Op::RmsNorm(op) => rms_norm::record(op, recorder, inputs, output),

@@ -42,7 +42,7 @@ const TEAM: usize = 8;
 const WIDE_ROWS: usize = 128;
 
 /// Threadgroups that keep a GPU of up to 40 cores busy, three to a core. With fewer, the depth is split.
-const BUSY: usize = 128;
+pub(super) const BUSY: usize = 128;
 
 /// A split has at least this much of the depth: below, what it saves is less than the second launch costs.
 const SPLIT: usize = 512;

@@ -63,6 +63,8 @@ files![
     "power.h",
     "product.h",
     "quant.h",
+    "quant_matmul.metal",
+    "quant_tile.h",
     "random.metal",
     "real.h",
     "reduce.metal",

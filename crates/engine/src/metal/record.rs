@@ -39,6 +39,8 @@ pub(crate) struct Launch {
     group: Size,
     /// Whether the grid counts threadgroups.
     whole: bool,
+    /// Bytes of the threadgroup memory that the kernel takes as an argument.
+    memory: usize,
     /// Bytes that the launch is worth, where that is more than it moves.
     cost: u64,
 }
@@ -105,6 +107,12 @@ impl Launch {
     /// Says what the launch costs, as bytes that could be moved meanwhile, where that is more than it moves.
     pub(crate) fn cost(mut self, bytes: u64) -> Self {
         self.cost = bytes;
+        self
+    }
+
+    /// Gives the kernel its `[[threadgroup(0)]]` argument: so many bytes, a multiple of 16.
+    pub(crate) fn memory(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
         self
     }
 
@@ -177,6 +185,9 @@ impl Launch {
         for (bytes, index) in &self.bytes {
             dispatch = dispatch.set_bytes(*index, bytes);
         }
+        if self.memory > 0 {
+            dispatch = dispatch.threadgroup_memory(0, self.memory);
+        }
         match self.whole {
             true => dispatch.threadgroups(self.grid, self.group),
             false => dispatch.threads(self.grid, self.group),
@@ -213,6 +224,7 @@ impl<'a> Recorder<'a> {
             grid: Size::x(0),
             group: Size::x(1),
             whole: false,
+            memory: 0,
             cost: 0,
         })
     }
