@@ -61,6 +61,7 @@ pub(crate) use block::Block;
 pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 pub(crate) use kernel::Kernel;
+pub(crate) use quant_matmul::Tile as QuantTile;
 pub(crate) use record::{Launch, Recorder};
 
 use crate::dispatch::Packed;
