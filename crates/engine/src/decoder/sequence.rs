@@ -263,6 +263,11 @@ impl Sequences {
         [0, 1].map(|i| self.caches[layer][i].slice(place.clone()))
     }
 
+    /// Keys and values of all sequences in a layer: `[slot][kv_head][position][dim]`.
+    pub(super) fn caches(&self, layer: usize) -> [BufferSlice; 2] {
+        [0, 1].map(|i| self.caches[layer][i].all())
+    }
+
     /// How many tokens a sequence holds.
     pub(super) fn checked_len(&self, slot: usize) -> Result<usize> {
         let found = self.slots.get(slot).map(|s| s.len);

@@ -173,7 +173,7 @@ impl Launch {
     }
 
     /// Bytes that it moves, or is worth.
-    pub(super) fn work(&self) -> u64 {
+    pub(crate) fn work(&self) -> u64 {
         let bytes: usize = self.buffers.iter().map(|(slice, ..)| slice.length()).sum();
         self.cost.max(bytes as u64)
     }
