@@ -267,8 +267,12 @@ impl Decoder {
             id: &id,
         };
         let choosing = sampler.launches(self, &choice)?;
-        let cache = self.0.spec.cache_read(sequences.cache_type(), len + 1);
-        count::of(self, plan.token().chain(&choosing), cache)
+        let mut counts = count::of(self, plan.token().chain(&choosing))?;
+        let spec = &self.0.spec;
+        let joined = plan::joined(spec, sequences.positions(), len + 1);
+        counts.bytes_read += spec.cache_read(sequences.cache_type(), len + 1) + joined;
+        counts.bytes_written += joined;
+        Ok(counts)
     }
 
     /// Bytes of weights that a token reads.

@@ -20,16 +20,14 @@ pub struct Counts {
     pub bytes_written: u64,
 }
 
-/// The counts of launches that become one command buffer, and read so many bytes of keys and values.
+/// The counts of launches that become one command buffer, without what depends on the length of a sequence.
 pub(super) fn of<'a>(
     decoder: &Decoder,
     launches: impl Iterator<Item = &'a Launch>,
-    cache: u64,
 ) -> Result<Counts> {
     let mut commands = decoder.metal().device.commands();
     let mut counts = Counts {
         command_buffers: 1,
-        bytes_read: cache,
         ..Counts::default()
     };
     for launch in launches {

@@ -13,7 +13,7 @@ use super::{Decoder, OP, Sequences, Spec};
 use crate::Result;
 use crate::metal::{Kernel, Launch, Recorder};
 
-pub(super) use attention::{most_splits, passes};
+pub(super) use attention::{joined, most_splits, passes};
 
 /// The launches of a token of one sequence, which are the same for every token.
 pub(super) struct Plan {

@@ -13,6 +13,8 @@ use crate::{DType, Result};
 const SPLIT: usize = 256;
 /// Threadgroups that share the keys of a head, at most.
 const MOST_SPLITS: usize = 32;
+/// Positions of a share, at least: `LEAST` of `msl/decode_attention.metal`.
+const LEAST: usize = 64;
 
 /// SIMD-groups of a threadgroup.
 const SIMDS: usize = 8;
@@ -40,6 +42,20 @@ pub(super) struct Heads {
 fn splits(layer: &Layer, positions: usize) -> usize {
     let seen = layer.window.map_or(positions, |w| positions.min(w));
     seen.div_ceil(SPLIT).clamp(1, MOST_SPLITS)
+}
+
+/// Bytes that threadgroups which share keys leave for each other in all layers, after a token that is the `len`-th.
+pub(in super::super) fn joined(spec: &Spec, positions: usize, len: usize) -> u64 {
+    let of = |layer: &Layer| {
+        let splits = splits(layer, positions);
+        if splits == 1 {
+            return 0;
+        }
+        let seen = layer.window.map_or(len, |w| len.min(w));
+        let used = seen.div_ceil(seen.div_ceil(splits).max(LEAST));
+        (4 * used * spec.heads * (spec.head_dim + 2)) as u64
+    };
+    spec.layers.iter().map(of).sum()
 }
 
 /// The most of any layer.
@@ -143,28 +159,26 @@ impl Site<'_> {
         };
         let scratch = self.sequences.scratch();
         let [keys, values] = self.sequences.cache(index, self.slot);
-        let parts = scratch.parts.buffer().slice(
-            scratch.parts.offset()
-                ..scratch.parts.offset()
-                    + 4 * heads.splits as usize * spec.heads * (spec.head_dim + 2),
-        );
-        let parts = parts.expect("a part of the scratch memory");
-        let to = if split { &parts } else { &scratch.mixed };
-        // What is read of keys and values depends on how many there are; `cache_read` counts it.
+        // What is read of keys and values, and left for each other, depends on how many there are; `joined` and
+        // `cache_read` count it.
         let launch = recorder
             .launch(&kernel("decode_attention"))?
             .read(&scratch.q)
             .read_part(keys, 0)
             .read_part(values, 0)
-            .read(self.sequences.state(self.slot))
-            .write(to)
-            .value(&heads);
+            .read(self.sequences.state(self.slot));
+        let launch = match split {
+            true => launch.write_part(&scratch.parts, 0),
+            false => launch.write(&scratch.mixed),
+        };
+        let launch = launch.value(&heads);
         let grid = (heads.splits as usize, spec.kv_heads, passes(spec));
         launch.groups(recorder, grid, 32 * SIMDS);
         if split {
             let launch = recorder
                 .launch(&kernel("decode_join"))?
-                .read(&parts)
+                .read_part(&scratch.parts, 0)
+                .read(self.sequences.state(self.slot))
                 .write(&scratch.mixed)
                 .value(&heads);
             launch.groups(recorder, spec.heads, spec.head_dim.next_multiple_of(32));

@@ -41,6 +41,13 @@ template <typename E> inline void lane_read(device const E* row, uint lane, uint
     }
 }
 
+// The positions that the token sees: from the first to before the second; and how many are a threadgroup's share.
+inline uint3 reach(device const State* state, constant Heads& heads) {
+    const uint high = min(state->position, heads.capacity - 1) + 1;
+    const uint low = high > heads.window ? high - heads.window : 0;
+    return uint3(low, high, max(uint(LEAST), (high - low + heads.splits - 1) / heads.splits));
+}
+
 // What weights seen from one maximum come to seen from a greater one.
 inline float seen_from(float top, float most) {
     return top == -INFINITY ? 0.0f : precise::exp(top - most);
@@ -61,12 +68,13 @@ kernel void ENTRY(decode_attention)(device const float* q, device const T* keys,
     const uint rows = min(uint(ROWS), shared - first);
     const uint first_head = group.y * shared + first;
 
-    // The positions of this threadgroup.
-    const uint high = min(state->position, heads.capacity - 1) + 1;
-    const uint low = high > heads.window ? high - heads.window : 0;
-    const uint share = max(uint(LEAST), (high - low + heads.splits - 1) / heads.splits);
-    const uint begin = min(high, low + group.x * share);
-    const uint end = min(high, begin + share);
+    const uint3 seen = reach(state, heads);
+    const uint begin = seen[0] + group.x * seen[2];
+    const uint end = min(seen[1], begin + seen[2]);
+    if (begin >= end) {
+        // Nobody asks for what it would give.
+        return;
+    }
 
     float query[ROWS][LANE_DIMS];
     float sum[ROWS][LANE_DIMS];
@@ -166,23 +174,25 @@ kernel void ENTRY(decode_attention)(device const float* q, device const T* keys,
 }
 
 // Joins the shares of a head, a threadgroup each.
-kernel void ENTRY(decode_join)(device const float* parts, device float* mixed, constant Heads& heads,
-                               uint head [[threadgroup_position_in_grid]],
+kernel void ENTRY(decode_join)(device const float* parts, device const State* state, device float* mixed,
+                               constant Heads& heads, uint head [[threadgroup_position_in_grid]],
                                uint index [[thread_position_in_threadgroup]],
                                uint threads [[threads_per_threadgroup]]) {
     const uint width = heads.dim + 2;
     device const float* from = parts + head * heads.splits * width;
+    const uint3 seen = reach(state, heads);
+    const uint used = (seen[1] - seen[0] + seen[2] - 1) / seen[2];
     float most = -INFINITY;
-    for (uint part = 0; part < heads.splits; part++) {
+    for (uint part = 0; part < used; part++) {
         most = max(most, from[part * width]);
     }
     float weights = 0;
-    for (uint part = 0; part < heads.splits; part++) {
+    for (uint part = 0; part < used; part++) {
         weights += from[part * width + 1] * seen_from(from[part * width], most);
     }
     for (uint d = index; d < heads.dim; d += threads) {
         float all = 0;
-        for (uint part = 0; part < heads.splits; part++) {
+        for (uint part = 0; part < used; part++) {
             all += from[part * width + 2 + d] * seen_from(from[part * width], most);
         }
         mixed[head * heads.dim + d] = all / weights;
