@@ -238,7 +238,7 @@ impl ModelArgs {
             DeviceArg::Metal => Device::metal(),
             DeviceArg::Soft => Device::software(),
         };
-        device.with_context(|| Usage::context("there is no such device here"))
+        device.map_err(|e| Usage::error(format!("there is no such device here: {e}")))
     }
 
     /// Finds the model's file, pulling it if it is known by name and not there yet.

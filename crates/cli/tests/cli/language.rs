@@ -265,6 +265,25 @@ fn a_chat_remembers_and_takes_commands() {
     assert!(speed.contains("reused"), "{speed}");
 }
 
+#[test]
+fn a_chat_goes_on_the_software_device_as_well() {
+    let mut command = bessemer(&["smollm2"]);
+    command.args(["chat", "--device", "soft", "-t", "0", "-n", "8"]);
+    let mut child = command
+        .args(["--context", "128"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = b"What is the capital of Germany?\n";
+    child.stdin.take().unwrap().write_all(text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said, "The capital of Germany is Berlin.\n");
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_the_answer_and_not_the_chat() {
