@@ -49,7 +49,7 @@ use crate::{Device, Error, Result};
 
 pub use self::count::Counts;
 pub use self::pending::Pending;
-pub use self::sample::DeviceSampler;
+pub use self::sample::{DeviceSampler, Sampling};
 pub use self::sequence::Sequences;
 pub use self::spec::{Layer, Projection, Spec};
 
@@ -236,7 +236,7 @@ impl Decoder {
             token: &sequences.token(slot),
             id: &id,
         };
-        let choosing = sampler.launches(self, &choice)?;
+        let choosing = sampler.launches(&choice)?;
         let mut commands = self.0.metal.device.commands();
         let taking = plan.token().filter(|_| takes);
         let recorded = taking
@@ -244,7 +244,6 @@ impl Decoder {
             .try_for_each(|launch| launch.record(&mut commands));
         let submission = recorded.and_then(|()| commands.commit());
         let submission = submission.map_err(|e| Error::device(OP, e))?;
-        sampler.accepted();
         Ok(sequences.launched(slot, submission, id, takes))
     }
 
@@ -267,13 +266,22 @@ impl Decoder {
             token: &sequences.token(0),
             id: &id,
         };
-        let choosing = sampler.launches(self, &choice)?;
+        let choosing = sampler.launches(&choice)?;
         let mut counts = count::of(self, plan.token().chain(&choosing))?;
         let spec = &self.0.spec;
         let joined = plan::joined(spec, sequences.positions(), len + 1);
         counts.bytes_read += spec.cache_read(sequences.cache_type(), len + 1) + joined;
         counts.bytes_written += joined;
         Ok(counts)
+    }
+
+    /// What taking in so many tokens of an empty sequence at once costs, with the logits of the last.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], where that is more than one batch; [`Error::Device`], if a kernel cannot be compiled.
+    pub fn prefill_counts(&self, sequences: &Sequences, tokens: usize) -> Result<Counts> {
+        self.expect(sequences)?;
+        prefill::counts(self, sequences, tokens)
     }
 
     /// Bytes of weights that a token reads.

@@ -258,7 +258,8 @@ fn to_half(value: f32) -> [u8; 2] {
     half::f16::from_f32(value).to_le_bytes()
 }
 
-/// How products with quantised weights are computed.
+/// How products with quantised weights are computed. Metal devices compute all as [`Self::Exact`]: activations
+/// are `f32`, and so are sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// Weights are dequantised, activations stay `f32`: nothing is rounded but sums.

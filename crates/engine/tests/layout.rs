@@ -48,10 +48,9 @@ fn every_op_with_a_kernel_has_a_file_of_its_name_for_its_kernel() {
 fn every_op_with_a_kernel_has_files_of_its_name_for_metal() {
     // The kernels of joined ops are written when they are met, of functions in the files of single ones; a
     // packed matrix is multiplied by the kernels of matmul; where the extreme is, is a fold of reduce, and orders
-    // are kept by sort. Quantised weights are multiplied by the CPU.
+    // are kept by sort.
     let written = ["fused", "packed_matmul", "arg_reduce", "arg_sort", "top_k"];
-    let none = ["alias", "quant_matmul"];
-    for m in kernels().iter().filter(|m| !none.contains(&m.as_str())) {
+    for m in kernels().iter().filter(|m| *m != "alias") {
         let path = folder(&format!("src/metal/{m}.rs"));
         assert!(path.exists(), "src/metal lacks {m}.rs");
         let path = folder(&format!("src/metal/msl/{m}.metal"));

@@ -130,6 +130,13 @@ impl Sequences {
                 "{slots} sequences of {positions} tokens cannot be kept"
             )));
         }
+        if kind == CacheType::Q8_0 {
+            return Err(Error::Unsupported {
+                op: OP,
+                what: "keys and values as q8_0: f16 and f32 are supported".to_owned(),
+                device: metal.device.name().to_owned(),
+            });
+        }
         let row = spec.kv_heads * spec.head_dim * kind.size();
         let cache = row
             .checked_mul(positions)
@@ -261,6 +268,11 @@ impl Sequences {
         let size = self.caches[layer][0].len() / self.slots.len();
         let place = slot * size..(slot + 1) * size;
         [0, 1].map(|i| self.caches[layer][i].slice(place.clone()))
+    }
+
+    /// Keys and values of all sequences in a layer: `[slot][kv_head][position][dim]`.
+    pub(super) fn caches(&self, layer: usize) -> [BufferSlice; 2] {
+        [0, 1].map(|i| self.caches[layer][i].all())
     }
 
     /// How many tokens a sequence holds.

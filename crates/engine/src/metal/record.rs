@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bessemer_hal::{self as hal, Access, BufferSlice, Commands, Pipeline, Size};
+use bessemer_hal::{self as hal, Access, BufferSlice, Commands, MatrixProduct, Pipeline, Size};
 use bytemuck::NoUninit;
 
 use super::block::Block;
@@ -18,6 +18,8 @@ pub(crate) struct Recorder<'a> {
     /// The op, for errors.
     pub(crate) op: &'static str,
     launches: Vec<Launch>,
+    /// A product by the device's own library, after the launches.
+    pub(super) product: Option<MatrixProduct>,
     /// Memory that only these launches use.
     scratch: Vec<Block>,
     faults: Vec<Arc<Fault>>,
@@ -39,6 +41,8 @@ pub(crate) struct Launch {
     group: Size,
     /// Whether the grid counts threadgroups.
     whole: bool,
+    /// Bytes of the threadgroup memory that the kernel takes as an argument.
+    memory: usize,
     /// Bytes that the launch is worth, where that is more than it moves.
     cost: u64,
 }
@@ -108,6 +112,12 @@ impl Launch {
         self
     }
 
+    /// Gives the kernel its `[[threadgroup(0)]]` argument: so many bytes, a multiple of 16.
+    pub(crate) fn memory(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
+        self
+    }
+
     /// Launches as many threads, in groups of the size that suits the kernel.
     pub(crate) fn threads(self, recorder: &mut Recorder<'_>, grid: impl Into<Size>) {
         let grid = grid.into();
@@ -163,7 +173,7 @@ impl Launch {
     }
 
     /// Bytes that it moves, or is worth.
-    pub(super) fn work(&self) -> u64 {
+    pub(crate) fn work(&self) -> u64 {
         let bytes: usize = self.buffers.iter().map(|(slice, ..)| slice.length()).sum();
         self.cost.max(bytes as u64)
     }
@@ -176,6 +186,9 @@ impl Launch {
         }
         for (bytes, index) in &self.bytes {
             dispatch = dispatch.set_bytes(*index, bytes);
+        }
+        if self.memory > 0 {
+            dispatch = dispatch.threadgroup_memory(0, self.memory);
         }
         match self.whole {
             true => dispatch.threadgroups(self.grid, self.group),
@@ -196,6 +209,7 @@ impl<'a> Recorder<'a> {
             metal,
             op,
             launches: Vec::new(),
+            product: None,
             scratch: Vec::new(),
             faults: Vec::new(),
             missing: false,
@@ -203,6 +217,10 @@ impl<'a> Recorder<'a> {
     }
 
     /// Begins a launch: arguments follow, then the grid.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a kernel that needs what the device lacks; an op that returns it is computed by
+    /// the CPU.
     pub(crate) fn launch(&self, kernel: &Kernel) -> Result<Launch> {
         Ok(Launch {
             pipeline: self.metal.kernels.pipeline(self.op, kernel)?,
@@ -213,6 +231,7 @@ impl<'a> Recorder<'a> {
             grid: Size::x(0),
             group: Size::x(1),
             whole: false,
+            memory: 0,
             cost: 0,
         })
     }
@@ -289,7 +308,7 @@ impl<'a> Recorder<'a> {
             faults.extend(origin.faults.iter().cloned());
         }
         let stream = &self.metal.stream;
-        let (batch, outcome) = stream.add(self.launches, batches.iter());
+        let (batch, outcome) = stream.add(self.launches, self.product, batches.iter());
         for block in inputs.iter().filter_map(|i| i.block) {
             block.read_by(&batch);
         }

@@ -1,16 +1,20 @@
 //! `scatter` and `scatter_add` on Metal.
 //!
 //! Elements of different columns (all axes but the one of the indices) never meet, and those of one column
-//! are taken in order, so that the last one wins and sums are always the same.
+//! are taken in order, so that the last one wins and sums are always the same. Where there are many columns each
+//! has a thread. Where there are few, each element of the result has one, which looks at all indices of its
+//! column, or, where that would take long, finds its own by bisection after they were sorted.
 
 use super::around::{Around, bits, index_kind};
 use super::copy;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
+use super::rows::Rows;
+use super::sort::{self, Wanted};
 use crate::cpu::around;
 use crate::ops::scatter::Scatter;
-use crate::{DType, Result};
+use crate::{DType, Layout, Result};
 
 /// With this many columns a thread for each keeps a GPU busy.
 const COLUMNS: usize = 4096;
@@ -18,6 +22,9 @@ const COLUMNS: usize = 4096;
 /// A thread for each column is quicker than one for each element of the result that looks at all indices of
 /// its column, if these are few.
 const FEW: usize = 16;
+
+/// Beyond so many looks at indices they are put in order first, which costs some launches.
+const LOOKS: usize = 1 << 22;
 
 pub(crate) fn record(
     op: &Scatter,
@@ -31,25 +38,22 @@ pub(crate) fn record(
     if inputs[1].count() == 0 {
         return Ok(());
     }
+    let into = around::Around::new(&output.shape, op.axis);
+    let count = inputs[1].layout.shape()[op.axis];
+    let columns = into.outer * into.inner;
+    let by_column = columns >= COLUMNS || count <= FEW;
+    if !by_column && (columns * into.len).saturating_mul(count) > LOOKS {
+        return ordered(op, recorder, inputs, output);
+    }
     let (by, indices) = Around::new(recorder, &inputs[1], op.axis, output)?;
     let (from, source) = Around::new(recorder, &inputs[2], op.axis, output)?;
-    let into = around::Around::new(&output.shape, op.axis);
     let fault = recorder.fault(into.len)?;
-    let dtype = match output.dtype {
-        dtype if op.add && (dtype.is_float() || dtype == DType::Bool) => dtype,
-        dtype => bits(dtype),
-    };
-    let by_column = into.outer * into.inner >= COLUMNS || by.len as usize <= FEW;
     let (entry, rows) = match by_column {
         true => ("scatter_columns", into.outer),
         false => ("scatter_elements", into.len),
     };
-    let kernel = Kernel::new("scatter", entry)
-        .of("T", dtype)
-        .constant(0, index_kind(inputs[1].dtype))
-        .flag(1, op.add);
     let launch = recorder
-        .launch(&kernel)?
+        .launch(&kernel(op, entry, inputs, output))?
         .read(indices)
         .read(source)
         .update(&output.slice)
@@ -61,5 +65,61 @@ pub(crate) fn record(
         true => launch.threads(recorder, (into.inner, rows)),
         false => launch.threads(recorder, (into.inner, rows, into.outer)),
     }
+    Ok(())
+}
+
+fn kernel(op: &Scatter, entry: &'static str, inputs: &[Input<'_>], output: &Output) -> Kernel {
+    let dtype = match output.dtype {
+        dtype if op.add && (dtype.is_float() || dtype == DType::Bool) => dtype,
+        dtype => bits(dtype),
+    };
+    Kernel::new("scatter", entry)
+        .of("T", dtype)
+        .constant(0, index_kind(inputs[1].dtype))
+        .flag(1, op.add)
+}
+
+/// Sorts the indices of each column, so that elements of the result find theirs.
+fn ordered(
+    op: &Scatter,
+    recorder: &mut Recorder<'_>,
+    inputs: &[Input<'_>],
+    output: &Output,
+) -> Result<()> {
+    let (by, indices) = Around::new(recorder, &inputs[1], op.axis, output)?;
+    let (from, source) = Around::new(recorder, &inputs[2], op.axis, output)?;
+    let into = around::Around::new(&output.shape, op.axis);
+    let to = [into.len as u32, into.inner as u32];
+    let count = by.len as usize;
+    let fault = recorder.fault(into.len)?;
+    let shape = *inputs[1].layout.shape();
+    let rows = recorder.scratch_output(DType::U32, shape)?;
+    let order = recorder.scratch_output(DType::I64, shape)?;
+    recorder
+        .launch(&kernel(op, "scatter_rows", inputs, output))?
+        .read(indices)
+        .write(&rows.slice)
+        .update(fault)
+        .value(&by)
+        .value(&to)
+        .threads(recorder, (into.inner, count, into.outer));
+    let named = Input::new(None, DType::U32, Layout::contiguous(shape), None);
+    let named = Rows::new(&named, op.axis, &rows);
+    let wanted = Wanted {
+        axis: op.axis,
+        count,
+        indices: true,
+        descending: false,
+    };
+    sort::order_rows(recorder, named, DType::U32, &order, wanted)?;
+    recorder
+        .launch(&kernel(op, "scatter_ordered", inputs, output))?
+        .read(rows.slice)
+        .read(order.slice)
+        .read(source)
+        .update(&output.slice)
+        .value(&from)
+        .value(&to)
+        .threads(recorder, (into.inner, into.len, into.outer));
     Ok(())
 }

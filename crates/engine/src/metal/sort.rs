@@ -75,11 +75,23 @@ pub(super) fn order(
             reason: format!("an axis of {len} elements is longer than {}", u32::MAX),
         });
     }
-    let (rows, span) = Rows::new(input, wanted.axis, output);
+    let rows = Rows::new(input, wanted.axis, output);
+    order_rows(recorder, rows, input.dtype, output, wanted)
+}
+
+/// [`order`] for rows that lie in what is bound for them.
+pub(super) fn order_rows(
+    recorder: &mut Recorder<'_>,
+    (rows, span): (Rows, Span),
+    dtype: DType,
+    output: &Output,
+    wanted: Wanted,
+) -> Result<()> {
+    let len = rows.len as usize;
     let sorter = Sorter {
         rows,
         span,
-        dtype: input.dtype,
+        dtype,
         wanted,
     };
     if wanted.count <= FEW {

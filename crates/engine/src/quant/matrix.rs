@@ -267,3 +267,68 @@ impl fmt::Debug for QuantMatrix {
         )
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use bessemer_hal::soft::{self, SoftOptions};
+
+    use super::*;
+    use crate::storage::Memory;
+    use crate::{Device, Tensor};
+
+    /// A file as it is mapped.
+    struct File(Memory);
+
+    impl AsRef<[u8]> for File {
+        fn as_ref(&self) -> &[u8] {
+            self.0.bytes()
+        }
+    }
+
+    #[test]
+    fn weights_in_whole_pages_are_used_where_they_are_and_others_copied_once() {
+        let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+        let held = || device.hal().unwrap().allocated_bytes();
+        let values = vec![0.5_f32; 32 * 4096];
+        let blocks = crate::quant::quantize(BlockFormat::Q4_0, &values).unwrap();
+        // Large blocks begin on a large page.
+        let mut memory = Memory::new(8 << 20).unwrap();
+        let end = memory.len();
+        let page = NO_COPY_ALIGNMENT;
+        // Within the file, at an odd word, and up to its end, which is no whole page.
+        let within = 3 * page + 36;
+        for start in [within, 5 << 20, (6 << 20) + 2, end - blocks.len() - 4] {
+            memory.bytes_mut()[start..][..blocks.len()].copy_from_slice(&blocks);
+        }
+        let short = end - 4;
+        let file = Arc::new(File(memory));
+        struct Short(Arc<File>, usize);
+        impl AsRef<[u8]> for Short {
+            fn as_ref(&self) -> &[u8] {
+                &(*self.0).as_ref()[..self.1]
+            }
+        }
+        let file = Arc::new(Short(file, short));
+        let cases = [
+            (within, false),
+            (5 << 20, false),
+            ((6 << 20) + 2, true),
+            (short - blocks.len(), true),
+        ];
+        let x = Tensor::from_slice(&vec![1.0_f32; 4096], [4096]).to(&device);
+        let mut kept = Vec::new();
+        for (start, is_copied) in cases {
+            let range = start..start + blocks.len();
+            let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::clone(&file) as _;
+            let matrix = QuantMatrix::new(BlockFormat::Q4_0, [32, 4096], owner, range).unwrap();
+            let before = held();
+            for _ in 0..2 {
+                let y = x.quant_matmul(&matrix).to_vec::<f32>().unwrap();
+                assert!(y.iter().all(|v| (v - 2048.0).abs() < 1.0), "{start}: {y:?}");
+            }
+            let copies = (held() - before) / blocks.len();
+            assert_eq!(copies, usize::from(is_copied), "from {start}");
+            kept.push(matrix);
+        }
+    }
+}

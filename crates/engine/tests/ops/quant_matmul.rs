@@ -2,6 +2,8 @@
 
 use bessemer::quant::{self, BlockFormat, Precision, Product, QuantMatrix, Weights};
 use bessemer::{DType, Error, Tensor, pool, simd};
+use bessemer_testing::Array;
+use bessemer_testing::layout::agree;
 
 /// Numbers that look random, between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -194,6 +196,171 @@ fn every_instruction_set_gives_the_same_integers() {
         }
     }
     simd::set_level(before);
+}
+
+/// All that a matrix may be made of.
+fn formats() -> Vec<Weights> {
+    let plain = [Weights::F32, Weights::F16, Weights::BF16];
+    let blocks = BlockFormat::ALL.into_iter().map(Weights::Block);
+    plain.into_iter().chain(blocks).collect()
+}
+
+/// Where the half-precision numbers of a block are.
+fn scales(format: BlockFormat) -> &'static [usize] {
+    match format {
+        BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 => &[0],
+        BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4K | BlockFormat::Q5K => &[0, 2],
+        BlockFormat::Q2K => &[80, 82],
+        BlockFormat::Q3K => &[108],
+        BlockFormat::Q6K => &[208],
+    }
+}
+
+/// A matrix of any bits that are finite numbers: more than a quantiser makes.
+fn any_matrix(weights: Weights, [rows, cols]: [usize; 2], seed: u64) -> QuantMatrix {
+    let values = numbers(rows * cols, seed);
+    let half = |v: f32| half::f16::from_f32(v).to_le_bytes();
+    let bytes = match weights {
+        Weights::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Weights::F16 => values.iter().flat_map(|&v| half(v)).collect(),
+        Weights::BF16 => values
+            .iter()
+            .flat_map(|&v| half::bf16::from_f32(v).to_le_bytes())
+            .collect(),
+        Weights::Block(format) => {
+            let len = format.row_bytes(cols).unwrap() * rows;
+            let any = numbers(len + 4, seed);
+            let mut bytes: Vec<u8> = any[..len].iter().map(|v| (v * 128.0) as i8 as u8).collect();
+            for (block, &v) in bytes.chunks_mut(format.block_bytes()).zip(&any) {
+                for &at in scales(format) {
+                    block[at..at + 2].copy_from_slice(&half(v / (at + 3) as f32));
+                }
+            }
+            bytes
+        }
+    };
+    QuantMatrix::from_bytes(weights, [rows, cols], bytes).unwrap()
+}
+
+fn rows_of(matrix: &QuantMatrix) -> Vec<f32> {
+    let mut all = vec![0.0; matrix.rows() * matrix.cols()];
+    for (i, row) in all.chunks_mut(matrix.cols()).enumerate() {
+        matrix.row(i, row);
+    }
+    all
+}
+
+/// Compares the op with sums in `f64`, within the bound of products of matrices.
+fn judge(matrix: &QuantMatrix, vectors: usize, seed: u64) {
+    let (rows, cols) = (matrix.rows(), matrix.cols());
+    let x = numbers(vectors * cols, seed);
+    let weights = rows_of(matrix);
+    let sum = |i: &[usize], f: fn(f64) -> f64| {
+        let pairs = x[i[0] * cols..][..cols].iter().zip(&weights[i[1] * cols..]);
+        pairs.map(|(&x, &w)| f(f64::from(x) * f64::from(w))).sum()
+    };
+    let truth = Array::from_float_fn(DType::F32, &[vectors, rows], |i| sum(i, |p| p));
+    let size = Array::from_float_fn(DType::F32, &[vectors, rows], |i| sum(i, f64::abs));
+    let y = Tensor::from_slice(&x, [vectors, cols]).quant_matmul(matrix);
+    let outcome = agree("matmul", cols, &y, &truth, Some(&size));
+    if let Err(error) = outcome {
+        panic!("{matrix:?} by {vectors}: {error}");
+    }
+}
+
+#[test]
+fn the_op_has_the_very_weights_of_every_format() {
+    for weights in formats() {
+        let cols = match weights {
+            Weights::Block(_) => 512,
+            _ => 45,
+        };
+        let matrix = any_matrix(weights, [19, cols], 41);
+        let expected = rows_of(&matrix);
+        // Products with unit vectors are weights, the sign of zero aside: all of them by tiles, some by rows.
+        let few: Vec<usize> = (0..4).map(|i| (i * 167 + 11) % cols).collect();
+        for picks in [(0..cols).collect(), few] {
+            let mut x = vec![0.0_f32; picks.len() * cols];
+            for (x, &pick) in x.chunks_mut(cols).zip(&picks) {
+                x[pick] = 1.0;
+            }
+            let y = Tensor::from_slice(&x, [picks.len(), cols]).quant_matmul(&matrix);
+            let y = y.to_vec::<f32>().unwrap();
+            for (y, &pick) in y.chunks(19).zip(&picks) {
+                for (row, &y) in y.iter().enumerate() {
+                    let w = expected[row * cols + pick];
+                    let same = y.to_bits() == w.to_bits() || (y == 0.0 && w == 0.0);
+                    assert!(same, "{weights} row {row}, column {pick}: {y} {w}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_op_is_right_for_every_format_and_number_of_vectors() {
+    for weights in formats() {
+        let cols = match weights {
+            Weights::Block(_) => 512,
+            _ => 301,
+        };
+        let matrix = any_matrix(weights, [37, cols], 43);
+        for vectors in [1, 2, 3, 4, 5, 8, 16, 17, 33, 64, 70] {
+            judge(&matrix, vectors, 47);
+        }
+    }
+}
+
+#[test]
+fn the_op_is_right_where_work_is_shared_otherwise() {
+    // Columns shared by SIMD-groups; enough rows for whole teams of them, with a rest; one row; many tiles.
+    let cases = [
+        (1, 4096, 1),
+        (70, 4096, 3),
+        (5, 8192, 2),
+        (2100, 64, 1),
+        (2100, 64, 4),
+        (2100, 64, 9),
+        (1030, 96, 40),
+        (33, 64, 200),
+    ];
+    for (rows, cols, vectors) in cases {
+        judge(
+            &any_matrix(BlockFormat::Q8_0.into(), [rows, cols], 53),
+            vectors,
+            59,
+        );
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_in_its_own_vector() {
+    let matrix = matrix(BlockFormat::Q5_1, 21, 64);
+    for vectors in [4, 9] {
+        let mut x = numbers(vectors * 64, 61);
+        (x[40], x[2 * 64 + 63]) = (f32::NAN, f32::INFINITY);
+        let y = Tensor::from_slice(&x, [vectors, 64]).quant_matmul(&matrix);
+        let y = y.to_vec::<f32>().unwrap();
+        for (i, y) in y.chunks(21).enumerate() {
+            let is_right = match i {
+                0 => |v: &f32| v.is_nan(),
+                2 => |v: &f32| !v.is_finite(),
+                _ => |v: &f32| v.is_finite(),
+            };
+            assert!(y.iter().all(is_right), "vector {i} of {vectors}: {y:?}");
+        }
+    }
+}
+
+#[test]
+fn the_op_takes_arranged_weights_and_none() {
+    let plain = matrix(BlockFormat::Q4K, 24, 256);
+    judge(&plain.arranged(), 3, 67);
+    let x = Tensor::from_slice(&numbers(3 * 256, 67), [3, 256]);
+    let none = QuantMatrix::from_bytes(BlockFormat::Q4K, [0, 256], Vec::new()).unwrap();
+    let y = x.quant_matmul(&none);
+    assert_eq!(y.shape()[..], [3, 0]);
+    assert!(y.to_vec::<f32>().unwrap().is_empty());
 }
 
 #[test]

@@ -65,7 +65,15 @@ fn indices_out_of_range_are_errors_and_nothing_is_lost() {
 #[test]
 fn long_and_few_columns_are_scattered_to_in_order() {
     // Few columns and many columns, each named more than once.
-    for (rows, width, count) in [(50, 1, 700), (7, 3, 100), (9, 5000, 40)] {
+    // The last ones are so many that they are sorted first.
+    let cases = [
+        (50, 1, 700),
+        (7, 3, 100),
+        (9, 5000, 40),
+        (5000, 1, 1000),
+        (900, 3, 2100),
+    ];
+    for (rows, width, count) in cases {
         let x = counted(&[rows, width]).cast(DType::F32);
         let at = |i: usize| (i * 7919 + i / 3) % rows;
         let indices: Vec<i32> = (0..count * width)

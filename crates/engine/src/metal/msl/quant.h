@@ -1,14 +1,17 @@
 // Weights as files have them: what a chunk of 16 of a row is as floats. The meaning is that of quant/plain.rs and
 // quant/nested.rs, and the floats have the same bits.
 //
-// They have them however the compiler joins products and sums: a scale has 11 bits, one of a group at most 8 more,
-// a level 5, so that every product is exact and only the last sum is rounded.
+// They have them however the compiler joins products and sums: a scale has 11 bits, that of a group 7 more, a level
+// 5, so that every product is exact, and only the last sum, if there is one, is rounded.
 //
 // Formats have ggml's numbers; `Weights::msl` of quant/matrix.rs gives them. Rows begin at even addresses, those of
 // plain floats at a multiple of their size; blocks have an even number of bytes.
 
 // Weights of a chunk.
 #define CHUNK 16
+
+// Numbers stay in registers only if the compiler knows which is which.
+#define UNROLL _Pragma("clang loop unroll(full)")
 
 // The half-precision number at an even address.
 inline float quant_half(device const uchar* from) {
@@ -79,7 +82,7 @@ template <int LEN, int BYTES> struct QuantBlocks {
 
     // The block of a chunk, and which of its chunks that is.
     static device const uchar* block(device const uchar* row, uint at) {
-        return row + ulong(at / (LEN / CHUNK)) * BYTES;
+        return row + at / (LEN / CHUNK) * BYTES;
     }
     static uint part(uint at) { return at % (LEN / CHUNK); }
 };
@@ -95,7 +98,7 @@ template <> struct Weights<0> {
     static void read(device const uchar* row, uint at, uint cols, thread float* to) {
         device const float* from = (device const float*)row + at * CHUNK;
         if (at * CHUNK + CHUNK <= cols) {
-            for (uint i = 0; i < CHUNK; i += 4) {
+            UNROLL for (uint i = 0; i < CHUNK; i += 4) {
                 const float4 four = float4(*(device const packed_float4*)(from + i));
                 to[i] = four.x;
                 to[i + 1] = four.y;
@@ -104,7 +107,7 @@ template <> struct Weights<0> {
             }
             return;
         }
-        for (uint i = 0; i < CHUNK; i++) {
+        UNROLL for (uint i = 0; i < CHUNK; i++) {
             to[i] = at * CHUNK + i < cols ? from[i] : 0.0f;
         }
     }
@@ -117,7 +120,7 @@ template <> struct Weights<1> {
     static void read(device const uchar* row, uint at, uint cols, thread float* to) {
         device const half* from = (device const half*)row + at * CHUNK;
         if (at * CHUNK + CHUNK <= cols) {
-            for (uint i = 0; i < CHUNK; i += 4) {
+            UNROLL for (uint i = 0; i < CHUNK; i += 4) {
                 const float4 four = float4(half4(*(device const packed_half4*)(from + i)));
                 to[i] = four.x;
                 to[i + 1] = four.y;
@@ -126,7 +129,7 @@ template <> struct Weights<1> {
             }
             return;
         }
-        for (uint i = 0; i < CHUNK; i++) {
+        UNROLL for (uint i = 0; i < CHUNK; i++) {
             to[i] = at * CHUNK + i < cols ? float(from[i]) : 0.0f;
         }
     }
@@ -141,7 +144,7 @@ template <> struct Weights<30> {
     static void read(device const uchar* row, uint at, uint cols, thread float* to) {
         device const ushort* from = (device const ushort*)row + at * CHUNK;
         if (at * CHUNK + CHUNK <= cols) {
-            for (uint i = 0; i < CHUNK; i += 4) {
+            UNROLL for (uint i = 0; i < CHUNK; i += 4) {
                 const ushort4 four = ushort4(*(device const packed_ushort4*)(from + i));
                 to[i] = widen(four.x);
                 to[i + 1] = widen(four.y);
@@ -150,7 +153,7 @@ template <> struct Weights<30> {
             }
             return;
         }
-        for (uint i = 0; i < CHUNK; i++) {
+        UNROLL for (uint i = 0; i < CHUNK; i++) {
             to[i] = at * CHUNK + i < cols ? widen(from[i]) : 0.0f;
         }
     }
@@ -163,7 +166,7 @@ template <> struct Weights<2> : QuantBlocks<32, 18> {
         const float d = quant_half(from);
         QuantBytes q(from + 2);
         q.shift(part(at) * 4);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, q.two(i, 15), 8, d);
         }
     }
@@ -176,7 +179,7 @@ template <> struct Weights<3> : QuantBlocks<32, 20> {
         const float d = quant_half(from), m = quant_half(from + 2);
         QuantBytes q(from + 4);
         q.shift(part(at) * 4);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15), d, m);
         }
     }
@@ -190,7 +193,7 @@ template <> struct Weights<6> : QuantBlocks<32, 22> {
         const uint fifth = ((device const ushort*)(from + 2))[part(at)];
         QuantBytes q(from + 6);
         q.shift(part(at) * 4);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, q.two(i, 15) | quant_bits(fifth, i, 4), 16, d);
         }
     }
@@ -204,7 +207,7 @@ template <> struct Weights<7> : QuantBlocks<32, 24> {
         const uint fifth = ((device const ushort*)(from + 4))[part(at)];
         QuantBytes q(from + 8);
         q.shift(part(at) * 4);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15) | quant_bits(fifth, i, 4), d, m);
         }
     }
@@ -216,7 +219,7 @@ template <> struct Weights<8> : QuantBlocks<32, 34> {
         device const uchar* from = block(row, at);
         const float d = quant_half(from);
         const QuantBytes q(from + 2 + part(at) * CHUNK);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             const uint2 two = q.two(i, 255);
             to[2 * i] = float(as_type<char>(uchar(two.x))) * d;
             to[2 * i + 1] = float(as_type<char>(uchar(two.y))) * d;
@@ -234,7 +237,7 @@ template <> struct Weights<10> : QuantBlocks<256, 84> {
         const float offset = quant_half(from + 82) * float(scales >> 4);
         QuantBytes q(from + 16 + j / 8 * 32 + j % 2 * 16);
         q.shift(j % 8 / 2 * 2);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 3), scale, -offset);
         }
     }
@@ -249,7 +252,7 @@ template <> struct Weights<11> : QuantBlocks<256, 110> {
         QuantBytes third(from + j % 2 * 16), q(from + 32 + j / 8 * 32 + j % 2 * 16);
         third.shift(j / 2);
         q.shift(j % 8 / 2 * 2);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, q.two(i, 3) | third.two(i, 1) << 2, 4, scale);
         }
     }
@@ -264,7 +267,7 @@ template <> struct Weights<12> : QuantBlocks<256, 144> {
         const float scale = quant_half(from) * float(six.x), offset = quant_half(from + 2) * float(six.y);
         QuantBytes q(from + 16 + j / 2 * 32 + side);
         q.shift(j % 2 * 4);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15), scale, -offset);
         }
     }
@@ -280,7 +283,7 @@ template <> struct Weights<13> : QuantBlocks<256, 176> {
         QuantBytes fifth(from + 16 + side), q(from + 48 + j / 2 * 32 + side);
         fifth.shift(j);
         q.shift(j % 2 * 4);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15) | fifth.two(i, 1) << 4, scale, -offset);
         }
     }
@@ -296,7 +299,7 @@ template <> struct Weights<14> : QuantBlocks<256, 210> {
         QuantBytes low(from + upper * 64 + line % 2 * 32 + side), high(from + 128 + upper * 32 + side);
         low.shift(line / 2 * 4);
         high.shift(line * 2);
-        for (uint i = 0; i < 8; i++) {
+        UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, low.two(i, 15) | high.two(i, 3) << 4, 32, scale);
         }
     }

@@ -54,3 +54,49 @@ kernel void ENTRY(scatter_elements)(device const void* indices, device const T* 
     }
     *element = value;
 }
+
+// The rows that indices name, as many as there are rows for what is out of range. Grid: columns, indices, blocks.
+kernel void ENTRY(scatter_rows)(device const void* indices, device uint* rows, device Fault* fault,
+                                constant Around& by, constant Target& to,
+                                uint3 at [[thread_position_in_grid]]) {
+    const long index = index_at(indices, column_of(by, at.z, at.x) + at.y * by.stride);
+    const long row = resolve(index, to.len, fault, true);
+    rows[(ulong(at.z) * by.len + at.y) * to.width + at.x] = row < 0 ? to.len : uint(row);
+}
+
+// One thread for an element of the result, which finds what is meant for it. `order` is the order of the rows that
+// are named in a column, what is equal as it was. Grid: columns, rows, blocks of the result.
+kernel void ENTRY(scatter_ordered)(device const uint* rows, device const long* order, device const T* source,
+                                   device T* output, constant Around& from, constant Target& to,
+                                   uint3 at [[thread_position_in_grid]]) {
+    const ulong base = ulong(at.z) * from.len * to.width + at.x;
+    device const T* next = source + column_of(from, at.z, at.x);
+    device T* element = output + (ulong(at.z) * to.len + at.y) * to.width + at.x;
+    // The first that is meant for it where all are added, the first past those where the last one stays.
+    uint low = 0, high = from.len;
+    while (low < high) {
+        const uint middle = low + (high - low) / 2;
+        const uint row = rows[base + order[base + ulong(middle) * to.width] * to.width];
+        if (ADD ? row < at.y : row <= at.y) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (!ADD && low > 0) {
+        const long i = order[base + ulong(low - 1) * to.width];
+        if (rows[base + i * to.width] == at.y) {
+            *element = next[i * from.stride];
+        }
+        return;
+    }
+    T value = *element;
+    for (; ADD && low < from.len; low++) {
+        const long i = order[base + ulong(low) * to.width];
+        if (rows[base + i * to.width] != at.y) {
+            break;
+        }
+        value = join(value, next[i * from.stride]);
+    }
+    *element = value;
+}

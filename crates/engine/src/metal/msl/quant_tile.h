@@ -1,0 +1,135 @@
+#include "quant.h"
+
+// A tile of the product of vectors and weights, `out[vector, row]`, by SIMD-group matrices: up to 64 vectors, and 16
+// rows of the weights for each of up to four SIMD-groups. Weights become floats on their way to threadgroup memory,
+// so that each is read and widened once for all vectors of the tile.
+//
+// While one part of the depth is multiplied the next is on its way to registers.
+//
+// `eights` (1, 2, 4 or 8, and at most twice `team`) is how many times eight vectors a tile has, `team` how many
+// SIMD-groups: function constants, or numbers that the compiler knows. The threadgroup has 32 `team` threads and
+// (8 `eights` + 16 `team`) QUANT_PITCH floats of threadgroup memory.
+
+// The depth of a part, and the distance of lines in threadgroup memory, which keeps neighbours in a column in
+// different banks.
+#define QUANT_DEEP 32
+#define QUANT_PITCH (QUANT_DEEP + 4)
+
+// The sums of a SIMD-group: eight vectors by 8 rows each.
+struct QuantSums {
+    simdgroup_float8x8 of[8][2];
+
+    void clear() {
+        UNROLL for (uint j = 0; j < 8; j++) {
+            UNROLL for (uint i = 0; i < 2; i++) {
+                of[j][i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+            }
+        }
+    }
+
+    // Adds the product of the parts in threadgroup memory; the weights from the first row of this SIMD-group on.
+    void add(threadgroup const float* vectors, threadgroup const float* weights, uint eights) {
+        for (uint k = 0; k < QUANT_DEEP; k += 8) {
+            simdgroup_float8x8 w[2];
+            UNROLL for (uint i = 0; i < 2; i++) {
+                simdgroup_load(w[i], weights + 8 * i * QUANT_PITCH + k, QUANT_PITCH, ulong2(0, 0), true);
+            }
+            UNROLL for (uint j = 0; j < 8; j++) {
+                if (j < eights) {
+                    simdgroup_float8x8 x;
+                    simdgroup_load(x, vectors + 8 * j * QUANT_PITCH + k, QUANT_PITCH);
+                    UNROLL for (uint i = 0; i < 2; i++) {
+                        simdgroup_multiply_accumulate(of[j][i], x, w[i], of[j][i]);
+                    }
+                }
+            }
+        }
+    }
+
+    // Gives every sum of the tile to `store(vector, row, sum)`, counted from the first vector of the tile and the
+    // first row of this SIMD-group. This lane has two neighbours of a line of each matrix.
+    template <typename Store> void put(Store store, uint eights, uint lane) const {
+        const uint vector = lane / 16 * 4 + lane / 2 % 4;
+        const uint row = lane / 8 % 2 * 4 + lane % 2 * 2;
+        UNROLL for (uint j = 0; j < 8; j++) {
+            if (j < eights) {
+                UNROLL for (uint i = 0; i < 2; i++) {
+                    const float2 two = of[j][i].thread_elements();
+                    store(vector + 8 * j, row + 8 * i, two.x);
+                    store(vector + 8 * j, row + 8 * i + 1, two.y);
+                }
+            }
+        }
+    }
+};
+
+// Vectors that lie one after the other, `stride` floats apart; the first of a tile, and how many there are from it on.
+struct QuantVectors {
+    device const float* from;
+    ulong stride;
+    uint count;
+};
+
+// Four numbers of a vector, zeros past its end.
+inline float4 quant_four(device const float* vector, uint at, uint cols) {
+    if (at + 4 <= cols) {
+        return float4(*(device const packed_float4*)(vector + at));
+    }
+    float4 found = 0;
+    for (uint i = 0; i < 4; i++) {
+        found[i] = at + i < cols ? vector[at + i] : 0.0f;
+    }
+    return found;
+}
+
+// What a thread brings to threadgroup memory: a chunk of a row of the weights, and some of the vectors.
+template <int FORMAT> struct QuantPart {
+    float chunk[CHUNK];
+    float4 fours[4];
+
+    // `line` is the row of the weights that this thread brings.
+    void read(device const uchar* line, thread const QuantVectors& x, uint k, uint cols, uint eights, uint team,
+              uint index) {
+        Weights<FORMAT>::read(line, k / CHUNK + index % 2, cols, chunk);
+        UNROLL for (uint e = 0; e < 4; e++) {
+            const uint at = index + e * 32 * team;
+            if (at < eights * 64) {
+                const uint vector = at / 8;
+                fours[e] = vector < x.count ? quant_four(x.from + vector * x.stride, k + at % 8 * 4, cols) : float4(0);
+            }
+        }
+    }
+
+    void write(threadgroup float* vectors, threadgroup float* weights, uint eights, uint team, uint index) const {
+        threadgroup float4* to = (threadgroup float4*)(weights + index / 2 * QUANT_PITCH + index % 2 * CHUNK);
+        UNROLL for (uint i = 0; i < 4; i++) {
+            to[i] = float4(chunk[4 * i], chunk[4 * i + 1], chunk[4 * i + 2], chunk[4 * i + 3]);
+        }
+        UNROLL for (uint e = 0; e < 4; e++) {
+            const uint at = index + e * 32 * team;
+            if (at < eights * 64) {
+                *(threadgroup float4*)(vectors + at / 8 * QUANT_PITCH + at % 8 * 4) = fours[e];
+            }
+        }
+    }
+};
+
+// Adds the product of vectors and `rows` rows of weights, from the first ones of the tile on.
+template <int FORMAT>
+inline void quant_multiply(thread QuantSums& sums, device const uchar* weights, uint rows, QuantVectors x, uint cols,
+                           threadgroup float* shared, uint eights, uint team, uint index) {
+    threadgroup float* lines = shared + 8 * eights * QUANT_PITCH;
+    // Rows past the end are the last one again.
+    device const uchar* line = weights + min(index / 2, rows - 1) * Weights<FORMAT>::row_bytes(cols);
+    QuantPart<FORMAT> part;
+    part.read(line, x, 0, cols, eights, team, index);
+    for (uint k = 0; k < cols; k += QUANT_DEEP) {
+        part.write(shared, lines, eights, team, index);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (k + QUANT_DEEP < cols) {
+            part.read(line, x, k + QUANT_DEEP, cols, eights, team, index);
+        }
+        sums.add(shared, lines + index / 32 * 16 * QUANT_PITCH, eights);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+}
