@@ -24,6 +24,7 @@
 //! | `graph/` | from tensors asked for to kernels run: sharing, joining, order, memory |
 //! | `dispatch.rs` | the one place where an op meets a device |
 //! | [`kernel`] | kernels on plain slices, and caches of keys and values |
+//! | [`decoder`] | language models on a Metal device |
 //! | [`quant`] | weights of a few bits: block formats, quantised matrices |
 //! | [`random`] | keys, from which random numbers are made |
 //! | `file/` ([`npz`], [`safetensors`]) | tensors in files |
@@ -40,6 +41,7 @@ mod readme {}
 
 pub mod backends;
 mod cpu;
+pub mod decoder;
 mod device;
 mod dispatch;
 mod dtype;
@@ -66,6 +68,7 @@ pub use error::{Error, Result};
 pub use file::{npz, safetensors};
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
 pub use layout::Layout;
+pub use metal::MatrixLibrary;
 pub use ops::attention::AttentionOptions;
 pub use ops::conv::ConvOptions;
 pub use ops::packed_matmul::PackedMatrix;

@@ -5,6 +5,7 @@
 //! - [`tolerance`]: how far an answer may be from the reference, by op and type, and why.
 //! - [`case`]: random shapes, values and layouts from fixed seeds; failures shrink.
 //! - [`fuzz`]: random calls, right and wrong.
+//! - [`transformer`]: random transformers, and what they give.
 //! - [`layout`]: tensors that lie in memory as a case says, and back.
 
 pub mod array;
@@ -15,6 +16,7 @@ pub mod number;
 pub mod random;
 pub mod reference;
 pub mod tolerance;
+pub mod transformer;
 
 pub use array::Array;
 pub use number::Value;

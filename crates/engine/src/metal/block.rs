@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bessemer_hal::{Buffer, BufferSlice};
+use bessemer_hal::{self as hal, Buffer, BufferSlice, StorageMode};
 
 use super::Metal;
 use super::fault::Fault;
@@ -89,6 +89,13 @@ impl Block {
             .all(|(_, &b)| b == PATTERN)
     }
 
+    /// Memory with arbitrary contents that nothing on its way uses. Whoever has kernels write it outside of the
+    /// stream must know that they have run before it goes.
+    pub(crate) fn idle(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
+        let buffer = metal.pool.take_idle(&metal.stream, op, len)?;
+        Ok(Self::of(metal, buffer, len))
+    }
+
     /// A copy of bytes of the host.
     pub(crate) fn copy_of(metal: &Arc<Metal>, op: &'static str, bytes: &[u8]) -> Result<Self> {
         let buffer = metal.pool.take_idle(&metal.stream, op, bytes.len())?;
@@ -165,6 +172,16 @@ impl Block {
         self.len
     }
 
+    /// Whether the memory is somebody else's, used in place.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        !self.pooled
+    }
+
+    /// The bytes as the device layer has them, which waits for whoever writes them.
+    pub(crate) fn all(&self) -> BufferSlice {
+        self.slice(0..self.len)
+    }
+
     pub(super) fn origin(&self) -> MutexGuard<'_, Origin> {
         self.origin.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,10 +223,7 @@ impl Block {
             fault.check()?;
         }
         if !self.pooled {
-            let mut copy = vec![0_u64; self.len.div_ceil(8)];
-            let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..self.len];
-            let read = self.buffer.read::<u8>(self.start, bytes);
-            read.map_err(|e| Error::device(op, e))?;
+            let copy = self.fetch().map_err(|e| Error::device(op, e))?;
             let _ = self.copy.set(copy);
         }
         if self.metal.zones && !(self.is_intact() && self.metal.is_intact()) {
@@ -228,6 +242,30 @@ impl Block {
         origin.faults.clear();
         self.ready.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// The bytes of somebody else's buffer, wherever it is.
+    fn fetch(&self) -> hal::Result<Vec<u64>> {
+        let mut copy = vec![0_u64; self.len.div_ceil(8)];
+        let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..self.len];
+        match self.buffer.storage_mode() {
+            StorageMode::Shared => self.buffer.read::<u8>(self.start, bytes)?,
+            StorageMode::Managed => {
+                // What kernels wrote is not yet in the host's copy.
+                let mut commands = self.metal.device.commands();
+                commands.synchronize(&self.buffer)?;
+                commands.commit()?.wait()?;
+                self.buffer.read::<u8>(self.start, bytes)?;
+            }
+            StorageMode::Private => {
+                let staging = self.metal.device.buffer(self.len, StorageMode::Shared)?;
+                let mut commands = self.metal.device.commands();
+                commands.copy(self.slice(0..self.len), &staging)?;
+                commands.commit()?.wait()?;
+                staging.read::<u8>(0, bytes)?;
+            }
+        }
+        Ok(copy)
     }
 
     /// The bytes, which are what they should be once [`Block::ready`] has said so.

@@ -74,7 +74,7 @@ pub(crate) fn record(
         "quant_tile"
     };
     let few = Few::new(rows, cols, vectors);
-    let tile = Tile::new(rows, vectors);
+    let tile = Tile::new(&[rows], vectors);
     let kernel = Kernel::new("quant_matmul", entry)
         .with("Q_FORMAT", op.matrix.weights().msl())
         .constant(0, vectors.min(FEW) as u32)
@@ -127,21 +127,25 @@ impl Few {
     }
 }
 
-/// How many are.
-struct Tile {
+/// How many are: the shape of tiles that `quant_tile.h` computes.
+pub(crate) struct Tile {
     /// Times eight vectors.
-    eights: usize,
+    pub(crate) eights: usize,
     /// SIMD-groups, each with 16 rows of the weights.
-    team: usize,
+    pub(crate) team: usize,
     /// Tiles of vectors and of rows.
-    groups: (usize, usize),
+    pub(crate) groups: (usize, usize),
 }
 
 impl Tile {
-    fn new(rows: usize, vectors: usize) -> Self {
+    /// Of products of vectors with matrices of so many rows each; a tile has rows of one of them.
+    pub(crate) fn new(rows: &[usize], vectors: usize) -> Self {
         let eights = vectors.min(TILE_VECTORS).div_ceil(8).next_power_of_two();
         let across = vectors.div_ceil(8 * eights);
-        let tall = |team: usize| rows.div_ceil(team * TILE_ROWS);
+        let tall = |team: usize| -> usize {
+            let tiles = rows.iter().map(|rows| rows.div_ceil(team * TILE_ROWS));
+            tiles.sum()
+        };
         // Threads bring four times four numbers of the vectors at most, which limits what a small team can have.
         let mut team = TEAM;
         while team > 1 && eights <= team && across * tall(team) < BUSY {
@@ -155,7 +159,7 @@ impl Tile {
     }
 
     /// Bytes of threadgroup memory.
-    fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         (8 * self.eights + TILE_ROWS * self.team) * PITCH * size_of::<f32>()
     }
 }
@@ -168,7 +172,7 @@ mod tests {
     fn tiles_stay_within_what_kernels_have_room_for() {
         for vectors in 1..200 {
             for rows in [1, 16, 100, 576, 4096, 50_000] {
-                let tile = Tile::new(rows, vectors);
+                let tile = Tile::new(&[rows], vectors);
                 assert!([1, 2, 4, 8].contains(&tile.eights), "{vectors}");
                 assert!(tile.eights <= 2 * tile.team, "{vectors} {rows}");
                 assert!(tile.memory() <= 32 << 10 && tile.memory().is_multiple_of(16));

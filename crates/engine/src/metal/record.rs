@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bessemer_hal::{self as hal, Access, BufferSlice, Commands, Pipeline, Size};
+use bessemer_hal::{self as hal, Access, BufferSlice, Commands, MatrixProduct, Pipeline, Size};
 use bytemuck::NoUninit;
 
 use super::block::Block;
@@ -18,6 +18,8 @@ pub(crate) struct Recorder<'a> {
     /// The op, for errors.
     pub(crate) op: &'static str,
     launches: Vec<Launch>,
+    /// A product by the device's own library, after the launches.
+    pub(super) product: Option<MatrixProduct>,
     /// Memory that only these launches use.
     scratch: Vec<Block>,
     faults: Vec<Arc<Fault>>,
@@ -26,10 +28,13 @@ pub(crate) struct Recorder<'a> {
 }
 
 /// A kernel with its arguments and grid.
+#[derive(Clone)]
 #[must_use = "nothing is recorded until `threads` or `groups` is called"]
 pub(crate) struct Launch {
     pipeline: Pipeline,
     buffers: Vec<(BufferSlice, Access, u32)>,
+    /// Bytes of bindings that the kernel does not touch: read, and written.
+    spared: [u64; 2],
     bytes: Vec<(Box<[u8]>, u32)>,
     next: u32,
     grid: Size,
@@ -63,6 +68,20 @@ impl Launch {
     /// The next argument: a buffer that is read and written.
     pub(crate) fn update(self, slice: impl Into<BufferSlice>) -> Self {
         self.bind(slice.into(), Access::ReadWrite)
+    }
+
+    /// The next argument: a buffer of which the kernel reads this many bytes only.
+    pub(crate) fn read_part(mut self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
+        let slice = slice.into();
+        self.spared[0] += (slice.length() - bytes) as u64;
+        self.read(slice)
+    }
+
+    /// The next argument: a buffer of which the kernel writes this many bytes only.
+    pub(crate) fn write_part(mut self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
+        let slice = slice.into();
+        self.spared[1] += (slice.length() - bytes) as u64;
+        self.write(slice)
     }
 
     /// The next argument: none, as the kernel's function constants say.
@@ -137,16 +156,33 @@ impl Launch {
         self.pipeline.max_total_threads_per_threadgroup()
     }
 
+    /// Bytes that it reads and writes.
+    pub(crate) fn traffic(&self) -> [u64; 2] {
+        let bound = |of: fn(Access) -> bool| {
+            let used = self
+                .buffers
+                .iter()
+                .filter(move |(_, access, _)| of(*access));
+            used.map(|(slice, ..)| slice.length() as u64).sum::<u64>()
+        };
+        let inline: usize = self.bytes.iter().map(|(bytes, _)| bytes.len()).sum();
+        [
+            bound(Access::reads) + inline as u64 - self.spared[0],
+            bound(Access::writes) - self.spared[1],
+        ]
+    }
+
     /// Bytes that it moves, or is worth.
-    pub(super) fn work(&self) -> u64 {
+    pub(crate) fn work(&self) -> u64 {
         let bytes: usize = self.buffers.iter().map(|(slice, ..)| slice.length()).sum();
         self.cost.max(bytes as u64)
     }
 
-    pub(super) fn record(self, commands: &mut Commands) -> hal::Result<()> {
+    /// Adds it to commands.
+    pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
         let mut dispatch = commands.dispatch(&self.pipeline);
-        for (slice, access, index) in self.buffers {
-            dispatch = dispatch.bind(index, slice, access);
+        for (slice, access, index) in &self.buffers {
+            dispatch = dispatch.bind(*index, slice, *access);
         }
         for (bytes, index) in &self.bytes {
             dispatch = dispatch.set_bytes(*index, bytes);
@@ -173,6 +209,7 @@ impl<'a> Recorder<'a> {
             metal,
             op,
             launches: Vec::new(),
+            product: None,
             scratch: Vec::new(),
             faults: Vec::new(),
             missing: false,
@@ -180,10 +217,15 @@ impl<'a> Recorder<'a> {
     }
 
     /// Begins a launch: arguments follow, then the grid.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a kernel that needs what the device lacks; an op that returns it is computed by
+    /// the CPU.
     pub(crate) fn launch(&self, kernel: &Kernel) -> Result<Launch> {
         Ok(Launch {
             pipeline: self.metal.kernels.pipeline(self.op, kernel)?,
             buffers: Vec::new(),
+            spared: [0; 2],
             bytes: Vec::new(),
             next: 0,
             grid: Size::x(0),
@@ -241,6 +283,11 @@ impl<'a> Recorder<'a> {
         self.launches.first().map(|launch| launch.pipeline.clone())
     }
 
+    /// The launches, for whoever records them himself; scratch memory and faults are none of them.
+    pub(crate) fn into_launches(self) -> Vec<Launch> {
+        self.launches
+    }
+
     /// Hands the launches to the stream; they write this block and read these.
     pub(crate) fn finish(self, output: &Block, inputs: &[Input<'_>]) -> Result<()> {
         let mut faults = self.faults;
@@ -261,7 +308,7 @@ impl<'a> Recorder<'a> {
             faults.extend(origin.faults.iter().cloned());
         }
         let stream = &self.metal.stream;
-        let (batch, outcome) = stream.add(self.launches, batches.iter());
+        let (batch, outcome) = stream.add(self.launches, self.product, batches.iter());
         for block in inputs.iter().filter_map(|i| i.block) {
             block.read_by(&batch);
         }

@@ -1,4 +1,5 @@
 #include "types.h"
+#include "turn.h"
 #include "view.h"
 
 // Neighbours make a pair, not elements half the turned ones apart.
@@ -75,17 +76,9 @@ kernel void ENTRY(rope)(device const T* input, device const ulong* turns, device
     } else {
         turned = angle(long(rotation.first + seq), fraction, whole);
     }
-    // The nearest quarter of a turn, and what is left: an eighth at most, in radians. The upper half of its
-    // bits is more than float has.
-    const uint quarter = uint((turned + (1ul << 61)) >> 62);
-    const long rest = long(turned - (ulong(quarter) << 62));
-    const float radians = float(int(rest >> 32)) * 0x1.921fb6p-30f;
-    const float near = precise::cos(radians);
-    const float far = precise::sin(radians);
-    const float cosine = quarter % 2 == 0 ? near : far;
-    const float sine = quarter % 2 == 0 ? far : near;
-    const C c = (quarter == 1 || quarter == 2 ? -cosine : cosine) * rotation.factor;
-    const C s = (quarter >= 2 ? -sine : sine) * rotation.factor;
+    const float2 turn = cosine_and_sine(turned);
+    const C c = turn.x * rotation.factor;
+    const C s = turn.y * rotation.factor;
     const uint i = INTERLEAVED ? 2 * at.x : at.x;
     const uint j = INTERLEAVED ? i + 1 : at.x + rotation.pairs;
     for (uint head = first; head < last; head++) {

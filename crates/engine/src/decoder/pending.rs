@@ -1,0 +1,89 @@
+//! Tokens on their way.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bessemer_hal::{BufferSlice, Submission};
+
+use super::OP;
+use crate::{Error, Result};
+
+/// A token that a device is choosing.
+#[derive(Clone, Debug)]
+#[must_use = "the token may never come; wait for it"]
+pub struct Pending(pub(super) Arc<Ticket>);
+
+impl Pending {
+    /// Waits until the token is known. May be asked again.
+    ///
+    /// # Errors
+    /// [`Error::Device`], if the device failed at it or at a token before it. The sequence then holds what it held
+    /// before the first that failed, and needs a token to go on with.
+    pub fn wait(&self) -> Result<u32> {
+        self.0.resolve()
+    }
+
+    /// Whether the device has done its work, so that [`Pending::wait`] does not wait.
+    pub fn is_done(&self) -> bool {
+        self.0.submission.is_done()
+    }
+}
+
+/// A submission that leaves a token for the host.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    submission: Submission,
+    /// Where the token is.
+    id: BufferSlice,
+    /// What it needed to succeed.
+    parent: Mutex<Option<Arc<Self>>>,
+    outcome: OnceLock<Result<u32>>,
+}
+
+impl Ticket {
+    pub(super) fn new(
+        submission: Submission,
+        id: BufferSlice,
+        parent: Option<Arc<Self>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            submission,
+            id,
+            parent: Mutex::new(parent),
+            outcome: OnceLock::new(),
+        })
+    }
+
+    /// Waits for it; only the first call does.
+    pub(super) fn resolve(&self) -> Result<u32> {
+        self.outcome.get_or_init(|| self.look()).clone()
+    }
+
+    /// Whether it has failed, as far as is known without waiting.
+    pub(super) fn has_failed(&self) -> bool {
+        self.submission.is_done() && self.resolve().is_err()
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_done(&self) -> bool {
+        self.submission.is_done()
+    }
+
+    fn look(&self) -> Result<u32> {
+        let parent = self
+            .parent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let before = parent.map_or(Ok(0), |parent| parent.resolve());
+        // An earlier failure is the reason of all that follow.
+        let own = self.submission.wait().map_err(|e| Error::device(OP, e));
+        before?;
+        own?;
+        let mut id = [0_u32];
+        let mut read = || self.id.buffer().read(self.id.offset(), &mut id);
+        // A buffer tells once that an earlier writer of its has failed; this one has not.
+        let outcome = read().or_else(|_| read());
+        outcome.map_err(|e| Error::device(OP, e))?;
+        Ok(id[0])
+    }
+}

@@ -1,0 +1,184 @@
+//! The launches of a token: what `msl/decode_*.metal` are given.
+
+mod attention;
+mod product;
+
+use std::sync::Arc;
+
+use bessemer_hal::BufferSlice;
+use bytemuck::{Pod, Zeroable};
+
+use super::weight::{LayerWeights, Place, Weights};
+use super::{Decoder, OP, Sequences, Spec};
+use crate::Result;
+use crate::metal::{Kernel, Launch, Recorder};
+
+pub(super) use attention::{joined, most_splits, passes};
+
+/// The launches of a token of one sequence, which are the same for every token.
+pub(super) struct Plan {
+    embed: Launch,
+    layers: Vec<Launch>,
+    head: Launch,
+}
+
+/// A token that the host gives, and its position.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) token: u32,
+    pub(super) position: u32,
+}
+
+/// What a launch needs to know.
+struct Site<'a> {
+    spec: &'a Spec,
+    weights: &'a Weights,
+    sequences: &'a Sequences,
+    slot: usize,
+}
+
+/// What comes into a layer, or into the head: the numbers of a token, of which the last part may still be missing,
+/// because a norm of it comes first.
+struct Entering {
+    /// Which of the two places they are in.
+    place: usize,
+    /// Weights of the norm of what is missing.
+    post: Option<Place>,
+}
+
+impl Plan {
+    pub(super) fn new(decoder: &Decoder, sequences: &Sequences, slot: usize) -> Result<Self> {
+        let site = Site {
+            spec: decoder.spec(),
+            weights: &decoder.0.weights,
+            sequences,
+            slot,
+        };
+        let mut recorder = Recorder::new(decoder.metal(), OP);
+        let mut entering = Entering {
+            place: 0,
+            post: None,
+        };
+        for (index, layer) in site.weights.layers.iter().enumerate() {
+            entering = site.layer(&mut recorder, index, layer, entering)?;
+        }
+        let layers = recorder.into_launches();
+        let mut recorder = Recorder::new(decoder.metal(), OP);
+        site.head(&mut recorder, &entering)?;
+        let head = only(recorder);
+        Ok(Self {
+            embed: site.embed(decoder, None)?,
+            layers,
+            head,
+        })
+    }
+
+    /// All launches.
+    pub(super) fn token(&self) -> impl Iterator<Item = &Launch> {
+        [&self.embed].into_iter().chain(self.after_embedding(true))
+    }
+
+    /// All launches but the first, and the last only if logits are wanted.
+    pub(super) fn after_embedding(&self, logits: bool) -> impl Iterator<Item = &Launch> {
+        let head = logits.then_some(&self.head);
+        self.layers.iter().chain(head)
+    }
+
+    /// In the place of the first launch: one for a token that the host knows.
+    pub(super) fn embed_given(
+        &self,
+        decoder: &Decoder,
+        sequences: &Sequences,
+        slot: usize,
+        taken: Taken,
+    ) -> Result<Launch> {
+        let site = Site {
+            spec: decoder.spec(),
+            weights: &decoder.0.weights,
+            sequences,
+            slot,
+        };
+        site.embed(decoder, Some(taken))
+    }
+}
+
+/// The launch that was recorded.
+fn only(recorder: Recorder<'_>) -> Launch {
+    let mut launches = recorder.into_launches();
+    debug_assert_eq!(launches.len(), 1, "one launch");
+    launches.pop().expect("a launch was recorded")
+}
+
+/// `Embedding` of `msl/decode_embed.metal`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Embedding {
+    width: u32,
+    vocab: u32,
+    scale: f32,
+    token: u32,
+    position: u32,
+}
+
+impl Site<'_> {
+    fn embed(&self, decoder: &Decoder, taken: Option<Taken>) -> Result<Launch> {
+        let mut recorder = Recorder::new(decoder.metal(), OP);
+        let table = &self.weights.embedding;
+        let kernel = Kernel::new("decode_embed", "decode_embed")
+            .with("E_FORMAT", table.format)
+            .flag(0, taken.is_some());
+        let embedding = Embedding {
+            width: self.spec.width as u32,
+            vocab: self.spec.vocab as u32,
+            scale: self.spec.embedding_scale,
+            token: taken.map_or(0, |t| t.token),
+            position: taken.map_or(0, |t| t.position),
+        };
+        let launch = recorder
+            .launch(&kernel)?
+            .read_part(&table.slice, table.row)
+            .update(self.sequences.state(self.slot))
+            .write(self.x(0))
+            .value(&embedding);
+        launch.threads(&mut recorder, self.spec.width.div_ceil(16));
+        Ok(only(recorder))
+    }
+
+    /// Records a layer; gives what comes into the next.
+    fn layer(
+        &self,
+        recorder: &mut Recorder<'_>,
+        index: usize,
+        layer: &LayerWeights,
+        entering: Entering,
+    ) -> Result<Entering> {
+        let place = self.project_heads(recorder, index, layer, &entering)?;
+        self.turn_heads(recorder, index, layer)?;
+        self.attend(recorder, index)?;
+        let mixed = self.sequences.scratch().mixed.clone();
+        let output = (&layer.output, layer.output_bias.as_ref());
+        let post = layer.post_attention_norm.clone();
+        self.project(recorder, output, mixed, (place, post.is_some()))?;
+        let entering = Entering { place, post };
+        let place = self.feed(recorder, layer, &entering)?;
+        let inner = self.sequences.scratch().inner.clone();
+        let down = (&layer.down, layer.down_bias.as_ref());
+        let post = layer.post_ffn_norm.clone();
+        self.project(recorder, down, inner, (place, post.is_some()))?;
+        Ok(Entering { place, post })
+    }
+
+    fn x(&self, place: usize) -> BufferSlice {
+        self.sequences.scratch().x[place].clone()
+    }
+
+    fn vector(&self, place: &Place) -> BufferSlice {
+        self.weights.vector(place)
+    }
+}
+
+const _: fn() = || {
+    // Plans are kept by the sequences, which threads may hand on.
+    fn shared<T: Send + Sync>() {}
+    shared::<Arc<Plan>>();
+};

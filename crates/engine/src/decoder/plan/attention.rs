@@ -1,0 +1,189 @@
+//! Attention of one token over what its sequence has seen.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::weight::{LayerWeights, Rotation};
+use super::super::{Layer, Spec};
+use super::Site;
+use crate::kernel::CacheType;
+use crate::metal::{Kernel, Recorder};
+use crate::{DType, Result};
+
+/// Positions for which another threadgroup is worth a launch that joins them.
+const SPLIT: usize = 256;
+/// Threadgroups that share the keys of a head, at most.
+const MOST_SPLITS: usize = 32;
+/// Positions of a share, at least: `LEAST` of `msl/decode_attention.metal`.
+const LEAST: usize = 64;
+
+/// SIMD-groups of a threadgroup.
+const SIMDS: usize = 8;
+
+/// `Heads` of `msl/decode_heads.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(super) struct Heads {
+    width: u32,
+    heads: u32,
+    kv_heads: u32,
+    dim: u32,
+    pairs: u32,
+    capacity: u32,
+    window: u32,
+    splits: u32,
+    eps: f32,
+    factor: f32,
+    scale: f32,
+    cap: f32,
+}
+
+/// Threadgroups that share the keys of a head in a layer: as many as suit the longest sequence, so that they are the
+/// same for every token.
+fn splits(layer: &Layer, positions: usize) -> usize {
+    let seen = layer.window.map_or(positions, |w| positions.min(w));
+    seen.div_ceil(SPLIT).clamp(1, MOST_SPLITS)
+}
+
+/// Bytes that threadgroups which share keys leave for each other in all layers, after a token that is the `len`-th.
+pub(in super::super) fn joined(spec: &Spec, positions: usize, len: usize) -> u64 {
+    let of = |layer: &Layer| {
+        let splits = splits(layer, positions);
+        if splits == 1 {
+            return 0;
+        }
+        let seen = layer.window.map_or(len, |w| len.min(w));
+        let used = seen.div_ceil(seen.div_ceil(splits).max(LEAST));
+        (4 * used * spec.heads * (spec.head_dim + 2)) as u64
+    };
+    spec.layers.iter().map(of).sum()
+}
+
+/// The most of any layer.
+pub(in super::super) fn most_splits(spec: &Spec, positions: usize) -> usize {
+    let all = spec.layers.iter().map(|layer| splits(layer, positions));
+    all.max().unwrap_or(1)
+}
+
+/// Heads of queries that go together over the keys they share.
+fn together(spec: &Spec) -> usize {
+    // What a lane holds of them should fit its registers.
+    let most = if spec.head_dim > 128 { 4 } else { 8 };
+    (spec.heads / spec.kv_heads).min(most)
+}
+
+/// How often keys and values are read.
+pub(in super::super) fn passes(spec: &Spec) -> usize {
+    (spec.heads / spec.kv_heads).div_ceil(together(spec))
+}
+
+impl Site<'_> {
+    pub(super) fn cache_dtype(&self) -> DType {
+        match self.sequences.cache_type() {
+            CacheType::F32 => DType::F32,
+            // Sequences are never of 8 bits.
+            CacheType::F16 | CacheType::Q8_0 => DType::F16,
+        }
+    }
+
+    pub(super) fn rotation(&self, index: usize) -> &Rotation {
+        &self.weights.rotations[usize::from(self.spec.layers[index].is_local)]
+    }
+
+    pub(super) fn heads(&self, index: usize) -> Heads {
+        let (spec, rotation) = (self.spec, self.rotation(index));
+        let layer = &spec.layers[index];
+        let window = layer.window.and_then(|w| u32::try_from(w).ok());
+        Heads {
+            width: spec.width as u32,
+            heads: spec.heads as u32,
+            kv_heads: spec.kv_heads as u32,
+            dim: spec.head_dim as u32,
+            pairs: rotation.pairs as u32,
+            capacity: self.sequences.positions() as u32,
+            window: window.unwrap_or(u32::MAX),
+            splits: splits(layer, self.sequences.positions()) as u32,
+            eps: spec.eps,
+            factor: rotation.factor,
+            scale: spec.attention_scale,
+            cap: spec.attention_softcap.unwrap_or(0.0),
+        }
+    }
+
+    /// Records norms of queries and keys, for families that have them, what is then left of turning them, and keys into
+    /// the cache.
+    pub(super) fn turn_heads(
+        &self,
+        recorder: &mut Recorder<'_>,
+        index: usize,
+        layer: &LayerWeights,
+    ) -> Result<()> {
+        let Some([q_norm, k_norm]) = &layer.head_norms else {
+            return Ok(());
+        };
+        let (spec, rotation) = (self.spec, self.rotation(index));
+        let kernel = Kernel::new("decode_turn", "decode_turn")
+            .of("T", self.cache_dtype())
+            .flag(0, rotation.interleaved);
+        let scratch = self.sequences.scratch();
+        let [keys, _] = self.sequences.cache(index, self.slot);
+        let row = scratch.k.length() / 4 * self.sequences.cache_type().size();
+        let launch = recorder
+            .launch(&kernel)?
+            .update(&scratch.q)
+            .read(&scratch.k)
+            .write_part(keys, row)
+            .read(self.vector(q_norm))
+            .read(self.vector(k_norm))
+            .read(self.vector(&rotation.turns))
+            .read(self.sequences.state(self.slot))
+            .value(&self.heads(index));
+        let heads = spec.heads + spec.kv_heads;
+        launch.groups(recorder, heads.div_ceil(4), 4 * 32);
+        Ok(())
+    }
+
+    /// Records attention, from queries to what their heads give.
+    pub(super) fn attend(&self, recorder: &mut Recorder<'_>, index: usize) -> Result<()> {
+        let spec = self.spec;
+        let heads = self.heads(index);
+        let split = heads.splits > 1;
+        let lane_dims = spec.head_dim.div_ceil(32).next_power_of_two();
+        let rows = together(spec);
+        let kernel = |entry| {
+            Kernel::new("decode_attention", entry)
+                .of("T", self.cache_dtype())
+                .with("ROWS", rows as i64)
+                .with("LANE_DIMS", lane_dims as i64)
+                .with("SIMDS", SIMDS as i64)
+                .flag(0, spec.attention_softcap.is_some())
+                .flag(1, split)
+        };
+        let scratch = self.sequences.scratch();
+        let [keys, values] = self.sequences.cache(index, self.slot);
+        // What is read of keys and values, and left for each other, depends on how many there are; `joined` and
+        // `cache_read` count it.
+        let launch = recorder
+            .launch(&kernel("decode_attention"))?
+            .read(&scratch.q)
+            .read_part(keys, 0)
+            .read_part(values, 0)
+            .read(self.sequences.state(self.slot));
+        let launch = match split {
+            true => launch.write_part(&scratch.parts, 0),
+            false => launch.write(&scratch.mixed),
+        };
+        let launch = launch.value(&heads);
+        let grid = (heads.splits as usize, spec.kv_heads, passes(spec));
+        launch.groups(recorder, grid, 32 * SIMDS);
+        if split {
+            let launch = recorder
+                .launch(&kernel("decode_join"))?
+                .read_part(&scratch.parts, 0)
+                .read(self.sequences.state(self.slot))
+                .write(&scratch.mixed)
+                .value(&heads);
+            launch.groups(recorder, spec.heads, spec.head_dim.next_multiple_of(32));
+        }
+        Ok(())
+    }
+}

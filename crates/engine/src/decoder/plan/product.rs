@@ -1,0 +1,217 @@
+//! Products of matrices with one vector, and what is computed before and after them in the same launch.
+
+use bessemer_hal::BufferSlice;
+use bytemuck::{Pod, Zeroable};
+
+use super::super::weight::{LayerWeights, Matrix, Place};
+use super::{Entering, Site};
+use crate::Result;
+use crate::kernel::Bend;
+use crate::metal::{Kernel, Launch, Recorder};
+
+/// Rows that lanes which share them compute together; `ROWS` of `msl/decode.h`.
+const ROWS: usize = 4;
+
+/// Threads of a threadgroup that computes a norm first, and of one that does not.
+const NORMED: usize = 256;
+const PLAIN: usize = 64;
+
+/// `Product` of `msl/decode.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Product {
+    rows: u32,
+    cols: u32,
+    eps: f32,
+    cap: f32,
+}
+
+/// Lanes that share a row of so many columns: they take 16 each at a time, and few should have nothing left to do.
+pub(super) fn lanes(cols: usize) -> usize {
+    let chunks = cols.div_ceil(16);
+    let used = |lanes: usize| chunks as f64 / chunks.next_multiple_of(lanes) as f64;
+    let good = [32, 16, 8].into_iter().find(|&lanes| used(lanes) >= 0.8);
+    good.unwrap_or(8)
+}
+
+/// Threadgroups of so many threads for so many rows.
+pub(super) fn groups(rows: usize, lanes: usize, threads: usize) -> usize {
+    rows.div_ceil(threads / lanes * ROWS)
+}
+
+impl Site<'_> {
+    /// A kernel with what all products have: function constants 0 to 2.
+    pub(super) fn product(kernel: Kernel, cols: usize, post: bool, bias: bool) -> Kernel {
+        kernel
+            .constant(0, lanes(cols) as u32)
+            .flag(1, post)
+            .flag(2, bias)
+    }
+
+    /// The first five arguments of a launch that norms the numbers of a token, and the place where they are complete
+    /// afterwards.
+    pub(super) fn enter(
+        &self,
+        launch: Launch,
+        entering: &Entering,
+        norm: &Place,
+    ) -> (Launch, usize) {
+        let launch = launch.read(self.x(entering.place));
+        let (launch, place) = match &entering.post {
+            Some(post) => {
+                let other = 1 - entering.place;
+                let launch = launch
+                    .read(&self.sequences.scratch().added)
+                    .read(self.vector(post))
+                    .write(self.x(other));
+                (launch, other)
+            }
+            None => (launch.skip().skip().skip(), entering.place),
+        };
+        (launch.read(self.vector(norm)), place)
+    }
+
+    pub(super) fn bias(&self, launch: Launch, bias: Option<&Place>) -> Launch {
+        match bias {
+            Some(bias) => launch.read(self.vector(bias)),
+            None => launch.skip(),
+        }
+    }
+
+    /// Records the product of a matrix with `from`. It is added to the numbers of the token, which are in a place, or, if
+    /// a norm comes first, left for whoever computes that.
+    pub(super) fn project(
+        &self,
+        recorder: &mut Recorder<'_>,
+        (matrix, bias): (&Matrix, Option<&Place>),
+        from: BufferSlice,
+        (place, is_normed): (usize, bool),
+    ) -> Result<()> {
+        let (rows, cols) = (self.spec.width, from.length() / 4);
+        let kernel =
+            Kernel::new("decode_project", "decode_project").with("P_FORMAT", matrix.format);
+        let kernel = Self::product(kernel, cols, false, bias.is_some()).flag(3, !is_normed);
+        let launch = recorder.launch(&kernel)?.read(from).read(&matrix.slice);
+        let launch = self.bias(launch, bias);
+        let launch = match is_normed {
+            true => launch.write(&self.sequences.scratch().added),
+            false => launch.update(self.x(place)),
+        };
+        let product = self.sizes(rows, cols, 0.0);
+        let grid = groups(rows, lanes(cols), PLAIN);
+        launch.value(&product).groups(recorder, grid, PLAIN);
+        Ok(())
+    }
+
+    /// Records the first half of the feed-forward part.
+    pub(super) fn feed(
+        &self,
+        recorder: &mut Recorder<'_>,
+        layer: &LayerWeights,
+        entering: &Entering,
+    ) -> Result<usize> {
+        let (rows, cols) = (self.spec.ffn, self.spec.width);
+        let gate = layer.gate.as_ref();
+        let kernel = Kernel::new("decode_feed", "decode_feed")
+            .with("G_FORMAT", gate.unwrap_or(&layer.up).format)
+            .with("U_FORMAT", layer.up.format);
+        let bend = match self.spec.activation {
+            Bend::Silu => 0,
+            Bend::Gelu => 1,
+            Bend::GeluTanh => 2,
+        };
+        let post = entering.post.is_some();
+        let kernel = Self::product(kernel, cols, post, layer.feed_bias.is_some())
+            .flag(3, gate.is_some())
+            .constant(4, bend);
+        let launch = recorder.launch(&kernel)?;
+        let (launch, place) = self.enter(launch, entering, &layer.ffn_norm);
+        let launch = match gate {
+            Some(gate) => launch.read(&gate.slice),
+            None => launch.skip(),
+        };
+        let launch = launch.read(&layer.up.slice);
+        let launch = self.bias(launch, layer.feed_bias.as_ref());
+        let launch = launch.write(&self.sequences.scratch().inner);
+        let computed = if gate.is_some() { 2 * rows } else { rows };
+        let grid = groups(computed, lanes(cols), NORMED);
+        let product = self.sizes(rows, cols, 0.0);
+        launch.value(&product).groups(recorder, grid, NORMED);
+        Ok(place)
+    }
+
+    /// Records the logits.
+    pub(super) fn head(&self, recorder: &mut Recorder<'_>, entering: &Entering) -> Result<()> {
+        let (rows, cols) = (self.spec.vocab, self.spec.width);
+        let head = &self.weights.head;
+        let kernel = Kernel::new("decode_head", "decode_head").with("H_FORMAT", head.format);
+        let post = entering.post.is_some();
+        let cap = self.spec.final_softcap;
+        let kernel = Self::product(kernel, cols, post, false).flag(3, cap.is_some());
+        let launch = recorder.launch(&kernel)?;
+        let (launch, _) = self.enter(launch, entering, &self.weights.output_norm);
+        let launch = launch
+            .read(&head.slice)
+            .write(self.sequences.logits())
+            .update(self.sequences.state(self.slot));
+        let product = self.sizes(rows, cols, cap.unwrap_or(0.0));
+        let grid = groups(rows, lanes(cols), NORMED);
+        launch.value(&product).groups(recorder, grid, NORMED);
+        Ok(())
+    }
+
+    fn sizes(&self, rows: usize, cols: usize, cap: f32) -> Product {
+        Product {
+            rows: rows as u32,
+            cols: cols as u32,
+            eps: self.spec.eps,
+            cap,
+        }
+    }
+
+    /// Records queries, keys and values. Where no norm of them comes first, queries and keys are turned, and keys and
+    /// values are in the cache.
+    pub(super) fn project_heads(
+        &self,
+        recorder: &mut Recorder<'_>,
+        index: usize,
+        layer: &LayerWeights,
+        entering: &Entering,
+    ) -> Result<usize> {
+        let spec = self.spec;
+        let [q, k, v] = &layer.qkv;
+        let normed = layer.head_norms.is_some();
+        let rotation = self.rotation(index);
+        let kernel = Kernel::new("decode_qkv", "decode_qkv")
+            .of("T", self.cache_dtype())
+            .with("Q_FORMAT", q.format)
+            .with("K_FORMAT", k.format)
+            .with("V_FORMAT", v.format);
+        let post = entering.post.is_some();
+        let kernel = Self::product(kernel, spec.width, post, layer.qkv_bias.is_some())
+            .flag(3, rotation.interleaved)
+            .flag(4, normed)
+            .flag(5, !normed);
+        let launch = recorder.launch(&kernel)?;
+        let (launch, place) = self.enter(launch, entering, &layer.attn_norm);
+        let launch = launch.read(&q.slice).read(&k.slice).read(&v.slice);
+        let launch = self.bias(launch, layer.qkv_bias.as_ref());
+        let launch = launch.read(self.sequences.state(self.slot));
+        let scratch = self.sequences.scratch();
+        let [keys, values] = self.sequences.cache(index, self.slot);
+        let row = spec.kv_heads * spec.head_dim * self.sequences.cache_type().size();
+        let launch = launch.write(&scratch.q).write_part(values, row);
+        let launch = match normed {
+            true => launch.skip().skip().write(&scratch.k),
+            false => launch
+                .read(self.vector(&rotation.turns))
+                .write_part(keys, row)
+                .skip(),
+        };
+        let rows = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
+        let grid = groups(rows, lanes(spec.width), NORMED);
+        let heads = self.heads(index);
+        launch.value(&heads).groups(recorder, grid, NORMED);
+        Ok(place)
+    }
+}

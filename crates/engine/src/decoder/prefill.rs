@@ -1,0 +1,227 @@
+//! Taking in tokens that the host gives.
+//!
+//! One token goes the way of a step. Several are rows of a batch, whatever sequences they are of: a row says which one
+//! and at what position. What comes of a row does not depend on the others.
+
+mod batch;
+mod product;
+
+use bessemer_hal::{Commands, Submission};
+
+use self::batch::{Batch, Row};
+use super::plan::Taken;
+use super::{Counts, Decoder, Logits, OP, Run, Sequences, count, invalid};
+use crate::metal::{Block, Recorder};
+use crate::{Error, Result};
+
+/// Rows of a batch: enough for products of matrices, few enough for memory and for a GPU that others use, too.
+const MOST_ROWS: usize = 512;
+
+/// Rows whose logits are computed at once.
+const MOST_LOGITS: usize = 64;
+
+/// Takes in tokens, which the caller has checked, and waits for all. Lengths are the caller's to change.
+pub(super) fn forward(
+    decoder: &Decoder,
+    sequences: &mut Sequences,
+    runs: &[Run<'_>],
+    to: &mut Vec<f32>,
+) -> Result<()> {
+    let mut sent = Sent(Vec::new());
+    let rows = rows_of(sequences, runs)?;
+    let outcome = match rows[..] {
+        [] => return Ok(()),
+        [row] if decoder.spec().causal => one(decoder, sequences, row, to, &mut sent),
+        _ => many(decoder, sequences, &rows, to, &mut sent),
+    };
+    // Whatever happens, nothing is on its way when this returns.
+    sent.wait().and(outcome)
+}
+
+/// What a batch of so many rows costs, of an empty sequence and with the logits of its last row.
+pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> Result<Counts> {
+    if rows == 0 || rows > MOST_ROWS {
+        return Err(invalid(format!(
+            "a batch has from 1 to {MOST_ROWS} rows, not {rows}"
+        )));
+    }
+    let row = |i| Row {
+        slot: 0,
+        position: i as u32,
+        token: 0,
+        wanted: i + 1 == rows,
+        len: rows as u32,
+    };
+    let rows: Vec<Row> = (0..rows).map(row).collect();
+    let batch = Batch::new(decoder, sequences, &rows)?;
+    let mut recorder = Recorder::new(decoder.metal(), OP);
+    batch.layers(&mut recorder)?;
+    batch.head(&mut recorder, 0..1, &sequences.logits())?;
+    let launches = recorder.into_launches();
+    let mut counts = count::of(decoder, launches.iter())?;
+    counts.bytes_read += decoder
+        .spec()
+        .cache_read(sequences.cache_type(), rows.len());
+    Ok(counts)
+}
+
+/// What was handed to the device.
+struct Sent(Vec<Submission>);
+
+impl Sent {
+    fn commit(&mut self, commands: Commands) -> Result<()> {
+        let submission = commands.commit().map_err(failed)?;
+        self.0.push(submission);
+        Ok(())
+    }
+
+    /// Waits for all of it; the first failure counts.
+    fn wait(&mut self) -> Result<()> {
+        let mut ran = Ok(());
+        for submission in self.0.drain(..) {
+            ran = ran.and(submission.wait().map(|_| ()));
+        }
+        ran.map_err(failed)
+    }
+}
+
+fn failed(error: bessemer_hal::Error) -> Error {
+    Error::device(OP, error)
+}
+
+fn rows_of(sequences: &Sequences, runs: &[Run<'_>]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for run in runs {
+        let (first, count) = (sequences.checked_len(run.slot)?, run.tokens.len());
+        let row = |(i, &token): (usize, &u32)| Row {
+            slot: run.slot as u32,
+            position: (first + i) as u32,
+            token,
+            wanted: match run.logits {
+                Logits::None => false,
+                Logits::Last => i + 1 == count,
+                Logits::All => true,
+            },
+            len: (first + count) as u32,
+        };
+        rows.extend(run.tokens.iter().enumerate().map(row));
+    }
+    Ok(rows)
+}
+
+/// Takes in one token by the launches of a step.
+fn one(
+    decoder: &Decoder,
+    sequences: &mut Sequences,
+    row: Row,
+    to: &mut Vec<f32>,
+    sent: &mut Sent,
+) -> Result<()> {
+    let slot = row.slot as usize;
+    let plan = sequences.plan(decoder, slot)?;
+    let taken = Taken {
+        token: row.token,
+        position: row.position,
+    };
+    let embed = plan.embed_given(decoder, sequences, slot, taken)?;
+    let mut commands = decoder.metal().device.commands();
+    let launches = [&embed].into_iter().chain(plan.after_embedding(row.wanted));
+    for launch in launches {
+        launch.record(&mut commands).map_err(failed)?;
+    }
+    sent.commit(commands)?;
+    if row.wanted {
+        sent.wait()?;
+        read(&sequences.logits(), to)?;
+    }
+    Ok(())
+}
+
+/// Takes in rows, a batch after the other.
+fn many(
+    decoder: &Decoder,
+    sequences: &Sequences,
+    rows: &[Row],
+    to: &mut Vec<f32>,
+    sent: &mut Sent,
+) -> Result<()> {
+    // Without order every row sees all others: they are one batch.
+    let most = match decoder.spec().causal {
+        true => MOST_ROWS,
+        false => rows.len(),
+    };
+    for rows in rows.chunks(most) {
+        let batch = Batch::new(decoder, sequences, rows)?;
+        let outcome =
+            run(decoder, &batch, sent).and_then(|()| logits(decoder, sequences, &batch, to, sent));
+        // The memory of the batch goes.
+        sent.wait().and(outcome)?;
+    }
+    Ok(())
+}
+
+/// Hands the layers of a batch to the device: a list for every few of them, so that none keeps a GPU too long.
+fn run(decoder: &Decoder, batch: &Batch<'_>, sent: &mut Sent) -> Result<()> {
+    let mut recorder = Recorder::new(decoder.metal(), OP);
+    batch.layers(&mut recorder)?;
+    let mut launches = recorder.into_launches().into_iter();
+    while launches.len() > 0 {
+        let mut commands = decoder.metal().device.commands();
+        let mut work = 0;
+        while work < batch::LIST_WORK
+            && let Some(launch) = launches.next()
+        {
+            launch.record(&mut commands).map_err(failed)?;
+            work += launch.work();
+        }
+        sent.commit(commands)?;
+    }
+    Ok(())
+}
+
+/// Computes the logits that are wanted of a batch and brings them to the host. Those of the last row stay where choices
+/// are made.
+fn logits(
+    decoder: &Decoder,
+    sequences: &Sequences,
+    batch: &Batch<'_>,
+    to: &mut Vec<f32>,
+    sent: &mut Sent,
+) -> Result<()> {
+    let (wanted, row) = (batch.wanted(), 4 * decoder.vocab());
+    let mut at = 0;
+    while at < wanted {
+        let some = at..wanted.min(at + MOST_LOGITS);
+        at = some.end;
+        let count = some.len();
+        let last = sequences.logits();
+        let block = match count {
+            1 => None,
+            _ => Some(Block::idle(decoder.metal(), OP, count * row)?),
+        };
+        let place = block.as_ref().map_or_else(|| last.clone(), Block::all);
+        let mut recorder = Recorder::new(decoder.metal(), OP);
+        batch.head(&mut recorder, some, &place)?;
+        let mut commands = decoder.metal().device.commands();
+        for launch in recorder.into_launches() {
+            launch.record(&mut commands).map_err(failed)?;
+        }
+        if let Some(block) = &block {
+            let from = block.slice((count - 1) * row..count * row);
+            commands.copy(from, last).map_err(failed)?;
+        }
+        sent.commit(commands)?;
+        sent.wait()?;
+        read(&place, to)?;
+    }
+    Ok(())
+}
+
+/// Appends what is in memory.
+fn read(from: &bessemer_hal::BufferSlice, to: &mut Vec<f32>) -> Result<()> {
+    let at = to.len();
+    to.resize(at + from.length() / 4, 0.0);
+    let mut read = || from.buffer().read(from.offset(), &mut to[at..]);
+    // A buffer tells once that an earlier writer of its has failed; this one has not.
+    read().or_else(|_| read()).map_err(failed)
+}

@@ -1,0 +1,201 @@
+//! Products of matrices with the rows of a batch, and what becomes of them in the same launch.
+
+use bessemer_hal::BufferSlice;
+use bytemuck::{Pod, Zeroable};
+
+use super::super::weight::{LayerWeights, Matrix, Place};
+use super::batch::Batch;
+use crate::Result;
+use crate::kernel::Bend;
+use crate::metal::{Block, Kernel, QuantTile, Recorder};
+
+/// `Project` of `msl/prefill_project.metal`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Project {
+    vectors: u32,
+    cols: u32,
+    rows: [u32; 3],
+    stride: u32,
+    cap: f32,
+}
+
+/// `Feed` of `msl/prefill_feed.metal`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Feed {
+    vectors: u32,
+    cols: u32,
+    rows: u32,
+}
+
+/// What becomes of a product.
+struct Goal<'a> {
+    bias: Option<&'a Place>,
+    /// Whether it is added to what is there.
+    residual: bool,
+    cap: Option<f32>,
+    vectors: usize,
+    to: BufferSlice,
+}
+
+/// What products with rows of weights are worth, as bytes that a GPU could move meanwhile.
+fn cost(vectors: usize, rows: usize, cols: usize) -> u64 {
+    2 * (vectors * rows) as u64 * cols as u64 / 32
+}
+
+impl Batch<'_> {
+    /// Records queries, keys and values, beside each other.
+    pub(super) fn project_heads(
+        &self,
+        recorder: &mut Recorder<'_>,
+        layer: &LayerWeights,
+    ) -> Result<()> {
+        let [q, k, v] = &layer.qkv;
+        let goal = Goal {
+            bias: layer.qkv_bias.as_ref(),
+            residual: false,
+            cap: None,
+            vectors: self.rows,
+            to: self.qkv.all(),
+        };
+        self.multiply(recorder, &[q, k, v], &self.normed, &goal)
+    }
+
+    /// Records the product of a matrix with `from`. It is added to the rows, or, if a norm comes first, left for
+    /// whoever computes that.
+    pub(super) fn project(
+        &self,
+        recorder: &mut Recorder<'_>,
+        (matrix, bias): (&Matrix, Option<&Place>),
+        from: &Block,
+        is_normed: bool,
+    ) -> Result<()> {
+        let to = self.added.as_ref().filter(|_| is_normed);
+        let goal = Goal {
+            bias,
+            residual: to.is_none(),
+            cap: None,
+            vectors: self.rows,
+            to: to.unwrap_or(&self.x).all(),
+        };
+        self.multiply(recorder, &[matrix], from, &goal)
+    }
+
+    /// Records the logits of the first rows of the norm.
+    pub(super) fn project_head(
+        &self,
+        recorder: &mut Recorder<'_>,
+        count: usize,
+        to: &BufferSlice,
+    ) -> Result<()> {
+        let goal = Goal {
+            bias: None,
+            residual: false,
+            cap: self.spec.final_softcap,
+            vectors: count,
+            to: to.clone(),
+        };
+        self.multiply(recorder, &[&self.weights.head], &self.normed, &goal)
+    }
+
+    fn multiply(
+        &self,
+        recorder: &mut Recorder<'_>,
+        matrices: &[&Matrix],
+        from: &Block,
+        goal: &Goal<'_>,
+    ) -> Result<()> {
+        let rows = |m: &Matrix| m.slice.length() / m.row;
+        let all: Vec<usize> = matrices.iter().map(|m| rows(m)).collect();
+        let (stride, cols) = (all.iter().sum(), from.len() / 4 / self.rows);
+        let tile = QuantTile::new(&all, goal.vectors);
+        // One matrix is all three, so that the text is the same.
+        let format = |i: usize| matrices.get(i).unwrap_or(&matrices[0]).format;
+        let kernel = Kernel::new("prefill_project", "prefill_project")
+            .with("A_FORMAT", format(0))
+            .with("B_FORMAT", format(1))
+            .with("C_FORMAT", format(2))
+            .constant(0, tile.eights as u32)
+            .constant(1, tile.team as u32)
+            .flag(2, matrices.len() > 1)
+            .flag(3, goal.bias.is_some())
+            .flag(4, goal.residual)
+            .flag(5, goal.cap.is_some());
+        let mut launch = recorder.launch(&kernel)?;
+        for i in 0..3 {
+            launch = match matrices.get(i) {
+                Some(matrix) => launch.read(&matrix.slice),
+                None => launch.skip(),
+            };
+        }
+        launch = launch.read_part(from.all(), 4 * goal.vectors * cols);
+        launch = match goal.bias {
+            Some(bias) => launch.read(self.weights.vector(bias)),
+            None => launch.skip(),
+        };
+        launch = match goal.residual {
+            true => launch.update(&goal.to),
+            false => launch.write(&goal.to),
+        };
+        let count = |i: usize| all.get(i).map_or(0, |&rows| rows as u32);
+        let project = Project {
+            vectors: goal.vectors as u32,
+            cols: cols as u32,
+            rows: [count(0), count(1), count(2)],
+            stride: stride as u32,
+            cap: goal.cap.unwrap_or(0.0),
+        };
+        launch
+            .value(&project)
+            .cost(cost(goal.vectors, stride, cols))
+            .memory(tile.memory())
+            .groups(recorder, tile.groups, tile.team * 32);
+        Ok(())
+    }
+
+    /// Records the first half of the feed-forward part.
+    pub(super) fn feed(&self, recorder: &mut Recorder<'_>, layer: &LayerWeights) -> Result<()> {
+        let (rows, cols) = (self.spec.ffn, self.spec.width);
+        let gate = layer.gate.as_ref();
+        let tile = QuantTile::new(&[rows], self.rows);
+        let kernel = Kernel::new("prefill_feed", "prefill_feed")
+            .with("G_FORMAT", gate.unwrap_or(&layer.up).format)
+            .with("U_FORMAT", layer.up.format)
+            .constant(0, tile.eights as u32)
+            .constant(1, tile.team as u32)
+            .flag(2, gate.is_some())
+            .flag(3, layer.feed_bias.is_some())
+            .constant(
+                4,
+                match self.spec.activation {
+                    Bend::Silu => 0,
+                    Bend::Gelu => 1,
+                    Bend::GeluTanh => 2,
+                },
+            );
+        let launch = recorder.launch(&kernel)?;
+        let launch = match gate {
+            Some(gate) => launch.read(&gate.slice),
+            None => launch.skip(),
+        };
+        let launch = launch.read(&layer.up.slice).read(self.normed.all());
+        let launch = match &layer.feed_bias {
+            Some(bias) => launch.read(self.weights.vector(bias)),
+            None => launch.skip(),
+        };
+        let feed = Feed {
+            vectors: self.rows as u32,
+            cols: cols as u32,
+            rows: rows as u32,
+        };
+        let matrices = if gate.is_some() { 2 } else { 1 };
+        launch
+            .write(self.inner.all())
+            .value(&feed)
+            .cost(cost(self.rows, matrices * rows, cols))
+            .memory(tile.memory())
+            .groups(recorder, tile.groups, tile.team * 32);
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Weights on a device.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bessemer_hal::BufferSlice;
+
+use super::{Footprint, Layer, OP, Projection, Spec};
+use crate::metal::{Block, Metal};
+use crate::quant::QuantMatrix;
+use crate::{Result, RopeStyle, RopeTable};
+
+/// Vectors begin at a multiple of so many bytes.
+const ALIGN: usize = 64;
+
+/// A matrix.
+pub(super) struct Matrix {
+    /// All rows.
+    pub(super) slice: BufferSlice,
+    /// What `quant.h` knows its elements by.
+    pub(super) format: i64,
+    /// Bytes of a row.
+    pub(super) row: usize,
+}
+
+/// Where a vector lies among all.
+pub(super) type Place = Range<usize>;
+
+/// A layer's weights.
+pub(super) struct LayerWeights {
+    pub(super) attn_norm: Place,
+    pub(super) qkv: [Matrix; 3],
+    /// Of queries, keys and values, one after the other.
+    pub(super) qkv_bias: Option<Place>,
+    /// Of queries and of keys.
+    pub(super) head_norms: Option<[Place; 2]>,
+    pub(super) output: Matrix,
+    pub(super) output_bias: Option<Place>,
+    pub(super) post_attention_norm: Option<Place>,
+    pub(super) ffn_norm: Place,
+    pub(super) gate: Option<Matrix>,
+    pub(super) up: Matrix,
+    /// Of the gate, if there is one, and of what it is for.
+    pub(super) feed_bias: Option<Place>,
+    pub(super) down: Matrix,
+    pub(super) down_bias: Option<Place>,
+    pub(super) post_ffn_norm: Option<Place>,
+}
+
+/// How positions turn heads.
+pub(super) struct Rotation {
+    /// Fractions of a turn from one position to the next, in units of 2⁻⁶⁴.
+    pub(super) turns: Place,
+    pub(super) pairs: usize,
+    pub(super) interleaved: bool,
+    pub(super) factor: f32,
+}
+
+/// All weights.
+pub(super) struct Weights {
+    pub(super) embedding: Matrix,
+    pub(super) head: Matrix,
+    pub(super) output_norm: Place,
+    pub(super) rotations: [Rotation; 2],
+    pub(super) layers: Vec<LayerWeights>,
+    vectors: Block,
+    footprint: Footprint,
+}
+
+/// Weights being brought to a device.
+struct Loader<'a> {
+    metal: &'a Arc<Metal>,
+    /// Those that are there: two with the same bytes are one.
+    matrices: Vec<(Range<*const u8>, BufferSlice)>,
+    footprint: Footprint,
+    bytes: Vec<u8>,
+}
+
+impl Loader<'_> {
+    fn matrix(&mut self, from: &QuantMatrix) -> Result<Matrix> {
+        let at = from.bytes().as_ptr_range();
+        let known = self.matrices.iter().find(|(other, _)| *other == at);
+        let slice = match known {
+            Some((_, slice)) => slice.clone(),
+            None => {
+                let block = from.on(self.metal)?;
+                let slice = block.all();
+                self.footprint.matrices += block.len();
+                if block.is_borrowed() {
+                    self.footprint.shared += block.len();
+                }
+                self.matrices.push((at, slice.clone()));
+                slice
+            }
+        };
+        Ok(Matrix {
+            row: slice.length() / from.rows().max(1),
+            slice,
+            format: i64::from(from.weights().msl()),
+        })
+    }
+
+    fn vector(&mut self, values: &[f32]) -> Place {
+        self.place(bytemuck::cast_slice(values))
+    }
+
+    fn place(&mut self, bytes: &[u8]) -> Place {
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(ALIGN), 0);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    /// The biases of projections one after the other; zeros for those that have none.
+    fn biases(&mut self, of: &[&Projection]) -> Option<Place> {
+        of.iter().find(|p| p.bias.is_some())?;
+        let mut all = Vec::new();
+        for projection in of {
+            match &projection.bias {
+                Some(bias) => all.extend_from_slice(bias),
+                None => all.resize(all.len() + projection.weight.rows(), 0.0),
+            }
+        }
+        Some(self.vector(&all))
+    }
+
+    fn layer(&mut self, layer: &Layer) -> Result<LayerWeights> {
+        let norms = layer.q_norm.as_ref().zip(layer.k_norm.as_ref());
+        let feed: Vec<&Projection> = layer.gate.iter().chain([&layer.up]).collect();
+        Ok(LayerWeights {
+            attn_norm: self.vector(&layer.attn_norm),
+            qkv: [
+                self.matrix(&layer.q.weight)?,
+                self.matrix(&layer.k.weight)?,
+                self.matrix(&layer.v.weight)?,
+            ],
+            qkv_bias: self.biases(&[&layer.q, &layer.k, &layer.v]),
+            head_norms: norms.map(|(q, k)| [self.vector(q), self.vector(k)]),
+            output: self.matrix(&layer.output.weight)?,
+            output_bias: self.biases(&[&layer.output]),
+            post_attention_norm: layer.post_attention_norm.as_ref().map(|n| self.vector(n)),
+            ffn_norm: self.vector(&layer.ffn_norm),
+            gate: match &layer.gate {
+                Some(gate) => Some(self.matrix(&gate.weight)?),
+                None => None,
+            },
+            up: self.matrix(&layer.up.weight)?,
+            feed_bias: self.biases(&feed),
+            down: self.matrix(&layer.down.weight)?,
+            down_bias: self.biases(&[&layer.down]),
+            post_ffn_norm: layer.post_ffn_norm.as_ref().map(|n| self.vector(n)),
+        })
+    }
+
+    fn rotation(&mut self, table: &RopeTable) -> Result<Rotation> {
+        let pairs = table.frequencies().shape().count();
+        // Fractions first, then whole turns, which do not matter to whole positions.
+        let mut turns = table.turns().to_vec::<u64>()?;
+        turns.truncate(pairs);
+        // Never nothing, so that it can be bound.
+        turns.resize(pairs.max(1), 0);
+        Ok(Rotation {
+            turns: self.place(bytemuck::cast_slice(&turns)),
+            pairs,
+            interleaved: table.style() == RopeStyle::Interleaved,
+            factor: table.attention_factor() as f32,
+        })
+    }
+}
+
+impl Weights {
+    pub(super) fn new(metal: &Arc<Metal>, spec: &Spec) -> Result<Self> {
+        let mut loader = Loader {
+            metal,
+            matrices: Vec::new(),
+            footprint: Footprint::default(),
+            bytes: Vec::new(),
+        };
+        let embedding = loader.matrix(&spec.embedding)?;
+        let head = loader.matrix(&spec.head)?;
+        let output_norm = loader.vector(&spec.output_norm);
+        let [all, local] = &spec.rotations;
+        let rotations = [loader.rotation(all)?, loader.rotation(local)?];
+        let layers = spec.layers.iter().map(|l| loader.layer(l));
+        let layers = layers.collect::<Result<_>>()?;
+        Ok(Self {
+            embedding,
+            head,
+            output_norm,
+            rotations,
+            layers,
+            footprint: Footprint {
+                vectors: loader.bytes.len(),
+                ..loader.footprint
+            },
+            vectors: Block::copy_of(metal, OP, &loader.bytes)?,
+        })
+    }
+
+    /// A vector, to be bound.
+    pub(super) fn vector(&self, place: &Place) -> BufferSlice {
+        self.vectors.slice(place.clone())
+    }
+
+    pub(super) fn footprint(&self) -> Footprint {
+        self.footprint
+    }
+
+    /// Bytes that a token reads.
+    pub(super) fn read_by_a_token(&self) -> usize {
+        let matrix = |m: &Matrix| m.slice.length();
+        let layer = |l: &LayerWeights| {
+            let all = l
+                .qkv
+                .iter()
+                .chain([&l.output, &l.up, &l.down])
+                .chain(&l.gate);
+            let vectors = [&l.qkv_bias, &l.output_bias, &l.feed_bias, &l.down_bias];
+            let norms = [&l.post_attention_norm, &l.post_ffn_norm];
+            let vectors = vectors.into_iter().chain(norms).flatten();
+            let vectors = vectors.chain(l.head_norms.iter().flatten());
+            let vectors = vectors.chain([&l.attn_norm, &l.ffn_norm]);
+            all.map(matrix).sum::<usize>() + vectors.map(Range::len).sum::<usize>()
+        };
+        let layers: usize = self.layers.iter().map(layer).sum();
+        layers + self.embedding.row + matrix(&self.head) + self.output_norm.len()
+    }
+}

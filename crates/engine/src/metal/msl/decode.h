@@ -1,0 +1,165 @@
+#include "types.h"
+#include "group.h"
+#include "quant.h"
+
+// Products of matrices with the one vector of a token, for kernels that compute something before and after in the
+// same launch. The structs are those of decoder/plan/product.rs.
+
+// Lanes that share a row: 32, or fewer where rows are short.
+constant uint LANES [[function_constant(0)]];
+// Whether something is still to be added to the token, after a norm of its own.
+constant bool POST [[function_constant(1)]];
+constant bool BIAS [[function_constant(2)]];
+
+// Rows that lanes compute together: what they load of the vector serves all of them.
+#define ROWS 4
+
+struct Product {
+    uint rows;
+    uint cols;
+    float eps;
+    // Of results, where they are capped.
+    float cap;
+};
+
+// What the device knows of a sequence: the token that comes next, and its position.
+struct State {
+    uint token;
+    uint position;
+};
+
+// Lanes that share rows, counted over the grid, and this one's place among them.
+struct Team {
+    uint index;
+    uint lane;
+};
+
+inline Team team(uint group, uint simd_group, uint simd_groups, uint lane) {
+    return Team{(group * simd_groups + simd_group) * (32 / LANES) + lane / LANES, lane % LANES};
+}
+
+// The sum over the lanes of a team; all of them have it.
+inline float team_sum(float value) {
+    if (LANES == 32) {
+        return simd_sum(value);
+    }
+    for (ushort bits = 1; bits < LANES; bits *= 2) {
+        value += simd_shuffle_xor(value, bits);
+    }
+    return value;
+}
+
+// Numbers 16 at to 16 at + 15 of a vector; 0 past its end.
+inline void vector_read(device const float* from, uint at, uint cols, thread float* to) {
+    const uint first = at * CHUNK;
+    if (first + CHUNK <= cols) {
+        for (uint i = 0; i < CHUNK; i += 4) {
+            const float4 four = *(device const float4*)(from + first + i);
+            to[i] = four.x;
+            to[i + 1] = four.y;
+            to[i + 2] = four.z;
+            to[i + 3] = four.w;
+        }
+        return;
+    }
+    for (uint i = 0; i < CHUNK; i++) {
+        to[i] = first + i < cols ? from[first + i] : 0.0f;
+    }
+}
+
+// A vector as it is.
+struct Plain {
+    device const float* x;
+
+    void read(uint at, uint cols, thread float* to) const { vector_read(x, at, cols, to); }
+};
+
+// The numbers of a token times the weights of a norm: products with it need only be scaled to be of the norm.
+struct Normed {
+    device const float* x;
+    device const float* added;
+    device const float* post;
+    device const float* weight;
+    float post_scale;
+
+    void read(uint at, uint cols, thread float* to) const {
+        float w[CHUNK];
+        vector_read(x, at, cols, to);
+        if (POST) {
+            float a[CHUNK];
+            vector_read(added, at, cols, a);
+            vector_read(post, at, cols, w);
+            for (uint i = 0; i < CHUNK; i++) {
+                to[i] += a[i] * post_scale * w[i];
+            }
+        }
+        vector_read(weight, at, cols, w);
+        for (uint i = 0; i < CHUNK; i++) {
+            to[i] *= w[i];
+        }
+    }
+};
+
+// This lane's share of the products of rows with a vector.
+template <int FORMAT, int COUNT, typename V>
+inline void row_products(device const uchar* thread* rows, V vector, uint cols, uint lane, thread float* sums) {
+    for (int r = 0; r < COUNT; r++) {
+        sums[r] = 0;
+    }
+    const uint chunks = (cols + CHUNK - 1) / CHUNK;
+    for (uint at = lane; at < chunks; at += LANES) {
+        float x[CHUNK];
+        vector.read(at, cols, x);
+        for (int r = 0; r < COUNT; r++) {
+            float w[CHUNK];
+            Weights<FORMAT>::read(rows[r], at, cols, w);
+            float sum = 0;
+            for (uint i = 0; i < CHUNK; i++) {
+                sum = fma(x[i], w[i], sum);
+            }
+            sums[r] += sum;
+        }
+    }
+}
+
+// This thread's place in its threadgroup.
+struct Place {
+    uint group;
+    uint index;
+    uint threads;
+    uint lane;
+    uint simd_group;
+    uint simd_groups;
+};
+
+inline float norm_scale(float squares, uint count, float eps) {
+    return 1.0f / precise::sqrt(squares / float(count) + eps);
+}
+
+// What both norms scale by: that of what is to be added, and that of the sum. Every threadgroup computes them; the first
+// leaves the sum for later launches.
+inline float2 norm_scales(device const float* x, device const float* added, device const float* post, device float* next,
+                          uint cols, float eps, threadgroup float* shared, Place place) {
+    float post_scale = 0;
+    if (POST) {
+        float squares = 0;
+        for (uint i = place.index; i < cols; i += place.threads) {
+            squares = fma(added[i], added[i], squares);
+        }
+        squares = group_reduce<Sum<float>>(squares, shared, place.lane, place.simd_group, place.simd_groups);
+        post_scale = norm_scale(squares, cols, eps);
+    }
+    float squares = 0;
+    for (uint i = place.index; i < cols; i += place.threads) {
+        float value = x[i];
+        if (POST) {
+            value += added[i] * post_scale * post[i];
+            if (place.group == 0) {
+                next[i] = value;
+            }
+        }
+        squares = fma(value, value, squares);
+    }
+    squares = group_reduce<Sum<float>>(squares, shared, place.lane, place.simd_group, place.simd_groups);
+    return float2(post_scale, norm_scale(squares, cols, eps));
+}

@@ -1,0 +1,200 @@
+#include "types.h"
+#include "decode_heads.h"
+
+// Attention of one token over what its sequence has seen, itself included. A threadgroup has a head of keys, the heads of
+// queries that share it, and a share of the positions; its SIMD-groups take them in turn.
+
+constant bool CAP [[function_constant(0)]];
+// Whether threadgroups share the positions: what comes out is then for `decode_join`.
+constant bool SPLIT [[function_constant(1)]];
+
+// Heads of queries that go together, elements of a head that a lane has, and SIMD-groups, from the host.
+// #define ROWS, LANE_DIMS, SIMDS
+
+// Keys that a SIMD-group takes at once: their loads are under way together, and the maximum moves once.
+#define AT_ONCE (ROWS <= 2 ? 4 : 2)
+
+// Positions of a share, at least.
+#define LEAST 64
+
+struct State {
+    uint token;
+    uint position;
+};
+
+template <typename E> inline void lane_read(device const E* row, uint lane, uint dim, thread float* held) {
+    const uint first = lane * LANE_DIMS;
+#if LANE_DIMS % 4 == 0
+    if (first + LANE_DIMS <= dim) {
+        for (uint e = 0; e < LANE_DIMS; e += 4) {
+            const float4 four = float4(*(device const vec<E, 4>*)(row + first + e));
+            held[e] = four.x;
+            held[e + 1] = four.y;
+            held[e + 2] = four.z;
+            held[e + 3] = four.w;
+        }
+        return;
+    }
+#endif
+    for (uint e = 0; e < LANE_DIMS; e++) {
+        held[e] = first + e < dim ? float(row[first + e]) : 0.0f;
+    }
+}
+
+// The positions that the token sees: from the first to before the second; and how many are a threadgroup's share.
+inline uint3 reach(device const State* state, constant Heads& heads) {
+    const uint high = min(state->position, heads.capacity - 1) + 1;
+    const uint low = high > heads.window ? high - heads.window : 0;
+    return uint3(low, high, max(uint(LEAST), (high - low + heads.splits - 1) / heads.splits));
+}
+
+// What weights seen from one maximum come to seen from a greater one.
+inline float seen_from(float top, float most) {
+    return top == -INFINITY ? 0.0f : precise::exp(top - most);
+}
+
+kernel void ENTRY(decode_attention)(device const float* q, device const T* keys, device const T* values,
+                                    device const State* state, device float* target, constant Heads& heads,
+                                    uint3 group [[threadgroup_position_in_grid]],
+                                    uint index [[thread_index_in_threadgroup]],
+                                    uint lane [[thread_index_in_simdgroup]],
+                                    uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    threadgroup float sums[SIMDS * LANE_DIMS * 32];
+    threadgroup float tops[SIMDS * ROWS];
+    threadgroup float totals[SIMDS * ROWS];
+    const uint dim = heads.dim;
+    const uint shared = heads.heads / heads.kv_heads;
+    const uint first = group.z * ROWS;
+    const uint rows = min(uint(ROWS), shared - first);
+    const uint first_head = group.y * shared + first;
+
+    const uint3 seen = reach(state, heads);
+    const uint begin = seen[0] + group.x * seen[2];
+    const uint end = min(seen[1], begin + seen[2]);
+    if (begin >= end) {
+        // Nobody asks for what it would give.
+        return;
+    }
+
+    float query[ROWS][LANE_DIMS];
+    float sum[ROWS][LANE_DIMS];
+    float top[ROWS];
+    float total[ROWS];
+    for (uint r = 0; r < ROWS; r++) {
+        top[r] = -INFINITY;
+        total[r] = 0;
+        // The last one again where there are no more.
+        lane_read(q + (first_head + min(r, rows - 1)) * dim, lane, dim, query[r]);
+        for (uint e = 0; e < LANE_DIMS; e++) {
+            query[r][e] *= heads.scale;
+            sum[r][e] = 0;
+        }
+    }
+    device const T* head_keys = keys + ulong(group.y) * heads.capacity * dim;
+    device const T* head_values = values + ulong(group.y) * heads.capacity * dim;
+    for (uint start = begin + simd_group * AT_ONCE; start < end; start += SIMDS * AT_ONCE) {
+        float key[AT_ONCE][LANE_DIMS];
+        float value[AT_ONCE][LANE_DIMS];
+        for (uint u = 0; u < AT_ONCE; u++) {
+            const ulong row = ulong(min(start + u, end - 1)) * dim;
+            lane_read(head_keys + row, lane, dim, key[u]);
+            lane_read(head_values + row, lane, dim, value[u]);
+        }
+        for (uint r = 0; r < ROWS; r++) {
+            float found[AT_ONCE];
+            float most = top[r];
+            for (uint u = 0; u < AT_ONCE; u++) {
+                float product = 0;
+                for (uint e = 0; e < LANE_DIMS; e++) {
+                    product = fma(query[r][e], key[u][e], product);
+                }
+                product = simd_sum(product);
+                if (CAP) {
+                    product = heads.cap * precise::tanh(product / heads.cap);
+                }
+                found[u] = start + u < end ? product : -INFINITY;
+                most = max(most, found[u]);
+            }
+            const float factor = seen_from(top[r], most);
+            top[r] = most;
+            total[r] *= factor;
+            for (uint e = 0; e < LANE_DIMS; e++) {
+                sum[r][e] *= factor;
+            }
+            for (uint u = 0; u < AT_ONCE; u++) {
+                const float weight = seen_from(found[u], most);
+                total[r] += weight;
+                for (uint e = 0; e < LANE_DIMS; e++) {
+                    sum[r][e] = fma(weight, value[u][e], sum[r][e]);
+                }
+            }
+        }
+    }
+
+    if (lane == 0) {
+        for (uint r = 0; r < ROWS; r++) {
+            tops[simd_group * ROWS + r] = top[r];
+            totals[simd_group * ROWS + r] = total[r];
+        }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint r = 0; r < rows; r++) {
+        float most = -INFINITY;
+        for (uint s = 0; s < SIMDS; s++) {
+            most = max(most, tops[s * ROWS + r]);
+        }
+        float weights = 0;
+        for (uint s = 0; s < SIMDS; s++) {
+            weights += totals[s * ROWS + r] * seen_from(tops[s * ROWS + r], most);
+        }
+        const float factor = seen_from(top[r], most);
+        for (uint e = 0; e < LANE_DIMS; e++) {
+            sums[(simd_group * 32 + lane) * LANE_DIMS + e] = sum[r][e] * factor;
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        const uint head = first_head + r;
+        const uint part = (head * heads.splits + group.x) * (dim + 2);
+        for (uint d = index; d < dim; d += SIMDS * 32) {
+            float all = 0;
+            for (uint s = 0; s < SIMDS; s++) {
+                all += sums[s * 32 * LANE_DIMS + d];
+            }
+            if (SPLIT) {
+                target[part + 2 + d] = all;
+            } else {
+                target[head * dim + d] = all / weights;
+            }
+        }
+        if (SPLIT && index == 0) {
+            target[part] = most;
+            target[part + 1] = weights;
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+}
+
+// Joins the shares of a head, a threadgroup each.
+kernel void ENTRY(decode_join)(device const float* parts, device const State* state, device float* mixed,
+                               constant Heads& heads, uint head [[threadgroup_position_in_grid]],
+                               uint index [[thread_position_in_threadgroup]],
+                               uint threads [[threads_per_threadgroup]]) {
+    const uint width = heads.dim + 2;
+    device const float* from = parts + head * heads.splits * width;
+    const uint3 seen = reach(state, heads);
+    const uint used = (seen[1] - seen[0] + seen[2] - 1) / seen[2];
+    float most = -INFINITY;
+    for (uint part = 0; part < used; part++) {
+        most = max(most, from[part * width]);
+    }
+    float weights = 0;
+    for (uint part = 0; part < used; part++) {
+        weights += from[part * width + 1] * seen_from(from[part * width], most);
+    }
+    for (uint d = index; d < heads.dim; d += threads) {
+        float all = 0;
+        for (uint part = 0; part < used; part++) {
+            all += from[part * width + 2 + d] * seen_from(from[part * width], most);
+        }
+        mixed[head * heads.dim + d] = all / weights;
+    }
+}

@@ -1,0 +1,43 @@
+#include "types.h"
+#include "quant.h"
+
+// The row of a token. The struct is that of decoder/plan.rs.
+
+// Whether the host gives the token and its position, and not a launch before.
+constant bool GIVEN [[function_constant(0)]];
+
+struct State {
+    uint token;
+    uint position;
+};
+
+struct Embedding {
+    uint width;
+    uint vocab;
+    float scale;
+    uint token;
+    uint position;
+};
+
+kernel void ENTRY(decode_embed)(device const uchar* table, device State* state, device float* x,
+                                constant Embedding& embedding, uint at [[thread_position_in_grid]]) {
+    uint token = embedding.token;
+    if (GIVEN) {
+        if (at == 0) {
+            state->token = token;
+            state->position = embedding.position;
+        }
+    } else {
+        token = state->token;
+    }
+    // Whoever chose it has kept to the vocabulary.
+    token = min(token, embedding.vocab - 1);
+    float values[CHUNK];
+    device const uchar* row = table + ulong(token) * Weights<E_FORMAT>::row_bytes(embedding.width);
+    Weights<E_FORMAT>::read(row, at, embedding.width, values);
+    for (uint i = 0; i < CHUNK; i++) {
+        if (at * CHUNK + i < embedding.width) {
+            x[at * CHUNK + i] = values[i] * embedding.scale;
+        }
+    }
+}

@@ -1,0 +1,51 @@
+#include "decode.h"
+
+// Norm and logits; and the position of the sequence moves on, which nothing later in the token asks for.
+
+constant bool CAP [[function_constant(3)]];
+
+kernel void ENTRY(decode_head)(device const float* x [[buffer(0)]],
+                               device const float* added [[buffer(1), function_constant(POST)]],
+                               device const float* post [[buffer(2), function_constant(POST)]],
+                               device float* next [[buffer(3), function_constant(POST)]],
+                               device const float* norm [[buffer(4)]], device const uchar* matrix [[buffer(5)]],
+                               device float* logits [[buffer(6)]], device State* state [[buffer(7)]],
+                               constant Product& product [[buffer(8)]],
+                               uint group [[threadgroup_position_in_grid]],
+                               uint index [[thread_index_in_threadgroup]],
+                               uint threads [[threads_per_threadgroup]],
+                               uint lane [[thread_index_in_simdgroup]],
+                               uint simd_group [[simdgroup_index_in_threadgroup]],
+                               uint simd_groups [[simdgroups_per_threadgroup]]) {
+    threadgroup float shared[32];
+    const Place place{group, index, threads, lane, simd_group, simd_groups};
+    device const float* addend = x;
+    device const float* post_weight = x;
+    device float* complete = logits;
+    if (POST) {
+        addend = added;
+        post_weight = post;
+        complete = next;
+    }
+    const float2 scales = norm_scales(x, addend, post_weight, complete, product.cols, product.eps, shared, place);
+    const Normed vector{x, addend, post_weight, norm, scales.x};
+    if (group == 0 && index == 0) {
+        state->position += 1;
+    }
+    const Team own = team(group, simd_group, simd_groups, lane);
+    const ulong stride = Weights<H_FORMAT>::row_bytes(product.cols);
+    device const uchar* rows[ROWS];
+    for (uint r = 0; r < ROWS; r++) {
+        // The last one again where there are no more.
+        rows[r] = matrix + min(own.index * ROWS + r, product.rows - 1) * stride;
+    }
+    float sums[ROWS];
+    row_products<H_FORMAT, ROWS>(rows, vector, product.cols, own.lane, sums);
+    for (uint r = 0; r < ROWS; r++) {
+        const uint row = own.index * ROWS + r;
+        const float sum = team_sum(sums[r]) * scales.y;
+        if (own.lane == 0 && row < product.rows) {
+            logits[row] = CAP ? product.cap * precise::tanh(sum / product.cap) : sum;
+        }
+    }
+}

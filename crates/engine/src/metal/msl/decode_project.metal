@@ -1,0 +1,33 @@
+#include "decode.h"
+
+// The product of a matrix with a vector, a bias, and what the token was before.
+
+constant bool RESIDUAL [[function_constant(3)]];
+
+kernel void ENTRY(decode_project)(device const float* from [[buffer(0)]], device const uchar* matrix [[buffer(1)]],
+                                  device const float* bias [[buffer(2), function_constant(BIAS)]],
+                                  device float* to [[buffer(3)]], constant Product& product [[buffer(4)]],
+                                  uint group [[threadgroup_position_in_grid]],
+                                  uint lane [[thread_index_in_simdgroup]],
+                                  uint simd_group [[simdgroup_index_in_threadgroup]],
+                                  uint simd_groups [[simdgroups_per_threadgroup]]) {
+    const Team own = team(group, simd_group, simd_groups, lane);
+    const ulong stride = Weights<P_FORMAT>::row_bytes(product.cols);
+    device const uchar* rows[ROWS];
+    for (uint r = 0; r < ROWS; r++) {
+        // The last one again where there are no more.
+        rows[r] = matrix + min(own.index * ROWS + r, product.rows - 1) * stride;
+    }
+    float sums[ROWS];
+    row_products<P_FORMAT, ROWS>(rows, Plain{from}, product.cols, own.lane, sums);
+    for (uint r = 0; r < ROWS; r++) {
+        const uint row = own.index * ROWS + r;
+        float sum = team_sum(sums[r]);
+        if (own.lane == 0 && row < product.rows) {
+            if (BIAS) {
+                sum += bias[row];
+            }
+            to[row] = RESIDUAL ? to[row] + sum : sum;
+        }
+    }
+}

@@ -1,0 +1,22 @@
+#include "types.h"
+#include "quant.h"
+
+// Rows of the embedding, E_FORMAT, for tokens. The struct is that of decoder/prefill.rs.
+struct Embed {
+    uint width;
+    float scale;
+};
+
+// A chunk of a row a thread. Grid: chunks, tokens.
+kernel void ENTRY(prefill_embed)(device const uchar* embedding, device const uint* tokens, device float* x,
+                                 constant Embed& embed, uint2 at [[thread_position_in_grid]]) {
+    const uint cols = embed.width;
+    float chunk[CHUNK];
+    Weights<E_FORMAT>::read(embedding + tokens[at.y] * Weights<E_FORMAT>::row_bytes(cols), at.x, cols, chunk);
+    device float* to = x + ulong(at.y) * cols + at.x * CHUNK;
+    for (uint i = 0; i < CHUNK; i++) {
+        if (at.x * CHUNK + i < cols) {
+            to[i] = chunk[i] * embed.scale;
+        }
+    }
+}

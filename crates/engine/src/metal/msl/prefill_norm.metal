@@ -1,0 +1,70 @@
+#include "types.h"
+#include "group.h"
+
+// Norms of rows, before each of the two parts of a layer and before the head. Where what a part adds has a norm of its
+// own, that is taken and added here first, and the row is written back. The struct is that of decoder/prefill.rs.
+
+constant bool ADDED [[function_constant(0)]];
+// Whether rows are picked from all of them; then nothing is written back.
+constant bool PICKED [[function_constant(1)]];
+// Whether rows are written back, or only read.
+constant bool CHANGED [[function_constant(2)]];
+constant bool READ [[function_constant(3)]];
+
+struct Norm {
+    uint width;
+    float eps;
+};
+
+// What a row is multiplied with, from the sum of squares of this thread's part.
+inline float norm_scale(float squares, constant Norm& norm, threadgroup float* shared, uint lane, uint simd_group,
+                        uint simd_groups) {
+    const float all = group_reduce<Sum<float>>(squares, shared, lane, simd_group, simd_groups);
+    return 1.0f / precise::sqrt(all / float(norm.width) + norm.eps);
+}
+
+// A threadgroup for each row of the result. A thread has the same elements in every pass.
+kernel void ENTRY(prefill_norm)(device const float* given [[buffer(0), function_constant(READ)]],
+                                device float* changed [[buffer(1), function_constant(CHANGED)]],
+                                device const float* weight [[buffer(2)]],
+                                device const float* added [[buffer(3), function_constant(ADDED)]],
+                                device const float* added_weight [[buffer(4), function_constant(ADDED)]],
+                                device const uint* picked [[buffer(5), function_constant(PICKED)]],
+                                device float* output [[buffer(6)]], constant Norm& norm [[buffer(7)]],
+                                uint group [[threadgroup_position_in_grid]],
+                                uint index [[thread_index_in_threadgroup]],
+                                uint threads [[threads_per_threadgroup]],
+                                uint lane [[thread_index_in_simdgroup]],
+                                uint simd_group [[simdgroup_index_in_threadgroup]],
+                                uint simd_groups [[simdgroups_per_threadgroup]]) {
+    threadgroup float shared[32];
+    const ulong row = ulong(PICKED ? picked[group] : group) * norm.width;
+    device const float* x = CHANGED ? changed : given;
+    device float* to = output + ulong(group) * norm.width;
+    float squares = 0;
+    if (ADDED) {
+        for (uint i = index; i < norm.width; i += threads) {
+            const float y = added[row + i];
+            squares = fma(y, y, squares);
+        }
+        const float scale = norm_scale(squares, norm, shared, lane, simd_group, simd_groups);
+        squares = 0;
+        for (uint i = index; i < norm.width; i += threads) {
+            const float y = x[row + i] + added[row + i] * scale * added_weight[i];
+            if (CHANGED) {
+                changed[row + i] = y;
+            }
+            to[i] = y;
+            squares = fma(y, y, squares);
+        }
+    } else {
+        for (uint i = index; i < norm.width; i += threads) {
+            const float y = x[row + i];
+            squares = fma(y, y, squares);
+        }
+    }
+    const float scale = norm_scale(squares, norm, shared, lane, simd_group, simd_groups);
+    for (uint i = index; i < norm.width; i += threads) {
+        to[i] = (ADDED ? to[i] : x[row + i]) * scale * weight[i];
+    }
+}

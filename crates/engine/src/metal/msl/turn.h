@@ -1,0 +1,16 @@
+// Angles in units of 2^-64 turns: products of a table's entry with a whole position wrap, so that whole turns do not
+// matter and no position is too large.
+
+// The cosine and the sine of an angle.
+inline float2 cosine_and_sine(ulong turned) {
+    // The nearest quarter of a turn, and what is left: an eighth at most, in radians. The upper half of its
+    // bits is more than float has.
+    const uint quarter = uint((turned + (1ul << 61)) >> 62);
+    const long rest = long(turned - (ulong(quarter) << 62));
+    const float radians = float(int(rest >> 32)) * 0x1.921fb6p-30f;
+    const float near = precise::cos(radians);
+    const float far = precise::sin(radians);
+    const float cosine = quarter % 2 == 0 ? near : far;
+    const float sine = quarter % 2 == 0 ? far : near;
+    return float2(quarter == 1 || quarter == 2 ? -cosine : cosine, quarter >= 2 ? -sine : sine);
+}

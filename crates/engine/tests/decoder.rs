@@ -1,0 +1,357 @@
+//! Language models on a Metal device, against a plain pass in `f64`. Runs on the software device.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+#[path = "decoder/counts.rs"]
+mod counts;
+#[path = "decoder/failure.rs"]
+mod failure;
+#[path = "decoder/step.rs"]
+mod step;
+
+use bessemer::decoder::{Decoder, Logits, Run, Sequences, Spec};
+use bessemer::kernel::{Bend, CacheType};
+use bessemer::quant::{BlockFormat, Weights};
+use bessemer::{Device, Error, RopeStyle};
+use bessemer_hal as hal;
+use bessemer_hal::soft::{Mode, SoftOptions};
+use bessemer_testing::transformer::{Family, Reference};
+
+/// A device of the test's own, so that injected failures concern nobody else. `BESSEMER_SOFT_MODE` may ask for another mode
+/// than the fast one.
+fn soft(mode: Mode) -> Device {
+    let mut options = SoftOptions::from_env().unwrap();
+    if mode == Mode::Check {
+        options.mode = mode;
+    }
+    Device::on(hal::soft::device(options).unwrap())
+}
+
+fn decoder(spec: &Spec) -> Decoder {
+    Decoder::new(&soft(Mode::Fast), spec.clone()).unwrap()
+}
+
+/// Tokens that go round the vocabulary.
+fn tokens(spec: &Spec, count: usize) -> Vec<u32> {
+    (0..count).map(|i| (i * 31 % spec.vocab) as u32).collect()
+}
+
+fn forward(decoder: &Decoder, sequences: &mut Sequences, slot: usize, tokens: &[u32]) -> Vec<f32> {
+    let mut logits = Vec::new();
+    let run = Run {
+        slot,
+        tokens,
+        logits: Logits::Last,
+    };
+    decoder.forward(sequences, &[run], &mut logits).unwrap();
+    logits
+}
+
+/// How far logits may be apart, as a share of the largest: sums of some hundred products of f32 with errors of 2⁻²⁴, a
+/// dozen of them one after the other. What is kept as f16 is rounded on both sides, but a number in the middle of two
+/// may go either way, by 2⁻¹¹ of itself.
+fn tolerance(kind: CacheType) -> f64 {
+    match kind {
+        CacheType::F32 => 2e-5,
+        _ => 5e-4,
+    }
+}
+
+fn assert_near(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let most = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+    for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+        let off = (f64::from(found) - expected).abs() / most;
+        assert!(
+            off <= tolerance,
+            "{what}: logit {i} is {found}, not {expected}: {off:e} of the largest"
+        );
+    }
+}
+
+/// Compares a transformer with the reference, token by token.
+fn check(family: &Family, kind: CacheType, positions: usize, count: usize, mode: Mode) {
+    let spec = family.spec(7).unwrap();
+    let decoder = Decoder::new(&soft(mode), spec.clone()).unwrap();
+    let mut sequences = Sequences::new(&decoder, kind, 1, positions).unwrap();
+    let mut reference = Reference::new(&spec, kind);
+    for (i, &token) in tokens(&spec, count).iter().enumerate() {
+        let found = forward(&decoder, &mut sequences, 0, &[token]);
+        let what = format!("{family:?} with {kind:?}, token {i}");
+        assert_near(&found, &reference.take(token), tolerance(kind), &what);
+        assert_eq!(sequences.len(0), i + 1);
+    }
+}
+
+fn families() -> [Family; 4] {
+    [
+        Family::default(),
+        Family::qwen(),
+        Family::gemma(),
+        Family::phi(),
+    ]
+}
+
+#[test]
+fn families_give_what_a_plain_pass_gives() {
+    for family in families() {
+        check(&family, CacheType::F32, 32, 20, Mode::Fast);
+    }
+}
+
+#[test]
+fn caches_of_f16_are_rounded_and_no_more() {
+    for family in [Family::default(), Family::qwen()] {
+        check(&family, CacheType::F16, 32, 20, Mode::Fast);
+    }
+}
+
+#[test]
+fn formats_may_be_mixed() {
+    use BlockFormat as F;
+    let all = [
+        [F::Q8_0.into(), F::Q4K.into(), F::Q6K.into(), F::Q4_1.into()],
+        [F::Q5K.into(), F::Q4_0.into(), F::Q4_0.into(), Weights::F16],
+        [F::Q5_0.into(), Weights::BF16, F::Q5_1.into(), F::Q3K.into()],
+        [F::Q2K.into(), F::Q8_0.into(), F::Q8_0.into(), F::Q2K.into()],
+    ];
+    for formats in all {
+        let family = Family {
+            width: 256,
+            head_dim: 64,
+            ffn: 256,
+            layers: 1,
+            formats,
+            ..Family::default()
+        };
+        check(&family, CacheType::F32, 8, 3, Mode::Fast);
+    }
+}
+
+#[test]
+fn a_gate_may_have_another_format_than_what_it_is_for() {
+    let family = Family {
+        layers: 1,
+        ..Family::default()
+    };
+    let mut spec = family.spec(3).unwrap();
+    let other = Family {
+        formats: [Weights::F16; 4],
+        ..family
+    };
+    spec.layers[0].gate = other.spec(4).unwrap().layers.remove(0).gate;
+    let decoder = decoder(&spec);
+    let mut sequences = Sequences::new(&decoder, CacheType::F32, 1, 4).unwrap();
+    let found = forward(&decoder, &mut sequences, 0, &[5]);
+    let expected = Reference::new(&spec, CacheType::F32).take(5);
+    assert_near(&found, &expected, tolerance(CacheType::F32), "a mixed gate");
+}
+
+#[test]
+fn heads_of_all_sizes_attend() {
+    // Sizes of heads, heads of queries and of keys, and how the pairs lie.
+    let cases = [
+        (48, 6, 6, RopeStyle::Interleaved),
+        (64, 9, 3, RopeStyle::Interleaved),
+        (96, 4, 4, RopeStyle::HalfSplit),
+        (128, 7, 1, RopeStyle::HalfSplit),
+        (256, 9, 1, RopeStyle::HalfSplit),
+        (4, 2, 1, RopeStyle::Interleaved),
+    ];
+    for (head_dim, heads, kv_heads, style) in cases {
+        let family = Family {
+            width: 36,
+            heads,
+            kv_heads,
+            head_dim,
+            ffn: 50,
+            vocab: 33,
+            layers: 1,
+            style,
+            ..Family::default()
+        };
+        check(&family, CacheType::F16, 16, 9, Mode::Fast);
+    }
+}
+
+#[test]
+fn many_positions_are_shared_by_threadgroups() {
+    let family = Family {
+        width: 32,
+        heads: 2,
+        kv_heads: 1,
+        ffn: 32,
+        vocab: 32,
+        layers: 3,
+        window: Some(300),
+        ..Family::default()
+    };
+    check(&family, CacheType::F32, 1000, 340, Mode::Fast);
+}
+
+#[test]
+fn activations_and_caps_are_what_they_are_called() {
+    for activation in [Bend::Silu, Bend::Gelu, Bend::GeluTanh] {
+        let family = Family {
+            activation,
+            soft_caps: [Some(2.0), None],
+            layers: 1,
+            ..Family::default()
+        };
+        check(&family, CacheType::F32, 8, 4, Mode::Fast);
+    }
+}
+
+#[test]
+fn nothing_is_reported_by_the_checking_device() {
+    let gemma = Family {
+        width: 32,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        ffn: 32,
+        vocab: 32,
+        window: Some(3),
+        formats: [
+            BlockFormat::Q8_0.into(),
+            BlockFormat::Q4_0.into(),
+            BlockFormat::Q5_1.into(),
+            Weights::F16,
+        ],
+        ..Family::gemma()
+    };
+    // The output's columns are too few for blocks.
+    let gemma = Family {
+        head_dim: 16,
+        ..gemma
+    };
+    check(&gemma, CacheType::F16, 300, 5, Mode::Check);
+    let llama = Family {
+        layers: 1,
+        ..Family::default()
+    };
+    check(&llama, CacheType::F32, 8, 2, Mode::Check);
+}
+
+#[test]
+fn sequences_of_several_slots_do_not_meet() {
+    let spec = Family::default().spec(1).unwrap();
+    let decoder = decoder(&spec);
+    let mut sequences = Sequences::new(&decoder, CacheType::F32, 3, 16).unwrap();
+    let mut references = [(); 3].map(|()| Reference::new(&spec, CacheType::F32));
+    let texts: [&[u32]; 3] = [&[1, 2, 3, 4, 5], &[9, 8], &[7, 7, 7]];
+    // All at once, of different lengths; then by turns.
+    let runs: Vec<Run<'_>> = texts
+        .iter()
+        .enumerate()
+        .map(|(slot, tokens)| Run {
+            slot,
+            tokens,
+            logits: if slot == 1 { Logits::All } else { Logits::Last },
+        })
+        .collect();
+    let mut found = Vec::new();
+    decoder.forward(&mut sequences, &runs, &mut found).unwrap();
+    let mut expected = Vec::new();
+    for (slot, text) in texts.iter().enumerate() {
+        let rows: Vec<_> = text.iter().map(|&t| references[slot].take(t)).collect();
+        let wanted = if slot == 1 { 0 } else { rows.len() - 1 };
+        expected.extend(rows[wanted..].concat());
+    }
+    assert_near(
+        &found,
+        &expected,
+        tolerance(CacheType::F32),
+        "three together",
+    );
+    for (i, slot) in [2, 0, 1, 1, 2, 0].into_iter().enumerate() {
+        let token = 10 + i as u32;
+        let found = forward(&decoder, &mut sequences, slot, &[token]);
+        let expected = references[slot].take(token);
+        let what = format!("sequence {slot}");
+        assert_near(&found, &expected, tolerance(CacheType::F32), &what);
+    }
+    assert_eq!([0, 1, 2].map(|s| sequences.len(s)), [7, 4, 5]);
+}
+
+#[test]
+fn what_was_cut_off_is_forgotten() {
+    let spec = Family::gemma().spec(2).unwrap();
+    let decoder = decoder(&spec);
+    let mut sequences = Sequences::new(&decoder, CacheType::F32, 1, 32).unwrap();
+    forward(&decoder, &mut sequences, 0, &tokens(&spec, 12));
+    sequences.truncate(0, 5).unwrap();
+    assert_eq!(sequences.len(0), 5);
+    let found = forward(&decoder, &mut sequences, 0, &[3, 1, 4]);
+    let mut fresh = Sequences::new(&decoder, CacheType::F32, 1, 32).unwrap();
+    forward(&decoder, &mut fresh, 0, &tokens(&spec, 12)[..5]);
+    assert_eq!(
+        found,
+        forward(&decoder, &mut fresh, 0, &[3, 1, 4]),
+        "to the bit"
+    );
+    sequences.truncate(0, 0).unwrap();
+    assert!(sequences.is_empty(0));
+}
+
+#[test]
+fn mistakes_are_typed_errors() {
+    let spec = Family::default().spec(1).unwrap();
+    let decoder = decoder(&spec);
+    let mut sequences = Sequences::new(&decoder, CacheType::F32, 2, 4).unwrap();
+    let mut logits = Vec::new();
+    let mut forward = |sequences: &mut Sequences, slot, tokens: &[u32]| {
+        let run = Run {
+            slot,
+            tokens,
+            logits: Logits::Last,
+        };
+        decoder.forward(sequences, &[run], &mut logits)
+    };
+    assert!(matches!(
+        forward(&mut sequences, 2, &[1]),
+        Err(Error::BadIndex {
+            index: 2,
+            len: 2,
+            ..
+        })
+    ));
+    assert!(matches!(
+        forward(&mut sequences, 0, &[80]),
+        Err(Error::BadIndex {
+            index: 80,
+            len: 80,
+            ..
+        })
+    ));
+    assert!(matches!(
+        forward(&mut sequences, 0, &[1; 5]),
+        Err(Error::Invalid { .. })
+    ));
+    assert!(forward(&mut sequences, 0, &[1; 4]).is_ok());
+    assert!(
+        forward(&mut sequences, 0, &[]).is_ok(),
+        "nothing is nothing"
+    );
+    assert!(matches!(
+        sequences.truncate(9, 0),
+        Err(Error::BadIndex { .. })
+    ));
+    let cpu = Decoder::new(&Device::cpu(), spec.clone());
+    assert!(matches!(cpu, Err(Error::Unsupported { .. })));
+    let wrong = Spec {
+        head_dim: 6,
+        ..spec.clone()
+    };
+    let device = soft(Mode::Fast);
+    assert!(matches!(
+        Decoder::new(&device, wrong),
+        Err(Error::Invalid { .. })
+    ));
+    let other = Decoder::new(&device, spec).unwrap();
+    assert!(other.forward(&mut sequences, &[], &mut Vec::new()).is_err());
+    for (slots, positions) in [(0, 4), (1, 0)] {
+        let none = Sequences::new(&decoder, CacheType::F32, slots, positions);
+        assert!(matches!(none, Err(Error::Invalid { .. })));
+    }
+}

@@ -1,0 +1,145 @@
+//! What a token costs: exact numbers, kept in `decoder.txt`; they change only on purpose: `BESSEMER_BLESS=1 cargo test -p
+//! bessemer --test decoder` writes them anew.
+
+use std::fmt::Write as _;
+
+use bessemer::Device;
+use bessemer::decoder::{Decoder, DeviceSampler, Sequences};
+use bessemer::kernel::{Bend, CacheType};
+use bessemer::quant::{BlockFormat, Weights};
+use bessemer_hal::{Family as Gpu, noop};
+use bessemer_testing::transformer::Family;
+
+/// The shape of a layer as published models have it, with fewer layers and tokens.
+fn shapes() -> [(&'static str, Family); 4] {
+    let q4_k = [Weights::Block(BlockFormat::Q4K); 4];
+    let mixed = [
+        Weights::Block(BlockFormat::Q6K),
+        Weights::Block(BlockFormat::Q4K),
+        Weights::Block(BlockFormat::Q6K),
+        Weights::Block(BlockFormat::Q4K),
+    ];
+    let llama = Family {
+        width: 2048,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 64,
+        ffn: 8192,
+        vocab: 512,
+        layers: 3,
+        formats: mixed,
+        is_tied: true,
+        ..Family::default()
+    };
+    let smol = Family {
+        width: 576,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        ffn: 1536,
+        formats: [
+            Weights::Block(BlockFormat::Q8_0),
+            Weights::Block(BlockFormat::Q4_1),
+            Weights::Block(BlockFormat::Q4_1),
+            Weights::Block(BlockFormat::Q4_1),
+        ],
+        ..llama.clone()
+    };
+    let qwen3 = Family {
+        width: 1024,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        ffn: 3072,
+        formats: q4_k,
+        vocab: 512,
+        layers: 3,
+        has_qkv_bias: false,
+        ..Family::qwen()
+    };
+    let gemma3 = Family {
+        width: 1152,
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 256,
+        ffn: 6912,
+        vocab: 512,
+        layers: 3,
+        formats: [Weights::Block(BlockFormat::Q4_0); 4],
+        activation: Bend::GeluTanh,
+        soft_caps: [None, None],
+        window: Some(512),
+        ..Family::gemma()
+    };
+    [
+        ("smollm2", smol),
+        ("llama3", llama),
+        ("qwen3", qwen3),
+        ("gemma3", gemma3),
+    ]
+}
+
+#[test]
+fn tokens_cost_what_they_did() {
+    let mut table = String::from(
+        "model    positions length  a_layer launches barriers buffers bytes_read bytes_written over_needed\n",
+    );
+    for (name, family) in shapes() {
+        let device = Device::on(noop::device(Gpu::Apple7));
+        let decoder = Decoder::new(&device, family.hollow().unwrap()).unwrap();
+        let layers = family.layers;
+        for (positions, length) in [(256, 255), (4096, 100), (4096, 4095)] {
+            let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, positions).unwrap();
+            let mut sampler = DeviceSampler::greedy(&decoder);
+            let counts = decoder.counts(&mut sequences, &sampler, length).unwrap();
+            // What is around layers is the same for any number of them.
+            let around = 3;
+            let a_layer = (counts.launches - around) as f64 / layers as f64;
+            let row = 2 * family.kv_heads * family.head_dim * 2;
+            let seen: usize = (0..layers)
+                .map(|i| match family.window {
+                    Some(w) if i % 3 != 2 => w.min(length + 1),
+                    _ => length + 1,
+                })
+                .sum();
+            let needed = decoder.bytes_per_token() + row * seen;
+            let over = counts.bytes_read as f64 / needed as f64;
+            writeln!(
+                table,
+                "{name:<8} {positions:>9} {length:>6} {a_layer:>8.2} {:>8} {:>8} {:>7} {:>10} {:>13} {over:>11.4}",
+                counts.launches,
+                counts.barriers,
+                counts.command_buffers,
+                counts.bytes_read,
+                counts.bytes_written,
+            )
+            .unwrap();
+            let most = if family.has_head_norms { 8.0 } else { 6.0 };
+            assert!(a_layer <= most, "{name}: {a_layer} launches a layer");
+            assert!(over <= 1.02, "{name} reads {over} of what it needs");
+
+            // The same as the device is asked for, step by step.
+            let hal = device.hal().unwrap();
+            sequences.set_next(0, 1).unwrap();
+            for _ in 0..2 {
+                noop::clear(hal);
+                let step = decoder.step(&mut sequences, 0, &mut sampler).unwrap();
+                step.wait().unwrap();
+                let asked = noop::record(hal).unwrap().counts;
+                assert_eq!(asked.command_buffers, 1);
+                assert_eq!(asked.dispatches, counts.launches as u64);
+                assert_eq!(asked.barriers, counts.barriers as u64);
+                assert_eq!((asked.copies, asked.fills, asked.allocations), (0, 0, 0));
+            }
+        }
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decoder.txt");
+    if std::env::var_os("BESSEMER_BLESS").is_some() {
+        std::fs::write(path, &table).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        table, kept,
+        "changed on purpose? BESSEMER_BLESS=1 writes tests/decoder.txt"
+    );
+}

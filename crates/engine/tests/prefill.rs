@@ -1,0 +1,391 @@
+//! Taking in many tokens at once on the software Metal device: the same as one after the other, in any batch, and the
+//! same as a plain pass in `f64`.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use bessemer::Device;
+use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sequences, Spec};
+use bessemer::kernel::CacheType;
+use bessemer::quant::{BlockFormat, Weights};
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_testing::transformer::{Family, Reference};
+
+fn decoder(spec: &Spec) -> Decoder {
+    Decoder::new(&Device::software().unwrap(), spec.clone()).unwrap()
+}
+
+fn tokens(count: usize, vocab: usize, seed: usize) -> Vec<u32> {
+    let token = |i: usize| (i * 31 + i * i * 7 + seed * 13 + 5) % vocab;
+    (0..count).map(|i| token(i) as u32).collect()
+}
+
+/// A sequence of a decoder, or several.
+struct Rows<'a> {
+    decoder: &'a Decoder,
+    sequences: Sequences,
+}
+
+impl<'a> Rows<'a> {
+    fn new(decoder: &'a Decoder, kind: CacheType, slots: usize, positions: usize) -> Self {
+        Self {
+            decoder,
+            sequences: Sequences::new(decoder, kind, slots, positions).unwrap(),
+        }
+    }
+
+    /// Takes in tokens of sequences together, and gives the logits after every one.
+    fn take(&mut self, runs: &[(usize, &[u32])]) -> Vec<f32> {
+        let runs: Vec<Run<'_>> = runs
+            .iter()
+            .map(|&(slot, tokens)| Run {
+                slot,
+                tokens,
+                logits: Logits::All,
+            })
+            .collect();
+        let mut logits = Vec::new();
+        let taken = self
+            .decoder
+            .forward(&mut self.sequences, &runs, &mut logits);
+        taken.unwrap();
+        logits
+    }
+}
+
+/// Logits of a fresh sequence after every one of these tokens, taken in pieces.
+fn alone(decoder: &Decoder, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
+    let count: usize = pieces.iter().map(|p| p.len()).sum();
+    let mut rows = Rows::new(decoder, kind, 1, count);
+    pieces
+        .iter()
+        .flat_map(|piece| rows.take(&[(0, piece)]))
+        .collect()
+}
+
+/// The greatest difference as a share of the greatest number.
+fn apart(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let most = b.iter().fold(0.0_f64, |m, &b| m.max(f64::from(b.abs())));
+    let pairs = a.iter().zip(b).map(|(&a, &b)| f64::from(a) - f64::from(b));
+    pairs.fold(0.0_f64, |m, d| {
+        m.max(if d.is_nan() { f64::INFINITY } else { d.abs() })
+    }) / most
+}
+
+/// Sums of a few hundred numbers in `f32`, through a few layers.
+const CLOSE: f64 = 1e-5;
+/// A key or value that lies between two numbers of `f16` may be rounded to the other one.
+const CLOSE_F16: f64 = 1e-3;
+
+fn reference(spec: &Spec, kind: CacheType, tokens: &[u32]) -> Vec<f32> {
+    let mut reference = Reference::new(spec, kind);
+    let rows = tokens.iter().flat_map(|&t| reference.take(t));
+    rows.map(|l| l as f32).collect()
+}
+
+fn families() -> [(&'static str, Family); 4] {
+    [
+        ("llama", Family::default()),
+        ("qwen", Family::qwen()),
+        ("gemma", Family::gemma()),
+        ("phi", Family::phi()),
+    ]
+}
+
+#[test]
+fn families_give_what_a_plain_pass_gives() {
+    for (name, family) in families() {
+        let spec = family.spec(1).unwrap();
+        let decoder = decoder(&spec);
+        let tokens = tokens(19, spec.vocab, 1);
+        for (kind, close) in [(CacheType::F32, CLOSE), (CacheType::F16, CLOSE_F16)] {
+            let expected = reference(&spec, kind, &tokens);
+            let found = alone(&decoder, kind, &[&tokens]);
+            let apart = apart(&found, &expected);
+            assert!(apart < close, "{name} {kind:?}: {apart}");
+        }
+    }
+}
+
+#[test]
+fn quantised_weights_and_wide_heads_give_what_a_plain_pass_gives() {
+    let small = [
+        BlockFormat::Q8_0,
+        BlockFormat::Q4_1,
+        BlockFormat::Q4_1,
+        BlockFormat::Q4_1,
+    ];
+    let nested = [
+        BlockFormat::Q6K,
+        BlockFormat::Q4K,
+        BlockFormat::Q6K,
+        BlockFormat::Q4K,
+    ];
+    let cases = [
+        // Nine heads share three, as in SmolLM.
+        Family {
+            width: 288,
+            heads: 9,
+            kv_heads: 3,
+            head_dim: 32,
+            ffn: 320,
+            formats: small.map(Weights::Block),
+            ..Family::default()
+        },
+        // Heads of 128, one of keys for all; widths are multiples of 256.
+        Family {
+            width: 256,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 128,
+            ffn: 512,
+            layers: 1,
+            formats: nested.map(Weights::Block),
+            ..Family::qwen()
+        },
+        // Heads of 256, and of an odd multiple of four.
+        Family {
+            heads: 2,
+            kv_heads: 2,
+            head_dim: 256,
+            layers: 1,
+            ..Family::gemma()
+        },
+        Family {
+            heads: 34,
+            kv_heads: 1,
+            head_dim: 20,
+            turned: Some(12),
+            layers: 1,
+            ..Family::default()
+        },
+    ];
+    for family in cases {
+        let spec = family.spec(2).unwrap();
+        let decoder = decoder(&spec);
+        let tokens = tokens(18, spec.vocab, 2);
+        let expected = reference(&spec, CacheType::F32, &tokens);
+        let found = alone(&decoder, CacheType::F32, &[&tokens]);
+        let apart = apart(&found, &expected);
+        assert!(apart < CLOSE, "{family:?}: {apart}");
+    }
+}
+
+#[test]
+fn a_batch_of_any_size_is_token_by_token() {
+    for (name, family) in [("llama", Family::default()), ("gemma", Family::gemma())] {
+        let spec = family.spec(3).unwrap();
+        let decoder = decoder(&spec);
+        let all = tokens(100, spec.vocab, 3);
+        let kind = CacheType::F32;
+        let single: Vec<&[u32]> = all.chunks(1).collect();
+        let one_by_one = alone(&decoder, kind, &single);
+        let at_once = alone(&decoder, kind, &[&all]);
+        let apart = apart(&at_once, &one_by_one);
+        assert!(apart < CLOSE, "{name}: {apart}");
+        // In batches: the same kernels, so the same bits.
+        for size in [2, 15, 16, 17, 33, 64] {
+            let count = all.len() / size * size;
+            let pieces: Vec<&[u32]> = all[..count].chunks(size).collect();
+            let logits = alone(&decoder, kind, &pieces);
+            assert_eq!(logits, at_once[..logits.len()], "{name} by {size}");
+        }
+    }
+}
+
+#[test]
+fn sequences_of_different_lengths_are_each_as_if_alone() {
+    let spec = Family::gemma().spec(4).unwrap();
+    let decoder = decoder(&spec);
+    let kind = CacheType::F16;
+    let lengths = [5, 33, 2, 17];
+    let prompts: Vec<Vec<u32>> = (0..4).map(|i| tokens(lengths[i], spec.vocab, i)).collect();
+    let more: Vec<Vec<u32>> = (0..4).map(|i| tokens(2 + i, spec.vocab, 9 + i)).collect();
+    let mut rows = Rows::new(&decoder, kind, 4, 40);
+    // In any order, and then on from where each is.
+    let order = [2, 0, 3, 1];
+    let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &prompts[i][..])).to_vec();
+    let first = rows.take(&runs);
+    let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &more[i][..])).to_vec();
+    let second = rows.take(&runs);
+    let (mut at, mut at_more) = (0, 0);
+    for i in order {
+        let expected = alone(&decoder, kind, &[&prompts[i], &more[i]]);
+        let (prompt, rest) = (lengths[i] * spec.vocab, more[i].len() * spec.vocab);
+        assert_eq!(first[at..at + prompt], expected[..prompt], "sequence {i}");
+        assert_eq!(
+            second[at_more..at_more + rest],
+            expected[prompt..],
+            "sequence {i}"
+        );
+        (at, at_more) = (at + prompt, at_more + rest);
+    }
+    // One token of each is a batch, too.
+    let single: Vec<Vec<u32>> = (0..4).map(|i| tokens(1, spec.vocab, 20 + i)).collect();
+    let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &single[i][..])).to_vec();
+    let third = rows.take(&runs);
+    for (logits, i) in third.chunks_exact(spec.vocab).zip(order) {
+        let expected = alone(&decoder, kind, &[&prompts[i], &more[i], &single[i]]);
+        let last = &expected[expected.len() - spec.vocab..];
+        assert!(apart(logits, last) < CLOSE, "sequence {i}");
+    }
+}
+
+#[test]
+fn a_reused_prefix_is_as_from_scratch() {
+    let spec = Family::qwen().spec(5).unwrap();
+    let decoder = decoder(&spec);
+    let kind = CacheType::F16;
+    let (first, other) = (tokens(30, spec.vocab, 1), tokens(12, spec.vocab, 2));
+    let mut rows = Rows::new(&decoder, kind, 2, 64);
+    rows.take(&[(1, &first)]);
+    for kept in [0, 1, 16, 21, 30] {
+        rows.sequences.truncate(1, kept).unwrap();
+        let logits = rows.take(&[(1, &other)]);
+        let whole: Vec<u32> = first[..kept].iter().chain(&other).copied().collect();
+        let expected = alone(&decoder, kind, &[&whole]);
+        assert_eq!(logits, expected[kept * spec.vocab..], "{kept} kept");
+        // The prefix again, for the next one.
+        rows.sequences.truncate(1, kept).unwrap();
+        if kept < first.len() {
+            rows.take(&[(1, &first[kept..])]);
+        }
+    }
+}
+
+#[test]
+fn what_is_outside_of_the_window_does_not_matter() {
+    // Two layers of a window of 6: the last token depends on 10 before it.
+    let family = Family {
+        layers: 2,
+        ..Family::gemma()
+    };
+    let spec = family.spec(6).unwrap();
+    let decoder = decoder(&spec);
+    let (mut one, mut other) = (tokens(70, spec.vocab, 1), tokens(70, spec.vocab, 2));
+    let same = tokens(30, spec.vocab, 3);
+    one.extend(&same);
+    other.extend(&same);
+    let [one, other] = [one, other].map(|t| alone(&decoder, CacheType::F32, &[&t]));
+    let (far, near) = ((70 + 10) * spec.vocab, (70 + 9) * spec.vocab);
+    assert_eq!(one[far..], other[far..]);
+    assert_ne!(one[near..far], other[near..far]);
+}
+
+#[test]
+fn without_order_every_token_sees_all() {
+    let family = Family {
+        layers: 1,
+        ..Family::default()
+    };
+    let mut spec = family.spec(7).unwrap();
+    let all = tokens(40, spec.vocab, 1);
+    let in_order = alone(&decoder(&spec), CacheType::F32, &[&all]);
+    spec.causal = false;
+    let without = alone(&decoder(&spec), CacheType::F32, &[&all]);
+    let last = 39 * spec.vocab;
+    // The last one sees the same either way.
+    assert_eq!(in_order[last..], without[last..]);
+    // The first one sees what the last one sees, from elsewhere.
+    assert_ne!(in_order[..spec.vocab], without[..spec.vocab]);
+    let mut changed = all.clone();
+    changed[39] = (changed[39] + 1) % spec.vocab as u32;
+    let other = alone(&decoder(&spec), CacheType::F32, &[&changed]);
+    assert_ne!(other[..spec.vocab], without[..spec.vocab]);
+}
+
+#[test]
+fn more_than_a_batch_is_several() {
+    let family = Family {
+        layers: 1,
+        ..Family::default()
+    };
+    let spec = family.spec(8).unwrap();
+    let decoder = decoder(&spec);
+    let all = tokens(515, spec.vocab, 1);
+    let mut rows = Rows::new(&decoder, CacheType::F16, 1, 515);
+    let run = Run {
+        slot: 0,
+        tokens: &all,
+        logits: Logits::Last,
+    };
+    let mut logits = Vec::new();
+    decoder
+        .forward(&mut rows.sequences, &[run], &mut logits)
+        .unwrap();
+    let (first, rest) = all.split_at(300);
+    let expected = alone(&decoder, CacheType::F16, &[first, rest]);
+    assert_eq!(logits, expected[514 * spec.vocab..]);
+}
+
+#[test]
+fn a_choice_is_made_from_the_last_row() {
+    let spec = Family::default().spec(9).unwrap();
+    let decoder = decoder(&spec);
+    let mut sequences = Sequences::new(&decoder, CacheType::F32, 2, 40).unwrap();
+    let mut sampler = DeviceSampler::greedy(&decoder);
+    let prompt = tokens(9, spec.vocab, 1);
+    let other = tokens(4, spec.vocab, 2);
+    let greatest = |row: &[f32]| {
+        let most = row.iter().fold(f32::NEG_INFINITY, |m, &l| m.max(l));
+        row.iter().position(|&l| l == most).unwrap() as u32
+    };
+    for kind in [Logits::Last, Logits::All] {
+        let run = |slot, tokens| Run {
+            slot,
+            tokens,
+            logits: kind,
+        };
+        let mut logits = Vec::new();
+        let runs = [run(1, &other[..]), run(0, &prompt[..])];
+        decoder.forward(&mut sequences, &runs, &mut logits).unwrap();
+        let expected = greatest(&logits[logits.len() - spec.vocab..]);
+        let first = decoder.choose(&mut sequences, 0, &mut sampler).unwrap();
+        let second = decoder.step(&mut sequences, 0, &mut sampler).unwrap();
+        assert_eq!(first.wait().unwrap(), expected);
+        let next = [expected];
+        let whole: Vec<u32> = prompt.iter().chain(&next).copied().collect();
+        let rows = alone(&decoder, CacheType::F32, &[&whole]);
+        let last = greatest(&rows[rows.len() - spec.vocab..]);
+        assert_eq!(second.wait().unwrap(), last);
+        sequences.truncate(0, 0).unwrap();
+        sequences.truncate(1, 0).unwrap();
+    }
+}
+
+#[test]
+fn a_layer_is_eight_launches() {
+    for (name, family) in families() {
+        let spec = family.spec(1).unwrap();
+        let decoder = decoder(&spec);
+        let sequences = Sequences::new(&decoder, CacheType::F16, 1, 64).unwrap();
+        for rows in [2, 16, 64] {
+            let counts = decoder.prefill_counts(&sequences, rows).unwrap();
+            // The embedding before them, a norm and the head after them.
+            assert_eq!(counts.launches, 8 * spec.layers.len() + 3, "{name}");
+        }
+        assert!(decoder.prefill_counts(&sequences, 0).is_err());
+    }
+}
+
+#[test]
+fn the_checking_device_has_nothing_to_say() {
+    let options = SoftOptions {
+        mode: Mode::Check,
+        ..SoftOptions::default()
+    };
+    let device = Device::on(soft::device(options).unwrap());
+    let family = Family {
+        layers: 1,
+        ..Family::gemma()
+    };
+    let spec = family.spec(10).unwrap();
+    let decoder = Decoder::new(&device, spec.clone()).unwrap();
+    let prompts = [tokens(9, spec.vocab, 1), tokens(3, spec.vocab, 2)];
+    let mut rows = Rows::new(&decoder, CacheType::F16, 2, 20);
+    let logits = rows.take(&[(0, &prompts[0]), (1, &prompts[1])]);
+    let plain = self::decoder(&spec);
+    let mut rows = Rows::new(&plain, CacheType::F16, 2, 20);
+    let expected = rows.take(&[(0, &prompts[0]), (1, &prompts[1])]);
+    assert!(apart(&logits, &expected) < CLOSE);
+}
