@@ -17,9 +17,13 @@ use bessemer_hal as hal;
 use bessemer_hal::soft::{Mode, SoftOptions};
 use bessemer_testing::transformer::{Family, Reference};
 
-/// A device of the test's own, so that injected failures concern nobody else.
+/// A device of the test's own, so that injected failures concern nobody else. `BESSEMER_SOFT_MODE` may ask for another mode
+/// than the fast one.
 fn soft(mode: Mode) -> Device {
-    let options = SoftOptions::in_mode(mode);
+    let mut options = SoftOptions::from_env().unwrap();
+    if mode == Mode::Check {
+        options.mode = mode;
+    }
     Device::on(hal::soft::device(options).unwrap())
 }
 

@@ -13,6 +13,7 @@ pub use family::{Family, Format, formats};
 use crate::reference::unary;
 
 /// A sequence of a transformer, taken in token by token.
+#[derive(Debug)]
 pub struct Reference<'a> {
     spec: &'a Spec,
     kind: CacheType,
@@ -25,6 +26,7 @@ pub struct Reference<'a> {
 /// Weights of a layer: `q`, `k`, `v`, the output, the gate, `up`, `down`.
 type LayerMatrices = [Vec<f64>; 7];
 
+#[derive(Debug)]
 struct Matrices {
     head: Vec<f64>,
     layers: Vec<LayerMatrices>,

@@ -138,7 +138,7 @@ impl Site<'_> {
             .launch(&kernel)?
             .read_part(&table.slice, table.row)
             .update(self.sequences.state(self.slot))
-            .write(&self.x(0))
+            .write(self.x(0))
             .value(&embedding);
         launch.threads(&mut recorder, self.spec.width.div_ceil(16));
         Ok(only(recorder))

@@ -86,7 +86,7 @@ fn tokens_cost_what_they_did() {
     );
     for (name, family) in shapes() {
         let device = Device::on(noop::device(Gpu::Apple7));
-        let decoder = Decoder::new(&device, family.spec(1).unwrap()).unwrap();
+        let decoder = Decoder::new(&device, family.hollow().unwrap()).unwrap();
         let layers = family.layers;
         for (positions, length) in [(256, 255), (4096, 100), (4096, 4095)] {
             let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, positions).unwrap();

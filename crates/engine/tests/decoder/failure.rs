@@ -104,24 +104,29 @@ fn every_allocation_of_a_model_may_fail() {
         Ok::<_, Error>((decoder, sequences))
     };
     let in_use = device.memory().in_use;
-    let mut failures = 0;
-    for n in 1.. {
-        device.clear_cache();
-        hal.fail_allocation(n);
-        let outcome = make();
-        hal.fail_allocation(0);
-        match outcome {
-            Ok(_) if n > 200 => panic!("it never ends"),
-            // A failure may be made good by giving back what is kept.
-            Ok(_) if failures > 0 && n > 60 => break,
-            Ok(_) => {}
-            Err(error) => {
-                assert!(is_typed(&error), "{error}");
-                failures += 1;
-            }
+    let attempt = |what: String| {
+        let outcome = make().map(|_| ());
+        if let Err(error) = &outcome {
+            assert!(is_typed(error), "{what}: {error}");
         }
-        assert_eq!(device.memory().in_use, in_use, "after failure {n}");
+        assert_eq!(device.memory().in_use, in_use, "{what}");
+        device.clear_cache();
+        outcome.is_ok()
+    };
+    // One that fails is tried again when what is kept for reuse has been given back.
+    for n in 1..50 {
+        hal.fail_allocation(n);
+        attempt(format!("allocation {n}"));
+        hal.fail_allocation(0);
     }
+    // Memory that ends somewhere.
+    let limit = device.set_memory_limit(0);
+    let enough = (0..).map(|i| i * 3000).find(|&bytes| {
+        device.set_memory_limit(bytes);
+        attempt(format!("{bytes} bytes"))
+    });
+    assert!(enough.unwrap() > 100_000);
+    device.set_memory_limit(limit);
     let (decoder, mut sequences) = make().unwrap();
     assert!(text(&decoder, &mut sequences, &mut 0).is_ok());
 }

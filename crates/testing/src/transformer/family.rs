@@ -136,7 +136,15 @@ impl Family {
 
     /// A transformer of the family.
     pub fn spec(&self, seed: u64) -> Result<Spec> {
-        let mut random = Random(Rng::new(seed));
+        self.made_by(Random(Some(Rng::new(seed))))
+    }
+
+    /// One without content, where only its sizes matter.
+    pub fn hollow(&self) -> Result<Spec> {
+        self.made_by(Random(None))
+    }
+
+    fn made_by(&self, mut random: Random) -> Result<Spec> {
         let [embedding_format, qk_format, v_format, format] = self.formats;
         let (width, ffn) = (self.width, self.ffn);
         let (q_rows, k_rows) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
@@ -207,14 +215,19 @@ impl Family {
     }
 }
 
-struct Random(Rng);
+/// Random numbers, or zeros.
+struct Random(Option<Rng>);
 
 impl Random {
     /// Weights that keep the size of what they are multiplied with.
     fn matrix(&mut self, format: Format, rows: usize, cols: usize) -> Result<QuantMatrix> {
         let scale = 1.5 / (cols as f64).sqrt();
+        let Some(rng) = &mut self.0 else {
+            let row = format.row_bytes(cols).unwrap_or(0);
+            return QuantMatrix::from_bytes(format, [rows, cols], vec![0; rows * row]);
+        };
         let values: Vec<f32> = (0..rows * cols)
-            .map(|_| (self.0.normal() * scale) as f32)
+            .map(|_| (rng.normal() * scale) as f32)
             .collect();
         let bytes = match format {
             Weights::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
@@ -240,13 +253,19 @@ impl Random {
     ) -> Result<Projection> {
         Ok(Projection {
             weight: self.matrix(format, rows, cols)?,
-            bias: has_bias.then(|| (0..rows).map(|_| 0.3 * self.0.normal() as f32).collect()),
+            bias: has_bias.then(|| self.vector(rows, 0.0, 0.3)),
         })
     }
 
     fn norm(&mut self, len: usize) -> Vec<f32> {
-        let weights = (0..len).map(|_| self.0.uniform(0.7, 1.3) as f32);
-        weights.collect()
+        self.vector(len, 1.0, 0.2)
+    }
+
+    fn vector(&mut self, len: usize, mean: f64, deviation: f64) -> Vec<f32> {
+        let mut next = || self.0.as_mut().map_or(0.0, Rng::normal);
+        (0..len)
+            .map(|_| (mean + deviation * next()) as f32)
+            .collect()
     }
 }
 
