@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use bessemer::quant::{BlockFormat, QuantMatrix};
 use bessemer::{AttentionOptions, DType, Device, RopeOptions, Tensor, explain};
 use bessemer_hal::{Family, noop};
 
@@ -35,6 +36,20 @@ fn mlp(rows: usize) -> Tensor {
     let (w1, b1) = (data(&[WIDTH, FFN]), data(&[FFN]));
     let (w2, b2) = (data(&[FFN, WIDTH]), data(&[WIDTH]));
     (x.matmul(&w1) + b1).gelu().matmul(&w2) + b2
+}
+
+/// Weights that the device has already.
+fn weights(rows: usize, cols: usize) -> QuantMatrix {
+    let bytes = vec![0; rows * BlockFormat::Q4K.row_bytes(cols).unwrap()];
+    let weights = QuantMatrix::from_bytes(BlockFormat::Q4K, [rows, cols], bytes).unwrap();
+    data(&[1, cols]).quant_matmul(&weights).eval().unwrap();
+    weights
+}
+
+fn quantised_mlp(rows: usize) -> Tensor {
+    let x = data(&[rows, WIDTH]);
+    let (w1, w2) = (weights(FFN, WIDTH), weights(WIDTH, FFN));
+    x.quant_matmul(&w1).gelu().quant_matmul(&w2)
 }
 
 fn heads(x: &Tensor, count: usize) -> Tensor {
@@ -88,10 +103,12 @@ fn layer(tokens: usize, past: usize) -> Tensor {
 #[test]
 fn graphs_cost_what_they_did() {
     type Graph = Box<dyn Fn() -> Tensor>;
-    let graphs: [(&str, Graph); 6] = [
+    let graphs: [(&str, Graph); 8] = [
         ("elementwise chain", Box::new(chain)),
         ("mlp of 1 row", Box::new(|| mlp(1))),
         ("mlp of 64 rows", Box::new(|| mlp(64))),
+        ("quantised mlp of 1 row", Box::new(|| quantised_mlp(1))),
+        ("quantised mlp of 64 rows", Box::new(|| quantised_mlp(64))),
         (
             "attention block, 64 tokens",
             Box::new(|| attention(&data(&[64, WIDTH]), 0)),

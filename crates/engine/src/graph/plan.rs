@@ -97,6 +97,10 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
                 held.insert(Arc::as_ptr(node), bytes);
             }
         }
+        let weights = match &w.op {
+            Op::QuantMatmul(op) => op.matrix.bytes().len(),
+            _ => 0,
+        };
         plan.steps.push(PlannedStep {
             ops: names(&w.op),
             shape: node.shape,
@@ -106,7 +110,8 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
                 .iter()
                 .filter(|t| t.is_evaluated() || ours(t))
                 .map(bytes_read)
-                .sum(),
+                .sum::<usize>()
+                + weights,
             bytes_written: bytes,
             in_place,
         });

@@ -355,9 +355,8 @@ fn what_is_not_finite_stays_in_its_own_vector() {
 #[test]
 fn the_op_takes_arranged_weights_and_none() {
     let plain = matrix(BlockFormat::Q4K, 24, 256);
+    judge(&plain.arranged(), 3, 67);
     let x = Tensor::from_slice(&numbers(3 * 256, 67), [3, 256]);
-    let (a, b) = (x.quant_matmul(&plain), x.quant_matmul(&plain.arranged()));
-    assert_eq!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
     let none = QuantMatrix::from_bytes(BlockFormat::Q4K, [0, 256], Vec::new()).unwrap();
     let y = x.quant_matmul(&none);
     assert_eq!(y.shape()[..], [3, 0]);

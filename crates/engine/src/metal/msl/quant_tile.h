@@ -29,7 +29,7 @@ struct QuantSums {
 
     // Adds the product of the parts in threadgroup memory; the weights from the first row of this SIMD-group on.
     void add(threadgroup const float* vectors, threadgroup const float* weights, uint eights) {
-        UNROLL for (uint k = 0; k < QUANT_DEEP; k += 8) {
+        for (uint k = 0; k < QUANT_DEEP; k += 8) {
             simdgroup_float8x8 w[2];
             UNROLL for (uint i = 0; i < 2; i++) {
                 simdgroup_load(w[i], weights + 8 * i * QUANT_PITCH + k, QUANT_PITCH, ulong2(0, 0), true);
