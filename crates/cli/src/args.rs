@@ -5,6 +5,7 @@ use crate::embed::EmbedArgs;
 use crate::generate::GenerateArgs;
 use crate::inspect::InspectArgs;
 use crate::models::ModelsArgs;
+use crate::perplexity::PerplexityArgs;
 use crate::pull::PullArgs;
 use crate::quantize::QuantizeArgs;
 use crate::spec::{
@@ -14,7 +15,7 @@ use bessemer_hal::{Family, MathMode, Size};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
-/// Rust to Metal: kernels on Apple GPUs and, through a software Metal device, on Linux.
+/// Rust to Metal: language models and kernels on Apple GPUs and, through a software Metal device, on Linux.
 #[derive(Debug, Parser)]
 #[command(name = "bessemer", version, after_long_help = TOP_EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -24,7 +25,9 @@ pub(crate) struct Cli {
 
 const TOP_EXAMPLES: &str = "\
 Examples:
-  bessemer pull smollm2                            fetch a small chat model
+  bessemer generate \"What is the capital of Germany?\"   answer with a small model, fetched on first use
+  bessemer chat                                    talk with it
+  bessemer pull smollm2                            fetch it only
   bessemer inspect smollm2                         what is in its file, and the memory it needs
   bessemer quantize smollm2 small.gguf --to q4_0   its weights in another format
   bessemer devices                                 what can run kernels here
@@ -50,6 +53,8 @@ pub(crate) enum Command {
     Chat(Box<ChatArgs>),
     /// Turns texts into vectors
     Embed(EmbedArgs),
+    /// Measures how well a language model foretells a text
+    Perplexity(Box<PerplexityArgs>),
     /// Fetches models by name
     Pull(PullArgs),
     /// Lists the models that can be fetched by name

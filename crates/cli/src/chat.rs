@@ -1,7 +1,7 @@
 //! `bessemer chat`: a conversation.
 
+use crate::answer;
 use crate::failure::{Outcome, Usage};
-use crate::generate::Answer;
 use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
 use crate::terminal::{self, Out, style};
 use anyhow::Result;
@@ -9,7 +9,6 @@ use bessemer_llm::generate::Options;
 use bessemer_llm::{ChatTemplate, Message};
 use clap::Args;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::ops::ControlFlow;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -59,8 +58,12 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
         let quiet = style::QUIET;
         writeln!(
             out,
-            "{quiet}{}, on the CPU. /help says what else there is.{quiet:#}",
-            loaded.name
+            "{quiet}{}, on {}. /help says what else there is.{quiet:#}",
+            loaded.name,
+            match loaded.session.transformer().device() {
+                device if device.is_cpu() => "the CPU",
+                device => device.name(),
+            }
         )?;
     }
     let mut line = String::new();
@@ -91,10 +94,15 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
             c if c.starts_with('/') => writeln!(out, "there is no {c}; /help says what there is")?,
             _ => {
                 history.push(Message::user(text));
-                let before = system.iter().map(Message::system);
-                let messages: Vec<_> = before.chain(history.iter().cloned()).collect();
-                let prompt = template.render(&messages, true)?;
-                match answer(&mut loaded, &prompt, &options, &args.sampling.stop, out) {
+                let is_shifted = args.model.context_shift;
+                let ids = encode(
+                    &loaded,
+                    &template,
+                    system.as_deref(),
+                    &mut history,
+                    is_shifted,
+                );
+                match ids.and_then(|ids| reply(&mut loaded, args, &ids, &options, out)) {
                     Ok(text) => history.push(Message::assistant(text)),
                     Err(error) => {
                         if terminal::is_broken_pipe(&error) {
@@ -113,36 +121,38 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
     }
 }
 
+/// The tokens of a conversation. With --context-shift, its oldest questions and answers are forgotten until it
+/// takes no more than half of the context.
+fn encode(
+    loaded: &Loaded,
+    template: &ChatTemplate,
+    system: Option<&str>,
+    history: &mut Vec<Message>,
+    is_shifted: bool,
+) -> Result<Vec<u32>> {
+    loop {
+        let before = system.into_iter().map(Message::system);
+        let messages: Vec<_> = before.chain(history.iter().cloned()).collect();
+        let ids = loaded.encode_chat(&template.render(&messages, true)?)?;
+        let half = loaded.session.cache().capacity() / 2;
+        if !is_shifted || ids.len() <= half || history.len() < 3 {
+            return Ok(ids);
+        }
+        history.drain(..2);
+    }
+}
+
 /// Writes an answer as it comes, and returns it.
-fn answer(
+fn reply(
     loaded: &mut Loaded,
-    prompt: &str,
+    args: &ChatArgs,
+    ids: &[u32],
     options: &Options,
-    stops: &[String],
     out: &mut Out,
 ) -> Result<String> {
-    let ids = loaded.encode_chat(prompt)?;
-    let mut answer = Answer::new(&loaded.tokenizer, stops);
-    let mut failed = None;
-    let report = language::watching(|| {
-        loaded.session.generate(&ids, options, |token| {
-            let (piece, ended) = answer.push(token);
-            failed = out
-                .write_all(piece.as_bytes())
-                .and_then(|()| out.flush())
-                .err();
-            match ended || failed.is_some() || language::interrupted() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })
-    })?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    let rest = answer.finish();
-    writeln!(out, "{rest}")?;
-    out.flush()?;
+    loaded.shift(&args.model, ids.len());
+    let model = (&mut loaded.session, &loaded.tokenizer);
+    let (text, report) = answer::write(model, ids, options, &args.sampling.stop, Some(out))?;
     language::write_speed(&report);
-    Ok(answer.text)
+    Ok(text)
 }

@@ -47,7 +47,7 @@ fn write_text(inventory: &Inventory, out: &mut impl Write) -> Result<()> {
 fn properties(info: &DeviceInfo) -> Vec<(&'static str, String)> {
     let yes_no = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let limits = &info.limits;
-    vec![
+    let mut rows = vec![
         ("kind", info.kind.to_string()),
         ("family", info.family.to_string()),
         ("unified memory", yes_no(info.unified_memory)),
@@ -68,7 +68,14 @@ fn properties(info: &DeviceInfo) -> Vec<(&'static str, String)> {
         ("low power", yes_no(info.low_power)),
         ("removable", yes_no(info.removable)),
         ("registry id", format!("{:#x}", info.registry_id)),
-    ]
+    ];
+    if let Some(chip) = info.chip() {
+        let bandwidth = format!("{} GB/s at least", chip.gigabytes_per_second);
+        let [least, most] = chip.gpu_cores;
+        rows.push(("memory bandwidth", bandwidth));
+        rows.push(("GPU cores", format!("{least} to {most}")));
+    }
+    rows
 }
 
 fn to_json(inventory: &Inventory) -> Value {
@@ -82,11 +89,19 @@ fn to_json(inventory: &Inventory) -> Value {
 
 fn device_json(listed: &Listed) -> Value {
     let info = listed.device.info();
+    let mut value = info_json(info);
+    value["default"] = listed.is_default.into();
+    for (name, detail) in &listed.details {
+        value[name.replace(' ', "_")] = detail.clone().into();
+    }
+    value
+}
+
+fn info_json(info: &DeviceInfo) -> Value {
     let limits = &info.limits;
     let mut value = json!({
         "name": info.name,
         "kind": info.kind.to_string(),
-        "default": listed.is_default,
         "family": info.family.name(),
         "unified_memory": info.unified_memory,
         "recommended_working_set": info.recommended_working_set,
@@ -102,8 +117,35 @@ fn device_json(listed: &Listed) -> Value {
         "removable": info.removable,
         "registry_id": info.registry_id,
     });
-    for (name, detail) in &listed.details {
-        value[name.replace(' ', "_")] = detail.clone().into();
+    if let Some(chip) = info.chip() {
+        value["memory_bandwidth_gb_per_s"] = chip.gigabytes_per_second.into();
+        value["gpu_cores"] = json!(chip.gpu_cores);
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bessemer_hal::{Family, noop};
+
+    #[test]
+    fn what_is_known_of_a_chip_is_shown() {
+        let recording = noop::device(Family::Apple7);
+        let shown = |info: &DeviceInfo, name: &str| {
+            let rows = properties(info);
+            rows.into_iter().find(|(n, _)| *n == name).map(|(_, v)| v)
+        };
+        let info = DeviceInfo {
+            name: "Apple M1 Max".to_owned(),
+            ..recording.info().clone()
+        };
+        let bandwidth = shown(&info, "memory bandwidth");
+        assert_eq!(bandwidth.as_deref(), Some("400 GB/s at least"));
+        assert_eq!(shown(&info, "GPU cores").as_deref(), Some("24 to 32"));
+        assert_eq!(info_json(&info)["memory_bandwidth_gb_per_s"], 400.0);
+        assert_eq!(info_json(&info)["gpu_cores"], json!([24, 32]));
+        assert_eq!(shown(recording.info(), "memory bandwidth"), None);
+        assert!(info_json(recording.info())["gpu_cores"].is_null());
+    }
 }

@@ -1,7 +1,7 @@
 //! `bessemer embed`: texts as vectors.
 
 use crate::failure::{Outcome, Usage};
-use crate::language::ModelArgs;
+use crate::language::{self, DeviceArg, ModelArgs};
 use crate::terminal::{self, Out};
 use anyhow::Result;
 use bessemer_llm::{Encoder, Tokenizer};
@@ -18,6 +18,9 @@ pub(crate) struct EmbedArgs {
     /// An encoder's file or directory, or a name that `bessemer models` lists; pulled on first use
     #[arg(short, long, value_name = "PATH|NAME", default_value = "minilm")]
     pub(crate) model: String,
+    /// Where it runs
+    #[arg(long, value_enum, default_value_t = DeviceArg::Auto)]
+    pub(crate) device: DeviceArg,
     /// Threads to use [default: all cores]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -37,8 +40,10 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &EmbedArgs, out: &mut Out) -> Result<Outcome> {
-    let file = ModelArgs::of(&args.model, args.threads).open()?;
-    let encoder = Encoder::new(&file)?;
+    let model = ModelArgs::of(&args.model, args.device, args.threads);
+    let device = model.device()?;
+    let file = model.open()?;
+    let encoder = Encoder::on(&device, &file)?;
     let tokenizer = Tokenizer::of(&file)?;
     let mut ids = Vec::new();
     let mut vectors = Vec::new();
@@ -65,7 +70,7 @@ pub(crate) fn run(args: &EmbedArgs, out: &mut Out) -> Result<Outcome> {
     if args.json {
         let mut object = json!({
             "model": args.model,
-            "device": "cpu",
+            "device": language::short_name(&device),
             "ids": ids,
             "vectors": vectors,
         });

@@ -1,16 +1,15 @@
 //! `bessemer generate`: a text that follows from a prompt.
 
+use crate::answer;
 use crate::failure::{Outcome, Usage};
-use crate::language::{self, ModelArgs, SamplingArgs};
+use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
 use crate::terminal::{self, Out};
 use anyhow::{Context as _, Result};
 use bessemer_llm::generate::{Options, Report};
-use bessemer_llm::sample::Stops;
 use bessemer_llm::{ChatTemplate, Message};
 use clap::Args;
 use serde_json::json;
-use std::io::{Read as _, Write};
-use std::ops::ControlFlow;
+use std::io::Read as _;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -36,13 +35,13 @@ pub(crate) struct GenerateArgs {
 const EXAMPLES: &str = "\
 Examples:
   bessemer generate \"What is the capital of France?\"
+  bessemer generate --device soft --json -n 8 \"Hello!\" | jq .launches_per_token
   bessemer generate --raw \"Once upon a time\" --temperature 0.8 --seed 7 --max-tokens 100
   bessemer generate --model mistral.gguf --json \"Name three rivers.\" | jq .decode_tok_s
   git diff | bessemer generate --system \"Describe this change in one sentence.\" -";
 
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
-    let device = args.model.device()?;
     let sampling = args.sampling.sampling(0.0)?;
     let prompt = match args.prompt.as_str() {
         "-" => {
@@ -71,96 +70,66 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
     if ids.is_empty() {
         return Err(Usage::error("the prompt is empty"));
     }
+    loaded.shift(&args.model, ids.len());
     language::catch_interrupts()?;
     let options = Options {
         sampling,
         max_tokens: args.sampling.max_tokens,
         stops: loaded.tokenizer.stops().to_vec(),
     };
-    let mut answer = Answer::new(&loaded.tokenizer, &args.sampling.stop);
-    let mut failed = None;
-    let report = language::watching(|| {
-        loaded.session.generate(&ids, &options, |token| {
-            let (piece, ended) = answer.push(token);
-            if !args.json {
-                failed = out
-                    .write_all(piece.as_bytes())
-                    .and_then(|()| out.flush())
-                    .err();
-            }
-            match ended || failed.is_some() || language::interrupted() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })
-    })?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    let rest = answer.finish();
+    let shown = (!args.json).then_some(&mut *out);
+    let model = (&mut loaded.session, &loaded.tokenizer);
+    let (text, report) = answer::write(model, &ids, &options, &args.sampling.stop, shown)?;
     if args.json {
-        let transformer = loaded.session.transformer();
+        let cost = Cost::of(&mut loaded, &options, &report)?;
         terminal::write_json(
             out,
             &json!({
                 "model": loaded.name,
-                "device": device,
+                "device": loaded.device,
                 "prompt_ids": ids,
                 "ids": report.ids,
-                "text": answer.text,
+                "text": text,
+                "finish": report.finish.name(),
                 "prefill_tok_s": report.prefill_speed(),
                 "decode_tok_s": report.decode_speed(),
                 "ttft_ms": report.first.as_secs_f64() * 1000.0,
-                "launches_per_token": 0,
-                "command_buffers_per_token": 0,
-                "bytes_per_token": transformer.bytes_per_token() + cache_bytes(&loaded.session, &report),
+                "launches_per_token": cost.launches,
+                "command_buffers_per_token": cost.command_buffers,
+                "bytes_per_token": cost.bytes,
             }),
         )?;
-    } else {
-        writeln!(out, "{rest}")?;
-        out.flush()?;
     }
     language::write_speed(&report);
     Ok(Outcome::Clean)
 }
 
-/// Bytes of keys and values that a token reads, on average over the tokens made.
-fn cache_bytes(session: &bessemer_llm::generate::Session, report: &Report) -> usize {
-    let cache = session.cache();
-    let position = cache.bytes() / cache.capacity().next_multiple_of(64);
-    position * (cache.len() - report.ids.len().min(cache.len()) / 2)
+/// What a token cost, on average over the tokens made.
+struct Cost {
+    launches: usize,
+    command_buffers: usize,
+    /// Read from weights, keys and values; on a device, all that kernels read and wrote.
+    bytes: u64,
 }
 
-/// The text of an answer as its tokens come.
-pub(crate) struct Answer {
-    stream: bessemer_llm::Stream,
-    stops: Stops,
-    pub(crate) text: String,
-}
-
-impl Answer {
-    pub(crate) fn new(tokenizer: &bessemer_llm::Tokenizer, stops: &[String]) -> Self {
-        Self {
-            stream: tokenizer.stream(false),
-            stops: Stops::new(stops.iter().cloned()),
-            text: String::new(),
+impl Cost {
+    fn of(loaded: &mut Loaded, options: &Options, report: &Report) -> Result<Self> {
+        let session = &mut loaded.session;
+        let len = session.cache().len(0);
+        let usual = len - report.ids.len().min(len) / 2;
+        if let Some(counts) = session.counts(&options.sampling, usual)? {
+            return Ok(Self {
+                launches: counts.launches,
+                command_buffers: counts.command_buffers,
+                bytes: counts.bytes_read + counts.bytes_written,
+            });
         }
-    }
-
-    /// Takes in a token; returns what can be shown, and whether the answer ends here.
-    pub(crate) fn push(&mut self, token: u32) -> (String, bool) {
-        let (piece, ended) = self.stops.push(&self.stream.push(token));
-        self.text.push_str(&piece);
-        (piece, ended)
-    }
-
-    /// What is left to show.
-    pub(crate) fn finish(&mut self) -> String {
-        let (mut rest, ended) = self.stops.push(&self.stream.finish());
-        if !ended {
-            rest.push_str(&self.stops.finish());
-        }
-        self.text.push_str(&rest);
-        rest
+        let (transformer, cache) = (session.transformer(), session.cache());
+        let position = cache.bytes() / cache.capacity().next_multiple_of(64);
+        Ok(Self {
+            launches: 0,
+            command_buffers: 0,
+            bytes: (transformer.bytes_per_token() + position * usual) as u64,
+        })
     }
 }

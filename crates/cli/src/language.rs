@@ -4,10 +4,12 @@ use crate::failure::Usage;
 use crate::pull;
 use crate::terminal::{self, style};
 use anyhow::{Context as _, Result};
+use bessemer::Device;
 use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
+use bessemer_hal::DeviceKind;
 use bessemer_llm::file::Model;
-use bessemer_llm::generate::{Report, Session};
+use bessemer_llm::generate::{Full, Report, Session};
 use bessemer_llm::memory::{self, Estimate};
 use bessemer_llm::model::Options;
 use bessemer_llm::pull::{self as models, State};
@@ -30,13 +32,28 @@ pub(crate) struct ModelArgs {
     pub(crate) device: DeviceArg,
     /// Multiply dequantised weights with f32 activations, and keep f32 keys and values
     ///
-    /// Otherwise activations are rounded to 8 bits with a scale for every 32 of them, as llama.cpp does: each is
+    /// Otherwise activations on the CPU are rounded to 8 bits with a scale for every 32 of them, as llama.cpp does: each is
     /// off by up to 0.4 % of the largest of its 32.
     #[arg(long)]
     pub(crate) exact: bool,
     /// Tokens that fit the context [default: the model's own, at most 4096]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) context: Option<usize>,
+    /// What keys and values are kept as [default: f16; with --exact f32]
+    ///
+    /// q8_0 has 8 bits and a scale for every 32 numbers: each is off by up to 0.45 % of the largest of its 32, and
+    /// all take about half the memory of f16.
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(crate) cache: Option<CacheArg>,
+    /// Make room when the context is full, instead of ending the answer
+    ///
+    /// The first tokens stay, the older half of the others is forgotten, and the rest is computed anew at its new
+    /// place. A chat also forgets its oldest questions and answers where they take more than half of the context.
+    #[arg(long)]
+    pub(crate) context_shift: bool,
+    /// Tokens that stay when room is made [default: the prompt; at most half of the context]
+    #[arg(long, value_name = "N", requires = "context_shift")]
+    pub(crate) keep: Option<usize>,
     /// Threads to use [default: all cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
@@ -50,14 +67,35 @@ const DEFAULT_CONTEXT: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DeviceArg {
-    /// The best there is
+    /// An Apple GPU where there is one, the CPU elsewhere, or what BESSEMER_DEVICE says
     Auto,
     /// The CPU
     Cpu,
     /// An Apple GPU
     Metal,
-    /// The software Metal device
+    /// The software Metal device: the GPU's kernels on the CPU, to try them and not for speed
     Soft,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheArg {
+    /// Nothing is rounded
+    F32,
+    /// Half the memory
+    F16,
+    /// A quarter of the memory
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+impl From<CacheArg> for CacheType {
+    fn from(arg: CacheArg) -> Self {
+        match arg {
+            CacheArg::F32 => Self::F32,
+            CacheArg::F16 => Self::F16,
+            CacheArg::Q8_0 => Self::Q8_0,
+        }
+    }
 }
 
 /// How tokens are chosen.
@@ -147,10 +185,31 @@ impl SamplingArgs {
     }
 }
 
+/// What a device is called on the command line.
+pub(crate) fn short_name(device: &Device) -> &'static str {
+    match device.hal().map(|hal| hal.info().kind) {
+        None => "cpu",
+        Some(DeviceKind::Apple) => "metal",
+        Some(DeviceKind::Software) => "soft",
+        Some(_) => "other",
+    }
+}
+
+/// Bytes of memory that a model may take on a device, where that is known.
+fn available(device: &Device) -> Option<u64> {
+    let limit = device.hal().map(|hal| {
+        let all = hal.info().recommended_working_set;
+        all.saturating_sub(device.memory().in_use) as u64
+    });
+    memory::available().into_iter().chain(limit).min()
+}
+
 /// A model that is ready to generate.
 pub(crate) struct Loaded {
     /// As the user named it, or the name of its file.
     pub(crate) name: String,
+    /// Where it runs, as the command line has it.
+    pub(crate) device: &'static str,
     pub(crate) file: Model,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) session: Session,
@@ -158,29 +217,32 @@ pub(crate) struct Loaded {
 
 impl ModelArgs {
     /// A model by its name, and everything else as it comes.
-    pub(crate) fn of(model: &str, threads: Option<usize>) -> Self {
+    pub(crate) fn of(model: &str, device: DeviceArg, threads: Option<usize>) -> Self {
         Self {
             model: model.to_owned(),
-            device: DeviceArg::Auto,
+            device,
             exact: true,
             context: None,
+            cache: None,
+            context_shift: false,
+            keep: None,
             threads,
         }
     }
 
-    /// The name of the device, or why it cannot be used.
-    pub(crate) fn device(&self) -> Result<&'static str> {
-        match self.device {
-            DeviceArg::Auto | DeviceArg::Cpu => Ok("cpu"),
-            DeviceArg::Metal | DeviceArg::Soft => Err(Usage::error(
-                "language models run on the CPU only so far; leave --device out or use --device cpu",
-            )),
-        }
+    /// The device, or why it cannot be used.
+    pub(crate) fn device(&self) -> Result<Device> {
+        let device = match self.device {
+            DeviceArg::Auto => Device::current(),
+            DeviceArg::Cpu => Ok(Device::cpu()),
+            DeviceArg::Metal => Device::metal(),
+            DeviceArg::Soft => Device::software(),
+        };
+        device.with_context(|| Usage::context("there is no such device here"))
     }
 
     /// Finds the model's file, pulling it if it is known by name and not there yet.
     pub(crate) fn open(&self) -> Result<Model> {
-        self.device()?;
         if let Some(n) = self.threads {
             let used = bessemer::pool::set_threads(n);
             if used < n {
@@ -194,19 +256,24 @@ impl ModelArgs {
 
     /// Loads a model for generation, if it fits the memory.
     pub(crate) fn load(&self) -> Result<Loaded> {
+        self.load_for(DEFAULT_CONTEXT)
+    }
+
+    /// The same, with another context for those who name none.
+    pub(crate) fn load_for(&self, usual: usize) -> Result<Loaded> {
+        let device = self.device()?;
         let file = self.open()?;
         let config = Config::of(&file)?;
-        let precision = if self.exact {
-            Precision::Exact
-        } else {
-            Precision::Fast
+        let kind = match self.exact {
+            true => CacheType::F32,
+            false => CacheType::F16,
         };
-        let kind = if self.exact {
-            CacheType::F32
-        } else {
-            CacheType::F16
+        let precision = match self.exact || !device.is_cpu() {
+            true => Precision::Exact,
+            false => Precision::Fast,
         };
-        let context = self.context.unwrap_or(config.context.min(DEFAULT_CONTEXT));
+        let kind = self.cache.map_or(kind, CacheType::from);
+        let context = self.context.unwrap_or(config.context.min(usual));
         if context > config.context {
             let note = format!(
                 "a context of {context} is longer than the {} the model was made for",
@@ -214,14 +281,17 @@ impl ModelArgs {
             );
             terminal::complain("note", style::WARNING, &note);
         }
-        if let Some(available) = memory::available() {
+        if let Some(available) = available(&device) {
             Estimate::of(&file, &config, context, kind, precision).check(available)?;
         }
         let tokenizer = Tokenizer::of(&file)?;
-        let transformer = Transformer::new(&file, Options { precision, context })?;
+        let transformer = Transformer::on(&device, &file, Options { precision, context })?;
+        let mut session = Session::new(Arc::new(transformer), kind)?;
+        session.warm_up()?;
         Ok(Loaded {
             name: name(&self.model),
-            session: Session::new(Arc::new(transformer), kind)?,
+            device: short_name(&device),
+            session,
             tokenizer,
             file,
         })
@@ -229,6 +299,14 @@ impl ModelArgs {
 }
 
 impl Loaded {
+    /// Sets what is done when the context is full, for a prompt of so many tokens.
+    pub(crate) fn shift(&mut self, args: &ModelArgs, prompt: usize) {
+        if args.context_shift {
+            let keep = args.keep.unwrap_or(prompt);
+            self.session.when_full(Full::Shift { keep });
+        }
+    }
+
     /// The tokens of a rendered conversation: what stands around a text is in it already.
     pub(crate) fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
         let options = EncodeOptions {
@@ -304,7 +382,7 @@ pub(crate) fn write_speed(report: &Report) {
     // If nobody can read it, there is nobody to tell.
     let _ = writeln!(
         terminal::stderr(),
-        "{quiet}prompt {} tokens{} at {:.1} tok/s · {} tokens at {:.1} tok/s · first after {:.0} ms · {}{quiet:#}",
+        "{quiet}prompt {} tokens{} at {:.1} tok/s · {} tokens at {:.1} tok/s · first after {:.0} ms{} · {}{quiet:#}",
         report.prefilled + report.reused,
         match report.reused {
             0 => String::new(),
@@ -314,6 +392,10 @@ pub(crate) fn write_speed(report: &Report) {
         report.ids.len(),
         report.decode_speed(),
         report.first.as_secs_f64() * 1000.0,
+        match report.shifts {
+            0 => String::new(),
+            n => format!(" · context shifted {}", terminal::times(n)),
+        },
         report.finish.name()
     );
 }

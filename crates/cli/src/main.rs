@@ -3,6 +3,7 @@
 //! Every subcommand is a file of its name. What a subcommand finds goes to standard output, what keeps
 //! it from working to standard error, and the exit code says which it was: see [`failure::Outcome`].
 
+mod answer;
 mod args;
 mod cache;
 mod chat;
@@ -18,6 +19,7 @@ mod language;
 mod models;
 mod msl;
 mod npy;
+mod perplexity;
 mod pull;
 mod quantize;
 mod spec;
@@ -60,6 +62,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Generate(args) => generate::run(&args, &mut out),
         Command::Chat(args) => chat::run(&args, &mut out),
         Command::Embed(args) => embed::run(&args, &mut out),
+        Command::Perplexity(args) => perplexity::run(&args, &mut out),
         Command::Pull(args) => pull::run(&args, &mut out),
         Command::Models(args) => models::run(&args, &mut out),
         Command::Inspect(args) => inspect::run(&args, &mut out),

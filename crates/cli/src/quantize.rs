@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct QuantizeArgs {
-    /// A GGUF file, or a name that `bessemer models` lists
+    /// A GGUF file, a safetensors file or directory, or a name that `bessemer models` lists
     #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
     pub(crate) from: String,
     /// The GGUF file to write
@@ -39,12 +39,16 @@ pub(crate) struct QuantizeArgs {
 const EXAMPLES: &str = "\
 Examples:
   bessemer quantize model-f16.gguf model-q4_k.gguf --to q4_k
+  bessemer quantize path/to/llama/ llama-q4_k.gguf --to q4_k
   bessemer quantize smollm2 smollm2-q8_0.gguf --to q8_0 --json | jq '.tensors[].relative_error'
 
 Vectors stay as they are. Where rows are no whole number of blocks, smaller blocks with more bits are
 taken: q4_k becomes q5_0, q5_k q5_1, q6_k q8_0, q2_k and q3_k q4_0, and what fits none f16. The error of a
 tensor is the root of the mean square of the differences, divided by that of the weights; weights that
-were quantised already only lose by being quantised again.";
+were quantised already only lose by being quantised again.
+
+safetensors need their config.json and tokenizer.json. The tokenizer is written into the file as it is:
+bessemer reads it there, programs that know only GGUF's own vocabularies do not.";
 
 fn format(text: &str) -> Result<Format, String> {
     let found = quantize::targets().find(|f| f.name().eq_ignore_ascii_case(text));

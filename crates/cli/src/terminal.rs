@@ -59,6 +59,14 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     }
 }
 
+/// `once`, `3 times`.
+pub(crate) fn times(count: usize) -> String {
+    match count {
+        1 => "once".to_owned(),
+        n => format!("{n} times"),
+    }
+}
+
 /// Bytes in the largest binary unit that keeps the number readable.
 pub(crate) fn bytes(count: usize) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];

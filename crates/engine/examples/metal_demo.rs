@@ -1,4 +1,4 @@
-//! A tour of the Metal backend: `cargo run --release -p bessemer --example metal_demo`.
+//! A tour of the Metal backend: `cargo run --release --example metal_demo --features metal`.
 //!
 //! It uses the Metal GPU where there is one, and the software Metal device elsewhere.
 
@@ -8,7 +8,7 @@ use bessemer::Result;
 use bessemer::backends::metal::{MTLResourceOptions, MetalBackend, MetalOps};
 
 #[expect(clippy::print_stdout, reason = "this is what a demo is for")]
-fn main() -> Result<()> {
+pub(crate) fn main() -> Result<()> {
     let backend = Arc::new(match MetalBackend::is_available() {
         true => MetalBackend::initialize()?,
         false => MetalBackend::software()?,

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use bessemer_hal as hal;
 
 use crate::memory::{self, Pressure, Stats};
-use crate::metal::{Metal, Options};
+use crate::metal::{MatrixLibrary, Metal, Options};
 use crate::{DType, Error, Result, Tensor, env};
 
 /// Where tensors are computed: on the CPU, or on a Metal device.
@@ -252,6 +252,27 @@ impl Device {
         match &self.0 {
             Inner::Cpu => memory::reset_peak(),
             Inner::Metal(metal) => metal.pool.reset_peak(),
+        }
+    }
+
+    /// Who multiplies matrices on this device; `None` for the CPU.
+    pub fn matrix_library(&self) -> Option<MatrixLibrary> {
+        self.metal_backend().map(|metal| metal.matrix_library())
+    }
+
+    /// Says who multiplies matrices on this device from now on: the engine's own kernels, which is the default unless
+    /// `BESSEMER_MATMUL` says `mps`, or Metal Performance Shaders.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there is no such library, as on the CPU.
+    pub fn set_matrix_library(&self, library: MatrixLibrary) -> Result<()> {
+        match &self.0 {
+            Inner::Metal(metal) => metal.set_matrix_library(library),
+            Inner::Cpu => Err(Error::Unsupported {
+                op: "set_matrix_library",
+                what: "a choice of who multiplies".to_owned(),
+                device: self.name().to_owned(),
+            }),
         }
     }
 

@@ -3,12 +3,14 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `BESSEMER_DEVICE` | the default device: `cpu`, `metal`, `soft` or `auto` | `auto`: a Metal GPU where there is one |
+//! | `BESSEMER_MATMUL` | who multiplies matrices on a Metal device: `msl`, the engine's kernels, or `mps`, Metal Performance Shaders where there are | `msl` |
 //! | `BESSEMER_RED_ZONES` | `1`: results of Metal kernels lie between zones that are looked at when they are read; slow, for tests | off |
 //! | `BESSEMER_THREADS` | threads of the CPU backend, this one included | the cores this process may use |
 //! | `BESSEMER_SIMD` | `scalar`, `avx2`, `avx512` or `neon`; one the processor lacks is ignored | the best there is |
 //! | `BESSEMER_CACHE_LIMIT` | bytes of freed memory kept for reuse | a quarter of the machine's memory |
 
 use crate::cpu::simd::Level;
+use crate::metal::MatrixLibrary;
 
 fn read(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.is_empty())
@@ -17,6 +19,11 @@ fn read(name: &str) -> Option<String> {
 /// `BESSEMER_DEVICE`
 pub(crate) fn device() -> Option<String> {
     read("BESSEMER_DEVICE")
+}
+
+/// `BESSEMER_MATMUL`, where it is a name that is known.
+pub(crate) fn matmul() -> Option<MatrixLibrary> {
+    MatrixLibrary::named(&read("BESSEMER_MATMUL")?)
 }
 
 /// Whether `BESSEMER_RED_ZONES` is `1`.

@@ -9,6 +9,7 @@ mod each;
 mod fault;
 mod input;
 mod kernel;
+mod mps;
 mod msl;
 mod pool;
 mod record;
@@ -61,13 +62,14 @@ pub(crate) use block::Block;
 pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 pub(crate) use kernel::Kernel;
+pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::Tile as QuantTile;
 pub(crate) use record::{Launch, Recorder};
 
 use crate::dispatch::Packed;
 use crate::ops::Op;
 use crate::tensor::{Node, Work};
-use crate::{DType, Layout, Result, Shape, Tensor, env};
+use crate::{DType, Error, Layout, Result, Shape, Tensor, env};
 use kernel::Kernels;
 use pool::Pool;
 use stream::Stream;
@@ -85,6 +87,8 @@ pub(crate) struct Metal {
     pub(crate) stream: Stream,
     pub(crate) pool: Pool,
     kernels: Kernels,
+    /// Whether the device's own library multiplies matrices.
+    mps: AtomicBool,
     /// Whether results lie between zones that are looked at: slow, for tests.
     zones: bool,
     /// Whether one was written to.
@@ -97,10 +101,36 @@ impl Metal {
             stream: Stream::new(device.clone()),
             pool: Pool::new(device.clone()),
             kernels: Kernels::new(device.clone(), options.math),
+            mps: AtomicBool::new(
+                device.multiplies_matrices() && env::matmul() == Some(MatrixLibrary::Mps),
+            ),
             device,
             zones: env::red_zones(),
             broken: AtomicBool::new(false),
         })
+    }
+
+    /// Who multiplies matrices, here and now.
+    pub(crate) fn matrix_library(&self) -> MatrixLibrary {
+        match MatrixLibrary::scoped() {
+            Some(library) if self.device.multiplies_matrices() => library,
+            _ if self.mps.load(Ordering::Relaxed) => MatrixLibrary::Mps,
+            _ => MatrixLibrary::Msl,
+        }
+    }
+
+    /// Says who multiplies matrices from now on.
+    pub(crate) fn set_matrix_library(&self, library: MatrixLibrary) -> Result<()> {
+        let mps = library == MatrixLibrary::Mps;
+        if mps && !self.device.multiplies_matrices() {
+            return Err(Error::Unsupported {
+                op: "set_matrix_library",
+                what: "Metal Performance Shaders; use the engine's own kernels".to_owned(),
+                device: self.device.name().to_owned(),
+            });
+        }
+        self.mps.store(mps, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether no kernel has written outside its output, as far as is known.
@@ -116,8 +146,11 @@ pub(crate) fn pipeline(metal: &Arc<Metal>, work: &Work, node: &Node) -> Result<O
     let mut recorder = Recorder::new(metal, name);
     let inputs = inputs(metal, &work.op, &work.inputs)?;
     let output = Output::new(&block, node.dtype, node.shape, None);
-    record(&work.op, &mut recorder, &inputs, &output)?;
-    Ok(recorder.first_pipeline())
+    match record(&work.op, &mut recorder, &inputs, &output) {
+        Ok(()) => Ok(recorder.first_pipeline()),
+        Err(Error::Unsupported { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What the kernels of an op read: its inputs, and a matrix that was packed for it, which is one as it is, or
@@ -165,9 +198,11 @@ pub(crate) fn run(
     let mut recorder = Recorder::new(metal, op.name());
     let inputs = inputs(metal, op, tensors)?;
     let output = Output::new(block, node.dtype, node.shape, holds);
-    record(op, &mut recorder, &inputs, &output)?;
-    if recorder.missing {
-        return Ok(false);
+    match record(op, &mut recorder, &inputs, &output) {
+        Ok(()) if !recorder.missing => {}
+        // The device lacks what a kernel needs ([`Kernels`]).
+        Ok(()) | Err(Error::Unsupported { .. }) => return Ok(false),
+        Err(error) => return Err(error),
     }
     recorder.finish(block, &inputs)?;
     Ok(true)

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use bessemer::memory::Pressure;
-use bessemer::{AttentionOptions, DType, Device, Error, Tensor, eval, explain};
+use bessemer::{AttentionOptions, ConvOptions, DType, Device, Error, Tensor, eval, explain};
 use bessemer_hal::soft::{Mode, SoftOptions};
 use bessemer_hal::{self as hal, MathMode};
 
@@ -322,6 +322,106 @@ fn a_block_of_a_transformer_is_the_same_everywhere() {
         for (a, b) in found.iter().zip(&cpu) {
             assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{a} and {b}");
         }
+    }
+}
+
+/// Ops of every kind that works with SIMD-groups elsewhere, and of some that do not.
+fn mixture(device: &Device) -> Vec<(&'static str, Tensor)> {
+    device.scope(|| {
+        let wave = |shape: &[usize]| {
+            let n: usize = shape.iter().product();
+            let data: Vec<f32> = (0..n).map(|i| ((i * 37) % 64) as f32 / 9.0 - 3.0).collect();
+            Tensor::from_slice(&data, shape)
+        };
+        let (x, w) = (wave(&[6, 40]), wave(&[40]));
+        let (image, strides) = (wave(&[1, 3, 9, 9]), ConvOptions::default());
+        vec![
+            ("block", block(device)),
+            ("softmax", x.softmax(-1)),
+            ("layer_norm", x.layer_norm(Some(&w), Some(&w), 1e-5)),
+            ("sum", x.sum(&[0], false)),
+            ("max", x.max(&[], false)),
+            ("argmax", x.argmax(1, false).cast(DType::F32)),
+            ("cumsum", x.cumsum(1)),
+            ("matvec", x.matvec(&w)),
+            ("half product", {
+                let h = x.cast(DType::F16);
+                h.matmul(&h.transpose(0, 1)).cast(DType::F32)
+            }),
+            ("conv", image.conv2d(&wave(&[32, 3, 3, 3]), None, &strides)),
+            (
+                "small conv",
+                image.conv2d(&wave(&[4, 3, 3, 3]), None, &strides),
+            ),
+            ("sort", x.sort(1)),
+            ("gelu", (&x * 2.0 + 1.0).gelu()),
+            ("copy", x.transpose(0, 1).contiguous()),
+        ]
+    })
+}
+
+/// The kernels that a recording device was asked to launch for the mixture, without their types.
+fn kernels(device: hal::Device) -> Vec<String> {
+    let device = Device::on(device);
+    for (_, t) in mixture(&device) {
+        t.eval().unwrap();
+    }
+    device.synchronize().unwrap();
+    let record = hal::noop::record(device.hal().unwrap()).unwrap();
+    let mut names: Vec<String> = record
+        .events
+        .into_iter()
+        .filter_map(|event| match event {
+            hal::noop::Event::Dispatch { kernel, .. } => Some(kernel),
+            _ => None,
+        })
+        .collect();
+    for name in &mut names {
+        for dtype in DType::ALL {
+            let end = format!("_{dtype}");
+            while let Some(short) = name.strip_suffix(&end) {
+                *name = short.to_owned();
+            }
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[test]
+fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
+    let options = SoftOptions {
+        family: hal::Family::Mac2,
+        ..SoftOptions::default()
+    };
+    let old = Device::on(hal::soft::device(options).unwrap());
+    let cpu = mixture(&Device::cpu());
+    for ((name, found), (_, expected)) in mixture(&old).into_iter().zip(cpu) {
+        assert_eq!(found.device(), &old, "{name}");
+        for (a, b) in values(&found).iter().zip(values(&expected)) {
+            assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{name}: {a}, {b}");
+        }
+    }
+    // What runs there is free of lanes: functions of elements, copies, sorting.
+    let free = ["conv_direct", "copy_strided", "fused", "sort_block"];
+    assert_eq!(kernels(hal::noop::device(hal::Family::Mac2)), free);
+    // A newer GPU whose kernels turn out to have another number of lanes does the same.
+    let wide = hal::noop::device_with_lanes(hal::Family::Apple9, 64);
+    assert_eq!(kernels(wide), free);
+    let new = kernels(hal::noop::device(hal::Family::Apple7));
+    for name in [
+        "attention_decode",
+        "conv_tile",
+        "layer_norm_row",
+        "matmul_deep",
+        "matmul_wide",
+        "reduce_group",
+        "rms_norm_row",
+        "scan_row",
+        "softmax_row",
+    ] {
+        assert!(new.iter().any(|n| n == name), "{name} of {new:?}");
     }
 }
 

@@ -23,6 +23,8 @@ mod flight;
 #[cfg(target_vendor = "apple")]
 mod library;
 #[cfg(target_vendor = "apple")]
+mod matrix;
+#[cfg(target_vendor = "apple")]
 mod pipeline;
 #[cfg(target_vendor = "apple")]
 mod queue;

@@ -60,7 +60,7 @@ impl Commands {
         }
     }
 
-    /// Number of kernels, copies and fills recorded so far.
+    /// Number of kernels, products, copies and fills recorded so far.
     pub fn len(&self) -> usize {
         let counts = |c: &&Command| {
             matches!(
@@ -68,6 +68,7 @@ impl Commands {
                 Command::Dispatch(_)
                     | Command::Copy { .. }
                     | Command::Fill { .. }
+                    | Command::Product(_)
                     | Command::Synchronize { .. }
             )
         };
@@ -205,8 +206,24 @@ impl Commands {
         Ok(Submission::new(completion))
     }
 
+    /// Refuses what only some devices do.
+    pub(crate) fn expect_products(&self) -> Result<()> {
+        if self.device.raw.multiplies_matrices() {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: "multiplying matrices by a library".to_owned(),
+            device: self.device.name().to_owned(),
+        })
+    }
+
+    /// Adds a command whose buffers were [`Commands::touch`]ed.
+    pub(crate) fn push(&mut self, command: Command) {
+        self.list.commands.push(command);
+    }
+
     /// Checks that buffers belong here, notes their use, and places a barrier if one is needed.
-    fn touch(&mut self, slices: &[(&BufferSlice, Access)]) -> Result<()> {
+    pub(crate) fn touch(&mut self, slices: &[(&BufferSlice, Access)]) -> Result<()> {
         for (slice, _) in slices {
             if slice.buffer.inner.device.id != self.device.id {
                 return Err(Error::WrongDevice {
@@ -536,6 +553,12 @@ pub(crate) fn traffic(command: &Command) -> (u64, u64) {
                     ),
                     Resource::Bytes(inline) => (read + inline.len() as u64, written),
                 })
+        }
+        Command::Product(product) => {
+            let [left, right, result] =
+                [&product.left, &product.right, &product.result].map(|m| bytes(&m.region));
+            let kept = if product.beta == 0.0 { 0 } else { result };
+            (left + right + kept, result)
         }
         Command::Copy { source, target } => (bytes(source), bytes(target)),
         Command::Fill { target, .. } => (0, bytes(target)),

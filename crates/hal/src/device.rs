@@ -284,6 +284,11 @@ impl Device {
         })
     }
 
+    /// Whether [`Commands::multiply`] works here: the device comes with a library that multiplies matrices.
+    pub fn multiplies_matrices(&self) -> bool {
+        self.shared.raw.multiplies_matrices()
+    }
+
     /// Whether both are the same device.
     pub fn is(&self, other: &Self) -> bool {
         self.shared.id == other.shared.id

@@ -7,6 +7,7 @@ use crate::access::Access;
 use crate::error::Result;
 use crate::info::DeviceInfo;
 use crate::library::{CompileOptions, FunctionConstants};
+use crate::matrix::MatrixElement;
 use crate::msl::Reflection;
 use crate::pipeline::PipelineInfo;
 use crate::size::Size;
@@ -61,6 +62,11 @@ pub trait Device: Debug + Send + Sync + Any {
 
     /// Whether kernels of unknown origin can do no harm here: they run in a process of their own, or not at all.
     fn contains_kernels(&self) -> bool {
+        false
+    }
+
+    /// Whether the driver takes [`Command::Product`].
+    fn multiplies_matrices(&self) -> bool {
         false
     }
 }
@@ -150,6 +156,9 @@ pub struct CommandList {
 pub enum Command {
     /// A kernel launch.
     Dispatch(DispatchCommand),
+    /// A product of matrices by the device's own library. The front has checked shapes, ranges and that the result
+    /// overlaps no factor; all matrices have elements.
+    Product(ProductCommand),
     /// A copy between buffers that do not overlap.
     Copy {
         /// From.
@@ -203,6 +212,50 @@ pub struct DispatchCommand {
     pub threadgroup: Size,
     /// Name for tools.
     pub label: Option<String>,
+}
+
+/// `result = alpha · left · right + beta · result`; a factor is transposed where it says so.
+#[derive(Debug)]
+pub struct ProductCommand {
+    /// What the elements are.
+    pub element: MatrixElement,
+    /// The first factor, as it lies in memory.
+    pub left: Matrix,
+    /// Whether its transpose is meant.
+    pub turn_left: bool,
+    /// The second factor, as it lies in memory.
+    pub right: Matrix,
+    /// Whether its transpose is meant.
+    pub turn_right: bool,
+    /// The result.
+    pub result: Matrix,
+    /// Multiplies the product.
+    pub alpha: f64,
+    /// Multiplies what the result holds; with 0 that is not read.
+    pub beta: f64,
+}
+
+impl ProductCommand {
+    /// Elements that make a sum.
+    pub fn depth(&self) -> usize {
+        match self.turn_left {
+            true => self.left.rows,
+            false => self.left.columns,
+        }
+    }
+}
+
+/// A matrix in a buffer.
+#[derive(Debug)]
+pub struct Matrix {
+    /// From the first element to the last.
+    pub region: Region,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+    /// Bytes from a row to the next, a multiple of the element's.
+    pub row_bytes: usize,
 }
 
 /// One argument of a launch.

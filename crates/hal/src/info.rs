@@ -1,5 +1,6 @@
 //! What a device is and what it can do.
 
+use crate::chip::Chip;
 use crate::size::Size;
 use std::fmt;
 use std::str::FromStr;
@@ -62,6 +63,12 @@ impl Family {
             Self::Apple9 => "apple9",
             Self::Apple10 => "apple10",
         }
+    }
+
+    /// Whether every GPU of the family has SIMD-groups of 32 threads that multiply matrices together. Those of
+    /// Intel Macs may have 8, 16 or 64 threads, and have no such matrices.
+    pub fn has_simd_matrices(self) -> bool {
+        self != Self::Mac2
     }
 
     /// The limits of this family. They are the same for compute on all of these, but for the number
@@ -144,4 +151,11 @@ pub struct DeviceInfo {
     pub removable: bool,
     /// What launches are checked against.
     pub limits: Limits,
+}
+
+impl DeviceInfo {
+    /// What is known of the chip, where the name says which it is.
+    pub fn chip(&self) -> Option<&'static Chip> {
+        Chip::named(&self.name)
+    }
 }

@@ -5,8 +5,9 @@ use crate::commands::traffic;
 use crate::device::Device;
 use crate::driver::{self, Command, CommandList, HostMemory, Resource};
 use crate::error::{Error, Result};
-use crate::info::{DeviceInfo, DeviceKind, Family};
+use crate::info::{DeviceInfo, DeviceKind, Family, Limits};
 use crate::library::{CompileOptions, FunctionConstants};
+use crate::matrix::MatrixElement;
 use crate::pipeline::PipelineInfo;
 use crate::size::Size;
 use crate::storage::StorageMode;
@@ -18,7 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Makes a recording device, with the limits of a GPU family.
 pub fn device(family: Family) -> Device {
-    Device::from_driver(Arc::new(Noop::new(family)))
+    device_with_lanes(family, family.limits(0).simd_width)
+}
+
+/// As [`device`], with SIMD-groups of another size, as some GPUs of Intel Macs have.
+pub fn device_with_lanes(family: Family, lanes: usize) -> Device {
+    Device::from_driver(Arc::new(Noop::new(family, lanes)))
 }
 
 /// What a recording device has been asked to do.
@@ -51,6 +57,8 @@ pub struct Record {
 pub struct Counts {
     /// Kernel launches.
     pub dispatches: u64,
+    /// Products of matrices by the device's library.
+    pub products: u64,
     /// Barriers between commands.
     pub barriers: u64,
     /// Copies.
@@ -92,6 +100,15 @@ pub enum Event {
         threadgroup: Size,
         /// Index, bytes and access of each binding.
         bindings: Vec<(u32, usize, Access)>,
+    },
+    /// Matrices were multiplied.
+    Product {
+        /// What the elements are.
+        element: MatrixElement,
+        /// Rows and columns of the result, and the length of its sums.
+        sizes: [usize; 3],
+        /// Whether the factors are transposed.
+        turned: [bool; 2],
     },
     /// Bytes were copied.
     Copy {
@@ -138,9 +155,13 @@ pub struct Noop {
 }
 
 impl Noop {
-    fn new(family: Family) -> Self {
+    fn new(family: Family, lanes: usize) -> Self {
         // A buffer limit far above any test and far below what could overflow a sum of lengths.
         let max_buffer_length = 1 << 40;
+        let limits = Limits {
+            simd_width: lanes,
+            ..family.limits(max_buffer_length)
+        };
         Self {
             info: DeviceInfo {
                 name: "Bessemer recording device".to_owned(),
@@ -152,7 +173,7 @@ impl Noop {
                 headless: true,
                 low_power: false,
                 removable: false,
-                limits: family.limits(max_buffer_length),
+                limits,
             },
             record: Mutex::default(),
         }
@@ -188,7 +209,7 @@ impl driver::Device for Noop {
     }
 
     fn compile(&self, _: &str, _: &CompileOptions) -> Result<Arc<dyn driver::Library>> {
-        Ok(Arc::new(Library))
+        Ok(Arc::new(Library(self.info.limits)))
     }
 
     fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
@@ -200,6 +221,7 @@ impl driver::Device for Noop {
             let event = Event::from(command);
             match event {
                 Event::Dispatch { .. } => record.counts.dispatches += 1,
+                Event::Product { .. } => record.counts.products += 1,
                 Event::Copy { .. } => record.counts.copies += 1,
                 Event::Fill { .. } => record.counts.fills += 1,
                 Event::Barrier => record.counts.barriers += 1,
@@ -229,6 +251,10 @@ impl driver::Device for Noop {
     fn contains_kernels(&self) -> bool {
         true
     }
+
+    fn multiplies_matrices(&self) -> bool {
+        true
+    }
 }
 
 impl From<&Command> for Event {
@@ -247,6 +273,11 @@ impl From<&Command> for Event {
                         Resource::Bytes(bytes) => (b.index, bytes.len(), Access::Read),
                     })
                     .collect(),
+            },
+            Command::Product(product) => Self::Product {
+                element: product.element,
+                sizes: [product.result.rows, product.result.columns, product.depth()],
+                turned: [product.turn_left, product.turn_right],
             },
             Command::Copy { source, .. } => Self::Copy {
                 bytes: source.length,
@@ -302,7 +333,7 @@ impl driver::Buffer for Buffer {
 }
 
 #[derive(Debug)]
-struct Library;
+struct Library(Limits);
 
 impl driver::Library for Library {
     fn function_names(&self) -> Vec<String> {
@@ -316,8 +347,8 @@ impl driver::Library for Library {
     fn pipeline(&self, name: &str, _: &FunctionConstants) -> Result<Arc<dyn driver::Pipeline>> {
         Ok(Arc::new(Pipeline(PipelineInfo {
             name: name.to_owned(),
-            max_total_threads_per_threadgroup: 1024,
-            thread_execution_width: 32,
+            max_total_threads_per_threadgroup: self.0.max_total_threads_per_threadgroup,
+            thread_execution_width: self.0.simd_width,
             static_threadgroup_memory: 0,
             arguments: None,
         })))

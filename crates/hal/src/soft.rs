@@ -20,6 +20,7 @@ pub mod group;
 mod image;
 pub mod ir;
 mod library;
+mod matrix;
 mod pipeline;
 pub mod plan;
 mod queue;

@@ -2,6 +2,8 @@
 
 #[path = "front/held.rs"]
 mod held;
+#[path = "front/product.rs"]
+mod product;
 
 use bessemer_hal::noop::{self, Event};
 use bessemer_hal::{

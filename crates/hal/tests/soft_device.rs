@@ -14,6 +14,8 @@ mod failure;
 mod kernel;
 #[path = "soft_device/load.rs"]
 mod load;
+#[path = "soft_device/matrix.rs"]
+mod matrix;
 #[path = "soft_device/memory.rs"]
 mod memory;
 #[path = "soft_device/setup.rs"]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bessemer::kernel::Bend;
+
 use crate::file::{Container, Metadata, Model, TensorView, Value};
 use crate::{Error, Result};
 
@@ -86,6 +88,17 @@ pub enum Activation {
     Gelu,
     /// GELU with its approximation by `tanh`.
     GeluTanh,
+}
+
+impl Activation {
+    /// The engine's name for it.
+    pub(crate) fn bend(self) -> Bend {
+        match self {
+            Self::Silu => Bend::Silu,
+            Self::Gelu => Bend::Gelu,
+            Self::GeluTanh => Bend::GeluTanh,
+        }
+    }
 }
 
 /// How activations are normalised.

@@ -1,16 +1,20 @@
 //! BERT: a text becomes a vector.
 
-use bessemer::kernel::{self, Attend, Bend, CacheType, KvCache};
+mod device;
+
+use bessemer::Device;
+use bessemer::kernel::{self, Attend, CacheType, KvCache};
 use bessemer::quant::{self, Precision, Product, QuantMatrix};
 
-use crate::config::{Activation, Architecture, Pooling};
+use crate::config::{Architecture, Pooling};
 use crate::model::{matrix, vector};
 use crate::{Config, Error, Result, file};
 
-/// An encoder, ready to run on the CPU. Can be shared by threads.
+/// An encoder, ready to run on the CPU or on a Metal device. Can be shared by threads.
 #[derive(Debug)]
 pub struct Encoder {
     config: Config,
+    device: Device,
     tokens: QuantMatrix,
     positions: QuantMatrix,
     kind: Vec<f32>,
@@ -61,8 +65,13 @@ impl Projection {
 }
 
 impl Encoder {
-    /// Reads the weights of a BERT.
+    /// Reads the weights of a BERT, for the CPU.
     pub fn new(model: &file::Model) -> Result<Self> {
+        Self::on(&Device::cpu(), model)
+    }
+
+    /// Reads the weights of a BERT, for a device.
+    pub fn on(device: &Device, model: &file::Model) -> Result<Self> {
         let config = Config::of(model)?;
         if config.architecture != Architecture::Bert {
             return Err(Error::unsupported(
@@ -105,6 +114,7 @@ impl Encoder {
             kind,
             norm: norm("token_embd_norm")?,
             layers: (0..config.layers).map(layer).collect::<Result<_>>()?,
+            device: device.clone(),
             config,
         })
     }
@@ -138,15 +148,34 @@ impl Encoder {
             kernel::add(x, &self.kind);
             kernel::add(x, &other);
         }
+        let x = match self.device.is_cpu() {
+            true => self.run(x)?,
+            false => self.run_on(&self.device, &x)?,
+        };
+        let mut pooled = vec![0.0_f64; width];
+        let rows = match config.pooling {
+            Pooling::First => 1,
+            Pooling::Mean => n,
+        };
+        for row in x.chunks_exact(width).take(rows) {
+            for (sum, &v) in pooled.iter_mut().zip(row) {
+                *sum += f64::from(v);
+            }
+        }
+        // The length takes the number of rows out again.
+        let length = pooled.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-12);
+        Ok(pooled.iter().map(|v| (v / length) as f32).collect())
+    }
+
+    /// From the sum of a text's embeddings to what its tokens have become.
+    fn run(&self, mut x: Vec<f32>) -> Result<Vec<f32>> {
+        let config = &self.config;
+        let n = x.len() / config.width;
         let eps = config.norm.eps;
         kernel::layer_norm(&mut x, &self.norm.weight, &self.norm.bias, eps);
         let (heads, dim) = (config.kv_heads, config.head_dim);
         let mut cache = KvCache::new(CacheType::F32, heads, dim, n)?;
-        let bend = match config.activation {
-            Activation::Silu => Bend::Silu,
-            Activation::Gelu => Bend::Gelu,
-            Activation::GeluTanh => Bend::GeluTanh,
-        };
+        let bend = config.activation.bend();
         for layer in &self.layers {
             let q = layer.q.run(&x)?;
             cache.write(0, &layer.k.run(&x)?, &layer.v.run(&x)?);
@@ -170,18 +199,6 @@ impl Encoder {
             let norm = &layer.output_norm;
             kernel::layer_norm(&mut x, &norm.weight, &norm.bias, eps);
         }
-        let mut pooled = vec![0.0_f64; width];
-        let rows = match config.pooling {
-            Pooling::First => 1,
-            Pooling::Mean => n,
-        };
-        for row in x.chunks_exact(width).take(rows) {
-            for (sum, &v) in pooled.iter_mut().zip(row) {
-                *sum += f64::from(v);
-            }
-        }
-        // The length takes the number of rows out again.
-        let length = pooled.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-12);
-        Ok(pooled.iter().map(|v| (v / length) as f32).collect())
+        Ok(x)
     }
 }

@@ -1,5 +1,7 @@
 //! From a prompt to tokens, one after the other.
 
+mod device;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 use bessemer::kernel::CacheType;
 
 use crate::model::{BATCH, Input, Logits, Space};
-use crate::{Cache, Result, Sampler, Sampling, Transformer};
+use crate::{Cache, Error, Result, Sampler, Sampling, Transformer};
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -45,6 +47,24 @@ impl Finish {
     }
 }
 
+/// What is done when the context is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Full {
+    /// The text ends with [`Finish::Context`].
+    #[default]
+    Stop,
+    /// Room is made: the first `keep` tokens stay, the older half of the others is forgotten, and the rest is
+    /// computed anew at its new places.
+    ///
+    /// What comes out is what the tokens that are left would give, whatever the cache was before; turning the keys
+    /// that are there to new places would be quicker, but leaves what was forgotten in them, and rounds them again
+    /// each time. It costs the prefill of about one token for every token made.
+    Shift {
+        /// Tokens that stay; at most half of the context.
+        keep: usize,
+    },
+}
+
 /// What was generated, and how quickly.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -62,6 +82,8 @@ pub struct Report {
     pub first: Duration,
     /// All tokens after the first one.
     pub decode: Duration,
+    /// How often room was made in a full context.
+    pub shifts: usize,
 }
 
 impl Report {
@@ -89,17 +111,34 @@ pub struct Session {
     transformer: Arc<Transformer>,
     cache: Cache,
     space: Space,
+    full: Full,
 }
 
 impl Session {
     /// An empty sequence, with room for as many tokens as the transformer was made for.
     pub fn new(transformer: Arc<Transformer>, kind: CacheType) -> Result<Self> {
-        let cache = Cache::new(transformer.config(), kind, transformer.context())?;
+        let cache = Cache::new(&transformer, kind, 1, transformer.context())?;
         Ok(Self {
             transformer,
             cache,
             space: Space::default(),
+            full: Full::Stop,
         })
+    }
+
+    /// Says what is done when the context is full; at first, [`Full::Stop`].
+    pub fn when_full(&mut self, full: Full) {
+        self.full = full;
+    }
+
+    /// Compiles the kernels that a token needs on a device, so that the first one waits for none.
+    pub fn warm_up(&mut self) -> Result<()> {
+        if let (Some(decoder), Some(sequences)) =
+            (self.transformer.decoder(), self.cache.on_device())
+        {
+            decoder.warm_up(sequences)?;
+        }
+        Ok(())
     }
 
     /// The model.
@@ -115,40 +154,49 @@ impl Session {
     /// Takes in a text, whatever of it is not in the cache already, and returns the logits after it and how many
     /// tokens were there.
     pub fn prefill(&mut self, prompt: &[u32]) -> Result<(&mut [f32], usize)> {
-        let reused = self.cache.reuse(prompt);
-        let mut rest = &prompt[reused..];
-        if self.cache.len() + rest.len() > self.cache.capacity() {
-            return Err(crate::Error::ContextFull {
-                needed: prompt.len(),
-                context: self.cache.capacity(),
-            });
-        }
-        if rest.is_empty() {
-            return Err(crate::Error::Invalid {
+        if prompt.is_empty() {
+            return Err(Error::Invalid {
                 what: "an empty prompt".to_owned(),
                 reason: "there must be a token to begin with".to_owned(),
             });
         }
-        while !rest.is_empty() {
-            let (tokens, later) = rest.split_at(BATCH.min(rest.len()));
-            rest = later;
-            let logits = if rest.is_empty() {
-                Logits::Last
-            } else {
-                Logits::None
-            };
-            self.forward(tokens, logits)?;
+        if prompt.len() > self.cache.capacity() {
+            return Err(Error::ContextFull {
+                needed: prompt.len(),
+                context: self.cache.capacity(),
+            });
         }
+        let reused = self.cache.reuse(0, prompt)?;
+        self.take_in(&prompt[reused..], Logits::Last)?;
         Ok((self.space.logits_mut(), reused))
     }
 
-    fn forward(&mut self, tokens: &[u32], logits: Logits) -> Result<()> {
-        let input = Input {
-            cache: &mut self.cache,
-            tokens,
-            logits,
-        };
-        self.transformer.forward(&mut [input], &mut self.space)
+    /// Takes in tokens in batches; of the last one there are the logits asked for.
+    fn take_in(&mut self, tokens: &[u32], logits: Logits) -> Result<()> {
+        let batches = tokens.len().div_ceil(BATCH);
+        for (i, tokens) in tokens.chunks(BATCH).enumerate() {
+            let input = Input {
+                sequence: 0,
+                tokens,
+                logits: match i + 1 == batches {
+                    true => logits,
+                    false => Logits::None,
+                },
+            };
+            self.transformer
+                .forward(&mut self.cache, &[input], &mut self.space)?;
+        }
+        Ok(())
+    }
+
+    /// Makes room in a full context: see [`Full::Shift`].
+    fn shift(&mut self, keep: usize) -> Result<()> {
+        let tokens = self.cache.tokens(0);
+        let keep = keep.min(tokens.len() / 2);
+        let dropped = (tokens.len() - keep).div_ceil(2);
+        let rest = tokens[keep + dropped..].to_vec();
+        self.cache.truncate(0, keep)?;
+        self.take_in(&rest, Logits::None)
     }
 
     /// Generates a text after a prompt. Every token goes to `read` as soon as it is known, which may end the text.
@@ -156,50 +204,97 @@ impl Session {
         &mut self,
         prompt: &[u32],
         options: &Options,
-        mut read: impl FnMut(u32) -> ControlFlow<()>,
+        read: impl FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Report> {
-        let mut sampler = Sampler::new(options.sampling.clone())?;
+        let mut chosen = Sampler::new(options.sampling.clone())?;
         let start = Instant::now();
         let (_, reused) = self.prefill(prompt)?;
         let prefill = start.elapsed();
-        let mut seen = prompt.to_vec();
-        let mut ids = Vec::new();
-        let mut first = prefill;
-        let mut decode = Duration::ZERO;
-        let finish = loop {
-            if ids.len() == options.max_tokens {
-                break Finish::MaxTokens;
-            }
-            let token = sampler.next(self.space.logits_mut(), &seen);
-            ids.push(token);
-            seen.push(token);
-            if ids.len() == 1 {
-                first = start.elapsed();
-            } else {
-                decode = start.elapsed() - first;
-            }
-            if read(token).is_break() {
-                break Finish::Reader;
-            }
-            if options.stops.contains(&token) {
-                break Finish::Stop;
-            }
-            if ids.len() == options.max_tokens {
-                break Finish::MaxTokens;
-            }
-            if self.cache.len() == self.cache.capacity() {
-                break Finish::Context;
-            }
-            self.forward(&[token], Logits::Last)?;
+        let mut text = Text {
+            options,
+            start,
+            read,
+            report: Report {
+                ids: Vec::new(),
+                finish: Finish::MaxTokens,
+                reused,
+                prefilled: prompt.len() - reused,
+                prefill,
+                first: prefill,
+                decode: Duration::ZERO,
+                shifts: 0,
+            },
         };
-        Ok(Report {
-            ids,
-            finish,
-            reused,
-            prefilled: prompt.len() - reused,
-            prefill,
-            first,
-            decode,
-        })
+        if options.max_tokens == 0 {
+            return Ok(text.report);
+        }
+        let decoder = self.transformer.decoder().cloned();
+        let sampler = match &decoder {
+            Some(decoder) => device::sampler(decoder, &options.sampling, prompt)?,
+            None => None,
+        };
+        match decoder.zip(sampler) {
+            Some((decoder, mut sampler)) => {
+                self.decode_ahead(&decoder, &mut sampler, &mut text)?;
+            }
+            None => self.decode(&mut chosen, prompt, &mut text)?,
+        }
+        Ok(text.report)
+    }
+
+    /// Goes on after a prompt that was taken in, one token after the other.
+    fn decode(
+        &mut self,
+        sampler: &mut Sampler,
+        prompt: &[u32],
+        text: &mut Text<'_, impl FnMut(u32) -> ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut seen = prompt.to_vec();
+        loop {
+            let token = sampler.next(self.space.logits_mut(), &seen);
+            seen.push(token);
+            if text.take(token) || text.report.ids.len() == text.options.max_tokens {
+                return Ok(());
+            }
+            if self.cache.len(0) == self.cache.capacity() {
+                let Full::Shift { keep } = self.full else {
+                    text.report.finish = Finish::Context;
+                    return Ok(());
+                };
+                self.shift(keep)?;
+                text.report.shifts += 1;
+            }
+            self.take_in(&[token], Logits::Last)?;
+        }
+    }
+}
+
+/// A text that is being generated.
+struct Text<'a, R> {
+    options: &'a Options,
+    start: Instant,
+    read: R,
+    report: Report,
+}
+
+impl<R: FnMut(u32) -> ControlFlow<()>> Text<'_, R> {
+    /// Notes a token; whether the text ends with it.
+    fn take(&mut self, token: u32) -> bool {
+        let report = &mut self.report;
+        report.ids.push(token);
+        let now = self.start.elapsed();
+        match report.ids.len() {
+            1 => report.first = now,
+            _ => report.decode = now - report.first,
+        }
+        if (self.read)(token).is_break() {
+            report.finish = Finish::Reader;
+            return true;
+        }
+        if self.options.stops.contains(&token) {
+            report.finish = Finish::Stop;
+            return true;
+        }
+        false
     }
 }

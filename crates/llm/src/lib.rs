@@ -14,6 +14,7 @@
 //! | [`Encoder`] | a BERT that makes vectors of texts |
 //! | [`Sampler`] | from logits to a token |
 //! | [`generate`] | from a prompt to a text, piece by piece |
+//! | [`perplexity`] | how well a model foretells a text |
 //! | [`memory`] | how much a model will need |
 //!
 //! Rules of the layer: a family of models is data in [`Config`], never a fork of the code; what a file says
@@ -28,6 +29,7 @@ pub mod file;
 pub mod generate;
 pub mod memory;
 pub mod model;
+pub mod perplexity;
 pub mod pull;
 pub mod quantize;
 pub mod sample;

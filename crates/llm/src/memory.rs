@@ -64,8 +64,8 @@ impl Estimate {
         let blocks = model.tensors().filter(|t| t.format.is_quantised());
         let blocks: u64 = blocks.map(|t| t.bytes() as u64).sum();
         let n = |v: usize| v as u64;
-        let per_token = 2 * n(config.layers) * n(config.kv_heads) * n(config.head_dim);
-        let cache_per_token = per_token * n(kind.size());
+        let heads = 2 * n(config.layers) * n(config.kv_heads);
+        let cache_per_token = heads * n(kind.row_bytes(config.head_dim));
         let row = 3 * config.width
             + 2 * config.heads * config.head_dim
             + 2 * config.kv_heads * config.head_dim

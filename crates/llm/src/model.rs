@@ -1,15 +1,18 @@
 //! A transformer that runs: weights from a file, one description for all families.
 //!
-//! [`Transformer::forward`] takes in tokens of one or several sequences at once; what a sequence has seen is in its
+//! [`Transformer::forward`] takes in tokens of one or several sequences at once; what sequences have seen is in a
 //! [`Cache`]. Products are of all tokens together, attention is each sequence's own. It is written over the
 //! engine's kernels on slices and not as a graph of tensors: a small model's token is some 300 calls in a few
-//! milliseconds, and memory is asked for once.
+//! milliseconds, and memory is asked for once. On a Metal device, the engine's [`Decoder`] runs the same description.
 
+mod device;
 mod layer;
 mod matrix;
 
+use bessemer::decoder::Decoder;
 use bessemer::kernel::{self, Rotation};
 use bessemer::quant::{self, Precision, Product, QuantMatrix};
+use bessemer::{Device, RopeTable};
 
 use self::layer::Layer;
 pub(crate) use self::matrix::{matrix, vector};
@@ -26,7 +29,7 @@ pub struct Options {
     pub context: usize,
 }
 
-/// A decoder, ready to run on the CPU. Can be shared by threads.
+/// A decoder, ready to run on the CPU or on a Metal device. Can be shared by threads.
 #[derive(Debug)]
 pub struct Transformer {
     config: Config,
@@ -38,25 +41,18 @@ pub struct Transformer {
     layers: Vec<Layer>,
     /// Of layers that see everything, and of local ones.
     rotations: [Rotation; 2],
+    device: Device,
+    /// What computes on a device that is not the CPU; what is above is then only what it was made from.
+    decoder: Option<Decoder>,
 }
 
-/// Which logits a call gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Logits {
-    /// None: the tokens only go into the cache.
-    None,
-    /// Those after the last token.
-    #[default]
-    Last,
-    /// Those after every token.
-    All,
-}
+pub use bessemer::decoder::Logits;
 
-/// Tokens of a sequence that continue what its cache holds.
-#[derive(Debug)]
+/// Tokens that continue a sequence of a [`Cache`].
+#[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// What the sequence has seen.
-    pub cache: &'a mut Cache,
+    /// Which of the cache's sequences.
+    pub sequence: usize,
     /// What comes next.
     pub tokens: &'a [u32],
     /// Which logits are wanted.
@@ -94,8 +90,14 @@ impl Space {
 pub const BATCH: usize = 256;
 
 impl Transformer {
-    /// Reads the weights of a model.
+    /// Reads the weights of a model, for the CPU.
     pub fn new(model: &file::Model, options: Options) -> Result<Self> {
+        Self::on(&Device::cpu(), model, options)
+    }
+
+    /// Reads the weights of a model for a device. On a Metal device activations are always `f32`, whatever the
+    /// precision, and a mapped file's weights stay where they are if the device can use them there.
+    pub fn on(device: &Device, model: &file::Model, options: Options) -> Result<Self> {
         let config = Config::of(model)?;
         if config.architecture == Architecture::Bert {
             return Err(Error::unsupported(
@@ -103,7 +105,11 @@ impl Transformer {
                 "BERT models make vectors of texts: use `embed`",
             ));
         }
-        let arrange = |m: QuantMatrix| match options.precision {
+        let precision = match device.is_cpu() {
+            true => options.precision,
+            false => Precision::Exact,
+        };
+        let arrange = |m: QuantMatrix| match precision {
             Precision::Fast => m.arranged(),
             Precision::Exact => m,
         };
@@ -118,25 +124,32 @@ impl Transformer {
         };
         let mut output_norm = vector(&weight("output_norm.weight")?)?;
         offset(&config, &mut output_norm);
-        let rotation = |is_local: bool| {
+        let table = |is_local: bool| {
             // A layer of the kind, or any where there is none: then it is not used.
             let layer = config.local_layers.iter().position(|&l| l == is_local);
             let table = config.rope_table(layer.unwrap_or(0), options.context)?;
-            let table = table.ok_or_else(|| {
+            table.ok_or_else(|| {
                 Error::unsupported("a decoder without rotary embeddings", "none is known")
-            })?;
-            Ok::<_, Error>(Rotation::new(&table)?)
+            })
         };
-        Ok(Self {
-            rotations: [rotation(false)?, rotation(true)?],
-            precision: options.precision,
+        let tables: [RopeTable; 2] = [table(false)?, table(true)?];
+        let mut transformer = Self {
+            rotations: [Rotation::new(&tables[0])?, Rotation::new(&tables[1])?],
+            precision,
             context: options.context,
             embedding,
             head,
             output_norm,
             layers,
             config,
-        })
+            device: device.clone(),
+            decoder: None,
+        };
+        if !device.is_cpu() {
+            let spec = transformer.spec(tables);
+            transformer.decoder = Some(Decoder::new(device, spec)?);
+        }
+        Ok(transformer)
     }
 
     /// The description.
@@ -154,6 +167,11 @@ impl Transformer {
         self.context
     }
 
+    /// Where it runs.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Bytes of weights that one token reads.
     pub fn bytes_per_token(&self) -> usize {
         let row = self.embedding.bytes().len() / self.config.vocab.max(1);
@@ -162,10 +180,18 @@ impl Transformer {
         layers + self.head.bytes_read() + row + norms
     }
 
-    /// Takes in tokens of all these sequences. Their caches grow by them, and [`Space::logits`] has the logits asked
-    /// for, in the order of the inputs. On an error the caches hold what they held.
-    pub fn forward(&self, inputs: &mut [Input<'_>], space: &mut Space) -> Result<()> {
-        self.check(inputs)?;
+    /// Takes in tokens of these sequences, each of which is there at most once. They grow by them, and
+    /// [`Space::logits`] has the logits asked for, in the order of the inputs. On an error they hold what they held.
+    pub fn forward(
+        &self,
+        cache: &mut Cache,
+        inputs: &[Input<'_>],
+        space: &mut Space,
+    ) -> Result<()> {
+        self.check(cache, inputs)?;
+        if let Some(decoder) = &self.decoder {
+            return device::forward(decoder, cache, inputs, &mut space.logits);
+        }
         let width = self.config.width;
         let count: usize = inputs.iter().map(|i| i.tokens.len()).sum();
         room(&mut space.x, count * width);
@@ -182,8 +208,8 @@ impl Transformer {
         for (rotation, angles) in self.rotations.iter().zip(&mut space.angles) {
             room(angles, count * rotation.len());
             let mut rows = angles.chunks_exact_mut(rotation.len().max(1));
-            for input in inputs.iter() {
-                let first = input.cache.len();
+            for input in inputs {
+                let first = cache.len(input.sequence);
                 for i in 0..input.tokens.len() {
                     if let Some(row) = rows.next() {
                         rotation.angles(first + i, row);
@@ -192,16 +218,32 @@ impl Transformer {
             }
         }
         for (i, layer) in self.layers.iter().enumerate() {
-            self.layer(i, layer, inputs, count, space)?;
+            self.layer((i, layer), cache, inputs, count, space)?;
         }
-        for input in inputs.iter_mut() {
-            input.cache.push(input.tokens);
+        for input in inputs {
+            cache.push(input.sequence, input.tokens);
         }
         self.logits(inputs, space)
     }
 
-    fn check(&self, inputs: &[Input<'_>]) -> Result<()> {
-        for input in inputs {
+    fn check(&self, cache: &Cache, inputs: &[Input<'_>]) -> Result<()> {
+        if !cache.fits(&self.config, self.decoder.is_none()) {
+            return Err(Error::Invalid {
+                what: "the cache".to_owned(),
+                reason: "was made for another transformer".to_owned(),
+            });
+        }
+        for (i, input) in inputs.iter().enumerate() {
+            let again = inputs[..i].iter().any(|o| o.sequence == input.sequence);
+            if again || input.sequence >= cache.sequences() {
+                return Err(Error::Invalid {
+                    what: format!("sequence {}", input.sequence),
+                    reason: match again {
+                        true => "is there twice".to_owned(),
+                        false => format!("the cache has {}", cache.sequences()),
+                    },
+                });
+            }
             if let Some(id) = input
                 .tokens
                 .iter()
@@ -212,14 +254,11 @@ impl Transformer {
                     reason: format!("the vocabulary has {}", self.config.vocab),
                 });
             }
-            let (len, room) = (
-                input.cache.len() + input.tokens.len(),
-                input.cache.capacity(),
-            );
-            if len > room {
+            let len = cache.len(input.sequence) + input.tokens.len();
+            if len > cache.capacity() {
                 return Err(Error::ContextFull {
                     needed: len,
-                    context: room,
+                    context: cache.capacity(),
                 });
             }
         }

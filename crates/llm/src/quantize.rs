@@ -1,12 +1,16 @@
 //! A model's weights in fewer bits.
 
+mod source;
+
 use std::ops::Range;
 use std::path::Path;
 
 use bessemer::quant::{self, BlockFormat};
 use half::{bf16, f16};
 
-use crate::file::{Container, Format, GgufWriter, Model, NewTensor, TensorView, Value};
+use self::source::Source;
+pub(crate) use self::source::TOKENIZER;
+use crate::file::{Container, Format, GgufWriter, Model, NewTensor, Value};
 use crate::{Error, Result};
 
 /// What becomes of a tensor, and how well.
@@ -56,7 +60,8 @@ fn block(format: Format) -> Option<BlockFormat> {
 /// embedding and the matrix that makes logits get more bits (`q6_k`, or `q8_0` with `q8_0`): few weights
 /// that every token passes through. Where rows are no whole number of blocks, the next larger format
 /// with smaller blocks serves, and at last `f16`.
-fn chosen(tensor: &TensorView, to: Format, is_pure: bool) -> Format {
+fn chosen(source: &Source, to: Format, is_pure: bool) -> Format {
+    let tensor = &source.view;
     let is_weight = tensor.shape().len() == 2 && tensor.name().ends_with(".weight");
     let is_table = ["position_embd.", "token_types."]
         .iter()
@@ -67,7 +72,7 @@ fn chosen(tensor: &TensorView, to: Format, is_pure: bool) -> Format {
             Format::F32 | Format::F16 | Format::BF16 | Format::F64
         );
     if !is_weight || is_table || !is_readable {
-        return tensor.format();
+        return source.format();
     }
     let is_end = ["token_embd.", "output."]
         .iter()
@@ -92,8 +97,11 @@ fn chosen(tensor: &TensorView, to: Format, is_pure: bool) -> Format {
         .unwrap_or(Format::F16)
 }
 
-/// Writes a GGUF model as another one, with its weights in `to`; see [`targets`]. Calls `done` with each
-/// tensor that is written.
+/// Writes a GGUF or safetensors model as a GGUF file, with its weights in `to`; see [`targets`]. Calls `done` with
+/// each tensor that is written.
+///
+/// safetensors need the `config.json` and `tokenizer.json` beside them. The tokenizer is written as it is, which this
+/// crate reads; programs that know only GGUF's own vocabularies do not.
 pub fn quantize(
     model: &Model,
     path: &Path,
@@ -101,16 +109,10 @@ pub fn quantize(
     is_pure: bool,
     mut done: impl FnMut(TensorReport),
 ) -> Result<()> {
-    if model.container() != Container::Gguf {
+    if model.container() == Container::Llama2c {
         return Err(Error::unsupported(
             format_args!("quantising a {} file", model.container()),
-            "only a GGUF file holds all that a GGUF file needs, its tokenizer included",
-        ));
-    }
-    if model.tensors().any(|t| t.shard > 0) {
-        return Err(Error::unsupported(
-            "quantising a model in several parts",
-            "join them into one file first",
+            "GGUF and safetensors are",
         ));
     }
     if !targets().any(|f| f == to) {
@@ -128,25 +130,25 @@ pub fn quantize(
             reason: "a model cannot be written over itself".to_owned(),
         });
     }
-    let mut metadata = model.metadata().clone();
+    let mut metadata = source::metadata(model)?;
     if let Some(kind) = file_type(to) {
         metadata.set("general.file_type", Value::U32(kind));
     }
     metadata.set("general.quantization_version", Value::U32(2));
-    let views: Result<Vec<TensorView>> = model.tensors().map(|t| model.tensor(&t.name)).collect();
-    let views = views?;
-    let formats: Vec<Format> = views.iter().map(|v| chosen(v, to, is_pure)).collect();
-    let tensors: Vec<NewTensor> = views
+    let sources = Source::all(model)?;
+    let formats: Vec<Format> = sources.iter().map(|s| chosen(s, to, is_pure)).collect();
+    let tensors: Vec<NewTensor> = sources
         .iter()
         .zip(&formats)
-        .map(|(view, &format)| NewTensor {
-            name: view.name().to_owned(),
+        .map(|(source, &format)| NewTensor {
+            name: source.view.name().to_owned(),
             format,
-            shape: view.shape().to_vec(),
+            shape: source.view.shape().to_vec(),
         })
         .collect();
     let mut writer = GgufWriter::create(path, &metadata, &tensors)?;
-    for (view, &format) in views.iter().zip(&formats) {
+    for (source, &format) in sources.iter().zip(&formats) {
+        let view = &source.view;
         let mut report = TensorReport {
             name: view.name().to_owned(),
             shape: view.shape().to_vec(),
@@ -156,10 +158,12 @@ pub fn quantize(
             bytes_after: view.bytes().len(),
             error: None,
         };
-        if format == view.format() {
-            writer.push(view.bytes())?;
+        if format == source.format() {
+            let bytes = source.bytes()?;
+            report.bytes_after = bytes.len();
+            writer.push(&bytes)?;
         } else {
-            let (bytes, error) = convert(view, format)?;
+            let (bytes, error) = convert(source, format)?;
             report.bytes_after = bytes.len();
             report.error = Some(error);
             writer.push(&bytes)?;
@@ -198,7 +202,8 @@ struct Sums {
 }
 
 /// A tensor in another format, its rows shared among the cores.
-fn convert(view: &TensorView, to: Format) -> Result<(Vec<u8>, Deviation)> {
+fn convert(source: &Source, to: Format) -> Result<(Vec<u8>, Deviation)> {
+    let view = &source.view;
     let rows = view.shape()[0];
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = rows.div_ceil(threads).max(1);
@@ -209,7 +214,7 @@ fn convert(view: &TensorView, to: Format) -> Result<(Vec<u8>, Deviation)> {
     let parts: Vec<Result<(Vec<u8>, Sums)>> = std::thread::scope(|scope| {
         let start = |range: &Range<usize>| {
             let range = range.clone();
-            scope.spawn(move || convert_rows(view, range, to))
+            scope.spawn(move || convert_rows(source, range, to))
         };
         let running: Vec<_> = shares.iter().map(start).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| match thread.join() {
@@ -235,13 +240,15 @@ fn convert(view: &TensorView, to: Format) -> Result<(Vec<u8>, Deviation)> {
     Ok((bytes, Deviation { relative, largest }))
 }
 
-fn convert_rows(view: &TensorView, range: Range<usize>, to: Format) -> Result<(Vec<u8>, Sums)> {
+fn convert_rows(from: &Source, range: Range<usize>, to: Format) -> Result<(Vec<u8>, Sums)> {
+    let view = &from.view;
     let cols = view.shape()[1];
     let mut bytes = Vec::with_capacity(to.bytes(&[range.len(), cols]).unwrap_or(0));
     let mut sums = Sums::default();
     let (mut row, mut back) = (vec![0.0; cols], vec![0.0; cols]);
     for i in range {
-        let source = view.rows(i..i + 1)?;
+        let place = from.row(i);
+        let source = view.rows(place..place + 1)?;
         match block(source.format()) {
             Some(format) => quant::dequantize(format, source.bytes(), &mut row)?,
             None => row = source.to_f32()?,

@@ -95,7 +95,10 @@ impl Tokenizer {
     /// beside it.
     pub fn of(model: &file::Model) -> Result<Self> {
         let mut inner = match model.container() {
-            Container::Gguf => gguf::read(model.metadata())?,
+            Container::Gguf => match json::inside(model.metadata())? {
+                Some(inner) => inner,
+                None => gguf::read(model.metadata())?,
+            },
             Container::Safetensors => json::beside(model)?,
             Container::Llama2c => llama2c::beside(model)?,
         };

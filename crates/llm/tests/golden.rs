@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use bessemer::Device;
 use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
-use bessemer_llm::generate::{Options, Session};
+use bessemer_llm::generate::{Full, Options, Session};
 use bessemer_llm::model::{self, Input, Logits, Space};
 use bessemer_llm::pull::{self, State};
-use bessemer_llm::{Cache, Encoder, Sampling, Transformer};
+use bessemer_llm::{Cache, Encoder, Sampling, Tokenizer, Transformer, perplexity, sample};
 use serde_json::Value;
 
 /// A model that was pulled before.
@@ -43,9 +44,13 @@ fn ids(value: &Value) -> Vec<u32> {
 const SMOLLM2: &str = "smollm2";
 
 fn load(name: &str, precision: Precision, context: usize) -> Arc<Transformer> {
+    load_on(&Device::cpu(), name, precision, context)
+}
+
+fn load_on(device: &Device, name: &str, precision: Precision, context: usize) -> Arc<Transformer> {
     let file = open(name);
     let options = model::Options { precision, context };
-    Arc::new(Transformer::new(&file, options).unwrap())
+    Arc::new(Transformer::on(device, &file, options).unwrap())
 }
 
 fn greedy(transformer: &Arc<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
@@ -82,6 +87,23 @@ fn smollm2_gives_the_golden_tokens() {
 }
 
 #[test]
+fn the_software_device_begins_with_the_golden_tokens() {
+    let device = Device::software().unwrap();
+    for (model, name) in [
+        ("stories15m", "stories15M_once_upon_64.json"),
+        (SMOLLM2, "smollm2-135m-instruct-q4_1_once_upon_64.json"),
+        (SMOLLM2, "smollm2-135m-instruct-q4_1_chat_france.json"),
+    ] {
+        let golden = golden(name);
+        let expected = ids(&golden["generated_ids"]);
+        let expected = &expected[..expected.len().min(16)];
+        let transformer = load_on(&device, model, Precision::Exact, 64);
+        let text = greedy(&transformer, &ids(&golden["prompt_ids"]), expected.len());
+        assert_eq!(text, expected, "{name}");
+    }
+}
+
+#[test]
 fn smollm2_has_the_golden_logits() {
     let golden = golden("smollm2-135m-instruct-q4_1_chat_france.json");
     let prompt = ids(&golden["prompt_ids"]);
@@ -105,29 +127,33 @@ fn smollm2_has_the_golden_logits() {
 #[test]
 fn minilm_makes_the_golden_vectors() {
     let golden = golden("all-MiniLM-L6-v2_embeddings.json");
-    let encoder = Encoder::new(&open("minilm")).unwrap();
-    for case in golden["cases"].as_array().unwrap() {
-        let vector = encoder.embed(&ids(&case["input_ids"])).unwrap();
-        let expected = case["embedding"].as_array().unwrap();
-        assert_eq!(vector.len(), expected.len());
-        for (a, e) in vector.iter().zip(expected) {
-            let off = (f64::from(*a) - e.as_f64().unwrap()).abs();
-            assert!(off < 1e-5, "{}: {off}", case["text"]);
+    for device in [Device::cpu(), Device::software().unwrap()] {
+        let encoder = Encoder::on(&device, &open("minilm")).unwrap();
+        for case in golden["cases"].as_array().unwrap() {
+            let vector = encoder.embed(&ids(&case["input_ids"])).unwrap();
+            let expected = case["embedding"].as_array().unwrap();
+            assert_eq!(vector.len(), expected.len());
+            for (a, e) in vector.iter().zip(expected) {
+                let off = (f64::from(*a) - e.as_f64().unwrap()).abs();
+                assert!(off < 1e-5, "{} on {device}: {off}", case["text"]);
+            }
         }
     }
 }
 
 /// The logits after the last token of a text that is taken in in pieces of these lengths.
 fn in_pieces(transformer: &Transformer, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
-    let mut cache = Cache::new(transformer.config(), kind, 256).unwrap();
+    let mut cache = Cache::new(transformer, kind, 1, 256).unwrap();
     let mut space = Space::default();
     for tokens in pieces {
         let input = Input {
-            cache: &mut cache,
+            sequence: 0,
             tokens,
             logits: Logits::Last,
         };
-        transformer.forward(&mut [input], &mut space).unwrap();
+        transformer
+            .forward(&mut cache, &[input], &mut space)
+            .unwrap();
     }
     space.logits().to_vec()
 }
@@ -137,7 +163,7 @@ fn a_prompt_at_once_in_pieces_or_token_by_token_has_the_same_bits() {
     let golden = golden("smollm2-135m-instruct-q4_1_chat_france.json");
     let prompt = ids(&golden["prompt_ids"]);
     let transformer = load(SMOLLM2, Precision::Fast, 256);
-    for kind in [CacheType::F32, CacheType::F16] {
+    for kind in CacheType::ALL {
         let at_once = in_pieces(&transformer, kind, &[&prompt]);
         let singly: Vec<_> = prompt.chunks(1).collect();
         assert_eq!(at_once, in_pieces(&transformer, kind, &singly));
@@ -163,19 +189,20 @@ fn sequences_of_different_lengths_go_together() {
         &[1, 4093, 198, 1780, 314, 260, 3575],
     ];
     let alone = texts.map(|t| in_pieces(&transformer, CacheType::F16, &[t]));
-    let new = || Cache::new(transformer.config(), CacheType::F16, 64).unwrap();
-    let mut caches = [new(), new(), new()];
-    let mut inputs: Vec<_> = caches
-        .iter_mut()
-        .zip(texts)
-        .map(|(cache, tokens)| Input {
-            cache,
+    let mut cache = Cache::new(&transformer, CacheType::F16, 3, 64).unwrap();
+    let inputs: Vec<_> = texts
+        .iter()
+        .enumerate()
+        .map(|(sequence, tokens)| Input {
+            sequence,
             tokens,
             logits: Logits::Last,
         })
         .collect();
     let mut space = Space::default();
-    transformer.forward(&mut inputs, &mut space).unwrap();
+    transformer
+        .forward(&mut cache, &inputs, &mut space)
+        .unwrap();
     let vocab = transformer.config().vocab;
     for (together, alone) in space.logits().chunks(vocab).zip(&alone) {
         assert_eq!(together, &alone[..]);
@@ -219,4 +246,65 @@ fn the_context_ends_with_a_word() {
     let long: Vec<u32> = (0..17).collect();
     let error = session.prefill(&long).unwrap_err().to_string();
     assert!(error.contains("17") && error.contains("16"), "{error}");
+}
+
+#[test]
+fn eight_bits_foretell_a_text_as_well_as_exact_products() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/river.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    let tokenizer = Tokenizer::of(&open(SMOLLM2)).unwrap();
+    let tokens = tokenizer.encode(&text, true).unwrap();
+    let run = |precision, cache| {
+        let transformer = load(SMOLLM2, precision, 256);
+        let options = perplexity::Options {
+            window: 256,
+            begin: None,
+            cache,
+        };
+        let result = perplexity::measure(&transformer, &tokens, &options, |_, _| {}).unwrap();
+        assert_eq!(result.tokens, tokens.len() - 1);
+        result.value()
+    };
+    let exact = run(Precision::Exact, CacheType::F32);
+    for kind in [CacheType::F16, CacheType::Q8_0] {
+        let fast = run(Precision::Fast, kind);
+        let off = (fast / exact - 1.0).abs();
+        assert!(off < 0.005, "{kind:?}: {fast} instead of {exact}");
+    }
+}
+
+#[test]
+fn a_full_context_is_shifted_as_if_what_is_left_were_all_there_ever_was() {
+    let transformer = load(SMOLLM2, Precision::Fast, 24);
+    let prompt = [6403, 1980, 253, 655, 28, 665];
+    let options = Options {
+        sampling: Sampling::default(),
+        max_tokens: 60,
+        stops: vec![],
+    };
+    let go_on = |_| ControlFlow::Continue(());
+    for keep in [0, 6, 100] {
+        let mut session = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
+        session.when_full(Full::Shift { keep });
+        let report = session.generate(&prompt, &options, go_on).unwrap();
+        // By hand: what is left goes into a session that knows nothing.
+        let keep = keep.min(12);
+        let mut fresh = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
+        let (mut seen, mut ids, mut shifts) = (prompt.to_vec(), Vec::new(), 0);
+        loop {
+            let next = sample::greatest(fresh.prefill(&seen).unwrap().0);
+            ids.push(next);
+            if ids.len() == 60 {
+                break;
+            }
+            if seen.len() == 24 {
+                seen.drain(keep..keep + (24 - keep).div_ceil(2));
+                fresh = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
+                shifts += 1;
+            }
+            seen.push(next);
+        }
+        assert_eq!((report.ids, report.shifts), (ids, shifts));
+        assert!(shifts > 2 && report.finish.name() == "length");
+    }
 }

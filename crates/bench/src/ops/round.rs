@@ -38,7 +38,7 @@ enum Part {
 pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> Row {
     let mut parts: Vec<Part> = workers
         .iter_mut()
-        .map(|worker| calibrate(entry, worker))
+        .map(|worker| calibrate(entry, worker, effort.budget))
         .collect();
     let mut copier = (entry.family.is_elementwise() && entry.elements >= COPY_FROM)
         .then(|| Copier::new(effort.threads));
@@ -49,6 +49,10 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
             let Part::Runs { calls, seconds, .. } = part else {
                 continue;
             };
+            let spent = *calls as f64 * seconds.iter().sum::<f64>();
+            if i > 0 && is_slow(spent, effort.budget) {
+                continue;
+            }
             settle(workers);
             match workers[i].run(*calls) {
                 Ok(time) => seconds.push(time),
@@ -95,8 +99,14 @@ fn settle(workers: &[Worker]) {
     }
 }
 
+/// Whether a peer has had its share of the time for a case: one that takes seconds for what others do in
+/// milliseconds would otherwise take most of a run's time, and its figure is known well enough.
+fn is_slow(spent: f64, budget: Duration) -> bool {
+    spent > budget.as_secs_f64() / 2.0
+}
+
 /// Computes the case once and finds out how many calls make a sample.
-fn calibrate(entry: &Entry, worker: &mut Worker) -> Part {
+fn calibrate(entry: &Entry, worker: &mut Worker, budget: Duration) -> Part {
     let output = match worker.prepare(&entry.case) {
         Readiness::Ready(output) => output,
         Readiness::Unsupported => return Part::Out(Outcome::Unsupported),
@@ -108,7 +118,7 @@ fn calibrate(entry: &Entry, worker: &mut Worker) -> Part {
             Ok(time) if time * calls as f64 >= SAMPLE / 2.0 => {
                 return Part::Runs {
                     calls: ((SAMPLE / time).round() as u64).max(1),
-                    seconds: Vec::new(),
+                    seconds: is_slow(time, budget).then_some(time).into_iter().collect(),
                     output,
                 };
             }

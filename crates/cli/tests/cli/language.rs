@@ -72,6 +72,63 @@ fn a_story_has_the_golden_tokens_and_the_report_all_fields() {
 }
 
 #[test]
+fn the_software_device_tells_the_same_story_and_what_a_token_costs() {
+    let golden = golden("stories15M_once_upon_64.json");
+    let mut command = bessemer(&["stories15m"]);
+    command.args(["generate", "-m", "stories15m", "--raw", "--exact", "--json"]);
+    command.args(["--device", "soft", "-n", "16", "--context", "64"]);
+    let said = json(command.arg("Once upon a time"));
+    let expected = golden["generated_ids"].as_array().unwrap();
+    assert_eq!(said["ids"].as_array().unwrap(), &expected[..16]);
+    assert_eq!(said["device"], "soft");
+    assert_eq!(said["command_buffers_per_token"], 1);
+    // Six layers, an embedding, a head and a choice.
+    let launches = said["launches_per_token"].as_u64().unwrap();
+    assert!((6 * 5 + 3..=6 * 6 + 4).contains(&launches), "{said}");
+    // The weights are 61 MB, of which the embedding's is the head's too.
+    let bytes = said["bytes_per_token"].as_f64().unwrap();
+    assert!((60.0e6..63.0e6).contains(&bytes), "{said}");
+}
+
+#[test]
+fn a_story_goes_on_when_the_context_is_full() {
+    let mut command = bessemer(&["stories15m"]);
+    command.args(["generate", "-m", "stories15m", "--raw", "--json"]);
+    command.args(["--context", "24", "--context-shift", "--keep", "5"]);
+    command.args(["--cache", "q8_0", "-n", "60"]);
+    let output = command.arg("Once upon a time").output().unwrap();
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["ids"].as_array().unwrap().len(), 60);
+    assert_eq!(said["finish"], "length");
+    let speed = String::from_utf8_lossy(&output.stderr);
+    assert!(speed.contains("context shifted 4 times"), "{speed}");
+}
+
+#[test]
+fn a_text_is_foretold() {
+    let mut command = bessemer(&["stories15m"]);
+    let path = format!("{}/../llm/tests/data/river.txt", env!("CARGO_MANIFEST_DIR"));
+    command.args([
+        "perplexity",
+        "-m",
+        "stories15m",
+        "--context",
+        "64",
+        "--json",
+    ]);
+    let said = json(command.arg(&path));
+    // Windows overlap, so that every token counts once.
+    assert!(said["tokens"].as_u64().unwrap() > 400, "{said}");
+    let (value, mean) = (&said["perplexity"], &said["nats_per_token"]);
+    let value = value.as_f64().unwrap();
+    assert!((mean.as_f64().unwrap().exp() - value).abs() < 1e-6 * value);
+    assert!((10.0..32_000.0).contains(&value), "{said}");
+    let mut command = bessemer(&["stories15m"]);
+    let output = command.args(["perplexity", "gone.txt"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn a_question_is_answered_through_the_chat_template() {
     let golden = golden("smollm2-135m-instruct-q4_1_chat_france.json");
     let mut command = bessemer(&["smollm2"]);
@@ -141,10 +198,16 @@ fn what_makes_no_sense_is_refused() {
     for Case(args, code, text) in [
         Case(&["-m", "no-such-model", "x"], 2, "smollm2"),
         Case(&["-m", "stories15m", "--top-p", "2", "x"], 2, "from 0 to 1"),
+        #[cfg(not(target_os = "macos"))]
         Case(
             &["-m", "stories15m", "--device", "metal", "x"],
             2,
-            "CPU only",
+            "there is no such device here",
+        ),
+        Case(
+            &["-m", "stories15m", "--keep", "4", "x"],
+            2,
+            "--context-shift",
         ),
         Case(
             &[

@@ -30,7 +30,14 @@ fn words(call: &str) -> Vec<String> {
 }
 
 /// Commands that are about models: they use what was pulled, and may write files.
-const MODELS: [&str; 5] = ["generate", "pull", "models", "inspect", "quantize"];
+const MODELS: [&str; 6] = [
+    "generate",
+    "perplexity",
+    "pull",
+    "models",
+    "inspect",
+    "quantize",
+];
 
 #[test]
 fn every_command_of_the_readme_runs() {
@@ -44,6 +51,8 @@ fn every_command_of_the_readme_runs() {
         if MODELS.contains(&&*words[0]) {
             let models = bessemer_llm::pull::directory().unwrap();
             command.env("BESSEMER_CACHE_DIR", models.parent().unwrap());
+            let beginning: String = readme.chars().take(1000).collect();
+            std::fs::write(desk.path().join("README.md"), beginning).unwrap();
             command.current_dir(desk.path());
         } else {
             command.current_dir(&root);

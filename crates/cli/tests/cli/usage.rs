@@ -5,6 +5,10 @@ use std::process::Stdio;
 fn every_command_has_help_with_examples() {
     for line in [
         "--help",
+        "generate --help",
+        "chat --help",
+        "embed --help",
+        "perplexity --help",
         "pull --help",
         "models --help",
         "inspect --help",

@@ -11,7 +11,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::cpu::simd;
-use crate::{DType, Device, Error, Result, Tensor, env};
+use crate::{DType, Device, Error, MatrixLibrary, Result, Tensor, env};
 
 /// An array is a tensor.
 pub type Array = Tensor;
@@ -201,27 +201,31 @@ pub enum ArrayBackend {
     Accelerate,
     /// The system's Metal GPU.
     Metal,
+    /// The system's Metal GPU with its own library, Metal Performance Shaders, for products.
+    Mps,
     /// The software Metal device: only by request.
     Software,
 }
 
 impl ArrayBackend {
     /// Those that may be chosen by measurement.
-    const CHOICES: [Self; 3] = [Self::Cpu, Self::Accelerate, Self::Metal];
+    const CHOICES: [Self; 4] = [Self::Cpu, Self::Accelerate, Self::Metal, Self::Mps];
 
-    /// `cpu`, `accelerate`, `metal` or `soft`.
+    /// `cpu`, `accelerate`, `metal`, `mps` or `soft`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
             Self::Accelerate => "accelerate",
             Self::Metal => "metal",
+            Self::Mps => "mps",
             Self::Software => "soft",
         }
     }
 
     fn named(name: &str) -> Option<Self> {
-        [Self::Cpu, Self::Accelerate, Self::Metal, Self::Software]
+        Self::CHOICES
             .into_iter()
+            .chain([Self::Software])
             .find(|b| b.name() == name)
     }
 
@@ -239,13 +243,29 @@ impl ArrayBackend {
                 device: "this system".to_owned(),
             }),
             Self::Metal => Device::metal(),
+            Self::Mps => {
+                let device = Device::metal()?;
+                let has = device.hal().is_some_and(|d| d.multiplies_matrices());
+                match has {
+                    true => Ok(device),
+                    false => Err(Error::Unsupported {
+                        op: "mps",
+                        what: "Metal Performance Shaders".to_owned(),
+                        device: device.name().to_owned(),
+                    }),
+                }
+            }
             Self::Software => Device::software(),
         }
     }
 
     /// Whether it does an op in a way of its own.
     fn does(self, op: ArrayOp) -> bool {
-        self != Self::Accelerate || matches!(op, ArrayOp::Matmul | ArrayOp::Dot)
+        match self {
+            Self::Accelerate => matches!(op, ArrayOp::Matmul | ArrayOp::Dot),
+            Self::Mps => op == ArrayOp::Matmul,
+            Self::Cpu | Self::Metal | Self::Software => true,
+        }
     }
 
     fn matmul(self, a: &Array, b: &Array) -> Result<Array> {
@@ -255,7 +275,13 @@ impl ArrayBackend {
         {
             return Ok(product);
         }
-        matmul_on(&self.device()?, a, b)
+        let device = self.device()?;
+        match self {
+            Self::Mps => MatrixLibrary::Mps.scope(|| matmul_on(&device, a, b)),
+            // Whatever the device was told: this is the other one.
+            Self::Metal => MatrixLibrary::Msl.scope(|| matmul_on(&device, a, b)),
+            _ => matmul_on(&device, a, b),
+        }
     }
 
     fn dot(self, a: &Array, b: &Array) -> Result<Array> {
@@ -372,6 +398,8 @@ pub struct BackendValidation {
     pub accelerate_validated: bool,
     /// The Metal GPU.
     pub metal_validated: bool,
+    /// Its own library.
+    pub mps_validated: bool,
 }
 
 impl BackendValidation {
@@ -382,6 +410,7 @@ impl BackendValidation {
             cpu_validated: computes(ArrayBackend::Cpu),
             accelerate_validated: computes(ArrayBackend::Accelerate),
             metal_validated: computes(ArrayBackend::Metal),
+            mps_validated: computes(ArrayBackend::Mps),
         })
     }
 
@@ -390,6 +419,7 @@ impl BackendValidation {
             ArrayBackend::Cpu => self.cpu_validated,
             ArrayBackend::Accelerate => self.accelerate_validated,
             ArrayBackend::Metal => self.metal_validated,
+            ArrayBackend::Mps => self.mps_validated,
             ArrayBackend::Software => false,
         }
     }
@@ -511,7 +541,7 @@ impl DispatchTable {
 }
 
 /// First line of a kept table; a change of what is measured changes it.
-const HEADER: &str = "bessemer tune 1";
+const HEADER: &str = "bessemer tune 2";
 
 impl fmt::Display for DispatchTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -621,8 +651,8 @@ fn measure(backend: ArrayBackend, op: ArrayOp, inputs: &[Array; 2]) -> Result<Du
     Ok(times[times.len() / 2])
 }
 
-/// Makes one backend do everything, by name (`cpu`, `accelerate`, `metal`, `soft`), or, with `None`, lets the table decide
-/// again.
+/// Makes one backend do everything, by name (`cpu`, `accelerate`, `metal`, `mps`, `soft`), or, with `None`, lets the
+/// table decide again.
 ///
 /// # Errors
 /// [`Error::Invalid`] for another name, [`Error::Device`] for one that cannot be had.
@@ -631,7 +661,7 @@ pub fn set_backend_override(name: Option<&str>) -> Result<()> {
         None => None,
         Some(name) => Some(ArrayBackend::named(name).ok_or_else(|| Error::Invalid {
             op: "set_backend_override",
-            reason: format!("`{name}` is none of cpu, accelerate, metal, soft"),
+            reason: format!("`{name}` is none of cpu, accelerate, metal, mps, soft"),
         })?),
     };
     if let Some(backend) = backend {
@@ -695,6 +725,9 @@ pub fn startup_report() -> String {
     )];
     if validation.accelerate_validated {
         found.push("accelerate".to_owned());
+    }
+    if validation.mps_validated {
+        found.push("mps".to_owned());
     }
     match Device::metal() {
         Ok(metal) if validation.metal_validated => found.push(format!("metal ({metal})")),

@@ -226,10 +226,10 @@ impl MetalBackend {
 
     /// Waits for what wrote a buffer last, and brings it to the host's copy where there are two.
     fn settle(&self, op: &'static str, buffer: &Buffer) -> Result<()> {
-        let Some(batch) = self.writer(buffer) else {
-            return Ok(());
+        let mut outcome = match self.writer(buffer) {
+            Some(batch) => self.metal.stream.wait(&batch),
+            None => Ok(()),
         };
-        let mut outcome = self.metal.stream.wait(&batch);
         if buffer.storage_mode() == StorageMode::Managed {
             outcome = outcome.and_then(|()| {
                 let mut commands = self.metal.device.commands();

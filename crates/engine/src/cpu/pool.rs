@@ -12,6 +12,8 @@
     reason = "a job on the caller's stack is shared with the workers until all its tasks are done"
 )]
 
+mod place;
+
 use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -20,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use self::place::Place;
 use crate::env;
 
 /// Bytes that make a task worth a thread of its own: about 20 µs at the speed of one core's memory,
@@ -172,6 +175,7 @@ struct Pool {
     wake: Condvar,
     /// Held by the thread whose job has the workers.
     busy: Mutex<()>,
+    place: Place,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -191,6 +195,7 @@ fn pool() -> &'static Pool {
             sleepers: AtomicUsize::new(0),
             wake: Condvar::new(),
             busy: Mutex::new(()),
+            place: Place::new(),
         }));
         let mut started = 1;
         for i in 1..threads {
@@ -228,6 +233,7 @@ impl Pool {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // The lock makes sure that a worker about to sleep sees the offer or hears the call.
             drop(lock(&self.offer));
+            self.place.clear_the_way();
             self.wake.notify_all();
         }
         job.work();
@@ -250,6 +256,7 @@ impl Pool {
 
     /// What a worker does, for ever.
     fn serve(&'static self) {
+        self.place.enter();
         loop {
             let Some(Offer(job)) = self.next_job() else {
                 continue;

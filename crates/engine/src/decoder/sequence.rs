@@ -130,6 +130,13 @@ impl Sequences {
                 "{slots} sequences of {positions} tokens cannot be kept"
             )));
         }
+        if kind == CacheType::Q8_0 {
+            return Err(Error::Unsupported {
+                op: OP,
+                what: "keys and values as q8_0: f16 and f32 are supported".to_owned(),
+                device: metal.device.name().to_owned(),
+            });
+        }
         let row = spec.kv_heads * spec.head_dim * kind.size();
         let cache = row
             .checked_mul(positions)

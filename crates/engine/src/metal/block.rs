@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bessemer_hal::{Buffer, BufferSlice};
+use bessemer_hal::{self as hal, Buffer, BufferSlice, StorageMode};
 
 use super::Metal;
 use super::fault::Fault;
@@ -223,10 +223,7 @@ impl Block {
             fault.check()?;
         }
         if !self.pooled {
-            let mut copy = vec![0_u64; self.len.div_ceil(8)];
-            let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..self.len];
-            let read = self.buffer.read::<u8>(self.start, bytes);
-            read.map_err(|e| Error::device(op, e))?;
+            let copy = self.fetch().map_err(|e| Error::device(op, e))?;
             let _ = self.copy.set(copy);
         }
         if self.metal.zones && !(self.is_intact() && self.metal.is_intact()) {
@@ -245,6 +242,30 @@ impl Block {
         origin.faults.clear();
         self.ready.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// The bytes of somebody else's buffer, wherever it is.
+    fn fetch(&self) -> hal::Result<Vec<u64>> {
+        let mut copy = vec![0_u64; self.len.div_ceil(8)];
+        let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..self.len];
+        match self.buffer.storage_mode() {
+            StorageMode::Shared => self.buffer.read::<u8>(self.start, bytes)?,
+            StorageMode::Managed => {
+                // What kernels wrote is not yet in the host's copy.
+                let mut commands = self.metal.device.commands();
+                commands.synchronize(&self.buffer)?;
+                commands.commit()?.wait()?;
+                self.buffer.read::<u8>(self.start, bytes)?;
+            }
+            StorageMode::Private => {
+                let staging = self.metal.device.buffer(self.len, StorageMode::Shared)?;
+                let mut commands = self.metal.device.commands();
+                commands.copy(self.slice(0..self.len), &staging)?;
+                commands.commit()?.wait()?;
+                staging.read::<u8>(0, bytes)?;
+            }
+        }
+        Ok(copy)
     }
 
     /// The bytes, which are what they should be once [`Block::ready`] has said so.

@@ -146,11 +146,26 @@ pub(crate) const fn msl_name(dtype: DType) -> &'static str {
     }
 }
 
+/// Lanes that kernels of SIMD-groups are written for.
+const LANES: usize = 32;
+
+/// Whether a text works with the lanes of SIMD-groups: their functions, their matrices, their indices.
+fn uses_lanes(text: &str) -> bool {
+    text.contains("simd") || text.contains("quad_")
+}
+
 /// The compiled kernels of a device.
+///
+/// Here and nowhere else is decided what a device is too old for. Kernels that work with SIMD-groups (products,
+/// reductions, norms, softmax, attention, scans) are written for 32 lanes, and some multiply matrices with them.
+/// The GPUs of Intel Macs promise neither, so a kernel whose text mentions SIMD-groups is not compiled for their
+/// family, nor used where the compiled kernel has another number of lanes: it is [`Error::Unsupported`], and
+/// the CPU computes the op. Everything else (elementwise functions, copies, casts, sorting, indexing) runs there.
 pub(super) struct Kernels {
     device: hal::Device,
     math: MathMode,
-    pipelines: RwLock<HashMap<Kernel, Pipeline>>,
+    /// `None` for a kernel that the device cannot run.
+    pipelines: RwLock<HashMap<Kernel, Option<Pipeline>>>,
     /// By all that is compiled: kernels that differ in function constants only share a library.
     libraries: RwLock<HashMap<String, Library>>,
 }
@@ -167,12 +182,17 @@ impl Kernels {
 
     /// The pipeline of a kernel, compiled if it has not been.
     pub(super) fn pipeline(&self, op: &'static str, kernel: &Kernel) -> Result<Pipeline> {
+        let unsupported = || Error::Unsupported {
+            op,
+            what: format!("SIMD-groups of {LANES} threads; the CPU computes it"),
+            device: self.device.name().to_owned(),
+        };
         let known = self
             .pipelines
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(pipeline) = known.get(kernel) {
-            return Ok(pipeline.clone());
+            return pipeline.clone().ok_or_else(unsupported);
         }
         drop(known);
         let pipeline = self.build(kernel).map_err(|e| Error::device(op, e))?;
@@ -180,11 +200,17 @@ impl Kernels {
             .pipelines
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        Ok(known.entry(kernel.clone()).or_insert(pipeline).clone())
+        let pipeline = known.entry(kernel.clone()).or_insert(pipeline);
+        pipeline.clone().ok_or_else(unsupported)
     }
 
-    fn build(&self, kernel: &Kernel) -> hal::Result<Pipeline> {
+    /// Compiles a kernel; `None` if it needs what the device lacks.
+    fn build(&self, kernel: &Kernel) -> hal::Result<Option<Pipeline>> {
         let mut text = kernel.text();
+        let lanes = uses_lanes(&text);
+        if lanes && !self.device.info().family.has_simd_matrices() {
+            return Ok(None);
+        }
         if self.math != MathMode::Safe {
             text.insert_str(0, "#define FAST_MATH\n");
         }
@@ -223,6 +249,10 @@ impl Kernels {
                 },
             );
         }
-        library.function_with(&kernel.name(), constants)?.pipeline()
+        let pipeline = library
+            .function_with(&kernel.name(), constants)?
+            .pipeline()?;
+        let serves = !lanes || pipeline.thread_execution_width() == LANES;
+        Ok(serves.then_some(pipeline))
     }
 }

@@ -9,13 +9,15 @@
 //! - `matmul_join`: where the result is too small to keep a GPU busy, threadgroups share the depth, and this
 //!   adds up what they leave, always in the same order.
 //!
-//! Integers have one, `matmul_whole`.
+//! Integers have one, `matmul_whole`. Where somebody asks for it, the device's own library multiplies instead
+//! ([`super::mps`]).
 
 use bessemer_hal::BufferSlice;
 use bytemuck::{Pod, Zeroable};
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
+use super::mps;
 use super::record::{Launch, Recorder};
 use super::view::{self, Steps, Walk};
 use crate::ops::matmul::Matmul;
@@ -151,7 +153,20 @@ pub(super) fn multiply(
             shape,
             ..*output
         };
-        return Product::new(recorder, [left, factors[1]], &epilogue, &output)?.record(recorder);
+        return flat(recorder, [left, factors[1]], &epilogue, &output);
+    }
+    flat(recorder, factors, epilogue, output)
+}
+
+/// Records a product by whoever multiplies matrices here.
+fn flat(
+    recorder: &mut Recorder<'_>,
+    factors: [Input<'_>; 2],
+    epilogue: &Epilogue<'_>,
+    output: &Output,
+) -> Result<()> {
+    if mps::record(recorder, factors, epilogue, output)? {
+        return Ok(());
     }
     Product::new(recorder, factors, epilogue, output)?.record(recorder)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bessemer_hal::{self as hal, Access, BufferSlice, Commands, Pipeline, Size};
+use bessemer_hal::{self as hal, Access, BufferSlice, Commands, MatrixProduct, Pipeline, Size};
 use bytemuck::NoUninit;
 
 use super::block::Block;
@@ -18,6 +18,8 @@ pub(crate) struct Recorder<'a> {
     /// The op, for errors.
     pub(crate) op: &'static str,
     launches: Vec<Launch>,
+    /// A product by the device's own library, after the launches.
+    pub(super) product: Option<MatrixProduct>,
     /// Memory that only these launches use.
     scratch: Vec<Block>,
     faults: Vec<Arc<Fault>>,
@@ -207,6 +209,7 @@ impl<'a> Recorder<'a> {
             metal,
             op,
             launches: Vec::new(),
+            product: None,
             scratch: Vec::new(),
             faults: Vec::new(),
             missing: false,
@@ -214,6 +217,10 @@ impl<'a> Recorder<'a> {
     }
 
     /// Begins a launch: arguments follow, then the grid.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a kernel that needs what the device lacks; an op that returns it is computed by
+    /// the CPU.
     pub(crate) fn launch(&self, kernel: &Kernel) -> Result<Launch> {
         Ok(Launch {
             pipeline: self.metal.kernels.pipeline(self.op, kernel)?,
@@ -301,7 +308,7 @@ impl<'a> Recorder<'a> {
             faults.extend(origin.faults.iter().cloned());
         }
         let stream = &self.metal.stream;
-        let (batch, outcome) = stream.add(self.launches, batches.iter());
+        let (batch, outcome) = stream.add(self.launches, self.product, batches.iter());
         for block in inputs.iter().filter_map(|i| i.block) {
             block.read_by(&batch);
         }

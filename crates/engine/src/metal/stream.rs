@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bessemer_hal::{self as hal, Commands, Family, Submission};
+use bessemer_hal::{self as hal, Commands, DeviceInfo, Family, MatrixProduct, Submission};
 
+use super::matmul;
 use super::record::Launch;
 use crate::{Error, Result};
 
@@ -101,16 +102,23 @@ pub(crate) struct Stream {
     batch_work: u64,
 }
 
+/// About 20 ms of what the chip can move, or the smallest of the family where the chip is not known: long
+/// enough that the cost of a command list vanishes, short enough that the device begins early and never nears the
+/// watchdog.
+fn batch_work(info: &DeviceInfo) -> u64 {
+    const SECONDS: f64 = 0.02;
+    let gigabytes_per_second = match (info.chip(), info.family) {
+        (Some(chip), _) => chip.gigabytes_per_second,
+        (None, Family::Mac2) => 100.0,
+        (None, Family::Apple7) => 68.25,
+        (None, Family::Apple8 | Family::Apple9) => 100.0,
+        (None, _) => 153.0,
+    };
+    (gigabytes_per_second * 1e9 * SECONDS).round() as u64
+}
+
 impl Stream {
     pub(super) fn new(device: hal::Device) -> Self {
-        // About 20 ms of what the smallest chip of the family can move: long enough that the cost of a
-        // command list vanishes, short enough that the device begins early and never nears the watchdog.
-        let gigabytes_per_second = match device.info().family {
-            Family::Mac2 => 100,
-            Family::Apple7 => 68,
-            Family::Apple8 | Family::Apple9 => 100,
-            _ => 150,
-        };
         Self {
             line: Mutex::new(Line {
                 commands: None,
@@ -119,8 +127,8 @@ impl Stream {
                 work: 0,
                 in_flight: VecDeque::new(),
             }),
+            batch_work: batch_work(device.info()),
             device,
-            batch_work: gigabytes_per_second * 20_000_000,
         }
     }
 
@@ -128,11 +136,12 @@ impl Stream {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the launches of an op, which read what these batches wrote, and says what batch they are in. On
-    /// an error some of them may have been added all the same.
+    /// Adds the launches of an op, and the product that follows them, which read what these batches wrote, and says
+    /// what batch they are in. On an error some of them may have been added all the same.
     pub(super) fn add<'a>(
         &self,
         launches: Vec<Launch>,
+        product: Option<MatrixProduct>,
         inputs: impl Iterator<Item = &'a Arc<Batch>>,
     ) -> (Arc<Batch>, hal::Result<()>) {
         let mut line = self.lock();
@@ -142,11 +151,16 @@ impl Stream {
             batch.reads(input);
         }
         let commands = line.commands.get_or_insert_with(|| self.device.commands());
-        let outcome = launches.into_iter().try_for_each(|launch| {
+        let mut outcome = launches.into_iter().try_for_each(|launch| {
             line.work += launch.work();
             line.launches += 1;
             launch.record(commands)
         });
+        if let Some(product) = product {
+            line.work += matmul::cost(product.sums(), product.depth());
+            line.launches += 1;
+            outcome = outcome.and_then(|()| commands.multiply(&product));
+        }
         if line.work >= self.batch_work || line.launches >= LAUNCHES {
             self.commit(line);
         }
@@ -205,5 +219,30 @@ impl Stream {
             outcome = outcome.and(batch.wait());
         }
         outcome.map_err(|e| Error::device("synchronize", e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_20_ms_of_the_chip_or_of_the_family() {
+        let info = |name: &str, family: Family| DeviceInfo {
+            name: name.to_owned(),
+            ..hal::noop::device(family).info().clone()
+        };
+        let cases = [
+            ("Apple M1", Family::Apple7, 1_365_000_000),
+            ("Apple M1 Max", Family::Apple7, 8_000_000_000),
+            ("Apple M4 Max", Family::Apple9, 8_200_000_000),
+            ("Apple A14 GPU", Family::Apple7, 1_365_000_000),
+            ("Apple M9", Family::Apple9, 2_000_000_000),
+            ("Apple M9", Family::Apple10, 3_060_000_000),
+            ("AMD Radeon Pro 5500M", Family::Mac2, 2_000_000_000),
+        ];
+        for (name, family, bytes) in cases {
+            assert_eq!(batch_work(&info(name, family)), bytes, "{name}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 use super::buffer::{self, Buffer};
 use super::cache::Directory;
 use super::library::Library;
+use super::matrix;
 use super::queue::Queue;
 use super::residency::Residency;
 use crate::device::Device as Front;
@@ -68,6 +69,8 @@ pub(super) struct Device {
     residency: Option<Arc<Residency>>,
     archives: Option<Directory>,
     system: String,
+    /// Whether Metal Performance Shaders know the device.
+    products: bool,
 }
 
 impl Device {
@@ -87,6 +90,7 @@ impl Device {
             .ok_or_else(|| unavailable("it makes no command queue"))?;
         Ok(Self {
             info,
+            products: matrix::supports(&raw),
             queue,
             residency,
             archives: archives(),
@@ -214,6 +218,10 @@ impl driver::Device for Device {
 
     fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
         autoreleasepool(|_| self.queue.submit(list, completion))
+    }
+
+    fn multiplies_matrices(&self) -> bool {
+        self.products
     }
 
     fn start_capture(&self, path: &Path) -> Result<()> {

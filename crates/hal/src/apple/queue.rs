@@ -81,7 +81,7 @@ impl Queue {
         if let Some(residency) = &self.residency {
             residency.commit();
         }
-        let mut recorder = Recorder::new(self, &mut line, &flight, log, list.label.as_deref())?;
+        let mut recorder = Recorder::new(self, &mut line, &flight, log, &list)?;
         let outcome = recorder
             .clear_blank(&list)
             .and_then(|()| recorder.record_all(&list))
@@ -111,6 +111,10 @@ impl Queue {
         if let Some(new) = Line::open(&self.device, self.residency.as_ref()) {
             *line = new;
         }
+    }
+
+    pub(super) fn device(&self) -> &ProtocolObject<dyn MTLDevice> {
+        &self.device
     }
 
     pub(super) fn byte_kernels(&self) -> Result<&ByteKernels> {

@@ -7,6 +7,7 @@
 use super::buffer::Buffer;
 use super::bytes::{Bytes, Place, blit_takes};
 use super::flight::{Flight, send};
+use super::matrix;
 use super::pipeline::Pipeline;
 use super::queue::{Line, Queue};
 use super::split::{Meter, Step};
@@ -34,14 +35,23 @@ enum Encoder {
     Blit(Retained<ProtocolObject<dyn MTLBlitCommandEncoder>>),
 }
 
+/// How the command buffers of a list are made.
+#[derive(Debug)]
+struct Makings {
+    label: Option<Retained<NSString>>,
+    log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
+    /// Whether they keep what they use. The flight keeps what is ours; what Metal Performance Shaders make for a
+    /// product is theirs.
+    retains: bool,
+}
+
 /// Encodes a list, command buffer after command buffer.
 #[derive(Debug)]
 pub(super) struct Recorder<'a> {
     queue: &'a Queue,
     line: &'a mut Line,
     flight: &'a Arc<Flight>,
-    log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
-    label: Option<Retained<NSString>>,
+    makings: Makings,
     buffer: Retained<ProtocolObject<dyn MTLCommandBuffer>>,
     encoder: Encoder,
     /// Open debug groups: an encoder must close what it opened, and the next one opens them again.
@@ -61,16 +71,22 @@ impl<'a> Recorder<'a> {
         line: &'a mut Line,
         flight: &'a Arc<Flight>,
         log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
-        label: Option<&str>,
+        list: &CommandList,
     ) -> Result<Self> {
-        let label = label.map(NSString::from_str);
+        let makings = Makings {
+            label: list.label.as_deref().map(NSString::from_str),
+            log,
+            retains: list
+                .commands
+                .iter()
+                .any(|command| matches!(command, Command::Product(_))),
+        };
         Ok(Self {
             queue,
             flight,
-            buffer: command_buffer(line, log.as_deref(), label.as_deref())?,
+            buffer: command_buffer(line, &makings)?,
             line,
-            log,
-            label,
+            makings,
             encoder: Encoder::None,
             groups: Vec::new(),
             meter: Meter::default(),
@@ -104,8 +120,7 @@ impl<'a> Recorder<'a> {
         for command in &list.commands {
             if self.meter.split_before(Step::of(command)) {
                 self.commit();
-                self.buffer =
-                    command_buffer(self.line, self.log.as_deref(), self.label.as_deref())?;
+                self.buffer = command_buffer(self.line, &self.makings)?;
             }
             self.record(command)?;
         }
@@ -115,6 +130,12 @@ impl<'a> Recorder<'a> {
     fn record(&mut self, command: &Command) -> Result<()> {
         match command {
             Command::Dispatch(dispatch) => self.dispatch(dispatch)?,
+            Command::Product(product) => {
+                // The library opens an encoder of its own.
+                self.end_encoder();
+                self.note_kernel("matrix product");
+                matrix::encode(self.queue.device(), &self.buffer, product);
+            }
             Command::Copy { source, target } => self.copy(source, target)?,
             Command::Fill { target, value } => self.fill(target, *value)?,
             Command::Synchronize { buffer } => {
@@ -329,21 +350,19 @@ impl Encoder {
 /// Waits until Metal has room for another command buffer.
 fn command_buffer(
     line: &Line,
-    log: Option<&ProtocolObject<dyn MTLLogState>>,
-    label: Option<&NSString>,
+    makings: &Makings,
 ) -> Result<Retained<ProtocolObject<dyn MTLCommandBuffer>>> {
     let descriptor = MTLCommandBufferDescriptor::new();
-    // The flight keeps what is bound alive until the last command buffer has ended.
-    descriptor.setRetainedReferences(false);
-    if log.is_some() {
-        descriptor.setLogState(log);
+    descriptor.setRetainedReferences(makings.retains);
+    if makings.log.is_some() {
+        descriptor.setLogState(makings.log.as_deref());
     }
     let buffer = line
         .raw
         .commandBufferWithDescriptor(&descriptor)
         .ok_or_else(refused)?;
-    if label.is_some() {
-        buffer.setLabel(label);
+    if makings.label.is_some() {
+        buffer.setLabel(makings.label.as_deref());
     }
     Ok(buffer)
 }
@@ -385,6 +404,11 @@ fn each_buffer(command: &Command, mut visit: impl FnMut(&Arc<dyn driver::Buffer>
                 }
             }
         }
+        Command::Product(product) => {
+            for matrix in [&product.left, &product.right, &product.result] {
+                visit(&matrix.region.buffer);
+            }
+        }
         Command::Copy { source, target } => {
             visit(&source.buffer);
             visit(&target.buffer);
@@ -400,7 +424,7 @@ fn metal_buffer(buffer: &Arc<dyn driver::Buffer>) -> &Buffer {
     own(any)
 }
 
-fn place(region: &Region) -> Place<'_> {
+pub(super) fn place(region: &Region) -> Place<'_> {
     Place {
         buffer: metal_buffer(&region.buffer).raw(),
         offset: region.offset,

@@ -23,6 +23,9 @@ const WORK: u64 = 1 << 34;
 /// says more about a kernel that computes much on little data than its buffers do.
 const THREAD: u64 = 64;
 
+/// Operations of a product that count as a byte: what the slowest GPU does in the time of one.
+const FLOPS: u64 = 25;
+
 /// How far past the budget a command buffer may grow while no barrier comes: commands between
 /// barriers may run at the same time, and a cut there would take that from them.
 const OVERDRAFT: u32 = 2;
@@ -48,6 +51,11 @@ impl Step {
             Command::Dispatch(dispatch) => {
                 let threads = dispatch.grid.total().map_or(u64::MAX, |t| t as u64);
                 Self::Work(bytes.saturating_add(threads.saturating_mul(THREAD)))
+            }
+            Command::Product(product) => {
+                let sums = product.result.rows as u64 * product.result.columns as u64;
+                let flops = sums.saturating_mul(2 * product.depth() as u64);
+                Self::Work(bytes.saturating_add(flops / FLOPS))
             }
             _ => Self::Work(bytes),
         }

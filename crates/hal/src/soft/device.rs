@@ -126,6 +126,10 @@ impl driver::Device for Soft {
     fn contains_kernels(&self) -> bool {
         self.options.mode == Mode::Isolated
     }
+
+    fn multiplies_matrices(&self) -> bool {
+        true
+    }
 }
 
 /// Bytes of memory this process may use: the machine's, or less where a control group says so.

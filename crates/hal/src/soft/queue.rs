@@ -5,6 +5,7 @@
 )]
 
 use super::buffer::Buffer;
+use super::matrix;
 use super::pipeline::{Code, Pipeline};
 use super::runtime::fault::FaultKind;
 use super::runtime::fuzz::scatter;
@@ -200,6 +201,22 @@ impl Executor {
                             }
                             return Err(fault);
                         }
+                    }
+                }
+                Command::Product(product) => {
+                    let factors =
+                        [&product.left, &product.right].map(|m| address(&m.region).cast_const());
+                    let result = address(&product.result.region);
+                    // SAFETY: the front checked that all elements lie in the buffers, which the list keeps, and
+                    // that the result overlaps no factor.
+                    let ended = unsafe { matrix::multiply(product, factors, result, deadline) };
+                    if !ended {
+                        let kind = FaultKind::Timeout {
+                            limit: self.timeout,
+                        };
+                        let mut fault = runtime::Fault::new(kind, "matrix product");
+                        fault.reports = done.reports;
+                        return Err(fault);
                     }
                 }
                 Command::Copy { source, target } => {
@@ -424,6 +441,11 @@ fn regions(command: &Command) -> Vec<(&Region, bool)> {
                 Resource::Bytes(_) => None,
             })
             .collect(),
+        Command::Product(product) => vec![
+            (&product.left.region, false),
+            (&product.right.region, false),
+            (&product.result.region, true),
+        ],
         Command::Copy { source, target } => vec![(source, false), (target, true)],
         Command::Fill { target, .. } => vec![(target, true)],
         _ => Vec::new(),

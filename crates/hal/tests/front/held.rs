@@ -4,7 +4,8 @@ use super::{NAME, binding, labelled, launch, pipeline, recording};
 use bessemer_hal::driver::{self, CommandList, HostMemory};
 use bessemer_hal::{
     Access, Argument, ArgumentKind, Commands, CompileOptions, Completed, Completion, Device,
-    DeviceInfo, Error, Fault, FunctionConstants, PipelineInfo, Result, Size, StorageMode,
+    DeviceInfo, Error, Fault, FunctionConstants, Matrix, MatrixElement, MatrixProduct,
+    PipelineInfo, Result, Size, StorageMode,
 };
 use std::ops::Range;
 use std::path::Path;
@@ -403,4 +404,20 @@ fn a_failed_driver_allocation_is_not_counted() {
     assert_eq!(device.allocated_bytes(), 0);
     let device_name = device.capture(Path::new("x.gputrace")).map(|_| ());
     assert_eq!(device_name, Ok(()));
+}
+
+#[test]
+fn a_device_without_a_library_for_products_says_so() {
+    let device = Held::device(plain());
+    assert!(!device.multiplies_matrices());
+    let [a, b] = ["a", "b"].map(|name| labelled(&device, 16, name));
+    let matrix = |buffer| Matrix::new(buffer, 2, 2, 8);
+    let product = MatrixProduct::new(MatrixElement::F32, matrix(&a), matrix(&a), matrix(&b));
+    assert_eq!(
+        device.commands().multiply(&product),
+        Err(Error::Unsupported {
+            what: "multiplying matrices by a library".to_owned(),
+            device: NAME.to_owned(),
+        })
+    );
 }

@@ -1,10 +1,11 @@
 //! A layer: attention and feed-forward.
 
-use bessemer::kernel::{self, Attend, Bend};
+use bessemer::decoder;
+use bessemer::kernel::{self, Attend};
 use bessemer::quant::{self, Product, QuantMatrix};
 
 use super::{Input, Space, Transformer, matrix, offset, room, vector};
-use crate::config::Activation;
+use crate::cache::Cache;
 use crate::{Config, Result, file};
 
 #[derive(Debug)]
@@ -82,6 +83,31 @@ impl Layer {
         })
     }
 
+    /// The same for a device.
+    pub(super) fn spec(&self, config: &Config, index: usize) -> decoder::Layer {
+        let projection = |p: &Projection| decoder::Projection {
+            weight: p.weight.clone(),
+            bias: p.bias.clone(),
+        };
+        decoder::Layer {
+            attn_norm: self.attn_norm.clone(),
+            q: projection(&self.q),
+            k: projection(&self.k),
+            v: projection(&self.v),
+            output: projection(&self.output),
+            q_norm: self.q_norm.clone(),
+            k_norm: self.k_norm.clone(),
+            post_attention_norm: self.post_attention_norm.clone(),
+            ffn_norm: self.ffn_norm.clone(),
+            gate: self.gate.as_ref().map(projection),
+            up: projection(&self.up),
+            down: projection(&self.down),
+            post_ffn_norm: self.post_ffn_norm.clone(),
+            window: config.window(index),
+            is_local: config.local_layers.get(index).copied().unwrap_or(false),
+        }
+    }
+
     /// Bytes that one token reads.
     pub(super) fn bytes(&self) -> usize {
         let norms = [Some(&self.attn_norm), Some(&self.ffn_norm)].into_iter();
@@ -107,9 +133,9 @@ impl Transformer {
     /// Runs a layer on `count` rows of `space.x`.
     pub(super) fn layer(
         &self,
-        index: usize,
-        layer: &Layer,
-        inputs: &mut [Input<'_>],
+        (index, layer): (usize, &Layer),
+        cache: &mut Cache,
+        inputs: &[Input<'_>],
         count: usize,
         space: &mut Space,
     ) -> Result<()> {
@@ -185,12 +211,12 @@ impl Transformer {
         }
         let mixed = &mut mixed[..count * q_row.max(width)];
         let mut at = 0;
-        for input in inputs.iter_mut() {
-            let (first, n) = (input.cache.len(), input.tokens.len());
+        for input in inputs {
+            let (first, n) = (cache.len(input.sequence), input.tokens.len());
             if n == 0 {
                 continue;
             }
-            let cache = input.cache.layer(index);
+            let cache = cache.layer(input.sequence, index);
             let (q_part, k_part) = (at * q_row..(at + n) * q_row, at * k_row..(at + n) * k_row);
             cache.write(first, &k[k_part.clone()], &v[k_part]);
             let attend = Attend {
@@ -215,11 +241,7 @@ impl Transformer {
 
         kernel::rms_norm(x, &layer.ffn_norm, eps, normed);
         let up = &mut up[..count * config.ffn];
-        let bend = match config.activation {
-            Activation::Silu => Bend::Silu,
-            Activation::Gelu => Bend::Gelu,
-            Activation::GeluTanh => Bend::GeluTanh,
-        };
+        let bend = config.activation.bend();
         let inner = match &layer.gate {
             Some(gated) => {
                 let gate = &mut gate[..count * config.ffn];

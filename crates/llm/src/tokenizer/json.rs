@@ -14,7 +14,8 @@ use super::unigram::Unigram;
 use super::vocabulary::{Vocabulary, byte_of, byte_tokens};
 use super::wordpiece::WordPiece;
 use super::{Inner, Words, bad, byte};
-use crate::file::{Model, read_json};
+use crate::file::{Metadata, Model, read_json};
+use crate::quantize::TOKENIZER;
 use crate::{Error, Result};
 
 /// What decoding makes of tokens.
@@ -48,6 +49,26 @@ pub(super) fn beside(model: &Model) -> Result<Inner> {
         inner.eos = inner.eos.or(eos);
     }
     Ok(inner)
+}
+
+/// The `tokenizer.json` in a GGUF file that has no vocabulary of GGUF's own.
+pub(super) fn inside(metadata: &Metadata) -> Result<Option<Inner>> {
+    let Some(text) = metadata.text(TOKENIZER)? else {
+        return Ok(None);
+    };
+    if metadata.get("tokenizer.ggml.tokens").is_some() {
+        return Ok(None);
+    }
+    let mut inner = parse(text)?;
+    let token = |name: &str| {
+        let id = metadata.natural(&format!("tokenizer.ggml.{name}_token_id"))?;
+        let id = id.and_then(|id| u32::try_from(id).ok());
+        Ok::<_, Error>(id.filter(|&id| (id as usize) < inner.vocab.len()))
+    };
+    let (bos, eos) = (token("bos")?, token("eos")?);
+    inner.bos = bos.or(inner.bos);
+    inner.eos = eos.or(inner.eos);
+    Ok(Some(inner))
 }
 
 pub(super) fn parse(text: &str) -> Result<Inner> {

@@ -80,7 +80,8 @@ impl Site<'_> {
     pub(super) fn cache_dtype(&self) -> DType {
         match self.sequences.cache_type() {
             CacheType::F32 => DType::F32,
-            CacheType::F16 => DType::F16,
+            // Sequences are never of 8 bits.
+            CacheType::F16 | CacheType::Q8_0 => DType::F16,
         }
     }
 

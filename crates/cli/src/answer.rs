@@ -1,0 +1,74 @@
+//! The text of an answer, shown as it comes.
+
+use crate::language;
+use crate::terminal::Out;
+use anyhow::Result;
+use bessemer_llm::generate::{Options, Report, Session};
+use bessemer_llm::sample::Stops;
+use bessemer_llm::{Stream, Tokenizer};
+use std::io::Write as _;
+use std::ops::ControlFlow;
+
+/// Generates an answer to a prompt and returns it; writes it to `out` as it comes, if there is one. Ends at one of
+/// the texts `stops`, and when ctrl-c is pressed.
+pub(crate) fn write(
+    (session, tokenizer): (&mut Session, &Tokenizer),
+    prompt: &[u32],
+    options: &Options,
+    stops: &[String],
+    mut out: Option<&mut Out>,
+) -> Result<(String, Report)> {
+    let mut answer = Answer {
+        stream: tokenizer.stream(false),
+        stops: Stops::new(stops.iter().cloned()),
+        text: String::new(),
+    };
+    let mut failed = None;
+    let report = language::watching(|| {
+        session.generate(prompt, options, |token| {
+            let (piece, ended) = answer.push(token);
+            if let Some(out) = &mut out {
+                let written = out.write_all(piece.as_bytes());
+                failed = written.and_then(|()| out.flush()).err();
+            }
+            match ended || failed.is_some() || language::interrupted() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
+    })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let rest = answer.finish();
+    if let Some(out) = out {
+        writeln!(out, "{rest}")?;
+        out.flush()?;
+    }
+    Ok((answer.text, report))
+}
+
+struct Answer {
+    stream: Stream,
+    stops: Stops,
+    text: String,
+}
+
+impl Answer {
+    /// Takes in a token; returns what can be shown, and whether the answer ends here.
+    fn push(&mut self, token: u32) -> (String, bool) {
+        let (piece, ended) = self.stops.push(&self.stream.push(token));
+        self.text.push_str(&piece);
+        (piece, ended)
+    }
+
+    /// What is left to show.
+    fn finish(&mut self) -> String {
+        let (mut rest, ended) = self.stops.push(&self.stream.finish());
+        if !ended {
+            rest.push_str(&self.stops.finish());
+        }
+        self.text.push_str(&rest);
+        rest
+    }
+}

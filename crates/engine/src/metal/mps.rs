@@ -1,0 +1,138 @@
+//! Products by the device's own library, Metal Performance Shaders, where somebody asks for them.
+//!
+//! It takes one product at a time, of `f32` or `f16`, whose factors lie in rows or in columns without a step between
+//! neighbours. Everything else is left to the kernels of [`super::matmul`]: batches, other types, broadcast and
+//! reversed factors, sums over nothing.
+
+use std::cell::Cell;
+
+use bessemer_hal::{Matrix, MatrixElement, MatrixProduct};
+
+use super::copy;
+use super::input::{Input, Output};
+use super::matmul::{Activation, Epilogue};
+use super::record::Recorder;
+use crate::{DType, Result};
+
+/// Who multiplies matrices on a Metal device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MatrixLibrary {
+    /// The engine's own kernels, for everything.
+    #[default]
+    Msl,
+    /// Metal Performance Shaders, for products that they can do: their sums may be ordered and rounded in another
+    /// way, which for `f16` may be a coarser one, and change with the system.
+    Mps,
+}
+
+thread_local! {
+    static SCOPE: Cell<Option<MatrixLibrary>> = const { Cell::new(None) };
+}
+
+impl MatrixLibrary {
+    /// `msl` or `mps`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Msl => "msl",
+            Self::Mps => "mps",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Msl, Self::Mps]
+            .into_iter()
+            .find(|l| l.name() == name)
+    }
+
+    /// Calls `body`, whose products this multiplies, whatever their device has been told.
+    pub(crate) fn scope<R>(self, body: impl FnOnce() -> R) -> R {
+        struct Guard(Option<MatrixLibrary>);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                SCOPE.set(self.0);
+            }
+        }
+        let _guard = Guard(SCOPE.replace(Some(self)));
+        body()
+    }
+
+    /// What the innermost scope of the thread says.
+    pub(super) fn scoped() -> Option<Self> {
+        SCOPE.get()
+    }
+}
+
+/// Records a product by the library. `false`: it was not asked for, or cannot do it.
+pub(super) fn record(
+    recorder: &mut Recorder<'_>,
+    factors: [Input<'_>; 2],
+    epilogue: &Epilogue<'_>,
+    output: &Output,
+) -> Result<bool> {
+    if recorder.metal.matrix_library() != MatrixLibrary::Mps {
+        return Ok(false);
+    }
+    let element = match output.dtype {
+        DType::F32 => MatrixElement::F32,
+        DType::F16 => MatrixElement::F16,
+        _ => return Ok(false),
+    };
+    let shape = output.shape;
+    let (batch, &[rows, columns]) = shape.split_at(shape.rank() - 2) else {
+        return Ok(false);
+    };
+    let plain = epilogue.activation == Activation::None && epilogue.residual.is_none();
+    if !plain || batch.iter().any(|&n| n != 1) {
+        return Ok(false);
+    }
+    let [Some(left), Some(right)] = factors.map(|factor| matrix(&factor, output)) else {
+        return Ok(false);
+    };
+    let size = element.size();
+    let result = Matrix::new(output.slice.clone(), rows, columns, columns * size);
+    let mut product = MatrixProduct::new(element, left, right, result);
+    product.alpha = epilogue.alpha.to_f64();
+    if let Some(addend) = epilogue.addend {
+        // The library adds to what is there.
+        let layout = addend.layout.broadcast_to("matmul", shape)?;
+        copy::record(recorder, &Input { layout, ..addend }, output)?;
+        product.beta = epilogue.beta.to_f64();
+    }
+    recorder.product = Some(product);
+    Ok(true)
+}
+
+/// A factor as the library takes it.
+fn matrix(input: &Input<'_>, output: &Output) -> Option<Matrix> {
+    let layout = &input.layout;
+    let rank = layout.shape().rank();
+    let (rows, columns) = (layout.shape()[rank - 2], layout.shape()[rank - 1]);
+    let (down, across) = (layout.strides()[rank - 2], layout.strides()[rank - 1]);
+    if input.block.is_none() || rows == 0 || columns == 0 {
+        return None;
+    }
+    // How far it is from line to line, where the elements of a line are neighbours.
+    let pitch = |lines: usize, line: isize, elements: usize, step: isize| {
+        if elements > 1 && step != 1 {
+            return None;
+        }
+        match lines {
+            1 => Some(elements),
+            _ => usize::try_from(line).ok().filter(|line| *line >= elements),
+        }
+    };
+    let size = input.dtype.size();
+    let span = input.span(output);
+    let start = span.slice.offset() + span.offset * size;
+    let end = span.slice.offset() + span.slice.length();
+    if !start.is_multiple_of(size) {
+        return None;
+    }
+    let slice = span.slice.buffer().slice(start..end).ok()?;
+    if let Some(pitch) = pitch(rows, down, columns, across) {
+        return Some(Matrix::new(slice, rows, columns, pitch * size));
+    }
+    let pitch = pitch(columns, across, rows, down)?;
+    Some(Matrix::new(slice, columns, rows, pitch * size).transposed())
+}

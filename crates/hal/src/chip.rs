@@ -1,0 +1,92 @@
+//! What is known of Apple's chips beyond what Metal says of a device.
+
+/// A chip by its name. Facts as Apple states them; where a chip comes in several configurations, which its name
+/// does not tell apart, the bandwidth is that of the slowest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Chip {
+    /// Its name, as Metal gives it.
+    pub name: &'static str,
+    /// Bytes that memory moves in a second, in GB (10⁹).
+    pub gigabytes_per_second: f64,
+    /// The least and the most GPU cores that it is sold with.
+    pub gpu_cores: [u32; 2],
+}
+
+impl Chip {
+    /// All chips that are known, oldest first.
+    pub const ALL: [Self; 18] = [
+        Self::new("Apple M1", 68.25, [7, 8]),
+        Self::new("Apple M1 Pro", 200.0, [14, 16]),
+        Self::new("Apple M1 Max", 400.0, [24, 32]),
+        Self::new("Apple M1 Ultra", 800.0, [48, 64]),
+        Self::new("Apple M2", 100.0, [8, 10]),
+        Self::new("Apple M2 Pro", 200.0, [16, 19]),
+        Self::new("Apple M2 Max", 400.0, [30, 38]),
+        Self::new("Apple M2 Ultra", 800.0, [60, 76]),
+        Self::new("Apple M3", 100.0, [8, 10]),
+        Self::new("Apple M3 Pro", 150.0, [14, 18]),
+        // 400 with 40 cores.
+        Self::new("Apple M3 Max", 300.0, [30, 40]),
+        Self::new("Apple M3 Ultra", 819.0, [60, 80]),
+        Self::new("Apple M4", 120.0, [8, 10]),
+        Self::new("Apple M4 Pro", 273.0, [16, 20]),
+        // 546 with 40 cores.
+        Self::new("Apple M4 Max", 410.0, [32, 40]),
+        Self::new("Apple M5", 153.0, [8, 10]),
+        Self::new("Apple M5 Pro", 307.0, [16, 20]),
+        // 614 with 40 cores.
+        Self::new("Apple M5 Max", 460.0, [32, 40]),
+    ];
+
+    const fn new(name: &'static str, gigabytes_per_second: f64, gpu_cores: [u32; 2]) -> Self {
+        Self {
+            name,
+            gigabytes_per_second,
+            gpu_cores,
+        }
+    }
+
+    /// The chip of a device of this name; `None` for one that is not known, as every GPU that is not Apple's.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        static ALL: [Chip; Chip::ALL.len()] = Chip::ALL;
+        ALL.iter().find(|chip| chip.name == name.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chip_is_found_by_the_whole_of_its_name() {
+        let bandwidth = |name: &str| Chip::named(name).map(|chip| chip.gigabytes_per_second);
+        let cases = [
+            ("Apple M1", Some(68.25)),
+            ("Apple M1 Pro", Some(200.0)),
+            ("Apple M1 Max", Some(400.0)),
+            ("Apple M1 Ultra", Some(800.0)),
+            ("Apple M2", Some(100.0)),
+            ("Apple M3 Max", Some(300.0)),
+            ("Apple M4 Max", Some(410.0)),
+            ("Apple M1 Extreme", None),
+            ("Apple Paravirtual device", None),
+            ("AMD Radeon Pro 5500M", None),
+            ("", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(bandwidth(name), expected, "{name}");
+        }
+        assert_eq!(Chip::named("Apple M1").map(|c| c.gpu_cores), Some([7, 8]));
+    }
+
+    #[test]
+    fn names_are_there_once_and_numbers_are_in_order() {
+        for (i, chip) in Chip::ALL.iter().enumerate() {
+            let same = |other: &Chip| other.name == chip.name;
+            assert_eq!(Chip::ALL.iter().position(same), Some(i));
+            assert!(chip.gigabytes_per_second >= 60.0, "{}", chip.name);
+            let [least, most] = chip.gpu_cores;
+            assert!(0 < least && least <= most, "{}", chip.name);
+        }
+    }
+}

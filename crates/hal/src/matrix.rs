@@ -1,0 +1,250 @@
+//! Products of matrices by the device's own library: Metal Performance Shaders.
+
+use crate::access::Access;
+use crate::buffer::BufferSlice;
+use crate::commands::Commands;
+use crate::driver::{self, Command, ProductCommand};
+use crate::error::{Error, Result};
+
+/// How errors call a product.
+const NAME: &str = "matrix product";
+
+/// What the elements of a matrix are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MatrixElement {
+    /// `half`
+    F16,
+    /// `float`
+    F32,
+}
+
+impl MatrixElement {
+    /// Bytes of an element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// A matrix in a buffer: rows of elements, at equal distances.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    slice: BufferSlice,
+    rows: usize,
+    columns: usize,
+    row_bytes: usize,
+    turned: bool,
+}
+
+impl Matrix {
+    /// A matrix that begins with the slice, row after row, `row_bytes` from one to the next.
+    pub fn new(
+        slice: impl Into<BufferSlice>,
+        rows: usize,
+        columns: usize,
+        row_bytes: usize,
+    ) -> Self {
+        Self {
+            slice: slice.into(),
+            rows,
+            columns,
+            row_bytes,
+            turned: false,
+        }
+    }
+
+    /// The transpose, as a factor of a product.
+    pub fn transposed(mut self) -> Self {
+        self.turned = !self.turned;
+        self
+    }
+
+    /// Rows and columns, as the product takes them.
+    fn shape(&self) -> [usize; 2] {
+        match self.turned {
+            true => [self.columns, self.rows],
+            false => [self.rows, self.columns],
+        }
+    }
+
+    fn check(&self, size: usize) -> Result<()> {
+        let misaligned = |what: &str, value: usize| Error::Misaligned {
+            what: format!("{what} of a matrix in {}", self.slice.buffer.describe()),
+            value,
+            alignment: size,
+        };
+        if !self.row_bytes.is_multiple_of(size) {
+            return Err(misaligned("the row length", self.row_bytes));
+        }
+        if !self.slice.offset.is_multiple_of(size) {
+            return Err(misaligned("the offset", self.slice.offset));
+        }
+        let row = self.columns.checked_mul(size);
+        let Some(row) = row.filter(|row| *row <= self.row_bytes) else {
+            return Err(refused(format!(
+                "{} columns are longer than rows of {} bytes",
+                self.columns, self.row_bytes
+            )));
+        };
+        if self.rows == 0 || self.columns == 0 {
+            return Ok(());
+        }
+        let above = (self.rows - 1).checked_mul(self.row_bytes);
+        let bytes = above.and_then(|above| above.checked_add(row));
+        match bytes {
+            Some(bytes) if bytes <= self.slice.length => Ok(()),
+            _ => Err(self
+                .slice
+                .buffer
+                .out_of_bounds(self.slice.offset, bytes.unwrap_or(usize::MAX))),
+        }
+    }
+
+    /// The bytes from the first element to the last.
+    fn touched(&self, size: usize) -> BufferSlice {
+        let length = match self.rows {
+            0 => 0,
+            rows => (rows - 1) * self.row_bytes + self.columns * size,
+        };
+        BufferSlice {
+            length,
+            ..self.slice.clone()
+        }
+    }
+
+    fn command(&self, size: usize) -> driver::Matrix {
+        driver::Matrix {
+            region: self.touched(size).region(),
+            rows: self.rows,
+            columns: self.columns,
+            row_bytes: self.row_bytes,
+        }
+    }
+}
+
+/// `result = alpha · left · right + beta · result`, for [`Commands::multiply`].
+///
+/// Sums are at least as precise as the elements; how they are ordered and rounded is the device's affair, and may
+/// change with its system. Without a `beta` the result is not read.
+#[derive(Debug, Clone)]
+pub struct MatrixProduct {
+    /// What the elements of all three are.
+    pub element: MatrixElement,
+    /// The first factor.
+    pub left: Matrix,
+    /// The second factor.
+    pub right: Matrix,
+    /// Where the product goes; not transposed.
+    pub result: Matrix,
+    /// Multiplies the product.
+    pub alpha: f64,
+    /// Multiplies what is there already; 0 for nothing.
+    pub beta: f64,
+}
+
+impl MatrixProduct {
+    /// The plain product.
+    pub fn new(element: MatrixElement, left: Matrix, right: Matrix, result: Matrix) -> Self {
+        Self {
+            element,
+            left,
+            right,
+            result,
+            alpha: 1.0,
+            beta: 0.0,
+        }
+    }
+
+    /// Elements of the result.
+    pub fn sums(&self) -> usize {
+        let [rows, columns] = self.result.shape();
+        rows.saturating_mul(columns)
+    }
+
+    /// Elements that make one of them.
+    pub fn depth(&self) -> usize {
+        self.left.shape()[1]
+    }
+
+    fn check(&self) -> Result<()> {
+        let ([m, k], [rows, n]) = (self.left.shape(), self.right.shape());
+        let result = self.result.shape();
+        if self.result.turned || k != rows || result != [m, n] {
+            return Err(refused(format!(
+                "{m}x{k} and {rows}x{n} do not make a result of {}x{}",
+                result[0], result[1]
+            )));
+        }
+        if k == 0 {
+            return Err(refused(
+                "the factors have no element in common; use `fill`".to_owned(),
+            ));
+        }
+        let size = self.element.size();
+        for matrix in [&self.left, &self.right, &self.result] {
+            matrix.check(size)?;
+        }
+        let target = self.result.touched(size);
+        for factor in [&self.left, &self.right] {
+            let source = factor.touched(size);
+            let common = source.buffer.is(&target.buffer)
+                && source.offset < target.offset + target.length
+                && target.offset < source.offset + source.length;
+            if common {
+                return Err(refused(format!(
+                    "a factor and the result overlap in {}",
+                    target.buffer.describe()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(message: String) -> Error {
+    Error::Launch {
+        kernel: NAME.to_owned(),
+        message,
+    }
+}
+
+impl Commands {
+    /// Multiplies matrices by the device's own library, which on Apple's systems is Metal Performance Shaders.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device without one ([`crate::Device::multiplies_matrices`]), [`Error::Launch`] for
+    /// shapes that do not fit and for a result that overlaps a factor, [`Error::Misaligned`],
+    /// [`Error::OutOfBounds`], [`Error::WrongDevice`]. Nothing is recorded then.
+    pub fn multiply(&mut self, product: &MatrixProduct) -> Result<()> {
+        self.expect_products()?;
+        product.check()?;
+        if product.result.shape().contains(&0) {
+            return Ok(());
+        }
+        let size = product.element.size();
+        let access = match product.beta == 0.0 {
+            true => Access::Write,
+            false => Access::ReadWrite,
+        };
+        let slices = [&product.left, &product.right, &product.result].map(|m| m.touched(size));
+        let [left, right, result] = &slices;
+        self.touch(&[
+            (left, Access::Read),
+            (right, Access::Read),
+            (result, access),
+        ])?;
+        self.push(Command::Product(ProductCommand {
+            element: product.element,
+            left: product.left.command(size),
+            turn_left: product.left.turned,
+            right: product.right.command(size),
+            turn_right: product.right.turned,
+            result: product.result.command(size),
+            alpha: product.alpha,
+            beta: product.beta,
+        }));
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! Products of matrices: what Metal Performance Shaders do, on the software device.
+
+use crate::setup::device;
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_hal::{
+    Device, Error, Fault, Matrix, MatrixElement, MatrixProduct, StorageMode, Submission,
+};
+use std::time::Duration;
+
+/// Numbers that are exact in half precision, and so are products and short sums of them.
+fn wave(count: usize, step: usize) -> Vec<f32> {
+    let number = |i: usize| ((i * step) % 17) as f32 / 4.0 - 2.0;
+    (0..count).map(number).collect()
+}
+
+/// A product of a shape, as memory.
+struct Case {
+    sizes: [usize; 3],
+    turned: [bool; 2],
+    /// Elements between rows.
+    gap: usize,
+    alpha: f64,
+    beta: f64,
+}
+
+fn submit(device: &Device, product: &MatrixProduct) -> Submission {
+    let mut commands = device.commands();
+    commands.multiply(product).unwrap();
+    commands.commit().unwrap()
+}
+
+fn check(device: &Device, case: &Case) {
+    let [m, n, k] = case.sizes;
+    let shapes = [
+        (m, k, case.turned[0]),
+        (k, n, case.turned[1]),
+        (m, n, false),
+    ];
+    let stored = shapes.map(|(r, c, turned)| if turned { (c, r) } else { (r, c) });
+    let data = stored.map(|(rows, columns)| wave(rows * (columns + case.gap), 5 + rows));
+    let at = |which: usize, row: usize, column: usize| {
+        let (row, column) = match shapes[which].2 {
+            true => (column, row),
+            false => (row, column),
+        };
+        row * (stored[which].1 + case.gap) + column
+    };
+    let of = |which: usize, row, column| f64::from(data[which][at(which, row, column)]);
+    let mut expected = data[2].clone();
+    for i in 0..m {
+        for j in 0..n {
+            let sum: f64 = (0..k).map(|l| of(0, i, l) * of(1, l, j)).sum();
+            expected[at(2, i, j)] = (case.alpha * sum + case.beta * of(2, i, j)) as f32;
+        }
+    }
+    for element in [MatrixElement::F32, MatrixElement::F16] {
+        let size = element.size();
+        let skip = 3 * size;
+        let buffers = [0, 1, 2].map(|i| {
+            let mut bytes = vec![0_u8; skip];
+            for &value in &data[i] {
+                match element {
+                    MatrixElement::F32 => bytes.extend(value.to_ne_bytes()),
+                    MatrixElement::F16 => bytes.extend(half::f16::from_f32(value).to_ne_bytes()),
+                }
+            }
+            device
+                .buffer_with_data(&bytes, StorageMode::Shared)
+                .unwrap()
+        });
+        let [left, right, result] = [0, 1, 2].map(|i| {
+            let slice = buffers[i].slice(skip..buffers[i].length()).unwrap();
+            let (rows, columns) = stored[i];
+            let matrix = Matrix::new(slice, rows, columns, (columns + case.gap) * size);
+            if shapes[i].2 {
+                matrix.transposed()
+            } else {
+                matrix
+            }
+        });
+        let mut product = MatrixProduct::new(element, left, right, result);
+        (product.alpha, product.beta) = (case.alpha, case.beta);
+        submit(device, &product).wait().unwrap();
+        let bytes = buffers[2].to_vec::<u8>().unwrap();
+        let found: Vec<f32> = match element {
+            MatrixElement::F32 => bytemuck::pod_collect_to_vec(&bytes[skip..]),
+            MatrixElement::F16 => bytemuck::pod_collect_to_vec::<u8, half::f16>(&bytes[skip..])
+                .into_iter()
+                .map(half::f16::to_f32)
+                .collect(),
+        };
+        let near = match element {
+            MatrixElement::F32 => 1e-5,
+            MatrixElement::F16 => 1e-3,
+        };
+        for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
+            let error = (a - b).abs();
+            let sizes = case.sizes;
+            assert!(
+                error <= near * b.abs().max(1.0),
+                "{sizes:?} at {i}: {a}, {b}"
+            );
+        }
+    }
+}
+
+#[test]
+fn products_of_every_transpose_and_awkward_sizes_are_their_definition() {
+    for mode in Mode::ALL {
+        let device = device(mode);
+        for sizes in [
+            [1, 1, 1],
+            [3, 5, 7],
+            [64, 64, 16],
+            [65, 63, 33],
+            [1, 130, 9],
+        ] {
+            for turned in [[false, false], [true, false], [false, true], [true, true]] {
+                for (gap, alpha, beta) in [(0, 1.0, 0.0), (3, 0.5, 2.0)] {
+                    check(
+                        &device,
+                        &Case {
+                            sizes,
+                            turned,
+                            gap,
+                            alpha,
+                            beta,
+                        },
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_beta_what_the_result_held_does_not_count() {
+    let device = device(Mode::Fast);
+    let shared = StorageMode::Shared;
+    let a = device.buffer_with_data(&[1.0_f32, 2.0], shared).unwrap();
+    let c = device.buffer_with_data(&[f32::NAN], shared).unwrap();
+    let product = MatrixProduct::new(
+        MatrixElement::F32,
+        Matrix::new(&a, 1, 2, 8),
+        Matrix::new(&a, 2, 1, 4),
+        Matrix::new(&c, 1, 1, 4),
+    );
+    submit(&device, &product).wait().unwrap();
+    assert_eq!(c.to_vec::<f32>().unwrap(), [5.0]);
+}
+
+#[test]
+fn a_product_past_the_time_limit_is_an_error() {
+    for mode in [Mode::Fast, Mode::Isolated] {
+        let options = SoftOptions {
+            timeout: Duration::from_millis(20),
+            ..SoftOptions::in_mode(mode)
+        };
+        let device = soft::device(options).unwrap();
+        let n = 4096;
+        let [a, c] = [(); 2].map(|()| device.buffer(4 * n * n, StorageMode::Private).unwrap());
+        let matrix = |buffer| Matrix::new(buffer, n, n, 4 * n);
+        let product = MatrixProduct::new(MatrixElement::F32, matrix(&a), matrix(&a), matrix(&c));
+        let error = submit(&device, &product).wait().unwrap_err();
+        let timeout = matches!(
+            error,
+            Error::Execution {
+                fault: Fault::Timeout,
+                ..
+            }
+        );
+        assert!(timeout, "{mode}: {error}");
+    }
+}

@@ -1,0 +1,63 @@
+//! The same transformer on a Metal device.
+
+use bessemer::RopeTable;
+use bessemer::decoder::{Decoder, Run, Spec};
+
+use super::{Input, Transformer};
+use crate::{Cache, Result};
+
+impl Transformer {
+    /// What computes, where that is not the CPU.
+    pub(crate) fn decoder(&self) -> Option<&Decoder> {
+        self.decoder.as_ref()
+    }
+
+    /// All that there is to know about it, without a file.
+    pub(super) fn spec(&self, rotations: [RopeTable; 2]) -> Spec {
+        let config = &self.config;
+        let layers = self.layers.iter().enumerate();
+        Spec {
+            width: config.width,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            ffn: config.ffn,
+            vocab: config.vocab,
+            eps: config.norm.eps as f32,
+            activation: config.activation.bend(),
+            attention_scale: config.attention_scale as f32,
+            attention_softcap: config.attention_softcap.map(|c| c as f32),
+            causal: config.is_causal,
+            embedding: self.embedding.clone(),
+            embedding_scale: config.embedding_scale as f32,
+            head: self.head.clone(),
+            output_norm: self.output_norm.clone(),
+            final_softcap: config.final_softcap.map(|c| c as f32),
+            rotations,
+            layers: layers.map(|(i, layer)| layer.spec(config, i)).collect(),
+        }
+    }
+}
+
+/// Takes in tokens of sequences on a device; inputs were checked.
+pub(super) fn forward(
+    decoder: &Decoder,
+    cache: &mut Cache,
+    inputs: &[Input<'_>],
+    logits: &mut Vec<f32>,
+) -> Result<()> {
+    let runs: Vec<Run<'_>> = inputs
+        .iter()
+        .map(|input| Run {
+            slot: input.sequence,
+            tokens: input.tokens,
+            logits: input.logits,
+        })
+        .collect();
+    let sequences = cache.on_device().expect("a cache that fits is there");
+    decoder.forward(sequences, &runs, logits)?;
+    for input in inputs {
+        cache.push(input.sequence, input.tokens);
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! Every family on a small model of random weights, on the CPU and on the software Metal device: against a plain
+//! forward pass in `f64`, and against itself, however a text comes in.
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+mod model;
+mod reference;
+
+use bessemer::Device;
+use bessemer::kernel::CacheType;
+use bessemer::quant::Precision;
+use bessemer_llm::file::Model;
+use bessemer_llm::model::{Input, Logits, Options, Space};
+use bessemer_llm::{Cache, Transformer};
+use tempfile::TempDir;
+
+use crate::model::{FAMILIES, Family, VOCAB, Weights, write};
+use crate::reference::reference;
+
+/// The devices that there are wherever the tests run.
+fn devices() -> [Device; 2] {
+    [Device::cpu(), Device::software().unwrap()]
+}
+
+const CONTEXT: usize = 64;
+
+/// A family's model on a device.
+fn load(family: &Family, device: &Device) -> (Transformer, Weights) {
+    let dir = TempDir::new().unwrap();
+    let (path, weights) = write(family, &dir);
+    let options = Options {
+        precision: Precision::Exact,
+        context: CONTEXT,
+    };
+    let file = Model::open(path).unwrap();
+    (Transformer::on(device, &file, options).unwrap(), weights)
+}
+
+fn tokens(count: u32) -> Vec<u32> {
+    (0..count).map(|i| (i * 13 + 5) % VOCAB as u32).collect()
+}
+
+fn take_in(transformer: &Transformer, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
+    let mut space = Space::default();
+    let input = Input {
+        sequence: 0,
+        tokens,
+        logits: Logits::All,
+    };
+    transformer.forward(cache, &[input], &mut space).unwrap();
+    space.logits().to_vec()
+}
+
+/// The logits after every token of a text that comes in pieces.
+fn in_pieces(transformer: &Transformer, pieces: &[&[u32]]) -> Vec<f32> {
+    let mut cache = Cache::new(transformer, CacheType::F32, 1, CONTEXT).unwrap();
+    let pieces = pieces
+        .iter()
+        .flat_map(|p| take_in(transformer, &mut cache, p));
+    pieces.collect()
+}
+
+#[track_caller]
+fn assert_near(actual: &[f32], expected: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(actual.len(), expected.len(), "{what}");
+    for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
+        let token = i / VOCAB;
+        assert!(
+            (a - e).abs() <= tolerance,
+            "{what}, after token {token}: {a} {e}"
+        );
+    }
+}
+
+/// Sums of `f32` in another order, on logits of about 1.
+const NEAR: f32 = 2e-5;
+
+#[test]
+fn every_family_computes_what_its_formulas_say() {
+    let tokens = tokens(20);
+    for device in devices() {
+        for family in &FAMILIES {
+            let (transformer, weights) = load(family, &device);
+            let expected = reference(transformer.config(), &weights, &tokens);
+            let expected: Vec<f32> = expected.iter().flatten().map(|&e| e as f32).collect();
+            let singly: Vec<_> = tokens.chunks(1).collect();
+            for logits in [
+                in_pieces(&transformer, &[&tokens]),
+                in_pieces(&transformer, &singly),
+            ] {
+                let what = format!("{} on {device}", family.name);
+                assert_near(&logits, &expected, 2e-4, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_has_the_same_logits_however_it_comes_in() {
+    let tokens = tokens(24);
+    for device in devices() {
+        for family in &FAMILIES {
+            let what = format!("{} on {device}", family.name);
+            let (transformer, _) = load(family, &device);
+            let at_once = in_pieces(&transformer, &[&tokens]);
+            // In pieces of any length.
+            let (a, b) = tokens.split_at(7);
+            let (b, c) = b.split_at(1);
+            let pieces = in_pieces(&transformer, &[a, b, c]);
+            assert_near(&pieces, &at_once, NEAR, &what);
+            // After a prefix of another text, and after going back.
+            let mut cache = Cache::new(&transformer, CacheType::F32, 1, CONTEXT).unwrap();
+            let other = [&tokens[..10], &[1, 2, 3, 4]].concat();
+            take_in(&transformer, &mut cache, &other);
+            assert_eq!(cache.reuse(0, &tokens).unwrap(), 10);
+            let rest = take_in(&transformer, &mut cache, &tokens[10..]);
+            assert_near(&rest, &at_once[10 * VOCAB..], NEAR, &what);
+        }
+    }
+}
+
+#[test]
+fn sequences_know_nothing_of_each_other() {
+    let tokens = tokens(24);
+    for device in devices() {
+        for family in &FAMILIES {
+            let what = format!("{} on {device}", family.name);
+            let (transformer, _) = load(family, &device);
+            let mut cache = Cache::new(&transformer, CacheType::F32, 3, CONTEXT).unwrap();
+            let mut space = Space::default();
+            // Different lengths, in another order, and twice: the second time after what came first.
+            let texts: [&[u32]; 3] = [&tokens[..9], &tokens[9..11], &tokens[11..]];
+            for round in 0..2 {
+                let inputs = [2, 0, 1].map(|sequence| Input {
+                    sequence,
+                    tokens: texts[sequence],
+                    logits: if sequence == 0 {
+                        Logits::All
+                    } else {
+                        Logits::Last
+                    },
+                });
+                transformer
+                    .forward(&mut cache, &inputs, &mut space)
+                    .unwrap();
+                let mut rows = space.logits();
+                for input in &inputs {
+                    let text = texts[input.sequence];
+                    let alone = in_pieces(&transformer, &vec![text; round + 1]);
+                    let count = if input.sequence == 0 { text.len() } else { 1 };
+                    let (own, rest) = rows.split_at(count * VOCAB);
+                    rows = rest;
+                    assert_near(own, &alone[alone.len() - own.len()..], NEAR, &what);
+                }
+                assert!(rows.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_forgets_what_is_outside_of_it() {
+    let tokens = tokens(24);
+    for device in devices() {
+        let (transformer, _) = load(&FAMILIES[1], &device);
+        let config = transformer.config();
+        // Every layer reaches back by a window less one.
+        let reach = config.layers * (config.sliding_window.unwrap() - 1);
+        let mut other = tokens.clone();
+        other[..23 - reach].fill(7);
+        let logits = in_pieces(&transformer, &[&tokens]);
+        let changed = in_pieces(&transformer, &[&other]);
+        let row = |logits: &[f32], i: usize| logits[i * VOCAB..][..VOCAB].to_vec();
+        assert_eq!(row(&changed, 23), row(&logits, 23), "on {device}");
+        assert_ne!(row(&changed, 22), row(&logits, 22), "on {device}");
+    }
+}
+
+#[test]
+fn tokens_and_lengths_that_do_not_fit_are_refused_and_change_nothing() {
+    for device in devices() {
+        let (transformer, _) = load(&FAMILIES[0], &device);
+        let mut cache = Cache::new(&transformer, CacheType::F32, 1, 4).unwrap();
+        let mut space = Space::default();
+        let mut run = |sequence: usize, tokens: &[u32]| {
+            let input = Input {
+                sequence,
+                tokens,
+                logits: Logits::Last,
+            };
+            let result = transformer.forward(&mut cache, &[input], &mut space);
+            (result.map_err(|e| e.to_string()), cache.len(0))
+        };
+        let (result, len) = run(0, &[VOCAB as u32]);
+        assert!(result.unwrap_err().contains("vocabulary") && len == 0);
+        let (result, len) = run(1, &[1]);
+        assert!(result.unwrap_err().contains("sequence 1") && len == 0);
+        assert_eq!(run(0, &[1, 2, 3]), (Ok(()), 3));
+        let (result, len) = run(0, &[4, 5]);
+        assert!(result.unwrap_err().contains("context of 4") && len == 3);
+        // A cache of another transformer.
+        let (other, _) = load(&FAMILIES[0], &device);
+        let input = Input {
+            sequence: 0,
+            tokens: &[1],
+            logits: Logits::Last,
+        };
+        if !device.is_cpu() {
+            let result = other.forward(&mut cache, &[input], &mut space);
+            assert!(result.is_err() && cache.len(0) == 3);
+        }
+    }
+}
