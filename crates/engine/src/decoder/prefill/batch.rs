@@ -13,9 +13,6 @@ use crate::kernel::CacheType;
 use crate::metal::{Block, Kernel, Metal, Recorder};
 use crate::{DType, Result};
 
-/// Bytes that a command list moves, or is worth, at most: about a tenth of a second of a small GPU.
-pub(super) const LIST_WORK: u64 = 6_000_000_000;
-
 /// A token of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
