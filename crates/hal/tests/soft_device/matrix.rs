@@ -81,14 +81,15 @@ fn check(device: &Device, case: &Case) {
         let mut product = MatrixProduct::new(element, left, right, result);
         (product.alpha, product.beta) = (case.alpha, case.beta);
         submit(device, &product).wait().unwrap();
-        let bytes = buffers[2].to_vec::<u8>().unwrap();
-        let found: Vec<f32> = match element {
-            MatrixElement::F32 => bytemuck::pod_collect_to_vec(&bytes[skip..]),
-            MatrixElement::F16 => bytemuck::pod_collect_to_vec::<u8, half::f16>(&bytes[skip..])
-                .into_iter()
-                .map(half::f16::to_f32)
-                .collect(),
-        };
+        let mut found = vec![0.0_f32; expected.len()];
+        match element {
+            MatrixElement::F32 => buffers[2].read(skip, &mut found).unwrap(),
+            MatrixElement::F16 => {
+                let mut halves = vec![half::f16::ZERO; expected.len()];
+                buffers[2].read(skip, &mut halves).unwrap();
+                found = halves.into_iter().map(half::f16::to_f32).collect();
+            }
+        }
         let near = match element {
             MatrixElement::F32 => 1e-5,
             MatrixElement::F16 => 1e-3,

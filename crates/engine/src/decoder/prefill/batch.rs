@@ -273,7 +273,8 @@ impl<'a> Batch<'a> {
     fn cache_dtype(&self) -> DType {
         match self.sequences.cache_type() {
             CacheType::F32 => DType::F32,
-            CacheType::F16 => DType::F16,
+            // `Sequences::new` refuses blocks.
+            CacheType::F16 | CacheType::Q8_0 => DType::F16,
         }
     }
 
