@@ -175,6 +175,22 @@ fn heads_of_all_sizes_attend() {
 }
 
 #[test]
+fn many_rows_are_taken_in_turns() {
+    let family = Family {
+        width: 8,
+        heads: 512,
+        kv_heads: 8,
+        head_dim: 256,
+        ffn: 66_000,
+        vocab: 132_000,
+        layers: 1,
+        has_qkv_bias: true,
+        ..Family::default()
+    };
+    check(&family, CacheType::F32, 8, 3, Mode::Fast);
+}
+
+#[test]
 fn many_positions_are_shared_by_threadgroups() {
     let family = Family {
         width: 32,

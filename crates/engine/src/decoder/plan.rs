@@ -2,6 +2,7 @@
 
 mod attention;
 mod product;
+mod warm;
 
 use std::sync::Arc;
 
@@ -46,6 +47,16 @@ struct Entering {
     post: Option<Place>,
 }
 
+impl Entering {
+    /// What the embedding gives.
+    fn embedded() -> Self {
+        Self {
+            place: 0,
+            post: None,
+        }
+    }
+}
+
 impl Plan {
     pub(super) fn new(decoder: &Decoder, sequences: &Sequences, slot: usize) -> Result<Self> {
         let site = Site {
@@ -54,11 +65,11 @@ impl Plan {
             sequences,
             slot,
         };
+        if !sequences.has_plans() {
+            site.compile(decoder)?;
+        }
         let mut recorder = Recorder::new(decoder.metal(), OP);
-        let mut entering = Entering {
-            place: 0,
-            post: None,
-        };
+        let mut entering = Entering::embedded();
         for (index, layer) in site.weights.layers.iter().enumerate() {
             entering = site.layer(&mut recorder, index, layer, entering)?;
         }

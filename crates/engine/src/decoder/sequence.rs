@@ -322,6 +322,11 @@ impl Sequences {
         Ok(plan)
     }
 
+    /// Whether launches of a sequence are known, so that all kernels are there.
+    pub(super) fn has_plans(&self) -> bool {
+        self.slots.iter().any(|slot| slot.plan.is_some())
+    }
+
     /// Where the next choice goes; the one that went there before is known then.
     pub(super) fn room_for_id(&mut self) -> BufferSlice {
         let (block, last) = &mut self.ids[self.next_id];
