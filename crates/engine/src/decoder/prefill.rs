@@ -3,19 +3,23 @@
 //! One token goes the way of a step. Several are rows of a batch, whatever sequences they are of: a row says which one
 //! and at what position. What comes of a row does not depend on the others.
 
+mod attention;
 mod batch;
 mod product;
 
 use bessemer_hal::{BufferSlice, Commands, Submission};
 
 use self::batch::{Batch, Row};
-use super::plan::Taken;
+use super::plan::{self, Taken};
 use super::{Counts, Decoder, Logits, OP, Run, Sequences, count, invalid};
 use crate::metal::{Block, Recorder};
 use crate::{Error, Result};
 
 /// Rows of a batch: enough for products of matrices, few enough for memory and for a GPU that others use, too.
 const MOST_ROWS: usize = 512;
+
+/// Rows that kernels are compiled for ahead of time: those of a prompt.
+const COMPILED_ROWS: usize = 64;
 
 /// Rows whose logits are computed at once.
 const MOST_LOGITS: usize = 64;
@@ -48,24 +52,34 @@ pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> R
             "a batch has from 1 to {MOST_ROWS} rows, not {rows}"
         )));
     }
-    let row = |i| Row {
-        slot: 0,
-        position: i as u32,
-        token: 0,
-        wanted: i + 1 == rows,
-        len: rows as u32,
-    };
-    let rows: Vec<Row> = (0..rows).map(row).collect();
-    let batch = Batch::new(decoder, sequences, &rows)?;
+    let batch = Batch::new(decoder, sequences, &first_rows(rows))?;
     let mut recorder = Recorder::new(decoder.metal(), OP);
     batch.layers(&mut recorder)?;
     batch.head(&mut recorder, 0..1, &sequences.logits())?;
     let launches = recorder.into_launches();
     let mut counts = count::of(decoder, launches.iter())?;
-    counts.bytes_read += decoder
-        .spec()
-        .cache_read(sequences.cache_type(), rows.len());
+    counts.bytes_read += decoder.spec().cache_read(sequences.cache_type(), rows);
     Ok(counts)
+}
+
+/// Compiles what batches need. They do by themselves, but one kernel after the other.
+pub(super) fn compile(decoder: &Decoder, sequences: &Sequences) -> Result<()> {
+    let rows = first_rows(COMPILED_ROWS);
+    let batch = Batch::new(decoder, sequences, &rows)?;
+    let logits = sequences.logits();
+    plan::compile(decoder, &batch.parts(&logits))
+}
+
+/// The first rows of the first sequence.
+fn first_rows(count: usize) -> Vec<Row> {
+    let row = |i| Row {
+        slot: 0,
+        position: i as u32,
+        token: 0,
+        wanted: i + 1 == count,
+        len: count as u32,
+    };
+    (0..count).map(row).collect()
 }
 
 /// What was handed to the device.
