@@ -323,6 +323,7 @@ fn a_choice_is_made_from_the_last_row() {
     let spec = Family::default().spec(9).unwrap();
     let decoder = decoder(&spec);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 2, 40).unwrap();
+    decoder.warm_up(&mut sequences).unwrap();
     let mut sampler = DeviceSampler::greedy(&decoder);
     let prompt = tokens(9, spec.vocab, 1);
     let other = tokens(4, spec.vocab, 2);

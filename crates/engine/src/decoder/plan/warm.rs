@@ -9,7 +9,35 @@ use crate::metal::Recorder;
 use crate::{Error, Result};
 
 /// Something that needs a kernel or two.
-type Part<'a> = Box<dyn Fn(&mut Recorder<'_>) -> Result<()> + Send + Sync + 'a>;
+pub(in super::super) type Part<'a> =
+    Box<dyn Fn(&mut Recorder<'_>) -> Result<()> + Send + Sync + 'a>;
+
+/// Calls all parts, on several threads. What they record goes nowhere.
+pub(in super::super) fn compile(decoder: &Decoder, parts: &[Part<'_>]) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            part(&mut Recorder::new(decoder.metal(), OP))?;
+        }
+        Ok(())
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers.min(parts.len()))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let own = work();
+        others.into_iter().fold(own, |outcome, worker| {
+            let joined = worker.join().unwrap_or_else(|_| {
+                Err(Error::Invalid {
+                    op: OP,
+                    reason: "a thread panicked".to_owned(),
+                })
+            });
+            outcome.and(joined)
+        })
+    })
+}
 
 impl Site<'_> {
     /// Compiles what the launches of a token need. They do by themselves, but one after the other.
@@ -34,29 +62,7 @@ impl Site<'_> {
             self.head(recorder, &entering)
         }));
         parts.push(Box::new(|_| self.embed(decoder, None).map(|_| ())));
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                part(&mut Recorder::new(decoder.metal(), OP))?;
-            }
-            Ok(())
-        };
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (1..workers.min(parts.len()))
-                .map(|_| scope.spawn(work))
-                .collect();
-            let own = work();
-            others.into_iter().fold(own, |outcome, worker| {
-                let joined = worker.join().unwrap_or_else(|_| {
-                    Err(Error::Invalid {
-                        op: OP,
-                        reason: "a thread panicked".to_owned(),
-                    })
-                });
-                outcome.and(joined)
-            })
-        })
+        compile(decoder, &parts)
     }
 
     /// What kernels of a layer depend on.
