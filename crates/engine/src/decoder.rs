@@ -163,7 +163,9 @@ impl Decoder {
         to: &mut Vec<f32>,
     ) -> Result<()> {
         self.expect(sequences)?;
-        sequences.settle();
+        for run in runs {
+            sequences.rest(run.slot);
+        }
         to.clear();
         for (i, run) in runs.iter().enumerate() {
             let len = sequences.checked_len(run.slot)?;

@@ -206,7 +206,7 @@ impl Session {
         options: &Options,
         read: impl FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Report> {
-        let mut chosen = Sampler::new(options.sampling.clone())?;
+        options.sampling.check()?;
         let start = Instant::now();
         let (_, reused) = self.prefill(prompt)?;
         let prefill = start.elapsed();
@@ -228,16 +228,12 @@ impl Session {
         if options.max_tokens == 0 {
             return Ok(text.report);
         }
-        let decoder = self.transformer.decoder().cloned();
-        let sampler = match &decoder {
-            Some(decoder) => device::sampler(decoder, &options.sampling, prompt)?,
-            None => None,
-        };
-        match decoder.zip(sampler) {
-            Some((decoder, mut sampler)) => {
+        match self.transformer.decoder().cloned() {
+            Some(decoder) => {
+                let mut sampler = device::sampler(&self.transformer, &options.sampling, prompt)?;
                 self.decode_ahead(&decoder, &mut sampler, &mut text)?;
             }
-            None => self.decode(&mut chosen, prompt, &mut text)?,
+            None => self.decode(prompt, &mut text)?,
         }
         Ok(text.report)
     }
@@ -245,10 +241,10 @@ impl Session {
     /// Goes on after a prompt that was taken in, one token after the other.
     fn decode(
         &mut self,
-        sampler: &mut Sampler,
         prompt: &[u32],
         text: &mut Text<'_, impl FnMut(u32) -> ControlFlow<()>>,
     ) -> Result<()> {
+        let mut sampler = Sampler::new(text.options.sampling.clone())?;
         let mut seen = prompt.to_vec();
         loop {
             let token = sampler.next(self.space.logits_mut(), &seen);

@@ -3,26 +3,39 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use bessemer::decoder::{Counts, Decoder, DeviceSampler, Pending};
+use bessemer::decoder::{self, Counts, Decoder, DeviceSampler, Pending};
 
 use super::{Finish, Full, Session, Text};
-use crate::{Cache, Error, Result, Sampling};
+use crate::{Cache, Error, Result, Sampling, Transformer};
 
 /// Tokens on their way at once: one that the device works on, and those that it finds when it is done.
 const AHEAD: usize = 3;
 
-/// A sampler on the device, where it can do what is asked for.
+/// A sampler on the device that has seen these tokens.
 pub(super) fn sampler(
-    decoder: &Decoder,
+    transformer: &Transformer,
     sampling: &Sampling,
-    _seen: &[u32],
-) -> Result<Option<DeviceSampler>> {
-    let plain = Sampling {
-        seed: sampling.seed,
+    seen: &[u32],
+) -> Result<DeviceSampler> {
+    let mut logit_bias: Vec<_> = sampling.logit_bias.iter().map(|(&t, &b)| (t, b)).collect();
+    logit_bias.sort_unstable_by_key(|&(token, _)| token);
+    let sampling = decoder::Sampling {
+        logit_bias,
+        repetition_penalty: sampling.repetition_penalty,
+        presence_penalty: sampling.presence_penalty,
+        frequency_penalty: sampling.frequency_penalty,
         penalty_window: sampling.penalty_window,
-        ..Sampling::default()
+        top_k: sampling.top_k,
+        typical: sampling.typical,
+        top_p: sampling.top_p,
+        min_p: sampling.min_p,
+        temperature: sampling.temperature,
+        seed: sampling.seed,
     };
-    Ok((*sampling == plain).then(|| DeviceSampler::greedy(decoder)))
+    let vocab = transformer.config().vocab;
+    let mut sampler = DeviceSampler::new(transformer.device(), sampling, vocab)?;
+    sampler.reset(seen)?;
+    Ok(sampler)
 }
 
 impl Session {
@@ -31,9 +44,7 @@ impl Session {
         let Some(decoder) = self.transformer.decoder() else {
             return Ok(None);
         };
-        let Some(sampler) = sampler(decoder, sampling, &[])? else {
-            return Ok(None);
-        };
+        let sampler = sampler(&self.transformer, sampling, &[])?;
         let sequences = self.cache.on_device().ok_or_else(elsewhere)?;
         Ok(Some(decoder.counts(sequences, &sampler, len)?))
     }

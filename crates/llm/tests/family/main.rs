@@ -4,6 +4,7 @@
 
 mod model;
 mod reference;
+mod text;
 
 use bessemer::Device;
 use bessemer::kernel::CacheType;

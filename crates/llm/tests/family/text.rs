@@ -1,0 +1,141 @@
+//! Texts that are generated: on a device as on the CPU, wherever they end.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bessemer::kernel::CacheType;
+use bessemer_llm::Sampling;
+use bessemer_llm::generate::{Finish, Full, Options, Report, Session};
+
+use crate::model::{FAMILIES, Family};
+use crate::{CONTEXT, devices, load, tokens};
+
+fn session(family: &Family, device: &bessemer::Device) -> Session {
+    let (transformer, _) = load(family, device);
+    Session::new(Arc::new(transformer), CacheType::F32).unwrap()
+}
+
+fn options(sampling: Sampling, max_tokens: usize) -> Options {
+    Options {
+        sampling,
+        max_tokens,
+        stops: vec![],
+    }
+}
+
+fn generate(session: &mut Session, prompt: &[u32], options: &Options) -> Report {
+    let go_on = |_| ControlFlow::Continue(());
+    session.generate(prompt, options, go_on).unwrap()
+}
+
+fn varied() -> Sampling {
+    Sampling {
+        temperature: 0.9,
+        top_k: 20,
+        top_p: 0.95,
+        min_p: 0.01,
+        repetition_penalty: 1.1,
+        frequency_penalty: 0.2,
+        logit_bias: [(3, 1.0), (7, -2.0)].into(),
+        seed: 42,
+        ..Sampling::default()
+    }
+}
+
+#[test]
+fn a_device_chooses_the_tokens_that_the_cpu_chooses() {
+    let [cpu, soft] = devices();
+    let prompt = tokens(6);
+    for (i, family) in FAMILIES.iter().enumerate() {
+        let sampling = if i % 2 == 0 {
+            varied()
+        } else {
+            Sampling::default()
+        };
+        let options = options(sampling, 20);
+        let expected = generate(&mut session(family, &cpu), &prompt, &options);
+        let report = generate(&mut session(family, &soft), &prompt, &options);
+        assert_eq!(report.ids, expected.ids, "{}", family.name);
+        assert_eq!(report.finish, Finish::MaxTokens);
+    }
+}
+
+#[test]
+fn what_was_begun_after_the_end_leaves_no_trace() {
+    let prompt = tokens(6);
+    for device in devices() {
+        let family = &FAMILIES[0];
+        let plain = options(Sampling::default(), 16);
+        let all = generate(&mut session(family, &device), &prompt, &plain).ids;
+        // By a token, by the reader, and by their number.
+        let stop = *all.iter().find(|id| all[0] != **id).unwrap();
+        let end = all.iter().position(|id| *id == stop).unwrap() + 1;
+        let mut stopped = plain.clone();
+        stopped.stops = vec![stop];
+        let mut session = session(family, &device);
+        let report = generate(&mut session, &prompt, &stopped);
+        assert_eq!(
+            (report.finish, &report.ids[..]),
+            (Finish::Stop, &all[..end])
+        );
+        assert_eq!(session.cache().len(0), prompt.len() + end - 1);
+        let mut left = 3;
+        let count = |_| {
+            left -= 1;
+            match left {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        };
+        let report = session.generate(&prompt, &plain, count).unwrap();
+        assert_eq!(
+            (report.finish, report.ids),
+            (Finish::Reader, all[..3].to_vec())
+        );
+        assert_eq!(session.cache().tokens(0), [&prompt[..], &all[..2]].concat());
+        let none = generate(&mut session, &prompt, &options(Sampling::default(), 0));
+        assert_eq!((none.finish, none.ids.len()), (Finish::MaxTokens, 0));
+        // And on with what was said.
+        let longer = [&prompt[..], &all[..8]].concat();
+        let report = generate(&mut session, &longer, &options(Sampling::default(), 8));
+        assert_eq!(report.ids, all[8..], "on {device}");
+        assert!(report.reused >= prompt.len() - 1);
+    }
+}
+
+#[test]
+fn a_full_context_ends_a_text_or_is_shifted() {
+    let prompt = tokens(10);
+    let [cpu, soft] = devices();
+    let family = &FAMILIES[3];
+    let long = options(Sampling::default(), 200);
+    let mut expected = None;
+    for device in [cpu, soft] {
+        let mut session = session(family, &device);
+        let report = generate(&mut session, &prompt, &long);
+        assert_eq!(report.finish, Finish::Context);
+        assert_eq!(report.ids.len(), CONTEXT - prompt.len() + 1);
+        session.when_full(Full::Shift { keep: 4 });
+        let report = generate(&mut session, &prompt, &long);
+        assert_eq!((report.finish, report.ids.len()), (Finish::MaxTokens, 200));
+        // 55 tokens until it is full, and then 30 each time.
+        assert_eq!(report.shifts, 5, "on {device}");
+        let ids = expected.get_or_insert_with(|| report.ids.clone());
+        assert_eq!(&report.ids, ids, "on {device}");
+    }
+}
+
+#[test]
+fn a_token_is_counted_on_a_device_and_not_on_the_cpu() {
+    let [cpu, soft] = devices();
+    let sampling = Sampling::default();
+    let mut on_cpu = session(&FAMILIES[0], &cpu);
+    assert_eq!(on_cpu.counts(&sampling, 8).unwrap(), None);
+    let mut on_soft = session(&FAMILIES[0], &soft);
+    let counts = on_soft.counts(&sampling, 8).unwrap().unwrap();
+    let layers = on_soft.transformer().config().layers;
+    assert_eq!(counts.command_buffers, 1);
+    assert!(counts.launches <= 6 * layers + 4, "{counts:?}");
+    let weights = on_soft.transformer().bytes_per_token() as f64;
+    assert!(counts.bytes_read as f64 > weights, "{counts:?}");
+}
