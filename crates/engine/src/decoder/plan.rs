@@ -37,6 +37,8 @@ struct Site<'a> {
     weights: &'a Weights,
     sequences: &'a Sequences,
     slot: usize,
+    /// The numbers of a token that are elsewhere than in the first place, and what is to be added to them.
+    given: Option<&'a [BufferSlice; 2]>,
 }
 
 /// What comes into a layer, or into the head: the numbers of a token, of which the last part may still be missing,
@@ -65,6 +67,7 @@ impl Plan {
             weights: &decoder.0.weights,
             sequences,
             slot,
+            given: None,
         };
         if !sequences.has_plans() {
             site.compile(decoder)?;
@@ -109,9 +112,34 @@ impl Plan {
             weights: &decoder.0.weights,
             sequences,
             slot,
+            given: None,
         };
         site.embed(decoder, Some(taken))
     }
+}
+
+/// Records the logits of a token of a sequence, given its numbers after the last layer and, where a norm of them is still
+/// to come, what is to be added to them.
+pub(super) fn head_of(
+    decoder: &Decoder,
+    sequences: &Sequences,
+    slot: usize,
+    given: &[BufferSlice; 2],
+    recorder: &mut Recorder<'_>,
+) -> Result<()> {
+    let site = Site {
+        spec: decoder.spec(),
+        weights: &decoder.0.weights,
+        sequences,
+        slot,
+        given: Some(given),
+    };
+    let last = site.weights.layers.last();
+    let entering = Entering {
+        place: 0,
+        post: last.and_then(|layer| layer.post_ffn_norm.clone()),
+    };
+    site.head(recorder, &entering)
 }
 
 /// The launch that was recorded.
@@ -181,7 +209,18 @@ impl Site<'_> {
     }
 
     fn x(&self, place: usize) -> BufferSlice {
-        self.sequences.scratch().x[place].clone()
+        match self.given {
+            Some([x, _]) if place == 0 => x.clone(),
+            _ => self.sequences.scratch().x[place].clone(),
+        }
+    }
+
+    /// What is to be added after a norm.
+    fn added(&self) -> BufferSlice {
+        match self.given {
+            Some([_, added]) => added.clone(),
+            None => self.sequences.scratch().added.clone(),
+        }
     }
 
     fn vector(&self, place: &Place) -> BufferSlice {

@@ -73,7 +73,7 @@ impl Site<'_> {
             Some(post) => {
                 let other = 1 - entering.place;
                 let launch = launch
-                    .read(&self.sequences.scratch().added)
+                    .read(self.added())
                     .read(self.vector(post))
                     .write(self.x(other));
                 (launch, other)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bessemer_hal::BufferSlice;
 use bytemuck::{NoUninit, Pod, Zeroable};
 
-use super::super::plan::Part;
+use super::super::plan::{self, Part};
 use super::super::weight::{LayerWeights, Place, Weights};
 use super::super::{Decoder, OP, Sequences, Spec};
 use super::attention::{Spot, tiles_of};
@@ -35,6 +35,7 @@ struct Width {
 
 /// Rows with the memory they need.
 pub(super) struct Batch<'a> {
+    decoder: &'a Decoder,
     pub(super) spec: &'a Spec,
     pub(super) weights: &'a Weights,
     pub(super) sequences: &'a Sequences,
@@ -44,7 +45,8 @@ pub(super) struct Batch<'a> {
     /// Rows of a tile of attention.
     pub(super) tiles: Block,
     pub(super) tile_count: usize,
-    /// The rows whose logits are wanted.
+    /// The rows whose logits are wanted, and their sequences.
+    wanted: Vec<(usize, usize)>,
     picked: Option<Block>,
     /// What rows are between layers, what their norm is, and what a part adds where that is normed first.
     pub(super) x: Block,
@@ -69,11 +71,12 @@ impl<'a> Batch<'a> {
         };
         let spots: Vec<Spot> = rows.iter().map(spot).collect();
         let tiles = tiles_of(spec, rows);
-        let picked: Vec<u32> = (0_u32..)
+        let wanted: Vec<(usize, usize)> = (0..)
             .zip(rows)
             .filter(|(_, r)| r.wanted)
-            .map(|(i, _)| i)
+            .map(|(i, r)| (i, r.slot as usize))
             .collect();
+        let picked: Vec<u32> = wanted.iter().map(|&(i, _)| i as u32).collect();
         let picked = match picked.is_empty() {
             true => None,
             false => Some(copy_of(metal, &picked)?),
@@ -88,6 +91,7 @@ impl<'a> Batch<'a> {
             false => None,
         };
         Ok(Self {
+            decoder,
             spec,
             weights: &decoder.0.weights,
             sequences,
@@ -96,6 +100,7 @@ impl<'a> Batch<'a> {
             spots: copy_of(metal, &spots)?,
             tile_count: tiles.len(),
             tiles: copy_of(metal, &tiles)?,
+            wanted,
             picked,
             x: memory(spec.width)?,
             normed: memory(spec.width)?,
@@ -108,7 +113,7 @@ impl<'a> Batch<'a> {
 
     /// How many rows' logits are wanted.
     pub(super) fn wanted(&self) -> usize {
-        self.picked.as_ref().map_or(0, |p| p.len() / 4)
+        self.wanted.len()
     }
 
     /// Records all layers, from tokens on.
@@ -170,13 +175,21 @@ impl<'a> Batch<'a> {
         parts
     }
 
-    /// Records the logits of some of the rows that are wanted.
+    /// Records the logits of some of the rows that are wanted; one row's go to where choices are made.
     pub(super) fn head(
         &self,
         recorder: &mut Recorder<'_>,
         some: Range<usize>,
         to: &BufferSlice,
     ) -> Result<()> {
+        // Rows that begin where a vector of four may.
+        if some.len() == 1 && self.spec.width.is_multiple_of(4) {
+            let (row, slot) = self.wanted[some.start];
+            let size = 4 * self.spec.width;
+            let place = |of: &Block| of.slice(row * size..(row + 1) * size);
+            let given = [&self.x, self.added.as_ref().unwrap_or(&self.x)].map(place);
+            return plan::head_of(self.decoder, self.sequences, slot, &given, recorder);
+        }
         let missing = self.weights.layers.last();
         let missing = missing.and_then(|l| l.post_ffn_norm.as_ref());
         let count = some.len();
