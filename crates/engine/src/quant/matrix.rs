@@ -7,7 +7,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use super::{BlockFormat, unpack};
-use crate::cpu::quant_matmul::Panels;
+use crate::cpu::quant_matmul::Arranged;
 use crate::{Error, Result, Shape};
 
 /// What the elements of a [`QuantMatrix`] are.
@@ -90,7 +90,7 @@ struct Inner {
     cols: usize,
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
-    panels: Option<Panels>,
+    arranged: Option<Arranged>,
 }
 
 impl QuantMatrix {
@@ -123,7 +123,7 @@ impl QuantMatrix {
             cols,
             owner,
             range,
-            panels: None,
+            arranged: None,
         })))
     }
 
@@ -142,18 +142,15 @@ impl QuantMatrix {
     #[must_use]
     pub fn arranged(&self) -> Self {
         let this = &*self.0;
-        let Weights::Block(format) = this.weights else {
-            return self.clone();
-        };
-        match Panels::new(format, self.bytes(), this.rows, this.cols) {
+        match Arranged::new(this.weights, self.bytes(), this.rows, this.cols) {
             None => self.clone(),
-            panels => Self(Arc::new(Inner {
+            arranged => Self(Arc::new(Inner {
                 weights: this.weights,
                 rows: this.rows,
                 cols: this.cols,
                 owner: Arc::clone(&this.owner),
                 range: this.range.clone(),
-                panels,
+                arranged,
             })),
         }
     }
@@ -180,8 +177,8 @@ impl QuantMatrix {
 
     /// Bytes that a product with one vector reads.
     pub fn bytes_read(&self) -> usize {
-        match &self.0.panels {
-            Some(panels) => panels.len(),
+        match &self.0.arranged {
+            Some(arranged) => arranged.len(),
             None => self.0.range.len(),
         }
     }
@@ -196,8 +193,8 @@ impl QuantMatrix {
         self.weights().widen(&self.bytes()[i * len..][..len], to);
     }
 
-    pub(crate) fn panels(&self) -> Option<&Panels> {
-        self.0.panels.as_ref()
+    pub(crate) fn arranged_as(&self) -> Option<&Arranged> {
+        self.0.arranged.as_ref()
     }
 
     /// Where it is: two matrices at one place are the same.
