@@ -1,4 +1,4 @@
-"""A worker of the benchmark for a Python library: numpy, jax or mlx, by argument.
+"""A worker of the benchmark for a Python library: numpy, jax, mlx or llama, by argument.
 
 Reads one JSON request a line, answers with one JSON line; see ../protocol/src/lib.rs. Time is
 measured here, around the calls alone.
@@ -77,6 +77,7 @@ class Case:
         self.numbers = spec.get("numbers") or {}
         self.to = spec.get("to")
         self.equation = spec.get("equation")
+        self.model = spec.get("model")
         self.arrays = [make(i, seed) for seed, i in enumerate(spec["inputs"])]
 
     def number(self, name):
@@ -91,7 +92,7 @@ class Case:
 
 def main():
     library = importlib.import_module(sys.argv[1] + "_peer").Library()
-    work = None
+    work = wake = None
     probe = [bits(np.uint32([i]), s)[0] for i, s in ((0, 0), (1, 0), (12345, 3))]
     assert probe == CHECK, probe
     # Libraries may print; the protocol owns the true standard output.
@@ -110,25 +111,26 @@ def main():
                     }
                 }
             elif kind == "prepare":
-                work = None
+                work = wake = None
                 case = Case(value)
                 prepared = library.prepare(case)
                 if prepared is None:
                     reply = {"unsupported": f"no {case.op}"}
                 else:
-                    work, output = prepared
+                    # A long work brings a shorter one that wakes the threads.
+                    work, output, wake = (*prepared, prepared[0])[:3]
                     reply = {"ready": summary(output)}
                 del case, prepared
             elif kind == "run":
                 calls = range(value)
                 # The threads of a library sleep between its turns; in a program they would be awake.
-                work()
+                wake()
                 start = time.perf_counter_ns()
                 for _ in calls:
                     work()
                 reply = {"nanoseconds": time.perf_counter_ns() - start}
             elif kind == "drop":
-                work = output = None
+                work = wake = output = None
                 reply = "dropped"
             else:
                 reply = {"error": f"not a request: {kind}"}

@@ -3,6 +3,7 @@
 //! Every figure is a ratio against a named peer in the same, interleaved run. A peer that is not
 //! installed is reported as absent.
 
+mod llm;
 #[cfg_attr(
     not(any(target_os = "linux", test)),
     expect(
@@ -34,7 +35,7 @@ use std::path::PathBuf;
 struct Arguments {
     #[command(subcommand)]
     suite: Suite,
-    /// Rounds; every contestant runs once in each [default: 51, of the ops 21].
+    /// Rounds; every contestant runs once in each [default: 51, of the ops 21, of models 7].
     #[arg(long, global = true)]
     rounds: Option<usize>,
 }
@@ -52,7 +53,9 @@ enum Suite {
     },
     /// The CPU engine's ops against NumPy, candle, ndarray, JAX and MLX (scripts/bench-peers).
     Ops(ops::Options),
-    /// Our side of `ops`: answers requests on the standard input.
+    /// Language models on the CPU against llama.cpp and candle (scripts/bench-peers).
+    Llm(llm::Options),
+    /// Our side of `ops` and `llm`: answers requests on the standard input.
     #[command(hide = true)]
     Worker,
 }
@@ -66,6 +69,7 @@ fn main() -> anyhow::Result<()> {
             software_metal(arguments.rounds.unwrap_or(51), command, json, markdown)
         }
         Suite::Ops(options) => ops::run(&options, arguments.rounds, command),
+        Suite::Llm(options) => llm::run(&options, arguments.rounds, command),
         Suite::Worker => ops::serve(),
     }
 }

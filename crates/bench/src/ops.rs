@@ -1,15 +1,15 @@
 //! Every op of the engine against NumPy, candle, ndarray, JAX and MLX on the CPU.
 
-mod case;
-mod goal;
+pub(crate) mod case;
+pub(crate) mod goal;
 mod markdown;
 mod ours;
 mod page;
 mod plot;
-mod result;
+pub(crate) mod result;
 mod round;
 mod table;
-mod worker;
+pub(crate) mod worker;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -18,7 +18,7 @@ use result::{Absent, Participant, Results, Statistic};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use worker::Worker;
+use worker::{Contestant, Worker};
 
 /// What of the ops is measured, and how.
 #[derive(Debug, Args)]
@@ -29,15 +29,22 @@ pub(crate) struct Options {
     /// Only these sizes: 1K, 10K, 1M, 16M, or a shape as the table names it.
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<String>,
-    /// Only these peers: numpy, candle, ndarray, jax, mlx.
+    #[command(flatten)]
+    common: Common,
+}
+
+/// How a suite is measured.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Only these peers, by their names in lower case.
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Threads of every contestant [default: all cores].
     #[arg(long)]
     threads: Option<usize>,
-    /// Seconds for one case; rounds beyond five are dropped when they are spent.
-    #[arg(long, default_value_t = 4.0)]
-    budget: f64,
+    /// Seconds for one case; rounds beyond five are dropped when they are spent [default: 4, of models 120].
+    #[arg(long)]
+    budget: Option<f64>,
     /// Compare the least times in place of medians: for busy machines, not for reports.
     #[arg(long)]
     least: bool,
@@ -49,11 +56,21 @@ pub(crate) struct Options {
     build_peers: bool,
     /// List the cases and stop.
     #[arg(long)]
-    list: bool,
+    pub(crate) list: bool,
 }
 
-/// Rounds where none are asked for.
-const ROUNDS: usize = 21;
+/// What is measured, against whom, and what for.
+pub(crate) struct Plan {
+    /// The headline.
+    pub(crate) title: &'static str,
+    pub(crate) entries: Vec<case::Entry>,
+    /// Ours first.
+    pub(crate) contestants: Vec<Contestant>,
+    pub(crate) goals: fn(&Results) -> Vec<goal::Verdict>,
+    /// Rounds, and seconds for a case, where none are asked for.
+    pub(crate) rounds: usize,
+    pub(crate) budget: f64,
+}
 
 /// Answers requests as the contestant that is measured.
 pub(crate) fn serve() -> Result<()> {
@@ -62,23 +79,42 @@ pub(crate) fn serve() -> Result<()> {
     Ok(())
 }
 
-/// Measures and reports.
+/// Measures and reports the ops.
 pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> Result<()> {
-    let entries = case::chosen(&options.only, &options.sizes);
+    let plan = Plan {
+        title: "The CPU engine against NumPy, candle, ndarray, JAX and MLX",
+        entries: case::chosen(&options.only, &options.sizes),
+        contestants: worker::of_ops()?,
+        goals: goal::verdicts,
+        rounds: 21,
+        budget: 4.0,
+    };
+    measure(&plan, &options.common, rounds, command)
+}
+
+/// Measures and reports.
+pub(crate) fn measure(
+    plan: &Plan,
+    options: &Common,
+    rounds: Option<usize>,
+    command: String,
+) -> Result<()> {
+    let entries = &plan.entries;
     ensure!(
         !entries.is_empty(),
         "no case has such a name and size; see --list"
     );
     if options.list {
-        return table::list(&entries);
+        return table::list(entries);
     }
     if options.build_peers {
         worker::build_peers()?;
     }
     let cores = std::thread::available_parallelism()?.get();
     let effort = round::Effort {
-        rounds: rounds.unwrap_or(ROUNDS).max(1),
-        budget: Duration::try_from_secs_f64(options.budget).context("--budget")?,
+        rounds: rounds.unwrap_or(plan.rounds).max(1),
+        budget: Duration::try_from_secs_f64(options.budget.unwrap_or(plan.budget))
+            .context("--budget")?,
         threads: options.threads.unwrap_or(cores).clamp(1, cores),
         statistic: if options.least {
             Statistic::Least
@@ -86,11 +122,12 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
             Statistic::Median
         },
     };
-    let (mut workers, absent) = start(options, effort.threads)?;
+    let (mut workers, absent) = start(&plan.contestants, options, effort.threads)?;
     let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
         "{pos}/{len} {bar:30} {elapsed_precise}, left {eta} {msg}",
     )?);
     let mut results = Results {
+        title: plan.title,
         command,
         date: date(),
         statistic: effort.statistic,
@@ -107,7 +144,7 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
         rows: Vec::new(),
         goals: Vec::new(),
     };
-    for entry in &entries {
+    for entry in entries {
         bar.set_message(format!("{} {}", entry.name, entry.size));
         results
             .rows
@@ -115,24 +152,28 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
         bar.inc(1);
         // After every case: a run that is interrupted has not been for nothing.
         if let Some(out) = &options.out {
-            results.goals = goal::verdicts(&results);
+            results.goals = (plan.goals)(&results);
             write(&results, out)?;
         }
     }
     bar.finish_and_clear();
-    results.goals = goal::verdicts(&results);
+    results.goals = (plan.goals)(&results);
     table::print(&results)
 }
 
-fn start(options: &Options, threads: usize) -> Result<(Vec<Worker>, Vec<Absent>)> {
+fn start(
+    contestants: &[Contestant],
+    options: &Common,
+    threads: usize,
+) -> Result<(Vec<Worker>, Vec<Absent>)> {
     let (mut workers, mut absent) = (Vec::new(), Vec::new());
-    for contestant in worker::contestants()? {
+    for contestant in contestants {
         let ours = contestant.install.is_empty();
         let wanted = options.peers.is_empty() || options.peers.iter().any(|p| p == contestant.key);
         if !ours && !wanted {
             continue;
         }
-        match Worker::start(&contestant, threads) {
+        match Worker::start(contestant, threads) {
             Ok(worker) => workers.push(worker),
             Err(e) if ours => return Err(e).context("our own worker does not start"),
             Err(e) => absent.push(Absent {

@@ -18,6 +18,7 @@ pub(crate) mod gather;
 pub(crate) mod gemm;
 pub(crate) mod grid;
 pub(crate) mod group_norm;
+mod huge;
 mod index;
 mod key;
 pub(crate) mod layer_norm;

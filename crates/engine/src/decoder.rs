@@ -33,6 +33,7 @@ mod pending;
 mod plan;
 mod prefill;
 mod sample;
+mod sampling;
 mod sequence;
 mod spec;
 mod weight;
@@ -49,7 +50,8 @@ use crate::{Device, Error, Result};
 
 pub use self::count::Counts;
 pub use self::pending::Pending;
-pub use self::sample::{DeviceSampler, Sampling};
+pub use self::sample::DeviceSampler;
+pub use self::sampling::Sampling;
 pub use self::sequence::Sequences;
 pub use self::spec::{Layer, Projection, Spec};
 
@@ -138,13 +140,14 @@ impl Decoder {
         self.0.weights.footprint()
     }
 
-    /// Compiles all kernels that a token needs, so that none waits for a compiler.
+    /// Compiles all kernels that tokens need, one after the other or many at once, so that none waits for a compiler.
     ///
     /// # Errors
     /// [`Error::Device`], if a kernel cannot be compiled.
     pub fn warm_up(&self, sequences: &mut Sequences) -> Result<()> {
         self.expect(sequences)?;
-        sequences.plan(self, 0).map(|_| ())
+        sequences.plan(self, 0)?;
+        prefill::compile(self, sequences)
     }
 
     /// Takes in tokens of several sequences, which grow by them. `to` gets the logits asked for, in the order of the
@@ -160,7 +163,9 @@ impl Decoder {
         to: &mut Vec<f32>,
     ) -> Result<()> {
         self.expect(sequences)?;
-        sequences.settle();
+        for run in runs {
+            sequences.rest(run.slot);
+        }
         to.clear();
         for (i, run) in runs.iter().enumerate() {
             let len = sequences.checked_len(run.slot)?;

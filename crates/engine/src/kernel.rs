@@ -8,11 +8,15 @@
 mod cache;
 
 use crate::cpu::math::Math;
+use crate::cpu::pool;
 use crate::cpu::row::sum_of;
 use crate::cpu::simd::{self, Isa, MulAdd, Task};
 use crate::{Result, RopeStyle, RopeTable, Tensor};
 
 pub use cache::{Attend, CacheType, KvCache};
+
+/// Numbers of a task: what one token has is not worth a second thread.
+const TASK: usize = 16 << 10;
 
 /// Rows of `weight.len()` numbers, divided by the root of their mean square and multiplied with `weight`, as
 /// [`Tensor::rms_norm`].
@@ -37,7 +41,10 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, to: &mut [f32]) {
             }
         }
     }
-    simd::run_narrow(Norm(x, weight, eps, to));
+    let piece = (TASK / weight.len().max(1)).max(1) * weight.len();
+    pool::pieces(to, piece, |i, to| {
+        simd::run_narrow(Norm(&x[i * piece..][..to.len()], weight, eps, to));
+    });
 }
 
 /// Rows of `weight.len()` numbers with their mean taken off, divided by their deviation, multiplied with `weight`
@@ -80,9 +87,11 @@ pub fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f64) {
 /// Where they have different lengths.
 pub fn add(x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "add: as many of one as of the other");
-    for (x, &y) in x.iter_mut().zip(y) {
-        *x += y;
-    }
+    pool::pieces(x, TASK, |i, x| {
+        for (x, &y) in x.iter_mut().zip(&y[i * TASK..]) {
+            *x += y;
+        }
+    });
 }
 
 /// What a feed-forward part bends its numbers with.
@@ -121,13 +130,12 @@ impl Task for Bent<'_> {
 /// # Panics
 /// Where they have different lengths.
 pub fn bend(bend: Bend, x: &mut [f32], factor: Option<&[f32]>) {
-    const PIECE: usize = 16 << 10;
     assert!(
         factor.is_none_or(|f| f.len() == x.len()),
         "bend: as many factors as numbers"
     );
-    crate::cpu::pool::pieces(x, PIECE, |i, x| {
-        let factor = factor.map(|f| &f[i * PIECE..][..x.len()]);
+    pool::pieces(x, TASK, |i, x| {
+        let factor = factor.map(|f| &f[i * TASK..][..x.len()]);
         simd::run_narrow(Bent(bend, x, factor));
     });
 }
@@ -187,6 +195,27 @@ impl Rotation {
             *c = (cosine * self.factor) as f32;
             *s = (sine * self.factor) as f32;
         }
+    }
+
+    /// Turns `rows` of heads of `dim` numbers, each by its own angles.
+    ///
+    /// # Panics
+    /// Where lengths do not go together.
+    pub fn turn_rows(&self, x: &mut [f32], rows: usize, dim: usize, angles: &[f32]) {
+        let row = x.len() / rows.max(1);
+        assert!(
+            row * rows == x.len() && angles.len() >= rows * self.len(),
+            "turn_rows: angles for every row"
+        );
+        if row == 0 {
+            return;
+        }
+        let some = (TASK / row).max(1);
+        pool::pieces(x, some * row, |i, x| {
+            for (j, x) in x.chunks_exact_mut(row).enumerate() {
+                self.turn(x, dim, &angles[(i * some + j) * self.len()..][..self.len()]);
+            }
+        });
     }
 
     /// Turns all heads of `dim` numbers in `x` by angles that [`Rotation::angles`] wrote.

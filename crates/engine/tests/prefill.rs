@@ -72,6 +72,15 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
     }) / most
 }
 
+/// Two ways through the same kernels give the same bits, unless the device changes the order of sums on purpose.
+fn assert_same(a: &[f32], b: &[f32], what: &str) {
+    if SoftOptions::from_env().unwrap().mode == Mode::Fuzz {
+        assert!(apart(a, b) < CLOSE_F16, "{what}");
+    } else {
+        assert_eq!(a, b, "{what}");
+    }
+}
+
 /// Sums of a few hundred numbers in `f32`, through a few layers.
 const CLOSE: f64 = 1e-5;
 /// A key or value that lies between two numbers of `f16` may be rounded to the other one.
@@ -188,7 +197,11 @@ fn a_batch_of_any_size_is_token_by_token() {
             let count = all.len() / size * size;
             let pieces: Vec<&[u32]> = all[..count].chunks(size).collect();
             let logits = alone(&decoder, kind, &pieces);
-            assert_eq!(logits, at_once[..logits.len()], "{name} by {size}");
+            assert_same(
+                &logits,
+                &at_once[..logits.len()],
+                &format!("{name} by {size}"),
+            );
         }
     }
 }
@@ -212,11 +225,15 @@ fn sequences_of_different_lengths_are_each_as_if_alone() {
     for i in order {
         let expected = alone(&decoder, kind, &[&prompts[i], &more[i]]);
         let (prompt, rest) = (lengths[i] * spec.vocab, more[i].len() * spec.vocab);
-        assert_eq!(first[at..at + prompt], expected[..prompt], "sequence {i}");
-        assert_eq!(
-            second[at_more..at_more + rest],
-            expected[prompt..],
-            "sequence {i}"
+        assert_same(
+            &first[at..at + prompt],
+            &expected[..prompt],
+            &format!("sequence {i}"),
+        );
+        assert_same(
+            &second[at_more..at_more + rest],
+            &expected[prompt..],
+            &format!("sequence {i}, more"),
         );
         (at, at_more) = (at + prompt, at_more + rest);
     }
@@ -227,7 +244,7 @@ fn sequences_of_different_lengths_are_each_as_if_alone() {
     for (logits, i) in third.chunks_exact(spec.vocab).zip(order) {
         let expected = alone(&decoder, kind, &[&prompts[i], &more[i], &single[i]]);
         let last = &expected[expected.len() - spec.vocab..];
-        assert!(apart(logits, last) < CLOSE, "sequence {i}");
+        assert!(apart(logits, last) < CLOSE_F16, "sequence {i}");
     }
 }
 
@@ -244,7 +261,11 @@ fn a_reused_prefix_is_as_from_scratch() {
         let logits = rows.take(&[(1, &other)]);
         let whole: Vec<u32> = first[..kept].iter().chain(&other).copied().collect();
         let expected = alone(&decoder, kind, &[&whole]);
-        assert_eq!(logits, expected[kept * spec.vocab..], "{kept} kept");
+        assert_same(
+            &logits,
+            &expected[kept * spec.vocab..],
+            &format!("{kept} kept"),
+        );
         // The prefix again, for the next one.
         rows.sequences.truncate(1, kept).unwrap();
         if kept < first.len() {
@@ -268,7 +289,7 @@ fn what_is_outside_of_the_window_does_not_matter() {
     other.extend(&same);
     let [one, other] = [one, other].map(|t| alone(&decoder, CacheType::F32, &[&t]));
     let (far, near) = ((70 + 10) * spec.vocab, (70 + 9) * spec.vocab);
-    assert_eq!(one[far..], other[far..]);
+    assert_same(&one[far..], &other[far..], "what all of it sees");
     assert_ne!(one[near..far], other[near..far]);
 }
 
@@ -285,7 +306,7 @@ fn without_order_every_token_sees_all() {
     let without = alone(&decoder(&spec), CacheType::F32, &[&all]);
     let last = 39 * spec.vocab;
     // The last one sees the same either way.
-    assert_eq!(in_order[last..], without[last..]);
+    assert_same(&in_order[last..], &without[last..], "the last token");
     // The first one sees what the last one sees, from elsewhere.
     assert_ne!(in_order[..spec.vocab], without[..spec.vocab]);
     let mut changed = all.clone();
@@ -309,13 +330,17 @@ fn more_than_a_batch_is_several() {
         tokens: &all,
         logits: Logits::Last,
     };
-    let mut logits = Vec::new();
-    decoder
-        .forward(&mut rows.sequences, &[run], &mut logits)
-        .unwrap();
-    let (first, rest) = all.split_at(300);
-    let expected = alone(&decoder, CacheType::F16, &[first, rest]);
-    assert_eq!(logits, expected[514 * spec.vocab..]);
+    let mut at_once = Vec::new();
+    let taken = decoder.forward(&mut rows.sequences, &[run], &mut at_once);
+    taken.unwrap();
+    rows.sequences.truncate(0, 0).unwrap();
+    let mut in_two = Vec::new();
+    for tokens in [&all[..300], &all[300..]] {
+        let run = Run { tokens, ..run };
+        let taken = decoder.forward(&mut rows.sequences, &[run], &mut in_two);
+        taken.unwrap();
+    }
+    assert_same(&at_once, &in_two, "two batches");
 }
 
 #[test]
@@ -323,6 +348,7 @@ fn a_choice_is_made_from_the_last_row() {
     let spec = Family::default().spec(9).unwrap();
     let decoder = decoder(&spec);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 2, 40).unwrap();
+    decoder.warm_up(&mut sequences).unwrap();
     let mut sampler = DeviceSampler::greedy(&decoder);
     let prompt = tokens(9, spec.vocab, 1);
     let other = tokens(4, spec.vocab, 2);
@@ -361,8 +387,8 @@ fn a_layer_is_eight_launches() {
         let sequences = Sequences::new(&decoder, CacheType::F16, 1, 64).unwrap();
         for rows in [2, 16, 64] {
             let counts = decoder.prefill_counts(&sequences, rows).unwrap();
-            // The embedding before them, a norm and the head after them.
-            assert_eq!(counts.launches, 8 * spec.layers.len() + 3, "{name}");
+            // The embedding before them, and the head after them.
+            assert_eq!(counts.launches, 8 * spec.layers.len() + 2, "{name}");
         }
         assert!(decoder.prefill_counts(&sequences, 0).is_err());
     }

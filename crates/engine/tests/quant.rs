@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bessemer::quant::{
-    BlockFormat, Precision, Product, QuantMatrix, dequantize, multiply, quantize,
+    BlockFormat, Precision, Product, QuantMatrix, dequantize, multiply, multiply_fine, quantize,
 };
 
 const COLS: usize = 512;
@@ -171,6 +171,55 @@ fn products_are_near_those_of_ggml() {
                 off <= f64::from(bound) * 4.0,
                 "{format} row {row} fast: {off}"
             );
+        }
+    }
+}
+
+#[test]
+fn arranged_weights_give_the_same_products() {
+    // Rows that are no whole panels, and vectors that are no whole batches of them.
+    const ROWS: usize = 21;
+    let number = |i: usize| ((i * 7919 + 13) % 2003) as f32 / 1001.5 - 1.0;
+    let source: Vec<f32> = (0..ROWS * COLS)
+        .map(|i| number(i) * number(i / 77))
+        .collect();
+    for format in BlockFormat::ALL {
+        let blocks = quantize(format, &source).unwrap();
+        let matrix = QuantMatrix::from_bytes(format, [ROWS, COLS], blocks).unwrap();
+        let arranged = matrix.arranged();
+        for vectors in [1, 2, 3, 4, 7, 13] {
+            let x: Vec<f32> = (0..vectors * COLS).map(|i| number(3 * i + 5)).collect();
+            let product = |matrix: &QuantMatrix, precision| {
+                let mut to = vec![0.0; vectors * ROWS];
+                let products = &mut [Product {
+                    matrix,
+                    to: &mut to,
+                }];
+                multiply(&x, precision, products).unwrap();
+                to
+            };
+            let plain = product(&matrix, Precision::Fast);
+            let fast = product(&arranged, Precision::Fast);
+            let exact = product(&matrix, Precision::Exact);
+            let [fine, fine_plain] = [&arranged, &matrix].map(|matrix| {
+                let mut to = vec![0.0; vectors * ROWS];
+                let products = &mut [Product {
+                    matrix,
+                    to: &mut to,
+                }];
+                multiply_fine(&x, products).unwrap();
+                to
+            });
+            for i in 0..plain.len() {
+                let near = (plain[i] - fast[i]).abs() < 1e-4;
+                assert!(near, "{format} {vectors}: {} {}", plain[i], fast[i]);
+                let near = (exact[i] - fast[i]).abs() < 0.1;
+                assert!(near, "{format} {vectors}: {} {}", exact[i], fast[i]);
+                for fine in [&fine, &fine_plain] {
+                    let near = (exact[i] - fine[i]).abs() < 1e-3;
+                    assert!(near, "{format} {vectors}: {} {}", exact[i], fine[i]);
+                }
+            }
         }
     }
 }

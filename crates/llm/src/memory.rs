@@ -61,8 +61,11 @@ impl Estimate {
         precision: Precision,
     ) -> Self {
         let weights: u64 = model.tensors().map(|t| t.bytes() as u64).sum();
-        let blocks = model.tensors().filter(|t| t.format.is_quantised());
-        let blocks: u64 = blocks.map(|t| t.bytes() as u64).sum();
+        // Matrices, but not those of whole precision.
+        let arranged = model
+            .tensors()
+            .filter(|t| t.shape.len() == 2 && t.format != file::Format::F32);
+        let arranged: u64 = arranged.map(|t| t.bytes() as u64).sum();
         let n = |v: usize| v as u64;
         let heads = 2 * n(config.layers) * n(config.kv_heads);
         let cache_per_token = heads * n(kind.row_bytes(config.head_dim));
@@ -72,9 +75,9 @@ impl Estimate {
             + 2 * config.ffn;
         Self {
             weights,
-            // Scales of a byte make panels of Q4_K a little larger; narrow formats are widened.
+            // Scales of a byte make panels of nested formats a little larger, `Q2_K` most.
             arranged: match precision {
-                Precision::Fast => blocks + blocks / 16,
+                Precision::Fast => arranged + arranged / 6,
                 Precision::Exact => 0,
             },
             cache: cache_per_token * n(context.next_multiple_of(64)),

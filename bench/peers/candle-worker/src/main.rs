@@ -1,5 +1,6 @@
 //! candle as a contestant of the benchmark.
 
+mod model;
 mod op;
 
 use bench_protocol::{Case, DType, Engine, Input, Output, Prepared, WorkerInfo, data, serve};
@@ -22,6 +23,9 @@ impl Engine for Candle {
 }
 
 fn prepare(case: &Case) -> Result<Option<Prepared>> {
+    if let Some(given) = &case.model {
+        return model::prepare(case.op, given).map(Some);
+    }
     let inputs = case
         .inputs
         .iter()
@@ -47,7 +51,11 @@ fn prepare(case: &Case) -> Result<Option<Prepared>> {
         }
         Err(e) => Err(e.to_string()),
     });
-    Ok(Some(Prepared { work, output }))
+    Ok(Some(Prepared {
+        work,
+        output,
+        wake: None,
+    }))
 }
 
 /// The input as candle has it: bool as u8, as its comparisons give it.

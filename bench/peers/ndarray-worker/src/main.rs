@@ -75,6 +75,7 @@ fn prepared<T: Number, D: ndarray::Dimension>(
     let values: Vec<T> = compute().iter().copied().collect();
     Some(Prepared {
         output: Output::of(&values, T::to_f64),
+        wake: None,
         work: Box::new(move || {
             std::hint::black_box(compute());
             Ok(())
@@ -86,6 +87,7 @@ fn prepared<T: Number, D: ndarray::Dimension>(
 fn prepared_number<T: Number>(compute: impl Fn() -> T + 'static) -> Option<Prepared> {
     Some(Prepared {
         output: Output::of(&[compute()], T::to_f64),
+        wake: None,
         work: Box::new(move || {
             std::hint::black_box(compute());
             Ok(())

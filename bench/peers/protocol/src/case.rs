@@ -102,6 +102,27 @@ pub struct Case {
     /// Equation of an einsum.
     #[serde(default)]
     pub equation: Option<String>,
+    /// What a language model is given.
+    #[serde(default)]
+    pub model: Option<Model>,
+}
+
+/// A language model and its tokens: everybody is given the same, and nobody chooses any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Model {
+    /// A GGUF file.
+    pub path: String,
+    /// Tokens that are taken in at once.
+    pub prompt: Vec<u32>,
+    /// Tokens that follow one by one.
+    pub next: Vec<u32>,
+}
+
+impl Model {
+    /// Tokens of both.
+    pub fn context(&self) -> usize {
+        self.prompt.len() + self.next.len()
+    }
 }
 
 impl Case {

@@ -20,6 +20,6 @@ pub mod data;
 pub mod op;
 pub mod serve;
 
-pub use case::{Case, DType, Fill, Input, Output, Reply, Request, WorkerInfo};
+pub use case::{Case, DType, Fill, Input, Model, Output, Reply, Request, WorkerInfo};
 pub use op::Op;
-pub use serve::{Engine, Prepared, serve};
+pub use serve::{Engine, Prepared, Work, serve};

@@ -194,6 +194,11 @@ pub enum Op {
     Chain,
     /// `x / (1 + exp(-(x * y + x))) + y` with a reciprocal and a product for the division: eight ops.
     ChainExp,
+    // Language models: the logits after the last token are what is compared.
+    /// The prompt, from an empty sequence.
+    Prefill,
+    /// The tokens after the prompt, one by one, each with its logits.
+    Decode,
 }
 
 impl Op {

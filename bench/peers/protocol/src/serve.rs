@@ -5,12 +5,17 @@ use std::io::{BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+/// Computes something once and lets it go.
+pub type Work = Box<dyn FnMut() -> Result<(), String>>;
+
 /// A case that is ready to run.
 pub struct Prepared {
     /// Computes the result once and lets it go.
-    pub work: Box<dyn FnMut() -> Result<(), String>>,
+    pub work: Work,
     /// What came out of the first call.
     pub output: Output,
+    /// A shorter work that wakes the library's threads, where the work itself is long.
+    pub wake: Option<Work>,
 }
 
 /// A library under measurement.
@@ -62,7 +67,11 @@ fn answer(engine: &mut impl Engine, prepared: &mut Option<Prepared>, request: Re
         Request::Run(times) => match prepared {
             Some(ready) => {
                 // The threads of a library sleep between its turns; in a program they would be awake.
-                if let Err(e) = (ready.work)() {
+                let woken = match &mut ready.wake {
+                    Some(wake) => wake(),
+                    None => (ready.work)(),
+                };
+                if let Err(e) = woken {
                     return Reply::Error(e);
                 }
                 let start = Instant::now();

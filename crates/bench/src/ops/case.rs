@@ -29,11 +29,13 @@ pub(crate) enum Family {
     Attention,
     Neural,
     Index,
+    Prefill,
+    Decode,
 }
 
 impl Family {
     /// All families, in the order of the report.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Overhead,
         Self::Copy,
         Self::Unary,
@@ -51,6 +53,8 @@ impl Family {
         Self::Attention,
         Self::Neural,
         Self::Index,
+        Self::Prefill,
+        Self::Decode,
     ];
 
     /// The name for `--only` and in files.
@@ -73,6 +77,8 @@ impl Family {
             Self::Attention => "attention",
             Self::Neural => "neural",
             Self::Index => "index",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
         }
     }
 
@@ -96,6 +102,8 @@ impl Family {
             Self::Attention => "Attention",
             Self::Neural => "Other neural ops",
             Self::Index => "Indexing and copies",
+            Self::Prefill => "Prompts",
+            Self::Decode => "Token by token",
         }
     }
 
@@ -123,6 +131,8 @@ pub(crate) struct Entry {
     pub(crate) bytes: usize,
     /// Floating-point operations, where they are what counts.
     pub(crate) flops: Option<f64>,
+    /// Tokens of a call, where it is of a language model.
+    pub(crate) tokens: Option<usize>,
     /// What every contestant is told.
     pub(crate) case: Case,
 }
@@ -177,12 +187,14 @@ impl Builder {
                 elements: 0,
                 bytes: 0,
                 flops: None,
+                tokens: None,
                 case: Case {
                     op,
                     inputs: Vec::new(),
                     numbers: BTreeMap::new(),
                     to: None,
                     equation: None,
+                    model: None,
                 },
             },
         }

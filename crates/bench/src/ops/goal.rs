@@ -94,7 +94,13 @@ pub(crate) fn verdicts(results: &Results) -> Vec<Verdict> {
     ]
 }
 
-fn verdict(goal: &str, bound: f64, rows: &[&Row], ratio: impl Fn(&Row) -> Option<f64>) -> Verdict {
+/// How a goal came out on these rows.
+pub(crate) fn verdict(
+    goal: &str,
+    bound: f64,
+    rows: &[&Row],
+    ratio: impl Fn(&Row) -> Option<f64>,
+) -> Verdict {
     let mut ratios: Vec<(String, f64)> = rows
         .iter()
         .filter_map(|r| Some((r.title(), ratio(r)?)))

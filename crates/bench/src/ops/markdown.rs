@@ -2,15 +2,15 @@
 
 use super::case::Family;
 use super::result::{Outcome, Results, Row};
-use crate::report::{duration, spread};
+use crate::report::duration;
 use std::fmt::Write as _;
-
-/// The title of both pages.
-pub(crate) const TITLE: &str = "The CPU engine against NumPy, candle, ndarray, JAX and MLX";
 
 /// A Markdown page.
 pub(crate) fn page(results: &Results) -> String {
-    let mut page = format!("# {TITLE}\n\n`{}`, {}\n\n", results.command, results.date);
+    let mut page = format!(
+        "# {}\n\n`{}`, {}\n\n",
+        results.title, results.command, results.date
+    );
     for (key, value) in &results.setting {
         let _ = writeln!(page, "- {key}: {value}");
     }
@@ -81,7 +81,7 @@ fn table(page: &mut String, results: &Results, family: Family, rows: &[&Row]) {
     let columns = 3 + results.contestants.len() - 1 + usize::from(copies);
     let _ = writeln!(page, "|{}", "---|".repeat(columns));
     for row in rows {
-        let ours = row.ours_or(spread);
+        let ours = row.ours_or(|t| row.spread(t));
         let _ = write!(page, "| {} | {} | {ours} |", row.name, row.size);
         for peer in 1..results.contestants.len() {
             let _ = write!(page, " {} |", cell(row, peer));

@@ -28,7 +28,12 @@ impl Engine for Ours {
     }
 
     fn prepare(&mut self, case: &Case) -> Result<Option<Prepared>, String> {
-        prepare(case).map_err(|e| e.to_string())
+        match &case.model {
+            Some(model) => crate::llm::prepare(case.op, model)
+                .map(Some)
+                .map_err(|e| format!("{e:#}")),
+            None => prepare(case).map_err(|e| e.to_string()),
+        }
     }
 }
 
@@ -49,7 +54,11 @@ fn prepare(case: &Case) -> Result<Option<Prepared>> {
         Ok(_) => Ok(()),
         Err(e) => Err(e.to_string()),
     });
-    Ok(Some(Prepared { work, output }))
+    Ok(Some(Prepared {
+        work,
+        output,
+        wake: None,
+    }))
 }
 
 /// What computes a case, recorded anew and computed at every call.

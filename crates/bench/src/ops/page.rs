@@ -5,7 +5,6 @@ use super::goal::{Verdict, geometric_mean};
 use super::markdown;
 use super::plot::{self, escape};
 use super::result::{Outcome, Results, Row};
-use crate::report::spread;
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
@@ -16,7 +15,7 @@ pub(crate) fn page(results: &Results) -> String {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{0}</title><style>{STYLE}</style>\
          <main><h1>{0}</h1><p><code>{1}</code></p><p class=\"faint\">{2}</p>",
-        markdown::TITLE,
+        results.title,
         escape(&results.command),
         results.date
     );
@@ -161,7 +160,7 @@ fn table(html: &mut String, results: &Results, rows: &[&Row]) {
         "</tr>"
     });
     for row in rows {
-        let ours = row.ours_or(spread);
+        let ours = row.ours_or(|t| row.spread(t));
         let (name, size) = (escape(&row.name), escape(&row.size));
         let _ = write!(html, "<tr><td>{name}<td>{size}<td>{ours}");
         for peer in 1..results.contestants.len() {
@@ -194,7 +193,9 @@ fn cell(html: &mut String, row: &Row, peer: usize) {
         _ => "",
     };
     let (open, close) = if best { ("<b>", "</b>") } else { ("", "") };
-    let time = row.outcomes[peer].time().map_or(String::new(), spread);
+    let time = row.outcomes[peer]
+        .time()
+        .map_or(String::new(), |t| row.spread(t));
     let _ = write!(
         html,
         "<td class=\"number {class}\" title=\"{time}\">{open}{mark}{ratio:.2}{close}"

@@ -2,7 +2,6 @@
 
 use super::case::{Family, SIZES};
 use super::result::{Results, Row};
-use crate::report::duration;
 use std::fmt::Write as _;
 
 const LABEL: f64 = 210.0;
@@ -122,7 +121,7 @@ fn peer_dots(results: &Results, row: &Row) -> Vec<Dot> {
 fn describe(results: &Results, row: &Row, peer: usize, ratio: f64) -> String {
     let time = |c: usize| {
         let time = row.outcomes.get(c).and_then(|o| o.time());
-        time.map_or("–".to_owned(), |t| duration(t.median))
+        time.map_or("–".to_owned(), |t| row.time(t))
     };
     format!(
         "{}: {ratio:.2} times the speed of {} (ours {}, theirs {})",

@@ -2,12 +2,15 @@
 
 use super::case::{Entry, Family};
 use crate::measure::Timing;
+use crate::report::{duration, spread};
 use bench_protocol::{DType, Output};
 use serde::Serialize;
 
 /// One run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
+    /// What was compared.
+    pub(crate) title: &'static str,
     /// The command that made it.
     pub(crate) command: String,
     /// Day of the run.
@@ -73,6 +76,8 @@ pub(crate) struct Row {
     pub(crate) elements: usize,
     pub(crate) bytes: usize,
     pub(crate) flops: Option<f64>,
+    /// Tokens of a call, where it is of a language model.
+    pub(crate) tokens: Option<usize>,
     /// What of the times is compared.
     #[serde(skip)]
     pub(crate) statistic: Statistic,
@@ -122,10 +127,11 @@ impl Row {
             name: entry.name.clone(),
             size: entry.size.clone(),
             op: entry.case.op.name(),
-            dtype: entry.case.inputs[0].dtype,
+            dtype: entry.case.inputs.first().map_or(DType::F32, |i| i.dtype),
             elements: entry.elements,
             bytes: entry.bytes,
             flops: entry.flops,
+            tokens: entry.tokens,
             statistic: Statistic::Median,
             rounds: 0,
             outcomes: Vec::new(),
@@ -149,6 +155,27 @@ impl Row {
             Some(Outcome::Measured { time, .. }) => text(time),
             Some(Outcome::Failed(_)) => "failed".to_owned(),
             _ => "none".to_owned(),
+        }
+    }
+
+    /// A time, or the tokens a second that it stands for.
+    pub(crate) fn time(&self, time: &Timing) -> String {
+        match self.tokens {
+            Some(tokens) => format!("{:.1} tok/s", tokens as f64 / time.median),
+            None => duration(time.median),
+        }
+    }
+
+    /// As [`Row::time`], with quartiles.
+    pub(crate) fn spread(&self, time: &Timing) -> String {
+        match self.tokens {
+            Some(tokens) => format!(
+                "{} ({:.1}–{:.1})",
+                self.time(time),
+                tokens as f64 / time.high,
+                tokens as f64 / time.low
+            ),
+            None => spread(time),
         }
     }
 
@@ -203,12 +230,18 @@ pub(crate) fn compare(entry: &Entry, ours: &Output, theirs: &Output) -> (f64, bo
             _ => f64::INFINITY,
         });
     }
+    let tolerance = |dtype| match entry.case.model {
+        // Activations of 8 bits, each library's own way, and caches of 16: logits move by some hundredths.
+        Some(_) => 0.15,
+        None => tolerance(dtype),
+    };
     let narrowest = entry
         .case
         .inputs
         .iter()
         .map(|i| i.dtype)
         .chain(entry.case.to)
+        .chain(entry.case.model.as_ref().map(|_| DType::F32))
         .map(tolerance)
         .fold(0.0, f64::max);
     (worst, worst <= narrowest)

@@ -2,7 +2,6 @@
 
 use super::case::{Entry, Family};
 use super::result::{Outcome, Results, Row};
-use crate::report::duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use std::io::{ErrorKind, Write};
@@ -48,14 +47,14 @@ pub(crate) fn print(results: &Results) -> Result<()> {
         writeln!(out, "\n{HEAD}{}{HEAD:#}", family.title())?;
         let name = widest(rows.iter().map(|r| r.name.as_str()));
         let size = widest(rows.iter().map(|r| r.size.as_str()));
-        write!(out, "{FAINT}{:name$} {:>size$} {:>9}", "", "", "ours")?;
+        write!(out, "{FAINT}{:name$} {:>size$} {:>11}", "", "", "ours")?;
         for peer in &results.contestants[1..] {
             write!(out, " {:>8}", peer.name)?;
         }
         writeln!(out, " {:>8}{FAINT:#}", "copy")?;
         for row in rows {
-            let ours = row.ours_or(|t| duration(t.median));
-            write!(out, "{:name$} {:>size$} {ours:>9}", row.name, row.size)?;
+            let ours = row.ours_or(|t| row.time(t));
+            write!(out, "{:name$} {:>size$} {ours:>11}", row.name, row.size)?;
             for peer in 1..results.contestants.len() {
                 cell(&mut out, row, peer)?;
             }

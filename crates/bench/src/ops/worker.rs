@@ -39,41 +39,59 @@ pub(crate) fn peers_folder() -> PathBuf {
     root().join("target/peers")
 }
 
-/// Ours first, then the peers.
-pub(crate) fn contestants() -> Result<Vec<Contestant>> {
-    let python = peers_folder().join("python/bin/python");
+fn ours() -> Result<Contestant> {
+    Ok(Contestant {
+        key: "bessemer",
+        title: "Bessemer",
+        program: std::env::current_exe()?,
+        arguments: vec!["worker".to_owned()],
+        install: "",
+    })
+}
+
+fn in_python(key: &'static str, title: &'static str) -> Contestant {
     let script = root().join("bench/peers/python/worker.py");
-    let in_python = |key, title| Contestant {
+    Contestant {
         key,
         title,
-        program: python.clone(),
+        program: peers_folder().join("python/bin/python"),
         arguments: vec![
             "-Wignore".to_owned(),
             script.to_string_lossy().into_owned(),
-            String::from(key),
+            key.to_owned(),
         ],
         install: "scripts/bench-peers",
-    };
-    let in_rust = |key, title, name: &str| Contestant {
+    }
+}
+
+fn in_rust(key: &'static str, title: &'static str, name: &str) -> Contestant {
+    Contestant {
         key,
         title,
         program: peers_folder().join("rust/release").join(name),
         arguments: Vec::new(),
         install: "scripts/bench-peers, or --build-peers",
-    };
+    }
+}
+
+/// Ours first, then the peers of the ops.
+pub(crate) fn of_ops() -> Result<Vec<Contestant>> {
     Ok(vec![
-        Contestant {
-            key: "bessemer",
-            title: "Bessemer",
-            program: std::env::current_exe()?,
-            arguments: vec!["worker".to_owned()],
-            install: "",
-        },
+        ours()?,
         in_python("numpy", "NumPy"),
         in_rust("candle", "candle", "candle-worker"),
         in_rust("ndarray", "ndarray", "ndarray-worker"),
         in_python("jax", "JAX"),
         in_python("mlx", "MLX"),
+    ])
+}
+
+/// Ours first, then the peers of language models.
+pub(crate) fn of_models() -> Result<Vec<Contestant>> {
+    Ok(vec![
+        ours()?,
+        in_python("llama", "llama.cpp"),
+        in_rust("candle", "candle", "candle-worker"),
     ])
 }
 

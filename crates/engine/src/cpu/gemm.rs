@@ -13,6 +13,7 @@
 //! element is summed in the order of `k`, in blocks whose length depends on `k` alone, whichever tile or
 //! thread computes it.
 
+mod column;
 mod drive;
 #[cfg(target_arch = "x86_64")]
 mod f16c;
@@ -36,7 +37,7 @@ mod vector;
 
 pub(crate) use float::Wide;
 use half::{bf16, f16};
-pub(crate) use packed::{Packed, gemm_packed};
+pub(crate) use packed::{Packed, gemm_packed, vector_packed};
 
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Level};

@@ -1,12 +1,13 @@
 //! Products with quantised weights on the CPU.
 //!
 //! [`Precision::Exact`] multiplies dequantised weights with `f32` activations. [`Precision::Fast`] rounds
-//! activations to 8 bits with a scale for every 32 ([`activation`]) and multiplies integers, eight rows of
+//! activations to 8 bits with a scale for every 32 ([`activation`]), or to two such numbers, and multiplies integers, eight rows of
 //! weights at a time where they were arranged so ([`panel`], and [`avx2`] for the loops), else row by row
 //! ([`row`]). A product has the same bits however many activations are multiplied together on the fast path,
 //! and on any number of threads.
 
 mod activation;
+mod arranged;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod panel;
@@ -16,7 +17,7 @@ mod row;
 use std::cell::RefCell;
 
 use self::activation::Activations;
-pub(crate) use self::panel::Panels;
+pub(crate) use self::arranged::Arranged;
 use self::part::Part;
 use super::gemm::{self, Matrix};
 use super::pool::{self, Pieces};
@@ -42,6 +43,7 @@ pub(crate) fn run(op: &QuantMatmul, inputs: &[Input<'_>], mut output: Output<'_>
     multiply(
         x.all(),
         op.precision,
+        false,
         &mut [Product {
             matrix,
             to: output.all(),
@@ -59,10 +61,11 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// All products of `x`, rows of as many numbers as the matrices have columns.
+/// All products of `x`, rows of as many numbers as the matrices have columns; with `fine`, integers are pairs.
 pub(crate) fn multiply(
     x: &[f32],
     precision: Precision,
+    fine: bool,
     products: &mut [Product<'_>],
 ) -> Result<()> {
     let Some(first) = products.first() else {
@@ -89,32 +92,55 @@ pub(crate) fn multiply(
     }
     // Taken out meanwhile, so that a call inside a call finds another one.
     let mut scratch = SCRATCH.take();
-    let integers = |p: &Product<'_>| {
-        precision == Precision::Fast && matches!(p.matrix.weights(), Weights::Block(_))
+    let way = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.arranged_as()) {
+        (Precision::Fast, Weights::Block(_), _) => Way::Integers,
+        (Precision::Fast, _, Some(_)) => Way::Packed,
+        _ => Way::Exact,
     };
-    if products.iter().any(integers) {
-        scratch.activations.set(x, cols);
-        share(products, rows, integers, |p, range, to| match p.panels() {
-            Some(panels) => panels.multiply(&scratch.activations, range, to),
-            None => row::multiply(p, &scratch.activations, range, to),
-        });
+    let is = |wanted: Way| move |p: &Product<'_>| way(p) == wanted;
+    if products.iter().any(is(Way::Integers)) {
+        scratch.activations.set(x, cols, 1 + usize::from(fine));
+        let body = |m: &QuantMatrix, range, to: &Part<'_>| match m.arranged_as() {
+            Some(Arranged::Blocks(panels)) => panels.multiply(&scratch.activations, range, to),
+            _ => row::multiply(m, &scratch.activations, range, to),
+        };
+        share(products, rows, is(Way::Integers), body);
+    }
+    if rows == 1 {
+        let body = |m: &QuantMatrix, range: std::ops::Range<usize>, to: &Part<'_>| {
+            if let Some(arranged) = m.arranged_as() {
+                arranged.vector(x, range.clone(), to.get(0, range.start, range.len()));
+            }
+        };
+        share(products, rows, is(Way::Packed), body);
+    } else {
+        for p in products.iter_mut().filter(|p| way(p) == Way::Packed) {
+            if let Some(arranged) = p.matrix.arranged_as() {
+                arranged.multiply(x, p.to);
+            }
+        }
     }
     if rows <= FEW {
-        share(
-            products,
-            rows,
-            |p| !integers(p),
-            |p, range, to| {
-                row::exact(p, x, range, to);
-            },
-        );
+        let body = |m: &QuantMatrix, range, to: &Part<'_>| row::exact(m, x, range, to);
+        share(products, rows, is(Way::Exact), body);
     } else {
-        for p in products.iter_mut().filter(|p| !integers(p)) {
+        for p in products.iter_mut().filter(|p| way(p) == Way::Exact) {
             tiles(p, x, &mut scratch.tile);
         }
     }
     SCRATCH.replace(scratch);
     Ok(())
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Blocks, as integers.
+    Integers,
+    /// Plain floats in the panels of matrix products.
+    Packed,
+    /// Rows dequantised as they are needed.
+    Exact,
 }
 
 /// Rows that tasks are cut at: the height of panels.
@@ -137,10 +163,14 @@ fn share(
                 continue;
             }
             let row = (p.matrix.bytes_read() / p.matrix.rows().max(1)).max(1);
-            heights[i] = (TASK / row).next_multiple_of(HEIGHT).max(HEIGHT);
+            let height = p.matrix.arranged_as().map_or(HEIGHT, Arranged::height);
+            heights[i] = (TASK / row).next_multiple_of(height).max(height);
             tasks[i] = p.matrix.rows().div_ceil(heights[i]);
         }
         let total = tasks.iter().sum();
+        if total == 0 {
+            continue;
+        }
         let mut targets = products.iter_mut().map(|p| (p.matrix, Pieces::new(p.to)));
         let targets: [_; MOST] = std::array::from_fn(|_| targets.next());
         pool::run(total, |mut task| {

@@ -2,6 +2,7 @@
 
 mod attention;
 mod product;
+mod warm;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::Result;
 use crate::metal::{Kernel, Launch, Recorder};
 
 pub(super) use attention::{joined, most_splits, passes};
+pub(super) use warm::{Part, compile};
 
 /// The launches of a token of one sequence, which are the same for every token.
 pub(super) struct Plan {
@@ -35,6 +37,8 @@ struct Site<'a> {
     weights: &'a Weights,
     sequences: &'a Sequences,
     slot: usize,
+    /// The numbers of a token that are elsewhere than in the first place, and what is to be added to them.
+    given: Option<&'a [BufferSlice; 2]>,
 }
 
 /// What comes into a layer, or into the head: the numbers of a token, of which the last part may still be missing,
@@ -46,6 +50,16 @@ struct Entering {
     post: Option<Place>,
 }
 
+impl Entering {
+    /// What the embedding gives.
+    fn embedded() -> Self {
+        Self {
+            place: 0,
+            post: None,
+        }
+    }
+}
+
 impl Plan {
     pub(super) fn new(decoder: &Decoder, sequences: &Sequences, slot: usize) -> Result<Self> {
         let site = Site {
@@ -53,12 +67,13 @@ impl Plan {
             weights: &decoder.0.weights,
             sequences,
             slot,
+            given: None,
         };
+        if !sequences.has_plans() {
+            site.compile(decoder)?;
+        }
         let mut recorder = Recorder::new(decoder.metal(), OP);
-        let mut entering = Entering {
-            place: 0,
-            post: None,
-        };
+        let mut entering = Entering::embedded();
         for (index, layer) in site.weights.layers.iter().enumerate() {
             entering = site.layer(&mut recorder, index, layer, entering)?;
         }
@@ -97,9 +112,34 @@ impl Plan {
             weights: &decoder.0.weights,
             sequences,
             slot,
+            given: None,
         };
         site.embed(decoder, Some(taken))
     }
+}
+
+/// Records the logits of a token of a sequence, given its numbers after the last layer and, where a norm of them is still
+/// to come, what is to be added to them.
+pub(super) fn head_of(
+    decoder: &Decoder,
+    sequences: &Sequences,
+    slot: usize,
+    given: &[BufferSlice; 2],
+    recorder: &mut Recorder<'_>,
+) -> Result<()> {
+    let site = Site {
+        spec: decoder.spec(),
+        weights: &decoder.0.weights,
+        sequences,
+        slot,
+        given: Some(given),
+    };
+    let last = site.weights.layers.last();
+    let entering = Entering {
+        place: 0,
+        post: last.and_then(|layer| layer.post_ffn_norm.clone()),
+    };
+    site.head(recorder, &entering)
 }
 
 /// The launch that was recorded.
@@ -169,7 +209,18 @@ impl Site<'_> {
     }
 
     fn x(&self, place: usize) -> BufferSlice {
-        self.sequences.scratch().x[place].clone()
+        match self.given {
+            Some([x, _]) if place == 0 => x.clone(),
+            _ => self.sequences.scratch().x[place].clone(),
+        }
+    }
+
+    /// What is to be added after a norm.
+    fn added(&self) -> BufferSlice {
+        match self.given {
+            Some([_, added]) => added.clone(),
+            None => self.sequences.scratch().added.clone(),
+        }
     }
 
     fn vector(&self, place: &Place) -> BufferSlice {

@@ -3,13 +3,14 @@
 //! One token goes the way of a step. Several are rows of a batch, whatever sequences they are of: a row says which one
 //! and at what position. What comes of a row does not depend on the others.
 
+mod attention;
 mod batch;
 mod product;
 
-use bessemer_hal::{Commands, Submission};
+use bessemer_hal::{BufferSlice, Commands, Submission};
 
 use self::batch::{Batch, Row};
-use super::plan::Taken;
+use super::plan::{self, Taken};
 use super::{Counts, Decoder, Logits, OP, Run, Sequences, count, invalid};
 use crate::metal::{Block, Recorder};
 use crate::{Error, Result};
@@ -17,8 +18,14 @@ use crate::{Error, Result};
 /// Rows of a batch: enough for products of matrices, few enough for memory and for a GPU that others use, too.
 const MOST_ROWS: usize = 512;
 
+/// Rows that kernels are compiled for ahead of time: those of a prompt.
+const COMPILED_ROWS: usize = 64;
+
 /// Rows whose logits are computed at once.
 const MOST_LOGITS: usize = 64;
+
+/// Bytes that a command list moves, or is worth, at most: about a tenth of a second of a small GPU.
+const LIST_WORK: u64 = 6_000_000_000;
 
 /// Takes in tokens, which the caller has checked, and waits for all. Lengths are the caller's to change.
 pub(super) fn forward(
@@ -45,24 +52,34 @@ pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> R
             "a batch has from 1 to {MOST_ROWS} rows, not {rows}"
         )));
     }
-    let row = |i| Row {
-        slot: 0,
-        position: i as u32,
-        token: 0,
-        wanted: i + 1 == rows,
-        len: rows as u32,
-    };
-    let rows: Vec<Row> = (0..rows).map(row).collect();
-    let batch = Batch::new(decoder, sequences, &rows)?;
+    let batch = Batch::new(decoder, sequences, &first_rows(rows))?;
     let mut recorder = Recorder::new(decoder.metal(), OP);
     batch.layers(&mut recorder)?;
     batch.head(&mut recorder, 0..1, &sequences.logits())?;
     let launches = recorder.into_launches();
     let mut counts = count::of(decoder, launches.iter())?;
-    counts.bytes_read += decoder
-        .spec()
-        .cache_read(sequences.cache_type(), rows.len());
+    counts.bytes_read += decoder.spec().cache_read(sequences.cache_type(), rows);
     Ok(counts)
+}
+
+/// Compiles what batches need. They do by themselves, but one kernel after the other.
+pub(super) fn compile(decoder: &Decoder, sequences: &Sequences) -> Result<()> {
+    let rows = first_rows(COMPILED_ROWS);
+    let batch = Batch::new(decoder, sequences, &rows)?;
+    let logits = sequences.logits();
+    plan::compile(decoder, &batch.parts(&logits))
+}
+
+/// The first rows of the first sequence.
+fn first_rows(count: usize) -> Vec<Row> {
+    let row = |i| Row {
+        slot: 0,
+        position: i as u32,
+        token: 0,
+        wanted: i + 1 == count,
+        len: count as u32,
+    };
+    (0..count).map(row).collect()
 }
 
 /// What was handed to the device.
@@ -152,73 +169,76 @@ fn many(
     };
     for rows in rows.chunks(most) {
         let batch = Batch::new(decoder, sequences, rows)?;
-        let outcome =
-            run(decoder, &batch, sent).and_then(|()| logits(decoder, sequences, &batch, to, sent));
+        let outcome = run(decoder, sequences, &batch, to, sent);
         // The memory of the batch goes.
         sent.wait().and(outcome)?;
     }
     Ok(())
 }
 
-/// Hands the layers of a batch to the device: a list for every few of them, so that none keeps a GPU too long.
-fn run(decoder: &Decoder, batch: &Batch<'_>, sent: &mut Sent) -> Result<()> {
-    let mut recorder = Recorder::new(decoder.metal(), OP);
-    batch.layers(&mut recorder)?;
-    let mut launches = recorder.into_launches().into_iter();
-    while launches.len() > 0 {
-        let mut commands = decoder.metal().device.commands();
-        let mut work = 0;
-        while work < batch::LIST_WORK
-            && let Some(launch) = launches.next()
-        {
-            launch.record(&mut commands).map_err(failed)?;
-            work += launch.work();
-        }
-        sent.commit(commands)?;
-    }
-    Ok(())
-}
-
-/// Computes the logits that are wanted of a batch and brings them to the host. Those of the last row stay where choices
-/// are made.
-fn logits(
+/// Takes in a batch, and brings the logits that are wanted to the host, some rows after the other. Those of the last row
+/// stay where choices are made.
+fn run(
     decoder: &Decoder,
     sequences: &Sequences,
     batch: &Batch<'_>,
     to: &mut Vec<f32>,
     sent: &mut Sent,
 ) -> Result<()> {
+    let mut recorder = Recorder::new(decoder.metal(), OP);
+    batch.layers(&mut recorder)?;
     let (wanted, row) = (batch.wanted(), 4 * decoder.vocab());
-    let mut at = 0;
-    while at < wanted {
-        let some = at..wanted.min(at + MOST_LOGITS);
-        at = some.end;
+    if wanted == 0 {
+        return submit(decoder, recorder, None, sent);
+    }
+    let last = sequences.logits();
+    for start in (0..wanted).step_by(MOST_LOGITS) {
+        let some = start..wanted.min(start + MOST_LOGITS);
         let count = some.len();
-        let last = sequences.logits();
-        let block = match count {
+        let several = match count {
             1 => None,
             _ => Some(Block::idle(decoder.metal(), OP, count * row)?),
         };
-        let place = block.as_ref().map_or_else(|| last.clone(), Block::all);
-        let mut recorder = Recorder::new(decoder.metal(), OP);
+        let place = several.as_ref().map_or_else(|| last.clone(), Block::all);
         batch.head(&mut recorder, some, &place)?;
-        let mut commands = decoder.metal().device.commands();
-        for launch in recorder.into_launches() {
-            launch.record(&mut commands).map_err(failed)?;
-        }
-        if let Some(block) = &block {
+        let copied = several.as_ref().map(|block| {
             let from = block.slice((count - 1) * row..count * row);
-            commands.copy(from, last).map_err(failed)?;
-        }
-        sent.commit(commands)?;
-        sent.wait()?;
+            (from, last.clone())
+        });
+        let outcome = submit(decoder, recorder, copied, sent);
+        sent.wait().and(outcome)?;
         read(&place, to)?;
+        recorder = Recorder::new(decoder.metal(), OP);
     }
     Ok(())
 }
 
+/// Hands launches to the device, and then a copy: a list for every few layers, so that none keeps a GPU too long.
+fn submit(
+    decoder: &Decoder,
+    recorder: Recorder<'_>,
+    copied: Option<(BufferSlice, BufferSlice)>,
+    sent: &mut Sent,
+) -> Result<()> {
+    let device = &decoder.metal().device;
+    let mut commands = device.commands();
+    let mut work = 0;
+    for launch in recorder.into_launches() {
+        if work > LIST_WORK {
+            sent.commit(std::mem::replace(&mut commands, device.commands()))?;
+            work = 0;
+        }
+        launch.record(&mut commands).map_err(failed)?;
+        work += launch.work();
+    }
+    if let Some((from, to)) = copied {
+        commands.copy(from, to).map_err(failed)?;
+    }
+    sent.commit(commands)
+}
+
 /// Appends what is in memory.
-fn read(from: &bessemer_hal::BufferSlice, to: &mut Vec<f32>) -> Result<()> {
+fn read(from: &BufferSlice, to: &mut Vec<f32>) -> Result<()> {
     let at = to.len();
     to.resize(at + from.length() / 4, 0.0);
     let mut read = || from.buffer().read(from.offset(), &mut to[at..]);

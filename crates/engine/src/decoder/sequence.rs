@@ -205,12 +205,12 @@ impl Sequences {
         self.len(slot) == 0
     }
 
-    /// Forgets all tokens of a sequence from `len` on, and the token that was to come next.
+    /// Forgets all tokens of a sequence from `len` on, and the token that was to come next. Waits for its steps on their way.
     ///
     /// # Errors
     /// [`Error::BadIndex`], where there is no such sequence.
     pub fn truncate(&mut self, slot: usize, len: usize) -> Result<()> {
-        self.settle();
+        self.rest(slot);
         let before = self.checked_len(slot)?;
         let slot = &mut self.slots[slot];
         slot.len = len.min(before);
@@ -220,12 +220,12 @@ impl Sequences {
         Ok(())
     }
 
-    /// Sets the token that the next [`Decoder::step`] takes in.
+    /// Sets the token that the next [`Decoder::step`] takes in. Waits for steps of the sequence on their way.
     ///
     /// # Errors
     /// [`Error::BadIndex`], where there is no such sequence or no such token.
     pub fn set_next(&mut self, slot: usize, token: u32) -> Result<()> {
-        self.settle();
+        self.rest(slot);
         self.checked_len(slot)?;
         if token as usize >= self.owner.spec.vocab {
             return Err(Error::BadIndex {
@@ -312,6 +312,15 @@ impl Sequences {
         }
     }
 
+    /// Waits for choices of a sequence that are on their way, and takes note of those that have failed.
+    pub(super) fn rest(&mut self, slot: usize) {
+        for flight in self.flights.iter().filter(|f| f.slot == slot) {
+            // Whoever has the choice hears of a failure.
+            let _ = flight.ticket.resolve();
+        }
+        self.settle();
+    }
+
     /// The launches of a token of a sequence, made once.
     pub(super) fn plan(&mut self, decoder: &Decoder, slot: usize) -> Result<Arc<Plan>> {
         if let Some(plan) = &self.slots[slot].plan {
@@ -320,6 +329,11 @@ impl Sequences {
         let plan = Arc::new(Plan::new(decoder, self, slot)?);
         self.slots[slot].plan = Some(Arc::clone(&plan));
         Ok(plan)
+    }
+
+    /// Whether launches of a sequence are known, so that all kernels are there.
+    pub(super) fn has_plans(&self) -> bool {
+        self.slots.iter().any(|slot| slot.plan.is_some())
     }
 
     /// Where the next choice goes; the one that went there before is known then.

@@ -7,6 +7,8 @@
 //! prompt taken at once, token by token or after a reused prefix has the same bits.
 #![expect(unsafe_code, reason = "tasks write to disjoint parts of the result")]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod q8;
 #[cfg(test)]
 mod tests;
@@ -346,15 +348,18 @@ impl<T: Float<Real = f32>> Task for Write<'_, T> {
             capacity,
         } = self.place;
         let rows = self.k.chunks_exact(dim).zip(self.v.chunks_exact(dim));
-        let mut narrow = vec![T::zeroed(); dim];
+        let mut narrow = [T::zeroed(); LANES];
         for (i, (k, v)) in rows.enumerate() {
             let (position, head) = (self.first + i / heads, i % heads);
             let start = head * capacity * dim;
             T::narrow::<I>(v, &mut self.values[start + position * dim..][..dim]);
-            T::narrow::<I>(k, &mut narrow);
             let panel = start + position / LANES * LANES * dim + position % LANES;
-            for (d, &x) in narrow.iter().enumerate() {
-                self.keys[panel + d * LANES] = x;
+            let panel = &mut self.keys[panel..];
+            for (k, to) in k.chunks(LANES).zip(panel.chunks_mut(LANES * LANES)) {
+                T::narrow::<I>(k, &mut narrow[..k.len()]);
+                for (d, &x) in narrow[..k.len()].iter().enumerate() {
+                    to[d * LANES] = x;
+                }
             }
         }
     }
@@ -472,6 +477,10 @@ impl<K: View, V: View> Task for Block<'_, K, V> {
 /// The scores of `R` queries with the keys of a block.
 #[inline(always)]
 fn score<I: Isa, const R: usize>(q: &[f32], dim: usize, k: &[f32], scores: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if avx2::score::<I, R>(q, dim, k, scores) {
+        return;
+    }
     let q: [&[f32]; R] = std::array::from_fn(|r| &q[r * dim..][..dim]);
     for (panel, k) in k.chunks_exact(dim * LANES).enumerate() {
         let mut sums = [[0.0_f32; LANES]; R];
@@ -540,8 +549,11 @@ fn soften<I: Isa>(
 /// Adds the values of a block, by their weights, to the sums of `R` queries.
 #[inline(always)]
 fn mix<I: Isa, const R: usize>(weights: &[f32], v: &[f32], dim: usize, sums: &mut [f32]) {
-    let weights: [&[f32]; R] = std::array::from_fn(|r| &weights[r * BLOCK..][..BLOCK]);
+    #[cfg(target_arch = "x86_64")]
+    let mut d = avx2::mix::<I, R>(weights, v, dim, sums);
+    #[cfg(not(target_arch = "x86_64"))]
     let mut d = 0;
+    let weights: [&[f32]; R] = std::array::from_fn(|r| &weights[r * BLOCK..][..BLOCK]);
     while d + LANES <= dim {
         let mut lanes = [[0.0_f32; LANES]; R];
         for r in 0..R {

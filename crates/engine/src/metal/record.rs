@@ -106,7 +106,8 @@ impl Launch {
         self
     }
 
-    /// Says what the launch costs, as bytes that could be moved meanwhile, where that is more than it moves.
+    /// Says what the launch costs, as bytes that could be moved meanwhile, where that is more than it moves. Without
+    /// it, all that is bound counts, even where only parts of it are touched.
     pub(crate) fn cost(mut self, bytes: u64) -> Self {
         self.cost = bytes;
         self
@@ -175,7 +176,12 @@ impl Launch {
     /// Bytes that it moves, or is worth.
     pub(crate) fn work(&self) -> u64 {
         let bytes: usize = self.buffers.iter().map(|(slice, ..)| slice.length()).sum();
-        self.cost.max(bytes as u64)
+        let spared: u64 = self.spared.iter().sum();
+        match self.cost {
+            // How much of a binding is touched may not be known yet.
+            0 => bytes as u64,
+            cost => cost.max((bytes as u64).saturating_sub(spared)),
+        }
     }
 
     /// Adds it to commands.

@@ -22,19 +22,22 @@ pub(crate) fn record(
     // The rows of the result are as wide as those of the data.
     let four = around.is_even() && around.width.is_multiple_of(4);
     let width = around.width as usize / if four { 4 } else { 1 };
+    // As many rows are read as are written, at most.
+    let read = output.slice.length().min(span.slice.length());
     let kernel = Kernel::new("take", "take")
         .of("T", bits(data.dtype))
         .constant(0, index_kind(indices.dtype))
         .flag(1, four);
     recorder
         .launch(&kernel)?
-        .read(span)
+        .read_part(span, read)
         .read(places)
         .write(&output.slice)
         .update(fault)
         .value(&around)
         .value(&walk)
         .value(&steps[0])
+        .cost((read + output.slice.length()) as u64)
         .threads(recorder, (width, indices.count(), around.outer()));
     Ok(())
 }

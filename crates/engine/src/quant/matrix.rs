@@ -9,7 +9,7 @@ use bessemer_hal::NO_COPY_ALIGNMENT;
 use half::{bf16, f16};
 
 use super::{BlockFormat, unpack};
-use crate::cpu::quant_matmul::Panels;
+use crate::cpu::quant_matmul::Arranged;
 use crate::metal::{Block, Metal};
 use crate::storage::{Bytes, Storage};
 use crate::{Error, Result, Shape};
@@ -108,7 +108,7 @@ struct Inner {
     cols: usize,
     /// The owner's bytes, and what Metal devices have of them.
     bytes: Storage,
-    panels: Option<Panels>,
+    arranged: Option<Arranged>,
 }
 
 /// A range of what somebody owns.
@@ -168,7 +168,7 @@ impl QuantMatrix {
             rows,
             cols,
             bytes: Storage::of(Part { owner, range }),
-            panels: None,
+            arranged: None,
         })))
     }
 
@@ -187,17 +187,14 @@ impl QuantMatrix {
     #[must_use]
     pub fn arranged(&self) -> Self {
         let this = &*self.0;
-        let Weights::Block(format) = this.weights else {
-            return self.clone();
-        };
-        match Panels::new(format, self.bytes(), this.rows, this.cols) {
+        match Arranged::new(this.weights, self.bytes(), this.rows, this.cols) {
             None => self.clone(),
-            panels => Self(Arc::new(Inner {
+            arranged => Self(Arc::new(Inner {
                 weights: this.weights,
                 rows: this.rows,
                 cols: this.cols,
                 bytes: this.bytes.clone(),
-                panels,
+                arranged,
             })),
         }
     }
@@ -224,8 +221,8 @@ impl QuantMatrix {
 
     /// Bytes that a product with one vector reads on the CPU.
     pub fn bytes_read(&self) -> usize {
-        match &self.0.panels {
-            Some(panels) => panels.len(),
+        match &self.0.arranged {
+            Some(arranged) => arranged.len(),
             None => self.0.bytes.len(),
         }
     }
@@ -246,8 +243,8 @@ impl QuantMatrix {
         self.0.bytes.block_on(metal, "quant_matmul")
     }
 
-    pub(crate) fn panels(&self) -> Option<&Panels> {
-        self.0.panels.as_ref()
+    pub(crate) fn arranged_as(&self) -> Option<&Arranged> {
+        self.0.arranged.as_ref()
     }
 
     /// Where it is: two matrices at one place are the same.

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use bessemer::Device;
-use bessemer::decoder::{Decoder, DeviceSampler, Sequences};
+use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sequences};
 use bessemer::kernel::{Bend, CacheType};
 use bessemer::quant::{BlockFormat, Weights};
 use bessemer_hal::{Family as Gpu, noop};
@@ -133,6 +133,7 @@ fn tokens_cost_what_they_did() {
             }
         }
     }
+    batches(&mut table);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decoder.txt");
     if std::env::var_os("BESSEMER_BLESS").is_some() {
         std::fs::write(path, &table).unwrap();
@@ -142,4 +143,44 @@ fn tokens_cost_what_they_did() {
         table, kept,
         "changed on purpose? BESSEMER_BLESS=1 writes tests/decoder.txt"
     );
+}
+
+/// What batches of tokens cost.
+fn batches(table: &mut String) {
+    table.push_str(
+        "\nmodel       tokens  a_layer launches barriers buffers bytes_read bytes_written\n",
+    );
+    for (name, family) in shapes() {
+        let device = Device::on(noop::device(Gpu::Apple7));
+        let decoder = Decoder::new(&device, family.hollow().unwrap()).unwrap();
+        for count in [2, 16, 64, 512] {
+            let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, 512).unwrap();
+            let counts = decoder.prefill_counts(&sequences, count).unwrap();
+            let a_layer = (counts.launches - 2) as f64 / family.layers as f64;
+            assert!(a_layer <= 10.0, "{name}: {a_layer} launches a layer");
+            // As the device is asked for.
+            let hal = device.hal().unwrap();
+            noop::clear(hal);
+            let run = Run {
+                slot: 0,
+                tokens: &vec![1; count],
+                logits: Logits::Last,
+            };
+            let taken = decoder.forward(&mut sequences, &[run], &mut Vec::new());
+            taken.unwrap();
+            let asked = noop::record(hal).unwrap().counts;
+            assert_eq!(asked.dispatches, counts.launches as u64);
+            assert_eq!((asked.copies, asked.fills), (0, 0));
+            writeln!(
+                table,
+                "{name:<8} {count:>9} {a_layer:>8.2} {:>8} {:>8} {:>7} {:>10} {:>13}",
+                counts.launches,
+                counts.barriers,
+                asked.command_buffers,
+                counts.bytes_read,
+                counts.bytes_written,
+            )
+            .unwrap();
+        }
+    }
 }

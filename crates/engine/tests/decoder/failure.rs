@@ -1,9 +1,13 @@
 //! What happens when the device fails.
 
-use bessemer::Error;
+use std::time::Duration;
+
 use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sequences};
 use bessemer::kernel::CacheType;
-use bessemer_hal::soft::Mode;
+use bessemer::quant::Weights;
+use bessemer::{Device, Error};
+use bessemer_hal as hal;
+use bessemer_hal::soft::{Mode, SoftOptions};
 use bessemer_testing::transformer::Family;
 
 use super::soft;
@@ -129,4 +133,46 @@ fn every_allocation_of_a_model_may_fail() {
     device.set_memory_limit(limit);
     let (decoder, mut sequences) = make().unwrap();
     assert!(text(&decoder, &mut sequences, &mut 0).is_ok());
+}
+
+#[test]
+fn what_fails_on_its_way_takes_back_what_came_after_it() {
+    let options = SoftOptions {
+        timeout: Duration::from_millis(1),
+        ..SoftOptions::default()
+    };
+    let device = Device::on(hal::soft::device(options).unwrap());
+    // Far more than a millisecond's work.
+    let family = Family {
+        ffn: 130_000,
+        vocab: 200_000,
+        formats: [Weights::F16; 4],
+        ..Family::default()
+    };
+    let decoder = Decoder::new(&device, family.hollow().unwrap()).unwrap();
+    let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, 16).unwrap();
+    let mut sampler = DeviceSampler::greedy(&decoder);
+    sequences.set_next(0, 1).unwrap();
+    let steps = [(); 3].map(|()| decoder.step(&mut sequences, 0, &mut sampler));
+    for step in steps.into_iter().flatten() {
+        let error = step.wait().unwrap_err();
+        assert!(is_typed(&error), "{error}");
+        assert_eq!(step.wait(), Err(error), "for good");
+    }
+    assert_eq!(sequences.len(0), 0);
+    let next = decoder.step(&mut sequences, 0, &mut sampler);
+    assert!(
+        matches!(next, Err(Error::Invalid { .. })),
+        "nothing is next"
+    );
+    assert!(sequences.set_next(0, 1).is_ok());
+    // A prompt fails as a whole.
+    let run = Run {
+        slot: 0,
+        tokens: &PROMPT,
+        logits: Logits::Last,
+    };
+    let failed = decoder.forward(&mut sequences, &[run], &mut Vec::new());
+    assert!(is_typed(&failed.unwrap_err()));
+    assert_eq!(sequences.len(0), 0);
 }

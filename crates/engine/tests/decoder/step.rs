@@ -5,7 +5,7 @@ use bessemer::kernel::CacheType;
 use bessemer::{Error, decoder::Decoder};
 use bessemer_testing::transformer::{Family, Reference};
 
-use super::{decoder, forward, tokens};
+use super::{decoder, forward, steady_decoder, tokens};
 
 /// The place of the greatest number.
 fn greatest(logits: &[f64]) -> u32 {
@@ -54,7 +54,7 @@ fn steps_go_on_by_themselves() {
 
 #[test]
 fn a_step_is_a_forward_and_a_choice() {
-    let decoder = decoder(&Family::qwen().spec(5).unwrap());
+    let decoder = steady_decoder(&Family::qwen().spec(5).unwrap());
     let mut sampler = DeviceSampler::greedy(&decoder);
     let mut stepped = Sequences::new(&decoder, CacheType::F16, 1, 32).unwrap();
     let mut walked = Sequences::new(&decoder, CacheType::F16, 1, 32).unwrap();

@@ -100,6 +100,21 @@ fn long_and_few_columns_are_scattered_to_in_order() {
 }
 
 #[test]
+fn indices_that_are_sorted_first_are_errors_all_the_same() {
+    let mut places: Vec<i64> = (0..1000).collect();
+    places[777] = 5000;
+    let x = Tensor::zeros([5000], DType::F32);
+    let indices = Tensor::from_vec(places, [1000]);
+    let y = x.scatter_add(0, &indices, &Tensor::ones([1000], DType::F32));
+    let expected = Error::BadIndex {
+        op: "scatter_add",
+        index: 5000,
+        len: 5000,
+    };
+    assert_eq!(y.to_vec::<f32>().unwrap_err(), expected);
+}
+
+#[test]
 fn wrong_shapes_are_errors() {
     let x = counted(&[3, 4]);
     let column = Tensor::from_slice(&[0; 3], [3, 1]);

@@ -203,12 +203,9 @@ impl Transformer {
         }
         let is_local = config.local_layers.get(index).copied().unwrap_or(false);
         let rotation = &self.rotations[usize::from(is_local)];
-        let angles = angles[usize::from(is_local)].chunks_exact(rotation.len().max(1));
-        let rows = q.chunks_exact_mut(q_row).zip(k.chunks_exact_mut(k_row));
-        for ((q, k), angles) in rows.zip(angles) {
-            rotation.turn(q, dim, angles);
-            rotation.turn(k, dim, angles);
-        }
+        let angles = &angles[usize::from(is_local)];
+        rotation.turn_rows(q, count, dim, angles);
+        rotation.turn_rows(k, count, dim, angles);
         let mixed = &mut mixed[..count * q_row.max(width)];
         let mut at = 0;
         for input in inputs {

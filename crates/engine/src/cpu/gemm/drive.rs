@@ -77,9 +77,17 @@ pub(super) fn depth<K: Kernel>(k: usize) -> usize {
 }
 
 /// Computes a product with a kernel.
-pub(super) fn compute<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
+pub(super) fn compute<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
+    p: &Product<T, B>,
+) {
     let Right::View(b) = p.b else {
-        return tasks::<T, K>(p, &plan::<T, K>(p, Feed::Packed));
+        return tasks::<T, B, K>(p, &plan::<T, B, K>(p, Feed::Packed));
+    };
+    // Only what is packed is of another type.
+    let b = View {
+        start: b.start.cast::<T>(),
+        row: b.row,
+        col: b.col,
     };
     // A narrow product is computed the other way round where that leaves fewer lanes idle.
     let cost = |m: usize, n: usize| m.next_multiple_of(2) * n.next_multiple_of(K::COLS);
@@ -94,16 +102,25 @@ pub(super) fn compute<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
             n: p.m,
             a: flip(b),
             b: Right::View(flip(p.a)),
+            k: p.k,
+            mix: p.mix,
             c: View {
                 row: p.c.col,
                 col: p.c.row,
                 ..p.c
             },
-            ..*p
         };
         return compute_view::<T, K>(&flipped);
     }
-    compute_view::<T, K>(p);
+    compute_view::<T, K>(&Product {
+        m: p.m,
+        n: p.n,
+        k: p.k,
+        mix: p.mix,
+        a: p.a,
+        b: Right::View(b),
+        c: p.c,
+    });
 }
 
 fn compute_view<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
@@ -117,7 +134,7 @@ fn compute_view<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
         Feed::Packed
     };
     if feed != Feed::Packed {
-        return tasks::<T, K>(p, &plan::<T, K>(p, feed));
+        return tasks::<T, T, K>(p, &plan::<T, T, K>(p, feed));
     }
     let row = p.k * size_of::<T::Float>();
     let cols = (SHARED_BYTES / row.max(1)).max(16 * K::COLS);
@@ -128,7 +145,7 @@ fn compute_view<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
         match Storage::new("matmul", cols.saturating_mul(row)) {
             Ok(memory) => break memory,
             Err(_) if cols > K::COLS => cols = (cols / 2).next_multiple_of(K::COLS),
-            Err(_) => return tasks::<T, K>(p, &plan::<T, K>(p, Feed::Local)),
+            Err(_) => return tasks::<T, T, K>(p, &plan::<T, T, K>(p, Feed::Local)),
         }
     };
     let panels = bytemuck::cast_slice_mut(memory.bytes_mut().expect("nobody else has it"));
@@ -154,7 +171,7 @@ fn compute_view<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>) {
             c,
             ..*p
         };
-        tasks::<T, K>(&part, &plan::<T, K>(&part, Feed::Packed));
+        tasks::<T, T, K>(&part, &plan::<T, T, K>(&part, Feed::Packed));
     }
 }
 
@@ -196,7 +213,10 @@ pub(super) fn pack_shared<T: Wide, K: Kernel<Float = T::Float>>(
     });
 }
 
-fn plan<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>, feed: Feed) -> Plan {
+fn plan<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
+    p: &Product<T, B>,
+    feed: Feed,
+) -> Plan {
     let threads = pool::threads();
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
     let want = match work {
@@ -221,9 +241,12 @@ fn plan<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>, feed: Feed) -> Pla
         let down = high.div_ceil(high_most).max(want.div_ceil(across));
         (even(high, down), even(wide, across))
     } else {
-        let down = high
-            .div_ceil(high_most)
-            .max(want.min(high.div_ceil(LEAST_PANELS)));
+        // A narrower right factor is widened by every task for itself.
+        let least = match T::SAME == B::SAME {
+            true => LEAST_PANELS,
+            false => 2 * LEAST_PANELS,
+        };
+        let down = high.div_ceil(high_most).max(want.min(high.div_ceil(least)));
         let down = if down > threads {
             down.next_multiple_of(threads)
         } else {
@@ -243,7 +266,10 @@ fn plan<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>, feed: Feed) -> Pla
     }
 }
 
-fn tasks<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>, plan: &Plan) {
+fn tasks<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
+    p: &Product<T, B>,
+    plan: &Plan,
+) {
     let (down, across) = (p.m.div_ceil(plan.rows), p.n.div_ceil(plan.cols));
     pool::run(down * across, |task| {
         let (row, col) = (task / across * plan.rows, task % across * plan.cols);
@@ -251,7 +277,7 @@ fn tasks<T: Wide, K: Kernel<Float = T::Float>>(p: &Product<T>, plan: &Plan) {
         let cols = col..p.n.min(col + plan.cols);
         scratch::local(|local| {
             // SAFETY: the tile lies in `c`, and no other task has a part of it.
-            unsafe { tile::<T, K>(p, plan, rows, cols, local) }
+            unsafe { tile::<T, B, K>(p, plan, rows, cols, local) }
         });
     });
 }
@@ -269,8 +295,8 @@ struct Panels<F> {
 ///
 /// # Safety
 /// Rows and columns must be in the product and nobody else may use them in `c`.
-unsafe fn tile<T: Wide, K: Kernel<Float = T::Float>>(
-    p: &Product<T>,
+unsafe fn tile<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
+    p: &Product<T, B>,
     plan: &Plan,
     rows: Range<usize>,
     cols: Range<usize>,
@@ -330,7 +356,7 @@ unsafe fn tile<T: Wide, K: Kernel<Float = T::Float>>(
                         depth,
                     };
                     let out = b.get::<T::Float>((n - own).next_multiple_of(K::COLS) * depth);
-                    pack::<T, K>(Side::Right, block, out.as_mut_ptr(), K::COLS * depth);
+                    pack::<B, K>(Side::Right, block, out.as_mut_ptr(), K::COLS * depth);
                     let start = start.cast::<T::Float>();
                     let panels = Panels {
                         start,

@@ -6,8 +6,8 @@ use super::drive::{depth, pack_shared};
 use super::float::{Float, Wide, WithKernel};
 use super::kernel::Kernel;
 use super::product::{Right, View, run, scale};
-use super::scratch::Buffer;
 use super::{Matrix, Mix, check_shapes};
+use crate::cpu::huge::Part;
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Level};
 
@@ -18,7 +18,7 @@ pub(crate) struct Packed<T: Wide> {
     level: Level,
     rows: usize,
     cols: usize,
-    panels: Buffer,
+    panels: Part,
     kind: PhantomData<T>,
 }
 
@@ -48,6 +48,16 @@ impl<T: Wide> Packed<T> {
         self.rows
     }
 
+    /// Bytes of the panels.
+    pub(crate) fn bytes(&self) -> usize {
+        self.cols.next_multiple_of(self.width()) * self.rows * size_of::<T>()
+    }
+
+    /// Columns of a panel.
+    pub(crate) fn width(&self) -> usize {
+        T::Float::with_kernel(self.level, Width)
+    }
+
     /// Columns of the matrix.
     pub(crate) fn cols(&self) -> usize {
         self.cols
@@ -57,12 +67,12 @@ impl<T: Wide> Packed<T> {
 struct Pack<'a, T>(Matrix<'a, T>);
 
 impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
-    type Output = Buffer;
-    fn call<K: Kernel<Float = T::Float>>(self) -> Buffer {
+    type Output = Part;
+    fn call<K: Kernel<Float = T::Float>>(self) -> Part {
         let b = self.0;
-        let mut buffer = Buffer::default();
         let all = b.cols.next_multiple_of(K::COLS);
-        let panels = buffer.get::<T>(all * b.rows);
+        let mut buffer = Part::new(all * b.rows * size_of::<T>());
+        let panels = bytemuck::cast_slice_mut::<u8, T>(buffer.bytes_mut());
         if b.rows == 0 || b.cols == 0 {
             return buffer;
         }
@@ -91,15 +101,24 @@ impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
     }
 }
 
-/// [`gemm`](super::gemm) with a packed right factor. The bits are those of the unpacked product, unless
+struct Width;
+
+impl<F: Float> WithKernel<F> for Width {
+    type Output = usize;
+    fn call<K: Kernel<Float = F>>(self) -> usize {
+        K::COLS
+    }
+}
+
+/// [`gemm`](super::gemm) with a packed right factor, which may be of a narrower type than the left one. The bits are those of the unpacked product, unless
 /// that is one with few rows or columns.
 ///
 /// # Panics
 /// As [`gemm`](super::gemm).
-pub(crate) fn gemm_packed<T: Wide>(
+pub(crate) fn gemm_packed<T: Wide, B: Wide<Float = T::Float>>(
     alpha: T::Float,
     a: Matrix<'_, T>,
-    b: &Packed<T>,
+    b: &Packed<B>,
     beta: T::Float,
     c: &mut [T],
     ldc: usize,
@@ -114,10 +133,61 @@ pub(crate) fn gemm_packed<T: Wide>(
     if a.rows == 0 || b.cols == 0 || b.rows == 0 {
         return scale(mix, (a.rows, b.cols), c, ldc);
     }
-    let right = if T::SAME {
-        Right::Panels(b.panels.start())
+    let right: Right<B> = if B::SAME {
+        Right::Panels(bytemuck::cast_slice(b.panels.bytes()).as_ptr())
     } else {
-        Right::Packed(b.panels.start())
+        Right::Packed(bytemuck::cast_slice(b.panels.bytes()).as_ptr())
     };
     run(mix, a, (right, b.cols), c, ldc);
+}
+
+/// Columns `panels` of a product of one row with a packed factor, counted in panels, one after the other. The bits are
+/// those of [`gemm_packed`].
+///
+/// # Panics
+/// Where lengths do not go together.
+pub(crate) fn vector_packed<B: Wide<Float = f32>>(
+    x: &[f32],
+    b: &Packed<B>,
+    panels: std::ops::Range<usize>,
+    to: &mut [f32],
+) {
+    assert_eq!(x.len(), b.rows, "a factor as long as the matrix has rows");
+    let width = b.width();
+    assert!(
+        panels.end <= b.cols.div_ceil(width)
+            && to.len() == (panels.end * width).min(b.cols) - panels.start * width,
+        "columns of the matrix"
+    );
+    f32::with_kernel(b.level, Vector { x, b, panels, to });
+}
+
+struct Vector<'a, B: Wide> {
+    x: &'a [f32],
+    b: &'a Packed<B>,
+    panels: std::ops::Range<usize>,
+    to: &'a mut [f32],
+}
+
+impl<B: Wide<Float = f32>> WithKernel<f32> for Vector<'_, B> {
+    type Output = ();
+    fn call<K: Kernel<Float = f32>>(self) {
+        let Self { x, b, panels, to } = self;
+        let all = b.cols.next_multiple_of(K::COLS);
+        let most = depth::<K>(b.rows);
+        let data = &bytemuck::cast_slice::<u8, B>(b.panels.bytes())[..all * b.rows];
+        // As many panels at once as hide how long an addition takes.
+        const TOGETHER: usize = 4;
+        to.fill(0.0);
+        for (i, to) in to.chunks_mut(TOGETHER * K::COLS).enumerate() {
+            let first = panels.start + i * TOGETHER;
+            for (i, x) in x.chunks(most).enumerate() {
+                let block = &data[i * most * all..][..x.len() * all];
+                let panel = x.len() * K::COLS;
+                let count = to.len().div_ceil(K::COLS);
+                let panels = &block[first * panel..][..count * panel];
+                super::column::add::<B, K>(panels, x, to);
+            }
+        }
+    }
 }

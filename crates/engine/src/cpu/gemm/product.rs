@@ -27,15 +27,16 @@ impl<T> View<*const T> {
     }
 }
 
-/// `c = alpha * a·b + beta * c`, everything known to be inside its slices and `c` to be nobody else's.
+/// `c = alpha * a·b + beta * c`, everything known to be inside its slices and `c` to be nobody else's. A right factor
+/// that was packed before may be of a narrower type.
 #[derive(Clone, Copy)]
-pub(super) struct Product<T: Wide> {
+pub(super) struct Product<T: Wide, B: Wide<Float = T::Float> = T> {
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) k: usize,
     pub(super) mix: Mix<T::Float>,
     pub(super) a: View<*const T>,
-    pub(super) b: Right<T>,
+    pub(super) b: Right<B>,
     pub(super) c: View<*mut T>,
 }
 
@@ -52,7 +53,7 @@ pub(super) enum Right<T: Wide> {
 
 // SAFETY: the factors are only read, and tasks write disjoint tiles of `c`; `Product::new`'s callers hold
 // the slices for as long as the product is computed.
-unsafe impl<T: Wide> Sync for Product<T> {}
+unsafe impl<T: Wide, B: Wide<Float = T::Float>> Sync for Product<T, B> {}
 
 /// [`gemm`](super::gemm) for floats.
 pub(super) fn multiply<T: Wide>(
@@ -87,10 +88,10 @@ pub(super) fn scale<T: Wide>(mix: Mix<T::Float>, (m, n): (usize, usize), c: &mut
 }
 
 /// Computes a product whose matrices were checked and have elements; the right one has `n` columns.
-pub(super) fn run<T: Wide>(
+pub(super) fn run<T: Wide, B: Wide<Float = T::Float>>(
     mix: Mix<T::Float>,
     a: Matrix<'_, T>,
-    (b, n): (Right<T>, usize),
+    (b, n): (Right<B>, usize),
     c: &mut [T],
     ldc: usize,
 ) {
@@ -110,11 +111,11 @@ pub(super) fn run<T: Wide>(
     T::Float::with_kernel(mix.level, Compute(product));
 }
 
-struct Compute<T: Wide>(Product<T>);
+struct Compute<T: Wide, B: Wide<Float = T::Float>>(Product<T, B>);
 
-impl<T: Wide> WithKernel<T::Float> for Compute<T> {
+impl<T: Wide, B: Wide<Float = T::Float>> WithKernel<T::Float> for Compute<T, B> {
     type Output = ();
     fn call<K: Kernel<Float = T::Float>>(self) {
-        compute::<T, K>(&self.0);
+        compute::<T, B, K>(&self.0);
     }
 }

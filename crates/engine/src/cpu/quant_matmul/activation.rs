@@ -1,4 +1,8 @@
 //! Activations rounded to 8 bits.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "adapters of iterators are not always inlined into code for an instruction set"
+)]
 
 use super::part;
 use crate::cpu::pool;
@@ -15,8 +19,6 @@ pub(super) struct Scale {
     pub(super) d: f32,
     /// `d` times the sum of all `q`.
     pub(super) sum: f32,
-    /// The sum of all `q`.
-    pub(super) count: i32,
     /// The sums of the first and of the second half.
     pub(super) halves: [i16; 2],
 }
@@ -28,6 +30,7 @@ pub(super) struct Activations {
     scales: Vec<Scale>,
     cols: usize,
     rows: usize,
+    parts: usize,
 }
 
 /// One of those rows.
@@ -38,30 +41,37 @@ pub(super) struct Row<'a> {
 }
 
 impl Activations {
-    /// Rounds `x`, rows of `cols` numbers, which is a multiple of [`GROUP`].
-    pub(super) fn set(&mut self, x: &[f32], cols: usize) {
-        (self.cols, self.rows) = (cols, x.len() / cols);
-        if self.q.len() < x.len() {
-            self.q.resize(x.len(), 0);
-            self.scales.resize(x.len() / GROUP, Scale::default());
+    /// Rounds `x`, rows of `cols` numbers, which is a multiple of [`GROUP`]. In two parts, what rounding a row
+    /// leaves over is rounded as well, into a row of its own after it.
+    pub(super) fn set(&mut self, x: &[f32], cols: usize, parts: usize) {
+        (self.cols, self.parts) = (cols, parts);
+        self.rows = x.len() / cols * parts;
+        let len = x.len() * parts;
+        if self.q.len() < len {
+            self.q.resize(len, 0);
+            self.scales.resize(len / GROUP, Scale::default());
         }
-        let (q, scales) = (&mut self.q[..x.len()], &mut self.scales[..x.len() / GROUP]);
+        let (q, scales) = (&mut self.q[..len], &mut self.scales[..len / GROUP]);
         // Rows that are one after the other in one task: a single vector is not worth a thread.
         const TASK: usize = 16 << 10;
-        if x.len() <= TASK {
-            simd::run_narrow(Round { x, q, scales });
-            return;
-        }
+        let some = (TASK / cols.max(1)).max(1);
         let all = pool::Pieces::new(q);
-        pool::pieces(scales, TASK / GROUP, |i, scales| {
-            let (first, len) = (i * TASK, scales.len() * GROUP);
+        pool::pieces(scales, some * parts * cols / GROUP, |i, scales| {
+            let (first, len) = (i * some * parts * cols, scales.len() * GROUP);
             let q = part::own(&all, first..first + len);
             simd::run_narrow(Round {
-                x: &x[first..][..len],
+                x: &x[first / parts..][..len / parts],
+                cols,
+                parts,
                 q,
                 scales,
             });
         });
+    }
+
+    /// Rows for every vector: their products are added.
+    pub(super) fn parts(&self) -> usize {
+        self.parts
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -80,6 +90,8 @@ impl Activations {
 
 struct Round<'a> {
     x: &'a [f32],
+    cols: usize,
+    parts: usize,
     q: &'a mut [i8],
     scales: &'a mut [Scale],
 }
@@ -89,36 +101,50 @@ impl Task for Round<'_> {
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let (x, q) = (
-            self.x.as_chunks::<GROUP>().0,
-            self.q.as_chunks_mut::<GROUP>().0,
-        );
-        for ((x, q), scale) in x.iter().zip(q).zip(self.scales) {
-            // As integers: NaN is greater than all numbers and is not lost.
-            let top = x
-                .iter()
-                .fold(0, |top, v| top.max(v.to_bits() & 0x7FFF_FFFF));
-            let top = f32::from_bits(top);
-            let inverse = if top == 0.0 { 0.0 } else { 127.0 / top };
-            let mut halves = [0_i32; 2];
-            let mut whole = [0_i32; GROUP];
-            for (w, &v) in whole.iter_mut().zip(x) {
-                // To nearest: the last bits of a sum with 1.5 · 2²³ are the integer.
-                let bits = (v * inverse + 12_582_912.0).to_bits();
-                *w = (bits as i32).wrapping_sub(0x4B40_0000);
+        let groups = self.cols / GROUP;
+        let x = self.x.as_chunks::<GROUP>().0;
+        let q = self.q.as_chunks_mut::<GROUP>().0;
+        let rows = q.chunks_exact_mut(groups * self.parts);
+        let scales = self.scales.chunks_exact_mut(groups * self.parts);
+        for ((x, q), scales) in x.chunks_exact(groups).zip(rows).zip(scales) {
+            for g in 0..groups {
+                scales[g] = round(&x[g], &mut q[g]);
+                if self.parts == 2 {
+                    let mut rest = [0.0; GROUP];
+                    for i in 0..GROUP {
+                        rest[i] = x[g][i] - scales[g].d * f32::from(q[g][i]);
+                    }
+                    scales[groups + g] = round(&rest, &mut q[groups + g]);
+                }
             }
-            for (i, (q, w)) in q.iter_mut().zip(whole).enumerate() {
-                *q = w as i8;
-                halves[i / 16] += i32::from(*q);
-            }
-            let d = top / 127.0;
-            let count = halves[0] + halves[1];
-            *scale = Scale {
-                d,
-                sum: d * count as f32,
-                count,
-                halves: halves.map(|h| h as i16),
-            };
         }
+    }
+}
+
+#[inline(always)]
+fn round(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> Scale {
+    // As integers: NaN is greater than all numbers and is not lost.
+    let top = x
+        .iter()
+        .fold(0, |top, v| top.max(v.to_bits() & 0x7FFF_FFFF));
+    let top = f32::from_bits(top);
+    let inverse = if top == 0.0 { 0.0 } else { 127.0 / top };
+    let mut halves = [0_i32; 2];
+    let mut whole = [0_i32; GROUP];
+    for (w, &v) in whole.iter_mut().zip(x) {
+        // To nearest: the last bits of a sum with 1.5 · 2²³ are the integer.
+        let bits = (v * inverse + 12_582_912.0).to_bits();
+        *w = (bits as i32).wrapping_sub(0x4B40_0000);
+    }
+    for (i, (q, w)) in q.iter_mut().zip(whole).enumerate() {
+        *q = w as i8;
+        halves[i / 16] += i32::from(*q);
+    }
+    let d = top / 127.0;
+    let count = halves[0] + halves[1];
+    Scale {
+        d,
+        sum: d * count as f32,
+        halves: halves.map(|h| h as i16),
     }
 }

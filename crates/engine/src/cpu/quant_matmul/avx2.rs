@@ -12,14 +12,14 @@
     reason = "intrinsics that the level in use has, on pointers into slices whose lengths were checked"
 )]
 
+mod nested;
+
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_loadl_epi64, _mm_loadu_si128, _mm256_abs_epi8, _mm256_add_epi16,
-    _mm256_add_epi32, _mm256_and_si256, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps,
-    _mm256_cvtepu8_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256,
+    __m256, __m256i, _mm_loadu_si128, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
+    _mm256_and_si256, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_si256,
     _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8,
     _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
-    _mm256_sign_epi8, _mm256_slli_epi16, _mm256_slli_epi32, _mm256_srli_epi16, _mm256_srli_epi32,
-    _mm256_storeu_ps, _mm256_sub_epi32,
+    _mm256_sign_epi8, _mm256_slli_epi16, _mm256_srli_epi16, _mm256_storeu_ps,
 };
 
 use super::activation::{Activations, GROUP, Row, Scale};
@@ -64,9 +64,13 @@ fn some<const N: usize>(
         BlockFormat::Q4_0 => four_bits::<N, false>(panel, rows),
         BlockFormat::Q4_1 => four_bits::<N, true>(panel, rows),
         BlockFormat::Q8_0 => eight_bits(panel, rows),
-        BlockFormat::Q4K => four_bits_nested(panel, rows),
-        BlockFormat::Q6K => six_bits_nested(panel, rows),
-        _ => unreachable!("not arranged"),
+        BlockFormat::Q5_0 => five_bits::<N, false>(panel, rows),
+        BlockFormat::Q5_1 => five_bits::<N, true>(panel, rows),
+        BlockFormat::Q2K => nested::two_bits(panel, rows),
+        BlockFormat::Q3K => nested::three_bits(panel, rows),
+        BlockFormat::Q4K => nested::four_bits(panel, rows),
+        BlockFormat::Q5K => nested::five_bits(panel, rows),
+        BlockFormat::Q6K => nested::six_bits(panel, rows),
     };
     for i in 0..N {
         let mut eight = [0.0; HEIGHT];
@@ -132,7 +136,6 @@ fn four_bits<const N: usize, const OFFSET: bool>(panel: &[u8], rows: [Row<'_>; N
     let size = head + 128;
     let groups = panel.len() / size;
     let x = cursors(rows, groups);
-    let low = _mm256_set1_epi8(15);
     let ones = _mm256_set1_epi16(1);
     let mut sums = [_mm256_setzero_ps(); N];
     for g in 0..groups {
@@ -141,9 +144,7 @@ fn four_bits<const N: usize, const OFFSET: bool>(panel: &[u8], rows: [Row<'_>; N
             let block = panel.as_ptr().add(g * size);
             let mut dots = [_mm256_setzero_si256(); N];
             for j in 0..4 {
-                let both = load(block.add(head + 32 * j));
-                let a = _mm256_and_si256(both, low);
-                let b = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
+                let [a, b] = nibbles(block.add(head), j);
                 for n in 0..N {
                     let q = x[n].q.add(g * GROUP + 4 * j);
                     // At most 8 · 2 · 15 · 127 = 30,480.
@@ -152,18 +153,18 @@ fn four_bits<const N: usize, const OFFSET: bool>(panel: &[u8], rows: [Row<'_>; N
                 }
             }
             let d = halves(block);
+            // What is added for every activation.
+            let m = if OFFSET {
+                halves(block.add(16))
+            } else {
+                _mm256_mul_ps(d, _mm256_set1_ps(-8.0))
+            };
             for i in 0..N {
                 let scale = &*x[i].scale.add(g);
-                let mut dot = _mm256_madd_epi16(dots[i], ones);
-                if !OFFSET {
-                    dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(8 * scale.count));
-                }
+                let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dots[i], ones));
                 let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[i]);
-                if OFFSET {
-                    let m = halves(block.add(16));
-                    sums[i] = _mm256_fmadd_ps(m, _mm256_set1_ps(scale.sum), sums[i]);
-                }
+                sums[i] = _mm256_fmadd_ps(dot, d, sums[i]);
+                sums[i] = _mm256_fmadd_ps(m, _mm256_set1_ps(scale.sum), sums[i]);
             }
         }
     }
@@ -204,108 +205,96 @@ fn eight_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
     sums
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
-fn four_bits_nested<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
-    const SIZE: usize = 32 + 128 + 1024;
-    let blocks = panel.len() / SIZE;
-    let x = cursors(rows, blocks * 8);
+/// Four columns at places `j` and `j + 4` of eight: nibbles, and a fifth bit where there is a plane of them.
+///
+/// # Safety
+/// 32 bytes can be read at the nibbles' place `j`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn nibbles(at: *const u8, j: usize) -> [__m256i; 2] {
     let low = _mm256_set1_epi8(15);
-    let mut sums = [_mm256_setzero_ps(); N];
-    for b in 0..blocks {
-        // SAFETY: as in `four_bits`, with eight groups a block.
+    // SAFETY: by contract.
+    let both = unsafe { load(at.add(32 * j)) };
+    let upper = _mm256_srli_epi16::<4>(both);
+    [_mm256_and_si256(both, low), _mm256_and_si256(upper, low)]
+}
+
+/// Bits `j` and `j + 4` of every byte, as the fifth.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fifth(bits: __m256i, j: usize) -> [__m256i; 2] {
+    let mask = _mm256_set1_epi8(16);
+    let (left, right) = match j {
+        0 => (_mm256_slli_epi16::<4>(bits), bits),
+        1 => (_mm256_slli_epi16::<3>(bits), _mm256_srli_epi16::<1>(bits)),
+        2 => (_mm256_slli_epi16::<2>(bits), _mm256_srli_epi16::<2>(bits)),
+        _ => (_mm256_slli_epi16::<1>(bits), _mm256_srli_epi16::<3>(bits)),
+    };
+    [_mm256_and_si256(left, mask), _mm256_and_si256(right, mask)]
+}
+
+/// Half of the products of a group of five bits, as 16-bit numbers: places 0 and 1, or 2 and 3.
+///
+/// # Safety
+/// 32 bytes can be read at `bits`, 128 at `at`, and a group at every cursor's `q`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn five_bits_half<const N: usize>(
+    bits: __m256i,
+    at: *const u8,
+    q: [*const i8; N],
+    half: usize,
+) -> [__m256i; N] {
+    let mut dots = [_mm256_setzero_si256(); N];
+    for j in 2 * half..2 * half + 2 {
+        // SAFETY: by contract.
         unsafe {
-            let block = panel.as_ptr().add(b * SIZE);
-            let (d, m) = (halves(block), halves(block.add(16)));
-            for i in 0..8 {
-                let g = b * 8 + i;
-                let mut dots = [_mm256_setzero_si256(); N];
-                for j in 0..4 {
-                    let both = load(block.add(160 + 128 * i + 32 * j));
-                    let a = _mm256_and_si256(both, low);
-                    let b = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
-                    for n in 0..N {
-                        let q = x[n].q.add(g * GROUP + 4 * j);
-                        dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(a, four(q)));
-                        dots[n] =
-                            _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(b, four(q.add(16))));
-                    }
-                }
-                let eight = |at: usize| _mm256_cvtepu8_epi32(_mm_loadl_epi64(block.add(at).cast()));
-                let s = eight(32 + 8 * i);
-                // The scale of a row for both sums of it.
-                let s = _mm256_or_si256(s, _mm256_slli_epi32::<16>(s));
-                let o = _mm256_mul_ps(m, _mm256_cvtepi32_ps(eight(96 + 8 * i)));
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dots[n], s));
-                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                    sums[n] = _mm256_fmadd_ps(dot, d, sums[n]);
-                    sums[n] = _mm256_fnmadd_ps(o, _mm256_set1_ps(scale.sum), sums[n]);
-                }
+            let (w, fifth) = (nibbles(at, j), fifth(bits, j));
+            let a = _mm256_or_si256(w[0], fifth[0]);
+            let b = _mm256_or_si256(w[1], fifth[1]);
+            for n in 0..N {
+                // At most 4 · 2 · 31 · 127 = 31,496.
+                let q = q[n].add(4 * j);
+                dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(a, four(q)));
+                dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(b, four(q.add(16))));
             }
         }
     }
-    sums
+    dots
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn six_bits_nested<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
-    const SIZE: usize = 16 + 128 + 8 * 192;
-    let blocks = panel.len() / SIZE;
-    let x = cursors(rows, blocks * 8);
-    let low = _mm256_set1_epi8(15);
-    let high = _mm256_set1_epi8(0x30);
+fn five_bits<const N: usize, const OFFSET: bool>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+    let head = if OFFSET { 32 } else { 16 };
+    let size = head + 32 + 128;
+    let groups = panel.len() / size;
+    let x = cursors(rows, groups);
+    let ones = _mm256_set1_epi16(1);
     let mut sums = [_mm256_setzero_ps(); N];
-    for b in 0..blocks {
-        // SAFETY: as in `four_bits_nested`.
+    for g in 0..groups {
+        // SAFETY: as in `four_bits`.
         unsafe {
-            let block = panel.as_ptr().add(b * SIZE);
+            let block = panel.as_ptr().add(g * size);
+            let bits = load(block.add(head));
+            let at = block.add(head + 32);
+            let q = x.map(|x| x.q.add(g * GROUP));
+            let first = five_bits_half(bits, at, q, 0);
+            let second = five_bits_half(bits, at, q, 1);
             let d = halves(block);
-            for i in 0..8 {
-                let g = b * 8 + i;
-                let group = block.add(144 + 192 * i);
-                // Of every row the scales of both halves, as 16 bits.
-                let scales: __m128i = _mm_loadu_si128(block.add(16 + 16 * i).cast());
-                let pairs = _mm256_cvtepi8_epi16(scales);
-                let first = _mm256_slli_epi32::<16>(pairs);
-                let first = _mm256_or_si256(first, _mm256_srli_epi32::<16>(first));
-                let second = _mm256_srli_epi32::<16>(pairs);
-                let second = _mm256_or_si256(second, _mm256_slli_epi32::<16>(second));
-                let mut dots = [_mm256_setzero_si256(); N];
-                // Places j and j + 8 of the low bits share upper bits.
-                for j in 0..2 {
-                    let upper = load(group.add(128 + 32 * j));
-                    let bits = [
-                        _mm256_and_si256(_mm256_slli_epi16::<4>(upper), high),
-                        _mm256_and_si256(_mm256_slli_epi16::<2>(upper), high),
-                        _mm256_and_si256(upper, high),
-                        _mm256_and_si256(_mm256_srli_epi16::<2>(upper), high),
-                    ];
-                    let (near, far) = (load(group.add(32 * j)), load(group.add(64 + 32 * j)));
-                    let upper = |v| _mm256_and_si256(_mm256_srli_epi16::<4>(v), low);
-                    let w = [
-                        _mm256_or_si256(_mm256_and_si256(near, low), bits[0]),
-                        _mm256_or_si256(_mm256_and_si256(far, low), bits[1]),
-                        _mm256_or_si256(upper(near), bits[2]),
-                        _mm256_or_si256(upper(far), bits[3]),
-                    ];
-                    for n in 0..N {
-                        let q = x[n].q.add(g * GROUP + 4 * j);
-                        let at = |k: usize| _mm256_maddubs_epi16(w[k], four(q.add(8 * k)));
-                        // At most 2 · 2 · 63 · 127 = 32,004.
-                        let a = _mm256_madd_epi16(_mm256_add_epi16(at(0), at(1)), first);
-                        let b = _mm256_madd_epi16(_mm256_add_epi16(at(2), at(3)), second);
-                        dots[n] = _mm256_add_epi32(dots[n], _mm256_add_epi32(a, b));
-                    }
-                }
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let counts = (&raw const scale.halves).cast::<i32>().read_unaligned();
-                    let off = _mm256_madd_epi16(pairs, _mm256_set1_epi32(counts));
-                    let dot = _mm256_sub_epi32(dots[n], _mm256_slli_epi32::<5>(off));
-                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                    sums[n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[n]);
-                }
+            let m = if OFFSET {
+                halves(block.add(16))
+            } else {
+                _mm256_mul_ps(d, _mm256_set1_ps(-16.0))
+            };
+            for i in 0..N {
+                let scale = &*x[i].scale.add(g);
+                let dot = _mm256_add_epi32(
+                    _mm256_madd_epi16(first[i], ones),
+                    _mm256_madd_epi16(second[i], ones),
+                );
+                let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
+                sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[i]);
+                sums[i] = _mm256_fmadd_ps(m, _mm256_set1_ps(scale.sum), sums[i]);
             }
         }
     }

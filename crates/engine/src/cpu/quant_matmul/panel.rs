@@ -2,7 +2,7 @@
 //!
 //! A vector register then holds four columns of eight rows, four columns of the activations serve all of them,
 //! and sums of different rows never have to be added across a register. The bits are those of the file, in
-//! another order; only the 6-bit scales of `Q4_K` take a byte each.
+//! another order; only scales of 4 and 6 bits take a byte each.
 //!
 //! A panel is eight rows; it consists of blocks of 32 or 256 columns of all of them:
 //!
@@ -10,18 +10,24 @@
 //! |---|---|
 //! | `Q4_0` | 8 `d`, 4 × 8 × 4 bytes of nibbles |
 //! | `Q4_1` | 8 `d`, 8 `m`, 4 × 8 × 4 bytes of nibbles |
+//! | `Q5_0` | 8 `d`, 8 × 4 bytes of fifth bits, 4 × 8 × 4 bytes of nibbles |
+//! | `Q5_1` | 8 `d`, 8 `m`, as `Q5_0` |
 //! | `Q8_0` | 8 `d`, 8 × 8 × 4 bytes |
+//! | `Q2_K` | 8 `d`, 8 `dmin`, 8 × 8 × 2 scales, 8 × 8 × 2 offsets, 8 × 2 × 8 × 4 bytes of pairs of bits |
+//! | `Q3_K` | 8 `d`, 8 × 8 × 2 scales, 8 × (8 × 4 bytes of third bits, 2 × 8 × 4 bytes of pairs of bits) |
 //! | `Q4_K` | 8 `d`, 8 `dmin`, 8 × 8 scales, 8 × 8 offsets, 8 × 4 × 8 × 4 bytes of nibbles |
+//! | `Q5_K` | as `Q4_K`, and before the nibbles of every 32 columns 8 × 4 bytes of fifth bits |
 //! | `Q6_K` | 8 `d`, 8 × 8 × 2 scales, 8 × (4 × 8 × 4 bytes of nibbles, 2 × 8 × 4 bytes of upper bits) |
 //!
-//! A byte of nibbles at place `j` of 16 is columns `j` and `j + 16` of 32; a byte of upper bits at place `j` of 8
-//! is columns `j`, `j + 8`, `j + 16` and `j + 24`. `Q5_0` is arranged as `Q8_0`, `Q3_K` as `Q6_K`: the same numbers
-//! with room to spare, which costs memory and saves unpacking.
+//! A byte of nibbles at place `j` of 16 is columns `j` and `j + 16` of 32; a byte of pairs of bits at place `j` of
+//! 8 is columns `j`, `j + 8`, `j + 16` and `j + 24`; a byte of single bits at place `j` of 4 is every fourth
+//! column from `j` on.
 
 use std::ops::Range;
 
 use super::activation::Activations;
-use super::part::Part;
+use super::part;
+use crate::cpu::huge::Part;
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Level};
 use crate::quant::{BlockFormat, group, q3_scales, six_bits};
@@ -35,54 +41,40 @@ pub(crate) struct Panels {
     rows: usize,
     /// Bytes of a panel.
     size: usize,
-    bytes: Vec<Line>,
+    bytes: Part,
 }
 
-/// A cache line: loads of panels do not cross lines more often than they must.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-/// The format whose panels hold a format: its own, or one with more bits and scales of the same kind.
-const fn arranged_as(format: BlockFormat) -> Option<BlockFormat> {
+/// Bytes of a block of eight rows.
+const fn block_bytes(format: BlockFormat) -> usize {
     match format {
-        BlockFormat::Q5_0 => Some(BlockFormat::Q8_0),
-        BlockFormat::Q3K => Some(BlockFormat::Q6K),
-        other if block_bytes(other).is_some() => Some(other),
-        _ => None,
-    }
-}
-
-/// Bytes of a block of eight rows; `None` where the format is not arranged.
-const fn block_bytes(format: BlockFormat) -> Option<usize> {
-    match format {
-        BlockFormat::Q4_0 => Some(16 + 128),
-        BlockFormat::Q4_1 => Some(32 + 128),
-        BlockFormat::Q8_0 => Some(16 + 256),
-        BlockFormat::Q4K => Some(32 + 128 + 1024),
-        BlockFormat::Q6K => Some(16 + 128 + 8 * 192),
-        _ => None,
+        BlockFormat::Q4_0 => 16 + 128,
+        BlockFormat::Q4_1 => 32 + 128,
+        BlockFormat::Q5_0 => 16 + 32 + 128,
+        BlockFormat::Q5_1 => 32 + 32 + 128,
+        BlockFormat::Q8_0 => 16 + 256,
+        BlockFormat::Q2K => 32 + 256 + 8 * 64,
+        BlockFormat::Q3K => 16 + 128 + 8 * 96,
+        BlockFormat::Q4K => 32 + 128 + 8 * 128,
+        BlockFormat::Q5K => 32 + 128 + 8 * 160,
+        BlockFormat::Q6K => 16 + 128 + 8 * 192,
     }
 }
 
 impl Panels {
-    /// Arranges a matrix; `None` where this machine or this format has no use for it.
+    /// Arranges a matrix; `None` where this machine has no use for it.
     pub(crate) fn new(format: BlockFormat, bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
         if !matches!(simd::level(), Level::Avx2 | Level::Avx512) {
             return None;
         }
-        let target = arranged_as(format)?;
-        let block = block_bytes(target)?;
+        let block = block_bytes(format);
         let size = cols / format.block_len() * block;
         let count = rows.div_ceil(HEIGHT);
         if size == 0 || count == 0 {
             return None;
         }
-        let lines = (count * size).div_ceil(size_of::<Line>());
-        let mut panels = vec![bytemuck::Zeroable::zeroed(); lines];
-        let all = &mut bytemuck::cast_slice_mut::<Line, u8>(&mut panels)[..count * size];
+        let mut panels = Part::new(count * size);
         let row = format.row_bytes(cols)?;
-        pool::pieces(all, size, |i, panel| {
+        pool::pieces(panels.bytes_mut(), size, |i, panel| {
             let first = i * HEIGHT;
             for r in 0..HEIGHT.min(rows - first) {
                 let from = bytes[(first + r) * row..][..row].chunks_exact(format.block_bytes());
@@ -92,7 +84,7 @@ impl Panels {
             }
         });
         Some(Self {
-            format: target,
+            format,
             rows,
             size,
             bytes: panels,
@@ -105,13 +97,19 @@ impl Panels {
     }
 
     /// Products for a range of rows, which begins at a panel.
-    pub(super) fn multiply(&self, x: &Activations, range: Range<usize>, to: &Part<'_>) {
-        let all = bytemuck::cast_slice::<Line, u8>(&self.bytes);
+    pub(super) fn multiply(&self, x: &Activations, range: Range<usize>, to: &part::Part<'_>) {
+        let all = self.bytes.bytes();
         for first in range.clone().step_by(HEIGHT) {
             let panel = &all[first / HEIGHT * self.size..][..self.size];
             let count = HEIGHT.min(range.end - first);
+            let parts = x.parts();
             let out = |v: usize, sums: &[f32; HEIGHT]| {
-                to.get(v, first, count).copy_from_slice(&sums[..count]);
+                let to = to.get(v / parts, first, count);
+                if v.is_multiple_of(parts) {
+                    to.copy_from_slice(&sums[..count]);
+                } else {
+                    to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
+                }
             };
             #[cfg(target_arch = "x86_64")]
             super::avx2::panel(self.format, panel, x, out);
@@ -121,62 +119,103 @@ impl Panels {
     }
 }
 
+/// Four bytes of each row in turn.
+fn spread(from: &[u8], r: usize, to: &mut [u8]) {
+    let pieces = to.chunks_exact_mut(4 * HEIGHT);
+    for (from, to) in from.chunks_exact(4).zip(pieces) {
+        to[4 * r..][..4].copy_from_slice(from);
+    }
+}
+
+/// The low four bits of 32 numbers.
+fn nibbles(q: &[u8; 32]) -> [u8; 16] {
+    std::array::from_fn(|j| (q[j] & 15) | (q[j + 16] & 15) << 4)
+}
+
+/// Two bits of 32 numbers, from bit `at` on.
+fn crumbs(q: &[u8; 32], at: u32) -> [u8; 8] {
+    std::array::from_fn(|j| (0..4).fold(0, |byte, k| byte | ((q[j + 8 * k] >> at) & 3) << (2 * k)))
+}
+
+/// Bit `at` of 32 numbers.
+fn single_bits(q: &[u8; 32], at: u32) -> [u8; 4] {
+    std::array::from_fn(|j| (0..8).fold(0, |byte, k| byte | ((q[j + 4 * k] >> at) & 1) << k))
+}
+
 /// Writes a block of row `r` into its place among eight.
 fn arrange(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
-    // Four bytes of each row in turn.
-    fn spread(from: &[u8], r: usize, to: &mut [u8]) {
-        let pieces = to.chunks_exact_mut(4 * HEIGHT);
-        for (from, to) in from.chunks_exact(4).zip(pieces) {
-            to[4 * r..][..4].copy_from_slice(from);
-        }
-    }
+    // The numbers of a group, none of them negative.
+    let levels = |i: usize, zero: i8| group(format, from, i).q.map(|q| (q + zero) as u8);
+    let mut half = |at: usize, from: &[u8]| to[at + 2 * r..][..2].copy_from_slice(&from[..2]);
     match format {
         BlockFormat::Q4_0 | BlockFormat::Q8_0 => {
-            to[2 * r..][..2].copy_from_slice(&from[..2]);
+            half(0, from);
             spread(&from[2..], r, &mut to[16..]);
         }
         BlockFormat::Q4_1 => {
-            to[2 * r..][..2].copy_from_slice(&from[..2]);
-            to[16 + 2 * r..][..2].copy_from_slice(&from[2..4]);
+            half(0, from);
+            half(16, &from[2..]);
             spread(&from[4..], r, &mut to[32..]);
         }
-        BlockFormat::Q4K => {
-            to[2 * r..][..2].copy_from_slice(&from[..2]);
-            to[16 + 2 * r..][..2].copy_from_slice(&from[2..4]);
+        BlockFormat::Q5_0 | BlockFormat::Q5_1 => {
+            half(0, from);
+            let mut head = 16;
+            if format == BlockFormat::Q5_1 {
+                half(16, &from[2..]);
+                head = 32;
+            }
+            let q = levels(0, 0);
+            spread(&single_bits(&q, 4), r, &mut to[head..head + 32]);
+            spread(&nibbles(&q), r, &mut to[head + 32..]);
+        }
+        BlockFormat::Q4K | BlockFormat::Q5K => {
+            half(0, from);
+            half(16, &from[2..]);
+            let size = if format == BlockFormat::Q5K { 160 } else { 128 };
             for i in 0..8 {
                 let (scale, offset) = six_bits(&from[4..16], i);
                 to[32 + 8 * i + r] = scale;
                 to[96 + 8 * i + r] = offset;
-                let q = group(format, from, i).q;
-                let bytes: [u8; 16] = std::array::from_fn(|j| (q[j] | q[j + 16] << 4) as u8);
-                spread(&bytes, r, &mut to[160 + 128 * i..][..128]);
+                let q = levels(i, 0);
+                let (bits, low) = to[160 + size * i..][..size].split_at_mut(size - 128);
+                if !bits.is_empty() {
+                    spread(&single_bits(&q, 4), r, bits);
+                }
+                spread(&nibbles(&q), r, low);
             }
         }
-        BlockFormat::Q5_0 => {
-            to[2 * r..][..2].copy_from_slice(&from[..2]);
-            let q = group(format, from, 0).q.map(|q| (q - 16) as u8);
-            spread(&q, r, &mut to[16..]);
-        }
-        BlockFormat::Q3K | BlockFormat::Q6K => {
-            let (scales, d) = if format == BlockFormat::Q3K {
-                (q3_scales(&from[96..108]).map(|s| s as u8), &from[108..])
-            } else {
-                (std::array::from_fn(|i| from[192 + i]), &from[208..])
-            };
-            to[2 * r..][..2].copy_from_slice(d);
+        BlockFormat::Q2K => {
+            half(0, &from[80..]);
+            half(16, &from[82..]);
             for i in 0..8 {
-                let at = 16 + 16 * i + 2 * r;
-                to[at..at + 2].copy_from_slice(&scales[2 * i..][..2]);
-                let q = group(format, from, i).q.map(|q| (q + 32) as u8);
-                let low: [u8; 16] = std::array::from_fn(|j| (q[j] & 15) | (q[j + 16] & 15) << 4);
-                let high: [u8; 8] = std::array::from_fn(|j| {
-                    (0..4).fold(0, |byte, k| byte | (q[j + 8 * k] >> 4) << (2 * k))
-                });
-                let to = &mut to[144 + 192 * i..][..192];
-                spread(&low, r, &mut to[..128]);
-                spread(&high, r, &mut to[128..]);
+                for half in 0..2 {
+                    let (byte, at) = (from[2 * i + half], 16 * i + 2 * r + half);
+                    to[32 + at] = byte & 15;
+                    to[160 + at] = byte >> 4;
+                }
+                spread(&crumbs(&levels(i, 0), 0), r, &mut to[288 + 64 * i..][..64]);
             }
         }
-        _ => unreachable!("formats without blocks of eight rows are not arranged"),
+        BlockFormat::Q3K => {
+            half(0, &from[108..]);
+            let scales = q3_scales(&from[96..108]).map(|s| s as u8);
+            for i in 0..8 {
+                to[16 + 16 * i + 2 * r..][..2].copy_from_slice(&scales[2 * i..][..2]);
+                let q = levels(i, 4);
+                let to = &mut to[144 + 96 * i..][..96];
+                spread(&single_bits(&q, 2), r, &mut to[..32]);
+                spread(&crumbs(&q, 0), r, &mut to[32..]);
+            }
+        }
+        BlockFormat::Q6K => {
+            half(0, &from[208..]);
+            for i in 0..8 {
+                to[16 + 16 * i + 2 * r..][..2].copy_from_slice(&from[192 + 2 * i..][..2]);
+                let q = levels(i, 32);
+                let to = &mut to[144 + 192 * i..][..192];
+                spread(&nibbles(&q), r, &mut to[..128]);
+                spread(&crumbs(&q, 4), r, &mut to[128..]);
+            }
+        }
     }
 }

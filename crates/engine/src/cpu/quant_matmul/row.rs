@@ -113,7 +113,12 @@ impl<const KIND: usize> Task for Integers<'_, KIND> {
                         sum += scale.d * (product - off);
                     }
                 }
-                self.to.get(v, r, 1)[0] = sum;
+                let to = &mut self.to.get(v / self.x.parts(), r, 1)[0];
+                if v % self.x.parts() == 0 {
+                    *to = sum;
+                } else {
+                    *to += sum;
+                }
             }
         }
     }

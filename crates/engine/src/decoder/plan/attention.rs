@@ -30,11 +30,12 @@ pub(super) struct Heads {
     pairs: u32,
     capacity: u32,
     window: u32,
-    splits: u32,
+    pub(super) splits: u32,
     eps: f32,
     factor: f32,
     scale: f32,
     cap: f32,
+    pub(super) repeats: u32,
 }
 
 /// Threadgroups that share the keys of a head in a layer: as many as suit the longest sequence, so that they are the
@@ -106,6 +107,7 @@ impl Site<'_> {
             factor: rotation.factor,
             scale: spec.attention_scale,
             cap: spec.attention_softcap.unwrap_or(0.0),
+            repeats: 1,
         }
     }
 

@@ -16,6 +16,9 @@ const ROWS: usize = 4;
 const NORMED: usize = 256;
 const PLAIN: usize = 64;
 
+/// Threadgroups that no GPU has at work at once.
+const ENOUGH: usize = 512;
+
 /// `Product` of `msl/decode.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -24,6 +27,7 @@ struct Product {
     cols: u32,
     eps: f32,
     cap: f32,
+    repeats: u32,
 }
 
 /// Lanes that share a row of so many columns: they take 16 each at a time, and few should have nothing left to do.
@@ -35,8 +39,16 @@ pub(super) fn lanes(cols: usize) -> usize {
 }
 
 /// Threadgroups of so many threads for so many rows.
-pub(super) fn groups(rows: usize, lanes: usize, threads: usize) -> usize {
+fn groups(rows: usize, lanes: usize, threads: usize) -> usize {
     rows.div_ceil(threads / lanes * ROWS)
+}
+
+/// Threadgroups that compute a norm first, for so many rows, and how often each takes some: enough of them for the largest
+/// GPUs, few enough that the norms cost little.
+fn normed_groups(rows: usize, lanes: usize) -> (usize, usize) {
+    let all = groups(rows, lanes, NORMED);
+    let repeats = (all / ENOUGH).clamp(1, 8);
+    (all.div_ceil(repeats), repeats)
 }
 
 impl Site<'_> {
@@ -61,7 +73,7 @@ impl Site<'_> {
             Some(post) => {
                 let other = 1 - entering.place;
                 let launch = launch
-                    .read(&self.sequences.scratch().added)
+                    .read(self.added())
                     .read(self.vector(post))
                     .write(self.x(other));
                 (launch, other)
@@ -97,7 +109,7 @@ impl Site<'_> {
             true => launch.write(&self.sequences.scratch().added),
             false => launch.update(self.x(place)),
         };
-        let product = self.sizes(rows, cols, 0.0);
+        let product = self.sizes(rows, cols, 0.0, 1);
         let grid = groups(rows, lanes(cols), PLAIN);
         launch.value(&product).groups(recorder, grid, PLAIN);
         Ok(())
@@ -134,8 +146,8 @@ impl Site<'_> {
         let launch = self.bias(launch, layer.feed_bias.as_ref());
         let launch = launch.write(&self.sequences.scratch().inner);
         let computed = if gate.is_some() { 2 * rows } else { rows };
-        let grid = groups(computed, lanes(cols), NORMED);
-        let product = self.sizes(rows, cols, 0.0);
+        let (grid, repeats) = normed_groups(computed, lanes(cols));
+        let product = self.sizes(rows, cols, 0.0, repeats);
         launch.value(&product).groups(recorder, grid, NORMED);
         Ok(place)
     }
@@ -154,18 +166,19 @@ impl Site<'_> {
             .read(&head.slice)
             .write(self.sequences.logits())
             .update(self.sequences.state(self.slot));
-        let product = self.sizes(rows, cols, cap.unwrap_or(0.0));
-        let grid = groups(rows, lanes(cols), NORMED);
+        let (grid, repeats) = normed_groups(rows, lanes(cols));
+        let product = self.sizes(rows, cols, cap.unwrap_or(0.0), repeats);
         launch.value(&product).groups(recorder, grid, NORMED);
         Ok(())
     }
 
-    fn sizes(&self, rows: usize, cols: usize, cap: f32) -> Product {
+    fn sizes(&self, rows: usize, cols: usize, cap: f32, repeats: usize) -> Product {
         Product {
             rows: rows as u32,
             cols: cols as u32,
             eps: self.spec.eps,
             cap,
+            repeats: repeats as u32,
         }
     }
 
@@ -209,8 +222,9 @@ impl Site<'_> {
                 .skip(),
         };
         let rows = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
-        let grid = groups(rows, lanes(spec.width), NORMED);
-        let heads = self.heads(index);
+        let (grid, repeats) = normed_groups(rows, lanes(spec.width));
+        let mut heads = self.heads(index);
+        heads.repeats = repeats as u32;
         launch.value(&heads).groups(recorder, grid, NORMED);
         Ok(place)
     }

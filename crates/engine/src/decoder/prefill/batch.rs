@@ -1,20 +1,17 @@
 //! The launches of a batch of rows.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bessemer_hal::BufferSlice;
 use bytemuck::{NoUninit, Pod, Zeroable};
 
+use super::super::plan::{self, Part};
 use super::super::weight::{LayerWeights, Place, Weights};
 use super::super::{Decoder, OP, Sequences, Spec};
-use crate::kernel::CacheType;
+use super::attention::{Spot, tiles_of};
+use crate::Result;
 use crate::metal::{Block, Kernel, Metal, Recorder};
-use crate::{DType, Result};
-
-/// Bytes that a command list moves, or is worth, at most: about a tenth of a second of a small GPU.
-pub(super) const LIST_WORK: u64 = 6_000_000_000;
 
 /// A token of a sequence.
 #[derive(Clone, Copy, Debug)]
@@ -28,25 +25,6 @@ pub(super) struct Row {
     pub(super) len: u32,
 }
 
-/// `Row` of `msl/prefill_turn.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Spot {
-    slot: u32,
-    position: u32,
-}
-
-/// `Rows` of `msl/prefill_attention.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Rows {
-    first: u32,
-    count: u32,
-    slot: u32,
-    position: u32,
-    len: u32,
-}
-
 /// `Embed` of `msl/prefill_embed.metal`, and `Norm` of `msl/prefill_norm.metal`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -55,57 +33,20 @@ struct Width {
     scale_or_eps: f32,
 }
 
-/// `Turn` of `msl/prefill_turn.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Turn {
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    pairs: u32,
-    rows: u32,
-    positions: u32,
-    eps: f32,
-    factor: f32,
-}
-
-/// `Attend` of `msl/prefill_attention.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Attend {
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    positions: u32,
-    window: u32,
-    scale: f32,
-    cap: f32,
-    stride: u32,
-    share: u32,
-    shares: u32,
-}
-
-/// Elements of a head, queries and keys of a tile of attention, so that tiles fit 32 KB of threadgroup memory.
-fn tiles(dim: usize) -> (usize, usize, usize) {
-    match dim {
-        ..=64 => (64, 32, 32),
-        65..=128 => (128, 32, 16),
-        _ => (256, 16, 8),
-    }
-}
-
 /// Rows with the memory they need.
 pub(super) struct Batch<'a> {
+    decoder: &'a Decoder,
     pub(super) spec: &'a Spec,
     pub(super) weights: &'a Weights,
-    sequences: &'a Sequences,
+    pub(super) sequences: &'a Sequences,
     pub(super) rows: usize,
     tokens: Block,
-    spots: Block,
+    pub(super) spots: Block,
     /// Rows of a tile of attention.
-    tiles: Block,
-    tile_count: usize,
-    /// The rows whose logits are wanted.
+    pub(super) tiles: Block,
+    pub(super) tile_count: usize,
+    /// The rows whose logits are wanted, and their sequences.
+    wanted: Vec<(usize, usize)>,
     picked: Option<Block>,
     /// What rows are between layers, what their norm is, and what a part adds where that is normed first.
     pub(super) x: Block,
@@ -130,11 +71,12 @@ impl<'a> Batch<'a> {
         };
         let spots: Vec<Spot> = rows.iter().map(spot).collect();
         let tiles = tiles_of(spec, rows);
-        let picked: Vec<u32> = (0_u32..)
+        let wanted: Vec<(usize, usize)> = (0..)
             .zip(rows)
             .filter(|(_, r)| r.wanted)
-            .map(|(i, _)| i)
+            .map(|(i, r)| (i, r.slot as usize))
             .collect();
+        let picked: Vec<u32> = wanted.iter().map(|&(i, _)| i as u32).collect();
         let picked = match picked.is_empty() {
             true => None,
             false => Some(copy_of(metal, &picked)?),
@@ -149,6 +91,7 @@ impl<'a> Batch<'a> {
             false => None,
         };
         Ok(Self {
+            decoder,
             spec,
             weights: &decoder.0.weights,
             sequences,
@@ -157,6 +100,7 @@ impl<'a> Batch<'a> {
             spots: copy_of(metal, &spots)?,
             tile_count: tiles.len(),
             tiles: copy_of(metal, &tiles)?,
+            wanted,
             picked,
             x: memory(spec.width)?,
             normed: memory(spec.width)?,
@@ -169,7 +113,7 @@ impl<'a> Batch<'a> {
 
     /// How many rows' logits are wanted.
     pub(super) fn wanted(&self) -> usize {
-        self.picked.as_ref().map_or(0, |p| p.len() / 4)
+        self.wanted.len()
     }
 
     /// Records all layers, from tokens on.
@@ -194,13 +138,58 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Records the logits of some of the rows that are wanted.
+    /// The launches of all kinds of layers, so that those of one part may share a compiled text.
+    pub(super) fn parts<'b>(&'b self, logits: &'b BufferSlice) -> Vec<Part<'b>> {
+        let mut parts: Vec<Part<'b>> = vec![Box::new(|recorder| self.embed(recorder))];
+        let mut known = Vec::new();
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            let [q, k, v] = &layer.qkv;
+            let matrices = [q, k, v, &layer.output, &layer.up, &layer.down];
+            let kind = (
+                matrices.map(|m| m.format),
+                layer.gate.as_ref().map(|m| m.format),
+                self.spec.layers[index].is_local,
+            );
+            if known.contains(&kind) {
+                continue;
+            }
+            known.push(kind);
+            let post = layer.post_ffn_norm.as_ref();
+            parts.push(Box::new(move |recorder| {
+                self.project_heads(recorder, layer)?;
+                let output = (&layer.output, layer.output_bias.as_ref());
+                let missing = layer.post_attention_norm.is_some();
+                self.project(recorder, output, &self.mixed, missing)?;
+                let down = (&layer.down, layer.down_bias.as_ref());
+                self.project(recorder, down, &self.inner, post.is_some())
+            }));
+            parts.push(Box::new(move |recorder| self.feed(recorder, layer)));
+            parts.push(Box::new(move |recorder| self.attend(recorder, index)));
+            parts.push(Box::new(move |recorder| self.turn(recorder, index, layer)));
+            parts.push(Box::new(move |recorder| {
+                self.norm(recorder, &layer.attn_norm, None, None)?;
+                self.norm(recorder, &layer.ffn_norm, post, None)
+            }));
+        }
+        parts.push(Box::new(move |recorder| self.head(recorder, 0..1, logits)));
+        parts
+    }
+
+    /// Records the logits of some of the rows that are wanted; one row's go to where choices are made.
     pub(super) fn head(
         &self,
         recorder: &mut Recorder<'_>,
         some: Range<usize>,
         to: &BufferSlice,
     ) -> Result<()> {
+        // Rows that begin where a vector of four may.
+        if some.len() == 1 && self.spec.width.is_multiple_of(4) {
+            let (row, slot) = self.wanted[some.start];
+            let size = 4 * self.spec.width;
+            let place = |of: &Block| of.slice(row * size..(row + 1) * size);
+            let given = [&self.x, self.added.as_ref().unwrap_or(&self.x)].map(place);
+            return plan::head_of(self.decoder, self.sequences, slot, &given, recorder);
+        }
         let missing = self.weights.layers.last();
         let missing = missing.and_then(|l| l.post_ffn_norm.as_ref());
         let count = some.len();
@@ -272,124 +261,6 @@ impl<'a> Batch<'a> {
             .groups(recorder, rows, width.next_multiple_of(32).min(256));
         Ok(())
     }
-
-    fn cache_dtype(&self) -> DType {
-        match self.sequences.cache_type() {
-            CacheType::F32 => DType::F32,
-            // `Sequences::new` refuses blocks.
-            CacheType::F16 | CacheType::Q8_0 => DType::F16,
-        }
-    }
-
-    /// Records norms of heads, turns, and what goes to the cache.
-    fn turn(&self, recorder: &mut Recorder<'_>, index: usize, layer: &LayerWeights) -> Result<()> {
-        let spec = self.spec;
-        let rotation = &self.weights.rotations[usize::from(spec.layers[index].is_local)];
-        let kernel = Kernel::new("prefill_turn", "prefill_turn")
-            .of("T", self.cache_dtype())
-            .flag(0, rotation.interleaved)
-            .flag(1, layer.head_norms.is_some());
-        let launch = recorder.launch(&kernel)?.update(self.qkv.all());
-        let launch = match &layer.head_norms {
-            Some([q, k]) => launch
-                .read(self.weights.vector(q))
-                .read(self.weights.vector(k)),
-            None => launch.skip().skip(),
-        };
-        let [keys, values] = self.sequences.caches(index);
-        let size = self.sequences.cache_type().size();
-        let written = self.rows * spec.kv_heads * spec.head_dim * size;
-        let turn = Turn {
-            heads: spec.heads as u32,
-            kv_heads: spec.kv_heads as u32,
-            dim: spec.head_dim as u32,
-            pairs: rotation.pairs as u32,
-            rows: self.rows as u32,
-            positions: self.sequences.positions() as u32,
-            eps: spec.eps,
-            factor: rotation.factor,
-        };
-        let heads = self.rows * (spec.heads + 2 * spec.kv_heads);
-        launch
-            .read(self.weights.vector(&rotation.turns))
-            .read(self.spots.all())
-            .write_part(keys, written)
-            .write_part(values, written)
-            .value(&turn)
-            .groups(recorder, heads.div_ceil(4), 4 * 32);
-        Ok(())
-    }
-
-    fn attend(&self, recorder: &mut Recorder<'_>, index: usize) -> Result<()> {
-        let spec = self.spec;
-        let (dims, queries, keys) = tiles(spec.head_dim);
-        let window = spec.layers[index].window.map(u32::try_from);
-        let window = window.and_then(|w| w.ok());
-        let kernel = Kernel::new("prefill_attention", "prefill_attention")
-            .of("T", self.cache_dtype())
-            .with("DIMS", dims as i64)
-            .with("QUERIES", queries as i64)
-            .with("KEYS", keys as i64)
-            .flag(0, spec.causal)
-            .flag(1, window.is_some())
-            .flag(2, spec.attention_softcap.is_some())
-            .constant(3, spec.head_dim.div_ceil(8) as u32);
-        let together = spec.heads / spec.kv_heads;
-        let share = together.min(queries);
-        let attend = Attend {
-            heads: spec.heads as u32,
-            kv_heads: spec.kv_heads as u32,
-            dim: spec.head_dim as u32,
-            positions: self.sequences.positions() as u32,
-            window: window.unwrap_or(0),
-            scale: spec.attention_scale,
-            cap: spec.attention_softcap.unwrap_or(0.0),
-            stride: ((spec.heads + 2 * spec.kv_heads) * spec.head_dim) as u32,
-            share: share as u32,
-            shares: together.div_ceil(share) as u32,
-        };
-        let [keys, values] = self.sequences.caches(index);
-        let grid = (self.tile_count, spec.kv_heads * together.div_ceil(share));
-        let read = 4 * self.rows * spec.heads * spec.head_dim;
-        // What is read of keys and values depends on how many there are; whoever counts adds it.
-        recorder
-            .launch(&kernel)?
-            .read_part(self.qkv.all(), read)
-            .read_part(keys, 0)
-            .read_part(values, 0)
-            .read(self.tiles.all())
-            .write(self.mixed.all())
-            .value(&attend)
-            .groups(recorder, grid, queries * 4);
-        Ok(())
-    }
-}
-
-/// Rows that go together through attention, those that see most first.
-fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<Rows> {
-    let (_, queries, _) = tiles(spec.head_dim);
-    let share = (spec.heads / spec.kv_heads).min(queries);
-    let most = queries / share;
-    let mut tiles = Vec::new();
-    let mut first = 0;
-    for run in rows.chunk_by(|a, b| a.slot == b.slot) {
-        for (i, part) in run.chunks(most).enumerate() {
-            tiles.push(Rows {
-                first: (first + i * most) as u32,
-                count: part.len() as u32,
-                slot: part[0].slot,
-                position: part[0].position,
-                // Later batches of the sequence are not there yet, and nobody in order sees them.
-                len: match spec.causal {
-                    true => part[0].position + part.len() as u32,
-                    false => part[0].len,
-                },
-            });
-        }
-        first += run.len();
-    }
-    tiles.sort_by_key(|tile| Reverse(tile.position));
-    tiles
 }
 
 fn copy_of<T: NoUninit>(metal: &Arc<Metal>, values: &[T]) -> Result<Block> {

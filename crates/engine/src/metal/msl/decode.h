@@ -20,6 +20,8 @@ struct Product {
     float eps;
     // Of results, where they are capped.
     float cap;
+    // How often lanes take rows: what comes before a product is worth more of them where there are many.
+    uint repeats;
 };
 
 // What the device knows of a sequence: the token that comes next, and its position.
@@ -36,6 +38,11 @@ struct Team {
 
 inline Team team(uint group, uint simd_group, uint simd_groups, uint lane) {
     return Team{(group * simd_groups + simd_group) * (32 / LANES) + lane / LANES, lane % LANES};
+}
+
+// How many teams a grid has.
+inline uint teams(uint groups, uint simd_groups) {
+    return groups * simd_groups * (32 / LANES);
 }
 
 // The sum over the lanes of a team; all of them have it.

@@ -21,6 +21,7 @@ kernel void ENTRY(decode_feed)(device const float* x [[buffer(0)]],
                                device const float* bias [[buffer(7), function_constant(BIAS)]],
                                device float* inner [[buffer(8)]], constant Product& product [[buffer(9)]],
                                uint group [[threadgroup_position_in_grid]],
+                               uint groups [[threadgroups_per_grid]],
                                uint index [[thread_index_in_threadgroup]],
                                uint threads [[threads_per_threadgroup]],
                                uint lane [[thread_index_in_simdgroup]],
@@ -43,52 +44,51 @@ kernel void ENTRY(decode_feed)(device const float* x [[buffer(0)]],
     // Results that lanes compute together: half their rows are the gate's, if there is one.
     const uint count = GATED ? ROWS / 2 : ROWS;
     const Team own = team(group, simd_group, simd_groups, lane);
-    const uint first = own.index * count;
     const ulong stride = Weights<U_FORMAT>::row_bytes(cols);
-    device const uchar* rows[ROWS];
-    float sums[ROWS];
-    for (uint r = 0; r < ROWS; r++) {
-        // The last one again where there are no more.
-        rows[r] = up + min(first + r % count, product.rows - 1) * stride;
-    }
-#if G_FORMAT == U_FORMAT
-    if (GATED) {
-        for (uint r = 0; r < count; r++) {
-            rows[r] = gate + min(first + r, product.rows - 1) * stride;
-        }
-    }
-    row_products<U_FORMAT, ROWS>(rows, vector, cols, own.lane, sums);
-#else
     const ulong gate_stride = Weights<G_FORMAT>::row_bytes(cols);
-    for (uint r = 0; r < count; r++) {
-        rows[r] = gate + min(first + r, product.rows - 1) * gate_stride;
-    }
-    row_products<G_FORMAT, ROWS / 2>(rows, vector, cols, own.lane, sums);
-    row_products<U_FORMAT, ROWS / 2>(rows + ROWS / 2, vector, cols, own.lane, sums + ROWS / 2);
-#endif
-    for (uint r = 0; r < ROWS; r++) {
-        sums[r] = team_sum(sums[r]) * scales.y;
-    }
-    if (own.lane != 0) {
-        return;
-    }
-    for (uint r = 0; r < count; r++) {
-        const uint row = first + r;
-        if (row >= product.rows) {
-            break;
+    for (uint turn = 0; turn < product.repeats; turn++) {
+        const uint first = (own.index + turn * teams(groups, simd_groups)) * count;
+        device const uchar* rows[ROWS];
+        float sums[ROWS];
+        for (uint r = 0; r < ROWS; r++) {
+            // The last one again where there are no more.
+            rows[r] = up + min(first + r % count, product.rows - 1) * stride;
         }
-        float result = sums[r];
-        if (BIAS) {
-            result += bias[row];
-        }
-        result = bend(result);
+#if G_FORMAT == U_FORMAT
         if (GATED) {
-            float factor = sums[r + ROWS / 2];
-            if (BIAS) {
-                factor += bias[product.rows + row];
+            for (uint r = 0; r < count; r++) {
+                rows[r] = gate + min(first + r, product.rows - 1) * gate_stride;
             }
-            result *= factor;
         }
-        inner[row] = result;
+        row_products<U_FORMAT, ROWS>(rows, vector, cols, own.lane, sums);
+#else
+        for (uint r = 0; r < count; r++) {
+            rows[r] = gate + min(first + r, product.rows - 1) * gate_stride;
+        }
+        row_products<G_FORMAT, ROWS / 2>(rows, vector, cols, own.lane, sums);
+        row_products<U_FORMAT, ROWS / 2>(rows + ROWS / 2, vector, cols, own.lane, sums + ROWS / 2);
+#endif
+        for (uint r = 0; r < ROWS; r++) {
+            sums[r] = team_sum(sums[r]) * scales.y;
+        }
+        for (uint r = 0; r < count; r++) {
+            const uint row = first + r;
+            if (own.lane != 0 || row >= product.rows) {
+                break;
+            }
+            float result = sums[r];
+            if (BIAS) {
+                result += bias[row];
+            }
+            result = bend(result);
+            if (GATED) {
+                float factor = sums[r + ROWS / 2];
+                if (BIAS) {
+                    factor += bias[product.rows + row];
+                }
+                result *= factor;
+            }
+            inner[row] = result;
+        }
     }
 }

@@ -12,6 +12,7 @@ kernel void ENTRY(decode_head)(device const float* x [[buffer(0)]],
                                device float* logits [[buffer(6)]], device State* state [[buffer(7)]],
                                constant Product& product [[buffer(8)]],
                                uint group [[threadgroup_position_in_grid]],
+                               uint groups [[threadgroups_per_grid]],
                                uint index [[thread_index_in_threadgroup]],
                                uint threads [[threads_per_threadgroup]],
                                uint lane [[thread_index_in_simdgroup]],
@@ -34,18 +35,20 @@ kernel void ENTRY(decode_head)(device const float* x [[buffer(0)]],
     }
     const Team own = team(group, simd_group, simd_groups, lane);
     const ulong stride = Weights<H_FORMAT>::row_bytes(product.cols);
-    device const uchar* rows[ROWS];
-    for (uint r = 0; r < ROWS; r++) {
-        // The last one again where there are no more.
-        rows[r] = matrix + min(own.index * ROWS + r, product.rows - 1) * stride;
-    }
-    float sums[ROWS];
-    row_products<H_FORMAT, ROWS>(rows, vector, product.cols, own.lane, sums);
-    for (uint r = 0; r < ROWS; r++) {
-        const uint row = own.index * ROWS + r;
-        const float sum = team_sum(sums[r]) * scales.y;
-        if (own.lane == 0 && row < product.rows) {
-            logits[row] = CAP ? product.cap * precise::tanh(sum / product.cap) : sum;
+    for (uint turn = 0; turn < product.repeats; turn++) {
+        const uint first = (own.index + turn * teams(groups, simd_groups)) * ROWS;
+        device const uchar* rows[ROWS];
+        for (uint r = 0; r < ROWS; r++) {
+            // The last one again where there are no more.
+            rows[r] = matrix + min(first + r, product.rows - 1) * stride;
+        }
+        float sums[ROWS];
+        row_products<H_FORMAT, ROWS>(rows, vector, product.cols, own.lane, sums);
+        for (uint r = 0; r < ROWS; r++) {
+            const float sum = team_sum(sums[r]) * scales.y;
+            if (own.lane == 0 && first + r < product.rows) {
+                logits[first + r] = CAP ? product.cap * precise::tanh(sum / product.cap) : sum;
+            }
         }
     }
 }

@@ -18,6 +18,8 @@ struct Heads {
     float factor;
     float scale;
     float cap;
+    // How often lanes take rows of the matrices.
+    uint repeats;
 };
 
 // The elements of pair `p` of a head; those past the ones that turn are pairs of neighbours.

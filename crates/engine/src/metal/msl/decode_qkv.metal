@@ -12,6 +12,18 @@ constant bool TURNED [[function_constant(5)]];
 // Pairs of rows that lanes compute together.
 #define PAIRS (ROWS / 2)
 
+// This lane's share of the products of a head's rows with a vector.
+template <int FORMAT>
+inline void head_products(device const uchar* matrix, uint first_row, thread uint2* places, Normed vector, uint cols,
+                          uint lane, thread float* sums) {
+    device const uchar* rows[ROWS];
+    const ulong stride = Weights<FORMAT>::row_bytes(cols);
+    for (uint r = 0; r < ROWS; r++) {
+        rows[r] = matrix + (first_row + places[r / 2][r % 2]) * stride;
+    }
+    row_products<FORMAT, ROWS>(rows, vector, cols, lane, sums);
+}
+
 kernel void ENTRY(decode_qkv)(device const float* x [[buffer(0)]],
                               device const float* added [[buffer(1), function_constant(POST)]],
                               device const float* post [[buffer(2), function_constant(POST)]],
@@ -26,6 +38,7 @@ kernel void ENTRY(decode_qkv)(device const float* x [[buffer(0)]],
                               device float* plain_keys [[buffer(14), function_constant(PLAIN_HEADS)]],
                               constant Heads& heads [[buffer(15)]],
                               uint group [[threadgroup_position_in_grid]],
+                              uint groups [[threadgroups_per_grid]],
                               uint index [[thread_index_in_threadgroup]],
                               uint threads [[threads_per_threadgroup]],
                               uint lane [[thread_index_in_simdgroup]],
@@ -44,85 +57,70 @@ kernel void ENTRY(decode_qkv)(device const float* x [[buffer(0)]],
     const float2 scales = norm_scales(x, addend, post_weight, complete, heads.width, heads.eps, shared, place);
     const Normed vector{x, addend, post_weight, norm, scales.x};
 
-    // Which pairs: those past the last are the last ones again, and are not written.
     const Team own = team(group, simd_group, simd_groups, lane);
     const uint half_dim = heads.dim / 2;
     const uint all = (heads.heads + 2 * heads.kv_heads) * half_dim;
-    const uint first = min(own.index * PAIRS, all - PAIRS);
-    const uint head = first / half_dim;
-    const bool is_q = head < heads.heads;
-    const bool is_k = !is_q && head < heads.heads + heads.kv_heads;
-    const uint before = is_q ? 0 : is_k ? heads.heads : heads.heads + heads.kv_heads;
-    uint2 places[PAIRS];
-    for (uint u = 0; u < PAIRS; u++) {
-        places[u] = pair_place(heads, INTERLEAVED, first % half_dim + u);
-    }
-    device const uchar* rows[ROWS];
-    float sums[ROWS];
-    const uint first_row = (head - before) * heads.dim;
-#if Q_FORMAT == K_FORMAT && K_FORMAT == V_FORMAT
-    device const uchar* matrix = is_q ? wq : is_k ? wk : wv;
-    const ulong stride = Weights<Q_FORMAT>::row_bytes(heads.width);
-    for (uint r = 0; r < ROWS; r++) {
-        rows[r] = matrix + (first_row + places[r / 2][r % 2]) * stride;
-    }
-    row_products<Q_FORMAT, ROWS>(rows, vector, heads.width, own.lane, sums);
-#else
-    if (is_q) {
-        const ulong stride = Weights<Q_FORMAT>::row_bytes(heads.width);
-        for (uint r = 0; r < ROWS; r++) {
-            rows[r] = wq + (first_row + places[r / 2][r % 2]) * stride;
-        }
-        row_products<Q_FORMAT, ROWS>(rows, vector, heads.width, own.lane, sums);
-    } else if (is_k) {
-        const ulong stride = Weights<K_FORMAT>::row_bytes(heads.width);
-        for (uint r = 0; r < ROWS; r++) {
-            rows[r] = wk + (first_row + places[r / 2][r % 2]) * stride;
-        }
-        row_products<K_FORMAT, ROWS>(rows, vector, heads.width, own.lane, sums);
-    } else {
-        const ulong stride = Weights<V_FORMAT>::row_bytes(heads.width);
-        for (uint r = 0; r < ROWS; r++) {
-            rows[r] = wv + (first_row + places[r / 2][r % 2]) * stride;
-        }
-        row_products<V_FORMAT, ROWS>(rows, vector, heads.width, own.lane, sums);
-    }
-#endif
-    for (uint r = 0; r < ROWS; r++) {
-        sums[r] = team_sum(sums[r]) * scales.y;
-    }
-    if (own.lane != 0 || own.index * PAIRS >= all) {
-        return;
-    }
-    if (BIAS) {
-        for (uint r = 0; r < ROWS; r++) {
-            sums[r] += bias[head * heads.dim + places[r / 2][r % 2]];
-        }
-    }
     const uint position = state->position;
-    if (TURNED && (is_q || is_k)) {
+    for (uint turn = 0; turn < heads.repeats; turn++) {
+        // Those past the last are the last ones again, and are not written.
+        const uint wanted = (own.index + turn * teams(groups, simd_groups)) * PAIRS;
+        const uint first = min(wanted, all - PAIRS);
+        const uint head = first / half_dim;
+        const bool is_q = head < heads.heads;
+        const bool is_k = !is_q && head < heads.heads + heads.kv_heads;
+        const uint before = is_q ? 0 : is_k ? heads.heads : heads.heads + heads.kv_heads;
+        uint2 places[PAIRS];
         for (uint u = 0; u < PAIRS; u++) {
-            const uint p = first % half_dim + u;
-            if (p < heads.pairs) {
-                const float2 turn = cosine_and_sine(ulong(position) * turns[p]) * heads.factor;
-                const float a = sums[2 * u], b = sums[2 * u + 1];
-                sums[2 * u] = a * turn.x - b * turn.y;
-                sums[2 * u + 1] = b * turn.x + a * turn.y;
+            places[u] = pair_place(heads, INTERLEAVED, first % half_dim + u);
+        }
+        const uint first_row = (head - before) * heads.dim;
+        float sums[ROWS];
+#if Q_FORMAT == K_FORMAT && K_FORMAT == V_FORMAT
+        head_products<Q_FORMAT>(is_q ? wq : is_k ? wk : wv, first_row, places, vector, heads.width, own.lane, sums);
+#else
+        if (is_q) {
+            head_products<Q_FORMAT>(wq, first_row, places, vector, heads.width, own.lane, sums);
+        } else if (is_k) {
+            head_products<K_FORMAT>(wk, first_row, places, vector, heads.width, own.lane, sums);
+        } else {
+            head_products<V_FORMAT>(wv, first_row, places, vector, heads.width, own.lane, sums);
+        }
+#endif
+        for (uint r = 0; r < ROWS; r++) {
+            sums[r] = team_sum(sums[r]) * scales.y;
+        }
+        if (own.lane != 0 || wanted >= all) {
+            continue;
+        }
+        if (BIAS) {
+            for (uint r = 0; r < ROWS; r++) {
+                sums[r] += bias[head * heads.dim + places[r / 2][r % 2]];
             }
         }
-    }
-    const ulong cached = (ulong(head - before) * heads.capacity + position) * heads.dim;
-    for (uint r = 0; r < ROWS; r++) {
-        const uint d = places[r / 2][r % 2];
-        if (is_q) {
-            q[first_row + d] = sums[r];
-        } else if (is_k && PLAIN_HEADS) {
-            plain_keys[first_row + d] = sums[r];
-        } else if (position < heads.capacity) {
-            if (is_k) {
-                keys[cached + d] = T(sums[r]);
-            } else {
-                values[cached + d] = T(sums[r]);
+        if (TURNED && (is_q || is_k)) {
+            for (uint u = 0; u < PAIRS; u++) {
+                const uint p = first % half_dim + u;
+                if (p < heads.pairs) {
+                    const float2 angle = cosine_and_sine(ulong(position) * turns[p]) * heads.factor;
+                    const float a = sums[2 * u], b = sums[2 * u + 1];
+                    sums[2 * u] = a * angle.x - b * angle.y;
+                    sums[2 * u + 1] = b * angle.x + a * angle.y;
+                }
+            }
+        }
+        const ulong cached = (ulong(head - before) * heads.capacity + position) * heads.dim;
+        for (uint r = 0; r < ROWS; r++) {
+            const uint d = places[r / 2][r % 2];
+            if (is_q) {
+                q[first_row + d] = sums[r];
+            } else if (is_k && PLAIN_HEADS) {
+                plain_keys[first_row + d] = sums[r];
+            } else if (position < heads.capacity) {
+                if (is_k) {
+                    keys[cached + d] = T(sums[r]);
+                } else {
+                    values[cached + d] = T(sums[r]);
+                }
             }
         }
     }

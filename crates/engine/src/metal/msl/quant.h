@@ -160,12 +160,15 @@ template <> struct Weights<30> {
 };
 
 // Q4_0: d (q - 8). The second chunk of a block is the upper nibbles, here and in all formats of 32 but Q8_0.
-template <> struct Weights<2> : QuantBlocks<32, 18> {
+template <> struct Weights<2> {
+    typedef QuantBlocks<32, 18> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
+        device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from);
         QuantBytes q(from + 2);
-        q.shift(part(at) * 4);
+        q.shift(Blocks::part(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, q.two(i, 15), 8, d);
         }
@@ -173,12 +176,15 @@ template <> struct Weights<2> : QuantBlocks<32, 18> {
 };
 
 // Q4_1: d q + m
-template <> struct Weights<3> : QuantBlocks<32, 20> {
+template <> struct Weights<3> {
+    typedef QuantBlocks<32, 20> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
+        device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from), m = quant_half(from + 2);
         QuantBytes q(from + 4);
-        q.shift(part(at) * 4);
+        q.shift(Blocks::part(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15), d, m);
         }
@@ -186,13 +192,16 @@ template <> struct Weights<3> : QuantBlocks<32, 20> {
 };
 
 // Q5_0: d (q - 16), the fifth bits in a word.
-template <> struct Weights<6> : QuantBlocks<32, 22> {
+template <> struct Weights<6> {
+    typedef QuantBlocks<32, 22> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
+        device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from);
-        const uint fifth = ((device const ushort*)(from + 2))[part(at)];
+        const uint fifth = ((device const ushort*)(from + 2))[Blocks::part(at)];
         QuantBytes q(from + 6);
-        q.shift(part(at) * 4);
+        q.shift(Blocks::part(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, q.two(i, 15) | quant_bits(fifth, i, 4), 16, d);
         }
@@ -200,13 +209,16 @@ template <> struct Weights<6> : QuantBlocks<32, 22> {
 };
 
 // Q5_1: d q + m, the fifth bits in a word.
-template <> struct Weights<7> : QuantBlocks<32, 24> {
+template <> struct Weights<7> {
+    typedef QuantBlocks<32, 24> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
+        device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from), m = quant_half(from + 2);
-        const uint fifth = ((device const ushort*)(from + 4))[part(at)];
+        const uint fifth = ((device const ushort*)(from + 4))[Blocks::part(at)];
         QuantBytes q(from + 8);
-        q.shift(part(at) * 4);
+        q.shift(Blocks::part(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15) | quant_bits(fifth, i, 4), d, m);
         }
@@ -214,11 +226,14 @@ template <> struct Weights<7> : QuantBlocks<32, 24> {
 };
 
 // Q8_0: d q, with sign.
-template <> struct Weights<8> : QuantBlocks<32, 34> {
+template <> struct Weights<8> {
+    typedef QuantBlocks<32, 34> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
+        device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from);
-        const QuantBytes q(from + 2 + part(at) * CHUNK);
+        const QuantBytes q(from + 2 + Blocks::part(at) * CHUNK);
         UNROLL for (uint i = 0; i < 8; i++) {
             const uint2 two = q.two(i, 255);
             to[2 * i] = float(as_type<char>(uchar(two.x))) * d;
@@ -229,10 +244,13 @@ template <> struct Weights<8> : QuantBlocks<32, 34> {
 
 // Q2_K: 128 weights share 32 bytes, two bits each; a chunk is half of those bytes and has a scale and an offset of
 // four bits.
-template <> struct Weights<10> : QuantBlocks<256, 84> {
+template <> struct Weights<10> {
+    typedef QuantBlocks<256, 84> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
-        const uint j = part(at), scales = from[j];
+        device const uchar* from = Blocks::block(row, at);
+        const uint j = Blocks::part(at), scales = from[j];
         const float scale = quant_half(from + 80) * float(scales & 15);
         const float offset = quant_half(from + 82) * float(scales >> 4);
         QuantBytes q(from + 16 + j / 8 * 32 + j % 2 * 16);
@@ -244,10 +262,13 @@ template <> struct Weights<10> : QuantBlocks<256, 84> {
 };
 
 // Q3_K: as Q2_K without offsets; bit `group` of 32 further bytes is the third one.
-template <> struct Weights<11> : QuantBlocks<256, 110> {
+template <> struct Weights<11> {
+    typedef QuantBlocks<256, 110> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
-        const uint j = part(at);
+        device const uchar* from = Blocks::block(row, at);
+        const uint j = Blocks::part(at);
         const float scale = quant_half(from + 108) * float(quant_q3_scale(from + 96, j));
         QuantBytes third(from + j % 2 * 16), q(from + 32 + j / 8 * 32 + j % 2 * 16);
         third.shift(j / 2);
@@ -259,10 +280,13 @@ template <> struct Weights<11> : QuantBlocks<256, 110> {
 };
 
 // Q4_K: two groups of 32 share 32 bytes.
-template <> struct Weights<12> : QuantBlocks<256, 144> {
+template <> struct Weights<12> {
+    typedef QuantBlocks<256, 144> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
-        const uint j = part(at) / 2, side = part(at) % 2 * 16;
+        device const uchar* from = Blocks::block(row, at);
+        const uint j = Blocks::part(at) / 2, side = Blocks::part(at) % 2 * 16;
         const uint2 six = quant_six_bits(from + 4, j);
         const float scale = quant_half(from) * float(six.x), offset = quant_half(from + 2) * float(six.y);
         QuantBytes q(from + 16 + j / 2 * 32 + side);
@@ -274,10 +298,13 @@ template <> struct Weights<12> : QuantBlocks<256, 144> {
 };
 
 // Q5_K: as Q4_K; bit `group` of 32 further bytes is the fifth one.
-template <> struct Weights<13> : QuantBlocks<256, 176> {
+template <> struct Weights<13> {
+    typedef QuantBlocks<256, 176> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
-        const uint j = part(at) / 2, side = part(at) % 2 * 16;
+        device const uchar* from = Blocks::block(row, at);
+        const uint j = Blocks::part(at) / 2, side = Blocks::part(at) % 2 * 16;
         const uint2 six = quant_six_bits(from + 4, j);
         const float scale = quant_half(from) * float(six.x), offset = quant_half(from + 2) * float(six.y);
         QuantBytes fifth(from + 16 + side), q(from + 48 + j / 2 * 32 + side);
@@ -291,10 +318,13 @@ template <> struct Weights<13> : QuantBlocks<256, 176> {
 
 // Q6_K: 128 weights are four lines of 32; lines 0 and 2 share a line of low nibbles, as 1 and 3 do. A chunk has a
 // scale of eight bits.
-template <> struct Weights<14> : QuantBlocks<256, 210> {
+template <> struct Weights<14> {
+    typedef QuantBlocks<256, 210> Blocks;
+    static ulong row_bytes(uint cols) { return Blocks::row_bytes(cols); }
+
     static void read(device const uchar* row, uint at, uint, thread float* to) {
-        device const uchar* from = block(row, at);
-        const uint j = part(at), upper = j / 8, line = j % 8 / 2, side = j % 2 * 16;
+        device const uchar* from = Blocks::block(row, at);
+        const uint j = Blocks::part(at), upper = j / 8, line = j % 8 / 2, side = j % 2 * 16;
         const float scale = quant_half(from + 208) * float(as_type<char>(from[192 + j]));
         QuantBytes low(from + upper * 64 + line % 2 * 32 + side), high(from + 128 + upper * 32 + side);
         low.shift(line / 2 * 4);

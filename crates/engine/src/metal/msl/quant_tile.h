@@ -48,7 +48,7 @@ struct QuantSums {
 
     // Gives every sum of the tile to `store(vector, row, sum)`, counted from the first vector of the tile and the
     // first row of this SIMD-group. This lane has two neighbours of a line of each matrix.
-    template <typename Store> void put(Store store, uint eights, uint lane) const {
+    template <typename Store> void put(Store store, uint eights, uint lane) {
         const uint vector = lane / 16 * 4 + lane / 2 % 4;
         const uint row = lane / 8 % 2 * 4 + lane % 2 * 2;
         UNROLL for (uint j = 0; j < 8; j++) {

@@ -1,0 +1,139 @@
+//! Language models on the CPU against llama.cpp and candle.
+//!
+//! Everybody reads the same files, takes in the same prompt and then the same tokens one by one, each with its
+//! logits. Nobody samples: what is measured is the model.
+
+mod file;
+mod ours;
+
+use anyhow::{Context as _, Result, ensure};
+use bench_protocol::{Case, Model, Op};
+use bessemer_llm::file::Format;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::ops::case::{Entry, Family};
+use crate::ops::goal::{Verdict, verdict};
+use crate::ops::result::{Results, Row};
+use crate::ops::{self, Common, Plan, worker};
+pub(crate) use ours::prepare;
+
+/// What of language models is measured, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// A GGUF file of the llama architecture, or a name that `bessemer models` lists.
+    #[arg(long, default_value = "smollm2")]
+    model: String,
+    /// The formats its weights are brought into.
+    #[arg(long, value_delimiter = ',', default_values_t = FORMATS.map(str::to_owned))]
+    formats: Vec<String>,
+    /// Tokens of the prompt.
+    #[arg(long, default_value_t = 256)]
+    prompt: usize,
+    /// Tokens that follow one by one.
+    #[arg(long, default_value_t = 64)]
+    tokens: usize,
+    /// Only one of the two: prefill or decode.
+    #[arg(long)]
+    only: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What is measured unless somebody says otherwise. Rows of 576 weights, as SmolLM2 has, are no blocks of 256:
+/// there `q4_k` and `q6_k` are mostly `q5_0` and `q8_0`, for everybody. `+` widens the model with zeros, so that
+/// they are what their names say.
+const FORMATS: [&str; 8] = [
+    "q4_0", "q4_1", "q8_0", "f16", "q4_k", "q6_k", "q4_k+", "q6_k+",
+];
+
+/// Measures and reports.
+pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> Result<()> {
+    ensure!(
+        options.prompt > 0 && options.tokens > 0,
+        "--prompt and --tokens are at least one"
+    );
+    let source = file::locate(&options.model)?;
+    let ids = file::tokens(&source, options.prompt + options.tokens)?;
+    let (prompt, next) = ids.split_at(options.prompt);
+    let mut entries = Vec::new();
+    for name in &options.formats {
+        let (format, is_wide) = match name.strip_suffix('+') {
+            Some(format) => (format, true),
+            None => (name.as_str(), false),
+        };
+        let format =
+            Format::of_name(format).with_context(|| format!("`{name}` is no format of weights"))?;
+        let path = match options.common.list {
+            true => source.clone(),
+            false => file::made(&source, format, is_wide)?,
+        };
+        let model = Model {
+            path: path.to_string_lossy().into_owned(),
+            prompt: prompt.to_vec(),
+            next: next.to_vec(),
+        };
+        for (op, family) in [(Op::Prefill, Family::Prefill), (Op::Decode, Family::Decode)] {
+            if options.only.as_ref().is_none_or(|o| o == family.name()) {
+                entries.push(entry(op, family, name, &model, &path)?);
+            }
+        }
+    }
+    let plan = Plan {
+        title: "Language models on the CPU against llama.cpp and candle",
+        entries,
+        contestants: worker::of_models()?,
+        goals: verdicts,
+        rounds: 7,
+        budget: 120.0,
+    };
+    ops::measure(&plan, &options.common, rounds, command)
+}
+
+fn entry(op: Op, family: Family, name: &str, model: &Model, path: &Path) -> Result<Entry> {
+    let tokens = match op {
+        Op::Prefill => model.prompt.len(),
+        _ => model.next.len(),
+    };
+    let size = match op {
+        Op::Prefill => format!("{tokens} tokens"),
+        _ => format!("{tokens} tokens after {}", model.prompt.len()),
+    };
+    Ok(Entry {
+        family,
+        name: name.to_owned(),
+        size,
+        elements: tokens,
+        bytes: std::fs::metadata(path)?.len() as usize,
+        flops: None,
+        tokens: Some(tokens),
+        case: Case {
+            op,
+            inputs: Vec::new(),
+            numbers: BTreeMap::new(),
+            to: None,
+            equation: None,
+            model: Some(model.clone()),
+        },
+    })
+}
+
+/// The goals, as ratios in the run.
+fn verdicts(results: &Results) -> Vec<Verdict> {
+    let peer = |name: &str| results.contestants.iter().position(|c| c.name == name);
+    let mut verdicts = Vec::new();
+    for (name, bound) in [("llama.cpp", 1.2), ("candle", 2.0)] {
+        for family in [Family::Prefill, Family::Decode] {
+            let rows: Vec<&Row> = results.rows.iter().filter(|r| r.family == family).collect();
+            let peer = peer(name);
+            verdicts.push(verdict(
+                &format!("{}, to {name}", family.name()),
+                bound,
+                &rows,
+                |row| row.ratio(peer?),
+            ));
+        }
+    }
+    verdicts
+}

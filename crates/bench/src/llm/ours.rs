@@ -1,0 +1,96 @@
+//! Our side: a model as the command line runs it.
+
+use anyhow::{Context as _, Result};
+use bench_protocol::{Model, Op, Output, Prepared, Work};
+use bessemer::kernel::CacheType;
+use bessemer::quant::Precision;
+use bessemer_llm::model::{BATCH, Input, Logits, Options, Space};
+use bessemer_llm::{Cache, Transformer, file};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A sequence of a model.
+struct Sequence {
+    transformer: Transformer,
+    cache: Cache,
+    space: Space,
+    prompt: Vec<u32>,
+    next: Vec<u32>,
+}
+
+/// Loads a model and computes the case once.
+pub(crate) fn prepare(op: Op, given: &Model) -> Result<Prepared> {
+    let options = Options {
+        precision: Precision::Fast,
+        context: given.context(),
+    };
+    let model = file::Model::open(&given.path)?;
+    let transformer = Transformer::new(&model, options)?;
+    let cache = Cache::new(transformer.config(), CacheType::F16, given.context())?;
+    let mut sequence = Sequence {
+        transformer,
+        cache,
+        space: Space::default(),
+        prompt: given.prompt.clone(),
+        next: given.next.clone(),
+    };
+    sequence.prefill()?;
+    if op == Op::Decode {
+        sequence.decode(given.next.len())?;
+    }
+    let output = Output::of(sequence.space.logits(), f64::from);
+    let sequence = Rc::new(RefCell::new(sequence));
+    let waking = Rc::clone(&sequence);
+    let wake: Work = Box::new(move || told(waking.borrow_mut().decode(1)));
+    let work: Work = match op {
+        Op::Prefill => Box::new(move || told(sequence.borrow_mut().prefill())),
+        _ => Box::new(move || {
+            let mut sequence = sequence.borrow_mut();
+            let count = sequence.next.len();
+            told(sequence.decode(count))
+        }),
+    };
+    Ok(Prepared {
+        work,
+        output,
+        wake: Some(wake),
+    })
+}
+
+fn told(result: Result<()>) -> Result<(), String> {
+    result.map_err(|e| format!("{e:#}"))
+}
+
+impl Sequence {
+    fn prefill(&mut self) -> Result<()> {
+        self.cache.truncate(0);
+        let pieces = self.prompt.chunks(BATCH);
+        let last = pieces.len().checked_sub(1).context("an empty prompt")?;
+        for (i, tokens) in pieces.enumerate() {
+            let input = Input {
+                cache: &mut self.cache,
+                tokens,
+                logits: if i == last {
+                    Logits::Last
+                } else {
+                    Logits::None
+                },
+            };
+            self.transformer.forward(&mut [input], &mut self.space)?;
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, count: usize) -> Result<()> {
+        self.cache.truncate(self.prompt.len());
+        for token in &self.next[..count] {
+            let input = Input {
+                cache: &mut self.cache,
+                tokens: std::slice::from_ref(token),
+                logits: Logits::Last,
+            };
+            self.transformer.forward(&mut [input], &mut self.space)?;
+        }
+        Ok(())
+    }
+}

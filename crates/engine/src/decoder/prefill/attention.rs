@@ -1,0 +1,195 @@
+//! Attention of the rows of a batch over what their sequences have seen, and what comes before it.
+
+use std::cmp::Reverse;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::Spec;
+use super::super::weight::LayerWeights;
+use super::batch::{Batch, Row};
+use crate::kernel::CacheType;
+use crate::metal::{Kernel, Recorder};
+use crate::{DType, Result};
+
+/// `Row` of `msl/prefill_turn.metal`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(super) struct Spot {
+    pub(super) slot: u32,
+    pub(super) position: u32,
+}
+
+/// `Rows` of `msl/prefill_attention.metal`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(super) struct Rows {
+    first: u32,
+    count: u32,
+    slot: u32,
+    position: u32,
+    len: u32,
+}
+
+/// `Turn` of `msl/prefill_turn.metal`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Turn {
+    heads: u32,
+    kv_heads: u32,
+    dim: u32,
+    pairs: u32,
+    rows: u32,
+    positions: u32,
+    eps: f32,
+    factor: f32,
+}
+
+/// `Attend` of `msl/prefill_attention.metal`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Attend {
+    heads: u32,
+    kv_heads: u32,
+    dim: u32,
+    positions: u32,
+    window: u32,
+    scale: f32,
+    cap: f32,
+    stride: u32,
+    share: u32,
+    shares: u32,
+}
+
+/// Elements of a head, queries and keys of a tile of attention, so that tiles fit 32 KB of threadgroup memory.
+fn tiles(dim: usize) -> (usize, usize, usize) {
+    match dim {
+        ..=64 => (64, 32, 32),
+        65..=128 => (128, 32, 16),
+        _ => (256, 16, 8),
+    }
+}
+
+impl Batch<'_> {
+    fn cache_dtype(&self) -> DType {
+        match self.sequences.cache_type() {
+            CacheType::F32 => DType::F32,
+            // `Sequences::new` refuses blocks.
+            CacheType::F16 | CacheType::Q8_0 => DType::F16,
+        }
+    }
+
+    /// Records norms of heads, turns, and what goes to the cache.
+    pub(super) fn turn(
+        &self,
+        recorder: &mut Recorder<'_>,
+        index: usize,
+        layer: &LayerWeights,
+    ) -> Result<()> {
+        let spec = self.spec;
+        let rotation = &self.weights.rotations[usize::from(spec.layers[index].is_local)];
+        let kernel = Kernel::new("prefill_turn", "prefill_turn")
+            .of("T", self.cache_dtype())
+            .flag(0, rotation.interleaved)
+            .flag(1, layer.head_norms.is_some());
+        let launch = recorder.launch(&kernel)?.update(self.qkv.all());
+        let launch = match &layer.head_norms {
+            Some([q, k]) => launch
+                .read(self.weights.vector(q))
+                .read(self.weights.vector(k)),
+            None => launch.skip().skip(),
+        };
+        let [keys, values] = self.sequences.caches(index);
+        let size = self.sequences.cache_type().size();
+        let written = self.rows * spec.kv_heads * spec.head_dim * size;
+        let turn = Turn {
+            heads: spec.heads as u32,
+            kv_heads: spec.kv_heads as u32,
+            dim: spec.head_dim as u32,
+            pairs: rotation.pairs as u32,
+            rows: self.rows as u32,
+            positions: self.sequences.positions() as u32,
+            eps: spec.eps,
+            factor: rotation.factor,
+        };
+        let heads = self.rows * (spec.heads + 2 * spec.kv_heads);
+        launch
+            .read(self.weights.vector(&rotation.turns))
+            .read(self.spots.all())
+            .write_part(keys, written)
+            .write_part(values, written)
+            .value(&turn)
+            .groups(recorder, heads.div_ceil(4), 4 * 32);
+        Ok(())
+    }
+
+    pub(super) fn attend(&self, recorder: &mut Recorder<'_>, index: usize) -> Result<()> {
+        let spec = self.spec;
+        let (dims, queries, keys) = tiles(spec.head_dim);
+        let window = spec.layers[index].window.map(u32::try_from);
+        let window = window.and_then(|w| w.ok());
+        let kernel = Kernel::new("prefill_attention", "prefill_attention")
+            .of("T", self.cache_dtype())
+            .with("DIMS", dims as i64)
+            .with("QUERIES", queries as i64)
+            .with("KEYS", keys as i64)
+            .flag(0, spec.causal)
+            .flag(1, window.is_some())
+            .flag(2, spec.attention_softcap.is_some())
+            .constant(3, spec.head_dim.div_ceil(8) as u32);
+        let together = spec.heads / spec.kv_heads;
+        let share = together.min(queries);
+        let attend = Attend {
+            heads: spec.heads as u32,
+            kv_heads: spec.kv_heads as u32,
+            dim: spec.head_dim as u32,
+            positions: self.sequences.positions() as u32,
+            window: window.unwrap_or(0),
+            scale: spec.attention_scale,
+            cap: spec.attention_softcap.unwrap_or(0.0),
+            stride: ((spec.heads + 2 * spec.kv_heads) * spec.head_dim) as u32,
+            share: share as u32,
+            shares: together.div_ceil(share) as u32,
+        };
+        let [keys, values] = self.sequences.caches(index);
+        let grid = (self.tile_count, spec.kv_heads * together.div_ceil(share));
+        let read = 4 * self.rows * spec.heads * spec.head_dim;
+        // What is read of keys and values depends on how many there are; whoever counts adds it.
+        recorder
+            .launch(&kernel)?
+            .read_part(self.qkv.all(), read)
+            .read_part(keys, 0)
+            .read_part(values, 0)
+            .read(self.tiles.all())
+            .write(self.mixed.all())
+            .value(&attend)
+            .groups(recorder, grid, queries * 4);
+        Ok(())
+    }
+}
+
+/// Rows that go together through attention, those that see most first.
+pub(super) fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<Rows> {
+    let (_, queries, _) = tiles(spec.head_dim);
+    let share = (spec.heads / spec.kv_heads).min(queries);
+    let most = queries / share;
+    let mut tiles = Vec::new();
+    let mut first = 0;
+    for run in rows.chunk_by(|a, b| a.slot == b.slot) {
+        for (i, part) in run.chunks(most).enumerate() {
+            tiles.push(Rows {
+                first: (first + i * most) as u32,
+                count: part.len() as u32,
+                slot: part[0].slot,
+                position: part[0].position,
+                // Later batches of the sequence are not there yet, and nobody in order sees them.
+                len: match spec.causal {
+                    true => part[0].position + part.len() as u32,
+                    false => part[0].len,
+                },
+            });
+        }
+        first += run.len();
+    }
+    tiles.sort_by_key(|tile| Reverse(tile.position));
+    tiles
+}
