@@ -1,5 +1,4 @@
 //! Decoding asks for no memory.
-#![expect(clippy::unwrap_used, reason = "tests may stop here")]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -44,13 +43,13 @@ fn decoding_asks_for_no_memory() {
     );
     let file = Model::open(listed.path(&models)).unwrap();
     for precision in [Precision::Fast, Precision::Exact] {
-        for kind in [CacheType::F16, CacheType::F32] {
+        for kind in CacheType::ALL {
             let options = Options {
                 precision,
                 context: 64,
             };
             let transformer = Transformer::new(&file, options).unwrap();
-            let mut cache = Cache::new(transformer.config(), kind, 64).unwrap();
+            let mut cache = Cache::new(&transformer, kind, 1, 64).unwrap();
             let mut space = Space::default();
             let mut sampler = Sampler::new(Sampling::default()).unwrap();
             let mut tokens = vec![6403, 1980, 253, 655];
@@ -61,11 +60,13 @@ fn decoding_asks_for_no_memory() {
                     before = COUNT.load(Ordering::Relaxed);
                 }
                 let input = Input {
-                    cache: &mut cache,
+                    sequence: 0,
                     tokens: &tokens,
                     logits: Logits::Last,
                 };
-                transformer.forward(&mut [input], &mut space).unwrap();
+                transformer
+                    .forward(&mut cache, &[input], &mut space)
+                    .unwrap();
                 let next = sampler.next(space.logits_mut(), &[]);
                 tokens.clear();
                 tokens.push(next);
