@@ -26,7 +26,7 @@ pub(crate) fn prepare(op: Op, given: &Model) -> Result<Prepared> {
     };
     let model = file::Model::open(&given.path)?;
     let transformer = Transformer::new(&model, options)?;
-    let cache = Cache::new(transformer.config(), CacheType::F16, given.context())?;
+    let cache = Cache::new(&transformer, CacheType::F16, 1, given.context())?;
     let mut sequence = Sequence {
         transformer,
         cache,
@@ -63,12 +63,12 @@ fn told(result: Result<()>) -> Result<(), String> {
 
 impl Sequence {
     fn prefill(&mut self) -> Result<()> {
-        self.cache.truncate(0);
+        self.cache.truncate(0, 0)?;
         let pieces = self.prompt.chunks(BATCH);
         let last = pieces.len().checked_sub(1).context("an empty prompt")?;
         for (i, tokens) in pieces.enumerate() {
             let input = Input {
-                cache: &mut self.cache,
+                sequence: 0,
                 tokens,
                 logits: if i == last {
                     Logits::Last
@@ -76,20 +76,22 @@ impl Sequence {
                     Logits::None
                 },
             };
-            self.transformer.forward(&mut [input], &mut self.space)?;
+            self.transformer
+                .forward(&mut self.cache, &[input], &mut self.space)?;
         }
         Ok(())
     }
 
     fn decode(&mut self, count: usize) -> Result<()> {
-        self.cache.truncate(self.prompt.len());
+        self.cache.truncate(0, self.prompt.len())?;
         for token in &self.next[..count] {
             let input = Input {
-                cache: &mut self.cache,
+                sequence: 0,
                 tokens: std::slice::from_ref(token),
                 logits: Logits::Last,
             };
-            self.transformer.forward(&mut [input], &mut self.space)?;
+            self.transformer
+                .forward(&mut self.cache, &[input], &mut self.space)?;
         }
         Ok(())
     }

@@ -1,5 +1,9 @@
 //! Scores and weighted sums with every number of a query in its register: what the compiler makes of the plain
 //! loops moves them to and from memory. The operations are those of the plain loops, in their order.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "adapters of iterators are calls here, for which every register is saved"
+)]
 #![expect(unsafe_code, reason = "intrinsics that the level in use has")]
 
 use std::arch::x86_64::{

@@ -1,9 +1,5 @@
 //! Products of integers with panels of the nested formats, by AVX2.
 #![expect(
-    clippy::needless_range_loop,
-    reason = "adapters of iterators are calls here, for which every register is saved"
-)]
-#![expect(
     unsafe_code,
     reason = "intrinsics that the level in use has, on pointers into slices whose lengths were checked"
 )]
@@ -267,7 +263,8 @@ pub(super) fn two_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m
             for i in 0..8 {
                 let g = b * 8 + i;
                 let pairs = |at: usize| {
-                    _mm256_cvtepu8_epi16(_mm_loadu_si128(block.add(at + 16 * i).cast::<__m128i>()))
+                    let bytes: __m128i = _mm_loadu_si128(block.add(at + 16 * i).cast());
+                    _mm256_cvtepu8_epi16(bytes)
                 };
                 let [first, second] = apart(pairs(32));
                 let offsets = pairs(160);
