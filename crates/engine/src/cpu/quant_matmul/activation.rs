@@ -124,21 +124,26 @@ impl Task for Round<'_> {
 #[inline(always)]
 fn round(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> Scale {
     // As integers: NaN is greater than all numbers and is not lost.
-    let top = x
-        .iter()
-        .fold(0, |top, v| top.max(v.to_bits() & 0x7FFF_FFFF));
+    let mut top = 0;
+    for i in 0..GROUP {
+        top = top.max(x[i].to_bits() & 0x7FFF_FFFF);
+    }
     let top = f32::from_bits(top);
     let inverse = if top == 0.0 { 0.0 } else { 127.0 / top };
     let mut halves = [0_i32; 2];
     let mut whole = [0_i32; GROUP];
-    for (w, &v) in whole.iter_mut().zip(x) {
+    for i in 0..GROUP {
         // To nearest: the last bits of a sum with 1.5 · 2²³ are the integer.
-        let bits = (v * inverse + 12_582_912.0).to_bits();
-        *w = (bits as i32).wrapping_sub(0x4B40_0000);
+        let bits = (x[i] * inverse + 12_582_912.0).to_bits();
+        // As wide as it is kept: numbers that are not finite have other bits too.
+        whole[i] = i32::from((bits as i32).wrapping_sub(0x4B40_0000) as i8);
     }
-    for (i, (q, w)) in q.iter_mut().zip(whole).enumerate() {
-        *q = w as i8;
-        halves[i / 16] += i32::from(*q);
+    for i in 0..GROUP {
+        q[i] = whole[i] as i8;
+    }
+    for i in 0..GROUP / 2 {
+        halves[0] += whole[i];
+        halves[1] += whole[i + GROUP / 2];
     }
     let d = top / 127.0;
     let count = halves[0] + halves[1];
