@@ -194,7 +194,7 @@ impl Worker {
         match self.ask(&Request::Prepare(Box::new(case.clone()))) {
             Ok(Reply::Ready(output)) => Readiness::Ready(output),
             Ok(Reply::Unsupported(_)) => Readiness::Unsupported,
-            Ok(Reply::Error(why)) => Readiness::Failed(why),
+            Ok(Reply::Error(why)) => Readiness::Failed(why.chars().take(200).collect()),
             Ok(other) => Readiness::Failed(format!("answers {other:?}")),
             Err(e) => self.revive(&e),
         }
