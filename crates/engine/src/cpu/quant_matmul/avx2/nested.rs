@@ -10,7 +10,7 @@ use std::arch::x86_64::{
     _mm256_cvtepu8_epi32, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_madd_epi16,
     _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32,
     _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_slli_epi32,
-    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi32,
+    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi16, _mm256_sub_epi32,
 };
 
 use super::super::activation::{GROUP, Row};
@@ -74,7 +74,14 @@ pub(super) fn six_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m
                 let scales: __m128i = _mm_loadu_si128(block.add(16 + 16 * i).cast());
                 let pairs = _mm256_cvtepi8_epi16(scales);
                 let [first, second] = apart(pairs);
-                let mut dots = [_mm256_setzero_si256(); N];
+                // What 32 less in every weight takes off, from the sums of the activations' halves.
+                let off = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16::<5>(pairs));
+                let mut dots = [off; N];
+                for n in 0..N {
+                    let scale = &*x[n].scale.add(g);
+                    let counts = (&raw const scale.halves).cast::<i32>().read_unaligned();
+                    dots[n] = _mm256_madd_epi16(off, _mm256_set1_epi32(counts));
+                }
                 // Places j and j + 8 of the low bits share upper bits.
                 for j in 0..2 {
                     let upper = load(group.add(128 + 32 * j));
@@ -103,11 +110,8 @@ pub(super) fn six_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m
                 }
                 for n in 0..N {
                     let scale = &*x[n].scale.add(g);
-                    let counts = (&raw const scale.halves).cast::<i32>().read_unaligned();
-                    let off = _mm256_madd_epi16(pairs, _mm256_set1_epi32(counts));
-                    let dot = _mm256_sub_epi32(dots[n], _mm256_slli_epi32::<5>(off));
                     let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                    sums[n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[n]);
+                    sums[n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[n]), d, sums[n]);
                 }
             }
         }
