@@ -1,0 +1,49 @@
+//! The faces of the documents, each snippet of theirs as a test, on the software Metal device.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "tests may stop here")]
+
+use std::sync::Arc;
+
+use bessemer::backends::array::{self, ArrayOp, ElementwiseKind};
+use bessemer::backends::executor::{BOUNDARY_BYTES, BackendType, CLASSES, Executor};
+use bessemer::backends::kernel::{self, BackendPreference, init_backend};
+use bessemer::backends::metal::{
+    MTLResourceOptions, MetalBackend, MetalKVCache, MetalMemoryPool, MetalOps, MetalTensor,
+    MetalTensorBatch, compute_tensor_bytes,
+};
+use bessemer::backends::{Backend, BufferHandle, CpuBackend};
+use bessemer::{AttentionOptions, DType, Device, Error, MatrixLibrary, Shape, Tensor};
+use bessemer_hal::soft::{self, SoftOptions};
+use bessemer_hal::{self as hal, StorageMode};
+
+mod hologram;
+#[path = "../../examples/metal_demo.rs"]
+mod metal_demo;
+mod minitensor;
+mod mps;
+mod numrs;
+mod torchless;
+
+fn backend() -> Arc<MetalBackend> {
+    Arc::new(MetalBackend::software().unwrap())
+}
+
+/// A device of the test's own, for injected failures.
+fn lonely() -> Arc<MetalBackend> {
+    let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+    Arc::new(MetalBackend::on(&device).unwrap())
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|b| f32::from_ne_bytes(*b))
+        .collect()
+}
+
+fn invalid(error: Error) -> String {
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    error.to_string()
+}
