@@ -109,7 +109,7 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
                             return Err(error);
                         }
                         history.pop();
-                        terminal::complain("error", style::ERROR, &format!("{error:#}"));
+                        terminal::complain("error", style::ERROR, &terminal::told(&error));
                         let note = "the question was left out; /reset begins anew";
                         terminal::complain("note", style::WARNING, note);
                     }

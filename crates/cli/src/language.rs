@@ -15,11 +15,13 @@ use bessemer_llm::model::Options;
 use bessemer_llm::pull::{self as models, State};
 use bessemer_llm::{Config, EncodeOptions, Sampling, Tokenizer, Transformer};
 use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Which model, and how it runs.
 #[derive(Debug, Clone, Args)]
@@ -287,7 +289,14 @@ impl ModelArgs {
         let tokenizer = Tokenizer::of(&file)?;
         let transformer = Transformer::on(&device, &file, Options { precision, context })?;
         let mut session = Session::new(Arc::new(transformer), kind)?;
-        session.warm_up()?;
+        // Kernels are compiled the first time, which takes a minute on the software device.
+        let wait = ProgressBar::new_spinner().with_message("making the kernels ready");
+        if !device.is_cpu() {
+            wait.enable_steady_tick(Duration::from_millis(120));
+        }
+        let outcome = session.warm_up();
+        wait.finish_and_clear();
+        outcome?;
         Ok(Loaded {
             name: name(&self.model),
             device: short_name(&device),

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Ok(outcome) => outcome.into(),
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::complain("error", style::ERROR, &format!("{error:#}"));
+            terminal::complain("error", style::ERROR, &terminal::told(&error));
             if error.downcast_ref::<Usage>().is_some() {
                 ExitCode::from(2)
             } else {

@@ -33,6 +33,19 @@ pub(crate) fn complain(prefix: &str, prefix_style: anstyle::Style, text: &str) {
     let _ = writeln!(stderr(), "{prefix_style}{prefix}{prefix_style:#}: {text}");
 }
 
+/// An error and its causes in one line, each once: some errors already say what their cause says.
+pub(crate) fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Whether an error means that the reader of our output has gone away.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
@@ -89,6 +102,14 @@ pub(crate) fn bytes(count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_says_everything_once() {
+        let twice = anyhow::anyhow!("no clang").context("decoder: no clang");
+        assert_eq!(told(&twice), "decoder: no clang");
+        let apart = anyhow::anyhow!("no clang").context("decoder");
+        assert_eq!(told(&apart), "decoder: no clang");
+    }
 
     #[test]
     fn bytes_are_written_in_binary_units() {
