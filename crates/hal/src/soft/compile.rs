@@ -2,7 +2,8 @@
 //!
 //! A library costs one preprocessing, one rewrite and one syntax check of the whole text, so that errors in
 //! ordinary functions are reported when it is made, as Metal does. A kernel costs two runs of clang with the IR
-//! pass between them. Results of both are kept in the cache: a warm start runs no process at all.
+//! pass between them; the first of them is the check where a library has one kernel only. Results of both are kept
+//! in the cache: a warm start runs no process at all.
 
 mod flag;
 mod header;
@@ -27,7 +28,7 @@ use sha2::{Digest, Sha256};
 use share::Permits;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Changes whenever images made by other versions must not be used.
@@ -60,6 +61,8 @@ pub(crate) struct Program {
     pub(crate) reflection: Reflection,
     options: CompileOptions,
     translation: OnceLock<Translation>,
+    /// LLVM IR of the only kernel, from when the library was checked until it is compiled.
+    ir: Mutex<Option<String>>,
 }
 
 /// A compiled kernel.
@@ -152,6 +155,7 @@ impl Engine {
             reflection: translation.reflection.clone(),
             options: options.clone(),
             translation: OnceLock::from(translation),
+            ir: Mutex::default(),
         };
         self.check(&program)?;
         self.store_library(&key, &program);
@@ -211,6 +215,7 @@ impl Engine {
             reflection: entry.reflection,
             options: options.clone(),
             translation: OnceLock::new(),
+            ir: Mutex::default(),
         })
     }
 
@@ -292,6 +297,10 @@ impl Program {
         let translation = msl::translate(&self.expanded, &self.file)
             .map_err(|diagnostics| compile_error(&self.options, diagnostics))?;
         Ok(self.translation.get_or_init(|| translation))
+    }
+
+    fn ir(&self) -> MutexGuard<'_, Option<String>> {
+        self.ir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the source calls `is_function_constant_defined(name)`.

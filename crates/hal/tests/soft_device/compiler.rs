@@ -111,11 +111,14 @@ fn runs(dir: &Path) -> usize {
 
 #[test]
 fn a_compiler_killed_at_any_step_is_an_error_and_the_next_try_succeeds() {
-    for (condition, step) in [
-        ("*-E*", "preprocessing"),
-        ("*-fsyntax-only*", "checking"),
-        ("*-emit-llvm*", "compiling"),
-        ("*-shared*", "linking"),
+    // The check of a library with one kernel is its compilation.
+    let two = format!("{ADD}\nkernel void other() {{}}\n");
+    for (condition, step, source) in [
+        ("*-E*", "preprocessing", ADD),
+        ("*-fsyntax-only*", "checking", &two),
+        ("*-emit-llvm*", "compiling", ADD),
+        ("*-emit-llvm*", "compiling one of two", &two),
+        ("*-shared*", "linking", ADD),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let marker = dir.path().join("armed");
@@ -127,8 +130,9 @@ fn a_compiler_killed_at_any_step_is_an_error_and_the_next_try_succeeds() {
             ..SoftOptions::default()
         })
         .unwrap();
-        let compile =
-            |device: &Device| try_library(device, ADD).and_then(|l| l.pipeline("add").map(|_| ()));
+        let compile = |device: &Device| {
+            try_library(device, source).and_then(|l| l.pipeline("add").map(|_| ()))
+        };
         let message = toolchain(compile(&device).unwrap_err());
         assert!(message.contains("killed by signal 9"), "{step}: {message}");
         compile(&device).unwrap_or_else(|error| panic!("{step}: {error}"));

@@ -58,9 +58,21 @@ impl Engine {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Step 3 for the whole library, as far as saying whether it is correct.
+    /// Step 3 for the whole library, as far as saying whether it is correct. Where it has one kernel only, step 3 for
+    /// that kernel says so too, and is done.
     pub(super) fn check(&self, program: &Program) -> Result<()> {
         let translation = program.translation()?;
+        if let [kernel] = &*program.reflection.kernels {
+            match self.lower(program, &kernel.name) {
+                Ok(ir) => {
+                    *program.ir() = Some(ir);
+                    return Ok(());
+                }
+                // What is wrong with the kernel alone is said when it is asked for.
+                Err(Error::Compile { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let arguments = ["-fsyntax-only"].map(str::to_owned);
         let output = self.front(program, &arguments, translation.cpp.clone())?;
         if output.success {
@@ -108,8 +120,8 @@ impl Engine {
         Err(self.explain(program, &output))
     }
 
-    /// Steps 3 to 6.
-    pub(super) fn build(&self, program: &Program, name: &str) -> Result<Compiled> {
+    /// Step 3: from the whole text to the LLVM IR of a kernel.
+    fn lower(&self, program: &Program, name: &str) -> Result<String> {
         let translation = program.translation()?;
         let glue = translation
             .glue(name)
@@ -124,7 +136,14 @@ impl Engine {
         if !output.success {
             return Err(self.explain(program, &output));
         }
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Steps 3 to 6.
+    pub(super) fn build(&self, program: &Program, name: &str) -> Result<Compiled> {
+        let translation = program.translation()?;
+        let known = program.ir().take();
+        let text = known.map_or_else(|| self.lower(program, name), Ok)?;
         let (text, mut plan) = self.split(text, name)?;
         let constants = used_constants(&text, &program.reflection);
         let image = self.link(&text)?;
