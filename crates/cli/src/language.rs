@@ -16,7 +16,6 @@ use bessemer_llm::pull::{self as models, State};
 use bessemer_llm::{Config, EncodeOptions, Sampling, Tokenizer, Transformer};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -170,7 +169,7 @@ impl SamplingArgs {
     /// The choices, with a temperature for those who name none.
     pub(crate) fn sampling(&self, temperature: f32) -> Result<Sampling> {
         let sampling = Sampling {
-            logit_bias: self.logit_bias.iter().copied().collect::<HashMap<_, _>>(),
+            logit_bias: self.logit_bias.clone(),
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,

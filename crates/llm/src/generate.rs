@@ -247,7 +247,7 @@ impl Session {
         let mut sampler = Sampler::new(text.options.sampling.clone())?;
         let mut seen = prompt.to_vec();
         loop {
-            let token = sampler.next(self.space.logits_mut(), &seen);
+            let token = sampler.next(self.space.logits_mut(), &seen)?;
             seen.push(token);
             if text.take(token) || text.report.ids.len() == text.options.max_tokens {
                 return Ok(());

@@ -5,93 +5,9 @@
 
 use std::collections::HashMap;
 
+pub use bessemer::decoder::Sampling;
+
 use crate::{Error, Result};
-
-/// How tokens are chosen. Steps are taken in the order of the fields: logits are biased and penalised, then cut
-/// down by each limit in turn, divided by the temperature and drawn from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sampling {
-    /// Added to the logits of tokens.
-    pub logit_bias: HashMap<u32, f32>,
-    /// Positive logits of tokens seen are divided by it, negative ones multiplied. 1 is none.
-    pub repetition_penalty: f32,
-    /// Subtracted from the logits of tokens seen.
-    pub presence_penalty: f32,
-    /// Subtracted from the logits of tokens, once for every time they were seen.
-    pub frequency_penalty: f32,
-    /// How many of the last tokens count as seen.
-    pub penalty_window: usize,
-    /// Only so many of the most likely tokens; 0 is all.
-    pub top_k: usize,
-    /// Only tokens whose information is nearest to the expected one, up to this much probability. 1 is all.
-    pub typical: f32,
-    /// Only the most likely tokens that have this much probability together. 1 is all.
-    pub top_p: f32,
-    /// Only tokens with at least this share of the most likely one's probability. 0 is all.
-    pub min_p: f32,
-    /// What logits are divided by before the draw; 0 always takes the most likely token.
-    pub temperature: f32,
-    /// What the draws depend on.
-    pub seed: u64,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Self {
-            logit_bias: HashMap::new(),
-            repetition_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            penalty_window: 64,
-            top_k: 0,
-            typical: 1.0,
-            top_p: 1.0,
-            min_p: 0.0,
-            temperature: 0.0,
-            seed: 0,
-        }
-    }
-}
-
-impl Sampling {
-    /// An error where a number makes no sense.
-    pub fn check(&self) -> Result<()> {
-        let wrong = |what: &str, value: f32, reason: &str| {
-            Err(Error::Invalid {
-                what: format!("{what} {value}"),
-                reason: reason.to_owned(),
-            })
-        };
-        let share = |what, value: f32| {
-            if (0.0..=1.0).contains(&value) {
-                return Ok(());
-            }
-            wrong(what, value, "must be from 0 to 1")
-        };
-        share("top-p", self.top_p)?;
-        share("typical", self.typical)?;
-        share("min-p", self.min_p)?;
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return wrong("temperature", self.temperature, "must be 0 or more");
-        }
-        if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
-            return wrong(
-                "repetition penalty",
-                self.repetition_penalty,
-                "must be above 0",
-            );
-        }
-        for (what, value) in [
-            ("presence penalty", self.presence_penalty),
-            ("frequency penalty", self.frequency_penalty),
-        ] {
-            if !value.is_finite() {
-                return wrong(what, value, "must be a number");
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Draws tokens, one after the other.
 #[derive(Clone, Debug)]
@@ -117,13 +33,18 @@ impl Sampler {
 
     /// The token that comes next, after `seen`. Logits are changed by biases and penalties.
     ///
-    /// # Panics
-    /// Where there are no logits.
-    pub fn next(&mut self, logits: &mut [f32], seen: &[u32]) -> u32 {
-        assert!(!logits.is_empty(), "there is no token to choose");
+    /// # Errors
+    /// [`Error::Invalid`] where there are no logits.
+    pub fn next(&mut self, logits: &mut [f32], seen: &[u32]) -> Result<u32> {
+        if logits.is_empty() {
+            return Err(Error::Invalid {
+                what: "sampling".to_owned(),
+                reason: "there is no token to choose".to_owned(),
+            });
+        }
         self.adjust(logits, seen);
         if self.sampling.temperature == 0.0 {
-            return greatest(logits);
+            return Ok(greatest(logits));
         }
         self.narrow(logits);
         let total: f32 = self.left.iter().map(|(_, p)| p).sum();
@@ -131,23 +52,21 @@ impl Sampler {
         for &(token, p) in &self.left {
             rest -= p;
             if rest < 0.0 {
-                return token;
+                return Ok(token);
             }
         }
         // Rounding left a little over, or no logit was a number.
-        self.left.last().map_or_else(|| greatest(logits), |l| l.0)
+        Ok(self.left.last().map_or_else(|| greatest(logits), |l| l.0))
     }
 
     fn adjust(&mut self, logits: &mut [f32], seen: &[u32]) {
         let s = &self.sampling;
-        for (&token, bias) in &s.logit_bias {
+        for &(token, bias) in &s.logit_bias {
             if let Some(logit) = logits.get_mut(token as usize) {
                 *logit += bias;
             }
         }
-        let plain =
-            s.repetition_penalty == 1.0 && s.presence_penalty == 0.0 && s.frequency_penalty == 0.0;
-        if plain {
+        if !s.penalises() {
             return;
         }
         self.counts.clear();

@@ -67,7 +67,7 @@ fn decoding_asks_for_no_memory() {
                 transformer
                     .forward(&mut cache, &[input], &mut space)
                     .unwrap();
-                let next = sampler.next(space.logits_mut(), &[]);
+                let next = sampler.next(space.logits_mut(), &[]).expect("logits");
                 tokens.clear();
                 tokens.push(next);
             }

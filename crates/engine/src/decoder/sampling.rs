@@ -2,10 +2,12 @@
 
 use crate::{Error, Result};
 
-/// How tokens are chosen. Steps are taken in the order of the fields.
+/// How tokens are chosen, on a device or on the CPU. Steps are taken in the order of the fields: logits are biased and
+/// penalised, then cut down by each limit in turn, divided by the temperature and drawn from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Added to the logits of tokens; tokens that there are not are left out.
+    /// Added to the logits of tokens: all of them, where a token is named more than once. Tokens that there are not
+    /// are left out.
     pub logit_bias: Vec<(u32, f32)>,
     /// Positive logits of tokens seen are divided by it, negative ones multiplied. 1 is none.
     pub repetition_penalty: f32,
@@ -48,7 +50,11 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    pub(super) fn check(&self) -> Result<()> {
+    /// Whether every number makes sense.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the first that does not, with what would be right.
+    pub fn check(&self) -> Result<()> {
         let expect = |holds: bool, what: &str, value: f32, rule: &str| match holds {
             true => Ok(()),
             false => Err(Error::Invalid {
@@ -79,7 +85,7 @@ impl Sampling {
     }
 
     /// Whether anything depends on what was seen.
-    pub(super) fn penalises(&self) -> bool {
+    pub fn penalises(&self) -> bool {
         let plain = self.repetition_penalty == 1.0
             && self.presence_penalty == 0.0
             && self.frequency_penalty == 0.0;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use bessemer::decoder::{self, Counts, Decoder, DeviceSampler, Pending};
+use bessemer::decoder::{Counts, Decoder, DeviceSampler, Pending};
 
 use super::{Finish, Full, Session, Text};
 use crate::{Cache, Error, Result, Sampling, Transformer};
@@ -17,23 +17,8 @@ pub(super) fn sampler(
     sampling: &Sampling,
     seen: &[u32],
 ) -> Result<DeviceSampler> {
-    let mut logit_bias: Vec<_> = sampling.logit_bias.iter().map(|(&t, &b)| (t, b)).collect();
-    logit_bias.sort_unstable_by_key(|&(token, _)| token);
-    let sampling = decoder::Sampling {
-        logit_bias,
-        repetition_penalty: sampling.repetition_penalty,
-        presence_penalty: sampling.presence_penalty,
-        frequency_penalty: sampling.frequency_penalty,
-        penalty_window: sampling.penalty_window,
-        top_k: sampling.top_k,
-        typical: sampling.typical,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        temperature: sampling.temperature,
-        seed: sampling.seed,
-    };
     let vocab = transformer.config().vocab;
-    let mut sampler = DeviceSampler::new(transformer.device(), sampling, vocab)?;
+    let mut sampler = DeviceSampler::new(transformer.device(), sampling.clone(), vocab)?;
     sampler.reset(seen)?;
     Ok(sampler)
 }

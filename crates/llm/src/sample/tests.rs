@@ -2,7 +2,7 @@ use super::*;
 
 fn draw(sampling: Sampling, logits: &[f32], count: usize) -> Vec<u32> {
     let mut sampler = Sampler::new(sampling).expect("valid");
-    let next = |_| sampler.next(&mut logits.to_vec(), &[]);
+    let next = |_| sampler.next(&mut logits.to_vec(), &[]).expect("logits");
     (0..count).map(next).collect()
 }
 
@@ -128,7 +128,8 @@ fn penalties_count_what_was_seen_in_the_window() {
         let mut logits = vec![2.0, 1.9, -1.0, -1.1];
         Sampler::new(sampling)
             .expect("valid")
-            .next(&mut logits, seen);
+            .next(&mut logits, seen)
+            .expect("logits");
         logits
     };
     let repetition = Sampling {
@@ -214,4 +215,54 @@ fn stops_are_found_across_pieces_and_nothing_of_them_is_shown() {
     );
     assert_eq!(run(&["bc", "b"], &["ab", "c"]), ("a".to_owned(), true));
     assert_eq!(run(&[""], &["x"]), ("x".to_owned(), false));
+}
+
+#[test]
+fn no_logits_are_an_error() {
+    let mut sampler = Sampler::new(at(1.0)).expect("valid");
+    assert!(matches!(
+        sampler.next(&mut [], &[]),
+        Err(Error::Invalid { .. })
+    ));
+}
+
+/// A text is the same whether its tokens are chosen here or on a device.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_device_draws_the_same_tokens() {
+    use bessemer::Device;
+    use bessemer::decoder::DeviceSampler;
+
+    let device = Device::software().expect("a device");
+    let changes: [fn(&mut Sampling); 8] = [
+        |_| {},
+        |s| s.temperature = 0.0,
+        |s| s.top_k = 7,
+        |s| s.top_p = 0.8,
+        |s| s.min_p = 0.2,
+        |s| s.typical = 0.7,
+        |s| (s.repetition_penalty, s.penalty_window) = (1.4, 5),
+        |s| {
+            (s.presence_penalty, s.frequency_penalty) = (0.3, 0.2);
+            s.logit_bias = vec![(3, 1.5), (3, 0.5), (11, -2.0), (99, 1.0)];
+        },
+    ];
+    for change in changes {
+        let mut sampling = Sampling {
+            seed: 11,
+            ..at(0.9)
+        };
+        change(&mut sampling);
+        let mut here = Sampler::new(sampling.clone()).expect("valid");
+        let mut there = DeviceSampler::new(&device, sampling.clone(), 40).expect("valid");
+        let mut seen = Vec::new();
+        for step in 0..30_usize {
+            let logits = |i: usize| ((i * 37 + step * 11) % 41) as f32 * 0.13 - 2.0;
+            let logits: Vec<f32> = (0..40).map(logits).collect();
+            let token = here.next(&mut logits.clone(), &seen).expect("logits");
+            let other = there.next(&logits).expect("a token");
+            assert_eq!(token, other, "step {step} of {sampling:?}");
+            seen.push(token);
+        }
+    }
 }
