@@ -4,24 +4,11 @@
 //! installed is reported as absent.
 
 mod llm;
-#[cfg_attr(
-    not(any(target_os = "linux", test)),
-    expect(
-        dead_code,
-        reason = "part of it is for the suite of the software device"
-    )
-)]
 mod measure;
+mod metal;
 #[cfg(target_os = "linux")]
 mod opencl;
 mod ops;
-#[cfg_attr(
-    not(target_os = "linux"),
-    expect(
-        dead_code,
-        reason = "part of it is for the suite of the software device"
-    )
-)]
 mod report;
 #[cfg(target_os = "linux")]
 mod soft;
@@ -55,6 +42,8 @@ enum Suite {
     Ops(ops::Options),
     /// Language models on the CPU against llama.cpp and candle (scripts/bench-peers).
     Llm(llm::Options),
+    /// A Metal device against the CPU of the same machine: ops, launches, bandwidth.
+    Metal(metal::Options),
     /// Our side of `ops` and `llm`: answers requests on the standard input.
     #[command(hide = true)]
     Worker,
@@ -66,7 +55,12 @@ fn main() -> anyhow::Result<()> {
     let command = format!("cargo run --release -p bessemer-bench -- {command}");
     match arguments.suite {
         Suite::Soft { json, markdown } => {
-            software_metal(arguments.rounds.unwrap_or(51), command, json, markdown)
+            let run = software_metal(arguments.rounds.unwrap_or(51), command)?;
+            publish(&run, json, markdown)
+        }
+        Suite::Metal(options) => {
+            let run = metal::run(&options, arguments.rounds.unwrap_or(51), command)?;
+            publish(&run, options.json, options.markdown)
         }
         Suite::Ops(options) => ops::run(&options, arguments.rounds, command),
         Suite::Llm(options) => llm::run(&options, arguments.rounds, command),
@@ -75,33 +69,31 @@ fn main() -> anyhow::Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-fn software_metal(
-    rounds: usize,
-    command: String,
+fn software_metal(rounds: usize, command: String) -> anyhow::Result<report::Run> {
+    soft::run(rounds, command)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn software_metal(_rounds: usize, _command: String) -> anyhow::Result<report::Run> {
+    anyhow::bail!(
+        "the software Metal device runs on Linux only, so there is nothing to compare here"
+    )
+}
+
+/// Prints a run, and writes it where it is wanted.
+fn publish(
+    run: &report::Run,
     json: Option<PathBuf>,
     markdown: Option<PathBuf>,
 ) -> anyhow::Result<()> {
     use std::io::Write as _;
 
-    let run = soft::run(rounds, command)?;
     std::io::stdout().write_all(run.markdown().as_bytes())?;
     if let Some(path) = json {
-        std::fs::write(path, serde_json::to_string_pretty(&run)?)?;
+        std::fs::write(path, serde_json::to_string_pretty(run)?)?;
     }
     if let Some(path) = markdown {
         std::fs::write(path, run.markdown())?;
     }
     Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn software_metal(
-    _rounds: usize,
-    _command: String,
-    _json: Option<PathBuf>,
-    _markdown: Option<PathBuf>,
-) -> anyhow::Result<()> {
-    anyhow::bail!(
-        "the software Metal device runs on Linux only, so there is nothing to compare here"
-    )
 }

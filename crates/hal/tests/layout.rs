@@ -118,3 +118,16 @@ fn crates_depend_in_one_direction() {
         }
     }
 }
+
+#[test]
+fn what_is_for_apple_is_compiled_for_macs_and_for_ios() {
+    let check = read(&root().join("scripts/apple-check"));
+    for target in ["aarch64-apple-darwin", "aarch64-apple-ios"] {
+        assert!(check.contains(target), "scripts/apple-check lacks {target}");
+    }
+    let ci = read(&root().join(".ci/run"));
+    assert!(ci.contains("scripts/apple-check"), ".ci/run does not check");
+    // The driver itself must not be left out there.
+    let library = read(&root().join("crates/hal/src/lib.rs"));
+    assert!(library.contains("target_vendor = \"apple\""));
+}
