@@ -63,7 +63,7 @@ pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 pub(crate) use kernel::Kernel;
 pub use mps::MatrixLibrary;
-pub(crate) use quant_matmul::Tile as QuantTile;
+pub(crate) use quant_matmul::{Batch as QuantBatch, Tile as QuantTile};
 pub(crate) use record::{Launch, Recorder};
 
 use crate::dispatch::Packed;

@@ -100,6 +100,45 @@ fn layer(tokens: usize, past: usize) -> Tensor {
     x + gate.swiglu(&up).matmul(&data(&[FFN, WIDTH]))
 }
 
+/// The kernels that a graph launches, without their types.
+fn kernels(graph: impl FnOnce() -> Tensor) -> Vec<String> {
+    let device = Device::on(noop::device(Family::Apple7));
+    let y = device.scope(graph);
+    let hal = device.hal().unwrap();
+    noop::clear(hal);
+    y.eval().unwrap();
+    device.synchronize().unwrap();
+    let events = noop::record(hal).unwrap().events.into_iter();
+    let names = events.filter_map(|event| match event {
+        noop::Event::Dispatch { kernel, .. } => Some(kernel),
+        _ => None,
+    });
+    names
+        .map(|n| n.trim_end_matches("_f32").to_owned())
+        .collect()
+}
+
+#[test]
+fn every_number_of_rows_has_its_kernel() {
+    // Wide enough that no depth is shared.
+    let (k, n) = (256, 16384);
+    for rows in 1..=40 {
+        let x = || data(&[rows, k]);
+        let few = rows <= 16;
+        let product = kernels(|| x().matmul(&data(&[k, n])));
+        assert_eq!(product, [if few { "matmul_wide" } else { "matmul_tile" }]);
+        let turned = kernels(|| x().matmul(&data(&[n, k]).t()));
+        assert_eq!(turned, [if few { "matmul_deep" } else { "matmul_tile" }]);
+        let quantised = kernels(|| x().quant_matmul(&weights(n, k)));
+        let expected = match rows {
+            ..=4 => "quant_few",
+            ..=16 => "quant_batch",
+            _ => "quant_tile",
+        };
+        assert_eq!(quantised, [expected], "{rows} rows");
+    }
+}
+
 #[test]
 fn graphs_cost_what_they_did() {
     type Graph = Box<dyn Fn() -> Tensor>;

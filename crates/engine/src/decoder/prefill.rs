@@ -1,7 +1,8 @@
 //! Taking in tokens that the host gives.
 //!
 //! One token goes the way of a step. Several are rows of a batch, whatever sequences they are of: a row says which one
-//! and at what position. What comes of a row does not depend on the others.
+//! and at what position. What comes of a row does not depend on the others: batches of up to 16 rows give the same
+//! bits, and so do larger ones. The two have different kernels for products, so that one is the other but for rounding.
 
 mod attention;
 mod batch;
@@ -18,8 +19,8 @@ use crate::{Error, Result};
 /// Rows of a batch: enough for products of matrices, few enough for memory and for a GPU that others use, too.
 const MOST_ROWS: usize = 512;
 
-/// Rows that kernels are compiled for ahead of time: those of a prompt.
-const COMPILED_ROWS: usize = 64;
+/// Rows that kernels are compiled for ahead of time: those of a short prompt, and of others.
+const COMPILED_ROWS: [usize; 2] = [16, 64];
 
 /// Rows whose logits are computed at once.
 const MOST_LOGITS: usize = 64;
@@ -64,10 +65,13 @@ pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> R
 
 /// Compiles what batches need. They do by themselves, but one kernel after the other.
 pub(super) fn compile(decoder: &Decoder, sequences: &Sequences) -> Result<()> {
-    let rows = first_rows(COMPILED_ROWS);
-    let batch = Batch::new(decoder, sequences, &rows)?;
+    let batches = COMPILED_ROWS.map(|rows| Batch::new(decoder, sequences, &first_rows(rows)));
+    let [few, many] = batches;
+    let (few, many) = (few?, many?);
     let logits = sequences.logits();
-    plan::compile(decoder, &batch.parts(&logits))
+    let mut parts = many.parts(&logits);
+    parts.extend(few.parts(&logits));
+    plan::compile(decoder, &parts)
 }
 
 /// The first rows of the first sequence.

@@ -5,8 +5,10 @@
 //! arranges for itself does not matter here. By the number of vectors:
 //!
 //! - up to 4, `quant_few`: lanes go through a few rows of the weights at once;
-//! - more, `quant_tile`: tiles of the result by SIMD-group matrices, of 8, 16, 32 or 64 vectors, so that up to
-//!   64 vectors read the weights once.
+//! - up to 16, `quant_batch`: SIMD-group matrices whose weights lanes widen in place, without threadgroup memory;
+//! - more, `quant_tile`: tiles of the result by SIMD-group matrices, of 8, 16, 32 or 64 vectors.
+//!
+//! All of them read and widen a weight once for up to 64 vectors.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -17,8 +19,11 @@ use super::record::Recorder;
 use crate::Result;
 use crate::ops::quant_matmul::QuantMatmul;
 
-/// More vectors go to tiles: lanes would read activations more often than they read weights.
+/// More vectors go to matrices: lanes would read activations more often than they read weights.
 const FEW: usize = 4;
+
+/// More go to tiles, whose threads share what they read of the vectors.
+const BATCH: usize = 16;
 
 /// SIMD-groups of a threadgroup, and rows that one takes at most; `TEAM` and 4 in `quant_matmul.metal`.
 const TEAM: usize = 4;
@@ -68,18 +73,19 @@ pub(crate) fn record(
         offset: x.offset as u32,
     };
     let cost = cost(output.count(), cols);
-    let entry = if vectors <= FEW {
-        "quant_few"
-    } else {
-        "quant_tile"
-    };
+    let path = Path::of(vectors);
     let few = Few::new(rows, cols, vectors);
+    let batch = Batch::new(&[rows], cols, vectors);
     let tile = Tile::new(&[rows], vectors);
-    let kernel = Kernel::new("quant_matmul", entry)
+    let across = match path {
+        Path::Batch => batch.across,
+        _ => few.across,
+    };
+    let kernel = Kernel::new("quant_matmul", path.entry())
         .with("Q_FORMAT", op.matrix.weights().msl())
         .constant(0, vectors.min(FEW) as u32)
         .constant(1, few.each as u32)
-        .constant(2, few.across as u32)
+        .constant(2, across as u32)
         .constant(3, tile.eights as u32)
         .constant(4, tile.team as u32);
     let launch = recorder
@@ -89,13 +95,40 @@ pub(crate) fn record(
         .write(output.slice.clone())
         .value(&problem)
         .cost(cost);
-    match vectors {
-        ..=FEW => launch.groups(recorder, few.groups, TEAM * LANES),
-        _ => launch
+    match path {
+        Path::Few => launch.groups(recorder, few.groups, TEAM * LANES),
+        Path::Batch => launch.groups(recorder, batch.groups, Batch::THREADS),
+        Path::Tile => launch
             .memory(tile.memory())
             .groups(recorder, tile.groups, tile.team * LANES),
     }
     Ok(())
+}
+
+/// Which kernel multiplies.
+#[derive(Clone, Copy)]
+enum Path {
+    Few,
+    Batch,
+    Tile,
+}
+
+impl Path {
+    fn of(vectors: usize) -> Self {
+        match vectors {
+            ..=FEW => Self::Few,
+            ..=BATCH => Self::Batch,
+            _ => Self::Tile,
+        }
+    }
+
+    fn entry(self) -> &'static str {
+        match self {
+            Self::Few => "quant_few",
+            Self::Batch => "quant_batch",
+            Self::Tile => "quant_tile",
+        }
+    }
 }
 
 /// How few vectors are multiplied.
@@ -124,6 +157,45 @@ impl Few {
             across,
             groups: groups(each, across),
         }
+    }
+}
+
+/// How up to 16 are: the work of the SIMD-groups of `quant_batch.h`.
+pub(crate) struct Batch {
+    /// Times eight vectors.
+    pub(crate) eights: usize,
+    /// SIMD-groups that share the columns. Those of a matrix are as many for any number of vectors, so that sums are
+    /// the same.
+    pub(crate) across: usize,
+    pub(crate) groups: usize,
+}
+
+impl Batch {
+    pub(crate) const THREADS: usize = TEAM * LANES;
+
+    /// Columns that a SIMD-group takes at once.
+    const STEP: usize = 4 * CHUNK;
+
+    /// Of products of vectors with matrices of so many rows each; a threadgroup has rows of one of them.
+    pub(crate) fn new(rows: &[usize], cols: usize, vectors: usize) -> Self {
+        let groups = |across: usize| -> usize {
+            let groups = rows.iter().map(|r| r.div_ceil(TILE_ROWS * TEAM / across));
+            groups.sum()
+        };
+        let mut across = 1;
+        while across < TEAM && groups(across) < BUSY && cols >= 2 * across * Self::STEP {
+            across *= 2;
+        }
+        Self {
+            eights: vectors.min(BATCH).div_ceil(8),
+            across,
+            groups: groups(across),
+        }
+    }
+
+    /// Whether so many vectors are few enough.
+    pub(crate) fn takes(vectors: usize) -> bool {
+        vectors <= BATCH
     }
 }
 
@@ -182,6 +254,12 @@ mod tests {
                     let few = Few::new(rows, cols, vectors.min(FEW));
                     let each = few.each * TEAM / few.across;
                     assert!(few.each >= 1 && each >= 1 && few.groups * each >= rows);
+                    let batch = Batch::new(&[rows], cols, vectors);
+                    assert!(TEAM.is_multiple_of(batch.across));
+                    assert!(batch.groups * TILE_ROWS * TEAM / batch.across >= rows);
+                    assert!(8 * batch.eights >= vectors.min(BATCH));
+                    // Sums do not depend on the others of a batch.
+                    assert_eq!(batch.across, Batch::new(&[rows], cols, 2).across);
                 }
             }
         }

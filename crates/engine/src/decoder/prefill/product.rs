@@ -7,7 +7,7 @@ use super::super::weight::{LayerWeights, Matrix, Place};
 use super::batch::Batch;
 use crate::Result;
 use crate::kernel::Bend;
-use crate::metal::{Block, Kernel, QuantTile, Recorder};
+use crate::metal::{Block, Kernel, Launch, QuantBatch, QuantTile, Recorder};
 
 /// `Project` of `msl/prefill_project.metal`.
 #[repr(C)]
@@ -42,6 +42,44 @@ struct Goal<'a> {
 /// What products with rows of weights are worth, as bytes that a GPU could move meanwhile.
 fn cost(vectors: usize, rows: usize, cols: usize) -> u64 {
     2 * (vectors * rows) as u64 * cols as u64 / 32
+}
+
+/// How the products of a launch are computed: few vectors without threadgroup memory, more in tiles.
+enum Way {
+    Few(QuantBatch),
+    Tile(QuantTile),
+}
+
+impl Way {
+    fn new(rows: &[usize], cols: usize, vectors: usize) -> Self {
+        match QuantBatch::takes(vectors) {
+            true => Self::Few(QuantBatch::new(rows, cols, vectors)),
+            false => Self::Tile(QuantTile::new(rows, vectors)),
+        }
+    }
+
+    /// The kernel of a file; SIMD-groups that share columns are the function constant `across`.
+    fn kernel(&self, file: &'static str, [few, tile]: [&'static str; 2], across: u32) -> Kernel {
+        let (entry, eights, team, shared) = match self {
+            Self::Few(batch) => (few, batch.eights, 1, batch.across),
+            Self::Tile(of) => (tile, of.eights, of.team, 1),
+        };
+        Kernel::new(file, entry)
+            .constant(0, eights as u32)
+            .constant(1, team as u32)
+            .constant(across, shared as u32)
+    }
+
+    fn groups(self, launch: Launch, recorder: &mut Recorder<'_>) {
+        match self {
+            Self::Few(batch) => launch.groups(recorder, batch.groups, QuantBatch::THREADS),
+            Self::Tile(tile) => {
+                launch
+                    .memory(tile.memory())
+                    .groups(recorder, tile.groups, tile.team * 32)
+            }
+        }
+    }
 }
 
 impl Batch<'_> {
@@ -109,15 +147,15 @@ impl Batch<'_> {
         let rows = |m: &Matrix| m.slice.length() / m.row;
         let all: Vec<usize> = matrices.iter().map(|m| rows(m)).collect();
         let (stride, cols) = (all.iter().sum(), from.len() / 4 / self.rows);
-        let tile = QuantTile::new(&all, goal.vectors);
+        let way = Way::new(&all, cols, goal.vectors);
         // One matrix is all three, so that the text is the same.
         let format = |i: usize| matrices.get(i).unwrap_or(&matrices[0]).format;
-        let kernel = Kernel::new("prefill_project", "prefill_project")
+        let entries = ["prefill_project_few", "prefill_project"];
+        let kernel = way
+            .kernel("prefill_project", entries, 6)
             .with("A_FORMAT", format(0))
             .with("B_FORMAT", format(1))
             .with("C_FORMAT", format(2))
-            .constant(0, tile.eights as u32)
-            .constant(1, tile.team as u32)
             .flag(2, matrices.len() > 1)
             .flag(3, goal.bias.is_some())
             .flag(4, goal.residual)
@@ -146,11 +184,10 @@ impl Batch<'_> {
             stride: stride as u32,
             cap: goal.cap.unwrap_or(0.0),
         };
-        launch
+        let launch = launch
             .value(&project)
-            .cost(cost(goal.vectors, stride, cols))
-            .memory(tile.memory())
-            .groups(recorder, tile.groups, tile.team * 32);
+            .cost(cost(goal.vectors, stride, cols));
+        way.groups(launch, recorder);
         Ok(())
     }
 
@@ -158,12 +195,17 @@ impl Batch<'_> {
     pub(super) fn feed(&self, recorder: &mut Recorder<'_>, layer: &LayerWeights) -> Result<()> {
         let (rows, cols) = (self.spec.ffn, self.spec.width);
         let gate = layer.gate.as_ref();
-        let tile = QuantTile::new(&[rows], self.rows);
-        let kernel = Kernel::new("prefill_feed", "prefill_feed")
+        // Few vectors have the rows of a gate among the sixteen of a SIMD-group, tiles after the others.
+        let matrices = if gate.is_some() { 2 } else { 1 };
+        let way = match QuantBatch::takes(self.rows) {
+            true => Way::new(&[matrices * rows], cols, self.rows),
+            false => Way::new(&[rows], cols, self.rows),
+        };
+        let entries = ["prefill_feed_few", "prefill_feed"];
+        let kernel = way
+            .kernel("prefill_feed", entries, 5)
             .with("G_FORMAT", gate.unwrap_or(&layer.up).format)
             .with("U_FORMAT", layer.up.format)
-            .constant(0, tile.eights as u32)
-            .constant(1, tile.team as u32)
             .flag(2, gate.is_some())
             .flag(3, layer.feed_bias.is_some())
             .constant(
@@ -189,13 +231,12 @@ impl Batch<'_> {
             cols: cols as u32,
             rows: rows as u32,
         };
-        let matrices = if gate.is_some() { 2 } else { 1 };
-        launch
-            .write(self.inner.all())
-            .value(&feed)
-            .cost(cost(self.rows, matrices * rows, cols))
-            .memory(tile.memory())
-            .groups(recorder, tile.groups, tile.team * 32);
+        let launch = launch.write(self.inner.all()).value(&feed).cost(cost(
+            self.rows,
+            matrices * rows,
+            cols,
+        ));
+        way.groups(launch, recorder);
         Ok(())
     }
 }

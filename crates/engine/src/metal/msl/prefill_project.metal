@@ -1,5 +1,5 @@
 #include "types.h"
-#include "quant_tile.h"
+#include "quant_batch.h"
 
 // Products of rows with up to three matrices, of the formats A_FORMAT, B_FORMAT and C_FORMAT, whose results lie beside
 // each other: `output[vector] = [a x, b x, c x]`. A bias is added, or what is there already. The struct is that of
@@ -12,6 +12,8 @@ constant bool SEVERAL [[function_constant(2)]];
 constant bool BIAS [[function_constant(3)]];
 constant bool RESIDUAL [[function_constant(4)]];
 constant bool CAP [[function_constant(5)]];
+// SIMD-groups that share the columns where there are few vectors: quant_batch.h.
+constant uint ACROSS [[function_constant(6)]];
 
 struct Project {
     uint vectors;
@@ -47,6 +49,80 @@ struct Finish {
     }
 };
 
+// Rows of one of the matrices.
+struct Part {
+    uint matrix;
+    // The first row, and rows of the matrices before.
+    uint row;
+    uint before;
+};
+
+// The part that comes `at` such a place in the grid: so many rows each, of one matrix after the other.
+inline Part part_of(constant Project& p, uint at, uint tall) {
+    Part part{0, 0, 0};
+    if (SEVERAL) {
+        for (uint i = 0; i < 2; i++) {
+            const uint parts = (p.rows[i] + tall - 1) / tall;
+            if (part.matrix == i && at >= parts) {
+                at -= parts;
+                part.before += p.rows[i];
+                part.matrix = i + 1;
+            }
+        }
+    }
+    part.row = at * tall;
+    return part;
+}
+
+// Up to 16 vectors. Grid: rows of one matrix after the other, 16 for every ACROSS SIMD-groups.
+kernel void ENTRY(prefill_project_few)(device const uchar* a [[buffer(0)]],
+                                       device const uchar* b [[buffer(1), function_constant(SEVERAL)]],
+                                       device const uchar* c [[buffer(2), function_constant(SEVERAL)]],
+                                       device const float* x [[buffer(3)]],
+                                       device const float* bias [[buffer(4), function_constant(BIAS)]],
+                                       device float* output [[buffer(5)]], constant Project& p [[buffer(6)]],
+                                       uint group [[threadgroup_position_in_grid]],
+                                       uint lane [[thread_index_in_simdgroup]],
+                                       uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    threadgroup float parts[BATCH_TEAM * BATCH_SUMS];
+    const Part part = part_of(p, group, BATCH_TEAM / ACROSS * 16);
+    const uint rows = p.rows[part.matrix], own = part.row + simd_group / ACROSS * 16, begin = simd_group % ACROSS;
+    device const uchar* weights = a;
+    if (SEVERAL) {
+        weights = part.matrix == 0 ? a : part.matrix == 1 ? b : c;
+    }
+    const QuantPlace place(lane);
+    QuantVectors vectors;
+    vectors.from = x;
+    vectors.stride = p.cols;
+    vectors.count = p.vectors;
+    QuantBatch sums;
+    sums.clear();
+#if A_FORMAT == B_FORMAT && A_FORMAT == C_FORMAT
+    quant_batch_rows<A_FORMAT>(sums, weights, own, rows, vectors, p.cols, EIGHTS, begin, ACROSS, place);
+#else
+    if (part.matrix == 0) {
+        quant_batch_rows<A_FORMAT>(sums, weights, own, rows, vectors, p.cols, EIGHTS, begin, ACROSS, place);
+    } else if (part.matrix == 1) {
+        quant_batch_rows<B_FORMAT>(sums, weights, own, rows, vectors, p.cols, EIGHTS, begin, ACROSS, place);
+    } else {
+        quant_batch_rows<C_FORMAT>(sums, weights, own, rows, vectors, p.cols, EIGHTS, begin, ACROSS, place);
+    }
+#endif
+    sums.join(parts, ACROSS, lane, simd_group);
+    if (begin != 0) {
+        return;
+    }
+    Finish finish;
+    finish.output = output + part.before + own;
+    finish.bias = bias + part.before + own;
+    finish.vectors = p.vectors;
+    finish.rows = own < rows ? rows - own : 0;
+    finish.stride = p.stride;
+    finish.cap = p.cap;
+    sums.put(finish, EIGHTS, place);
+}
+
 // Grid: tiles of vectors, and of rows of one matrix after the other.
 kernel void ENTRY(prefill_project)(device const uchar* a [[buffer(0)]],
                                    device const uchar* b [[buffer(1), function_constant(SEVERAL)]],
@@ -59,21 +135,13 @@ kernel void ENTRY(prefill_project)(device const uchar* a [[buffer(0)]],
                                    uint index [[thread_index_in_threadgroup]],
                                    uint lane [[thread_index_in_simdgroup]],
                                    uint simd_group [[simdgroup_index_in_threadgroup]]) {
-    const uint tall = TEAM * 16, vector = group.x * EIGHTS * 8;
-    uint tile = group.y, matrix = 0, before = 0;
+    const Part part = part_of(p, group.y, TEAM * 16);
+    const uint vector = group.x * EIGHTS * 8, matrix = part.matrix, before = part.before;
     device const uchar* weights = a;
     if (SEVERAL) {
-        for (uint i = 0; i < 2; i++) {
-            const uint tiles = (p.rows[i] + tall - 1) / tall;
-            if (matrix == i && tile >= tiles) {
-                tile -= tiles;
-                before += p.rows[i];
-                matrix = i + 1;
-            }
-        }
         weights = matrix == 0 ? a : matrix == 1 ? b : c;
     }
-    const uint rows = p.rows[matrix], row = tile * tall, own = row + simd_group * 16;
+    const uint rows = p.rows[matrix], row = part.row, own = row + simd_group * 16;
     QuantVectors vectors;
     vectors.from = x + vector * ulong(p.cols);
     vectors.stride = p.cols;

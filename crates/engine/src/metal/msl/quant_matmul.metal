@@ -1,5 +1,5 @@
 #include "types.h"
-#include "quant_tile.h"
+#include "quant_batch.h"
 
 // Products of vectors and weights of the format Q_FORMAT: out[vector, row] = sum over k of x[vector, k] w[row, k].
 
@@ -108,6 +108,33 @@ struct Inside {
         }
     }
 };
+
+// Up to 16 vectors. Grid: rows, 16 for every ACROSS SIMD-groups.
+kernel void ENTRY(quant_batch)(device const uchar* weights, device const float* x, device float* output,
+                               constant Problem& p, uint group [[threadgroup_position_in_grid]],
+                               uint lane [[thread_index_in_simdgroup]],
+                               uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    threadgroup float parts[BATCH_TEAM * BATCH_SUMS];
+    const uint row = (group * (BATCH_TEAM / ACROSS) + simd_group / ACROSS) * 16;
+    const QuantPlace place(lane);
+    QuantVectors vectors;
+    vectors.from = x + p.offset;
+    vectors.stride = p.cols;
+    vectors.count = p.vectors;
+    QuantBatch sums;
+    sums.clear();
+    quant_batch_rows<Q_FORMAT>(sums, weights, row, p.rows, vectors, p.cols, EIGHTS, simd_group % ACROSS, ACROSS, place);
+    sums.join(parts, ACROSS, lane, simd_group);
+    if (simd_group % ACROSS != 0) {
+        return;
+    }
+    Inside inside;
+    inside.output = output + row;
+    inside.vectors = p.vectors;
+    inside.rows = row < p.rows ? p.rows - row : 0;
+    inside.stride = p.rows;
+    sums.put(inside, EIGHTS, place);
+}
 
 // Any number of vectors. Grid: tiles of vectors, which share weights in the cache, and of rows.
 kernel void ENTRY(quant_tile)(device const uchar* weights, device const float* x, device float* output,
