@@ -43,7 +43,7 @@ pub(crate) struct ModelArgs {
     /// What keys and values are kept as [default: f16; with --exact f32]
     ///
     /// q8_0 has 8 bits and a scale for every 32 numbers: each is off by up to 0.45 % of the largest of its 32, and
-    /// all take about half the memory of f16.
+    /// all take about half the memory of f16. All three work on every device.
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(crate) cache: Option<CacheArg>,
     /// Make room when the context is full, instead of ending the answer

@@ -319,9 +319,14 @@ impl Decoder {
 }
 
 impl Spec {
+    /// Bytes of the keys, or of the values, of a token in a layer.
+    fn cache_row(&self, kind: CacheType) -> usize {
+        self.kv_heads * kind.row_bytes(self.head_dim)
+    }
+
     /// Bytes of keys and values that a token reads which is the `len`-th of its sequence.
     fn cache_read(&self, kind: CacheType, len: usize) -> u64 {
-        let row = 2 * self.kv_heads * self.head_dim * kind.size();
+        let row = 2 * self.cache_row(kind);
         let seen = |layer: &Layer| layer.window.map_or(len, |w| len.min(w));
         let positions: usize = self.layers.iter().map(seen).sum();
         (plan::passes(self) * positions * row) as u64

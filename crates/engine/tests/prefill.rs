@@ -85,6 +85,8 @@ fn assert_same(a: &[f32], b: &[f32], what: &str) {
 const CLOSE: f64 = 1e-5;
 /// A key or value that lies between two numbers of `f16` may be rounded to the other one.
 const CLOSE_F16: f64 = 1e-3;
+/// The same for 8 bits, where numbers are a 127th of the largest of 32 apart.
+const CLOSE_Q8: f64 = 1e-2;
 
 fn reference(spec: &Spec, kind: CacheType, tokens: &[u32]) -> Vec<f32> {
     let mut reference = Reference::new(spec, kind);
@@ -107,11 +109,19 @@ fn families_give_what_a_plain_pass_gives() {
         let spec = family.spec(1).unwrap();
         let decoder = decoder(&spec);
         let tokens = tokens(19, spec.vocab, 1);
-        for (kind, close) in [(CacheType::F32, CLOSE), (CacheType::F16, CLOSE_F16)] {
+        for (kind, close) in [
+            (CacheType::F32, CLOSE),
+            (CacheType::F16, CLOSE_F16),
+            (CacheType::Q8_0, CLOSE_Q8),
+        ] {
             let expected = reference(&spec, kind, &tokens);
             let found = alone(&decoder, kind, &[&tokens]);
-            let apart = apart(&found, &expected);
-            assert!(apart < close, "{name} {kind:?}: {apart}");
+            let off = apart(&found, &expected);
+            assert!(off < close, "{name} {kind:?}: {off}");
+            // Few at once, which go another way.
+            let pieces: Vec<&[u32]> = tokens.chunks(7).collect();
+            let off = apart(&alone(&decoder, kind, &pieces), &expected);
+            assert!(off < close, "{name} {kind:?}, few at once: {off}");
         }
     }
 }
@@ -175,8 +185,11 @@ fn quantised_weights_and_wide_heads_give_what_a_plain_pass_gives() {
         let tokens = tokens(18, spec.vocab, 2);
         let expected = reference(&spec, CacheType::F32, &tokens);
         let found = alone(&decoder, CacheType::F32, &[&tokens]);
-        let apart = apart(&found, &expected);
-        assert!(apart < CLOSE, "{family:?}: {apart}");
+        let off = apart(&found, &expected);
+        assert!(off < CLOSE, "{family:?}: {off}");
+        let pieces: Vec<&[u32]> = tokens.chunks(9).collect();
+        let off = apart(&alone(&decoder, CacheType::F32, &pieces), &expected);
+        assert!(off < CLOSE, "{family:?}, few at once: {off}");
     }
 }
 
@@ -190,18 +203,27 @@ fn a_batch_of_any_size_is_token_by_token() {
         let single: Vec<&[u32]> = all.chunks(1).collect();
         let one_by_one = alone(&decoder, kind, &single);
         let at_once = alone(&decoder, kind, &[&all]);
-        let apart = apart(&at_once, &one_by_one);
-        assert!(apart < CLOSE, "{name}: {apart}");
-        // In batches: the same kernels, so the same bits.
-        for size in [2, 15, 16, 17, 33, 64] {
+        let off = apart(&at_once, &one_by_one);
+        assert!(off < CLOSE, "{name}: {off}");
+        let by = |size: usize| {
             let count = all.len() / size * size;
             let pieces: Vec<&[u32]> = all[..count].chunks(size).collect();
-            let logits = alone(&decoder, kind, &pieces);
-            assert_same(
-                &logits,
-                &at_once[..logits.len()],
-                &format!("{name} by {size}"),
-            );
+            alone(&decoder, kind, &pieces)
+        };
+        // In batches: the same kernels, so the same bits; up to 16 rows are multiplied by others.
+        let by_two = by(2);
+        let off = apart(&by_two, &at_once);
+        assert!(off < CLOSE, "{name} by 2: {off}");
+        for (size, same) in [
+            (9, &by_two),
+            (15, &by_two),
+            (16, &by_two),
+            (17, &at_once),
+            (33, &at_once),
+            (64, &at_once),
+        ] {
+            let logits = by(size);
+            assert_same(&logits, &same[..logits.len()], &format!("{name} by {size}"));
         }
     }
 }
@@ -210,11 +232,21 @@ fn a_batch_of_any_size_is_token_by_token() {
 fn sequences_of_different_lengths_are_each_as_if_alone() {
     let spec = Family::gemma().spec(4).unwrap();
     let decoder = decoder(&spec);
-    let kind = CacheType::F16;
-    let lengths = [5, 33, 2, 17];
+    // Many rows with others and alone, or few: the same kernels.
+    for kind in [CacheType::F16, CacheType::Q8_0] {
+        together_and_alone(&spec, &decoder, kind, [20, 33, 18, 17]);
+        together_and_alone(&spec, &decoder, kind, [5, 4, 2, 3]);
+    }
+}
+
+fn together_and_alone(spec: &Spec, decoder: &Decoder, kind: CacheType, lengths: [usize; 4]) {
+    let close = match kind {
+        CacheType::Q8_0 => CLOSE_Q8,
+        _ => CLOSE_F16,
+    };
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| tokens(lengths[i], spec.vocab, i)).collect();
     let more: Vec<Vec<u32>> = (0..4).map(|i| tokens(2 + i, spec.vocab, 9 + i)).collect();
-    let mut rows = Rows::new(&decoder, kind, 4, 40);
+    let mut rows = Rows::new(decoder, kind, 4, 40);
     // In any order, and then on from where each is.
     let order = [2, 0, 3, 1];
     let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &prompts[i][..])).to_vec();
@@ -223,7 +255,7 @@ fn sequences_of_different_lengths_are_each_as_if_alone() {
     let second = rows.take(&runs);
     let (mut at, mut at_more) = (0, 0);
     for i in order {
-        let expected = alone(&decoder, kind, &[&prompts[i], &more[i]]);
+        let expected = alone(decoder, kind, &[&prompts[i], &more[i]]);
         let (prompt, rest) = (lengths[i] * spec.vocab, more[i].len() * spec.vocab);
         assert_same(
             &first[at..at + prompt],
@@ -242,9 +274,9 @@ fn sequences_of_different_lengths_are_each_as_if_alone() {
     let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &single[i][..])).to_vec();
     let third = rows.take(&runs);
     for (logits, i) in third.chunks_exact(spec.vocab).zip(order) {
-        let expected = alone(&decoder, kind, &[&prompts[i], &more[i], &single[i]]);
+        let expected = alone(decoder, kind, &[&prompts[i], &more[i], &single[i]]);
         let last = &expected[expected.len() - spec.vocab..];
-        assert!(apart(logits, last) < CLOSE_F16, "sequence {i}");
+        assert!(apart(logits, last) < close, "sequence {i}");
     }
 }
 
@@ -253,10 +285,11 @@ fn a_reused_prefix_is_as_from_scratch() {
     let spec = Family::qwen().spec(5).unwrap();
     let decoder = decoder(&spec);
     let kind = CacheType::F16;
-    let (first, other) = (tokens(30, spec.vocab, 1), tokens(12, spec.vocab, 2));
-    let mut rows = Rows::new(&decoder, kind, 2, 64);
+    // More than 16 each, so that all go through the same kernels.
+    let (first, other) = (tokens(50, spec.vocab, 1), tokens(18, spec.vocab, 2));
+    let mut rows = Rows::new(&decoder, kind, 2, 80);
     rows.take(&[(1, &first)]);
-    for kept in [0, 1, 16, 21, 30] {
+    for kept in [0, 1, 16, 21, 32, 50] {
         rows.sequences.truncate(1, kept).unwrap();
         let logits = rows.take(&[(1, &other)]);
         let whole: Vec<u32> = first[..kept].iter().chain(&other).copied().collect();
@@ -266,6 +299,11 @@ fn a_reused_prefix_is_as_from_scratch() {
             &expected[kept * spec.vocab..],
             &format!("{kept} kept"),
         );
+        // A few after it are the same but for rounding.
+        rows.sequences.truncate(1, kept).unwrap();
+        let logits = rows.take(&[(1, &other[..5])]);
+        let same = &expected[kept * spec.vocab..][..logits.len()];
+        assert!(apart(&logits, same) < CLOSE_F16, "{kept} kept, 5 more");
         // The prefix again, for the next one.
         rows.sequences.truncate(1, kept).unwrap();
         if kept < first.len() {
@@ -323,8 +361,8 @@ fn more_than_a_batch_is_several() {
     };
     let spec = family.spec(8).unwrap();
     let decoder = decoder(&spec);
-    let all = tokens(515, spec.vocab, 1);
-    let mut rows = Rows::new(&decoder, CacheType::F16, 1, 515);
+    let all = tokens(530, spec.vocab, 1);
+    let mut rows = Rows::new(&decoder, CacheType::F16, 1, 530);
     let run = Run {
         slot: 0,
         tokens: &all,
@@ -407,11 +445,17 @@ fn the_checking_device_has_nothing_to_say() {
     };
     let spec = family.spec(10).unwrap();
     let decoder = Decoder::new(&device, spec.clone()).unwrap();
-    let prompts = [tokens(9, spec.vocab, 1), tokens(3, spec.vocab, 2)];
-    let mut rows = Rows::new(&decoder, CacheType::F16, 2, 20);
-    let logits = rows.take(&[(0, &prompts[0]), (1, &prompts[1])]);
     let plain = self::decoder(&spec);
-    let mut rows = Rows::new(&plain, CacheType::F16, 2, 20);
-    let expected = rows.take(&[(0, &prompts[0]), (1, &prompts[1])]);
-    assert!(apart(&logits, &expected) < CLOSE);
+    // Few rows, and more; keys and values by themselves, and rounded together.
+    for (kind, count) in [
+        (CacheType::F16, 9),
+        (CacheType::Q8_0, 9),
+        (CacheType::Q8_0, 15),
+    ] {
+        let prompts = [tokens(count, spec.vocab, 1), tokens(3, spec.vocab, 2)];
+        let runs = [(0, &prompts[0][..]), (1, &prompts[1][..])];
+        let logits = Rows::new(&decoder, kind, 2, 20).take(&runs);
+        let expected = Rows::new(&plain, kind, 2, 20).take(&runs);
+        assert!(apart(&logits, &expected) < CLOSE);
+    }
 }

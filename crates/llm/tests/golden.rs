@@ -54,7 +54,16 @@ fn load_on(device: &Device, name: &str, precision: Precision, context: usize) ->
 }
 
 fn greedy(transformer: &Arc<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
-    let mut session = Session::new(Arc::clone(transformer), CacheType::F32).unwrap();
+    greedy_with(transformer, CacheType::F32, prompt, count)
+}
+
+fn greedy_with(
+    transformer: &Arc<Transformer>,
+    kind: CacheType,
+    prompt: &[u32],
+    count: usize,
+) -> Vec<u32> {
+    let mut session = Session::new(Arc::clone(transformer), kind).unwrap();
     let options = Options {
         sampling: Sampling::default(),
         max_tokens: count,
@@ -100,6 +109,22 @@ fn the_software_device_begins_with_the_golden_tokens() {
         let transformer = load_on(&device, model, Precision::Exact, 64);
         let text = greedy(&transformer, &ids(&golden["prompt_ids"]), expected.len());
         assert_eq!(text, expected, "{name}");
+    }
+}
+
+#[test]
+fn keys_of_8_bits_tell_the_same_on_the_software_device_as_on_the_cpu() {
+    let devices = [Device::cpu(), Device::software().unwrap()];
+    for (model, name) in [
+        ("stories15m", "stories15M_once_upon_64.json"),
+        (SMOLLM2, "smollm2-135m-instruct-q4_1_chat_france.json"),
+    ] {
+        let prompt = ids(&golden(name)["prompt_ids"]);
+        let [cpu, soft] = devices.each_ref().map(|device| {
+            let transformer = load_on(device, model, Precision::Exact, 64);
+            greedy_with(&transformer, CacheType::Q8_0, &prompt, 16)
+        });
+        assert_eq!(soft, cpu, "{name}");
     }
 }
 

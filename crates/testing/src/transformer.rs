@@ -74,6 +74,21 @@ fn cap(x: f64, cap: Option<f32>) -> f64 {
     cap.map_or(x, |c| f64::from(c) * (x / f64::from(c)).tanh())
 }
 
+/// What a block of `q8_0` keeps of numbers.
+fn narrow(block: &[f64]) -> impl Iterator<Item = f64> {
+    let largest = block.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+    let scale = largest / 127.0;
+    let kept = f64::from(f16::from_f64(scale));
+    let level = move |&x: &f64| {
+        if scale == 0.0 {
+            0.0
+        } else {
+            (x / scale).round()
+        }
+    };
+    block.iter().map(move |x| level(x) * kept)
+}
+
 impl<'a> Reference<'a> {
     /// An empty sequence, whose keys and values are kept as this type.
     pub fn new(spec: &'a Spec, kind: CacheType) -> Self {
@@ -138,10 +153,16 @@ impl<'a> Reference<'a> {
         }
         let [keys, values] = &mut self.caches[index];
         for (cache, new) in [(&mut *keys, k), (&mut *values, v)] {
-            cache.extend(new.into_iter().map(|x| match self.kind {
-                CacheType::F16 => f64::from(f16::from_f64(x)),
-                _ => x,
-            }));
+            match self.kind {
+                CacheType::F32 => cache.extend(new),
+                CacheType::F16 => cache.extend(new.iter().map(|&x| f64::from(f16::from_f64(x)))),
+                CacheType::Q8_0 => {
+                    let heads = new.chunks(spec.head_dim);
+                    heads
+                        .flat_map(|h| h.chunks(32))
+                        .for_each(|block| cache.extend(narrow(block)));
+                }
+            }
         }
         let mixed = self.attend(index, &q);
         let mut added = project(output, &layer.output, &mixed);

@@ -14,7 +14,7 @@ use super::{Decoder, OP, Sequences, Spec};
 use crate::Result;
 use crate::metal::{Kernel, Launch, Recorder};
 
-pub(super) use attention::{joined, most_splits, passes};
+pub(super) use attention::{cache_dtype, joined, most_splits, passes};
 pub(super) use warm::{Part, compile};
 
 /// The launches of a token of one sequence, which are the same for every token.

@@ -76,6 +76,9 @@ pub(super) struct Scratch {
     pub(super) q: BufferSlice,
     /// Keys that a norm is still to come for.
     pub(super) k: BufferSlice,
+    /// Keys and values that are rounded together on their way to the cache, by attention: numbers of a head are computed
+    /// by many threadgroups.
+    pub(super) fresh: Option<[BufferSlice; 2]>,
     /// What attention gives, and what parts of the keys give.
     pub(super) mixed: BufferSlice,
     pub(super) parts: BufferSlice,
@@ -83,10 +86,13 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    fn new(metal: &Arc<Metal>, spec: &Spec, positions: usize) -> Result<Self> {
+    fn new(metal: &Arc<Metal>, spec: &Spec, kind: CacheType, positions: usize) -> Result<Self> {
         let (q, k) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
         let parts = plan::most_splits(spec, positions) * spec.heads * (spec.head_dim + 2);
-        let sizes = [spec.width, spec.width, spec.width, q, k, q, parts, spec.ffn];
+        let is_fresh = kind == CacheType::Q8_0;
+        let fresh = if is_fresh { k } else { 0 };
+        let (width, ffn) = (spec.width, spec.ffn);
+        let sizes = [width, width, width, q, k, fresh, fresh, q, parts, ffn];
         let mut end = 0;
         let places = sizes.map(|size| {
             let start = end;
@@ -94,13 +100,18 @@ impl Scratch {
             start..start + 4 * size
         });
         let block = memory(metal, end)?;
-        let [a, b, added, q, k, mixed, parts, inner] = places.map(|place| block.slice(place));
+        let [a, b, added, q, k, new_k, new_v, mixed, parts, inner] = places;
+        let place = |place| block.slice(place);
+        let fresh = is_fresh.then(|| [new_k, new_v].map(place));
+        let [a, b, added, q, k, mixed, parts, inner] =
+            [a, b, added, q, k, mixed, parts, inner].map(place);
         Ok(Self {
             logits: memory(metal, 4 * spec.vocab)?,
             x: [a, b],
             added,
             q,
             k,
+            fresh,
             mixed,
             parts,
             inner,
@@ -130,15 +141,8 @@ impl Sequences {
                 "{slots} sequences of {positions} tokens cannot be kept"
             )));
         }
-        if kind == CacheType::Q8_0 {
-            return Err(Error::Unsupported {
-                op: OP,
-                what: "keys and values as q8_0: f16 and f32 are supported".to_owned(),
-                device: metal.device.name().to_owned(),
-            });
-        }
-        let row = spec.kv_heads * spec.head_dim * kind.size();
-        let cache = row
+        let cache = spec
+            .cache_row(kind)
             .checked_mul(positions)
             .and_then(|b| b.checked_mul(slots));
         let cache = cache.ok_or_else(|| Error::SizeOverflow {
@@ -162,7 +166,7 @@ impl Sequences {
             positions,
             slots: (0..slots).map(slot).collect::<Result<_>>()?,
             caches: (0..spec.layers.len()).map(caches).collect::<Result<_>>()?,
-            scratch: Scratch::new(metal, spec, positions)?,
+            scratch: Scratch::new(metal, spec, kind, positions)?,
             ids: (0..ON_THEIR_WAY).map(ids).collect::<Result<_>>()?,
             next_id: 0,
             flights: VecDeque::new(),

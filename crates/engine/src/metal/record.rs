@@ -84,6 +84,18 @@ impl Launch {
         self.write(slice)
     }
 
+    /// The next argument: a buffer of which the kernel reads and writes this many bytes only.
+    pub(crate) fn update_part(
+        mut self,
+        slice: impl Into<BufferSlice>,
+        [read, written]: [usize; 2],
+    ) -> Self {
+        let slice = slice.into();
+        self.spared[0] += (slice.length() - read) as u64;
+        self.spared[1] += (slice.length() - written) as u64;
+        self.update(slice)
+    }
+
     /// The next argument: none, as the kernel's function constants say.
     pub(crate) fn skip(mut self) -> Self {
         self.next += 1;

@@ -82,20 +82,27 @@ fn shapes() -> [(&'static str, Family); 4] {
 #[test]
 fn tokens_cost_what_they_did() {
     let mut table = String::from(
-        "model    positions length  a_layer launches barriers buffers bytes_read bytes_written over_needed\n",
+        "model    cache positions length  a_layer launches barriers buffers bytes_read bytes_written over_needed\n",
     );
     for (name, family) in shapes() {
         let device = Device::on(noop::device(Gpu::Apple7));
         let decoder = Decoder::new(&device, family.hollow().unwrap()).unwrap();
         let layers = family.layers;
-        for (positions, length) in [(256, 255), (4096, 100), (4096, 4095)] {
-            let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, positions).unwrap();
+        let short = [CacheType::F16, CacheType::Q8_0].map(|kind| (kind, 256, 255));
+        let long = [
+            (CacheType::F16, 100),
+            (CacheType::F16, 4095),
+            (CacheType::Q8_0, 4095),
+        ];
+        let long = long.map(|(kind, length)| (kind, 4096, length));
+        for (kind, positions, length) in short.into_iter().chain(long) {
+            let mut sequences = Sequences::new(&decoder, kind, 1, positions).unwrap();
             let mut sampler = DeviceSampler::greedy(&decoder);
             let counts = decoder.counts(&mut sequences, &sampler, length).unwrap();
             // What is around layers is the same for any number of them.
             let around = 3;
             let a_layer = (counts.launches - around) as f64 / layers as f64;
-            let row = 2 * family.kv_heads * family.head_dim * 2;
+            let row = 2 * family.kv_heads * kind.row_bytes(family.head_dim);
             let seen: usize = (0..layers)
                 .map(|i| match family.window {
                     Some(w) if i % 3 != 2 => w.min(length + 1),
@@ -106,7 +113,8 @@ fn tokens_cost_what_they_did() {
             let over = counts.bytes_read as f64 / needed as f64;
             writeln!(
                 table,
-                "{name:<8} {positions:>9} {length:>6} {a_layer:>8.2} {:>8} {:>8} {:>7} {:>10} {:>13} {over:>11.4}",
+                "{name:<8} {:>5} {positions:>9} {length:>6} {a_layer:>8.2} {:>8} {:>8} {:>7} {:>10} {:>13} {over:>11.4}",
+                kind.name(),
                 counts.launches,
                 counts.barriers,
                 counts.command_buffers,

@@ -1,5 +1,6 @@
 //! Attention of one token over what its sequence has seen.
 
+use bessemer_hal::BufferSlice;
 use bytemuck::{Pod, Zeroable};
 
 use super::super::weight::{LayerWeights, Rotation};
@@ -77,12 +78,43 @@ pub(in super::super) fn passes(spec: &Spec) -> usize {
     (spec.heads / spec.kv_heads).div_ceil(together(spec))
 }
 
+/// The type that kernels know a cache by: blocks of 8 bits are bytes.
+pub(in super::super) fn cache_dtype(kind: CacheType) -> DType {
+    match kind {
+        CacheType::F32 => DType::F32,
+        CacheType::F16 => DType::F16,
+        CacheType::Q8_0 => DType::U8,
+    }
+}
+
+/// Where keys and values of a token go.
+pub(super) struct Target {
+    pub(super) dtype: DType,
+    /// Whether that is not the cache yet.
+    pub(super) fresh: bool,
+    pub(super) row: usize,
+    pub(super) places: [BufferSlice; 2],
+}
+
 impl Site<'_> {
-    pub(super) fn cache_dtype(&self) -> DType {
-        match self.sequences.cache_type() {
-            CacheType::F32 => DType::F32,
-            // Sequences are never of 8 bits.
-            CacheType::F16 | CacheType::Q8_0 => DType::F16,
+    /// Where the launches before attention leave keys and values, as what, and how many bytes of each: in the cache, or
+    /// for attention to keep.
+    pub(super) fn target(&self, index: usize) -> Target {
+        let kind = self.sequences.cache_type();
+        let scratch = self.sequences.scratch();
+        match &scratch.fresh {
+            Some([keys, values]) => Target {
+                dtype: DType::F32,
+                fresh: true,
+                row: keys.length(),
+                places: [keys.clone(), values.clone()],
+            },
+            None => Target {
+                dtype: cache_dtype(kind),
+                fresh: false,
+                row: self.spec.cache_row(kind),
+                places: self.sequences.cache(index, self.slot),
+            },
         }
     }
 
@@ -123,17 +155,18 @@ impl Site<'_> {
             return Ok(());
         };
         let (spec, rotation) = (self.spec, self.rotation(index));
+        let target = self.target(index);
         let kernel = Kernel::new("decode_turn", "decode_turn")
-            .of("T", self.cache_dtype())
-            .flag(0, rotation.interleaved);
+            .of("T", target.dtype)
+            .flag(0, rotation.interleaved)
+            .flag(1, target.fresh);
         let scratch = self.sequences.scratch();
-        let [keys, _] = self.sequences.cache(index, self.slot);
-        let row = scratch.k.length() / 4 * self.sequences.cache_type().size();
+        let [keys, _] = target.places;
         let launch = recorder
             .launch(&kernel)?
             .update(&scratch.q)
             .read(&scratch.k)
-            .write_part(keys, row)
+            .write_part(keys, target.row)
             .read(self.vector(q_norm))
             .read(self.vector(k_norm))
             .read(self.vector(&rotation.turns))
@@ -151,14 +184,18 @@ impl Site<'_> {
         let split = heads.splits > 1;
         let lane_dims = spec.head_dim.div_ceil(32).next_power_of_two();
         let rows = together(spec);
+        let kind = self.sequences.cache_type();
+        let fresh = self.sequences.scratch().fresh.as_ref();
         let kernel = |entry| {
             Kernel::new("decode_attention", entry)
-                .of("T", self.cache_dtype())
+                .of("T", cache_dtype(kind))
                 .with("ROWS", rows as i64)
                 .with("LANE_DIMS", lane_dims as i64)
                 .with("SIMDS", SIMDS as i64)
                 .flag(0, spec.attention_softcap.is_some())
                 .flag(1, split)
+                .flag(2, fresh.is_none())
+                .flag(3, fresh.is_some())
         };
         let scratch = self.sequences.scratch();
         let [keys, values] = self.sequences.cache(index, self.slot);
@@ -166,15 +203,28 @@ impl Site<'_> {
         // `cache_read` count it.
         let launch = recorder
             .launch(&kernel("decode_attention"))?
-            .read(&scratch.q)
-            .read_part(keys, 0)
-            .read_part(values, 0)
-            .read(self.sequences.state(self.slot));
+            .read(&scratch.q);
+        let launch = match fresh {
+            Some(_) => launch.skip().skip(),
+            None => launch.read_part(&keys, 0).read_part(&values, 0),
+        };
+        let launch = launch.read(self.sequences.state(self.slot));
         let launch = match split {
             true => launch.write_part(&scratch.parts, 0),
             false => launch.write(&scratch.mixed),
         };
         let launch = launch.value(&heads);
+        let launch = match fresh {
+            Some([new_keys, new_values]) => {
+                let moved = [0, spec.cache_row(kind)];
+                launch
+                    .read(new_keys)
+                    .read(new_values)
+                    .update_part(keys, moved)
+                    .update_part(values, moved)
+            }
+            None => launch,
+        };
         let grid = (heads.splits as usize, spec.kv_heads, passes(spec));
         launch.groups(recorder, grid, 32 * SIMDS);
         if split {

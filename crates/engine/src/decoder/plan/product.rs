@@ -195,8 +195,9 @@ impl Site<'_> {
         let [q, k, v] = &layer.qkv;
         let normed = layer.head_norms.is_some();
         let rotation = self.rotation(index);
+        let target = self.target(index);
         let kernel = Kernel::new("decode_qkv", "decode_qkv")
-            .of("T", self.cache_dtype())
+            .of("T", target.dtype)
             .with("Q_FORMAT", q.format)
             .with("K_FORMAT", k.format)
             .with("V_FORMAT", v.format);
@@ -204,21 +205,21 @@ impl Site<'_> {
         let kernel = Self::product(kernel, spec.width, post, layer.qkv_bias.is_some())
             .flag(3, rotation.interleaved)
             .flag(4, normed)
-            .flag(5, !normed);
+            .flag(5, !normed)
+            .flag(6, target.fresh);
         let launch = recorder.launch(&kernel)?;
         let (launch, place) = self.enter(launch, entering, &layer.attn_norm);
         let launch = launch.read(&q.slice).read(&k.slice).read(&v.slice);
         let launch = self.bias(launch, layer.qkv_bias.as_ref());
         let launch = launch.read(self.sequences.state(self.slot));
         let scratch = self.sequences.scratch();
-        let [keys, values] = self.sequences.cache(index, self.slot);
-        let row = spec.kv_heads * spec.head_dim * self.sequences.cache_type().size();
-        let launch = launch.write(&scratch.q).write_part(values, row);
+        let [keys, values] = target.places;
+        let launch = launch.write(&scratch.q).write_part(values, target.row);
         let launch = match normed {
             true => launch.skip().skip().write(&scratch.k),
             false => launch
                 .read(self.vector(&rotation.turns))
-                .write_part(keys, row)
+                .write_part(keys, target.row)
                 .skip(),
         };
         let rows = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;

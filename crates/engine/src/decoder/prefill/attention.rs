@@ -4,10 +4,9 @@ use std::cmp::Reverse;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::Spec;
 use super::super::weight::LayerWeights;
+use super::super::{Spec, plan};
 use super::batch::{Batch, Row};
-use crate::kernel::CacheType;
 use crate::metal::{Kernel, Recorder};
 use crate::{DType, Result};
 
@@ -71,11 +70,7 @@ fn tiles(dim: usize) -> (usize, usize, usize) {
 
 impl Batch<'_> {
     fn cache_dtype(&self) -> DType {
-        match self.sequences.cache_type() {
-            CacheType::F32 => DType::F32,
-            // `Sequences::new` refuses blocks.
-            CacheType::F16 | CacheType::Q8_0 => DType::F16,
-        }
+        plan::cache_dtype(self.sequences.cache_type())
     }
 
     /// Records norms of heads, turns, and what goes to the cache.
@@ -99,8 +94,7 @@ impl Batch<'_> {
             None => launch.skip().skip(),
         };
         let [keys, values] = self.sequences.caches(index);
-        let size = self.sequences.cache_type().size();
-        let written = self.rows * spec.kv_heads * spec.head_dim * size;
+        let written = self.rows * spec.cache_row(self.sequences.cache_type());
         let turn = Turn {
             heads: spec.heads as u32,
             kv_heads: spec.kv_heads as u32,

@@ -1,4 +1,5 @@
 #include "types.h"
+#include "cache.h"
 #include "decode_heads.h"
 
 // Attention of one token over what its sequence has seen, itself included. A threadgroup has a head of keys, the heads of
@@ -7,6 +8,9 @@
 constant bool CAP [[function_constant(0)]];
 // Whether threadgroups share the positions: what comes out is then for `decode_join`.
 constant bool SPLIT [[function_constant(1)]];
+// Whether the cache has the keys and values of the token already, or keeps them here, rounded together.
+constant bool KEPT [[function_constant(2)]];
+constant bool FRESH [[function_constant(3)]];
 
 // Heads of queries that go together, elements of a head that a lane has, and SIMD-groups, from the host.
 // #define ROWS, LANE_DIMS, SIMDS
@@ -41,6 +45,59 @@ template <typename E> inline void lane_read(device const E* row, uint lane, uint
     }
 }
 
+inline void lane_read(device const uchar* row, uint lane, uint dim, thread float* held) {
+    const uint first = lane * LANE_DIMS;
+    device const uchar* block = row + first / CACHE_GROUP * CACHE_BYTES;
+    device const uchar* levels = block + 2 + first % CACHE_GROUP;
+    const float scale = first < dim ? float(*(device const half*)block) : 0.0f;
+#if LANE_DIMS % 4 == 0
+    if (first + LANE_DIMS <= dim) {
+        for (uint e = 0; e < LANE_DIMS; e += 4) {
+            const float4 four = float4(char4(*(device const packed_char4*)(levels + e))) * scale;
+            held[e] = four.x;
+            held[e + 1] = four.y;
+            held[e + 2] = four.z;
+            held[e + 3] = four.w;
+        }
+        return;
+    }
+#endif
+    for (uint e = 0; e < LANE_DIMS; e++) {
+        held[e] = first + e < dim ? float(as_type<char>(levels[e])) * scale : 0.0f;
+    }
+}
+
+// The keys or values of the token as they are read from the cache later on, and, if they are to be, kept.
+inline void lane_keep(device const float* from, device uchar* row, bool keep, uint lane, uint dim, thread float* held) {
+    lane_read(from, lane, dim, held);
+    float largest = 0;
+    for (uint e = 0; e < LANE_DIMS; e++) {
+        largest = max(largest, cache_size(held[e]));
+    }
+    for (ushort bits = 1; bits < CACHE_GROUP / LANE_DIMS; bits *= 2) {
+        largest = max(largest, simd_shuffle_xor(largest, bits));
+    }
+    const CacheScale scale(largest);
+    const uint first = lane * LANE_DIMS;
+    device uchar* block = row + first / CACHE_GROUP * CACHE_BYTES;
+    if (keep && first < dim && first % CACHE_GROUP == 0) {
+        *(device half*)block = scale.kept;
+    }
+    for (uint e = 0; e < LANE_DIMS; e++) {
+        if (first + e < dim) {
+            const int level = scale.level(held[e]);
+            held[e] = float(level) * float(scale.kept);
+            if (keep) {
+                block[2 + first % CACHE_GROUP + e] = uchar(level);
+            }
+        }
+    }
+}
+
+// Other types are kept by whoever computes them.
+template <typename E>
+inline void lane_keep(device const float*, device E*, bool, uint, uint, thread float*) {}
+
 // The positions that the token sees: from the first to before the second; and how many are a threadgroup's share.
 inline uint3 reach(device const State* state, constant Heads& heads) {
     const uint high = min(state->position, heads.capacity - 1) + 1;
@@ -53,8 +110,15 @@ inline float seen_from(float top, float most) {
     return top == -INFINITY ? 0.0f : precise::exp(top - most);
 }
 
-kernel void ENTRY(decode_attention)(device const float* q, device const T* keys, device const T* values,
-                                    device const State* state, device float* target, constant Heads& heads,
+kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
+                                    device const T* keys [[buffer(1), function_constant(KEPT)]],
+                                    device const T* values [[buffer(2), function_constant(KEPT)]],
+                                    device const State* state [[buffer(3)]], device float* target [[buffer(4)]],
+                                    constant Heads& heads [[buffer(5)]],
+                                    device const float* new_keys [[buffer(6), function_constant(FRESH)]],
+                                    device const float* new_values [[buffer(7), function_constant(FRESH)]],
+                                    device T* kept_keys [[buffer(8), function_constant(FRESH)]],
+                                    device T* kept_values [[buffer(9), function_constant(FRESH)]],
                                     uint3 group [[threadgroup_position_in_grid]],
                                     uint index [[thread_index_in_threadgroup]],
                                     uint lane [[thread_index_in_simdgroup]],
@@ -90,15 +154,26 @@ kernel void ENTRY(decode_attention)(device const float* q, device const T* keys,
             sum[r][e] = 0;
         }
     }
-    device const T* head_keys = keys + ulong(group.y) * heads.capacity * dim;
-    device const T* head_values = values + ulong(group.y) * heads.capacity * dim;
+    const ulong row = Cached<T>::row(dim), head_first = ulong(group.y) * heads.capacity * row;
+    device const T* head_keys = (FRESH ? kept_keys : keys) + head_first;
+    device const T* head_values = (FRESH ? kept_values : values) + head_first;
+    // The token's own position, unless there is no room for it.
+    const uint fresh = FRESH && state->position < heads.capacity ? state->position : ~0u;
     for (uint start = begin + simd_group * AT_ONCE; start < end; start += SIMDS * AT_ONCE) {
         float key[AT_ONCE][LANE_DIMS];
         float value[AT_ONCE][LANE_DIMS];
         for (uint u = 0; u < AT_ONCE; u++) {
-            const ulong row = ulong(min(start + u, end - 1)) * dim;
-            lane_read(head_keys + row, lane, dim, key[u]);
-            lane_read(head_values + row, lane, dim, value[u]);
+            const uint at = min(start + u, end - 1);
+            if (FRESH && at == fresh) {
+                const bool keep = start + u == fresh && group.z == 0;
+                const uint head_new = group.y * dim;
+                const ulong place = head_first + at * row;
+                lane_keep(new_keys + head_new, kept_keys + place, keep, lane, dim, key[u]);
+                lane_keep(new_values + head_new, kept_values + place, keep, lane, dim, value[u]);
+            } else {
+                lane_read(head_keys + at * row, lane, dim, key[u]);
+                lane_read(head_values + at * row, lane, dim, value[u]);
+            }
         }
         for (uint r = 0; r < ROWS; r++) {
             float found[AT_ONCE];

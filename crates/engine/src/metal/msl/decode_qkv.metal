@@ -8,6 +8,8 @@ constant bool INTERLEAVED [[function_constant(3)]];
 // Whether heads are normed before they are turned, which is then another launch's work, or turned here.
 constant bool PLAIN_HEADS [[function_constant(4)]];
 constant bool TURNED [[function_constant(5)]];
+// Whether keys and values are for attention to keep: those of this token only.
+constant bool FRESH [[function_constant(6)]];
 
 // Pairs of rows that lanes compute together.
 #define PAIRS (ROWS / 2)
@@ -108,14 +110,15 @@ kernel void ENTRY(decode_qkv)(device const float* x [[buffer(0)]],
                 }
             }
         }
-        const ulong cached = (ulong(head - before) * heads.capacity + position) * heads.dim;
+        const ulong kv_head = head - before;
+        const ulong cached = (FRESH ? kv_head : kv_head * heads.capacity + position) * heads.dim;
         for (uint r = 0; r < ROWS; r++) {
             const uint d = places[r / 2][r % 2];
             if (is_q) {
                 q[first_row + d] = sums[r];
             } else if (is_k && PLAIN_HEADS) {
                 plain_keys[first_row + d] = sums[r];
-            } else if (position < heads.capacity) {
+            } else if (FRESH || position < heads.capacity) {
                 if (is_k) {
                     keys[cached + d] = T(sums[r]);
                 } else {

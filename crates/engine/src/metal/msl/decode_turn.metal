@@ -5,6 +5,8 @@
 // Norms of heads of queries and keys, rotary embedding, and keys into the cache: a SIMD-group each.
 
 constant bool INTERLEAVED [[function_constant(0)]];
+// Whether keys are for attention to keep: those of this token only.
+constant bool FRESH [[function_constant(1)]];
 
 // Pairs that a lane has, at most.
 #define HELD 4
@@ -56,8 +58,8 @@ kernel void ENTRY(decode_turn)(device float* q, device const float* k, device T*
         if (is_q) {
             q[head * heads.dim + place.x] = pair.x;
             q[head * heads.dim + place.y] = pair.y;
-        } else if (position < heads.capacity) {
-            const ulong cached = (ulong(head) * heads.capacity + position) * heads.dim;
+        } else if (FRESH || position < heads.capacity) {
+            const ulong cached = (FRESH ? ulong(head) : ulong(head) * heads.capacity + position) * heads.dim;
             keys[cached + place.x] = T(pair.x);
             keys[cached + place.y] = T(pair.y);
         }

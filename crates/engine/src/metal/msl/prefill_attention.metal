@@ -1,4 +1,5 @@
 #include "types.h"
+#include "cache.h"
 #include <metal_simdgroup_matrix>
 
 // Attention of many rows over the cache, whose type is T. A tile has some rows of one sequence at the query heads that
@@ -52,7 +53,7 @@ inline void tile_read(threadgroup float* tile, device const T* from, uint lines,
         const uint line = i / fours, column = i % fours * 4;
         float4 four = 0;
         if (line < lines && column < dim) {
-            four = float4(*(device const vec<T, 4>*)(from + ulong(line) * dim + column));
+            four = Cached<T>::four(from + line * Cached<T>::row(dim), column);
         }
         *(threadgroup float4*)(tile + line * PITCH + column) = four;
     }
@@ -83,7 +84,8 @@ kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys
         }
         *(threadgroup float4*)(queries + line * PITCH + column) = four;
     }
-    const ulong cached = (ulong(rows.slot) * attend.kv_heads + kv_head) * attend.positions * dim;
+    const ulong cached_row = Cached<T>::row(dim);
+    const ulong cached = (ulong(rows.slot) * attend.kv_heads + kv_head) * attend.positions * cached_row;
 
     // The elements of a matrix that a lane has: two neighbours of a line.
     const uint line = simd_group * 8 + lane / 16 * 4 + lane / 2 % 4;
@@ -105,7 +107,7 @@ kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys
     for (uint start = low / KEYS * KEYS; start < high; start += KEYS) {
         const uint left = min(uint(KEYS), rows.len - start);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        tile_read(others, keys + cached + ulong(start) * dim, left, dim, index);
+        tile_read(others, keys + cached + start * cached_row, left, dim, index);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         simdgroup_matrix<float, 8, 8> scores[KEYS / 8];
         for (uint j = 0; j < KEYS / 8; j++) {
@@ -153,7 +155,7 @@ kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys
             sums[i].thread_elements()[1] *= factor;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        tile_read(others, values + cached + ulong(start) * dim, left, dim, index);
+        tile_read(others, values + cached + start * cached_row, left, dim, index);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint j = 0; j < KEYS / 8; j++) {
             for (uint i = 0; i < EIGHTS; i++) {

@@ -1,4 +1,5 @@
 #include "types.h"
+#include "cache.h"
 #include "turn.h"
 
 // Between the products with queries, keys and values and attention: norms of heads, where a family has them, turns by
@@ -27,7 +28,6 @@ struct Row {
     uint position;
 };
 
-
 // A SIMD-group for every head of every row: queries, keys, values. Queries stay where they are.
 kernel void ENTRY(prefill_turn)(device float* qkv [[buffer(0)]],
                                 device const float* q_norm [[buffer(1), function_constant(NORMS)]],
@@ -50,14 +50,15 @@ kernel void ENTRY(prefill_turn)(device float* qkv [[buffer(0)]],
     device T* cache = is_value ? values : keys;
     if (!is_query) {
         const uint kv_head = (head - turn.heads) % turn.kv_heads;
-        cache += ((ulong(row.slot) * turn.kv_heads + kv_head) * turn.positions + row.position) * turn.dim;
+        cache += ((ulong(row.slot) * turn.kv_heads + kv_head) * turn.positions + row.position) *
+                 Cached<T>::row(turn.dim);
     }
     if (is_value) {
-        for (uint i = lane; i < turn.dim; i += 32) {
-            cache[i] = T(from[i]);
-        }
+        cache_store(cache, from, turn.dim, lane);
         return;
     }
+    // Numbers that are rounded together are turned in place first.
+    const bool in_place = is_query || Cached<T>::grouped();
     float scale = 1;
     device const float* weight = is_query ? q_norm : k_norm;
     if (NORMS) {
@@ -75,7 +76,7 @@ kernel void ENTRY(prefill_turn)(device float* qkv [[buffer(0)]],
         const float b = NORMS ? from[j] * scale * weight[j] : from[j];
         const float x = fma(a, by.x, -(b * by.y));
         const float y = fma(b, by.x, a * by.y);
-        if (is_query) {
+        if (in_place) {
             from[i] = x;
             from[j] = y;
         } else {
@@ -85,10 +86,14 @@ kernel void ENTRY(prefill_turn)(device float* qkv [[buffer(0)]],
     }
     for (uint i = 2 * turn.pairs + lane; i < turn.dim; i += 32) {
         const float x = NORMS ? from[i] * scale * weight[i] : from[i];
-        if (is_query) {
+        if (in_place) {
             from[i] = x;
         } else {
             cache[i] = T(x);
         }
+    }
+    if (in_place && !is_query) {
+        simdgroup_barrier(mem_flags::mem_device);
+        cache_store(cache, from, turn.dim, lane);
     }
 }
