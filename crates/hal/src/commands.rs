@@ -6,6 +6,7 @@ use crate::device::DeviceShared;
 use crate::driver::{self, Binding, Command, CommandList, DispatchCommand, Resource};
 use crate::error::{Error, Fault, Result};
 use crate::hazard::Hazards;
+use crate::matrix::no_products;
 use crate::pipeline::{Argument, ArgumentKind, Pipeline};
 use crate::size::Size;
 use crate::storage::StorageMode;
@@ -208,13 +209,10 @@ impl Commands {
 
     /// Refuses what only some devices do.
     pub(crate) fn expect_products(&self) -> Result<()> {
-        if self.device.raw.multiplies_matrices() {
-            return Ok(());
+        match self.device.raw.multiplies_matrices() {
+            true => Ok(()),
+            false => Err(no_products(self.device.name())),
         }
-        Err(Error::Unsupported {
-            what: "multiplying matrices by a library".to_owned(),
-            device: self.device.name().to_owned(),
-        })
     }
 
     /// Adds a command whose buffers were [`Commands::touch`]ed.

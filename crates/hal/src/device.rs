@@ -10,6 +10,7 @@ use crate::driver::{self, HostMemory, Owner};
 use crate::error::{Error, Result};
 use crate::info::{DeviceInfo, Limits};
 use crate::library::{CompileOptions, Library};
+use crate::matrix::{MatrixProduct, no_products};
 use crate::storage::StorageMode;
 use bytemuck::Pod;
 use std::any::Any;
@@ -287,6 +288,19 @@ impl Device {
     /// Whether [`Commands::multiply`] works here: the device comes with a library that multiplies matrices.
     pub fn multiplies_matrices(&self) -> bool {
         self.shared.raw.multiplies_matrices()
+    }
+
+    /// Whether the library takes this very product; it may refuse one for reasons of its own, such as memory. Whoever
+    /// asks before [`Commands::multiply`](crate::Commands::multiply) can still compute it in another way.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], and what the product is refused for anyway.
+    pub fn admits(&self, product: &MatrixProduct) -> Result<()> {
+        if !self.multiplies_matrices() {
+            return Err(no_products(self.name()));
+        }
+        product.check()?;
+        self.shared.raw.admit(&product.command())
     }
 
     /// Whether both are the same device.

@@ -4,7 +4,7 @@
 //! may rely on all of it and holds no logic that could live in the front.
 
 use crate::access::Access;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::info::DeviceInfo;
 use crate::library::{CompileOptions, FunctionConstants};
 use crate::matrix::MatrixElement;
@@ -68,6 +68,22 @@ pub trait Device: Debug + Send + Sync + Any {
     /// Whether the driver takes [`Command::Product`].
     fn multiplies_matrices(&self) -> bool {
         false
+    }
+
+    /// Asks the library for what it needs to compute a product, and throws it away.
+    ///
+    /// # Errors
+    /// `Unsupported` where the library has none of it: nothing then says why.
+    fn admit(&self, _product: &ProductCommand) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The error of a library that has nothing to compute a product with.
+pub(crate) fn refused_product(device: &str) -> Error {
+    Error::Unsupported {
+        what: "this product by the library: it gives no objects for it".to_owned(),
+        device: device.to_owned(),
     }
 }
 

@@ -157,6 +157,21 @@ impl MatrixProduct {
         }
     }
 
+    /// What drivers are given.
+    pub(crate) fn command(&self) -> ProductCommand {
+        let size = self.element.size();
+        ProductCommand {
+            element: self.element,
+            left: self.left.command(size),
+            turn_left: self.left.turned,
+            right: self.right.command(size),
+            turn_right: self.right.turned,
+            result: self.result.command(size),
+            alpha: self.alpha,
+            beta: self.beta,
+        }
+    }
+
     /// Elements of the result.
     pub fn sums(&self) -> usize {
         let [rows, columns] = self.result.shape();
@@ -168,7 +183,7 @@ impl MatrixProduct {
         self.left.shape()[1]
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let ([m, k], [rows, n]) = (self.left.shape(), self.right.shape());
         let result = self.result.shape();
         if self.result.turned || k != rows || result != [m, n] {
@@ -200,6 +215,14 @@ impl MatrixProduct {
             }
         }
         Ok(())
+    }
+}
+
+/// The error of a device without a library.
+pub(crate) fn no_products(device: &str) -> Error {
+    Error::Unsupported {
+        what: "multiplying matrices by a library".to_owned(),
+        device: device.to_owned(),
     }
 }
 
@@ -235,16 +258,7 @@ impl Commands {
             (right, Access::Read),
             (result, access),
         ])?;
-        self.push(Command::Product(ProductCommand {
-            element: product.element,
-            left: product.left.command(size),
-            turn_left: product.left.turned,
-            right: product.right.command(size),
-            turn_right: product.right.turned,
-            result: product.result.command(size),
-            alpha: product.alpha,
-            beta: product.beta,
-        }));
+        self.push(Command::Product(product.command()));
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use crate::submission::{Completed, Completion};
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Makes a recording device, with the limits of a GPU family.
@@ -147,10 +148,19 @@ pub fn clear(device: &Device) {
     }
 }
 
+/// From now on the library of `device` has nothing to compute products with, as Apple's may, and refuses them.
+pub fn refuse_products(device: &Device) {
+    if let Some(noop) = device.driver::<Noop>() {
+        noop.refuses.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The recording driver.
 #[derive(Debug)]
 pub struct Noop {
     info: DeviceInfo,
+    /// Whether products are refused.
+    refuses: AtomicBool,
     record: Mutex<Record>,
 }
 
@@ -163,6 +173,7 @@ impl Noop {
             ..family.limits(max_buffer_length)
         };
         Self {
+            refuses: AtomicBool::new(false),
             info: DeviceInfo {
                 name: "Bessemer recording device".to_owned(),
                 kind: DeviceKind::Noop,
@@ -254,6 +265,13 @@ impl driver::Device for Noop {
 
     fn multiplies_matrices(&self) -> bool {
         true
+    }
+
+    fn admit(&self, _product: &driver::ProductCommand) -> Result<()> {
+        match self.refuses.load(Ordering::Relaxed) {
+            true => Err(driver::refused_product(&self.info.name)),
+            false => Ok(()),
+        }
     }
 }
 

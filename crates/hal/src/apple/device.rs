@@ -224,6 +224,10 @@ impl driver::Device for Device {
         self.products
     }
 
+    fn admit(&self, product: &driver::ProductCommand) -> Result<()> {
+        matrix::prepare(&self.raw, product).map(|_| ())
+    }
+
     fn start_capture(&self, path: &Path) -> Result<()> {
         autoreleasepool(|_| {
             // SAFETY: the manager lives as long as the process, and Metal allows its use from any thread.

@@ -6,11 +6,12 @@
 
 use super::bytes::Place;
 use super::recorder::place;
-use crate::driver::{Matrix, ProductCommand};
+use crate::driver::{Matrix, ProductCommand, refused_product};
+use crate::error::Result;
 use crate::matrix::MatrixElement;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
-use objc2::{AnyThread, available};
+use objc2::{AnyThread, ClassType, available, msg_send};
 use objc2_metal::{MTLCommandBuffer, MTLDevice};
 use objc2_metal_performance_shaders::{
     MPSDataType, MPSMatrix, MPSMatrixDescriptor, MPSMatrixMultiplication, MPSSupportsMTLDevice,
@@ -22,53 +23,104 @@ pub(super) fn supports(device: &ProtocolObject<dyn MTLDevice>) -> bool {
     available!(macos = 12.0, ios = 15.0, ..) && unsafe { MPSSupportsMTLDevice(Some(device)) }
 }
 
+/// What the library needs for a product. Its methods are declared never to give nil, and do if they must.
+pub(super) struct Prepared {
+    kernel: Retained<MPSMatrixMultiplication>,
+    left: Retained<MPSMatrix>,
+    right: Retained<MPSMatrix>,
+    result: Retained<MPSMatrix>,
+}
+
+/// Asks the library for the objects of a product.
+///
+/// # Errors
+/// `Unsupported`, if it gives nil for one of them.
+pub(super) fn prepare(
+    device: &ProtocolObject<dyn MTLDevice>,
+    product: &ProductCommand,
+) -> Result<Prepared> {
+    let all = || {
+        let matrix = |m| describe(m, product.element);
+        Some(Prepared {
+            kernel: kernel(device, product)?,
+            left: matrix(&product.left)?,
+            right: matrix(&product.right)?,
+            result: matrix(&product.result)?,
+        })
+    };
+    all().ok_or_else(|| refused_product(&device.name().to_string()))
+}
+
 /// Encodes a product into a command buffer that no encoder is open on, and that keeps what it uses.
+///
+/// # Errors
+/// As [`prepare`]; nothing is encoded then.
 pub(super) fn encode(
     device: &ProtocolObject<dyn MTLDevice>,
     buffer: &ProtocolObject<dyn MTLCommandBuffer>,
     product: &ProductCommand,
-) {
-    let [left, right, result] =
-        [&product.left, &product.right, &product.result].map(|m| describe(m, product.element));
-    // SAFETY: the front checked that the sizes fit each other.
-    let kernel = unsafe {
-        MPSMatrixMultiplication::initWithDevice_transposeLeft_transposeRight_resultRows_resultColumns_interiorColumns_alpha_beta(
-            MPSMatrixMultiplication::alloc(),
-            device,
-            product.turn_left,
-            product.turn_right,
-            product.result.rows,
-            product.result.columns,
-            product.depth(),
-            product.alpha,
-            product.beta,
-        )
-    };
+) -> Result<()> {
+    let prepared = prepare(device, product)?;
     // SAFETY: the matrices have the sizes that the kernel was made for and belong to its device.
     unsafe {
-        kernel.encodeToCommandBuffer_leftMatrix_rightMatrix_resultMatrix(
-            buffer, &left, &right, &result,
-        );
+        prepared
+            .kernel
+            .encodeToCommandBuffer_leftMatrix_rightMatrix_resultMatrix(
+                buffer,
+                &prepared.left,
+                &prepared.right,
+                &prepared.result,
+            );
+    }
+    Ok(())
+}
+
+fn kernel(
+    device: &ProtocolObject<dyn MTLDevice>,
+    product: &ProductCommand,
+) -> Option<Retained<MPSMatrixMultiplication>> {
+    // SAFETY: the initialiser has these arguments, and the front checked that the sizes fit each other.
+    unsafe {
+        msg_send![
+            MPSMatrixMultiplication::alloc(),
+            initWithDevice: device,
+            transposeLeft: product.turn_left,
+            transposeRight: product.turn_right,
+            resultRows: product.result.rows,
+            resultColumns: product.result.columns,
+            interiorColumns: product.depth(),
+            alpha: product.alpha,
+            beta: product.beta,
+        ]
     }
 }
 
-fn describe(matrix: &Matrix, element: MatrixElement) -> Retained<MPSMatrix> {
+fn describe(matrix: &Matrix, element: MatrixElement) -> Option<Retained<MPSMatrix>> {
     let kind = match element {
         MatrixElement::F16 => MPSDataType::Float16,
         MatrixElement::F32 => MPSDataType::Float32,
     };
     let Place { buffer, offset } = place(&matrix.region);
-    // SAFETY: the front checked that a row has room for its columns and is a multiple of the element's size.
-    let descriptor = unsafe {
-        MPSMatrixDescriptor::matrixDescriptorWithRows_columns_rowBytes_dataType(
-            matrix.rows,
-            matrix.columns,
-            matrix.row_bytes,
-            kind,
-        )
+    // SAFETY: the method has these arguments, and the front checked that a row has room for its columns and is a
+    // multiple of the element's size.
+    let descriptor: Option<Retained<MPSMatrixDescriptor>> = unsafe {
+        msg_send![
+            MPSMatrixDescriptor::class(),
+            matrixDescriptorWithRows: matrix.rows,
+            columns: matrix.columns,
+            rowBytes: matrix.row_bytes,
+            dataType: kind,
+        ]
     };
-    // SAFETY: the front checked that the buffer has all rows from the offset on.
+    let descriptor = descriptor?;
+    // SAFETY: the initialiser has these arguments, and the front checked that the buffer has all rows from the offset
+    // on.
     unsafe {
-        MPSMatrix::initWithBuffer_offset_descriptor(MPSMatrix::alloc(), buffer, offset, &descriptor)
+        msg_send![
+            MPSMatrix::alloc(),
+            initWithBuffer: buffer,
+            offset: offset,
+            descriptor: &*descriptor,
+        ]
     }
 }

@@ -134,7 +134,7 @@ impl<'a> Recorder<'a> {
                 // The library opens an encoder of its own.
                 self.end_encoder();
                 self.note_kernel("matrix product");
-                matrix::encode(self.queue.device(), &self.buffer, product);
+                matrix::encode(self.queue.device(), &self.buffer, product)?;
             }
             Command::Copy { source, target } => self.copy(source, target)?,
             Command::Fill { target, value } => self.fill(target, *value)?,
