@@ -317,7 +317,7 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
         Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
         Op::Gather(op) => cpu::gather::run(op, inputs, output)?,
         Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
-        Op::Matmul(op) => cpu::matmul::run(op, inputs, output),
+        Op::Matmul(op) => return cpu::matmul::run(op, inputs, output),
         Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
         Op::QuantMatmul(op) => return cpu::quant_matmul::run(op, inputs, output),
         Op::GroupNorm(op) => cpu::group_norm::run(op, inputs, output)?,

@@ -62,6 +62,7 @@ pub(crate) use block::Block;
 pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 pub(crate) use kernel::Kernel;
+pub(crate) use matmul::Activation;
 pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::{Batch as QuantBatch, Tile as QuantTile};
 pub(crate) use record::{Launch, Recorder};

@@ -74,10 +74,14 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 
 /// Two ways through the same kernels give the same bits, unless the device changes the order of sums on purpose.
 fn assert_same(a: &[f32], b: &[f32], what: &str) {
+    assert_same_or_close(a, b, CLOSE_F16, what);
+}
+
+fn assert_same_or_close(a: &[f32], b: &[f32], close: f64, what: &str) {
     if SoftOptions::from_env().unwrap().mode == Mode::Fuzz {
-        assert!(apart(a, b) < CLOSE_F16, "{what}");
+        assert!(apart(a, b) < close, "{what}");
     } else {
-        assert_eq!(a, b, "{what}");
+        assert!(a == b, "{what}: {:e} apart", apart(a, b));
     }
 }
 
@@ -257,15 +261,13 @@ fn together_and_alone(spec: &Spec, decoder: &Decoder, kind: CacheType, lengths: 
     for i in order {
         let expected = alone(decoder, kind, &[&prompts[i], &more[i]]);
         let (prompt, rest) = (lengths[i] * spec.vocab, more[i].len() * spec.vocab);
-        assert_same(
-            &first[at..at + prompt],
-            &expected[..prompt],
-            &format!("sequence {i}"),
-        );
-        assert_same(
+        let what = format!("sequence {i}");
+        assert_same_or_close(&first[at..at + prompt], &expected[..prompt], close, &what);
+        assert_same_or_close(
             &second[at_more..at_more + rest],
             &expected[prompt..],
-            &format!("sequence {i}, more"),
+            close,
+            &what,
         );
         (at, at_more) = (at + prompt, at_more + rest);
     }
@@ -285,11 +287,11 @@ fn a_reused_prefix_is_as_from_scratch() {
     let spec = Family::qwen().spec(5).unwrap();
     let decoder = decoder(&spec);
     let kind = CacheType::F16;
-    // More than 16 each, so that all go through the same kernels.
-    let (first, other) = (tokens(50, spec.vocab, 1), tokens(18, spec.vocab, 2));
+    // More than 16 each, so that all go through the same kernels, and no more than logits are computed for at once.
+    let (first, other) = (tokens(40, spec.vocab, 1), tokens(18, spec.vocab, 2));
     let mut rows = Rows::new(&decoder, kind, 2, 80);
     rows.take(&[(1, &first)]);
-    for kept in [0, 1, 16, 21, 32, 50] {
+    for kept in [0, 1, 16, 21, 40] {
         rows.sequences.truncate(1, kept).unwrap();
         let logits = rows.take(&[(1, &other)]);
         let whole: Vec<u32> = first[..kept].iter().chain(&other).copied().collect();

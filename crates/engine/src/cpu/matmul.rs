@@ -1,14 +1,41 @@
 //! `matmul` and `gemm` on the CPU: batches of products, each by [`gemm`].
 
-use super::copy;
 use super::gemm::{Gemm, Matrix, gemm, gemm_batch};
+use super::{copy, fused};
 use crate::dispatch::{Input, Output};
 use crate::dtype::with_type;
-use crate::ops::matmul::Matmul;
-use crate::{Element, Layout, Scalar, Shape};
+use crate::ops::matmul::{Matmul, Then};
+use crate::storage::Storage;
+use crate::{Element, Layout, Result, Scalar, Shape};
 
-/// Multiplies.
-pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], mut output: Output<'_>) {
+/// Multiplies. What was joined for a device that cannot do it is done afterwards.
+pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    let (factors, others) = inputs.split_at(2);
+    if op.then == Then::NOTHING {
+        product(op, inputs, output);
+        return Ok(());
+    }
+    let mut plain = Storage::new("matmul", output.bytes.len())?;
+    let (dtype, shape) = (output.dtype, output.shape);
+    let result = Output {
+        bytes: plain.bytes_mut().expect("just made"),
+        dtype,
+        shape,
+        holds: None,
+    };
+    product(op, factors, result);
+    let first = Input {
+        bytes: plain.bytes(),
+        dtype,
+        layout: Layout::contiguous(shape),
+        constant: None,
+    };
+    let all: Vec<Input<'_>> = [first].into_iter().chain(others.iter().copied()).collect();
+    fused::run(&op.then.steps(dtype), &all, output);
+    Ok(())
+}
+
+fn product(op: &Matmul, inputs: &[Input<'_>], mut output: Output<'_>) {
     if let Some(c) = inputs.get(2) {
         let bytes = &mut *output.bytes;
         copy::run(&[*c], Output { bytes, ..output });

@@ -1,8 +1,8 @@
-//! Sums that become the last step of a product.
+//! Elementwise ops that become the last steps of a product.
 //!
-//! On Metal, `a·b + c` is one launch instead of two, and the product does not go through memory: a residual
-//! connection, a bias. The bits are the same: products of `f32` are summed in `f32`, and what is added is added
-//! to the rounded sum. Half precision would be rounded once instead of twice, so it is left alone.
+//! On Metal, `act(a·b + c) + d` is one launch instead of two, and the product does not go through memory: a bias, an
+//! activation, a residual connection, in this order, each of which may be missing. The bits are the same, since every
+//! step is rounded to its type as it would be by itself.
 
 use std::sync::Arc;
 
@@ -10,18 +10,31 @@ use super::Schedule;
 use crate::ops::Op;
 use crate::ops::binary::Binary;
 use crate::ops::fused::Action;
-use crate::ops::matmul::Matmul;
+use crate::ops::matmul::{Matmul, Then};
+use crate::ops::unary::Unary;
+use crate::storage::Storage;
 use crate::tensor::Work;
-use crate::{DType, Scalar, Tensor};
+use crate::{DType, MatrixLibrary, Scalar, Tensor, metal};
+
+/// A product and the steps after it, as they are found going back from the last one.
+#[derive(Default)]
+struct Chain {
+    /// Entries that are computed inside the last one.
+    members: Vec<usize>,
+    factors: Vec<Tensor>,
+    bias: Option<Tensor>,
+    activation: Option<Unary>,
+    residual: Option<Tensor>,
+}
 
 impl Schedule {
-    /// Rewrites sums of a product that nobody else needs.
+    /// Rewrites the last steps after products that nobody else needs.
     pub(super) fn add_to_products(&mut self) {
         let count = self.entries.len();
         if count < 2 {
             return;
         }
-        // A sum that joins other elementwise ops costs no launch of its own.
+        // A step that joins other elementwise ops costs no launch of its own.
         let mut joins = vec![false; count];
         for entry in &self.entries {
             if let Some(work) = &*entry.node.work()
@@ -38,66 +51,147 @@ impl Schedule {
             if joins {
                 continue;
             }
-            if let Some((product, work)) = self.sum_of_product(i) {
+            if let Some((chain, target)) = self.steps_after_product(i) {
+                let then = Then {
+                    bias: chain.bias.is_some(),
+                    activation: chain.activation,
+                    residual: chain.residual.is_some(),
+                };
+                let op = Matmul {
+                    alpha: Scalar::Int(1),
+                    beta: Scalar::Int(0),
+                    then,
+                };
+                let mut inputs = chain.factors;
+                inputs.extend(chain.bias.into_iter().chain(chain.residual));
+                let mut work = Work::new(op.into(), inputs);
+                work.target = target;
                 *self.entries[i].node.work() = Some(work);
-                self.entries[product].inlined = true;
+                for member in chain.members {
+                    self.entries[member].inlined = true;
+                }
             }
         }
     }
 
-    /// The product that an entry is a sum of, and the work of both together.
-    fn sum_of_product(&self, i: usize) -> Option<(usize, Work)> {
-        let entry = &self.entries[i];
-        if entry.node.dtype != DType::F32 || entry.node.place.device.is_cpu() {
+    /// The product that an entry is the last step after, with all that is between, and where its value is to go.
+    fn steps_after_product(&self, i: usize) -> Option<(Chain, Option<Storage>)> {
+        let node = &self.entries[i].node;
+        let metal = node.place.device.metal_backend()?;
+        if !matches!(node.dtype, DType::F32 | DType::F16 | DType::BF16) {
             return None;
         }
-        let (inputs, target) = match &*entry.node.work() {
-            Some(Work {
-                op: Op::Binary(Binary::Add),
-                inputs,
-                target,
-            }) => (inputs.clone(), target.clone()),
+        let work = node.work().clone()?;
+        let chain = match &work.op {
+            Op::Unary(f) if metal::Activation::of(*f).is_some() => {
+                let chain = self.product_or_sum(&work.inputs[0], i)?;
+                Chain {
+                    activation: Some(*f),
+                    ..chain
+                }
+            }
+            Op::Binary(Binary::Add) => self.sides(&work.inputs, i, |tensor, other| {
+                if let Some(chain) = self.bent(tensor, i).or_else(|| self.sum(tensor, i)) {
+                    let residual = Some(other);
+                    return Some(Chain { residual, ..chain });
+                }
+                let bias = Some(other);
+                Some(Chain {
+                    bias,
+                    ..self.product(tensor, i)?
+                })
+            })?,
             _ => return None,
         };
+        // The device's own library can only add, and rounds once.
+        let by_library = metal.matrix_library() == MatrixLibrary::Mps;
+        let is_sum = chain.activation.is_none() && chain.residual.is_none();
+        if by_library && !(is_sum && node.dtype == DType::F32) {
+            return None;
+        }
+        Some((chain, work.target))
+    }
+
+    /// Finds a chain on either side of a sum; the other one is broadcast to the result.
+    fn sides(
+        &self,
+        inputs: &[Tensor],
+        i: usize,
+        find: impl Fn(&Tensor, Tensor) -> Option<Chain>,
+    ) -> Option<Chain> {
         (0..2).find_map(|side| {
-            let (product, other) = (&inputs[side], &inputs[1 - side]);
-            let j = self.plain_product(product, i)?;
-            let shape = entry.node.shape;
-            let addend = other.layout().broadcast_to("add", shape).ok()?;
-            let (left, right) = match &*self.entries[j].node.work() {
-                Some(work) => (work.inputs[0].clone(), work.inputs[1].clone()),
-                None => return None,
-            };
+            let other = &inputs[1 - side];
             // A number of the program is in no memory.
             if other.node.constant.is_some() {
                 return None;
             }
-            let op = Matmul {
-                alpha: Scalar::Int(1),
-                beta: Scalar::Int(1),
-            };
-            let mut work = Work::new(op.into(), vec![left, right, other.with_layout(addend)]);
-            work.target = target.clone();
-            Some((j, work))
+            let shape = self.entries[i].node.shape;
+            let layout = other.layout().broadcast_to("add", shape).ok()?;
+            find(&inputs[side], other.with_layout(layout))
         })
     }
 
-    /// The entry of a product that only entry `user` needs, as it is.
-    fn plain_product(&self, tensor: &Tensor, user: usize) -> Option<usize> {
+    /// The activation that a tensor is, which only entry `user` needs.
+    fn bent(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+        let (j, work) = self.alone(tensor, user)?;
+        let Op::Unary(f) = work.op else { return None };
+        metal::Activation::of(f)?;
+        let mut chain = self.product_or_sum(&work.inputs[0], j)?;
+        chain.activation = Some(f);
+        chain.members.push(j);
+        Some(chain)
+    }
+
+    fn product_or_sum(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+        let product = self.product(tensor, user);
+        product.or_else(|| self.sum(tensor, user))
+    }
+
+    /// The sum of a product and something else that a tensor is, which only entry `user` needs.
+    fn sum(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+        let (j, work) = self.alone(tensor, user)?;
+        let Op::Binary(Binary::Add) = work.op else {
+            return None;
+        };
+        let mut chain = self.sides(&work.inputs, j, |tensor, other| {
+            let bias = Some(other);
+            Some(Chain {
+                bias,
+                ..self.product(tensor, j)?
+            })
+        })?;
+        chain.members.push(j);
+        Some(chain)
+    }
+
+    /// The product that a tensor is, without factors, which only entry `user` needs.
+    fn product(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+        let (j, work) = self.alone(tensor, user)?;
+        let is_plain = match &work.op {
+            Op::Matmul(op) => op.alpha == Scalar::Int(1) && op.then == Then::NOTHING,
+            _ => false,
+        };
+        (is_plain && work.inputs.len() == 2).then(|| Chain {
+            members: vec![j],
+            factors: work.inputs,
+            ..Chain::default()
+        })
+    }
+
+    /// The entry of a tensor that only entry `user` needs, as it is, and its work.
+    fn alone(&self, tensor: &Tensor, user: usize) -> Option<(usize, Work)> {
         let &j = self.index.get(&Arc::as_ptr(&tensor.node))?;
         let (entry, user) = (&self.entries[j], &self.entries[user]);
         let alone = entry.uses == 1 && !entry.root && !entry.inlined && self.may_inline(j);
-        let whole = tensor.layout().is_whole()
+        let same = tensor.layout().is_whole()
             && *tensor.shape() == user.node.shape
             && tensor.node.shape == user.node.shape
+            && tensor.node.dtype == user.node.dtype
             && entry.node.place.device == user.node.place.device;
-        let plain = match &*entry.node.work() {
-            Some(work) => {
-                let one = Scalar::Int(1);
-                work.inputs.len() == 2 && matches!(&work.op, Op::Matmul(op) if op.alpha == one)
-            }
-            None => false,
-        };
-        (alone && whole && plain).then_some(j)
+        if !alone || !same {
+            return None;
+        }
+        let work = entry.node.work().clone()?;
+        Some((j, work))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Schedule;
 use crate::ops::Op;
 use crate::ops::Rule;
-use crate::ops::fused::Action;
+use crate::ops::fused::{Action, Step};
 use crate::tensor::Node;
 use crate::{DType, Result, Shape, Tensor, dispatch};
 
@@ -131,17 +131,19 @@ fn bytes_read(tensor: &Tensor) -> usize {
 }
 
 fn names(op: &Op) -> Vec<&'static str> {
+    let of_step = |s: &Step| match s.action {
+        Action::Unary(f) => f.name(),
+        Action::Binary(f) => f.name(),
+        Action::Ternary(f) => f.name(),
+        Action::Cast => "cast",
+    };
     match op {
-        Op::Fused(fused) => {
-            let steps = fused.steps.iter();
-            steps
-                .map(|s| match s.action {
-                    Action::Unary(f) => f.name(),
-                    Action::Binary(f) => f.name(),
-                    Action::Ternary(f) => f.name(),
-                    Action::Cast => "cast",
-                })
-                .collect()
+        Op::Fused(fused) => fused.steps.iter().map(of_step).collect(),
+        Op::Matmul(product) => {
+            // What they are computed as does not matter here.
+            let steps = product.then.steps(DType::F32);
+            let names = steps.iter().map(of_step);
+            [op.name()].into_iter().chain(names).collect()
         }
         op => vec![op.name()],
     }

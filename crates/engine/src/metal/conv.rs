@@ -265,7 +265,7 @@ impl<'a> Problems<'a> {
             kernel,
             [lie, Lie::default()],
             bias.is_some(),
-            (false, false, Activation::None),
+            (false, false, Activation::None, false),
         );
         let bound = |span: &Span| -> BufferSlice { span.slice.clone() };
         recorder

@@ -20,7 +20,8 @@ use super::kernel::Kernel;
 use super::mps;
 use super::record::{Launch, Recorder};
 use super::view::{self, Steps, Walk};
-use crate::ops::matmul::Matmul;
+use crate::ops::matmul::{Matmul, Then};
+use crate::ops::unary::Unary;
 use crate::{DType, Layout, Result, Scalar, Shape};
 
 /// Products with more columns, and more rows, go to tiles: a lane would need more than the 64 registers of
@@ -89,27 +90,40 @@ pub(super) struct Problem {
     pub(super) residual_steps: Steps,
 }
 
-/// What becomes of a sum of products before it is rounded:
-/// `activation(alpha * sum + beta * addend) + residual`. Both tensors are broadcast to the result.
+/// What becomes of a sum of products: `activation(alpha * sum + beta * addend) + residual`, rounded at the end, or
+/// after every step. Both tensors are broadcast to the result.
 pub(super) struct Epilogue<'a> {
     pub(super) alpha: Scalar,
     pub(super) beta: Scalar,
     pub(super) addend: Option<Input<'a>>,
     pub(super) activation: Activation,
     pub(super) residual: Option<Input<'a>>,
+    pub(super) stepwise: bool,
 }
 
 /// A function of the sums; the numbers are those of `product.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(all(test, target_os = "linux")),
-    expect(dead_code, reason = "no op has these yet; a test of the kernels does")
-)]
-pub(super) enum Activation {
+pub(crate) enum Activation {
     None = 0,
     Relu = 1,
     Silu = 2,
     GeluTanh = 3,
+    Gelu = 4,
+    Sigmoid = 5,
+}
+
+impl Activation {
+    /// The function that kernels of products can end with, if they can.
+    pub(crate) fn of(op: Unary) -> Option<Self> {
+        match op {
+            Unary::Relu => Some(Self::Relu),
+            Unary::Silu => Some(Self::Silu),
+            Unary::GeluTanh => Some(Self::GeluTanh),
+            Unary::Gelu => Some(Self::Gelu),
+            Unary::Sigmoid => Some(Self::Sigmoid),
+            _ => None,
+        }
+    }
 }
 
 impl Epilogue<'_> {
@@ -120,6 +134,7 @@ impl Epilogue<'_> {
         addend: None,
         activation: Activation::None,
         residual: None,
+        stepwise: false,
     };
 }
 
@@ -129,12 +144,30 @@ pub(crate) fn record(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let epilogue = Epilogue {
-        alpha: op.alpha,
-        beta: op.beta,
-        // With a factor of 0 it does not count, even where it is NaN.
-        addend: inputs.get(2).copied().filter(|_| op.beta.to_f64() != 0.0),
-        ..Epilogue::PLAIN
+    let mut others = inputs[2..].iter().copied();
+    let epilogue = match op.then {
+        Then::NOTHING => Epilogue {
+            alpha: op.alpha,
+            beta: op.beta,
+            // With a factor of 0 it does not count, even where it is NaN.
+            addend: others.next().filter(|_| op.beta.to_f64() != 0.0),
+            ..Epilogue::PLAIN
+        },
+        then => {
+            let activation = then.activation.map(Activation::of);
+            let Some(activation) = activation.unwrap_or(Some(Activation::None)) else {
+                recorder.missing = true;
+                return Ok(());
+            };
+            Epilogue {
+                beta: Scalar::Int(1),
+                addend: others.next().filter(|_| then.bias),
+                activation,
+                residual: inputs.last().copied().filter(|_| then.residual),
+                stepwise: true,
+                ..Epilogue::PLAIN
+            }
+        }
     };
     multiply(recorder, [inputs[0], inputs[1]], &epilogue, output)
 }
@@ -328,9 +361,10 @@ pub(super) fn constants(
     kernel: Kernel,
     [left, right]: [Lie; 2],
     addend: bool,
-    (split, residual, activation): (bool, bool, Activation),
+    (split, residual, activation, stepwise): (bool, bool, Activation, bool),
 ) -> Kernel {
     kernel
+        .with("ACTIVATION", activation as i64)
         .flag(0, left.deep)
         .flag(1, right.deep)
         .flag(2, left.four)
@@ -338,7 +372,7 @@ pub(super) fn constants(
         .flag(4, split)
         .flag(5, addend)
         .flag(6, residual)
-        .constant(7, activation as u32)
+        .flag(7, stepwise)
 }
 
 /// A product with all that its kernels are given.
@@ -350,6 +384,7 @@ struct Product {
     addend: Option<BufferSlice>,
     residual: Option<BufferSlice>,
     activation: Activation,
+    stepwise: bool,
     output: BufferSlice,
     batches: usize,
     lies: [Lie; 2],
@@ -438,6 +473,7 @@ impl Product {
             addend: addend.map(|o| o.slice),
             residual: residual.map(|o| o.slice),
             activation: epilogue.activation,
+            stepwise: epilogue.stepwise,
             output: output.slice.clone(),
             batches: batch.count(),
         })
@@ -514,7 +550,12 @@ impl Product {
         p.share = if splits > 1 { share } else { depth } as u32;
         let cols = p.cols;
         let constants = |kernel: Kernel, split: bool| {
-            let more = (split, self.residual.is_some(), self.activation);
+            let more = (
+                split,
+                self.residual.is_some(),
+                self.activation,
+                self.stepwise,
+            );
             constants(kernel, self.lies, self.addend.is_some(), more)
                 .constant(8, cols.min(NARROW as u32))
                 .constant(9, rows as u32)
@@ -562,6 +603,7 @@ impl Product {
         let count = p.rows as usize * p.cols as usize * self.batches;
         let kernel = Kernel::new("matmul_whole", "matmul_whole")
             .of("T", dtype)
+            .with("ACTIVATION", 0)
             .flag(1, self.lies[1].deep)
             .flag(5, self.addend.is_some());
         recorder
@@ -599,7 +641,9 @@ mod tests {
         match activation {
             Activation::None => x,
             Activation::Relu => x.max(0.0),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Gelu => unreachable!("compared with the op by tests of graphs"),
             Activation::GeluTanh => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
                 0.5 * x * (1.0 + inner.tanh())
@@ -639,6 +683,7 @@ mod tests {
                 addend: Some(input(2, shape(&[n]))),
                 activation,
                 residual: Some(input(3, shape(&[n, m]).permuted(&[1, 0]))),
+                stepwise: false,
             };
             let result = Block::new(metal, "test", m * n * 4).unwrap();
             let output = Output::new(&result, DType::F32, *shape(&[m, n]).shape(), None);

@@ -2,7 +2,7 @@
 //!
 //! It takes one product at a time, of `f32` or `f16`, whose factors lie in rows or in columns without a step between
 //! neighbours. Everything else is left to the kernels of [`super::matmul`]: batches, other types, broadcast and
-//! reversed factors, sums over nothing.
+//! reversed factors, sums over nothing, and what the library itself refuses.
 
 use std::cell::Cell;
 
@@ -83,7 +83,9 @@ pub(super) fn record(
         return Ok(false);
     };
     let plain = epilogue.activation == Activation::None && epilogue.residual.is_none();
-    if !plain || batch.iter().any(|&n| n != 1) {
+    // The library rounds once.
+    let rounds = epilogue.stepwise && element != MatrixElement::F32;
+    if !plain || rounds || batch.iter().any(|&n| n != 1) {
         return Ok(false);
     }
     let [Some(left), Some(right)] = factors.map(|factor| matrix(&factor, output)) else {
@@ -93,6 +95,9 @@ pub(super) fn record(
     let result = Matrix::new(output.slice.clone(), rows, columns, columns * size);
     let mut product = MatrixProduct::new(element, left, right, result);
     product.alpha = epilogue.alpha.to_f64();
+    if recorder.metal.device.admits(&product).is_err() {
+        return Ok(false);
+    }
     if let Some(addend) = epilogue.addend {
         // The library adds to what is there.
         let layout = addend.layout.broadcast_to("matmul", shape)?;

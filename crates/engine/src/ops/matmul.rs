@@ -1,5 +1,8 @@
 //! `matmul` and `gemm`: products of matrices, in batches.
 
+use super::binary::Binary;
+use super::fused::{Action, Step};
+use super::unary::Unary;
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Scalar, Shape, Tensor};
 
@@ -9,6 +12,56 @@ use crate::{DType, Error, Result, Scalar, Shape, Tensor};
 pub(crate) struct Matmul {
     pub(crate) alpha: Scalar,
     pub(crate) beta: Scalar,
+    /// Where there is something, the factors are 1 and 0.
+    pub(crate) then: Then,
+}
+
+/// Elementwise steps that the graph has joined to a product, in this order. Each is rounded to the type of the
+/// result, as it would be by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Then {
+    /// Whether the third input is added.
+    pub(crate) bias: bool,
+    pub(crate) activation: Option<Unary>,
+    /// Whether the last input is added.
+    pub(crate) residual: bool,
+}
+
+impl Then {
+    /// The product as it is.
+    pub(crate) const NOTHING: Self = Self {
+        bias: false,
+        activation: None,
+        residual: false,
+    };
+
+    /// The steps as a program over the product and the inputs after the factors.
+    pub(crate) fn steps(&self, dtype: DType) -> Vec<Step> {
+        let inputs = 1 + u16::from(self.bias) + u16::from(self.residual);
+        let mut steps = Vec::new();
+        let mut add = |action, other| {
+            // The value before: the product, or the last step.
+            let value = match steps.len() as u16 {
+                0 => 0,
+                done => inputs + done - 1,
+            };
+            steps.push(Step {
+                action,
+                args: [value, other, 0],
+                dtype,
+            });
+        };
+        if self.bias {
+            add(Action::Binary(Binary::Add), 1);
+        }
+        if let Some(f) = self.activation {
+            add(Action::Unary(f), 0);
+        }
+        if self.residual {
+            add(Action::Binary(Binary::Add), inputs - 1);
+        }
+        steps
+    }
 }
 
 impl Rule for Matmul {
@@ -92,6 +145,7 @@ impl Tensor {
         let plain = Matmul {
             alpha: Scalar::Int(1),
             beta: Scalar::Int(0),
+            then: Then::NOTHING,
         };
         let mut y = Self::apply(plain, &[&a, &b]);
         if column {
@@ -126,6 +180,7 @@ impl Tensor {
             let op = Matmul {
                 alpha: factor(alpha)?,
                 beta: factor(beta)?,
+                then: Then::NOTHING,
             };
             let (a, b) = (a.cast(dtype), b.cast(dtype));
             for t in [&a, &b, c] {

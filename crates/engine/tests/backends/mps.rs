@@ -110,6 +110,27 @@ fn counts(library: MatrixLibrary, graph: impl Fn() -> Tensor) -> (u64, u64) {
 }
 
 #[test]
+fn what_the_library_refuses_is_left_to_the_kernels() {
+    let device = Device::on(hal::noop::device(hal::Family::Apple7));
+    device.set_matrix_library(MatrixLibrary::Mps).unwrap();
+    let x = Tensor::ones([64, 64], DType::F32).to(&device).contiguous();
+    x.eval().unwrap();
+    let recorded = device.hal().unwrap();
+    let counts = || {
+        hal::noop::clear(recorded);
+        x.matmul(&x).eval().unwrap();
+        (x.matmul(&x) + &x).eval().unwrap();
+        device.synchronize().unwrap();
+        let counts = hal::noop::record(recorded).unwrap().counts;
+        [counts.products, counts.dispatches]
+    };
+    // What is added is copied first.
+    assert_eq!(counts(), [2, 1]);
+    hal::noop::refuse_products(recorded);
+    assert_eq!(counts(), [0, 2]);
+}
+
+#[test]
 fn the_library_gets_what_it_can_do_and_the_kernels_the_rest() {
     type Graph<'a> = Box<dyn Fn() -> Tensor + 'a>;
     let f32s = |shape: &[usize]| {

@@ -1,4 +1,6 @@
 #include "view.h"
+#include "activation.h"
+#include "erf.h"
 
 // Products of matrices: what their kernels have in common. The structs are those of metal/matmul.rs.
 //
@@ -52,7 +54,8 @@ constant bool SPLIT [[function_constant(4)]];
 // What becomes of the sums.
 constant bool ADDEND [[function_constant(5)]];
 constant bool RESIDUAL [[function_constant(6)]];
-constant uint ACTIVATION [[function_constant(7)]];
+// Whether every step is rounded to the type of the result, as it is where it is an op of its own.
+constant bool STEPWISE [[function_constant(7)]];
 // Columns, and rows that a SIMD-group takes at once, where they are few.
 constant uint COLS [[function_constant(8)]];
 constant uint ROWS [[function_constant(9)]];
@@ -65,16 +68,25 @@ inline long start(constant Problem& p, constant Steps& steps, uint i) {
     return place(p.batch, steps, uint2(i % inner, i / inner));
 }
 
+// The function ACTIVATION, as the op of its name computes it.
 inline float activate(float x) {
-    switch (ACTIVATION) {
-    case 1: return x > 0 || isnan(x) ? x : 0.0f;
-    case 2: return x / (1.0f + precise::exp(-x));
-    case 3: {
-        const float inner = 0.7978845608f * (x + 0.044715f * x * x * x);
-        return 0.5f * x * (1.0f + precise::tanh(inner));
-    }
-    default: return x;
-    }
+#if ACTIVATION == 1
+    return x <= 0.0f ? 0.0f : x;
+#elif ACTIVATION == 2
+    return unary_silu(x);
+#elif ACTIVATION == 3
+    return unary_gelu_tanh(x);
+#elif ACTIVATION == 4
+    return unary_gelu(x);
+#elif ACTIVATION == 5
+    return unary_sigmoid(x);
+#else
+    return x;
+#endif
+}
+
+template <typename T> inline float step_of(float x) {
+    return STEPWISE ? float(T(x)) : x;
 }
 
 // What is added to the sums of matrix `i`, from the first one on.
@@ -83,15 +95,15 @@ inline device const T* of_batch(constant Problem& p, constant Steps& steps, uint
     return used ? all + start(p, steps, i) : all;
 }
 
-// What a sum becomes before it is rounded: activation(alpha * sum + beta * addend) + residual. `at` is its row
-// and column, and the pointers are those of its matrix.
+// What a sum becomes before it is rounded for the last time: activation(alpha * sum + beta * addend) + residual. `at` is
+// its row and column, and the pointers are those of its matrix.
 template <typename T>
 inline float finish(constant Problem& p, float sum, uint2 at, device const T* addend, device const T* residual) {
-    float y = p.alpha * sum;
+    float y = step_of<T>(p.alpha * sum);
     if (ADDEND) {
-        y = fma(p.beta, float(addend[at.x * p.addend.line + at.y * p.addend.step]), y);
+        y = step_of<T>(fma(p.beta, float(addend[at.x * p.addend.line + at.y * p.addend.step]), y));
     }
-    y = activate(y);
+    y = step_of<T>(activate(y));
     if (RESIDUAL) {
         y += float(residual[at.x * p.residual.line + at.y * p.residual.step]);
     }
