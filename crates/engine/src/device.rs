@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use bessemer_hal as hal;
 
 use crate::memory::{self, Pressure, Stats};
-use crate::metal::{MatrixLibrary, Metal, Options};
+use crate::metal::{Fallback, MatrixLibrary, Metal, Options};
 use crate::{DType, Error, Result, Tensor, env};
 
 /// Where tensors are computed: on the CPU, or on a Metal device.
@@ -253,6 +253,13 @@ impl Device {
             Inner::Cpu => memory::reset_peak(),
             Inner::Metal(metal) => metal.pool.reset_peak(),
         }
+    }
+
+    /// Ops that this device left to the CPU so far, by name, and why; each is slower than it looks, since the CPU waits
+    /// for what it reads. Empty for the CPU itself, and where all kernels run.
+    pub fn fallbacks(&self) -> Vec<Fallback> {
+        self.metal_backend()
+            .map_or_else(Vec::new, |metal| metal.fallbacks())
     }
 
     /// Who multiplies matrices on this device; `None` for the CPU.

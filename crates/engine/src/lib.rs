@@ -68,7 +68,7 @@ pub use error::{Error, Result};
 pub use file::{npz, safetensors};
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
 pub use layout::Layout;
-pub use metal::MatrixLibrary;
+pub use metal::{Fallback, MatrixLibrary};
 pub use ops::attention::AttentionOptions;
 pub use ops::conv::ConvOptions;
 pub use ops::packed_matmul::PackedMatrix;

@@ -53,8 +53,9 @@ mod top_k;
 mod triangle;
 mod unary;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bessemer_hal::{self as hal, Pipeline};
 
@@ -75,6 +76,18 @@ use kernel::Kernels;
 use pool::Pool;
 use stream::Stream;
 
+/// An op that a Metal device has no kernel for, or not for some sizes: the CPU computed it, in the same memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fallback {
+    /// The op.
+    pub op: &'static str,
+    /// How often.
+    pub count: u64,
+    /// What was missing the last time.
+    pub reason: String,
+}
+
 /// How a device is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
@@ -88,6 +101,8 @@ pub(crate) struct Metal {
     pub(crate) stream: Stream,
     pub(crate) pool: Pool,
     kernels: Kernels,
+    /// What was left to the CPU: how often, and why the last time.
+    fallbacks: Mutex<BTreeMap<&'static str, (u64, String)>>,
     /// Whether the device's own library multiplies matrices.
     mps: AtomicBool,
     /// Whether results lie between zones that are looked at: slow, for tests.
@@ -102,6 +117,7 @@ impl Metal {
             stream: Stream::new(device.clone()),
             pool: Pool::new(device.clone()),
             kernels: Kernels::new(device.clone(), options.math),
+            fallbacks: Mutex::default(),
             mps: AtomicBool::new(
                 device.multiplies_matrices() && env::matmul() == Some(MatrixLibrary::Mps),
             ),
@@ -109,6 +125,29 @@ impl Metal {
             zones: env::red_zones(),
             broken: AtomicBool::new(false),
         })
+    }
+
+    /// Counts an op that the CPU computes instead.
+    fn fell_back(&self, op: &'static str, reason: String) {
+        let mut all = self
+            .fallbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (count, last) = all.entry(op).or_default();
+        (*count, *last) = (*count + 1, reason);
+    }
+
+    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
+        let all = self
+            .fallbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let of = |(&op, (count, reason)): (&&'static str, &(u64, String))| Fallback {
+            op,
+            count: *count,
+            reason: reason.clone(),
+        };
+        all.iter().map(of).collect()
     }
 
     /// Who multiplies matrices, here and now.
@@ -201,8 +240,15 @@ pub(crate) fn run(
     let output = Output::new(block, node.dtype, node.shape, holds);
     match record(op, &mut recorder, &inputs, &output) {
         Ok(()) if !recorder.missing => {}
+        Ok(()) => {
+            metal.fell_back(op.name(), "no kernel for these sizes".to_owned());
+            return Ok(false);
+        }
         // The device lacks what a kernel needs ([`Kernels`]).
-        Ok(()) | Err(Error::Unsupported { .. }) => return Ok(false),
+        Err(Error::Unsupported { what, .. }) => {
+            metal.fell_back(op.name(), what);
+            return Ok(false);
+        }
         Err(error) => return Err(error),
     }
     recorder.finish(block, &inputs)?;

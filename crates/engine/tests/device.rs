@@ -403,6 +403,24 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
             assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{name}: {a}, {b}");
         }
     }
+    // A layer that was joined to its product is the same.
+    let layer = |device: &Device| {
+        let x = Tensor::from_slice(&[0.5_f32, -1.0, 2.0, 0.25], [2, 2]).to(device);
+        x.eval().unwrap();
+        let y = (x.matmul(&x) + &x).gelu() + &x;
+        values(&y)
+    };
+    for (a, b) in layer(&old).iter().zip(layer(&Device::cpu())) {
+        assert!((a - b).abs() <= 1e-6, "{a}, {b}");
+    }
+    // Everybody can see what was left to it, and why.
+    let left = old.fallbacks();
+    let matmul = left.iter().find(|f| f.op == "matmul").unwrap();
+    assert!(matmul.count >= 2, "{left:?}");
+    assert!(matmul.reason.contains("SIMD-groups"), "{left:?}");
+    assert!(left.iter().all(|f| f.op != "sort"), "{left:?}");
+    assert!(soft().fallbacks().is_empty());
+    assert!(Device::cpu().fallbacks().is_empty());
     // What runs there is free of lanes: functions of elements, copies, sorting.
     let free = ["conv_direct", "copy_strided", "fused", "sort_block"];
     assert_eq!(kernels(hal::noop::device(hal::Family::Mac2)), free);
@@ -448,7 +466,7 @@ fn a_sum_of_a_product_is_one_launch_with_the_same_bits() {
         assert_eq!(explain(&[&other_way]).unwrap().steps.len(), 1);
         assert_eq!(values(&other_way), apart);
     }
-    // A product that is needed elsewhere stays, and half precision is rounded twice as it must be.
+    // A product that is needed elsewhere stays.
     let c = moved(wave(&[33, 17], 3));
     let product = a.matmul(&b);
     let both = [&product + &c, product.exp()];
@@ -459,6 +477,108 @@ fn a_sum_of_a_product_is_one_launch_with_the_same_bits() {
         explain(&[&sum]).unwrap().steps.last().unwrap().ops.last(),
         Some(&"add")
     );
+}
+
+#[test]
+fn a_layer_is_one_launch_with_the_bits_of_its_ops_one_by_one() {
+    fn wave(shape: &[usize], seed: usize) -> Tensor {
+        let n: usize = shape.iter().product();
+        let data: Vec<f32> = (0..n)
+            .map(|i| ((i * 29 + seed) % 31) as f32 / 9.0 - 1.6)
+            .collect();
+        Tensor::from_slice(&data, shape)
+    }
+    fn same(x: &Tensor) -> Tensor {
+        x.clone()
+    }
+    type Function = fn(&Tensor) -> Tensor;
+    let functions: [(&str, Function); 6] = [
+        ("add", same),
+        ("relu", Tensor::relu),
+        ("silu", Tensor::silu),
+        ("gelu", Tensor::gelu),
+        ("gelu_tanh", Tensor::gelu_tanh),
+        ("sigmoid", Tensor::sigmoid),
+    ];
+    let device = soft();
+    let done = |t: Tensor| {
+        t.eval().unwrap();
+        t
+    };
+    // Tiles; few rows; one column; a depth that is shared, in either; a batch.
+    let shapes: [[&[usize]; 2]; 6] = [
+        [&[33, 20], &[20, 35]],
+        [&[3, 20], &[20, 35]],
+        [&[35, 20], &[20, 1]],
+        [&[20, 1100], &[1100, 18]],
+        [&[2, 1100], &[1100, 18]],
+        [&[2, 18, 8], &[2, 8, 17]],
+    ];
+    for (i, [left, right]) in shapes.into_iter().enumerate() {
+        for (d, dtype) in [DType::F16, DType::BF16, DType::F32]
+            .into_iter()
+            .enumerate()
+        {
+            // Every function for one shape, one function for every other; each in one type of half precision at most,
+            // since all of them are compiled.
+            let wanted = |j: usize| (i == 0 || i == j) && (dtype == DType::F32 || j % 3 == d);
+            let functions = functions.iter().enumerate().filter(|(j, _)| wanted(*j));
+            for (_, &(name, f)) in functions {
+                let given = |t: Tensor| done(t.to(&device).cast(dtype).contiguous());
+                let (a, b) = (given(wave(left, 1) * 0.2), given(wave(right, 2) * 0.3));
+                let (m, n) = (left[left.len() - 2], right[right.len() - 1]);
+                let bias = given(wave(&[n], 3));
+                let residual = given(wave(&[n, m], 4)).t();
+                let product = done(a.matmul(&b));
+                let sum = done(&product + &bias);
+                let bent = done(f(&sum));
+                let apart = done(&bent + &residual);
+                let cases = [
+                    (f(&(a.matmul(&b) + &bias)) + &residual, apart),
+                    (
+                        &residual + f(&(&bias + a.matmul(&b))),
+                        done(&bent + &residual),
+                    ),
+                    (f(&(a.matmul(&b) + &bias)), bent),
+                    (f(&a.matmul(&b)), done(f(&product))),
+                    (f(&a.matmul(&b)) + &residual, done(f(&product) + &residual)),
+                ];
+                for (case, (together, apart)) in cases.into_iter().enumerate() {
+                    let what = format!("{name} of {left:?} by {right:?}, {dtype}, case {case}");
+                    let plan = explain(&[&together]).unwrap();
+                    assert_eq!(plan.steps.len(), 1, "{what}: {plan}");
+                    assert_eq!(plan.steps[0].ops[0], "matmul");
+                    let bits = |t: &Tensor| -> Vec<u32> {
+                        let all = values(&t.cast(DType::F32)).into_iter();
+                        all.map(f32::to_bits).collect()
+                    };
+                    assert_eq!(bits(&together), bits(&apart), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_follow_a_product_step_by_step_is_not_part_of_it() {
+    let device = Device::on(hal::noop::device(hal::Family::Apple7));
+    let x = Tensor::ones([32, 32], DType::F32).to(&device).contiguous();
+    x.eval().unwrap();
+    let product = || x.matmul(&x);
+    let launches = |y: &Tensor| explain(&[y]).unwrap().steps.len();
+    assert_eq!(launches(&(product().gelu() + &x)), 1);
+    assert_eq!(launches(&((product() + &x) + &x)), 1);
+    // Functions that the kernels lack, numbers, and steps in another order.
+    assert_eq!(launches(&product().tanh()), 2);
+    assert_eq!(launches(&(product() + 1.0)), 2);
+    assert_eq!(launches(&((product() + &x).relu() + &x).silu()), 2);
+    // Two need the product, or the sum.
+    let shared = product();
+    assert_eq!(launches(&(shared.silu() + &shared)), 2);
+    // Another shape than that of the product.
+    assert_eq!(launches(&(product().reshape([1024]).relu())), 2);
+    // Further elementwise ops take what is before them with them.
+    assert_eq!(launches(&((product() + &x).silu() * &x)), 2);
 }
 
 #[test]
