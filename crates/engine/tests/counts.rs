@@ -132,7 +132,7 @@ fn every_number_of_rows_has_its_kernel() {
         let quantised = kernels(|| x().quant_matmul(&weights(n, k)));
         let expected = match rows {
             ..=4 => "quant_few",
-            ..=16 => "quant_batch",
+            5..=16 => "quant_batch",
             _ => "quant_tile",
         };
         assert_eq!(quantised, [expected], "{rows} rows");

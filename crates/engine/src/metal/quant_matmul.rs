@@ -115,10 +115,12 @@ enum Path {
 
 impl Path {
     fn of(vectors: usize) -> Self {
-        match vectors {
-            ..=FEW => Self::Few,
-            ..=BATCH => Self::Batch,
-            _ => Self::Tile,
+        if vectors <= FEW {
+            Self::Few
+        } else if Batch::takes(vectors) {
+            Self::Batch
+        } else {
+            Self::Tile
         }
     }
 
