@@ -2,14 +2,24 @@
 //!
 //! [`Precision::Exact`] multiplies dequantised weights with `f32` activations. [`Precision::Fast`] rounds
 //! activations to 8 bits with a scale for every 32 ([`activation`]), or to two such numbers, and multiplies integers, eight rows of
-//! weights at a time where they were arranged so ([`panel`], and [`avx2`] for the loops), else row by row
-//! ([`row`]). A product has the same bits however many activations are multiplied together on the fast path,
+//! weights at a time where they were arranged so ([`panel`]; the loops are those of `avx2`, or `dot` with `avx512` or `neon`), else row by
+//! row ([`row`]). A product has the same bits however many activations are multiplied together on the fast path,
 //! and on any number of threads.
 
 mod activation;
 mod arranged;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+mod avx512;
+#[cfg(any(
+    test,
+    target_arch = "aarch64",
+    all(target_arch = "x86_64", not(debug_assertions))
+))]
+mod dot;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod panel;
 mod part;
 mod row;

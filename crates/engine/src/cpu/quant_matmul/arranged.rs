@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::panel::{self, Panels};
+use super::panel::Panels;
 use crate::cpu::gemm::{self, Matrix, Packed};
 use crate::quant::Weights;
 
@@ -52,7 +52,7 @@ impl Arranged {
     pub(super) fn height(&self) -> usize {
         // Four panels are multiplied at once.
         match self {
-            Self::Blocks(_) => panel::HEIGHT,
+            Self::Blocks(panels) => panels.height(),
             Self::F16(packed) => 4 * packed.width(),
             Self::BF16(packed) => 4 * packed.width(),
         }

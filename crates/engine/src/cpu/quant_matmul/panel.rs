@@ -45,7 +45,7 @@ pub(crate) struct Panels {
 }
 
 /// Bytes of a block of eight rows.
-const fn block_bytes(format: BlockFormat) -> usize {
+pub(super) const fn block_bytes(format: BlockFormat) -> usize {
     match format {
         BlockFormat::Q4_0 => 16 + 128,
         BlockFormat::Q4_1 => 32 + 128,
@@ -63,9 +63,22 @@ const fn block_bytes(format: BlockFormat) -> usize {
 impl Panels {
     /// Arranges a matrix; `None` where this machine has no use for it.
     pub(crate) fn new(format: BlockFormat, bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
-        if !matches!(simd::level(), Level::Avx2 | Level::Avx512) {
-            return None;
-        }
+        let useful = match simd::level() {
+            Level::Avx2 | Level::Avx512 => true,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => super::neon::has_dots(),
+            _ => false,
+        };
+        useful.then(|| Self::arrange(format, bytes, rows, cols))?
+    }
+
+    /// Arranges a matrix that has rows and columns.
+    pub(super) fn arrange(
+        format: BlockFormat,
+        bytes: &[u8],
+        rows: usize,
+        cols: usize,
+    ) -> Option<Self> {
         let block = block_bytes(format);
         let size = cols / format.block_len() * block;
         let count = rows.div_ceil(HEIGHT);
@@ -91,31 +104,54 @@ impl Panels {
         })
     }
 
+    /// Calls `f` with the format, all panels, and the bytes of each.
+    #[cfg(test)]
+    pub(super) fn with<T>(&self, f: impl FnOnce(BlockFormat, &[u8], usize) -> T) -> T {
+        f(self.format, self.bytes.bytes(), self.size)
+    }
+
     /// Bytes of all panels.
     pub(crate) fn len(&self) -> usize {
         self.rows.div_ceil(HEIGHT) * self.size
     }
 
+    /// Rows that tasks are cut at: two panels where those are multiplied together.
+    pub(super) fn height(&self) -> usize {
+        match simd::level() {
+            Level::Avx512 => 2 * HEIGHT,
+            _ => HEIGHT,
+        }
+    }
+
     /// Products for a range of rows, which begins at a panel.
     pub(super) fn multiply(&self, x: &Activations, range: Range<usize>, to: &part::Part<'_>) {
-        let all = self.bytes.bytes();
-        for first in range.clone().step_by(HEIGHT) {
-            let panel = &all[first / HEIGHT * self.size..][..self.size];
-            let count = HEIGHT.min(range.end - first);
-            let parts = x.parts();
-            let out = |v: usize, sums: &[f32; HEIGHT]| {
-                let to = to.get(v / parts, first, count);
-                if v.is_multiple_of(parts) {
-                    to.copy_from_slice(&sums[..count]);
-                } else {
-                    to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
-                }
-            };
-            #[cfg(target_arch = "x86_64")]
-            super::avx2::panel(self.format, panel, x, out);
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = (self.format, panel, x, out);
+        let parts = x.parts();
+        // Takes the sums of a row of activations with one panel of the range or more.
+        let out = |v: usize, panel: usize, sums: &[f32]| {
+            let first = range.start + panel * HEIGHT;
+            let count = sums.len().min(range.end - first);
+            let to = to.get(v / parts, first, count);
+            if v.is_multiple_of(parts) {
+                to.copy_from_slice(&sums[..count]);
+            } else {
+                to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
+            }
+        };
+        let all = range.start / HEIGHT * self.size..range.end.div_ceil(HEIGHT) * self.size;
+        let panels = &self.bytes.bytes()[all];
+        #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+        if simd::level() == Level::Avx512 && super::avx512::Vnni::is_available() {
+            super::avx512::multiply(self.format, panels, self.size, x, out);
+            return;
         }
+        #[cfg(target_arch = "x86_64")]
+        for (i, panel) in panels.chunks_exact(self.size).enumerate() {
+            super::avx2::panel(self.format, panel, x, |v, sums| out(v, i, sums));
+        }
+        #[cfg(target_arch = "aarch64")]
+        super::neon::multiply(self.format, panels, self.size, x, out);
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = (self.format, panels, x, out);
     }
 }
 

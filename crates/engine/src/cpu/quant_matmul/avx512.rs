@@ -1,0 +1,209 @@
+//! Products of integers by AVX-512 with VNNI, two panels at once.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "adapters of iterators are calls here, for which every register is saved"
+)]
+#![expect(
+    unsafe_code,
+    reason = "instructions that the caller found, on places that have what is read"
+)]
+
+use std::arch::x86_64::{
+    __m128i, __m256i, __m512, __m512i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128,
+    _mm_unpacklo_epi64, _mm256_castsi128_si256, _mm256_inserti128_si256, _mm256_loadu_si256,
+    _mm512_add_epi32, _mm512_and_si512, _mm512_castsi256_si512, _mm512_cvtepi8_epi16,
+    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32,
+    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_inserti64x4, _mm512_mul_ps, _mm512_mullo_epi32,
+    _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
+    _mm512_sll_epi16, _mm512_slli_epi32, _mm512_srai_epi32, _mm512_srl_epi16, _mm512_storeu_ps,
+    _mm512_xor_si512,
+};
+
+use super::activation::Activations;
+use super::dot::{self, Job, Lanes, MOST, Place};
+use crate::cpu::simd::Level;
+use crate::quant::BlockFormat;
+
+/// Multiplies panels, as [`dot::multiply`] does.
+///
+/// # Panics
+/// Where the processor lacks the instructions.
+pub(super) fn multiply(
+    format: BlockFormat,
+    panels: &[u8],
+    size: usize,
+    x: &Activations,
+    out: impl Fn(usize, usize, &[f32]),
+) {
+    assert!(Vnni::is_available(), "no VNNI");
+    // SAFETY: looked for just now.
+    unsafe { dot::multiply::<Vnni>(format, panels, size, x, out) };
+}
+
+/// Rows of two panels in a register.
+#[derive(Clone, Copy)]
+pub(super) struct Vnni;
+
+impl Vnni {
+    /// Whether this processor has the instructions.
+    pub(super) fn is_available() -> bool {
+        Level::Avx512.is_available() && std::arch::is_x86_feature_detected!("avx512vnni")
+    }
+}
+
+/// 16 bytes of both panels.
+///
+/// # Safety
+/// As for [`Lanes`].
+#[inline(always)]
+unsafe fn sixteen(at: Place) -> __m256i {
+    // SAFETY: by contract; no alignment is asked for.
+    unsafe {
+        let first: __m128i = _mm_loadu_si128(at.first().cast());
+        let second = _mm_loadu_si128(at.second().cast());
+        _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(first), second)
+    }
+}
+
+impl Lanes for Vnni {
+    const PANELS: usize = 2;
+    const UNSIGNED: bool = true;
+    type Bytes = __m512i;
+    type Ints = __m512i;
+    type Floats = __m512;
+
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt"
+    )]
+    unsafe fn enter<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N] {
+        // SAFETY: the caller's promise.
+        unsafe { dot::some::<Self, N>(job, first) }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(at: Place) -> __m512i {
+        // SAFETY: by contract.
+        unsafe {
+            let first = _mm256_loadu_si256(at.first().cast());
+            let second = _mm256_loadu_si256(at.second().cast());
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn field(bytes: __m512i, right: i32, mask: u8) -> __m512i {
+        // SAFETY: by contract.
+        unsafe {
+            let by = _mm_cvtsi32_si128(right.abs());
+            let moved = if right < 0 {
+                _mm512_sll_epi16(bytes, by)
+            } else {
+                _mm512_srl_epi16(bytes, by)
+            };
+            _mm512_and_si512(moved, _mm512_set1_epi8(mask as i8))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: by contract.
+        unsafe { _mm512_or_si512(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn flip(bytes: __m512i) -> __m512i {
+        // SAFETY: by contract.
+        unsafe { _mm512_xor_si512(bytes, _mm512_set1_epi8(-128)) }
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const N: usize>(w: &[__m512i], x: [*const i8; N]) -> [__m512i; N] {
+        // SAFETY: by contract.
+        unsafe {
+            let mut sums = [_mm512_setzero_si512(); N];
+            for place in 0..w.len() {
+                for n in 0..N {
+                    let four = x[n].add(4 * place).cast::<i32>().read_unaligned();
+                    sums[n] = _mm512_dpbusd_epi32(sums[n], w[place], _mm512_set1_epi32(four));
+                }
+            }
+            sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn ints(at: Place) -> __m512i {
+        // SAFETY: by contract.
+        unsafe {
+            let first = _mm_loadl_epi64(at.first().cast());
+            let second = _mm_loadl_epi64(at.second().cast());
+            _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(first, second))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pairs(at: Place) -> [__m512i; 2] {
+        // SAFETY: by contract.
+        unsafe {
+            let pairs = _mm512_cvtepi8_epi16(sixteen(at));
+            [
+                _mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(pairs)),
+                _mm512_srai_epi32::<16>(pairs),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        // SAFETY: by contract.
+        unsafe { _mm512_add_epi32(_mm512_mullo_epi32(a, b), c) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: i32) -> __m512i {
+        // SAFETY: by contract.
+        unsafe { _mm512_set1_epi32(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn halves(at: Place) -> __m512 {
+        // SAFETY: by contract.
+        unsafe { _mm512_cvtph_ps(sixteen(at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn float(x: __m512i) -> __m512 {
+        // SAFETY: by contract.
+        unsafe { _mm512_cvtepi32_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_float(x: f32) -> __m512 {
+        // SAFETY: by contract.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: by contract.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: by contract.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    unsafe fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: by contract.
+        unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(x: __m512, to: &mut [f32; MOST]) {
+        // SAFETY: by contract; sixteen numbers.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
+    }
+}
