@@ -2,10 +2,12 @@
 //!
 //! There are no vector instructions for remainders of floats, nor for any division of 64-bit integers. A
 //! quotient of moderate size is found by a division of floats, though, and what it leaves by a product that
-//! is exact. Elements are taken in chunks that the compiler vectorises; a chunk with a quotient too large
-//! for that is done again, one by one.
+//! is exact. Elements are taken in chunks that the compiler vectorises, in three ways, each for what the one
+//! before cannot: floats of the usual sort, floats of any sort with a quotient that is not too large, and one
+//! by one. All give the same bits.
 
 use std::marker::PhantomData;
+use std::ops::BitOr;
 
 use bytemuck::Pod;
 
@@ -13,10 +15,15 @@ use super::map::Args;
 use super::simd::{self, Isa, MulAdd, Task};
 
 /// Elements of a chunk.
-const CHUNK: usize = 64;
+const CHUNK: usize = 128;
 
 /// A number that is divided.
 pub(super) trait Divide: Pod {
+    /// What [`Divide::plain`] says of an element: as wide as that, so that a loop stays one of vectors.
+    type Flag: Copy + Default + PartialEq + BitOr<Output = Self::Flag>;
+
+    /// The quotient and what is left of usual numbers, and a flag that is not 0 where these are not.
+    fn plain<I: Isa>(a: Self, b: Self) -> (Self, Self, Self::Flag);
     /// The quotient, what is left, and whether both are uncertain.
     fn fast<I: Isa>(a: Self, b: Self) -> (Self, Self, bool);
     /// The quotient and what is left.
@@ -40,6 +47,15 @@ impl<T: Divide, const LEFT: bool> Task for Loop<'_, '_, T, LEFT> {
         let b: &[T] = &bytemuck::cast_slice(self.0.b)[..out.len()];
         let chunks = a.chunks(CHUNK).zip(b.chunks(CHUNK));
         for (out, (a, b)) in out.chunks_mut(CHUNK).zip(chunks) {
+            let mut unusual = T::Flag::default();
+            for ((y, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                let (quotient, left, flag) = T::plain::<I>(a, b);
+                *y = if LEFT { left } else { quotient };
+                unusual = unusual | flag;
+            }
+            if unusual == T::Flag::default() {
+                continue;
+            }
             let mut uncertain = false;
             for ((y, &a), &b) in out.iter_mut().zip(a).zip(b) {
                 let (quotient, left, hard) = T::fast::<I>(a, b);
@@ -57,8 +73,32 @@ impl<T: Divide, const LEFT: bool> Task for Loop<'_, '_, T, LEFT> {
 }
 
 macro_rules! float {
-    ($T:ident, |$a:ident, $b:ident, $I:ident| $left:expr) => {
+    ($T:ident, $bits:ident, |$a:ident, $b:ident, $I:ident| $left:expr) => {
         impl Divide for $T {
+            type Flag = $bits;
+
+            /// A quotient that rounding has not made an integer lies between the same two as the exact one.
+            /// Of one that is an integer, the sign of what is left, which the fused product and sum has
+            /// exactly, says on which side of it the exact one lies. [`Finish`] finds the same: up to this
+            /// limit its own roundings are less than a half.
+            #[inline(always)]
+            fn plain<$I: Isa>($a: Self, $b: Self) -> (Self, Self, $bits) {
+                const LIMIT: $T = (1_u64 << ($T::MANTISSA_DIGITS - 2)) as $T;
+                // As if the divisor were positive: then what is left has to be, too.
+                let sign = $b.to_bits() & (1 << ($bits::BITS - 1));
+                let turn = |x: Self| Self::from_bits(x.to_bits() ^ sign);
+                let by = turn($b);
+                let ratio = $a / $b;
+                let floor = ratio.floor();
+                let left = (-floor).mul_add_on::<$I>(by, turn($a));
+                let over = left < 0.0;
+                let quotient = floor - if over { 1.0 } else { 0.0 };
+                let next = left + if over { by } else { 0.0 };
+                // By an infinity NaN is left here.
+                let usual = $I::FMA & (ratio.abs() < LIMIT) & (left < Self::INFINITY);
+                (quotient, turn(next), $bits::from(!usual))
+            }
+
             #[inline(always)]
             fn fast<$I: Isa>($a: Self, $b: Self) -> (Self, Self, bool) {
                 let (left, hard) = $left;
@@ -113,7 +153,7 @@ trait Finish: Sized {
 
 // In `f64`, a quotient of 29 bits times a divisor of 24 is exact. Rounding may have taken the quotient up
 // to the next integer, never down past one.
-float!(f32, |a, b, I| {
+float!(f32, u32, |a, b, I| {
     let (x, y) = (f64::from(a.abs()), f64::from(b.abs()));
     let ratio = x / y;
     let left = x - ratio.floor() * y;
@@ -122,7 +162,7 @@ float!(f32, |a, b, I| {
 });
 
 // A fused product and sum is exact where the result has few enough bits, which what is left has.
-float!(f64, |a, b, I| {
+float!(f64, u64, |a, b, I| {
     let (x, y) = (a.abs(), b.abs());
     let ratio = x / y;
     let left = (-ratio.floor()).mul_add_on::<I>(y, x);
@@ -136,6 +176,14 @@ const MAGIC: f64 = 6_755_399_441_055_744.0;
 macro_rules! int {
     ($T:ident, |$x:ident| $small:expr, |$a:ident, $b:ident| $slow:expr) => {
         impl Divide for $T {
+            type Flag = u8;
+
+            /// Integers of all sorts go the second way.
+            #[inline(always)]
+            fn plain<I: Isa>(a: Self, _: Self) -> (Self, Self, u8) {
+                (a, a, 1)
+            }
+
             /// A quotient that is not an integer is at least `1 / b` away from one; rounding moves it by at
             /// most `2^-53 * a / b`, which is less.
             #[inline(always)]
@@ -267,6 +315,49 @@ mod tests {
                     d[i]
                 );
             }
+        }
+    }
+
+    #[test]
+    fn usual_floats_give_the_same_bits_without_a_second_way() {
+        let mut numbers = vec![
+            0.0, 1.0, 2.0, 3.0, 0.1, 0.3, 0.7, 7.0, 1e-3, 1e-45, 3e-45, 1e-40,
+        ];
+        numbers.extend((0..150).map(|i| f64::from(i) * 0.1));
+        numbers.extend(some_bits().take(150).map(|x| (x >> 48) as f64 / 64.0));
+        // Next to multiples of each other, where a quotient is rounded to an integer.
+        numbers.extend((1..100).map(|i| f64::from(f32::from_bits((i as f32 * 0.3).to_bits() - 1))));
+        numbers.extend(numbers.clone().iter().map(|x| -x));
+        let (a, b): (Vec<f64>, Vec<f64>) = {
+            let (a, b) = pairs(&numbers);
+            let usual = |&(a, b): &(f64, f64)| b as f32 != 0.0 && (a / b).abs() < 4e6;
+            a.into_iter().zip(b).filter(usual).unzip()
+        };
+        let narrow = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();
+        let (c, d) = (narrow(&a), narrow(&b));
+        for level in levels() {
+            let [quotients, left] = both(level, &a, &b);
+            let [short, short_left] = both(level, &c, &d);
+            for i in 0..a.len() {
+                let (q, r) = f64::slow(a[i], b[i]);
+                let found = [quotients[i], left[i]].map(f64::to_bits);
+                assert_eq!(found, [q, r].map(f64::to_bits), "{} {}", a[i], b[i]);
+                let (q, r) = f32::slow(c[i], d[i]);
+                let found = [short[i], short_left[i]].map(f32::to_bits);
+                assert_eq!(found, [q, r].map(f32::to_bits), "{} {}", c[i], d[i]);
+            }
+        }
+        struct Flags<'a>(&'a [f32], &'a [f32]);
+        impl Task for Flags<'_> {
+            type Output = bool;
+            #[inline(always)]
+            fn run<I: Isa>(self) -> bool {
+                let mut pairs = self.0.iter().zip(self.1);
+                !I::FMA || pairs.all(|(&a, &b)| f32::plain::<I>(a, b).2 == 0)
+            }
+        }
+        for level in levels() {
+            assert!(simd::run_at(level, Flags(&c, &d)), "{level:?}");
         }
     }
 
