@@ -156,11 +156,11 @@ macro_rules! math {
             }
             #[inline(always)]
             fn sin_near<I: Isa>(self) -> Self {
-                trig::sin_near::<I, Self>(self)
+                trig::Terms::sin_near::<I>(self)
             }
             #[inline(always)]
             fn cos_near<I: Isa>(self) -> Self {
-                trig::cos_near::<I, Self>(self)
+                trig::Terms::cos_near::<I>(self)
             }
             #[inline(always)]
             fn sin_on<I: Isa>(self) -> Self {
@@ -286,19 +286,19 @@ macro_rules! math {
 math!(f32, {
     #[inline(always)]
     fn tan_near<I: Isa>(self) -> Self {
-        trig::tan_near::<I, f64>(f64::from(self)) as Self
+        trig::tan_near_f32::<I>(self)
     }
     #[inline(always)]
     fn asinh_on<I: Isa>(self) -> Self {
-        hyperbolic::asinh::<I, f64>(f64::from(self)) as Self
+        hyperbolic::asinh_f32::<I>(self)
     }
     #[inline(always)]
     fn acosh_on<I: Isa>(self) -> Self {
-        hyperbolic::acosh::<I, f64>(f64::from(self)) as Self
+        hyperbolic::acosh_f32::<I>(self)
     }
     #[inline(always)]
     fn atanh_on<I: Isa>(self) -> Self {
-        hyperbolic::atanh::<I, f64>(f64::from(self)) as Self
+        hyperbolic::atanh_f32::<I>(self)
     }
     #[inline(always)]
     fn cbrt_on<I: Isa>(self) -> Self {

@@ -76,7 +76,7 @@ pub(super) fn gelu_tanh<I: Isa, T: Terms>(x: T) -> T {
 #[inline(always)]
 pub(super) fn softplus<I: Isa, T: Terms>(x: T) -> T {
     let e = exp::exp::<I, T>(-x.magnitude());
-    x.at_least(T::of(0.0)) + log::log1p::<I, T>(e)
+    x.at_least(T::of(0.0)) + log::log1p_unit::<I, T>(e)
 }
 
 #[inline(always)]

@@ -4,15 +4,14 @@
 //! up to infinity, so that one polynomial serves, and the tail keeps its relative accuracy down to the
 //! smallest results. The square enters the exponential with its rounding error. The normal
 //! distribution, Φ(-x) = erfc(x / √2) / 2, has a polynomial of its own, as rounding x / √2 costs digits.
+//! In f32, where erfc need only be good beside 1 and only up to 4, its logarithm is a polynomial.
 use super::exp;
 use super::real::poly;
-use crate::cpu::simd::Isa;
+use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomials and ranges of one type.
 pub(super) trait Terms: exp::Terms {
-    /// K of `erfc`: the one with the smallest error at the degree in use.
-    const ERFC_CENTRE: Self;
-    /// K of the normal distribution.
+    /// K of the normal distribution: the one with the smallest error at the degree in use.
     const NORMAL_CENTRE: Self;
     /// From here on, erf is 1.
     const ERF_LIMIT: Self;
@@ -20,17 +19,16 @@ pub(super) trait Terms: exp::Terms {
     const GELU_LIMIT: Self;
     /// `erf x / x - 1` of x² for |x| ≤ 1.
     fn erf_terms<I: Isa>(square: Self) -> Self;
-    /// `e^(x²)·erfc(x)·(x + K)` of t, from x = 1 to the limit of erf.
-    fn erfc_terms<I: Isa>(t: Self) -> Self;
+    /// `erf x` for x from 1 to the limit of erf, given x² in two parts.
+    fn erf_above<I: Isa>(self, square: (Self, Self)) -> Self;
     /// `e^(x²/2)·Φ(-x)·x` of t, from x = 0.69 to the limit of gelu.
     fn normal_terms<I: Isa>(t: Self) -> Self;
 }
 
 // The first interpolated at Chebyshev nodes with 60 digits, then rounded; the others least squares fits
 // at such nodes, repeated as each of the leading coefficients was rounded. Relative errors:
-// f32 2^-28.9, 2^-25.1 and 2^-25.3, f64 2^-56.3, 2^-52.9 and 2^-53.5.
+// f32 2^-28.9, 2^-29.7 (of erf) and 2^-25.3, f64 2^-56.3, 2^-52.9 and 2^-53.5.
 impl Terms for f32 {
-    const ERFC_CENTRE: Self = 2.5;
     const NORMAL_CENTRE: Self = 3.5;
     const ERF_LIMIT: Self = 4.0;
     const GELU_LIMIT: Self = 15.0;
@@ -51,26 +49,34 @@ impl Terms for f32 {
             ]
         )
     }
+    /// `1 - e^p(x)`: nothing of erfc is needed here but what is left of it beside 1.
     #[inline(always)]
-    fn erfc_terms<I: Isa>(t: Self) -> Self {
-        poly!(
+    fn erf_above<I: Isa>(self, _: (Self, Self)) -> Self {
+        const FIRST: f32 = -0.0003297907;
+        let terms = poly!(
             I,
-            t,
+            self,
             [
-                1.0540318,
-                -0.8046518,
-                0.4539133,
-                -0.17125738,
-                0.02833813,
-                0.008481813,
-                -0.0042331037,
+                -1.1271381,
+                -0.6380612,
+                -0.103181526,
+                0.021874959,
+                -0.0029571748,
+                0.00018738101,
             ]
-        )
+        );
+        // Rounded once, fused or not: at 1 a sixth of its error is the result's.
+        let log = match I::FMA {
+            true => self.mul_add_on::<I>(terms, FIRST),
+            false => (f64::from(self) * f64::from(terms) + f64::from(FIRST)) as Self,
+        };
+        1.0 - exp::exp_above::<I, Self>(log, -0.0)
     }
     #[inline(always)]
     fn normal_terms<I: Isa>(t: Self) -> Self {
+        // Pairs would lose half a unit in the last place more.
         poly!(
-            I,
+            @horner I,
             t,
             [
                 0.37220803,
@@ -82,13 +88,12 @@ impl Terms for f32 {
                 0.001654049,
                 -0.0017869943,
                 6.55626e-7,
-                0.0002116851,
+                0.0002116851
             ]
         )
     }
 }
 impl Terms for f64 {
-    const ERFC_CENTRE: Self = 3.5;
     const NORMAL_CENTRE: Self = 6.0;
     const ERF_LIMIT: Self = 6.0;
     const GELU_LIMIT: Self = 39.5;
@@ -116,10 +121,12 @@ impl Terms for f64 {
         )
     }
     #[inline(always)]
-    fn erfc_terms<I: Isa>(t: Self) -> Self {
-        poly!(
+    fn erf_above<I: Isa>(self, (square, low): (Self, Self)) -> Self {
+        const CENTRE: f64 = 3.5;
+        let inverse = 1.0 / (self + CENTRE);
+        let g = poly!(
             I,
-            t,
+            (self - CENTRE) * inverse,
             [
                 1.0870555892622602,
                 -0.937799724567114,
@@ -137,7 +144,9 @@ impl Terms for f64 {
                 9.352884217963012e-6,
                 -6.429723963667438e-7,
             ]
-        )
+        );
+        let (p, q) = exp::exp_parts::<I, Self>(-square, -low, -0.0);
+        1.0 - (p * (g * inverse)) * q
     }
     #[inline(always)]
     fn normal_terms<I: Isa>(t: Self) -> Self {
@@ -176,10 +185,7 @@ pub(super) fn erf<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude().at_most(T::ERF_LIMIT);
     let (square, low) = a.exact_product::<I>(a);
     let near = a.mul_add_on::<I>(T::erf_terms::<I>(square), a);
-    let inverse = T::of(1.0) / (a + T::ERFC_CENTRE);
-    let g = T::erfc_terms::<I>((a - T::ERFC_CENTRE) * inverse) * inverse;
-    let (p, q) = exp::exp_parts::<I, T>(-square, -low, -0.0);
-    let far = T::of(1.0) - (p * g) * q;
+    let far = a.erf_above::<I>((square, low));
     (if a < T::of(1.0) { near } else { far }).with_sign_of(x)
 }
 

@@ -133,6 +133,15 @@ pub(super) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
     halve_scale::<I, T>(p, n + T::of(shift))
 }
 
+/// `e^x·2^shift` where that is no less than the least normal number, and infinity from twice the largest
+/// power of two on: scaled in one step.
+#[inline(always)]
+pub(super) fn exp_above<I: Isa, T: Terms>(x: T, shift: f64) -> T {
+    let (n, r) = reduce::<I, T>(x);
+    let p = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r) + T::of(1.0);
+    p * (n + T::of(shift)).power_of_two()
+}
+
 #[inline(always)]
 pub(super) fn exp<I: Isa, T: Terms>(x: T) -> T {
     let (a, b) = exp_parts::<I, T>(x, T::of(-0.0), -0.0);

@@ -2,9 +2,9 @@
 //!
 //! Near 0, where exponentials would cancel, odd polynomials; elsewhere the exponential, and the
 //! logarithm of `1 + x` for the inverses.
-use super::real::poly;
+use super::real::{Real, poly};
 use super::{exp, log};
-use crate::cpu::simd::Isa;
+use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomials of one type.
 pub(super) trait Terms: exp::Terms + log::Terms {
@@ -83,11 +83,11 @@ impl Terms for f64 {
     }
 }
 
-/// Half of `e^a`, which exists where `e^a` itself is too large.
+/// A quarter of `e^a` of a number not negative: it exists where `e^a` itself is too large, and scaling it
+/// takes one step.
 #[inline(always)]
-fn half_exp<I: Isa, T: Terms>(a: T) -> T {
-    let (p, q) = exp::exp_parts::<I, T>(a, T::of(-0.0), -1.0);
-    p * q
+fn quarter_exp<I: Isa, T: Terms>(a: T) -> T {
+    exp::exp_above::<I, T>(a.at_most(T::RANGE.1), -2.0)
 }
 
 #[inline(always)]
@@ -95,15 +95,17 @@ pub(super) fn sinh<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude();
     let z = a * a;
     let near = (a * z).mul_add_on::<I>(T::sinh_terms::<I>(z), a);
-    let e = half_exp::<I, T>(a);
-    let far = e - T::of(0.25) / e;
+    let e = quarter_exp::<I, T>(a);
+    let half = e - T::of(0.0625) / e;
+    let far = half + half;
     (if a < T::of(1.0) { near } else { far }).with_sign_of(x)
 }
 
 #[inline(always)]
 pub(super) fn cosh<I: Isa, T: Terms>(x: T) -> T {
-    let e = half_exp::<I, T>(x.magnitude());
-    e + T::of(0.25) / e
+    let e = quarter_exp::<I, T>(x.magnitude());
+    let half = e + T::of(0.0625) / e;
+    half + half
 }
 
 #[inline(always)]
@@ -111,7 +113,9 @@ pub(super) fn tanh<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude();
     let z = a * a;
     let near = (a * z).mul_add_on::<I>(T::tanh_terms::<I>(z), a);
-    let e = exp::exp::<I, T>(a + a);
+    // At 20 the result is 1 in f64 too.
+    let b = a.at_most(T::of(20.0));
+    let e = exp::exp_above::<I, T>(b + b, -0.0);
     let far = T::of(1.0) - T::of(2.0) / (e + T::of(1.0));
     (if a < T::of(0.625) { near } else { far }).with_sign_of(x)
 }
@@ -156,4 +160,61 @@ pub(super) fn atanh<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude();
     let result = log::log1p::<I, T>((a + a) / (T::of(1.0) - a));
     (result * T::of(0.5)).with_sign_of(x)
+}
+
+/// The logarithm of a normal number not negative, with as many terms as f32 needs: the relative error is
+/// 2^-29.4.
+#[inline(always)]
+fn log_short<I: Isa>(y: f64) -> f64 {
+    let (k, m) = y.decompose_normal();
+    let f = m - 1.0;
+    let terms = poly!(
+        I,
+        f,
+        [
+            -0.4999999994349637,
+            0.333333227936071,
+            -0.25000010940100675,
+            0.2000144672220023,
+            -0.16667536772428632,
+            0.1423231785955222,
+            -0.12420814467908906,
+            0.1181213614232965,
+            -0.11557287882015821,
+            0.06769024113816001,
+        ]
+    );
+    k.mul_add_on::<I>(std::f64::consts::LN_2, (f * f).mul_add_on::<I>(terms, f))
+}
+
+/// Up to here f32 cannot tell an inverse hyperbolic function from its argument; from here on `log` of a
+/// number next to 1 has digits enough for it in f64.
+const SAME_F32: f64 = 1.0 / 1_048_576.0;
+
+// In f64, squares of f32 neither overflow nor lose a digit, and `1 + x` loses none that f32 would see.
+
+#[inline(always)]
+pub(super) fn asinh_f32<I: Isa>(x: f32) -> f32 {
+    let a = f64::from(x.abs());
+    let log = log_short::<I>(a + a.mul_add_on::<I>(a, 1.0).sqrt());
+    let plain = !((a > SAME_F32) & (a < f64::INFINITY));
+    let result = if plain { a } else { log };
+    (result as f32).copysign(x)
+}
+
+#[inline(always)]
+pub(super) fn acosh_f32<I: Isa>(x: f32) -> f32 {
+    let a = f64::from(x);
+    let log = log_short::<I>(a + a.mul_add_on::<I>(a, -1.0).sqrt());
+    let result = if a < f64::INFINITY { log } else { a };
+    (if a < 1.0 { f64::NAN } else { result }) as f32
+}
+
+#[inline(always)]
+pub(super) fn atanh_f32<I: Isa>(x: f32) -> f32 {
+    let a = f64::from(x.abs());
+    let log = log_short::<I>((1.0 + a) / (1.0 - a)) * 0.5;
+    let result = if a > SAME_F32 { log } else { a };
+    let beyond = if a == 1.0 { f64::INFINITY } else { f64::NAN };
+    ((if a < 1.0 { result } else { beyond }) as f32).copysign(x)
 }

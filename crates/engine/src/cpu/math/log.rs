@@ -128,3 +128,13 @@ pub(super) fn log1p<I: Isa, T: Terms>(x: T) -> T {
     let result = with_special(sum, natural::<I, T>(k, f));
     if x == T::of(0.0) { x } else { result }
 }
+
+/// `log(1 + e)` for an `e` from 0 to 1.
+#[inline(always)]
+pub(super) fn log1p_unit<I: Isa, T: Terms>(e: T) -> T {
+    let (zero, one) = (T::of(0.0), T::of(1.0));
+    let upper = e > T::of(std::f64::consts::SQRT_2 - 1.0);
+    let k = if upper { one } else { zero };
+    let f = if upper { (e - one) * T::of(0.5) } else { e };
+    natural::<I, T>(k, f)
+}

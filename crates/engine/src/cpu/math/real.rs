@@ -6,14 +6,38 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::cpu::simd::{Isa, MulAdd};
 
-/// `c0 + c1·x + c2·x² + …` by Horner's rule, unrolled.
+/// `c0 + c1·x + c2·x² + …`, unrolled: Horner's rule, with fused multiply-add in x² over pairs `c0 + c1·x`. Each
+/// step of the rule waits for the one before, which in a loop over vectors is a good part of the time.
 macro_rules! poly {
-    ($isa:ident, $x:expr, [$c:expr $(,)?]) => { $c };
-    ($isa:ident, $x:expr, [$c:expr, $($rest:expr),+ $(,)?]) => {
+    ($isa:ident, $x:expr, [$c:expr, $d:expr]) => {
+        $crate::cpu::simd::MulAdd::mul_add_on::<$isa>($x, $d, $c)
+    };
+    ($isa:ident, $x:expr, [$($c:expr),+ $(,)?]) => {{
+        let x = $x;
+        if $isa::FMA {
+            let square = x * x;
+            $crate::cpu::math::real::poly!(@pairs $isa, x, square, [$($c),+])
+        } else {
+            $crate::cpu::math::real::poly!(@horner $isa, x, [$($c),+])
+        }
+    }};
+    (@horner $isa:ident, $x:ident, [$c:expr]) => { $c };
+    (@horner $isa:ident, $x:ident, [$c:expr, $($rest:expr),+]) => {
         $crate::cpu::simd::MulAdd::mul_add_on::<$isa>(
             $x,
-            $crate::cpu::math::real::poly!($isa, $x, [$($rest),+]),
+            $crate::cpu::math::real::poly!(@horner $isa, $x, [$($rest),+]),
             $c,
+        )
+    };
+    (@pairs $isa:ident, $x:ident, $square:ident, [$c:expr]) => { $c };
+    (@pairs $isa:ident, $x:ident, $square:ident, [$c:expr, $d:expr]) => {
+        $crate::cpu::simd::MulAdd::mul_add_on::<$isa>($x, $d, $c)
+    };
+    (@pairs $isa:ident, $x:ident, $square:ident, [$c:expr, $d:expr, $($rest:expr),+]) => {
+        $crate::cpu::simd::MulAdd::mul_add_on::<$isa>(
+            $square,
+            $crate::cpu::math::real::poly!(@pairs $isa, $x, $square, [$($rest),+]),
+            $crate::cpu::math::real::poly!(@pairs $isa, $x, $square, [$c, $d]),
         )
     };
 }
@@ -50,6 +74,8 @@ pub(super) trait Real:
     fn power_of_two(self) -> Self;
     /// For a positive number other than infinity, `(k, m)` with `self = 2^k·m` and √½ ≤ m < √2.
     fn decompose(self) -> (Self, Self);
+    /// The same for a normal number.
+    fn decompose_normal(self) -> (Self, Self);
     /// The number without the lower half of its significand: its square is exact.
     fn upper_half(self) -> Self;
     /// Whether this integer is odd.
@@ -95,10 +121,10 @@ pub(super) trait Real:
     }
 }
 
-/// Implements [`Real`]: the type, its bits, its explicit significand bits, its exponent bias, √½, and
-/// the constants.
+/// Implements [`Real`]: the type, its bits, its explicit significand bits, its exponent bias, and the
+/// constants.
 macro_rules! real {
-    ($type:ident, $bits:ident, $digits:expr, $bias:expr, $root:expr, {$($constants:tt)*}) => {
+    ($type:ident, $bits:ident, $digits:expr, $bias:expr, {$($constants:tt)*}) => {
         impl Real for $type {
             const INTEGERS: Self = (1_u64 << $digits) as Self;
             $($constants)*
@@ -115,21 +141,19 @@ macro_rules! real {
             }
             #[inline(always)]
             fn decompose(self) -> (Self, Self) {
-                const ROOT: $bits = $root;
-                const ONE: $bits = $bias << $digits;
-                // An integer below 2^digits is the significand of 2^digits plus itself.
-                const MAGIC: $type = (1_u64 << $digits) as $type;
                 let tiny = self < Self::MIN_POSITIVE;
-                let normal = if tiny { self * MAGIC } else { self };
-                let shifted = normal.to_bits().wrapping_add(ONE - ROOT);
-                let exponent = Self::from_bits((shifted >> $digits) | MAGIC.to_bits());
-                let bias = if tiny {
-                    MAGIC + ($bias + $digits) as Self
+                let (scale, bias) = if tiny {
+                    (Self::INTEGERS, Self::INTEGERS + ($bias + $digits) as Self)
                 } else {
-                    MAGIC + $bias as Self
+                    (1.0, Self::INTEGERS + $bias as Self)
                 };
-                let fraction = (shifted & ((1 << $digits) - 1)) + ROOT;
-                (exponent - bias, Self::from_bits(fraction))
+                let (k, m) = (self * scale).cut();
+                (k - bias, m)
+            }
+            #[inline(always)]
+            fn decompose_normal(self) -> (Self, Self) {
+                let (k, m) = self.cut();
+                (k - (Self::INTEGERS + $bias as Self), m)
             }
             #[inline(always)]
             fn upper_half(self) -> Self {
@@ -166,7 +190,33 @@ macro_rules! real {
     };
 }
 
-real!(f32, u32, 23, 127, 0x3f35_04f3, {
+/// What both ways to decompose a number share.
+trait Cut: Sized {
+    /// The exponent, plus its bias and [`Real::INTEGERS`], and the rest, of a normal number.
+    fn cut(self) -> (Self, Self);
+}
+
+/// Implements [`Cut`]: the type, its bits, its explicit significand bits, its exponent bias, and √½.
+macro_rules! cut {
+    ($type:ident, $bits:ident, $digits:expr, $bias:expr, $root:expr) => {
+        impl Cut for $type {
+            #[inline(always)]
+            fn cut(self) -> (Self, Self) {
+                const ROOT: $bits = $root;
+                const ONE: $bits = $bias << $digits;
+                let shifted = self.to_bits().wrapping_add(ONE - ROOT);
+                // An integer below 2^digits is the significand of 2^digits plus itself.
+                let exponent = (shifted >> $digits) | Self::INTEGERS.to_bits();
+                let fraction = (shifted & ((1 << $digits) - 1)) + ROOT;
+                (Self::from_bits(exponent), Self::from_bits(fraction))
+            }
+        }
+    };
+}
+cut!(f32, u32, 23, 127, 0x3f35_04f3);
+cut!(f64, u64, 52, 1023, 0x3fe6_a09e_667f_3bcd);
+
+real!(f32, u32, 23, 127, {
     const LN_2: (Self, Self) = (0.69314575, 1.4286068e-6);
     const LOG10_2: (Self, Self) = (0.3010254, 4.605039e-6);
     const LOG2_E: (Self, Self) = (1.4423828, 0.0003122284);
@@ -177,7 +227,7 @@ real!(f32, u32, 23, 127, 0x3f35_04f3, {
         x as Self
     }
 });
-real!(f64, u64, 52, 1023, 0x3fe6_a09e_667f_3bcd, {
+real!(f64, u64, 52, 1023, {
     const LN_2: (Self, Self) = (0.693147180559663, 2.8235290563031577e-13);
     const LOG10_2: (Self, Self) = (0.30102999566383914, 1.42050232272661e-13);
     const LOG2_E: (Self, Self) = (1.4426950216293335, 1.9259629911266175e-8);
