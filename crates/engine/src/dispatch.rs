@@ -286,7 +286,9 @@ fn take(
         return None;
     }
     for (i, input) in inputs.iter_mut().enumerate() {
-        if may_take(op, node, i, input)
+        // Most inputs have other owners, which is quicker to see than to make sure of.
+        if Arc::strong_count(&input.node) == 1
+            && may_take(op, node, i, input)
             && let Some(unique) = Arc::get_mut(&mut input.node)
             && let Some(storage) = unique.value.get_mut()
             && serves(storage)

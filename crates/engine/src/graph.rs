@@ -76,6 +76,10 @@ struct Schedule {
     index: HashMap<*const Node, usize, BuildHasherDefault<WordHasher>>,
 }
 
+/// Nodes that there is room for from the beginning: what most programs ask for at once, so that tables need
+/// not grow on the way, which costs more than all else they do.
+const USUAL: usize = 24;
+
 /// A node that is not computed yet.
 struct Entry {
     node: Arc<Node>,
@@ -171,8 +175,8 @@ impl Hasher for WordHasher {
 impl Schedule {
     fn new(roots: &[&Tensor]) -> Self {
         let mut schedule = Self {
-            entries: Vec::new(),
-            index: HashMap::default(),
+            entries: Vec::with_capacity(USUAL),
+            index: HashMap::with_capacity_and_hasher(USUAL, BuildHasherDefault::default()),
         };
         for root in roots {
             schedule.add(&root.node);
@@ -192,8 +196,8 @@ impl Schedule {
     fn add(&mut self, root: &Arc<Node>) {
         // The nodes on the way from the root, each with the number of entries of `inputs` that are not
         // its own; what is above those are inputs still to be looked at.
-        let mut open: Vec<(Arc<Node>, usize)> = Vec::new();
-        let mut inputs: Vec<Arc<Node>> = Vec::new();
+        let mut open: Vec<(Arc<Node>, usize)> = Vec::with_capacity(USUAL);
+        let mut inputs: Vec<Arc<Node>> = Vec::with_capacity(USUAL);
         let enter = |node: Arc<Node>, open: &mut Vec<_>, inputs: &mut Vec<_>| {
             // Waits while another thread computes it, which then leaves nothing to do.
             let before = inputs.len();
@@ -245,7 +249,8 @@ impl Schedule {
             return;
         }
         // By hash first: few expressions are like another, and only those are worth a closer look.
-        let mut seen: HashMap<u64, usize, BuildHasherDefault<WordHasher>> = HashMap::default();
+        let mut seen: HashMap<u64, usize, BuildHasherDefault<WordHasher>> =
+            HashMap::with_capacity_and_hasher(self.entries.len(), BuildHasherDefault::default());
         let mut same = Same::default();
         for i in 0..self.entries.len() {
             let node = &self.entries[i].node;

@@ -70,6 +70,11 @@ impl Layout {
         self.offset == 0 && self.is_contiguous()
     }
 
+    /// Whether this is the layout that a newly computed tensor of a shape has.
+    pub(crate) fn is_whole_of(&self, shape: &Shape) -> bool {
+        self.shape == *shape && self.is_whole()
+    }
+
     /// The lowest and one past the highest element number in use.
     pub fn span(&self) -> std::ops::Range<usize> {
         if self.count() == 0 {

@@ -4,7 +4,6 @@
 //! costs more than most ops: the system has to clear every page of it. Small blocks are left to the
 //! allocator of the process, which is quick with them.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,8 +11,14 @@ use crate::env;
 use crate::storage::Memory;
 use crate::{Error, Result};
 
-/// Blocks below this many bytes are not cached.
-const SMALL: usize = 32 << 10;
+/// Blocks below this many bytes are not cached: clearing them costs no more than a look into the cache.
+const SMALL: usize = 256;
+
+/// Sizes of blocks that a doubling is cut into.
+const STEPS: usize = 8;
+
+/// Sizes of blocks that are cached, from [`SMALL`] to the whole address space.
+const CLASSES: usize = (usize::BITS - SMALL.ilog2()) as usize * STEPS;
 
 /// What the memory of tensors looks like at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,8 +84,9 @@ static LIMIT: AtomicUsize = AtomicUsize::new(0);
 static CACHE: Mutex<Cache> = Mutex::new(Cache::new());
 
 struct Cache {
-    /// Free blocks by size.
-    free: BTreeMap<usize, Vec<Memory>>,
+    /// Free blocks, for each of the sizes of [`size_class`]. The last one that was freed is the first to be
+    /// used again: it may still be in a cache of the processor.
+    free: [Vec<Memory>; CLASSES],
     bytes: usize,
     /// Blocks of a size worth caching that exist, here or in use.
     blocks: usize,
@@ -92,7 +98,7 @@ struct Cache {
 impl Cache {
     const fn new() -> Self {
         Self {
-            free: BTreeMap::new(),
+            free: [const { Vec::new() }; CLASSES],
             bytes: 0,
             blocks: 0,
             limit: None,
@@ -102,24 +108,30 @@ impl Cache {
     }
 
     fn take(&mut self, size: usize) -> Option<Memory> {
-        let list = self.free.get_mut(&size)?;
-        let block = list.pop()?;
-        if list.is_empty() {
-            self.free.remove(&size);
-        }
+        let block = self.free[class(size)].pop()?;
         self.bytes -= size;
         Some(block)
+    }
+
+    fn put(&mut self, memory: Memory) {
+        self.bytes += memory.len();
+        self.free[class(memory.len())].push(memory);
     }
 
     /// Frees the largest blocks until at most `limit` bytes are kept; they are returned so that they are
     /// freed without the lock.
     fn trim(&mut self, limit: usize) -> Vec<Memory> {
         let mut gone = Vec::new();
-        while self.bytes > limit {
-            let Some((&size, _)) = self.free.last_key_value() else {
-                break;
-            };
-            gone.extend(self.take(size));
+        if self.bytes <= limit {
+            return gone;
+        }
+        for list in self.free.iter_mut().rev() {
+            while self.bytes > limit
+                && let Some(block) = list.pop()
+            {
+                self.bytes -= block.len();
+                gone.push(block);
+            }
         }
         self.blocks -= gone.len();
         gone
@@ -213,8 +225,15 @@ fn size_class(len: usize) -> usize {
     if len < SMALL {
         return len;
     }
-    let step = 1_usize << (len.ilog2() - 3);
+    let step = (1_usize << len.ilog2()) / STEPS;
     len.checked_next_multiple_of(step).unwrap_or(len)
+}
+
+/// The number of a size that is cached.
+fn class(size: usize) -> usize {
+    let doubling = size.ilog2();
+    let step = (size - (1 << doubling)) / ((1 << doubling) / STEPS);
+    (doubling - SMALL.ilog2()) as usize * STEPS + step
 }
 
 /// Memory of at least `len` bytes, all of them initialised, with arbitrary contents.
@@ -269,10 +288,33 @@ pub(crate) fn release(memory: Memory) {
         return;
     }
     let mut cache = cache();
-    cache.bytes += size;
-    cache.free.entry(size).or_default().push(memory);
+    cache.put(memory);
     let limit = cache.limit.unwrap_or_else(default_cache_limit);
     let gone = cache.trim(limit);
     drop(cache);
     drop(gone);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_has_a_class_of_its_own() {
+        let mut before = None;
+        let mut size = SMALL;
+        loop {
+            assert_eq!(size_class(size), size);
+            assert_eq!(size_class(size - 1).max(SMALL), size);
+            let this = class(size);
+            assert!(this < CLASSES && before.is_none_or(|b| b + 1 == this));
+            before = Some(this);
+            match size_class(size + 1) {
+                next if next > size && next < isize::MAX as usize => size = next,
+                _ => break,
+            }
+        }
+        // What no class has cannot be allocated, but has a number all the same.
+        assert!(class(usize::MAX) < CLASSES);
+    }
 }

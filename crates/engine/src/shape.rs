@@ -1,6 +1,7 @@
 //! Shapes: how long a tensor is along each axis.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 use crate::{Error, Result};
@@ -9,11 +10,17 @@ use crate::{Error, Result};
 pub const MAX_RANK: usize = 8;
 
 /// The lengths of a tensor's axes, outermost first; read it as a slice.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shape {
-    // Dimensions past the rank are 0, so that equality and hashing are those of the array.
+    // Dimensions past the rank are 0, so that equality is that of the array.
     dims: [usize; MAX_RANK],
     rank: u8,
+}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self[..].hash(state);
+    }
 }
 
 impl Shape {

@@ -16,7 +16,7 @@ pub use operand::Operand;
 use crate::device::Place;
 use crate::ops::alias::Alias;
 use crate::ops::copy::Copy;
-use crate::ops::{Op, Rule};
+use crate::ops::{Meta, Op, Rule};
 use crate::storage::Storage;
 use crate::{DType, Error, Layout, Result, Scalar, Shape, graph};
 
@@ -119,6 +119,8 @@ impl Drop for Node {
 }
 
 impl Tensor {
+    // A node is several hundred bytes, which would be copied once more.
+    #[inline(always)]
     fn from_node(node: Node) -> Self {
         let layout = Layout::contiguous(node.shape);
         Self {
@@ -176,22 +178,41 @@ impl Tensor {
 
     /// The result of an op, recorded; or a tensor that carries the first error there is.
     pub(crate) fn apply(op: impl Rule, inputs: &[&Self]) -> Self {
-        if let Some(failed) = inputs.iter().find(|t| t.node.error.is_some()) {
-            return (*failed).clone();
+        match Self::plan(&op, inputs) {
+            Ok(result) => {
+                let inputs = inputs.iter().map(|&t| t.clone()).collect();
+                Self::record(op, result, inputs)
+            }
+            Err(failed) => failed,
         }
-        let name = op.name();
-        let meta = op.infer(inputs);
-        let place = meta.and_then(|meta| Ok((meta, Place::of(name, inputs, meta.0)?)));
-        let ((dtype, shape), place) = match place {
-            Ok(known) => known,
-            Err(error) => return Self::failed(error),
-        };
+    }
+
+    /// As [`Tensor::apply`] for two inputs, the second of which is handed over: small ops are so short that
+    /// counting its owners once more shows.
+    pub(crate) fn apply_to(op: impl Rule, first: &Self, second: Self) -> Self {
+        match Self::plan(&op, &[first, &second]) {
+            Ok(result) => Self::record(op, result, vec![first.clone(), second]),
+            Err(failed) => failed,
+        }
+    }
+
+    /// What an op will make of its inputs, and where; or a tensor that carries the first error there is.
+    fn plan(op: &impl Rule, inputs: &[&Self]) -> std::result::Result<(Meta, Place), Self> {
+        if let Some(failed) = inputs.iter().find(|t| t.node.error.is_some()) {
+            return Err((*failed).clone());
+        }
+        let meta = op.infer(inputs).map_err(Self::failed)?;
+        let place = Place::of(op.name(), inputs, meta.0).map_err(Self::failed)?;
+        Ok((meta, place))
+    }
+
+    #[inline]
+    fn record(op: impl Rule, ((dtype, shape), place): (Meta, Place), inputs: Vec<Self>) -> Self {
         let op = op.into();
         let constant = match &op {
             Op::Full(full) => Some(full.value),
             _ => None,
         };
-        let inputs = inputs.iter().map(|&t| t.clone()).collect();
         Self::from_node(Node {
             dtype,
             shape,

@@ -158,14 +158,15 @@ impl Tensor {
             Operand::Number(n) => n.promote(self.dtype()),
         };
         let operand = op.operand(met);
-        if let Operand::Tensor(other) = &other
-            && (self.dtype(), other.dtype()) == (operand, operand)
-        {
-            return Self::apply(op, &[self, other]);
-        }
+        let other = match other {
+            Operand::Tensor(other) if (self.dtype(), other.dtype()) == (operand, operand) => {
+                return Self::apply_to(op, self, other);
+            }
+            other => other,
+        };
         Self::attempt(|| {
             let other = other.cast(name, operand)?;
-            Ok(Self::apply(op, &[&self.cast(operand), &other]))
+            Ok(Self::apply_to(op, &self.cast(operand), other))
         })
     }
 }
