@@ -245,6 +245,8 @@ pub(crate) fn sum<R: Real>(x: &[R]) -> f64 {
 pub(crate) struct Rows {
     layout: Layout,
     len: usize,
+    /// Whether each row begins where the one before ends.
+    joined: bool,
 }
 
 impl Rows {
@@ -256,6 +258,7 @@ impl Rows {
         dense.then(|| Self {
             layout: layout.without(axis),
             len,
+            joined: layout.is_contiguous(),
         })
     }
 
@@ -267,6 +270,10 @@ impl Rows {
     /// Where row `index` begins.
     pub(crate) fn start(&self, mut index: usize) -> usize {
         let mut at = self.layout.offset();
+        // Rows can be so short that the divisions below would be most of the work.
+        if self.joined {
+            return at + index * self.len;
+        }
         for (&len, &stride) in self.layout.shape().iter().zip(self.layout.strides()).rev() {
             at = at.wrapping_add_signed((index % len) as isize * stride);
             index /= len;
