@@ -5,6 +5,7 @@
 //! depends on another, so the cuts do not change bits.
 
 mod gather;
+mod pair;
 mod plain;
 mod program;
 mod scratch;

@@ -4,6 +4,7 @@
 //! read in place, and the last value, which is written where the result goes. Values of `f16` and `bf16`
 //! are blocks of `f32` that hold nothing but values of those types: each step rounds its result.
 
+use super::pair::{self, Place};
 use crate::DType;
 use crate::cpu::map::Kernel;
 use crate::cpu::{binary, cast, ternary, unary};
@@ -154,53 +155,115 @@ impl Program {
                 values[i].0 = Source::Slot(to);
             }
         }
-        for (i, step) in steps.iter().enumerate() {
+        let mut at = 0;
+        while at < steps.len() {
+            let task = Task::at(steps, at, &last, |value| values[value].1);
+            let i = at + task.steps - 1;
+            let dtype = steps[i].dtype;
             let end = i + 1 == steps.len();
             let mut args = [Source::None; 3];
-            for (arg, &value) in args.iter_mut().zip(&step.args[..arity(step.action)]) {
+            for (arg, &value) in args.iter_mut().zip(task.values()) {
                 *arg = values[usize::from(value)].0;
             }
-            let from = values[usize::from(step.args[leading(step.action)])].1;
-            let kernel = kernel(step.action, from, step.dtype);
-            let at = computed(step.dtype);
-            let rounds = is_half(step.dtype);
+            let computed = computed(dtype);
+            let rounds = is_half(dtype);
             let mut to = match end && !rounds {
                 true => usize::MAX,
-                false => lower.take(at),
+                false => lower.take(computed),
             };
-            lower.call(kernel, args, parameter(step.action), to, at);
+            lower.call(task.kernel, args, task.parameter, to, computed);
             if rounds && end {
                 lower.call(
-                    cast::narrow(step.dtype),
+                    cast::narrow(dtype),
                     [Source::Slot(to)],
                     0.0,
                     usize::MAX,
-                    step.dtype,
+                    dtype,
                 );
-            } else if rounds && !is_exact(step.action) {
+            } else if rounds && !is_exact(steps[i].action) {
                 let wide = to;
-                to = lower.take(at);
-                lower.call(cast::round(step.dtype), [Source::Slot(wide)], 0.0, to, at);
+                to = lower.take(computed);
+                lower.call(cast::round(dtype), [Source::Slot(wide)], 0.0, to, computed);
                 lower.free.push(wide);
             }
-            values.push((Source::Slot(to), step.dtype));
+            // What stays inside a pair of steps is nowhere.
+            values.resize(count + i, (Source::None, dtype));
+            values.push((Source::Slot(to), dtype));
             // Blocks whose value is not needed any more serve again.
-            for (n, &value) in step.args[..arity(step.action)].iter().enumerate() {
-                let value = usize::from(value);
-                let again = step.args[..n].contains(&step.args[n]);
-                if last[value] == i
+            for (n, &value) in task.values().iter().enumerate() {
+                let again = task.values()[..n].contains(&value);
+                if last[usize::from(value)] <= i
                     && !again
-                    && let Source::Slot(slot) = values[value].0
+                    && let Source::Slot(slot) = values[usize::from(value)].0
                 {
                     lower.free.push(slot);
                 }
             }
+            at = i + 1;
         }
         Self {
             calls: lower.calls,
             slots: lower.slots,
             width: lower.width,
         }
+    }
+}
+
+/// One step, or two in one loop.
+struct Task {
+    kernel: Kernel,
+    args: [u16; 3],
+    arity: usize,
+    parameter: f64,
+    steps: usize,
+}
+
+impl Task {
+    /// What begins with step `at`; `last` has the last step that uses each value.
+    fn at(steps: &[Step], at: usize, last: &[usize], dtype: impl Fn(usize) -> DType) -> Self {
+        let step = &steps[at];
+        let from = dtype(usize::from(step.args[leading(step.action)]));
+        let own = arity(step.action);
+        let single = Self {
+            kernel: kernel(step.action, from, step.dtype),
+            args: step.args,
+            arity: own,
+            parameter: parameter(step.action),
+            steps: 1,
+        };
+        let Some(next) = steps.get(at + 1) else {
+            return single;
+        };
+        let value = last.len() - steps.len() + at;
+        let of_f32 = [from, step.dtype, next.dtype] == [DType::F32; 3];
+        if !of_f32 || last[value] != at + 1 {
+            return single;
+        }
+        let is_first = |arg: u16| usize::from(arg) == value;
+        let (place, other) = match next.args[..arity(next.action)] {
+            [_] => (Place::Left, None),
+            [a, b] if is_first(a) && !is_first(b) => (Place::Left, Some(b)),
+            [a, b] if is_first(b) && !is_first(a) => (Place::Right, Some(a)),
+            _ => return single,
+        };
+        let Some(kernel) = pair::kernel(step.action, next.action, place) else {
+            return single;
+        };
+        let mut args = step.args;
+        if let Some(other) = other {
+            args[own] = other;
+        }
+        Self {
+            kernel,
+            args,
+            arity: own + usize::from(other.is_some()),
+            parameter: 0.0,
+            steps: 2,
+        }
+    }
+
+    fn values(&self) -> &[u16] {
+        &self.args[..self.arity]
     }
 }
 
