@@ -183,7 +183,7 @@ impl Tensor {
                 let inputs = inputs.iter().map(|&t| t.clone()).collect();
                 Self::record(op, result, inputs)
             }
-            Err(failed) => failed,
+            Err(error) => Self::failed(error),
         }
     }
 
@@ -192,18 +192,17 @@ impl Tensor {
     pub(crate) fn apply_to(op: impl Rule, first: &Self, second: Self) -> Self {
         match Self::plan(&op, &[first, &second]) {
             Ok(result) => Self::record(op, result, vec![first.clone(), second]),
-            Err(failed) => failed,
+            Err(error) => Self::failed(error),
         }
     }
 
-    /// What an op will make of its inputs, and where; or a tensor that carries the first error there is.
-    fn plan(op: &impl Rule, inputs: &[&Self]) -> std::result::Result<(Meta, Place), Self> {
-        if let Some(failed) = inputs.iter().find(|t| t.node.error.is_some()) {
-            return Err((*failed).clone());
+    /// What an op will make of its inputs, and where; or the first error there is.
+    fn plan(op: &impl Rule, inputs: &[&Self]) -> Result<(Meta, Place)> {
+        for input in inputs {
+            input.check()?;
         }
-        let meta = op.infer(inputs).map_err(Self::failed)?;
-        let place = Place::of(op.name(), inputs, meta.0).map_err(Self::failed)?;
-        Ok((meta, place))
+        let meta = op.infer(inputs)?;
+        Ok((meta, Place::of(op.name(), inputs, meta.0)?))
     }
 
     #[inline]
