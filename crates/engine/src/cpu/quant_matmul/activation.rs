@@ -79,6 +79,7 @@ impl Activations {
     }
 
     /// Row `i`.
+    #[inline]
     pub(super) fn row(&self, i: usize) -> Row<'_> {
         let groups = self.cols / GROUP;
         Row {
