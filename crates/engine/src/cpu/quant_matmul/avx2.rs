@@ -23,6 +23,7 @@ use std::arch::x86_64::{
     _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
     _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi16, _mm256_srli_epi16, _mm256_storeu_ps,
 };
+use std::cell::RefCell;
 
 use super::activation::{Activations, GROUP, Row, Scale};
 use super::panel::HEIGHT;
@@ -38,6 +39,13 @@ const FEW: usize = 2;
 /// slowly so from two places in turn.
 const TOGETHER: usize = 2;
 
+/// Vectors from which on weights whose bits are in two places are put together for all of them before.
+const MANY: usize = 16;
+
+thread_local! {
+    static WIDE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Multiplies panels of `size` bytes with all rows of activations. `out` gets the number of a row and of a panel, and
 /// the sums of that panel, and of the next one where there are so many.
 pub(super) fn panels(
@@ -47,36 +55,89 @@ pub(super) fn panels(
     x: &Activations,
     out: impl Fn(usize, usize, &[f32]),
 ) {
+    let mut wide = WIDE.take();
+    let wide_size = match format {
+        BlockFormat::Q6K if x.rows() >= MANY => size / nested::SIX_BITS * nested::WIDE_BLOCK,
+        _ => 0,
+    };
+    if wide_size > 0 {
+        let len = panels.len() / size * wide_size;
+        if wide.len() < len {
+            wide.resize(len, 0);
+        }
+        for (panel, to) in panels
+            .chunks_exact(size)
+            .zip(wide.chunks_exact_mut(wide_size))
+        {
+            // SAFETY: panels are made only where the level in use is AVX2 or above.
+            unsafe { nested::widen_six_bits(panel, to) };
+        }
+    }
+    let from = Source {
+        format,
+        panels,
+        size,
+        wide: &wide,
+        wide_size,
+    };
     let mut v = 0;
     while v < x.rows() {
-        // SAFETY: panels are made only where the level in use is AVX2 or above.
+        // SAFETY: as above.
         let done = unsafe {
             match x.rows() - v {
-                1 => some::<1>(format, (panels, size), x, v, &out),
-                2 => some::<2>(format, (panels, size), x, v, &out),
-                3 => some::<3>(format, (panels, size), x, v, &out),
-                _ => some::<SHARED>(format, (panels, size), x, v, &out),
+                1 => some::<1>(&from, x, v, &out),
+                2 => some::<2>(&from, x, v, &out),
+                3 => some::<3>(&from, x, v, &out),
+                _ => some::<SHARED>(&from, x, v, &out),
             }
         };
         v += done;
     }
+    WIDE.replace(wide);
+}
+
+/// Panels of a task.
+struct Source<'a> {
+    format: BlockFormat,
+    panels: &'a [u8],
+    /// Bytes of a panel.
+    size: usize,
+    /// The same panels with a byte for a weight, where they were made so.
+    wide: &'a [u8],
+    /// Bytes of one of those, or none.
+    wide_size: usize,
+}
+
+impl<'a> Source<'a> {
+    #[inline(always)]
+    fn panel(&self, i: usize) -> Panel<'a> {
+        Panel {
+            packed: &self.panels[i * self.size..][..self.size],
+            wide: &self.wide[i * self.wide_size..][..self.wide_size],
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Panel<'a> {
+    packed: &'a [u8],
+    /// Empty where there is none.
+    wide: &'a [u8],
 }
 
 /// All panels with `N` rows: activations are in the first cache meanwhile.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn some<const N: usize>(
-    format: BlockFormat,
-    (panels, size): (&[u8], usize),
+    from: &Source<'_>,
     x: &Activations,
     first: usize,
     out: &impl Fn(usize, usize, &[f32]),
 ) -> usize {
     let rows: [Row<'_>; N] = std::array::from_fn(|i| x.row(first + i));
+    let count = from.panels.len() / from.size;
     let mut at = 0;
-    while N > FEW
-        && let Some(pair) = panels.get(at * size..(at + TOGETHER) * size)
-    {
-        let sums = multiply(format, [&pair[..size], &pair[size..]], rows);
+    while N > FEW && at + TOGETHER <= count {
+        let sums = multiply(from.format, [from.panel(at), from.panel(at + 1)], rows);
         for n in 0..N {
             let mut results = [0.0; TOGETHER * HEIGHT];
             // SAFETY: two times eight numbers.
@@ -88,8 +149,8 @@ fn some<const N: usize>(
         }
         at += TOGETHER;
     }
-    while let Some(one) = panels.get(at * size..(at + 1) * size) {
-        let sums = multiply(format, [one], rows);
+    while at < count {
+        let sums = multiply(from.format, [from.panel(at)], rows);
         for n in 0..N {
             let mut results = [0.0; HEIGHT];
             // SAFETY: eight numbers.
@@ -105,9 +166,10 @@ fn some<const N: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn multiply<const N: usize, const P: usize>(
     format: BlockFormat,
-    panels: [&[u8]; P],
+    from: [Panel<'_>; P],
     rows: [Row<'_>; N],
 ) -> [[__m256; N]; P] {
+    let panels = from.map(|p| p.packed);
     match format {
         BlockFormat::Q4_0 => four_bits::<N, P, false>(panels, rows),
         BlockFormat::Q4_1 => four_bits::<N, P, true>(panels, rows),
@@ -118,7 +180,10 @@ fn multiply<const N: usize, const P: usize>(
         BlockFormat::Q3K => nested::three_bits(panels, rows),
         BlockFormat::Q4K => nested::four_bits(panels, rows),
         BlockFormat::Q5K => nested::five_bits(panels, rows),
-        BlockFormat::Q6K => nested::six_bits(panels, rows),
+        BlockFormat::Q6K if from[0].wide.is_empty() => {
+            nested::six_bits::<N, P, false>(panels, panels, rows)
+        }
+        BlockFormat::Q6K => nested::six_bits::<N, P, true>(panels, from.map(|p| p.wide), rows),
     }
 }
 

@@ -10,10 +10,11 @@ use std::arch::x86_64::{
     _mm256_cvtepu8_epi32, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_madd_epi16,
     _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32,
     _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_slli_epi32,
-    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi16, _mm256_sub_epi32,
+    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_sub_epi16, _mm256_sub_epi32,
 };
 
 use super::super::activation::{GROUP, Row, Scale};
+use super::super::panel::HEIGHT;
 use super::{
     add_products, cursors, fetch, five_bits_half, four, halves, keep, load, nibble_dots, starts,
 };
@@ -59,15 +60,24 @@ pub(super) fn four_bits<const N: usize, const P: usize>(
     sums
 }
 
+/// Bytes of a block of eight rows of `Q6_K`.
+pub(super) const SIX_BITS: usize = 16 + 128 + 8 * 192;
+
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn six_bits<const N: usize, const P: usize>(
+pub(super) fn six_bits<const N: usize, const P: usize, const WIDE: bool>(
     panels: [&[u8]; P],
+    wide: [&[u8]; P],
     rows: [Row<'_>; N],
 ) -> [[__m256; N]; P] {
-    const SIZE: usize = 16 + 128 + 8 * 192;
+    const SIZE: usize = SIX_BITS;
     let (panels, len) = starts(panels);
     let blocks = len / SIZE;
     let x = cursors(rows, blocks * 8);
+    assert!(
+        !WIDE || wide.iter().all(|w| w.len() >= blocks * WIDE_BLOCK),
+        "all weights as bytes"
+    );
+    let wide = wide.map(<[u8]>::as_ptr);
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
@@ -97,9 +107,18 @@ pub(super) fn six_bits<const N: usize, const P: usize>(
                 for j in 0..2 {
                     let mut w = [[_mm256_setzero_si256(); 4]; P];
                     for p in 0..P {
-                        w[p] = six_bits_at(groups[p], j);
+                        if !WIDE {
+                            w[p] = six_bits_at(groups[p], j);
+                        }
                     }
                     for half in 0..2 {
+                        for p in 0..P {
+                            if WIDE {
+                                let at = wide[p].add(g * 256 + 32 * j + 128 * half);
+                                w[p][2 * half] = load(at);
+                                w[p][2 * half + 1] = load(at.add(64));
+                            }
+                        }
                         for n in 0..N {
                             let q = x[n].q.add(g * GROUP + 4 * j + 16 * half);
                             let (near, far) = (four(q), four(q.add(8)));
@@ -126,6 +145,31 @@ pub(super) fn six_bits<const N: usize, const P: usize>(
         }
     }
     sums
+}
+
+/// Bytes of a block of eight rows whose weights are a byte each.
+pub(super) const WIDE_BLOCK: usize = 256 * HEIGHT;
+
+/// Writes the weights of a panel of `Q6_K` as bytes: 32 for every four columns.
+#[target_feature(enable = "avx2")]
+pub(super) fn widen_six_bits(panel: &[u8], to: &mut [u8]) {
+    let blocks = panel
+        .chunks_exact(SIX_BITS)
+        .zip(to.chunks_exact_mut(WIDE_BLOCK));
+    for (block, to) in blocks {
+        for i in 0..8 {
+            for j in 0..2 {
+                // SAFETY: 192 bytes of a group, and 256 that they become.
+                unsafe {
+                    let w = six_bits_at(block.as_ptr().add(144 + 192 * i), j);
+                    for k in 0..4 {
+                        let to = to.as_mut_ptr().add(256 * i + 32 * (j + 2 * k));
+                        _mm256_storeu_si256(to.cast(), w[k]);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Six bits of four columns at each of the places `j`, `j + 2`, `j + 4` and `j + 6` of eight.
