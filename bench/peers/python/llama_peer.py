@@ -1,6 +1,6 @@
 """llama.cpp through its C interface, from whichever Python package brings it.
 
-`llama-cpp-python` is built on the machine for its processor, `xllamacpp` is a wheel. Both hold the same
+`llama-cpp-python` is built on the machine for its processor and comes first, `xllamacpp` is a wheel. Both hold the same
 functions, so neither's own interface is between the clock and the library. Structures that are passed by
 value differ between versions at their ends only: they are taken with room to spare, and what is set in
 their stable beginnings is read back through functions.
@@ -114,10 +114,11 @@ class Library:
         self.model = llama.llama_model_load_from_file(model["path"].encode(), llama.llama_model_default_params())
         if not self.model:
             raise RuntimeError(f"cannot load {model['path']}")
-        # Tokens of a context, of a batch and of a piece of a batch.
+        # Tokens of a context, of a batch and of a piece of a batch: a prompt is one. All else is as the library has
+        # it: weights repacked, and flash attention where it finds it faster.
         parameters = llama.llama_context_default_params()
         context = max(512, -(-count // 256) * 256)
-        parameters.start[:] = [context, context, 512]
+        parameters.start[:] = [context, context, context]
         self.context = llama.llama_init_from_model(self.model, parameters)
         if not self.context or llama.llama_n_ctx(self.context) != context or llama.llama_n_batch(self.context) != context:
             raise RuntimeError("this version has other parameters")

@@ -294,6 +294,7 @@ fn eight_bits_foretell_a_text_as_well_as_exact_products() {
     for (precision, kind) in [
         (Precision::Fast, CacheType::F16),
         (Precision::Exact, CacheType::Q8_0),
+        (Precision::Fast, CacheType::Q8_0),
     ] {
         let rounded = run(precision, kind);
         let off = (rounded / exact - 1.0).abs();

@@ -75,7 +75,7 @@ fn exact_products_are_those_of_the_dequantised_weights() {
 #[test]
 fn fast_products_stay_within_what_rounding_activations_brings() {
     for format in BlockFormat::ALL {
-        for (rows, vectors) in [(1, 1), (13, 3), (40, 9)] {
+        for (rows, vectors) in [(1, 1), (13, 3), (40, 9), (40, 19)] {
             let matrix = matrix(format, rows, 512);
             let x = numbers(vectors * 512, 5);
             for matrix in [matrix.clone(), matrix.arranged()] {
@@ -93,7 +93,7 @@ fn fast_products_stay_within_what_rounding_activations_brings() {
 fn a_vector_has_the_same_bits_among_others_and_on_one_thread() {
     for format in BlockFormat::ALL {
         let matrix = matrix(format, 200, 512).arranged();
-        let x = numbers(6 * 512, 11);
+        let x = numbers(19 * 512, 11);
         let all = product(&x, &matrix, Precision::Fast);
         let threads = pool::threads();
         for (i, x) in x.chunks(512).enumerate() {

@@ -79,6 +79,7 @@ impl Activations {
     }
 
     /// Row `i`.
+    #[inline]
     pub(super) fn row(&self, i: usize) -> Row<'_> {
         let groups = self.cols / GROUP;
         Row {
@@ -135,8 +136,8 @@ fn round(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> Scale {
     for i in 0..GROUP {
         // To nearest: the last bits of a sum with 1.5 · 2²³ are the integer.
         let bits = (x[i] * inverse + 12_582_912.0).to_bits();
-        // As wide as it is kept: numbers that are not finite have other bits too.
-        whole[i] = i32::from((bits as i32).wrapping_sub(0x4B40_0000) as i8);
+        // As wide as it is kept: numbers that are not finite have other bits too. By shifts, which vectors have.
+        whole[i] = ((bits as i32).wrapping_sub(0x4B40_0000) << 24) >> 24;
     }
     for i in 0..GROUP {
         q[i] = whole[i] as i8;

@@ -2,7 +2,8 @@
 //!
 //! `vpmaddubsw` multiplies unsigned weights with signed activations and adds pairs; up to eight such sums of
 //! nibbles, or two of six bits, fit 16 bits, so most additions are of 16 numbers at once. Weights are unpacked
-//! once for up to four vectors of activations.
+//! once for up to four vectors of activations, and two panels are multiplied at once, so that activations are
+//! spread once for both.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are calls here, for which every register is saved"
@@ -14,13 +15,15 @@
 
 mod nested;
 
+use std::arch::asm;
 use std::arch::x86_64::{
-    __m256, __m256i, _mm_loadu_si128, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
-    _mm256_and_si256, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8,
-    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
-    _mm256_sign_epi8, _mm256_slli_epi16, _mm256_srli_epi16, _mm256_storeu_ps,
+    __m256, __m256i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16,
+    _mm256_add_epi32, _mm256_and_si256, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256,
+    _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi16, _mm256_srli_epi16, _mm256_storeu_ps,
 };
+use std::cell::RefCell;
 
 use super::activation::{Activations, GROUP, Row, Scale};
 use super::panel::HEIGHT;
@@ -29,56 +32,159 @@ use crate::quant::BlockFormat;
 /// Vectors of activations that share unpacked weights: as many sums as the registers hold.
 const SHARED: usize = 4;
 
-/// Multiplies a panel with all rows of activations; `out` gets the sums of each.
-pub(super) fn panel(
+/// Vectors up to which memory is what is waited for.
+const FEW: usize = 2;
+
+/// Panels that are multiplied at once, with more vectors than [`FEW`]: with few, bytes come from memory, and more
+/// slowly so from two places in turn.
+const TOGETHER: usize = 2;
+
+/// Vectors from which on weights whose bits are in two places are put together for all of them before.
+const MANY: usize = 16;
+
+thread_local! {
+    static WIDE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Multiplies panels of `size` bytes with all rows of activations. `out` gets the number of a row and of a panel, and
+/// the sums of that panel, and of the next one where there are so many.
+pub(super) fn panels(
     format: BlockFormat,
-    panel: &[u8],
+    panels: &[u8],
+    size: usize,
     x: &Activations,
-    out: impl Fn(usize, &[f32; HEIGHT]),
+    out: impl Fn(usize, usize, &[f32]),
 ) {
+    let mut wide = WIDE.take();
+    let wide_size = match format {
+        BlockFormat::Q6K if x.rows() >= MANY => size / nested::SIX_BITS * nested::WIDE_BLOCK,
+        _ => 0,
+    };
+    if wide_size > 0 {
+        let len = panels.len() / size * wide_size;
+        if wide.len() < len {
+            wide.resize(len, 0);
+        }
+        for (panel, to) in panels
+            .chunks_exact(size)
+            .zip(wide.chunks_exact_mut(wide_size))
+        {
+            // SAFETY: panels are made only where the level in use is AVX2 or above.
+            unsafe { nested::widen_six_bits(panel, to) };
+        }
+    }
+    let from = Source {
+        format,
+        panels,
+        size,
+        wide: &wide,
+        wide_size,
+    };
     let mut v = 0;
     while v < x.rows() {
-        // SAFETY: panels are made only where the level in use is AVX2 or above.
+        // SAFETY: as above.
         let done = unsafe {
             match x.rows() - v {
-                1 => some::<1>(format, panel, x, v, &out),
-                2 => some::<2>(format, panel, x, v, &out),
-                3 => some::<3>(format, panel, x, v, &out),
-                _ => some::<SHARED>(format, panel, x, v, &out),
+                1 => some::<1>(&from, x, v, &out),
+                2 => some::<2>(&from, x, v, &out),
+                3 => some::<3>(&from, x, v, &out),
+                _ => some::<SHARED>(&from, x, v, &out),
             }
         };
         v += done;
     }
+    WIDE.replace(wide);
 }
 
+/// Panels of a task.
+struct Source<'a> {
+    format: BlockFormat,
+    panels: &'a [u8],
+    /// Bytes of a panel.
+    size: usize,
+    /// The same panels with a byte for a weight, where they were made so.
+    wide: &'a [u8],
+    /// Bytes of one of those, or none.
+    wide_size: usize,
+}
+
+impl<'a> Source<'a> {
+    #[inline(always)]
+    fn panel(&self, i: usize) -> Panel<'a> {
+        Panel {
+            packed: &self.panels[i * self.size..][..self.size],
+            wide: &self.wide[i * self.wide_size..][..self.wide_size],
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Panel<'a> {
+    packed: &'a [u8],
+    /// Empty where there is none.
+    wide: &'a [u8],
+}
+
+/// All panels with `N` rows: activations are in the first cache meanwhile.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn some<const N: usize>(
-    format: BlockFormat,
-    panel: &[u8],
+    from: &Source<'_>,
     x: &Activations,
     first: usize,
-    out: &impl Fn(usize, &[f32; HEIGHT]),
+    out: &impl Fn(usize, usize, &[f32]),
 ) -> usize {
     let rows: [Row<'_>; N] = std::array::from_fn(|i| x.row(first + i));
-    let sums = match format {
-        BlockFormat::Q4_0 => four_bits::<N, false>(panel, rows),
-        BlockFormat::Q4_1 => four_bits::<N, true>(panel, rows),
-        BlockFormat::Q8_0 => eight_bits(panel, rows),
-        BlockFormat::Q5_0 => five_bits::<N, false>(panel, rows),
-        BlockFormat::Q5_1 => five_bits::<N, true>(panel, rows),
-        BlockFormat::Q2K => nested::two_bits(panel, rows),
-        BlockFormat::Q3K => nested::three_bits(panel, rows),
-        BlockFormat::Q4K => nested::four_bits(panel, rows),
-        BlockFormat::Q5K => nested::five_bits(panel, rows),
-        BlockFormat::Q6K => nested::six_bits(panel, rows),
-    };
-    for i in 0..N {
-        let mut eight = [0.0; HEIGHT];
-        // SAFETY: eight numbers.
-        unsafe { _mm256_storeu_ps(eight.as_mut_ptr(), sums[i]) };
-        out(first + i, &eight);
+    let count = from.panels.len() / from.size;
+    let mut at = 0;
+    while N > FEW && at + TOGETHER <= count {
+        let sums = multiply(from.format, [from.panel(at), from.panel(at + 1)], rows);
+        for n in 0..N {
+            let mut results = [0.0; TOGETHER * HEIGHT];
+            // SAFETY: two times eight numbers.
+            unsafe {
+                _mm256_storeu_ps(results.as_mut_ptr(), sums[0][n]);
+                _mm256_storeu_ps(results.as_mut_ptr().add(HEIGHT), sums[1][n]);
+            }
+            out(first + n, at, &results);
+        }
+        at += TOGETHER;
+    }
+    while at < count {
+        let sums = multiply(from.format, [from.panel(at)], rows);
+        for n in 0..N {
+            let mut results = [0.0; HEIGHT];
+            // SAFETY: eight numbers.
+            unsafe { _mm256_storeu_ps(results.as_mut_ptr(), sums[0][n]) };
+            out(first + n, at, &results);
+        }
+        at += 1;
     }
     N
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn multiply<const N: usize, const P: usize>(
+    format: BlockFormat,
+    from: [Panel<'_>; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
+    let panels = from.map(|p| p.packed);
+    match format {
+        BlockFormat::Q4_0 => four_bits::<N, P, false>(panels, rows),
+        BlockFormat::Q4_1 => four_bits::<N, P, true>(panels, rows),
+        BlockFormat::Q8_0 => eight_bits(panels, rows),
+        BlockFormat::Q5_0 => five_bits::<N, P, false>(panels, rows),
+        BlockFormat::Q5_1 => five_bits::<N, P, true>(panels, rows),
+        BlockFormat::Q2K => nested::two_bits(panels, rows),
+        BlockFormat::Q3K => nested::three_bits(panels, rows),
+        BlockFormat::Q4K => nested::four_bits(panels, rows),
+        BlockFormat::Q5K => nested::five_bits(panels, rows),
+        BlockFormat::Q6K if from[0].wide.is_empty() => {
+            nested::six_bits::<N, P, false>(panels, panels, rows)
+        }
+        BlockFormat::Q6K => nested::six_bits::<N, P, true>(panels, from.map(|p| p.wide), rows),
+    }
 }
 
 /// Where the activations of a row are.
@@ -130,75 +236,175 @@ unsafe fn four(at: *const i8) -> __m256i {
     _mm256_set1_epi32(unsafe { at.cast::<i32>().read_unaligned() })
 }
 
+/// A sum that is computed as it is written: the compiler would add products to each other first, and for those of
+/// all vectors there are not enough registers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn keep(mut sum: __m256i) -> __m256i {
+    // SAFETY: nothing is done.
+    unsafe {
+        asm!("/* {0} */", inout(ymm_reg) sum, options(pure, nomem, nostack, preserves_flags));
+    }
+    sum
+}
+
+/// `sum` and the products of four columns of weights without sign, as 16-bit numbers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_products(sum: __m256i, w: __m256i, q: __m256i) -> __m256i {
+    keep(_mm256_add_epi16(sum, _mm256_maddubs_epi16(w, q)))
+}
+
+/// Asks for what is multiplied next, which is as many panels further: few vectors are done with a panel before the
+/// bytes of the next one are there.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fetch<const N: usize, const P: usize>(blocks: [*const u8; P], size: usize, panel: usize) {
+    const LINE: usize = 64;
+    if N <= FEW {
+        for p in 0..P {
+            for line in (0..size).step_by(LINE) {
+                // Behind the last panel nothing is read.
+                _mm_prefetch::<_MM_HINT_T0>(blocks[p].wrapping_add(P * panel + line).cast());
+            }
+        }
+    }
+}
+
+/// The places of panels.
+#[inline(always)]
+fn starts<const P: usize>(panels: [&[u8]; P]) -> ([*const u8; P], usize) {
+    let len = panels[0].len();
+    (
+        panels.map(|p| {
+            assert_eq!(p.len(), len, "panels of one matrix");
+            p.as_ptr()
+        }),
+        len,
+    )
+}
+
 #[target_feature(enable = "avx2,fma,f16c")]
-fn four_bits<const N: usize, const OFFSET: bool>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+fn four_bits<const N: usize, const P: usize, const OFFSET: bool>(
+    panels: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
     let head = if OFFSET { 32 } else { 16 };
     let size = head + 128;
-    let groups = panel.len() / size;
+    let (panels, len) = starts(panels);
+    let groups = len / size;
     let x = cursors(rows, groups);
     let ones = _mm256_set1_epi16(1);
-    let mut sums = [_mm256_setzero_ps(); N];
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
     for g in 0..groups {
-        // SAFETY: block `g` lies in the panel; `cursors` checked that every row has group `g`.
+        // SAFETY: block `g` lies in the panels; `cursors` checked that every row has group `g`.
         unsafe {
-            let block = panel.as_ptr().add(g * size);
-            let mut dots = [_mm256_setzero_si256(); N];
-            for j in 0..4 {
-                let [a, b] = nibbles(block.add(head), j);
+            let blocks = panels.map(|p| p.add(g * size));
+            fetch::<N, P>(blocks, size, len);
+            let dots = nibble_dots(blocks.map(|b| b.add(head)), x.map(|x| x.q.add(g * GROUP)));
+            for p in 0..P {
+                let d = halves(blocks[p]);
+                // What is added for every activation.
+                let m = if OFFSET {
+                    halves(blocks[p].add(16))
+                } else {
+                    _mm256_mul_ps(d, _mm256_set1_ps(-8.0))
+                };
                 for n in 0..N {
-                    let q = x[n].q.add(g * GROUP + 4 * j);
-                    // At most 8 · 2 · 15 · 127 = 30,480.
-                    dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(a, four(q)));
-                    dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(b, four(q.add(16))));
+                    let scale = &*x[n].scale.add(g);
+                    let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dots[p][n], ones));
+                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
+                    sums[p][n] = _mm256_fmadd_ps(dot, d, sums[p][n]);
+                    sums[p][n] = _mm256_fmadd_ps(m, _mm256_set1_ps(scale.sum), sums[p][n]);
                 }
-            }
-            let d = halves(block);
-            // What is added for every activation.
-            let m = if OFFSET {
-                halves(block.add(16))
-            } else {
-                _mm256_mul_ps(d, _mm256_set1_ps(-8.0))
-            };
-            for i in 0..N {
-                let scale = &*x[i].scale.add(g);
-                let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dots[i], ones));
-                let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                sums[i] = _mm256_fmadd_ps(dot, d, sums[i]);
-                sums[i] = _mm256_fmadd_ps(m, _mm256_set1_ps(scale.sum), sums[i]);
             }
         }
     }
     sums
 }
 
+/// The products of a group of nibbles, as 16-bit numbers.
+///
+/// # Safety
+/// 128 bytes can be read at every place `at`, and a group at every `q`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn nibble_dots<const N: usize, const P: usize>(
+    at: [*const u8; P],
+    q: [*const i8; N],
+) -> [[__m256i; N]; P] {
+    let low = _mm256_set1_epi8(15);
+    let mut dots = [[_mm256_setzero_si256(); N]; P];
+    for j in 0..4 {
+        let (mut both, mut w) = ([low; P], [low; P]);
+        // SAFETY: by contract.
+        unsafe {
+            for p in 0..P {
+                both[p] = load(at[p].add(32 * j));
+                w[p] = _mm256_and_si256(both[p], low);
+            }
+            for n in 0..N {
+                // At most 8 · 2 · 15 · 127 = 30,480.
+                let q = four(q[n].add(4 * j));
+                for p in 0..P {
+                    dots[p][n] = add_products(dots[p][n], w[p], q);
+                }
+            }
+            for p in 0..P {
+                w[p] = _mm256_and_si256(_mm256_srli_epi16::<4>(both[p]), low);
+            }
+            for n in 0..N {
+                let q = four(q[n].add(4 * j + 16));
+                for p in 0..P {
+                    dots[p][n] = add_products(dots[p][n], w[p], q);
+                }
+            }
+        }
+    }
+    dots
+}
+
 #[target_feature(enable = "avx2,fma,f16c")]
-fn eight_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+fn eight_bits<const N: usize, const P: usize>(
+    panels: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
     const SIZE: usize = 16 + 256;
-    let groups = panel.len() / SIZE;
+    let (panels, len) = starts(panels);
+    let groups = len / SIZE;
     let x = cursors(rows, groups);
     let ones = _mm256_set1_epi16(1);
-    let mut sums = [_mm256_setzero_ps(); N];
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
     for g in 0..groups {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let block = panel.as_ptr().add(g * SIZE);
-            let mut dots = [_mm256_setzero_si256(); N];
+            let blocks = panels.map(|p| p.add(g * SIZE));
+            fetch::<N, P>(blocks, SIZE, len);
+            let mut dots = [[_mm256_setzero_si256(); N]; P];
             for j in 0..8 {
-                let w = load(block.add(16 + 32 * j));
-                let size = _mm256_abs_epi8(w);
+                let mut w = [ones; P];
+                for p in 0..P {
+                    w[p] = load(blocks[p].add(16 + 32 * j));
+                }
                 for n in 0..N {
-                    // The sign goes to the activations: one factor has none. -128 · -127 stays what it is,
-                    // since 128 is a size without sign.
-                    let q = _mm256_sign_epi8(four(x[n].q.add(g * GROUP + 4 * j)), w);
-                    let pairs = _mm256_maddubs_epi16(size, q);
-                    dots[n] = _mm256_add_epi32(dots[n], _mm256_madd_epi16(pairs, ones));
+                    let q = four(x[n].q.add(g * GROUP + 4 * j));
+                    for p in 0..P {
+                        // The sign goes to the activations: one factor has none. -128 · -127 stays what it is,
+                        // since 128 is a size without sign.
+                        let pairs =
+                            _mm256_maddubs_epi16(_mm256_abs_epi8(w[p]), _mm256_sign_epi8(q, w[p]));
+                        let pairs = _mm256_madd_epi16(pairs, ones);
+                        dots[p][n] = keep(_mm256_add_epi32(dots[p][n], pairs));
+                    }
                 }
             }
-            let d = halves(block);
-            for i in 0..N {
-                let scale = &*x[i].scale.add(g);
-                let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[i]), d, sums[i]);
+            for p in 0..P {
+                let d = halves(blocks[p]);
+                for n in 0..N {
+                    let scale = &*x[n].scale.add(g);
+                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
+                    sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[p][n]), d, sums[p][n]);
+                }
             }
         }
     }
@@ -236,27 +442,33 @@ fn fifth(bits: __m256i, j: usize) -> [__m256i; 2] {
 /// Half of the products of a group of five bits, as 16-bit numbers: places 0 and 1, or 2 and 3.
 ///
 /// # Safety
-/// 32 bytes can be read at `bits`, 128 at `at`, and a group at every cursor's `q`.
+/// 128 bytes can be read at every place `at`, and a group at every `q`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn five_bits_half<const N: usize>(
-    bits: __m256i,
-    at: *const u8,
+unsafe fn five_bits_half<const N: usize, const P: usize>(
+    bits: [__m256i; P],
+    at: [*const u8; P],
     q: [*const i8; N],
     half: usize,
-) -> [__m256i; N] {
-    let mut dots = [_mm256_setzero_si256(); N];
+) -> [[__m256i; N]; P] {
+    let mut dots = [[_mm256_setzero_si256(); N]; P];
     for j in 2 * half..2 * half + 2 {
         // SAFETY: by contract.
         unsafe {
-            let (w, fifth) = (nibbles(at, j), fifth(bits, j));
-            let a = _mm256_or_si256(w[0], fifth[0]);
-            let b = _mm256_or_si256(w[1], fifth[1]);
-            for n in 0..N {
-                // At most 4 · 2 · 31 · 127 = 31,496.
-                let q = q[n].add(4 * j);
-                dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(a, four(q)));
-                dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(b, four(q.add(16))));
+            let mut w = [[_mm256_setzero_si256(); 2]; P];
+            for p in 0..P {
+                let (low, fifth) = (nibbles(at[p], j), fifth(bits[p], j));
+                w[p][0] = _mm256_or_si256(low[0], fifth[0]);
+                w[p][1] = _mm256_or_si256(low[1], fifth[1]);
+            }
+            for side in 0..2 {
+                for n in 0..N {
+                    // At most 4 · 2 · 31 · 127 = 31,496.
+                    let q = four(q[n].add(4 * j + 16 * side));
+                    for p in 0..P {
+                        dots[p][n] = add_products(dots[p][n], w[p][side], q);
+                    }
+                }
             }
         }
     }
@@ -264,37 +476,47 @@ unsafe fn five_bits_half<const N: usize>(
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn five_bits<const N: usize, const OFFSET: bool>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+fn five_bits<const N: usize, const P: usize, const OFFSET: bool>(
+    panels: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
     let head = if OFFSET { 32 } else { 16 };
     let size = head + 32 + 128;
-    let groups = panel.len() / size;
+    let (panels, len) = starts(panels);
+    let groups = len / size;
     let x = cursors(rows, groups);
     let ones = _mm256_set1_epi16(1);
-    let mut sums = [_mm256_setzero_ps(); N];
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
     for g in 0..groups {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let block = panel.as_ptr().add(g * size);
-            let bits = load(block.add(head));
-            let at = block.add(head + 32);
+            let blocks = panels.map(|p| p.add(g * size));
+            fetch::<N, P>(blocks, size, len);
+            let mut bits = [ones; P];
+            for p in 0..P {
+                bits[p] = load(blocks[p].add(head));
+            }
+            let at = blocks.map(|b| b.add(head + 32));
             let q = x.map(|x| x.q.add(g * GROUP));
             let first = five_bits_half(bits, at, q, 0);
             let second = five_bits_half(bits, at, q, 1);
-            let d = halves(block);
-            let m = if OFFSET {
-                halves(block.add(16))
-            } else {
-                _mm256_mul_ps(d, _mm256_set1_ps(-16.0))
-            };
-            for i in 0..N {
-                let scale = &*x[i].scale.add(g);
-                let dot = _mm256_add_epi32(
-                    _mm256_madd_epi16(first[i], ones),
-                    _mm256_madd_epi16(second[i], ones),
-                );
-                let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[i]);
-                sums[i] = _mm256_fmadd_ps(m, _mm256_set1_ps(scale.sum), sums[i]);
+            for p in 0..P {
+                let d = halves(blocks[p]);
+                let m = if OFFSET {
+                    halves(blocks[p].add(16))
+                } else {
+                    _mm256_mul_ps(d, _mm256_set1_ps(-16.0))
+                };
+                for n in 0..N {
+                    let scale = &*x[n].scale.add(g);
+                    let dot = _mm256_add_epi32(
+                        _mm256_madd_epi16(first[p][n], ones),
+                        _mm256_madd_epi16(second[p][n], ones),
+                    );
+                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
+                    sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[p][n]);
+                    sums[p][n] = _mm256_fmadd_ps(m, _mm256_set1_ps(scale.sum), sums[p][n]);
+                }
             }
         }
     }

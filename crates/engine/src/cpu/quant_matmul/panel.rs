@@ -131,10 +131,13 @@ impl Panels {
             let first = range.start + panel * HEIGHT;
             let count = sums.len().min(range.end - first);
             let to = to.get(v / parts, first, count);
-            if v.is_multiple_of(parts) {
-                to.copy_from_slice(&sums[..count]);
-            } else {
+            if !v.is_multiple_of(parts) {
                 to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
+            } else if count == sums.len() {
+                // A length that is known where this is inlined.
+                to.copy_from_slice(sums);
+            } else {
+                to.copy_from_slice(&sums[..count]);
             }
         };
         let all = range.start / HEIGHT * self.size..range.end.div_ceil(HEIGHT) * self.size;
@@ -145,9 +148,7 @@ impl Panels {
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        for (i, panel) in panels.chunks_exact(self.size).enumerate() {
-            super::avx2::panel(self.format, panel, x, |v, sums| out(v, i, sums));
-        }
+        super::avx2::panels(self.format, panels, self.size, x, out);
         #[cfg(target_arch = "aarch64")]
         super::neon::multiply(self.format, panels, self.size, x, out);
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -10,43 +10,49 @@ use std::arch::x86_64::{
     _mm256_cvtepu8_epi32, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_madd_epi16,
     _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32,
     _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_slli_epi32,
-    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi16, _mm256_sub_epi32,
+    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_sub_epi16, _mm256_sub_epi32,
 };
 
-use super::super::activation::{GROUP, Row};
-use super::{cursors, five_bits_half, four, halves, load, nibbles};
+use super::super::activation::{GROUP, Row, Scale};
+use super::super::panel::HEIGHT;
+use super::{
+    add_products, cursors, fetch, five_bits_half, four, halves, keep, load, nibble_dots, starts,
+};
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn four_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+pub(super) fn four_bits<const N: usize, const P: usize>(
+    panels: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
     const SIZE: usize = 32 + 128 + 1024;
-    let blocks = panel.len() / SIZE;
+    let (panels, len) = starts(panels);
+    let blocks = len / SIZE;
     let x = cursors(rows, blocks * 8);
-    let mut sums = [_mm256_setzero_ps(); N];
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
-        // SAFETY: block `b` lies in the panel; `cursors` checked that every row has its eight groups.
+        // SAFETY: block `b` lies in the panels; `cursors` checked that every row has its eight groups.
         unsafe {
-            let block = panel.as_ptr().add(b * SIZE);
-            let (d, m) = (halves(block), halves(block.add(16)));
+            let blocks = panels.map(|p| p.add(b * SIZE));
+            let (mut d, mut m) = ([_mm256_setzero_ps(); P], [_mm256_setzero_ps(); P]);
+            for p in 0..P {
+                d[p] = halves(blocks[p]);
+                m[p] = halves(blocks[p].add(16));
+            }
             for i in 0..8 {
                 let g = b * 8 + i;
-                let mut dots = [_mm256_setzero_si256(); N];
-                for j in 0..4 {
-                    let [a, b] = nibbles(block.add(160 + 128 * i), j);
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                let q = x.map(|x| x.q.add(g * GROUP));
+                let dots = nibble_dots(blocks.map(|b| b.add(160 + 128 * i)), q);
+                for p in 0..P {
+                    let (s, o) = scales(blocks[p], i);
+                    let o = _mm256_mul_ps(m[p], o);
                     for n in 0..N {
-                        let q = x[n].q.add(g * GROUP + 4 * j);
-                        dots[n] = _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(a, four(q)));
-                        dots[n] =
-                            _mm256_add_epi16(dots[n], _mm256_maddubs_epi16(b, four(q.add(16))));
+                        let scale = &*x[n].scale.add(g);
+                        let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dots[p][n], s));
+                        let d = _mm256_mul_ps(d[p], _mm256_set1_ps(scale.d));
+                        sums[p][n] = _mm256_fmadd_ps(dot, d, sums[p][n]);
+                        sums[p][n] = _mm256_fnmadd_ps(o, _mm256_set1_ps(scale.sum), sums[p][n]);
                     }
-                }
-                let (s, o) = (both(block.add(32 + 8 * i)), eight(block.add(96 + 8 * i)));
-                let o = _mm256_mul_ps(m, _mm256_cvtepi32_ps(o));
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dots[n], s));
-                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                    sums[n] = _mm256_fmadd_ps(dot, d, sums[n]);
-                    sums[n] = _mm256_fnmadd_ps(o, _mm256_set1_ps(scale.sum), sums[n]);
                 }
             }
         }
@@ -54,100 +60,231 @@ pub(super) fn four_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__
     sums
 }
 
+/// Bytes of a block of eight rows of `Q6_K`.
+pub(super) const SIX_BITS: usize = 16 + 128 + 8 * 192;
+
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn six_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
-    const SIZE: usize = 16 + 128 + 8 * 192;
-    let blocks = panel.len() / SIZE;
+pub(super) fn six_bits<const N: usize, const P: usize, const WIDE: bool>(
+    panels: [&[u8]; P],
+    wide: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
+    const SIZE: usize = SIX_BITS;
+    let (panels, len) = starts(panels);
+    let blocks = len / SIZE;
     let x = cursors(rows, blocks * 8);
+    assert!(
+        !WIDE || wide.iter().all(|w| w.len() >= blocks * WIDE_BLOCK),
+        "all weights as bytes"
+    );
+    let wide = wide.map(<[u8]>::as_ptr);
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
+    for b in 0..blocks {
+        // SAFETY: as in `four_bits`.
+        unsafe {
+            let blocks = panels.map(|p| p.add(b * SIZE));
+            let mut d = [_mm256_setzero_ps(); P];
+            for p in 0..P {
+                d[p] = halves(blocks[p]);
+            }
+            for i in 0..8 {
+                let g = b * 8 + i;
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                let mut scales = [[_mm256_setzero_si256(); 2]; P];
+                let mut dots = [[_mm256_setzero_si256(); N]; P];
+                for p in 0..P {
+                    // Of every row the scales of both halves, as 16 bits.
+                    let pairs = _mm256_cvtepi8_epi16(sixteen(blocks[p].add(16 + 16 * i)));
+                    scales[p] = apart(pairs);
+                    // What 32 less in every weight takes off, from the sums of the activations' halves.
+                    let off = _mm256_slli_epi16::<5>(pairs);
+                    let off = _mm256_sub_epi16(_mm256_setzero_si256(), off);
+                    for n in 0..N {
+                        dots[p][n] = _mm256_madd_epi16(off, counts(x[n].scale.add(g)));
+                    }
+                }
+                let groups = blocks.map(|b| b.add(144 + 192 * i));
+                for j in 0..2 {
+                    let mut w = [[_mm256_setzero_si256(); 4]; P];
+                    for p in 0..P {
+                        if !WIDE {
+                            w[p] = six_bits_at(groups[p], j);
+                        }
+                    }
+                    for half in 0..2 {
+                        for p in 0..P {
+                            if WIDE {
+                                let at = wide[p].add(g * 256 + 32 * j + 128 * half);
+                                w[p][2 * half] = load(at);
+                                w[p][2 * half + 1] = load(at.add(64));
+                            }
+                        }
+                        for n in 0..N {
+                            let q = x[n].q.add(g * GROUP + 4 * j + 16 * half);
+                            let (near, far) = (four(q), four(q.add(8)));
+                            for p in 0..P {
+                                // At most 2 · 2 · 63 · 127 = 32,004.
+                                let pairs = _mm256_add_epi16(
+                                    _mm256_maddubs_epi16(w[p][2 * half], near),
+                                    _mm256_maddubs_epi16(w[p][2 * half + 1], far),
+                                );
+                                let products = _mm256_madd_epi16(pairs, scales[p][half]);
+                                dots[p][n] = keep(_mm256_add_epi32(dots[p][n], products));
+                            }
+                        }
+                    }
+                }
+                for p in 0..P {
+                    for n in 0..N {
+                        let scale = &*x[n].scale.add(g);
+                        let d = _mm256_mul_ps(d[p], _mm256_set1_ps(scale.d));
+                        sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[p][n]), d, sums[p][n]);
+                    }
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// Bytes of a block of eight rows whose weights are a byte each.
+pub(super) const WIDE_BLOCK: usize = 256 * HEIGHT;
+
+/// Writes the weights of a panel of `Q6_K` as bytes: 32 for every four columns.
+#[target_feature(enable = "avx2")]
+pub(super) fn widen_six_bits(panel: &[u8], to: &mut [u8]) {
+    let blocks = panel
+        .chunks_exact(SIX_BITS)
+        .zip(to.chunks_exact_mut(WIDE_BLOCK));
+    for (block, to) in blocks {
+        for i in 0..8 {
+            for j in 0..2 {
+                // SAFETY: 192 bytes of a group, and 256 that they become.
+                unsafe {
+                    let w = six_bits_at(block.as_ptr().add(144 + 192 * i), j);
+                    for k in 0..4 {
+                        let to = to.as_mut_ptr().add(256 * i + 32 * (j + 2 * k));
+                        _mm256_storeu_si256(to.cast(), w[k]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Six bits of four columns at each of the places `j`, `j + 2`, `j + 4` and `j + 6` of eight.
+///
+/// # Safety
+/// 192 bytes can be read.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn six_bits_at(group: *const u8, j: usize) -> [__m256i; 4] {
     let low = _mm256_set1_epi8(15);
     let high = _mm256_set1_epi8(0x30);
-    let mut sums = [_mm256_setzero_ps(); N];
-    for b in 0..blocks {
-        // SAFETY: as in `four_bits`.
-        unsafe {
-            let block = panel.as_ptr().add(b * SIZE);
-            let d = halves(block);
-            for i in 0..8 {
-                let g = b * 8 + i;
-                let group = block.add(144 + 192 * i);
-                // Of every row the scales of both halves, as 16 bits.
-                let scales: __m128i = _mm_loadu_si128(block.add(16 + 16 * i).cast());
-                let pairs = _mm256_cvtepi8_epi16(scales);
-                let [first, second] = apart(pairs);
-                // What 32 less in every weight takes off, from the sums of the activations' halves.
-                let off = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16::<5>(pairs));
-                let mut dots = [off; N];
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let counts = (&raw const scale.halves).cast::<i32>().read_unaligned();
-                    dots[n] = _mm256_madd_epi16(off, _mm256_set1_epi32(counts));
-                }
-                // Places j and j + 8 of the low bits share upper bits.
-                for j in 0..2 {
-                    let upper = load(group.add(128 + 32 * j));
-                    let bits = [
-                        _mm256_and_si256(_mm256_slli_epi16::<4>(upper), high),
-                        _mm256_and_si256(_mm256_slli_epi16::<2>(upper), high),
-                        _mm256_and_si256(upper, high),
-                        _mm256_and_si256(_mm256_srli_epi16::<2>(upper), high),
-                    ];
-                    let (near, far) = (load(group.add(32 * j)), load(group.add(64 + 32 * j)));
-                    let upper = |v| _mm256_and_si256(_mm256_srli_epi16::<4>(v), low);
-                    let w = [
-                        _mm256_or_si256(_mm256_and_si256(near, low), bits[0]),
-                        _mm256_or_si256(_mm256_and_si256(far, low), bits[1]),
-                        _mm256_or_si256(upper(near), bits[2]),
-                        _mm256_or_si256(upper(far), bits[3]),
-                    ];
-                    for n in 0..N {
-                        let q = x[n].q.add(g * GROUP + 4 * j);
-                        let at = |k: usize| _mm256_maddubs_epi16(w[k], four(q.add(8 * k)));
-                        // At most 2 · 2 · 63 · 127 = 32,004.
-                        let a = _mm256_madd_epi16(_mm256_add_epi16(at(0), at(1)), first);
-                        let b = _mm256_madd_epi16(_mm256_add_epi16(at(2), at(3)), second);
-                        dots[n] = _mm256_add_epi32(dots[n], _mm256_add_epi32(a, b));
-                    }
-                }
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                    sums[n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[n]), d, sums[n]);
-                }
-            }
-        }
+    // SAFETY: by contract.
+    let (near, far, upper) = unsafe {
+        (
+            load(group.add(32 * j)),
+            load(group.add(64 + 32 * j)),
+            load(group.add(128 + 32 * j)),
+        )
+    };
+    let bits = [
+        _mm256_and_si256(_mm256_slli_epi16::<4>(upper), high),
+        _mm256_and_si256(_mm256_slli_epi16::<2>(upper), high),
+        _mm256_and_si256(upper, high),
+        _mm256_and_si256(_mm256_srli_epi16::<2>(upper), high),
+    ];
+    [
+        _mm256_or_si256(_mm256_and_si256(near, low), bits[0]),
+        _mm256_or_si256(_mm256_and_si256(far, low), bits[1]),
+        _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16::<4>(near), low), bits[2]),
+        _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16::<4>(far), low), bits[3]),
+    ]
+}
+
+/// Scales of a block of `Q4_K` or `Q5_K` for group `i`, each twice as 16-bit numbers, and what its offsets are.
+///
+/// # Safety
+/// 160 bytes can be read.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn scales(block: *const u8, i: usize) -> (__m256i, __m256) {
+    // SAFETY: by contract.
+    unsafe {
+        (
+            both(block.add(32 + 8 * i)),
+            _mm256_cvtepi32_ps(eight(block.add(96 + 8 * i))),
+        )
     }
-    sums
+}
+
+/// The sums of both halves of a group, for all lanes.
+///
+/// # Safety
+/// There is a scale.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn counts(scale: *const Scale) -> __m256i {
+    // SAFETY: by contract; two numbers of 16 bits are one of 32.
+    _mm256_set1_epi32(unsafe { (&raw const (*scale).halves).cast::<i32>().read_unaligned() })
+}
+
+/// 16 bytes.
+///
+/// # Safety
+/// 16 bytes can be read.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn sixteen(at: *const u8) -> __m128i {
+    // SAFETY: by contract.
+    unsafe { _mm_loadu_si128(at.cast()) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn five_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+pub(super) fn five_bits<const N: usize, const P: usize>(
+    panels: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
     const SIZE: usize = 32 + 128 + 8 * 160;
-    let blocks = panel.len() / SIZE;
+    let (panels, len) = starts(panels);
+    let blocks = len / SIZE;
     let x = cursors(rows, blocks * 8);
-    let mut sums = [_mm256_setzero_ps(); N];
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let block = panel.as_ptr().add(b * SIZE);
-            let (d, m) = (halves(block), halves(block.add(16)));
+            let blocks = panels.map(|p| p.add(b * SIZE));
+            let (mut d, mut m) = ([_mm256_setzero_ps(); P], [_mm256_setzero_ps(); P]);
+            for p in 0..P {
+                d[p] = halves(blocks[p]);
+                m[p] = halves(blocks[p].add(16));
+            }
             for i in 0..8 {
                 let g = b * 8 + i;
-                let group = block.add(160 + 160 * i);
-                let bits = load(group);
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                let groups = blocks.map(|b| b.add(160 + 160 * i));
+                let mut bits = [_mm256_setzero_si256(); P];
+                for p in 0..P {
+                    bits[p] = load(groups[p]);
+                }
+                let at = groups.map(|g| g.add(32));
                 let q = x.map(|x| x.q.add(g * GROUP));
-                let first = five_bits_half(bits, group.add(32), q, 0);
-                let second = five_bits_half(bits, group.add(32), q, 1);
-                let (s, o) = (both(block.add(32 + 8 * i)), eight(block.add(96 + 8 * i)));
-                let o = _mm256_mul_ps(m, _mm256_cvtepi32_ps(o));
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let dot = _mm256_add_epi32(
-                        _mm256_madd_epi16(first[n], s),
-                        _mm256_madd_epi16(second[n], s),
-                    );
-                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                    sums[n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[n]);
-                    sums[n] = _mm256_fnmadd_ps(o, _mm256_set1_ps(scale.sum), sums[n]);
+                let first = five_bits_half(bits, at, q, 0);
+                let second = five_bits_half(bits, at, q, 1);
+                for p in 0..P {
+                    let (s, o) = scales(blocks[p], i);
+                    let o = _mm256_mul_ps(m[p], o);
+                    for n in 0..N {
+                        let scale = &*x[n].scale.add(g);
+                        let dot = _mm256_add_epi32(
+                            _mm256_madd_epi16(first[p][n], s),
+                            _mm256_madd_epi16(second[p][n], s),
+                        );
+                        let d = _mm256_mul_ps(d[p], _mm256_set1_ps(scale.d));
+                        sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[p][n]);
+                        sums[p][n] = _mm256_fnmadd_ps(o, _mm256_set1_ps(scale.sum), sums[p][n]);
+                    }
                 }
             }
         }
@@ -231,69 +368,76 @@ fn third(bits: __m256i, j: usize) -> [__m256i; 4] {
     ]
 }
 
-/// The products of four columns at four places, the first two and the last two added.
+/// The products of the first half of a group and of the second, as 16-bit numbers, with weights of up to three bits
+/// that are four columns at each of four places, for `j` of two.
 ///
 /// # Safety
-/// 28 bytes can be read at `q`.
+/// A group can be read at every `q`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn quarter(w: [__m256i; 4], q: *const i8) -> [__m256i; 2] {
-    // SAFETY: by contract.
-    unsafe {
-        [
-            _mm256_add_epi16(
-                _mm256_maddubs_epi16(w[0], four(q)),
-                _mm256_maddubs_epi16(w[1], four(q.add(8))),
-            ),
-            _mm256_add_epi16(
-                _mm256_maddubs_epi16(w[2], four(q.add(16))),
-                _mm256_maddubs_epi16(w[3], four(q.add(24))),
-            ),
-        ]
+unsafe fn quarters<const N: usize, const P: usize>(
+    w: impl Fn(usize, usize) -> [__m256i; 4],
+    q: [*const i8; N],
+) -> [[[__m256i; 2]; N]; P] {
+    let mut dots = [[[_mm256_setzero_si256(); 2]; N]; P];
+    for p in 0..P {
+        for j in 0..2 {
+            let w = w(p, j);
+            for n in 0..N {
+                for k in 0..4 {
+                    // SAFETY: by contract.
+                    let q = unsafe { four(q[n].add(4 * j + 8 * k)) };
+                    dots[p][n][k / 2] = add_products(dots[p][n][k / 2], w[k], q);
+                }
+            }
+        }
     }
+    dots
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn two_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+pub(super) fn two_bits<const N: usize, const P: usize>(
+    panels: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
     const SIZE: usize = 32 + 256 + 8 * 64;
-    let blocks = panel.len() / SIZE;
+    let (panels, len) = starts(panels);
+    let blocks = len / SIZE;
     let x = cursors(rows, blocks * 8);
-    let mut sums = [_mm256_setzero_ps(); N];
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let block = panel.as_ptr().add(b * SIZE);
-            let (d, m) = (halves(block), halves(block.add(16)));
+            let blocks = panels.map(|p| p.add(b * SIZE));
+            let (mut d, mut m) = ([_mm256_setzero_ps(); P], [_mm256_setzero_ps(); P]);
+            for p in 0..P {
+                d[p] = halves(blocks[p]);
+                m[p] = halves(blocks[p].add(16));
+            }
             for i in 0..8 {
                 let g = b * 8 + i;
-                let pairs = |at: usize| {
-                    let bytes: __m128i = _mm_loadu_si128(block.add(at + 16 * i).cast());
-                    _mm256_cvtepu8_epi16(bytes)
-                };
-                let [first, second] = apart(pairs(32));
-                let offsets = pairs(160);
-                let mut dots = [[_mm256_setzero_si256(); 2]; N];
-                for j in 0..2 {
-                    let w = crumbs(load(block.add(288 + 64 * i + 32 * j)));
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                let q = x.map(|x| x.q.add(g * GROUP));
+                let w = |p: usize, j| crumbs(load(blocks[p].add(288 + 64 * i + 32 * j)));
+                let dots: [_; P] = quarters(w, q);
+                for p in 0..P {
+                    let pairs =
+                        |at: usize| _mm256_cvtepu8_epi16(sixteen(blocks[p].add(at + 16 * i)));
+                    let [first, second] = apart(pairs(32));
+                    let offsets = pairs(160);
                     for n in 0..N {
-                        let [a, b] = quarter(w, x[n].q.add(g * GROUP + 4 * j));
-                        dots[n][0] = _mm256_add_epi16(dots[n][0], a);
-                        dots[n][1] = _mm256_add_epi16(dots[n][1], b);
+                        let dot = _mm256_add_epi32(
+                            _mm256_madd_epi16(dots[p][n][0], first),
+                            _mm256_madd_epi16(dots[p][n][1], second),
+                        );
+                        let scale = x[n].scale.add(g);
+                        let off = _mm256_madd_epi16(offsets, counts(scale));
+                        let one = _mm256_set1_ps((*scale).d);
+                        let d = _mm256_mul_ps(d[p], one);
+                        sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[p][n]);
+                        let m = _mm256_mul_ps(m[p], one);
+                        sums[p][n] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(off), m, sums[p][n]);
                     }
-                }
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let dot = _mm256_add_epi32(
-                        _mm256_madd_epi16(dots[n][0], first),
-                        _mm256_madd_epi16(dots[n][1], second),
-                    );
-                    let counts = (&raw const scale.halves).cast::<i32>().read_unaligned();
-                    let off = _mm256_madd_epi16(offsets, _mm256_set1_epi32(counts));
-                    let one = _mm256_set1_ps(scale.d);
-                    let d = _mm256_mul_ps(d, one);
-                    sums[n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[n]);
-                    let m = _mm256_mul_ps(m, one);
-                    sums[n] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(off), m, sums[n]);
                 }
             }
         }
@@ -302,49 +446,56 @@ pub(super) fn two_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn three_bits<const N: usize>(panel: &[u8], rows: [Row<'_>; N]) -> [__m256; N] {
+pub(super) fn three_bits<const N: usize, const P: usize>(
+    panels: [&[u8]; P],
+    rows: [Row<'_>; N],
+) -> [[__m256; N]; P] {
     const SIZE: usize = 16 + 128 + 8 * 96;
-    let blocks = panel.len() / SIZE;
+    let (panels, len) = starts(panels);
+    let blocks = len / SIZE;
     let x = cursors(rows, blocks * 8);
-    let mut sums = [_mm256_setzero_ps(); N];
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let block = panel.as_ptr().add(b * SIZE);
-            let d = halves(block);
+            let blocks = panels.map(|p| p.add(b * SIZE));
+            let mut d = [_mm256_setzero_ps(); P];
+            for p in 0..P {
+                d[p] = halves(blocks[p]);
+            }
             for i in 0..8 {
                 let g = b * 8 + i;
-                let group = block.add(144 + 96 * i);
-                let scales: __m128i = _mm_loadu_si128(block.add(16 + 16 * i).cast());
-                let pairs = _mm256_cvtepi8_epi16(scales);
-                let [first, second] = apart(pairs);
-                let bits = load(group);
-                let mut dots = [[_mm256_setzero_si256(); 2]; N];
-                for j in 0..2 {
-                    let (low, top) = (crumbs(load(group.add(32 + 32 * j))), third(bits, j));
-                    let w = [
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                let groups = blocks.map(|b| b.add(144 + 96 * i));
+                let mut bits = [_mm256_setzero_si256(); P];
+                for p in 0..P {
+                    bits[p] = load(groups[p]);
+                }
+                let q = x.map(|x| x.q.add(g * GROUP));
+                let w = |p: usize, j: usize| {
+                    let (low, top) = (crumbs(load(groups[p].add(32 + 32 * j))), third(bits[p], j));
+                    [
                         _mm256_or_si256(low[0], top[0]),
                         _mm256_or_si256(low[1], top[1]),
                         _mm256_or_si256(low[2], top[2]),
                         _mm256_or_si256(low[3], top[3]),
-                    ];
+                    ]
+                };
+                let dots: [_; P] = quarters(w, q);
+                for p in 0..P {
+                    let pairs = _mm256_cvtepi8_epi16(sixteen(blocks[p].add(16 + 16 * i)));
+                    let [first, second] = apart(pairs);
                     for n in 0..N {
-                        let [a, b] = quarter(w, x[n].q.add(g * GROUP + 4 * j));
-                        dots[n][0] = _mm256_add_epi16(dots[n][0], a);
-                        dots[n][1] = _mm256_add_epi16(dots[n][1], b);
+                        let dot = _mm256_add_epi32(
+                            _mm256_madd_epi16(dots[p][n][0], first),
+                            _mm256_madd_epi16(dots[p][n][1], second),
+                        );
+                        let scale = x[n].scale.add(g);
+                        let off = _mm256_madd_epi16(pairs, counts(scale));
+                        let dot = _mm256_sub_epi32(dot, _mm256_slli_epi32::<2>(off));
+                        let d = _mm256_mul_ps(d[p], _mm256_set1_ps((*scale).d));
+                        sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[p][n]);
                     }
-                }
-                for n in 0..N {
-                    let scale = &*x[n].scale.add(g);
-                    let dot = _mm256_add_epi32(
-                        _mm256_madd_epi16(dots[n][0], first),
-                        _mm256_madd_epi16(dots[n][1], second),
-                    );
-                    let counts = (&raw const scale.halves).cast::<i32>().read_unaligned();
-                    let off = _mm256_madd_epi16(pairs, _mm256_set1_epi32(counts));
-                    let dot = _mm256_sub_epi32(dot, _mm256_slli_epi32::<2>(off));
-                    let d = _mm256_mul_ps(d, _mm256_set1_ps(scale.d));
-                    sums[n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[n]);
                 }
             }
         }
