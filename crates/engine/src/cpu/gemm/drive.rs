@@ -241,12 +241,12 @@ fn plan<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
         let down = high.div_ceil(high_most).max(want.div_ceil(across));
         (even(high, down), even(wide, across))
     } else {
-        // A narrower right factor is widened by every task for itself.
-        let least = match T::SAME == B::SAME {
-            true => LEAST_PANELS,
-            false => 2 * LEAST_PANELS,
+        // A narrower right factor is widened by every task for itself: rather more columns than rows of tasks.
+        let pieces = match T::SAME == B::SAME {
+            true => high.div_ceil(LEAST_PANELS),
+            false => high / (2 * LEAST_PANELS),
         };
-        let down = high.div_ceil(high_most).max(want.min(high.div_ceil(least)));
+        let down = high.div_ceil(high_most).max(want.min(pieces));
         let down = if down > threads {
             down.next_multiple_of(threads)
         } else {
@@ -388,11 +388,17 @@ unsafe fn tile<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
                 }
             };
             for col in (0..n).step_by(K::COLS) {
-                let (panel, panel_step, packed) = if let Right::Packed(start) = p.b {
-                    let all = p.n.next_multiple_of(K::COLS);
-                    let from = start.add(step * all + (cols.start + col) * depth);
-                    let out = b.get::<T::Float>(K::COLS * depth);
-                    widen(K::LEVEL, std::slice::from_raw_parts(from, out.len()), out);
+                let length = K::COLS * depth;
+                let narrow = match p.b {
+                    Right::Packed(start) => {
+                        let all = p.n.next_multiple_of(K::COLS);
+                        Some(start.add(step * all + (cols.start + col) * depth))
+                    }
+                    _ => None,
+                };
+                let (panel, panel_step, packed) = if let Some(from) = narrow {
+                    let out = b.get::<T::Float>(length);
+                    widen(K::LEVEL, std::slice::from_raw_parts(from, length), out);
                     (out.as_ptr(), K::COLS as isize, true)
                 } else if own.contains(&col) {
                     let at = (col - own.start) * depth;
@@ -403,8 +409,11 @@ unsafe fn tile<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
                     (start, right.step, right.packed)
                 };
                 // While the rows of this panel are computed, the next one is fetched, a part with each tile.
-                let lines = K::COLS * depth * size_of::<T::Float>() / 64;
-                let share = lines.div_ceil(m.div_ceil(K::ROWS));
+                let (next, bytes) = match narrow {
+                    Some(from) => (from.wrapping_add(length).cast(), length * size_of::<B>()),
+                    None => (panel.wrapping_add(length), length * size_of::<T::Float>()),
+                };
+                let share = (bytes / 64).div_ceil(m.div_ceil(K::ROWS));
                 let ahead = packed && col + K::COLS < n;
                 for row in (0..m).step_by(K::ROWS) {
                     let (c, c_row, c_col, alpha, beta) = if T::SAME {
@@ -435,9 +444,7 @@ unsafe fn tile<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
                         beta,
                         a_packed: !plan.direct,
                         b_packed: packed,
-                        soon: panel
-                            .wrapping_add(K::COLS * depth)
-                            .wrapping_byte_add(64 * share * (row / K::ROWS)),
+                        soon: next.wrapping_byte_add(64 * share * (row / K::ROWS)),
                         soon_lines: if ahead { share.min(16) } else { 0 },
                     });
                 }
