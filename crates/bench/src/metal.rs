@@ -58,7 +58,8 @@ struct Case {
 /// Compares every case and measures what is no ratio.
 pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<Run> {
     let device = match options.device {
-        Target::Metal => Device::metal().context("`--device soft` measures the software device")?,
+        Target::Metal => Device::metal()
+            .context("nothing to measure; `--device soft` measures the software device")?,
         Target::Soft => Device::software()?,
     };
     let mut rows = Vec::new();

@@ -297,8 +297,7 @@ impl Transformer {
         // One row of many: more precision costs nothing here, and a third of what rounding activations to 8 bits
         // does to the probabilities of tokens is done by this product (Kullback-Leibler, SmolLM2 in Q4_1: 0.0044 to
         // 0.0031). Keys, queries and values are the next (0.0016), but prompts would take a sixth longer. Values
-        // alone take off a fifth, and a third of what perplexity is off by is left (0.3 % to 0.1 %), for a second call
-        // a layer, which tokens one by one would pay for.
+        // alone take off a fifth of it, for a second call a layer.
         match self.precision {
             Precision::Fast => quant::multiply_fine(normed, products)?,
             Precision::Exact => quant::multiply(normed, self.precision, products)?,
