@@ -331,10 +331,20 @@ pub fn compiled(cases: u32) -> u32 {
 /// The most random cases of a test: what `BESSEMER_TEST_CASES` says, for devices on which each one is slow; on
 /// the software device in `check` mode, where each access is looked at, a few.
 fn most_cases() -> u32 {
-    let text = |name: &str| std::env::var(name).ok();
-    let most = text("BESSEMER_TEST_CASES").and_then(|n| n.parse().ok());
-    let checks = on_metal() && text("BESSEMER_SOFT_MODE").is_some_and(|mode| mode == "check");
-    most.unwrap_or(if checks { 3 } else { u32::MAX })
+    let most = std::env::var("BESSEMER_TEST_CASES").ok();
+    let most = most.and_then(|n| n.parse().ok());
+    most.unwrap_or(if soft_mode("check") { 3 } else { u32::MAX })
+}
+
+/// Whether functions such as `log` are off by another random error in every launch, as on the software device in
+/// `fuzz` mode: there, two runs need not give the same bits.
+pub fn functions_vary() -> bool {
+    soft_mode("fuzz")
+}
+
+/// Whether tests run on the software device in this mode.
+fn soft_mode(name: &str) -> bool {
+    on_metal() && std::env::var("BESSEMER_SOFT_MODE").is_ok_and(|mode| mode == name)
 }
 
 /// Runs a test on `cases` random cases, the same ones each time.

@@ -1,6 +1,7 @@
 //! Reductions.
 
 use bessemer::{DType, Error, Shape, Tensor, pool};
+use bessemer_testing::case::functions_vary;
 use half::{bf16, f16};
 
 /// Numbers without a pattern, in [-1, 1).
@@ -363,25 +364,28 @@ fn the_number_of_threads_does_not_change_a_bit() {
     let x = Tensor::from_slice(&floats(1_000_000), [1000, 1000]);
     let tall = x.reshape([250_000, 4]);
     let results = || -> Vec<Vec<u32>> {
-        [
+        let mut results = vec![
             x.sum(&[], false),
             x.sum(&[0], false),
             x.sum(&[1], false),
             tall.sum(&[0], false),
             x.var(&[], false, 1),
             x.var(&[0], false, 1),
-            x.logsumexp(&[], false),
             x.prod(&[0], false),
-        ]
-        .iter()
-        .map(|y| {
-            y.to_vec::<f32>()
-                .unwrap()
-                .into_iter()
-                .map(f32::to_bits)
-                .collect()
-        })
-        .collect()
+        ];
+        if !functions_vary() {
+            results.push(x.logsumexp(&[], false));
+        }
+        results
+            .iter()
+            .map(|y| {
+                y.to_vec::<f32>()
+                    .unwrap()
+                    .into_iter()
+                    .map(f32::to_bits)
+                    .collect()
+            })
+            .collect()
     };
     let many = results();
     let before = pool::threads();
