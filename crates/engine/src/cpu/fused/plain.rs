@@ -2,7 +2,7 @@
 //! if they can be avoided.
 
 use super::gather::splat;
-use super::program::{self, computed};
+use super::program;
 use super::scratch::with_memory;
 use super::{BLOCK, stream, touched};
 use crate::Shape;
@@ -63,12 +63,13 @@ impl<'a> Plain<'a> {
 /// Runs one op whose inputs are numbers or lie in memory as its result does, without preparation; gives
 /// the output back otherwise.
 pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> Option<Output<'a>> {
-    let half = |d| computed(d) != d;
-    if output.holds.is_some() || half(output.dtype) || inputs.iter().any(|i| half(i.dtype)) {
+    let from = inputs[program::leading(step.action)].dtype;
+    let Some(kernel) = program::direct(step.action, from, step.dtype) else {
+        return Some(output);
+    };
+    if output.holds.is_some() {
         return Some(output);
     }
-    let from = inputs[program::leading(step.action)].dtype;
-    let kernel = program::kernel(step.action, from, step.dtype);
     let parameter = program::parameter(step.action);
     let lies_alike = |i: &Input<'_>| i.constant.is_none() && i.layout.is_whole_of(&output.shape);
     let count = output.shape.count();

@@ -108,6 +108,16 @@ pub(super) fn kernel(action: Action, from: DType, to: DType) -> Kernel {
     }
 }
 
+/// The kernel that does an action in one call, from and to the types as they lie in memory, if there is one.
+pub(super) fn direct(action: Action, from: DType, to: DType) -> Option<Kernel> {
+    match action {
+        Action::Cast if is_half(from) && to == DType::F32 => Some(cast::widen(from)),
+        Action::Cast if from == DType::F32 && is_half(to) => Some(cast::narrow(to)),
+        _ if is_half(from) || is_half(to) => None,
+        _ => Some(kernel(action, from, to)),
+    }
+}
+
 /// The value that says in what type an action is done.
 pub(super) const fn leading(action: Action) -> usize {
     match action {
