@@ -37,8 +37,8 @@ Examples:
 
 Environment:
   BESSEMER_CLANG, BESSEMER_CACHE_DIR, BESSEMER_CACHE_LIMIT_MB, BESSEMER_SOFT_MODE, BESSEMER_SOFT_THREADS,
-  BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_SEED and BESSEMER_SOFT_FAMILY set up the software device; NO_COLOR
-  switches colours off.
+  BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_SEED, BESSEMER_SOFT_OPTIMIZE and BESSEMER_SOFT_FAMILY set up the software
+  device; NO_COLOR switches colours off.
 
 Exit codes:
   0  done, nothing found

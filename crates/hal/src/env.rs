@@ -9,6 +9,7 @@
 //! | `BESSEMER_SOFT_THREADS` | worker threads of the software device | number of cores |
 //! | `BESSEMER_SOFT_TIMEOUT_MS` | time limit of one submission | 30000 |
 //! | `BESSEMER_SOFT_SEED` | seed of `fuzz` mode | 0 |
+//! | `BESSEMER_SOFT_OPTIMIZE` | 0 compiles kernels in half the time, for tests; they run a little slower | 1 |
 //! | `BESSEMER_SOFT_FAMILY` | GPU family whose limits are enforced, `apple7` to `apple10` or `mac2` | `apple7` |
 
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub const SOFT_THREADS: &str = "BESSEMER_SOFT_THREADS";
 pub const SOFT_TIMEOUT_MS: &str = "BESSEMER_SOFT_TIMEOUT_MS";
 /// `BESSEMER_SOFT_SEED`
 pub const SOFT_SEED: &str = "BESSEMER_SOFT_SEED";
+/// `BESSEMER_SOFT_OPTIMIZE`
+pub const SOFT_OPTIMIZE: &str = "BESSEMER_SOFT_OPTIMIZE";
 /// `BESSEMER_SOFT_FAMILY`
 pub const SOFT_FAMILY: &str = "BESSEMER_SOFT_FAMILY";
 

@@ -101,6 +101,10 @@ pub struct SoftOptions {
     pub timeout: Duration,
     /// Decides the order of everything in [`Mode::Fuzz`].
     pub seed: u64,
+    /// Whether code is optimised once more after it was cut at its barriers. Without that, kernels compile in half the
+    /// time, run up to a quarter slower, and give the same bits. [`Mode::Check`] and [`Mode::Fuzz`] do without in any
+    /// case.
+    pub optimize: bool,
     /// The GPU family whose limits are enforced.
     pub family: Family,
     /// Where compiled kernels are kept; `None` keeps them for the life of the device only.
@@ -118,6 +122,7 @@ impl Default for SoftOptions {
             threads: None,
             timeout: Duration::from_secs(30),
             seed: 0,
+            optimize: true,
             family: Family::default(),
             cache_dir: env::cache_dir(),
             cache_limit: 1 << 30,
@@ -154,6 +159,9 @@ impl SoftOptions {
         }
         if let Some(seed) = env::number(env::SOFT_SEED)? {
             options.seed = seed;
+        }
+        if let Some(number) = env::number(env::SOFT_OPTIMIZE)? {
+            options.optimize = number != 0;
         }
         if let Some(family) = parsed(env::SOFT_FAMILY)? {
             options.family = family;

@@ -42,6 +42,7 @@ pub(crate) const HEADER: &str = "<metal>";
 #[derive(Debug)]
 pub(crate) struct Engine {
     mode: Mode,
+    optimize: bool,
     clang: Option<PathBuf>,
     cache: Cache,
     permits: Permits,
@@ -112,6 +113,7 @@ impl Engine {
                 .transpose()?
                 .map(|isolation| (isolation, options.timeout)),
             mode: options.mode,
+            optimize: options.optimize && matches!(options.mode, Mode::Fast | Mode::Isolated),
             clang: options.clang.clone(),
             cache: Cache::new(options.cache_dir.clone(), options.cache_limit),
             permits: Permits::new(std::thread::available_parallelism().map_or(1, usize::from)),
@@ -172,6 +174,7 @@ impl Engine {
                 processor().as_bytes(),
                 self.wish().as_bytes(),
                 self.flavour().as_bytes(),
+                &[u8::from(self.optimize)],
                 format!("{:?}", program.options.math_mode).as_bytes(),
                 program.file.as_bytes(),
                 program.digest.as_bytes(),

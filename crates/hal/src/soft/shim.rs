@@ -179,6 +179,7 @@ mod tests {
             "safe-math",
             "backend",
             "backend-check",
+            "quick",
             "link",
         ] {
             assert!(!section(name).is_empty(), "{name}");

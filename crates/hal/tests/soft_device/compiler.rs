@@ -141,6 +141,30 @@ fn a_compiler_killed_at_any_step_is_an_error_and_the_next_try_succeeds() {
 }
 
 #[test]
+fn kernels_are_compiled_quickly_by_request_and_where_speed_is_no_aim() {
+    let dir = tempfile::tempdir().unwrap();
+    let marker = dir.path().join("quick");
+    let note = format!("touch {}", marker.display());
+    for (mode, optimize, quick) in [
+        (Mode::Fast, true, false),
+        (Mode::Fast, false, true),
+        (Mode::Check, true, true),
+        (Mode::Fuzz, true, true),
+    ] {
+        let device = soft::device(SoftOptions {
+            optimize,
+            clang: Some(broken_compiler(dir.path(), "*-disable-llvm-passes*", &note)),
+            cache_dir: Some(dir.path().join("cache")),
+            ..SoftOptions::in_mode(mode)
+        })
+        .unwrap();
+        check_add(&device);
+        assert_eq!(marker.exists(), quick, "{mode}, optimize: {optimize}");
+        let _ = fs::remove_file(&marker);
+    }
+}
+
+#[test]
 fn a_warm_start_runs_no_process_and_takes_milliseconds() {
     let dir = tempfile::tempdir().unwrap();
     let options = SoftOptions {

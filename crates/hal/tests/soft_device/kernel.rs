@@ -1,8 +1,8 @@
 //! Kernels that must simply work.
 
-use crate::setup::{assert_close, check_add, device, empty, fast, library, ramp, shared};
-use bessemer_hal::FunctionConstants;
-use bessemer_hal::soft::Mode;
+use crate::setup::{assert_close, check_add, device, empty, fast, library, options, ramp, shared};
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_hal::{Device, FunctionConstants};
 
 const MODES: [Mode; 4] = Mode::ALL;
 
@@ -39,6 +39,33 @@ kernel void softmax(device const float* x [[buffer(0)]], device float* y [[buffe
 }
 ";
 
+/// What the kernel makes of rows on a device.
+fn softmax(device: &Device, x: &[f32], columns: usize) -> Vec<f32> {
+    let pipeline = library(device, SOFTMAX).pipeline("softmax").unwrap();
+    let (input, output) = (shared(device, x), empty::<f32>(device, x.len()));
+    let mut commands = device.commands();
+    commands
+        .dispatch(&pipeline)
+        .read(0, &input)
+        .read_write(1, &output)
+        .bytes(2, &(columns as u32))
+        .threadgroup_memory(0, 128)
+        .threadgroups(x.len() / columns, 128)
+        .unwrap();
+    commands.commit().unwrap().wait().unwrap();
+    output.to_vec().unwrap()
+}
+
+#[test]
+fn kernels_that_are_not_optimised_give_the_same_bits() {
+    let x = ramp(7 * 300);
+    let quick = soft::device(SoftOptions {
+        optimize: false,
+        ..options(Mode::Fast)
+    });
+    assert_eq!(softmax(&fast(), &x, 300), softmax(&quick.unwrap(), &x, 300));
+}
+
 #[test]
 fn softmax_with_simd_reductions_agrees_with_the_definition() {
     let (rows, columns) = (7, 300);
@@ -50,20 +77,7 @@ fn softmax_with_simd_reductions_agrees_with_the_definition() {
         expected.extend(row.iter().map(|v| (v - most).exp() / sum));
     }
     for mode in MODES {
-        let device = device(mode);
-        let pipeline = library(&device, SOFTMAX).pipeline("softmax").unwrap();
-        let (input, output) = (shared(&device, &x), empty::<f32>(&device, x.len()));
-        let mut commands = device.commands();
-        commands
-            .dispatch(&pipeline)
-            .read(0, &input)
-            .read_write(1, &output)
-            .bytes(2, &(columns as u32))
-            .threadgroup_memory(0, 128)
-            .threadgroups(rows, 128)
-            .unwrap();
-        commands.commit().unwrap().wait().unwrap();
-        assert_close(&output.to_vec().unwrap(), &expected, 1e-5);
+        assert_close(&softmax(&device(mode), &x, columns), &expected, 1e-5);
     }
 }
 

@@ -267,6 +267,9 @@ impl Engine {
                 Mode::Check => "backend-check",
                 _ => "backend",
             });
+            if !self.optimize {
+                arguments.extend(flags("quick"));
+            }
             // Processors reorder instructions themselves, so little should be lost (not measured), while in the long
             // blocks of unrolled kernels it takes a third of the time (attention in 325 KB of code: 11.3 s, 7.9 s without it).
             arguments.extend(["-mllvm", "-disable-post-ra"].map(str::to_owned));
