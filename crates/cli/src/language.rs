@@ -103,22 +103,42 @@ impl From<CacheArg> for CacheType {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SamplingArgs {
     /// 0 takes the most likely token; higher is more varied [default: 0, in a chat 0.7]
-    #[arg(short, long, value_name = "T")]
+    #[arg(short, long, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
     /// Draw from the K most likely tokens only
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub(crate) top_k: usize,
     /// Draw from the most likely tokens that have probability P together
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) top_p: f32,
     /// Draw from tokens with at least this share of the most likely one's probability
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) min_p: f32,
     /// Draw from tokens that are typical, up to probability P
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) typical: f32,
     /// Make tokens that were there less likely: above 1
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) repetition_penalty: f32,
     /// Subtract this from the logits of tokens that were there
     #[arg(

@@ -20,11 +20,14 @@ pub(crate) struct Said {
     pub(crate) stderr: String,
 }
 
+/// What tests take from the environment: the compiler, and how well it compiles.
+const KEPT: [&str; 2] = ["BESSEMER_CLANG", "BESSEMER_SOFT_OPTIMIZE"];
+
 /// The binary, with a kernel cache that all tests share and nothing else from the environment.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bessemer"));
     for (name, _) in std::env::vars() {
-        if name.starts_with("BESSEMER_") && name != "BESSEMER_CLANG" {
+        if name.starts_with("BESSEMER_") && !KEPT.contains(&&*name) {
             command.env_remove(name);
         }
     }

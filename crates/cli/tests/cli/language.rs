@@ -198,6 +198,7 @@ fn what_makes_no_sense_is_refused() {
     for Case(args, code, text) in [
         Case(&["-m", "no-such-model", "x"], 2, "smollm2"),
         Case(&["-m", "stories15m", "--top-p", "2", "x"], 2, "from 0 to 1"),
+        Case(&["-m", "stories15m", "-t", "-1", "x"], 2, "0 or more"),
         #[cfg(not(target_os = "macos"))]
         Case(
             &["-m", "stories15m", "--device", "metal", "x"],
