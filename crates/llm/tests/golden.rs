@@ -8,12 +8,14 @@ use std::sync::Arc;
 use bessemer::Device;
 use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
-use bessemer_llm::file::Model;
+use bessemer_llm::file::{Format, Model};
 use bessemer_llm::generate::{Full, Options, Session};
 use bessemer_llm::model::{self, Input, Logits, Space};
 use bessemer_llm::pull::{self, State};
+use bessemer_llm::quantize::quantize;
 use bessemer_llm::{Cache, Encoder, Sampling, Tokenizer, Transformer, perplexity, sample};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// A model that was pulled before.
 fn open(name: &str) -> Model {
@@ -273,23 +275,39 @@ fn the_context_ends_with_a_word() {
     assert!(error.contains("17") && error.contains("16"), "{error}");
 }
 
-#[test]
-fn eight_bits_foretell_a_text_as_well_as_exact_products() {
+/// How well a model foretells a text.
+fn perplexity(model: &Model, precision: Precision, cache: CacheType) -> f64 {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/river.txt");
     let text = std::fs::read_to_string(path).unwrap();
-    let tokenizer = Tokenizer::of(&open(SMOLLM2)).unwrap();
-    let tokens = tokenizer.encode(&text, true).unwrap();
-    let run = |precision, cache| {
-        let transformer = load(SMOLLM2, precision, 512);
-        let options = perplexity::Options {
-            window: 512,
-            begin: None,
-            cache,
-        };
-        let result = perplexity::measure(&transformer, &tokens, &options, |_, _| {}).unwrap();
-        assert_eq!(result.tokens, tokens.len() - 1);
-        result.value()
+    let tokens = Tokenizer::of(model).unwrap().encode(&text, true).unwrap();
+    let context = 512;
+    let transformer = Transformer::new(model, model::Options { precision, context }).unwrap();
+    let options = perplexity::Options {
+        window: context,
+        begin: None,
+        cache,
     };
+    let result = perplexity::measure(&transformer, &tokens, &options, |_, _| {}).unwrap();
+    assert_eq!(result.tokens, tokens.len() - 1);
+    result.value()
+}
+
+#[test]
+fn halves_as_integers_foretell_a_text_as_well_as_exact_products() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f16.gguf");
+    quantize(&open(SMOLLM2), &path, Format::F16, true, |_| {}).unwrap();
+    let model = Model::open(&path).unwrap();
+    let exact = perplexity(&model, Precision::Exact, CacheType::F16);
+    let rounded = perplexity(&model, Precision::Fast, CacheType::F16);
+    let off = (rounded / exact - 1.0).abs();
+    assert!(off < 0.0005, "{rounded} and {exact}");
+}
+
+#[test]
+fn eight_bits_foretell_a_text_as_well_as_exact_products() {
+    let model = open(SMOLLM2);
+    let run = |precision, cache| perplexity(&model, precision, cache);
     let exact = run(Precision::Exact, CacheType::F32);
     // Both together are off by 0.4 to 0.7 %, as sums happen to be rounded, and nothing is promised for them.
     for (precision, kind) in [

@@ -3,8 +3,9 @@
 //! [`Precision::Exact`] multiplies dequantised weights with `f32` activations. [`Precision::Fast`] rounds
 //! activations to 8 bits with a scale for every 32 ([`activation`]), or to two such numbers, and multiplies integers, eight rows of
 //! weights at a time where they were arranged so ([`panel`]; the loops are those of `avx2`, or `dot` with `avx512` or `neon`), else row by
-//! row ([`row`]). A product has the same bits however many activations are multiplied together on the fast path,
-//! and on any number of threads.
+//! row ([`row`]). Halves are multiplied with many activations as 16-bit integers ([`short`]), else in `f32`. A product has
+//! the same bits on any number of threads, and however many activations are multiplied together on the fast path, but for
+//! those two ways of halves.
 
 mod activation;
 mod arranged;
@@ -18,17 +19,20 @@ mod avx512;
     all(target_arch = "x86_64", not(debug_assertions))
 ))]
 mod dot;
+mod halves;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod panel;
 mod part;
 mod row;
+mod short;
 
 use std::cell::RefCell;
 
 use self::activation::Activations;
 pub(crate) use self::arranged::Arranged;
 use self::part::Part;
+use self::short::Shorts;
 use super::gemm::{self, Matrix};
 use super::pool::{self, Pieces};
 use crate::dispatch::{Dense, Input, Output};
@@ -64,6 +68,7 @@ pub(crate) fn run(op: &QuantMatmul, inputs: &[Input<'_>], mut output: Output<'_>
 #[derive(Default)]
 struct Scratch {
     activations: Activations,
+    shorts: Shorts,
     tile: Vec<f32>,
 }
 
@@ -102,8 +107,14 @@ pub(crate) fn multiply(
     }
     // Taken out meanwhile, so that a call inside a call finds another one.
     let mut scratch = SCRATCH.take();
+    let cut = |p: &Product<'_>| p.matrix.arranged_as().and_then(Arranged::cut);
+    let may = precision == Precision::Fast && !fine && rows >= short::LEAST;
+    let cuts = products.iter().find_map(cut).filter(|_| may);
+    // All at once or none: numbers that are not tame are rare.
+    let is_short = cuts.is_some_and(|cut| scratch.shorts.set(x, cut));
     let way = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.arranged_as()) {
         (Precision::Fast, Weights::Block(_), _) => Way::Integers,
+        (Precision::Fast, _, Some(halves)) if is_short && halves.cut().is_some() => Way::Shorts,
         (Precision::Fast, _, Some(_)) => Way::Packed,
         _ => Way::Exact,
     };
@@ -114,7 +125,15 @@ pub(crate) fn multiply(
             Some(Arranged::Blocks(panels)) => panels.multiply(&scratch.activations, range, to),
             _ => row::multiply(m, &scratch.activations, range, to),
         };
-        share(products, rows, is(Way::Integers), body);
+        share(products, rows, is(Way::Integers), Arranged::height, body);
+    }
+    if is_short {
+        let body = |m: &QuantMatrix, range, to: &Part<'_>| {
+            if let Some(arranged) = m.arranged_as() {
+                arranged.multiply_shorts(&scratch.shorts, range, to);
+            }
+        };
+        share(products, rows, is(Way::Shorts), |_| short::WIDTH, body);
     }
     if rows == 1 {
         let body = |m: &QuantMatrix, range: std::ops::Range<usize>, to: &Part<'_>| {
@@ -122,7 +141,7 @@ pub(crate) fn multiply(
                 arranged.vector(x, range.clone(), to.get(0, range.start, range.len()));
             }
         };
-        share(products, rows, is(Way::Packed), body);
+        share(products, rows, is(Way::Packed), Arranged::height, body);
     } else {
         for p in products.iter_mut().filter(|p| way(p) == Way::Packed) {
             if let Some(arranged) = p.matrix.arranged_as() {
@@ -132,7 +151,7 @@ pub(crate) fn multiply(
     }
     if rows <= FEW {
         let body = |m: &QuantMatrix, range, to: &Part<'_>| row::exact(m, x, range, to);
-        share(products, rows, is(Way::Exact), body);
+        share(products, rows, is(Way::Exact), Arranged::height, body);
     } else {
         for p in products.iter_mut().filter(|p| way(p) == Way::Exact) {
             tiles(p, x, &mut scratch.tile);
@@ -147,6 +166,8 @@ pub(crate) fn multiply(
 enum Way {
     /// Blocks, as integers.
     Integers,
+    /// Halves, as integers.
+    Shorts,
     /// Plain floats in the panels of matrix products.
     Packed,
     /// Rows dequantised as they are needed.
@@ -156,11 +177,13 @@ enum Way {
 /// Rows that tasks are cut at: the height of panels.
 const HEIGHT: usize = panel::HEIGHT;
 
-/// Calls `body` for ranges of rows of all the products that `which` says, on all threads.
+/// Calls `body` for ranges of rows of all the products that `which` says, on all threads. Rows of arranged weights are cut
+/// at multiples of `height`.
 fn share(
     products: &mut [Product<'_>],
     vectors: usize,
     which: impl Fn(&Product<'_>) -> bool,
+    height: impl Fn(&Arranged) -> usize,
     body: impl Fn(&QuantMatrix, std::ops::Range<usize>, &Part<'_>) + Sync,
 ) {
     // More products than a layer has share the room of several calls.
@@ -173,7 +196,7 @@ fn share(
                 continue;
             }
             let row = (p.matrix.bytes_read() / p.matrix.rows().max(1)).max(1);
-            let height = p.matrix.arranged_as().map_or(HEIGHT, Arranged::height);
+            let height = p.matrix.arranged_as().map_or(HEIGHT, &height);
             heights[i] = (TASK / row).next_multiple_of(height).max(height);
             tasks[i] = p.matrix.rows().div_ceil(heights[i]);
         }

@@ -110,10 +110,6 @@ pub fn set_level(level: Level) -> bool {
 /// What a kernel may know of the instruction set it is compiled for.
 pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// The level it stands for.
-    #[cfg_attr(
-        not(any(target_arch = "x86_64", test)),
-        expect(dead_code, reason = "only x86 has kernels that ask")
-    )]
     const LEVEL: Level;
     /// Whether a fused multiply-add is one instruction.
     const FMA: bool;

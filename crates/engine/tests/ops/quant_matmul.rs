@@ -146,6 +146,84 @@ fn plain_floats_are_multiplied_too() {
     }
 }
 
+/// Rows of halves, arranged.
+fn halves(weights: Weights, rows: usize, values: &[f32]) -> QuantMatrix {
+    let half = |&v: &f32| match weights {
+        Weights::F16 => half::f16::from_f32(v).to_le_bytes(),
+        _ => half::bf16::from_f32(v).to_le_bytes(),
+    };
+    let shape = [rows, values.len() / rows];
+    let bytes = values.iter().flat_map(half).collect();
+    let matrix = QuantMatrix::from_bytes(weights, shape, bytes).unwrap();
+    matrix.arranged()
+}
+
+/// The product, vector by vector, which halves are multiplied with in `f32`.
+fn one_by_one(x: &[f32], matrix: &QuantMatrix) -> Vec<f32> {
+    let vectors = x.chunks(matrix.cols());
+    vectors
+        .flat_map(|x| product(x, matrix, Precision::Fast))
+        .collect()
+}
+
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn many_vectors_times_halves_stay_within_what_16_bits_bring() {
+    let threads = pool::threads();
+    for weights in [Weights::F16, Weights::BF16] {
+        let matrix = halves(weights, 83, &numbers(83 * 700, 17));
+        let x = numbers(70 * 700, 19);
+        let actual = product(&x, &matrix, Precision::Fast);
+        for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
+            // The largest of a block is about 1, so that both factors are off by about as much.
+            let off = (f64::from(*a) - e).abs();
+            assert!(off <= bound * 254.0 / 2000.0, "{weights}: {a} {e}");
+        }
+        // Bits are those of any number of vectors that is large enough, on any number of threads.
+        pool::set_threads(1);
+        let some = product(&x[..31 * 700], &matrix, Precision::Fast);
+        assert_eq!(bits(&some), bits(&actual[..31 * 83]), "{weights}");
+        pool::set_threads(threads);
+        // Those who ask for more get `f32`.
+        let alone = one_by_one(&x, &matrix);
+        let mut fine = vec![0.0; alone.len()];
+        let products = &mut [Product {
+            matrix: &matrix,
+            to: &mut fine,
+        }];
+        quant::multiply_fine(&x, products).unwrap();
+        assert_eq!(bits(&fine), bits(&alone), "{weights}");
+    }
+}
+
+#[test]
+fn numbers_that_no_scale_suits_are_multiplied_with_halves_in_f32() {
+    let (vectors, cols, rows) = (33, 300, 20);
+    let (x, w) = (numbers(vectors * cols, 3), numbers(rows * cols, 5));
+    for weights in [Weights::F16, Weights::BF16] {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e38] {
+            let (mut bad_x, mut bad_w) = (x.clone(), w.clone());
+            (bad_x[5 * cols + 7], bad_w[3 * cols + 299]) = (bad, bad);
+            for (x, w) in [(&bad_x, &w), (&x, &bad_w), (&bad_x, &bad_w)] {
+                let matrix = halves(weights, rows, w);
+                let all = product(x, &matrix, Precision::Fast);
+                let alone = one_by_one(x, &matrix);
+                assert_eq!(bits(&all), bits(&alone), "{weights} {bad}");
+                assert!(!all.iter().all(|y| y.abs() < 1e30), "{weights} {bad}");
+            }
+        }
+        // So small that scales would have few bits, or none.
+        let small: Vec<f32> = x.iter().map(|x| x * 1e-36).collect();
+        let matrix = halves(weights, rows, &w);
+        let all = product(&small, &matrix, Precision::Fast);
+        assert_eq!(bits(&all), bits(&one_by_one(&small, &matrix)), "{weights}");
+        assert!(all.iter().any(|&y| y != 0.0));
+    }
+}
+
 #[test]
 fn several_products_share_a_call() {
     let (a, b) = (matrix(BlockFormat::Q4_0, 20, 256).arranged(), {

@@ -32,7 +32,7 @@ impl<T: Wide> Packed<T> {
     }
 
     /// Packs a matrix for the kernel of a level that the processor has.
-    pub(super) fn new_at(level: Level, b: Matrix<'_, T>) -> Self {
+    pub(crate) fn new_at(level: Level, b: Matrix<'_, T>) -> Self {
         b.check();
         Self {
             level,
@@ -56,6 +56,24 @@ impl<T: Wide> Packed<T> {
     /// Columns of a panel.
     pub(crate) fn width(&self) -> usize {
         T::Float::with_kernel(self.level, Width)
+    }
+
+    /// Whose kernel it is packed for.
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Steps of a panel, but for the last ones: rows of the matrix.
+    pub(crate) fn depth(&self) -> usize {
+        T::Float::with_kernel(self.level, Depth(self.rows))
+    }
+
+    /// The panel of columns `panel * width` on, in the steps `run * depth` on: step after step.
+    pub(crate) fn panel(&self, run: usize, panel: usize) -> &[T] {
+        let (width, first) = (self.width(), run * self.depth());
+        let len = self.depth().min(self.rows - first) * width;
+        let start = first * self.cols.next_multiple_of(width) + panel * len;
+        &bytemuck::cast_slice(self.panels.bytes())[start..][..len]
     }
 
     /// Columns of the matrix.
@@ -107,6 +125,15 @@ impl<F: Float> WithKernel<F> for Width {
     type Output = usize;
     fn call<K: Kernel<Float = F>>(self) -> usize {
         K::COLS
+    }
+}
+
+struct Depth(usize);
+
+impl<F: Float> WithKernel<F> for Depth {
+    type Output = usize;
+    fn call<K: Kernel<Float = F>>(self) -> usize {
+        depth::<K>(self.0)
     }
 }
 

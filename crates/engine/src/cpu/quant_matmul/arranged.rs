@@ -4,17 +4,19 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
+use super::halves::Halves;
 use super::panel::Panels;
-use crate::cpu::gemm::{self, Matrix, Packed};
+use super::part::Part;
+use super::short::{Cut, Shorts};
 use crate::quant::Weights;
 
 /// A second copy of a matrix.
 pub(crate) enum Arranged {
     /// Blocks in panels of eight rows.
     Blocks(Panels),
-    /// Halves in the panels of matrix products: nothing is left to pack or to transpose.
-    F16(Packed<f16>),
-    BF16(Packed<bf16>),
+    /// Halves in the panels of matrix products.
+    F16(Halves<f16>),
+    BF16(Halves<bf16>),
 }
 
 impl Arranged {
@@ -25,16 +27,8 @@ impl Arranged {
         }
         match weights {
             Weights::Block(format) => Panels::new(format, bytes, rows, cols).map(Self::Blocks),
-            Weights::F16 => {
-                let data = bytemuck::try_cast_slice(bytes).ok()?;
-                let right = Matrix::contiguous(data, rows, cols).t();
-                Some(Self::F16(Packed::new(right)))
-            }
-            Weights::BF16 => {
-                let data = bytemuck::try_cast_slice(bytes).ok()?;
-                let right = Matrix::contiguous(data, rows, cols).t();
-                Some(Self::BF16(Packed::new(right)))
-            }
+            Weights::F16 => Halves::new(bytes, rows, cols).map(Self::F16),
+            Weights::BF16 => Halves::new(bytes, rows, cols).map(Self::BF16),
             Weights::F32 => None,
         }
     }
@@ -43,18 +37,26 @@ impl Arranged {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Blocks(panels) => panels.len(),
-            Self::F16(packed) => packed.bytes(),
-            Self::BF16(packed) => packed.bytes(),
+            Self::F16(halves) => halves.len(),
+            Self::BF16(halves) => halves.len(),
         }
     }
 
     /// Rows that belong together.
     pub(super) fn height(&self) -> usize {
-        // Four panels are multiplied at once.
         match self {
             Self::Blocks(panels) => panels.height(),
-            Self::F16(packed) => 4 * packed.width(),
-            Self::BF16(packed) => 4 * packed.width(),
+            Self::F16(halves) => halves.height(),
+            Self::BF16(halves) => halves.height(),
+        }
+    }
+
+    /// How activations are cut that many halves are multiplied with as integers, where they may be.
+    pub(super) fn cut(&self) -> Option<Cut> {
+        match self {
+            Self::Blocks(_) => None,
+            Self::F16(halves) => halves.cut(),
+            Self::BF16(halves) => halves.cut(),
         }
     }
 
@@ -62,8 +64,8 @@ impl Arranged {
     pub(super) fn vector(&self, x: &[f32], rows: Range<usize>, to: &mut [f32]) {
         match self {
             Self::Blocks(_) => unreachable!("blocks are multiplied as integers"),
-            Self::F16(packed) => gemm::vector_packed(x, packed, panels(packed.width(), rows), to),
-            Self::BF16(packed) => gemm::vector_packed(x, packed, panels(packed.width(), rows), to),
+            Self::F16(halves) => halves.vector(x, rows, to),
+            Self::BF16(halves) => halves.vector(x, rows, to),
         }
     }
 
@@ -71,18 +73,17 @@ impl Arranged {
     pub(super) fn multiply(&self, x: &[f32], to: &mut [f32]) {
         match self {
             Self::Blocks(_) => unreachable!("blocks are multiplied as integers"),
-            Self::F16(packed) => {
-                let left = Matrix::contiguous(x, x.len() / packed.rows(), packed.rows());
-                gemm::gemm_packed(1.0, left, packed, 0.0, to, packed.cols());
-            }
-            Self::BF16(packed) => {
-                let left = Matrix::contiguous(x, x.len() / packed.rows(), packed.rows());
-                gemm::gemm_packed(1.0, left, packed, 0.0, to, packed.cols());
-            }
+            Self::F16(halves) => halves.multiply(x, to),
+            Self::BF16(halves) => halves.multiply(x, to),
         }
     }
-}
 
-fn panels(width: usize, rows: Range<usize>) -> Range<usize> {
-    rows.start / width..rows.end.div_ceil(width)
+    /// The products of rounded activations with a range of rows of halves, which begins where a panel does.
+    pub(super) fn multiply_shorts(&self, x: &Shorts, rows: Range<usize>, to: &Part<'_>) {
+        match self {
+            Self::Blocks(_) => unreachable!("blocks have integers of their own"),
+            Self::F16(halves) => halves.multiply_shorts(x, rows, to),
+            Self::BF16(halves) => halves.multiply_shorts(x, rows, to),
+        }
+    }
 }

@@ -14,6 +14,7 @@
 )]
 
 mod nested;
+pub(super) mod short;
 
 use std::arch::asm;
 use std::arch::x86_64::{

@@ -1,0 +1,57 @@
+//! Weights of half precision in the panels of matrix products: nothing is left to pack or to transpose.
+
+use std::ops::Range;
+
+use super::part::Part;
+use super::short::{self, Cut, Shorts};
+use crate::cpu::gemm::{self, Matrix, Packed, Wide};
+
+/// Rows of halves, which are columns of the product's right factor.
+pub(crate) struct Halves<T: Wide> {
+    packed: Packed<T>,
+    is_short: bool,
+}
+
+impl<T: Wide<Float = f32>> Halves<T> {
+    /// Arranges `rows` of `cols` weights; `None` where they do not begin where such numbers do.
+    pub(super) fn new(bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
+        let data = bytemuck::try_cast_slice(bytes).ok()?;
+        let packed = Packed::new(Matrix::contiguous(data, rows, cols).t());
+        let is_short = short::suits(&packed);
+        Some(Self { packed, is_short })
+    }
+
+    /// Bytes of all of it.
+    pub(super) fn len(&self) -> usize {
+        self.packed.bytes()
+    }
+
+    /// Rows that belong together: four panels are multiplied with a vector at once.
+    pub(super) fn height(&self) -> usize {
+        4 * self.packed.width()
+    }
+
+    /// How activations are cut that many rows are multiplied with as integers, where they may be.
+    pub(super) fn cut(&self) -> Option<Cut> {
+        self.is_short.then(|| Cut::of(&self.packed))
+    }
+
+    /// The product of a vector with a range of rows, which begins where rows that belong together do.
+    pub(super) fn vector(&self, x: &[f32], rows: Range<usize>, to: &mut [f32]) {
+        let width = self.packed.width();
+        let panels = rows.start / width..rows.end.div_ceil(width);
+        gemm::vector_packed(x, &self.packed, panels, to);
+    }
+
+    /// The products of several vectors.
+    pub(super) fn multiply(&self, x: &[f32], to: &mut [f32]) {
+        let (cols, rows) = (self.packed.rows(), self.packed.cols());
+        let left = Matrix::contiguous(x, x.len() / cols, cols);
+        gemm::gemm_packed(1.0, left, &self.packed, 0.0, to, rows);
+    }
+
+    /// The products of rounded activations with a range of rows, which begins where a panel does.
+    pub(super) fn multiply_shorts(&self, x: &Shorts, rows: Range<usize>, to: &Part<'_>) {
+        short::multiply(self.packed.level(), &self.packed, x, rows, to);
+    }
+}
