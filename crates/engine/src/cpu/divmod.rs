@@ -228,6 +228,7 @@ int!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::simd::testing::levels;
     use crate::simd::Level;
 
     fn both<T: Divide>(at: Level, a: &[T], b: &[T]) -> [Vec<T>; 2] {
@@ -249,10 +250,6 @@ mod tests {
         of.iter()
             .flat_map(|&a| of.iter().map(move |&b| (a, b)))
             .unzip()
-    }
-
-    fn levels() -> impl Iterator<Item = Level> {
-        Level::ALL.into_iter().filter(|l| l.is_available())
     }
 
     fn some_bits() -> impl Iterator<Item = u64> {

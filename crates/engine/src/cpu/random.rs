@@ -259,6 +259,7 @@ impl<T: Copy + Default, S: Sample<T>> Task for Fill<'_, T, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::simd::testing::levels;
     use crate::simd::Level;
 
     fn filled<T: Copy + Default + Send>(at: Level, len: usize, sample: impl Sample<T>) -> Vec<T> {
@@ -275,7 +276,6 @@ mod tests {
 
     #[test]
     fn all_levels_give_the_same_bits() {
-        let levels = || Level::ALL.into_iter().filter(|l| l.is_available());
         for len in [1, 2, 255, 256, 257, 1001] {
             for level in levels() {
                 let narrow = |l| filled::<f32>(l, len, Normal(|x| x));

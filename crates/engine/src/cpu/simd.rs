@@ -217,6 +217,29 @@ pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
     }
 }
 
+/// What tests of kernels have in common.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Level, level};
+
+    /// Whether the processor is emulated and slow: then what only it has is tested, and with fewer cases.
+    fn is_emulated() -> bool {
+        std::env::var_os("BESSEMER_TEST_EMULATED").is_some()
+    }
+
+    /// Every level that this processor has; the best one alone where it is emulated.
+    pub(crate) fn levels() -> impl Iterator<Item = Level> {
+        let best = level();
+        let wanted = move |l: &Level| l.is_available() && (!is_emulated() || *l == best);
+        Level::ALL.into_iter().filter(wanted)
+    }
+
+    /// The cases of a test, or those for an emulated processor.
+    pub(crate) fn cases<T>(all: T, few: T) -> T {
+        if is_emulated() { few } else { all }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_task_runs_at_the_level_asked_for() {
-        for level in Level::ALL.into_iter().filter(|l| l.is_available()) {
+        for level in testing::levels() {
             assert_eq!(run_at(level, Which), level);
         }
     }

@@ -106,7 +106,8 @@ fn narrow_f16(x: f32) -> f16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::simd::{self, Level, Task};
+    use crate::cpu::simd::testing::levels;
+    use crate::cpu::simd::{self, Task};
 
     struct Widen<'a, H>(&'a [H]);
     impl<H: Half> Task for Widen<'_, H> {
@@ -128,10 +129,6 @@ mod tests {
             H::from_f32::<I>(self.0, &mut out);
             out
         }
-    }
-
-    fn levels() -> impl Iterator<Item = Level> {
-        Level::ALL.into_iter().filter(|l| l.is_available())
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod exact;
 mod special;
 
 use super::{Math, ULP};
+use crate::cpu::simd::testing::{cases, levels};
 use crate::cpu::simd::{self, Isa, Level};
 
 /// Applies a function by its name; functions of two arguments take the second from `other`.
@@ -78,10 +79,6 @@ fn apply<I: Isa, T: Math>(name: &str, a: &[T], b: &[T], out: &mut [T]) {
         "hypot" => each!(a, b, out, hypot_on),
         name => panic!("no function {name}"),
     }
-}
-
-fn levels() -> impl Iterator<Item = Level> {
-    Level::ALL.into_iter().filter(|l| l.is_available())
 }
 
 fn at<T: Math + Default>(level: Level, name: &str, source: &[T], other: &[T]) -> Vec<T> {
@@ -185,9 +182,9 @@ fn second(name: &str, index: usize, x: f64) -> f64 {
 
 #[test]
 fn f32_stays_within_its_bounds_on_all_exponents() {
-    const STRIDE: u32 = 4099;
-    let walk: Vec<f32> = (0..u32::MAX / STRIDE)
-        .map(|i| f32::from_bits(i * STRIDE))
+    let stride = cases(4099, 262_147);
+    let walk: Vec<f32> = (0..u32::MAX / stride)
+        .map(|i| f32::from_bits(i * stride))
         .collect();
     for (name, bound, _) in ULP {
         let other: Vec<f32> = (walk.iter().enumerate())
@@ -239,10 +236,14 @@ fn f64_stays_within_its_bounds_of_exact_values() {
 fn f64_agrees_with_the_standard_library_on_all_exponents() {
     // What the two may differ by: the library's own errors reach 2 ulp, those of formulas 4.
     const SLACK: f64 = 4.0;
-    let stride = u64::MAX / 60_000;
-    let walk: Vec<f64> = (0..60_000)
-        .map(|i| f64::from_bits(i * stride))
-        .chain((0..60_000).map(|i| (f64::from(i) - 30_000.0) * 0.0123456789))
+    let count = cases(60_000_u32, 1000);
+    let stride = u64::MAX / u64::from(count);
+    let walk: Vec<f64> = (0..count)
+        .map(|i| f64::from_bits(u64::from(i) * stride))
+        .chain(
+            (0..count)
+                .map(|i| (f64::from(i) - f64::from(count / 2)) * (740.740_734 / f64::from(count))),
+        )
         .collect();
     for (name, _, bound) in ULP {
         // The library has none, or a formula that loses digits.
