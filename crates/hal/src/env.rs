@@ -9,7 +9,7 @@
 //! | `BESSEMER_SOFT_THREADS` | worker threads of the software device | number of cores |
 //! | `BESSEMER_SOFT_TIMEOUT_MS` | time limit of one submission | 30000 |
 //! | `BESSEMER_SOFT_SEED` | seed of `fuzz` mode | 0 |
-//! | `BESSEMER_SOFT_OPTIMIZE` | 0 compiles kernels in half the time, for tests; they run a little slower | 1 |
+//! | `BESSEMER_SOFT_OPTIMIZE` | 0 compiles kernels in three fifths of the time, for tests; they run up to a quarter slower | 1 |
 //! | `BESSEMER_SOFT_FAMILY` | GPU family whose limits are enforced, `apple7` to `apple10` or `mac2` | `apple7` |
 
 use std::path::PathBuf;

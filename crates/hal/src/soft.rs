@@ -101,9 +101,9 @@ pub struct SoftOptions {
     pub timeout: Duration,
     /// Decides the order of everything in [`Mode::Fuzz`].
     pub seed: u64,
-    /// Whether code is optimised once more after it was cut at its barriers. Without that, kernels compile in half the
-    /// time, run up to a quarter slower, and give the same bits. [`Mode::Check`] and [`Mode::Fuzz`] do without in any
-    /// case.
+    /// Whether code is optimised once more after it was cut at its barriers. Without that, kernels compile in three
+    /// fifths of the time, run up to a quarter slower, and give the same bits. [`Mode::Check`] and [`Mode::Fuzz`] do
+    /// without in any case.
     pub optimize: bool,
     /// The GPU family whose limits are enforced.
     pub family: Family,
