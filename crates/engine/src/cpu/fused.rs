@@ -67,7 +67,7 @@ impl Feed<'_> {
 }
 
 enum Kind<'a> {
-    /// One element; its block is filled once.
+    /// One element; where it must be repeated, its block is filled once.
     Number([u8; 8]),
     /// Lies as the result does: the bytes from its first element on.
     Flat(&'a [u8]),
@@ -286,9 +286,10 @@ impl Plan<'_> {
 
     fn run_in(&self, start: usize, out: &mut [u8], scratch: &mut [&mut [u8]]) {
         let first = self.block.min(out.len() / self.size);
-        for (feed, block) in self.feeds.iter().zip(&mut *scratch) {
+        for (i, (feed, block)) in self.feeds.iter().zip(&mut *scratch).enumerate() {
             if let Kind::Number(bytes) = &feed.kind {
-                splat(&bytes[..feed.size], &mut block[..first * feed.size]);
+                let times = if self.program.repeats(i) { first } else { 1 };
+                splat(&bytes[..feed.size], &mut block[..times * feed.size]);
             }
         }
         // Where the block of each input begins in its bytes; `None` for those in scratch memory.
@@ -386,6 +387,7 @@ impl Plan<'_> {
             let arg = |source: Source| match source {
                 Source::None => &[][..],
                 Source::Input(i) => inputs(i),
+                Source::Number(i) => &inputs(i)[..self.feeds[i].size],
                 Source::Slot(i) => &*slots[i],
             };
             let args = Args {

@@ -4,12 +4,14 @@
 //! and [`map3`] make a [`Kernel`] of it, compiled for every instruction set. A kernel is a plain function
 //! pointer over bytes, so that a program of steps is a list of them, chosen once and not once a block.
 
+use std::any::TypeId;
+
 use bytemuck::Pod;
 
 use super::simd::{self, Isa, Task};
 
-/// What a kernel reads: blocks of elements, at least as many as it writes. Blocks that the function does
-/// not take are empty.
+/// What a kernel reads: blocks of elements, at least as many as it writes, or, where [`takes_number`] says so, one
+/// element for all. Blocks that the function does not take are empty.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Args<'a> {
     pub(crate) a: &'a [u8],
@@ -44,6 +46,21 @@ pub(crate) trait Map2<T, U> {
 pub(crate) trait Map3<C, T> {
     /// The function.
     fn call<I: Isa>(a: C, b: T, c: T) -> T;
+}
+
+/// Whether the kernel of a function of `arity` elements of `f32` takes a number for the whole block at a place. A number
+/// in a register is one load less for every element. Other types are not worth the loops: their numbers are repeated.
+pub(crate) const fn takes_number(arity: usize, place: usize) -> bool {
+    arity == 2 || arity == 3 && place > 0
+}
+
+/// The number that a block of `f32` is.
+#[inline(always)]
+fn number<T: Pod>(block: &[T]) -> Option<T> {
+    match block {
+        &[number] if TypeId::of::<T>() == TypeId::of::<f32>() => Some(number),
+        _ => None,
+    }
 }
 
 struct Loop<'a, 'b, F>(&'a Args<'b>, &'a mut [u8], std::marker::PhantomData<F>);
@@ -83,10 +100,26 @@ impl<T: Pod, U: Pod, F: Map2<T, U>> Task for Loop<'_, '_, Two<(T, U, F)>> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let out: &mut [U] = bytemuck::cast_slice_mut(self.1);
-        let a: &[T] = &bytemuck::cast_slice(self.0.a)[..out.len()];
-        let b: &[T] = &bytemuck::cast_slice(self.0.b)[..out.len()];
-        for ((y, &a), &b) in out.iter_mut().zip(a).zip(b) {
-            *y = F::call::<I>(a, b);
+        let len = out.len();
+        let a: &[T] = bytemuck::cast_slice(self.0.a);
+        let b: &[T] = bytemuck::cast_slice(self.0.b);
+        match (number(a), number(b)) {
+            (None, None) => {
+                for ((y, &a), &b) in out.iter_mut().zip(&a[..len]).zip(&b[..len]) {
+                    *y = F::call::<I>(a, b);
+                }
+            }
+            (None, Some(b)) => {
+                for (y, &a) in out.iter_mut().zip(&a[..len]) {
+                    *y = F::call::<I>(a, b);
+                }
+            }
+            (Some(a), None) => {
+                for (y, &b) in out.iter_mut().zip(&b[..len]) {
+                    *y = F::call::<I>(a, b);
+                }
+            }
+            (Some(a), Some(b)) => out.fill(F::call::<I>(a, b)),
         }
     }
 }
@@ -97,11 +130,32 @@ impl<C: Pod, T: Pod, F: Map3<C, T>> Task for Loop<'_, '_, Three<(C, T, F)>> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let out: &mut [T] = bytemuck::cast_slice_mut(self.1);
-        let a: &[C] = &bytemuck::cast_slice(self.0.a)[..out.len()];
-        let b: &[T] = &bytemuck::cast_slice(self.0.b)[..out.len()];
-        let c: &[T] = &bytemuck::cast_slice(self.0.c)[..out.len()];
-        for (((y, &a), &b), &c) in out.iter_mut().zip(a).zip(b).zip(c) {
-            *y = F::call::<I>(a, b, c);
+        let len = out.len();
+        let a: &[C] = &bytemuck::cast_slice(self.0.a)[..len];
+        let b: &[T] = bytemuck::cast_slice(self.0.b);
+        let c: &[T] = bytemuck::cast_slice(self.0.c);
+        let out = out.iter_mut().zip(a);
+        match (number(b), number(c)) {
+            (None, None) => {
+                for (((y, &a), &b), &c) in out.zip(&b[..len]).zip(&c[..len]) {
+                    *y = F::call::<I>(a, b, c);
+                }
+            }
+            (None, Some(c)) => {
+                for ((y, &a), &b) in out.zip(&b[..len]) {
+                    *y = F::call::<I>(a, b, c);
+                }
+            }
+            (Some(b), None) => {
+                for ((y, &a), &c) in out.zip(&c[..len]) {
+                    *y = F::call::<I>(a, b, c);
+                }
+            }
+            (Some(b), Some(c)) => {
+                for (y, &a) in out {
+                    *y = F::call::<I>(a, b, c);
+                }
+            }
         }
     }
 }

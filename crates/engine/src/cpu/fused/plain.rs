@@ -6,7 +6,7 @@ use super::program;
 use super::scratch::with_memory;
 use super::{BLOCK, stream, touched};
 use crate::Shape;
-use crate::cpu::map::Args;
+use crate::cpu::map::{Args, takes_number};
 use crate::cpu::pool;
 use crate::dispatch::{Input, Output};
 use crate::ops::fused::Step;
@@ -17,12 +17,17 @@ enum Plain<'a> {
     /// Lies as the result does: the bytes from its first element on.
     Flat(&'a [u8], usize),
     /// One element.
-    Number([u8; 8], usize),
+    Number(Element, usize),
     /// One row for all rows of the result: the bytes from its first element on.
     Row(&'a [u8], usize),
     /// One element for each row of the result, one after the other.
     Column(&'a [u8], usize),
 }
+
+/// The bytes of an element of any type, aligned as it is.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct Element([u8; 8]);
 
 /// Rows of so many elements are worth a call each.
 const LEAST_ROW: usize = 64;
@@ -31,7 +36,7 @@ impl<'a> Plain<'a> {
     fn of(input: &Input<'a>, shape: &Shape) -> Option<Self> {
         let size = input.dtype.size();
         if let Some(value) = input.constant {
-            return Some(Self::Number(value.to_bytes(input.dtype), size));
+            return Some(Self::Number(Element(value.to_bytes(input.dtype)), size));
         }
         let layout = &input.layout;
         let bytes = &input.bytes[layout.offset() * size..];
@@ -80,27 +85,30 @@ pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> O
         return None;
     }
     let mut plain = [Plain::Flat(&[], 0); 3];
-    // Whether an argument is repeated in a block, and whether rows count.
-    let (mut blocks, mut by_row) = (false, false);
-    for (plain, input) in plain.iter_mut().zip(inputs) {
-        *plain = match Plain::of(input, &output.shape) {
+    // Whether an argument is a number that is repeated in a block, and whether rows count.
+    let (mut repeats, mut by_row) = ([false; 3], false);
+    for (i, input) in inputs.iter().enumerate() {
+        plain[i] = match Plain::of(input, &output.shape) {
             Some(p) => p,
             None => return Some(output),
         };
-        blocks |= matches!(plain, Plain::Number(..) | Plain::Column(..));
-        by_row |= matches!(plain, Plain::Row(..) | Plain::Column(..));
+        repeats[i] = matches!(plain[i], Plain::Number(..) | Plain::Column(..))
+            && !(program::takes_numbers(step.action, from) && takes_number(inputs.len(), i));
+        by_row |= matches!(plain[i], Plain::Row(..) | Plain::Column(..));
     }
+    let blocks = repeats.contains(&true);
     let size = output.dtype.size();
     let past = stream::AVAILABLE && output.bytes.len() >= stream::LARGE;
     let row = match by_row {
         true => output.shape.last().copied().unwrap_or(1),
         false => usize::MAX,
     };
-    // The elements of an argument that do not need a block.
-    let lying = |i: usize, at: usize, len: usize| match plain[i] {
+    // The elements of an argument from number `at` of the result on: so many, or one for all of a row or more.
+    let lying = |i: usize, at: usize, len: usize| match &plain[i] {
         Plain::Flat(bytes, size) => &bytes[at * size..][..len * size],
         Plain::Row(bytes, size) => &bytes[at % row * size..][..len * size],
-        Plain::Number(..) | Plain::Column(..) => &[],
+        Plain::Number(bytes, size) => &bytes.0[..*size],
+        Plain::Column(bytes, size) => &bytes[at / row * size..][..*size],
     };
     // Calls `body` with stretches of a part of the result that end with a row at the latest.
     let stretches = |start: usize, mut out: &mut [u8], body: &mut dyn FnMut(usize, &mut [u8])| {
@@ -128,24 +136,27 @@ pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> O
         with_memory((plain.len() + 1) * ROOM, |memory| {
             let (here, repeated) = memory.split_at_mut(ROOM);
             let most = LEN.min(out.len() / size);
-            for (plain, block) in plain.iter().zip(repeated.chunks_exact_mut(ROOM)) {
-                if let Plain::Number(bytes, size) = plain {
-                    splat(&bytes[..*size], &mut block[..most * size]);
+            for (i, block) in repeated.chunks_exact_mut(ROOM).enumerate() {
+                if let Plain::Number(_, size) = plain[i]
+                    && repeats[i]
+                {
+                    splat(lying(i, start, 1), &mut block[..most * size]);
                 }
             }
             stretches(start, out, &mut |start, out| {
-                for (plain, block) in plain.iter().zip(repeated.chunks_exact_mut(ROOM)) {
-                    if let Plain::Column(bytes, size) = plain {
-                        let element = &bytes[start / row * size..][..*size];
-                        splat(element, &mut block[..most.min(row) * size]);
+                for (i, block) in repeated.chunks_exact_mut(ROOM).enumerate() {
+                    if let Plain::Column(_, size) = plain[i]
+                        && repeats[i]
+                    {
+                        splat(lying(i, start, 1), &mut block[..most.min(row) * size]);
                     }
                 }
                 for (i, out) in out.chunks_mut(most * size).enumerate() {
                     let at = start + i * most;
                     let len = out.len() / size;
-                    let [a, b, c] = [0, 1, 2].map(|i| match plain[i] {
-                        Plain::Flat(..) | Plain::Row(..) => lying(i, at, len),
-                        Plain::Number(..) | Plain::Column(..) => &repeated[i * ROOM..][..ROOM],
+                    let [a, b, c] = [0, 1, 2].map(|i| match repeats[i] {
+                        true => &repeated[i * ROOM..][..ROOM],
+                        false => lying(i, at, len),
                     });
                     let args = Args { a, b, c, parameter };
                     if past {
@@ -171,8 +182,8 @@ pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> O
     None
 }
 
-/// Elements of a block, where blocks are needed: for numbers, which are repeated that often, and for
-/// results that are written past the caches.
+/// Elements of a block, where blocks are needed: for numbers that are repeated, and for results that are written past
+/// the caches.
 const LEN: usize = 1024;
 
 /// Bytes of a block of the widest elements.

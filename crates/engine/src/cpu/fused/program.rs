@@ -6,7 +6,7 @@
 
 use super::pair::{self, Place};
 use crate::DType;
-use crate::cpu::map::Kernel;
+use crate::cpu::map::{Kernel, takes_number};
 use crate::cpu::{binary, cast, ternary, unary};
 use crate::ops::binary::Binary;
 use crate::ops::fused::{Action, Step};
@@ -20,8 +20,10 @@ pub(super) enum Source {
     None,
     /// In a block of scratch memory.
     Slot(usize),
-    /// In an input, in place or gathered.
+    /// In an input, in place or gathered; a number is repeated.
     Input(usize),
+    /// In an input that is one number for the whole block.
+    Number(usize),
 }
 
 /// A call of a kernel for every block.
@@ -108,6 +110,17 @@ pub(super) fn kernel(action: Action, from: DType, to: DType) -> Kernel {
     }
 }
 
+/// Whether that kernel takes numbers where [`takes_number`] says.
+pub(super) const fn takes_numbers(action: Action, from: DType) -> bool {
+    let of_f32 = matches!(computed(from), DType::F32);
+    of_f32
+        && match action {
+            Action::Binary(f) => !matches!(f, Binary::FloorDiv | Binary::Rem),
+            Action::Ternary(f) => !matches!(f, Ternary::Select),
+            Action::Unary(_) | Action::Cast => false,
+        }
+}
+
 /// The kernel that does an action in one call, from and to the types as they lie in memory, if there is one.
 pub(super) fn direct(action: Action, from: DType, to: DType) -> Option<Kernel> {
     match action {
@@ -134,6 +147,12 @@ pub(super) const fn parameter(action: Action) -> f64 {
 }
 
 impl Program {
+    /// Whether an input that is a number must be repeated for the length of a block.
+    pub(super) fn repeats(&self, input: usize) -> bool {
+        let mut calls = self.calls.iter();
+        calls.any(|call| call.args.contains(&Source::Input(input)))
+    }
+
     /// Lowers steps over inputs.
     pub(super) fn new(steps: &[Step], leaves: &[Leaf]) -> Self {
         let mut lower = Lower {
@@ -172,8 +191,17 @@ impl Program {
             let dtype = steps[i].dtype;
             let end = i + 1 == steps.len();
             let mut args = [Source::None; 3];
-            for (arg, &value) in args.iter_mut().zip(task.values()) {
-                *arg = values[usize::from(value)].0;
+            for (place, &value) in task.values().iter().enumerate() {
+                args[place] = match values[usize::from(value)].0 {
+                    Source::Input(i)
+                        if leaves[i].number
+                            && task.takes_numbers
+                            && takes_number(task.arity, place) =>
+                    {
+                        Source::Number(i)
+                    }
+                    source => source,
+                };
             }
             let computed = computed(dtype);
             let rounds = is_half(dtype);
@@ -226,6 +254,7 @@ struct Task {
     arity: usize,
     parameter: f64,
     steps: usize,
+    takes_numbers: bool,
 }
 
 impl Task {
@@ -240,6 +269,7 @@ impl Task {
             arity: own,
             parameter: parameter(step.action),
             steps: 1,
+            takes_numbers: takes_numbers(step.action, from),
         };
         let Some(next) = steps.get(at + 1) else {
             return single;
@@ -269,6 +299,7 @@ impl Task {
             arity: own + usize::from(other.is_some()),
             parameter: 0.0,
             steps: 2,
+            takes_numbers: true,
         }
     }
 
@@ -311,5 +342,93 @@ impl Lower {
             to,
             size: dtype.size(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::map::Args;
+    use crate::ops::binary::Types;
+
+    #[test]
+    fn a_number_is_as_good_as_a_block_of_it() {
+        let some = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.5,
+            3.25,
+            1e-40,
+            -7e30,
+            65504.0,
+            f32::INFINITY,
+        ];
+        let columns: [Vec<f32>; 3] = std::array::from_fn(|column| {
+            let of = |i: usize| [i, i / 9, i / 81][column] % 9;
+            (0..9 * 9 * 9 + 5).map(|i| some[of(i)]).collect()
+        });
+        let binary = Binary::ALL
+            .iter()
+            .filter(|f| !matches!(f.types(), Types::Bits | Types::Int | Types::Logic));
+        let ternary = [
+            Ternary::Select,
+            Ternary::Clamp,
+            Ternary::MulAdd,
+            Ternary::Lerp,
+        ];
+        let actions = (binary.map(|&f| Action::Binary(f)))
+            .chain(ternary.map(Action::Ternary))
+            .filter(|&action| takes_numbers(action, DType::F32));
+        let mut compared = 0;
+        for action in actions {
+            let (kernel, arity) = (kernel(action, DType::F32, DType::F32), arity(action));
+            let size = match action {
+                Action::Binary(f) if f.types() == Types::Compare => 1,
+                _ => 4,
+            };
+            let run = |blocks: [&[f32]; 3]| {
+                let [a, b, c] = blocks.map(bytemuck::cast_slice);
+                let mut out = vec![0.0_f32; columns[0].len()];
+                let bytes = bytemuck::cast_slice_mut(&mut out);
+                let parameter = 0.0;
+                kernel(
+                    &Args { a, b, c, parameter },
+                    &mut bytes[..columns[0].len() * size],
+                );
+                out
+            };
+            // Every choice of places for numbers that is allowed.
+            for places in 1..1_usize << arity {
+                let is_number = |i: usize| places >> i & 1 == 1;
+                if (0..arity).any(|i| is_number(i) && !takes_number(arity, i)) {
+                    continue;
+                }
+                for number in some {
+                    let repeated = vec![number; columns[0].len()];
+                    let number = [number];
+                    let pick = |instead: &'_ [f32]| -> [Vec<f32>; 3] {
+                        std::array::from_fn(|i| match is_number(i) {
+                            true => instead.to_vec(),
+                            false => columns[i].clone(),
+                        })
+                    };
+                    let (short, long) = (pick(&number), pick(&repeated));
+                    let got = run(short.each_ref().map(|b| &b[..]));
+                    let want = run(long.each_ref().map(|b| &b[..]));
+                    // Which NaN it is may differ.
+                    let same = |(a, b): (&f32, &f32)| {
+                        a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+                    };
+                    assert!(
+                        got.iter().zip(&want).all(same),
+                        "{action:?} with {number:?} at {places:b}"
+                    );
+                    compared += 1;
+                }
+            }
+        }
+        // 15 functions of two elements in three ways, 3 of three likewise.
+        assert_eq!(compared, (15 + 3) * 3 * some.len());
     }
 }
