@@ -120,7 +120,12 @@ pub(crate) fn multiply(
     };
     let is = |wanted: Way| move |p: &Product<'_>| way(p) == wanted;
     if products.iter().any(is(Way::Integers)) {
-        scratch.activations.set(x, cols, 1 + usize::from(fine));
+        let parts = 1 + usize::from(fine);
+        let raised = products.iter().any(|p| match p.matrix.arranged_as() {
+            Some(Arranged::Blocks(panels)) => panels.wants_raised(rows * parts),
+            _ => false,
+        });
+        scratch.activations.set(x, cols, parts, raised);
         let body = |m: &QuantMatrix, range, to: &Part<'_>| match m.arranged_as() {
             Some(Arranged::Blocks(panels)) => panels.multiply(&scratch.activations, range, to),
             _ => row::multiply(m, &scratch.activations, range, to),

@@ -93,7 +93,10 @@ fn fast_products_stay_within_what_rounding_activations_brings() {
 fn a_vector_has_the_same_bits_among_others_and_on_one_thread() {
     for format in BlockFormat::ALL {
         let matrix = matrix(format, 200, 512).arranged();
-        let x = numbers(19 * 512, 11);
+        let mut x = numbers(19 * 512, 11);
+        // As large as rounded activations get.
+        x[..512].fill(1.0);
+        x[512..1024].fill(-1.0);
         let all = product(&x, &matrix, Precision::Fast);
         let threads = pool::threads();
         for (i, x) in x.chunks(512).enumerate() {

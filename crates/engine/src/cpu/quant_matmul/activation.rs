@@ -27,45 +27,64 @@ pub(super) struct Scale {
 #[derive(Default)]
 pub(super) struct Activations {
     q: Vec<i8>,
+    /// The same, 128 more each, where they were asked for.
+    raised: Vec<u8>,
     scales: Vec<Scale>,
     cols: usize,
     rows: usize,
     parts: usize,
+    is_raised: bool,
 }
 
 /// One of those rows.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) q: &'a [i8],
+    /// The same, 128 more each; empty where they were not asked for.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    pub(super) raised: &'a [u8],
     pub(super) scales: &'a [Scale],
 }
 
 impl Activations {
     /// Rounds `x`, rows of `cols` numbers, which is a multiple of [`GROUP`]. In two parts, what rounding a row
-    /// leaves over is rounded as well, into a row of its own after it.
-    pub(super) fn set(&mut self, x: &[f32], cols: usize, parts: usize) {
-        (self.cols, self.parts) = (cols, parts);
+    /// leaves over is rounded as well, into a row of its own after it. Where `raised`, the numbers are kept without sign
+    /// too.
+    pub(super) fn set(&mut self, x: &[f32], cols: usize, parts: usize, raised: bool) {
+        (self.cols, self.parts, self.is_raised) = (cols, parts, raised);
         self.rows = x.len() / cols * parts;
         let len = x.len() * parts;
         if self.q.len() < len {
             self.q.resize(len, 0);
             self.scales.resize(len / GROUP, Scale::default());
         }
+        let raised_len = if raised { len } else { 0 };
+        if self.raised.len() < raised_len {
+            self.raised.resize(raised_len, 0);
+        }
         let (q, scales) = (&mut self.q[..len], &mut self.scales[..len / GROUP]);
         // Rows that are one after the other in one task: a single vector is not worth a thread.
         const TASK: usize = 16 << 10;
         let some = (TASK / cols.max(1)).max(1);
         let all = pool::Pieces::new(q);
+        let all_raised = pool::Pieces::new(&mut self.raised[..raised_len]);
         pool::pieces(scales, some * parts * cols / GROUP, |i, scales| {
             let (first, len) = (i * some * parts * cols, scales.len() * GROUP);
             let q = part::own(&all, first..first + len);
+            let raised = match raised {
+                true => part::own(&all_raised, first..first + len),
+                false => &mut [],
+            };
             simd::run_narrow(Round {
                 x: &x[first / parts..][..len / parts],
                 cols,
                 parts,
-                q,
+                q: &mut *q,
                 scales,
             });
+            for (to, q) in raised.iter_mut().zip(q) {
+                *to = (*q as u8) ^ 0x80;
+            }
         });
     }
 
@@ -78,12 +97,22 @@ impl Activations {
         self.rows
     }
 
+    /// Whether the numbers are there without sign too.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn is_raised(&self) -> bool {
+        self.is_raised
+    }
+
     /// Row `i`.
     #[inline]
     pub(super) fn row(&self, i: usize) -> Row<'_> {
         let groups = self.cols / GROUP;
         Row {
             q: &self.q[i * self.cols..][..self.cols],
+            raised: match self.is_raised {
+                true => &self.raised[i * self.cols..][..self.cols],
+                false => &[],
+            },
             scales: &self.scales[i * groups..][..groups],
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::halves::Halves;
-use super::panel::Panels;
+use super::panel::{self, Panels};
 use super::part::Part;
 use super::short::{Cut, Shorts};
 use crate::quant::Weights;
@@ -45,7 +45,7 @@ impl Arranged {
     /// Rows that belong together.
     pub(super) fn height(&self) -> usize {
         match self {
-            Self::Blocks(panels) => panels.height(),
+            Self::Blocks(_) => panel::TOGETHER * panel::HEIGHT,
             Self::F16(halves) => halves.height(),
             Self::BF16(halves) => halves.height(),
         }

@@ -27,24 +27,25 @@ use std::arch::x86_64::{
 use std::cell::RefCell;
 
 use super::activation::{Activations, GROUP, Row, Scale};
-use super::panel::HEIGHT;
+use super::panel::{HEIGHT, TOGETHER};
 use crate::quant::BlockFormat;
 
 /// Vectors of activations that share unpacked weights: as many sums as the registers hold.
 const SHARED: usize = 4;
 
-/// Vectors up to which memory is what is waited for.
+/// Vectors up to which memory is what is waited for: bytes come more slowly from two panels in turn.
 const FEW: usize = 2;
-
-/// Panels that are multiplied at once, with more vectors than [`FEW`]: with few, bytes come from memory, and more
-/// slowly so from two places in turn.
-const TOGETHER: usize = 2;
 
 /// Vectors from which on weights whose bits are in two places are put together for all of them before.
 const MANY: usize = 16;
 
+/// Whether weights are put together before they are multiplied with so many vectors.
+pub(super) fn is_widened(format: BlockFormat, vectors: usize) -> bool {
+    format == BlockFormat::Q6K && vectors >= MANY
+}
+
 thread_local! {
-    static WIDE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static WIDE: RefCell<Vec<__m256i>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Multiplies panels of `size` bytes with all rows of activations. `out` gets the number of a row and of a panel, and
@@ -57,14 +58,15 @@ pub(super) fn panels(
     out: impl Fn(usize, usize, &[f32]),
 ) {
     let mut wide = WIDE.take();
-    let wide_size = match format {
-        BlockFormat::Q6K if x.rows() >= MANY => size / nested::SIX_BITS * nested::WIDE_BLOCK,
-        _ => 0,
+    let wide_size = match x.is_raised() && is_widened(format, x.rows()) {
+        true => size / nested::SIX_BITS * nested::WIDE_BLOCK,
+        false => 0,
     };
     if wide_size > 0 {
         let len = panels.len() / size * wide_size;
         if wide.len() < len {
-            wide.resize(len, 0);
+            // SAFETY: no bits are wrong.
+            wide.resize(len, unsafe { std::mem::zeroed() });
         }
         for (panel, to) in panels
             .chunks_exact(size)
@@ -104,26 +106,22 @@ struct Source<'a> {
     /// Bytes of a panel.
     size: usize,
     /// The same panels with a byte for a weight, where they were made so.
-    wide: &'a [u8],
-    /// Bytes of one of those, or none.
+    wide: &'a [__m256i],
+    /// The length of one of those, or none.
     wide_size: usize,
 }
 
 impl<'a> Source<'a> {
     #[inline(always)]
-    fn panel(&self, i: usize) -> Panel<'a> {
-        Panel {
-            packed: &self.panels[i * self.size..][..self.size],
-            wide: &self.wide[i * self.wide_size..][..self.wide_size],
-        }
+    fn panel(&self, i: usize) -> &'a [u8] {
+        &self.panels[i * self.size..][..self.size]
     }
-}
 
-#[derive(Clone, Copy)]
-struct Panel<'a> {
-    packed: &'a [u8],
     /// Empty where there is none.
-    wide: &'a [u8],
+    #[inline(always)]
+    fn wide(&self, i: usize) -> &'a [__m256i] {
+        &self.wide[i * self.wide_size..][..self.wide_size]
+    }
 }
 
 /// All panels with `N` rows: activations are in the first cache meanwhile.
@@ -138,7 +136,9 @@ fn some<const N: usize>(
     let count = from.panels.len() / from.size;
     let mut at = 0;
     while N > FEW && at + TOGETHER <= count {
-        let sums = multiply(from.format, [from.panel(at), from.panel(at + 1)], rows);
+        let panels = [from.panel(at), from.panel(at + 1)];
+        let wide = [from.wide(at), from.wide(at + 1)];
+        let sums = multiply(from.format, panels, wide, &rows);
         for n in 0..N {
             let mut results = [0.0; TOGETHER * HEIGHT];
             // SAFETY: two times eight numbers.
@@ -151,7 +151,7 @@ fn some<const N: usize>(
         at += TOGETHER;
     }
     while at < count {
-        let sums = multiply(from.format, [from.panel(at)], rows);
+        let sums = multiply(from.format, [from.panel(at)], [from.wide(at)], &rows);
         for n in 0..N {
             let mut results = [0.0; HEIGHT];
             // SAFETY: eight numbers.
@@ -167,10 +167,10 @@ fn some<const N: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn multiply<const N: usize, const P: usize>(
     format: BlockFormat,
-    from: [Panel<'_>; P],
-    rows: [Row<'_>; N],
+    panels: [&[u8]; P],
+    wide: [&[__m256i]; P],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
-    let panels = from.map(|p| p.packed);
     match format {
         BlockFormat::Q4_0 => four_bits::<N, P, false>(panels, rows),
         BlockFormat::Q4_1 => four_bits::<N, P, true>(panels, rows),
@@ -181,10 +181,8 @@ fn multiply<const N: usize, const P: usize>(
         BlockFormat::Q3K => nested::three_bits(panels, rows),
         BlockFormat::Q4K => nested::four_bits(panels, rows),
         BlockFormat::Q5K => nested::five_bits(panels, rows),
-        BlockFormat::Q6K if from[0].wide.is_empty() => {
-            nested::six_bits::<N, P, false>(panels, panels, rows)
-        }
-        BlockFormat::Q6K => nested::six_bits::<N, P, true>(panels, from.map(|p| p.wide), rows),
+        BlockFormat::Q6K if wide[0].is_empty() => nested::six_bits(panels, rows),
+        BlockFormat::Q6K => nested::six_bits_wide(panels, wide, rows),
     }
 }
 
@@ -198,14 +196,19 @@ struct Cursor {
 /// # Panics
 /// Where a row has fewer than `groups` groups: the loops do not look.
 #[inline(always)]
-fn cursors<const N: usize>(rows: [Row<'_>; N], groups: usize) -> [Cursor; N] {
-    rows.map(|row| {
-        assert!(row.q.len() >= groups * GROUP && row.scales.len() >= groups);
-        Cursor {
-            q: row.q.as_ptr(),
-            scale: row.scales.as_ptr(),
-        }
-    })
+fn cursors<const N: usize>(rows: &[Row<'_>; N], groups: usize) -> [Cursor; N] {
+    let mut cursors = [Cursor {
+        q: std::ptr::null(),
+        scale: std::ptr::null(),
+    }; N];
+    for n in 0..N {
+        assert!(rows[n].q.len() >= groups * GROUP && rows[n].scales.len() >= groups);
+        cursors[n] = Cursor {
+            q: rows[n].q.as_ptr(),
+            scale: rows[n].scales.as_ptr(),
+        };
+    }
+    cursors
 }
 
 /// # Safety
@@ -276,19 +279,18 @@ fn fetch<const N: usize, const P: usize>(blocks: [*const u8; P], size: usize, pa
 #[inline(always)]
 fn starts<const P: usize>(panels: [&[u8]; P]) -> ([*const u8; P], usize) {
     let len = panels[0].len();
-    (
-        panels.map(|p| {
-            assert_eq!(p.len(), len, "panels of one matrix");
-            p.as_ptr()
-        }),
-        len,
-    )
+    let mut starts = [std::ptr::null(); P];
+    for p in 0..P {
+        assert_eq!(panels[p].len(), len, "panels of one matrix");
+        starts[p] = panels[p].as_ptr();
+    }
+    (starts, len)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn four_bits<const N: usize, const P: usize, const OFFSET: bool>(
     panels: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     let head = if OFFSET { 32 } else { 16 };
     let size = head + 128;
@@ -368,7 +370,7 @@ unsafe fn nibble_dots<const N: usize, const P: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn eight_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     const SIZE: usize = 16 + 256;
     let (panels, len) = starts(panels);
@@ -479,7 +481,7 @@ unsafe fn five_bits_half<const N: usize, const P: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn five_bits<const N: usize, const P: usize, const OFFSET: bool>(
     panels: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     let head = if OFFSET { 32 } else { 16 };
     let size = head + 32 + 128;

@@ -17,14 +17,14 @@
 mod tests;
 
 use super::activation::{Activations, GROUP, Row, Scale};
-use super::panel::{HEIGHT, block_bytes};
+use super::panel::{HEIGHT, TOGETHER, block_bytes};
 use crate::quant::BlockFormat;
 
 /// Vectors of activations that share unpacked weights.
 const SHARED: usize = 4;
 
 /// Rows of two panels: the most that are multiplied together.
-pub(super) const MOST: usize = 2 * HEIGHT;
+pub(super) const MOST: usize = TOGETHER * HEIGHT;
 
 /// A place in a panel, and the same place in the panel that is multiplied together with it.
 #[derive(Clone, Copy)]

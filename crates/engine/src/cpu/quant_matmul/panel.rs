@@ -35,6 +35,9 @@ use crate::quant::{BlockFormat, group, q3_scales, six_bits};
 /// Rows of a panel.
 pub(super) const HEIGHT: usize = 8;
 
+/// Panels that are multiplied together: tasks have a multiple of so many.
+pub(super) const TOGETHER: usize = 2;
+
 /// A matrix arranged in panels.
 pub(crate) struct Panels {
     format: BlockFormat,
@@ -115,12 +118,12 @@ impl Panels {
         self.rows.div_ceil(HEIGHT) * self.size
     }
 
-    /// Rows that tasks are cut at: two panels where those are multiplied together.
-    pub(super) fn height(&self) -> usize {
-        match simd::level() {
-            Level::Avx512 => 2 * HEIGHT,
-            _ => HEIGHT,
-        }
+    /// Whether products with so many vectors want these without sign too.
+    pub(super) fn wants_raised(&self, vectors: usize) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return !has_vnni() && super::avx2::is_widened(self.format, vectors);
+        #[cfg(not(target_arch = "x86_64"))]
+        false
     }
 
     /// Products for a range of rows, which begins at a panel.
@@ -143,7 +146,7 @@ impl Panels {
         let all = range.start / HEIGHT * self.size..range.end.div_ceil(HEIGHT) * self.size;
         let panels = &self.bytes.bytes()[all];
         #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
-        if simd::level() == Level::Avx512 && super::avx512::Vnni::is_available() {
+        if has_vnni() {
             super::avx512::multiply(self.format, panels, self.size, x, out);
             return;
         }
@@ -154,6 +157,15 @@ impl Panels {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = (self.format, panels, x, out);
     }
+}
+
+/// Whether bytes are multiplied four by four.
+#[cfg(target_arch = "x86_64")]
+fn has_vnni() -> bool {
+    #[cfg(debug_assertions)]
+    return false;
+    #[cfg(not(debug_assertions))]
+    return simd::level() == Level::Avx512 && super::avx512::Vnni::is_available();
 }
 
 /// Four bytes of each row in turn.

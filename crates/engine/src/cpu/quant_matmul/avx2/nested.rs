@@ -4,17 +4,17 @@
     reason = "intrinsics that the level in use has, on pointers into slices whose lengths were checked"
 )]
 
+use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_epi16, _mm256_add_epi32,
     _mm256_and_si256, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16,
     _mm256_cvtepu8_epi32, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_madd_epi16,
     _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32,
     _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_slli_epi32,
-    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_sub_epi16, _mm256_sub_epi32,
+    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi8, _mm256_sub_epi16, _mm256_sub_epi32,
 };
 
 use super::super::activation::{GROUP, Row, Scale};
-use super::super::panel::HEIGHT;
 use super::{
     add_products, cursors, fetch, five_bits_half, four, halves, keep, load, nibble_dots, starts,
 };
@@ -22,7 +22,7 @@ use super::{
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn four_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     const SIZE: usize = 32 + 128 + 1024;
     let (panels, len) = starts(panels);
@@ -64,20 +64,14 @@ pub(super) fn four_bits<const N: usize, const P: usize>(
 pub(super) const SIX_BITS: usize = 16 + 128 + 8 * 192;
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn six_bits<const N: usize, const P: usize, const WIDE: bool>(
+pub(super) fn six_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    wide: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     const SIZE: usize = SIX_BITS;
     let (panels, len) = starts(panels);
     let blocks = len / SIZE;
     let x = cursors(rows, blocks * 8);
-    assert!(
-        !WIDE || wide.iter().all(|w| w.len() >= blocks * WIDE_BLOCK),
-        "all weights as bytes"
-    );
-    let wide = wide.map(<[u8]>::as_ptr);
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
@@ -107,18 +101,9 @@ pub(super) fn six_bits<const N: usize, const P: usize, const WIDE: bool>(
                 for j in 0..2 {
                     let mut w = [[_mm256_setzero_si256(); 4]; P];
                     for p in 0..P {
-                        if !WIDE {
-                            w[p] = six_bits_at(groups[p], j);
-                        }
+                        w[p] = six_bits_at(groups[p], j);
                     }
                     for half in 0..2 {
-                        for p in 0..P {
-                            if WIDE {
-                                let at = wide[p].add(g * 256 + 32 * j + 128 * half);
-                                w[p][2 * half] = load(at);
-                                w[p][2 * half + 1] = load(at.add(64));
-                            }
-                        }
                         for n in 0..N {
                             let q = x[n].q.add(g * GROUP + 4 * j + 16 * half);
                             let (near, far) = (four(q), four(q.add(8)));
@@ -147,29 +132,136 @@ pub(super) fn six_bits<const N: usize, const P: usize, const WIDE: bool>(
     sums
 }
 
-/// Bytes of a block of eight rows whose weights are a byte each.
-pub(super) const WIDE_BLOCK: usize = 256 * HEIGHT;
+/// Registers of a group of eight rows of `Q6_K` in which nothing is left to be done for a vector: eight of weights
+/// with their sign, four columns each, the scales of both halves for all sums of a row, and what activations without
+/// sign are too much.
+const WIDE_GROUP: usize = 8 + 2 + 1;
 
-/// Writes the weights of a panel of `Q6_K` as bytes: 32 for every four columns.
+/// Registers of a block of such groups.
+pub(super) const WIDE_BLOCK: usize = 8 * WIDE_GROUP;
+
+/// Makes such groups of a panel.
 #[target_feature(enable = "avx2")]
-pub(super) fn widen_six_bits(panel: &[u8], to: &mut [u8]) {
-    let blocks = panel
-        .chunks_exact(SIX_BITS)
-        .zip(to.chunks_exact_mut(WIDE_BLOCK));
-    for (block, to) in blocks {
-        for i in 0..8 {
-            for j in 0..2 {
-                // SAFETY: 192 bytes of a group, and 256 that they become.
-                unsafe {
-                    let w = six_bits_at(block.as_ptr().add(144 + 192 * i), j);
-                    for k in 0..4 {
-                        let to = to.as_mut_ptr().add(256 * i + 32 * (j + 2 * k));
-                        _mm256_storeu_si256(to.cast(), w[k]);
+pub(super) fn widen_six_bits(panel: &[u8], to: &mut [__m256i]) {
+    let blocks = panel.as_chunks::<SIX_BITS>().0.iter();
+    for (block, to) in blocks.zip(to.as_chunks_mut::<WIDE_BLOCK>().0) {
+        for (i, to) in to.as_chunks_mut::<WIDE_GROUP>().0.iter_mut().enumerate() {
+            // SAFETY: 16 bytes of scales, and 192 of a group.
+            let (pairs, w) = unsafe {
+                let group = block.as_ptr().add(144 + 192 * i);
+                (
+                    _mm256_cvtepi8_epi16(sixteen(block.as_ptr().add(16 + 16 * i))),
+                    [six_bits_at(group, 0), six_bits_at(group, 1)],
+                )
+            };
+            let scales = apart(pairs);
+            let mut too_much = _mm256_setzero_si256();
+            for half in 0..2 {
+                let mut sum = _mm256_setzero_si256();
+                for place in 4 * half..4 * half + 4 {
+                    let w = _mm256_sub_epi8(w[place % 2][place / 2], _mm256_set1_epi8(32));
+                    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(_mm256_set1_epi8(1), w));
+                    to[place] = w;
+                }
+                too_much = _mm256_add_epi32(too_much, _mm256_madd_epi16(sum, scales[half]));
+                to[8 + half] = scales[half];
+            }
+            // 128 times that.
+            let too_much = _mm256_slli_epi32::<7>(too_much);
+            to[10] = _mm256_sub_epi32(_mm256_setzero_si256(), too_much);
+        }
+    }
+}
+
+/// As [`six_bits`], with groups of [`widen_six_bits`] and activations without sign. Of `panels` only what scales blocks is
+/// read.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn six_bits_wide<const N: usize, const P: usize>(
+    panels: [&[u8]; P],
+    wide: [&[__m256i]; P],
+    rows: &[Row<'_>; N],
+) -> [[__m256; N]; P] {
+    let (panels, len) = starts(panels);
+    let blocks = len / SIX_BITS;
+    let x = cursors(rows, blocks * 8);
+    let (mut raised, mut groups) = ([std::ptr::null(); N], [std::ptr::null(); P]);
+    for n in 0..N {
+        assert!(
+            rows[n].raised.len() >= blocks * 8 * GROUP,
+            "all without sign"
+        );
+        raised[n] = rows[n].raised.as_ptr().cast::<i8>();
+    }
+    for p in 0..P {
+        assert!(wide[p].len() >= blocks * WIDE_BLOCK, "all weights as bytes");
+        groups[p] = wide[p].as_ptr();
+    }
+    let mut sums = [[_mm256_setzero_ps(); N]; P];
+    for b in 0..blocks {
+        // SAFETY: as in `four_bits`; the lengths of what else is read were looked at.
+        unsafe {
+            let mut d = [_mm256_setzero_ps(); P];
+            for p in 0..P {
+                d[p] = halves(panels[p].add(b * SIX_BITS));
+            }
+            for g in b * 8..b * 8 + 8 {
+                let groups = groups.map(|p| p.add(g * WIDE_GROUP));
+                let mut dots = [[_mm256_setzero_si256(); N]; P];
+                for p in 0..P {
+                    dots[p] = [*groups[p].add(10); N];
+                }
+                for half in 0..2 {
+                    for j in 0..2 {
+                        let w = groups.map(|g| {
+                            let place = g.add(j + 4 * half);
+                            [*place, *place.add(2)]
+                        });
+                        for n in 0..N {
+                            let q = raised[n].add(g * GROUP + 4 * j + 16 * half);
+                            let (near, far) = (four(q), four(q.add(8)));
+                            for p in 0..P {
+                                // At most 2 · 2 · 255 · 32 = 32,640.
+                                let pairs = _mm256_add_epi16(
+                                    _mm256_maddubs_epi16(near, w[p][0]),
+                                    _mm256_maddubs_epi16(far, w[p][1]),
+                                );
+                                let products = pairs_at(pairs, groups[p].add(8 + half));
+                                dots[p][n] = keep(_mm256_add_epi32(dots[p][n], products));
+                            }
+                        }
+                    }
+                }
+                for p in 0..P {
+                    for n in 0..N {
+                        let scale = &*x[n].scale.add(g);
+                        let d = _mm256_mul_ps(d[p], _mm256_set1_ps(scale.d));
+                        sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[p][n]), d, sums[p][n]);
                     }
                 }
             }
         }
     }
+    sums
+}
+
+/// The sums of the products of pairs of 16-bit numbers, with a factor that is read where it is used: for it there is no
+/// register left.
+///
+/// # Safety
+/// The factor can be read.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn pairs_at(mut pairs: __m256i, factor: *const __m256i) -> __m256i {
+    // SAFETY: by contract.
+    unsafe {
+        asm!(
+            "vpmaddwd {0}, {0}, ymmword ptr [{1}]",
+            inout(ymm_reg) pairs,
+            in(reg) factor,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    pairs
 }
 
 /// Six bits of four columns at each of the places `j`, `j + 2`, `j + 4` and `j + 6` of eight.
@@ -244,7 +336,7 @@ unsafe fn sixteen(at: *const u8) -> __m128i {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn five_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     const SIZE: usize = 32 + 128 + 8 * 160;
     let (panels, len) = starts(panels);
@@ -398,7 +490,7 @@ unsafe fn quarters<const N: usize, const P: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn two_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     const SIZE: usize = 32 + 256 + 8 * 64;
     let (panels, len) = starts(panels);
@@ -448,7 +540,7 @@ pub(super) fn two_bits<const N: usize, const P: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn three_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: [Row<'_>; N],
+    rows: &[Row<'_>; N],
 ) -> [[__m256; N]; P] {
     const SIZE: usize = 16 + 128 + 8 * 96;
     let (panels, len) = starts(panels);

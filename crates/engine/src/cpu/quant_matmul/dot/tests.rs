@@ -212,7 +212,7 @@ fn activations(vectors: usize, cols: usize, most: bool) -> Activations {
         })
         .collect();
     let mut all = Activations::default();
-    all.set(&x, cols, 1);
+    all.set(&x, cols, 1, false);
     all
 }
 
