@@ -19,18 +19,19 @@ pub(crate) trait Rule: Into<Op> {
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta>;
 }
 
-/// Declares the modules of ops with kernels, and [`Op`] with a variant for each.
+/// Declares [`Op`] with a variant for each op with a kernel. Large parameters are `boxed`: nodes have room for the largest
+/// variant, and small ops show how long it takes to write one.
 macro_rules! ops {
-    ($($(#[$doc:meta])* $module:ident::$name:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)?),* $(,)?) => {
         /// An op of the graph: a kernel with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Op {
-            $($(#[$doc])* $name($module::$name),)*
+            $($(#[$doc])* $name(ops!(@type $module::$name $($boxed)?)),)*
         }
 
         $(impl From<$module::$name> for Op {
             fn from(op: $module::$name) -> Self {
-                Self::$name(op)
+                Self::$name(op.into())
             }
         })*
 
@@ -43,6 +44,8 @@ macro_rules! ops {
             }
         }
     };
+    (@type $module:ident::$name:ident) => { $module::$name };
+    (@type $module:ident::$name:ident boxed) => { Box<$module::$name> };
 }
 
 pub(crate) mod alias;
@@ -98,7 +101,7 @@ ops! {
     /// The value of another node, found to be the same.
     alias::Alias,
     /// Numbers at equal distances.
-    arange::Arange,
+    arange::Arange boxed,
     /// Where the least or greatest element is.
     arg_reduce::ArgReduce,
     /// The order that sorts.
@@ -112,7 +115,7 @@ ops! {
     /// Tensors one after the other.
     concat::Concat,
     /// Weighted windows of images.
-    conv::Conv,
+    conv::Conv boxed,
     /// The elements of any layout, one after the other.
     copy::Copy,
     /// How improbable the target of each row is.
@@ -120,7 +123,7 @@ ops! {
     /// One number.
     full::Full,
     /// Several elementwise ops in one pass over memory.
-    fused::Fused,
+    fused::Fused boxed,
     /// An element along an axis for each index.
     gather::Gather,
     /// Groups of channels shifted and scaled to mean 0 and variance 1.
@@ -128,17 +131,17 @@ ops! {
     /// Rows shifted and scaled to mean 0 and variance 1.
     layer_norm::LayerNorm,
     /// Products of matrices.
-    matmul::Matmul,
+    matmul::Matmul boxed,
     /// Products with a matrix laid out before.
     packed_matmul::PackedMatmul,
     /// Products with quantised weights.
     quant_matmul::QuantMatmul,
     /// A border of one number.
-    pad::Pad,
+    pad::Pad boxed,
     /// Windows of images reduced to one number.
     pooling::Pooling,
     /// Numbers that are a function of a key.
-    random::Random,
+    random::Random boxed,
     /// Many elements made one.
     reduce::Reduce,
     /// Rows divided by their root mean square.
@@ -150,7 +153,7 @@ ops! {
     /// Elements put where indices say.
     scatter::Scatter,
     /// A block of a tensor replaced.
-    slice_update::SliceUpdate,
+    slice_update::SliceUpdate boxed,
     /// Exponentials that add up to 1.
     softmax::Softmax,
     /// Elements in order.

@@ -144,7 +144,7 @@ impl<'a> Builder<'a> {
             dtype,
         });
         Work {
-            op: Op::Fused(Fused {
+            op: Op::from(Fused {
                 shape: node.shape,
                 steps: steps.collect(),
             }),
