@@ -45,7 +45,7 @@ pub struct Estimate {
     pub arranged: u64,
     /// Keys and values of one sequence.
     pub cache: u64,
-    /// Activations of a batch, and logits.
+    /// Activations of a batch, rounded ones too, and logits.
     pub scratch: u64,
     /// Keys and values of one position.
     pub cache_per_token: u64,
@@ -73,6 +73,15 @@ impl Estimate {
             + 2 * config.heads * config.head_dim
             + 2 * config.kv_heads * config.head_dim
             + 2 * config.ffn;
+        // With scales: two bytes and a half in each of two parts, and two more where models have halves besides.
+        let widest = config
+            .width
+            .max(config.heads * config.head_dim)
+            .max(config.ffn);
+        let rounded = match precision {
+            Precision::Fast => 7 * n(widest),
+            Precision::Exact => 0,
+        };
         Self {
             weights,
             // Scales of a byte make panels of nested formats a little larger, `Q2_K` most.
@@ -81,7 +90,9 @@ impl Estimate {
                 Precision::Exact => 0,
             },
             cache: cache_per_token * n(context.next_multiple_of(64)),
-            scratch: 4 * (n(BATCH.min(context)) * n(row) + n(config.vocab)) + (8 << 20),
+            scratch: n(BATCH.min(context)) * (4 * n(row) + rounded)
+                + 4 * n(config.vocab)
+                + (8 << 20),
             cache_per_token,
         }
     }
