@@ -41,7 +41,10 @@ pub(super) struct Activations {
 pub(super) struct Row<'a> {
     pub(super) q: &'a [i8],
     /// The same, 128 more each; empty where they were not asked for.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "other processors multiply numbers with a sign")
+    )]
     pub(super) raised: &'a [u8],
     pub(super) scales: &'a [Scale],
 }

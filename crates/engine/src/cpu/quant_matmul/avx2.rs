@@ -36,14 +36,6 @@ const SHARED: usize = 4;
 /// Vectors up to which memory is what is waited for: bytes come more slowly from two panels in turn.
 const FEW: usize = 2;
 
-/// Vectors from which on weights whose bits are in two places are put together for all of them before.
-const MANY: usize = 16;
-
-/// Whether weights are put together before they are multiplied with so many vectors.
-pub(super) fn is_widened(format: BlockFormat, vectors: usize) -> bool {
-    format == BlockFormat::Q6K && vectors >= MANY
-}
-
 thread_local! {
     static WIDE: RefCell<Vec<__m256i>> = const { RefCell::new(Vec::new()) };
 }
@@ -58,7 +50,7 @@ pub(super) fn panels(
     out: impl Fn(usize, usize, &[f32]),
 ) {
     let mut wide = WIDE.take();
-    let wide_size = match x.is_raised() && is_widened(format, x.rows()) {
+    let wide_size = match format == BlockFormat::Q6K && x.is_raised() {
         true => size / nested::SIX_BITS * nested::WIDE_BLOCK,
         false => 0,
     };

@@ -38,6 +38,9 @@ pub(super) const HEIGHT: usize = 8;
 /// Panels that are multiplied together: tasks have a multiple of so many.
 pub(super) const TOGETHER: usize = 2;
 
+/// Vectors from which on weights whose bits are in two places are put together for all of them before.
+const MANY: usize = 16;
+
 /// A matrix arranged in panels.
 pub(crate) struct Panels {
     format: BlockFormat,
@@ -118,12 +121,10 @@ impl Panels {
         self.rows.div_ceil(HEIGHT) * self.size
     }
 
-    /// Whether products with so many vectors want these without sign too.
+    /// Whether products with so many vectors put weights together before, and want activations without sign for it.
     pub(super) fn wants_raised(&self, vectors: usize) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return !has_vnni() && super::avx2::is_widened(self.format, vectors);
-        #[cfg(not(target_arch = "x86_64"))]
-        false
+        let by_avx2 = matches!(simd::level(), Level::Avx2 | Level::Avx512) && !has_vnni();
+        by_avx2 && self.format == BlockFormat::Q6K && vectors >= MANY
     }
 
     /// Products for a range of rows, which begins at a panel.
@@ -159,13 +160,12 @@ impl Panels {
     }
 }
 
-/// Whether bytes are multiplied four by four.
-#[cfg(target_arch = "x86_64")]
+/// Whether AVX-512 multiplies bytes four by four.
 fn has_vnni() -> bool {
-    #[cfg(debug_assertions)]
-    return false;
-    #[cfg(not(debug_assertions))]
+    #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
     return simd::level() == Level::Avx512 && super::avx512::Vnni::is_available();
+    #[cfg(not(all(target_arch = "x86_64", not(debug_assertions))))]
+    false
 }
 
 /// Four bytes of each row in turn.
