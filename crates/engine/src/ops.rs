@@ -170,6 +170,9 @@ ops! {
     unary::Unary,
 }
 
+// What is larger is boxed.
+const _: () = assert!(size_of::<Op>() <= 64);
+
 impl Op {
     /// Whether it works element by element: those ops join others, take numbers of the program as they
     /// are, and may write over an input.
