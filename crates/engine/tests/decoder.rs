@@ -33,7 +33,11 @@ fn decoder(spec: &Spec) -> Decoder {
 
 /// A decoder on a device that adds up in the same order every time, whatever the mode is.
 fn steady_decoder(spec: &Spec) -> Decoder {
-    let device = Device::on(hal::soft::device(SoftOptions::default()).unwrap());
+    let options = SoftOptions {
+        mode: Mode::Fast,
+        ..SoftOptions::from_env().unwrap()
+    };
+    let device = Device::on(hal::soft::device(options).unwrap());
     Decoder::new(&device, spec.clone()).unwrap()
 }
 

@@ -9,7 +9,7 @@ use bessemer_hal::{self as hal, MathMode};
 
 /// A device of the test's own, so that limits and injected failures concern nobody else.
 fn soft() -> Device {
-    Device::on(hal::soft::device(SoftOptions::default()).unwrap())
+    Device::on(hal::soft::device(SoftOptions::from_env().unwrap()).unwrap())
 }
 
 fn vector(data: &[f32]) -> Tensor {
@@ -298,7 +298,7 @@ fn a_hundred_thousand_ops_leave_memory_flat() {
 
 #[test]
 fn fast_maths_is_by_request() {
-    let hal = hal::soft::device(SoftOptions::default()).unwrap();
+    let hal = hal::soft::device(SoftOptions::from_env().unwrap()).unwrap();
     let fast = Device::with(hal, MathMode::Fast);
     let x = Tensor::linspace(-8.0, 8.0, 1001, DType::F32);
     let precise = values(&x.to(&soft()).exp());
@@ -393,7 +393,7 @@ fn kernels(device: hal::Device) -> Vec<String> {
 fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
     let options = SoftOptions {
         family: hal::Family::Mac2,
-        ..SoftOptions::default()
+        ..SoftOptions::from_env().unwrap()
     };
     let old = Device::on(hal::soft::device(options).unwrap());
     let cpu = mixture(&Device::cpu());

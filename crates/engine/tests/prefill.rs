@@ -438,7 +438,7 @@ fn a_layer_is_eight_launches() {
 fn the_checking_device_has_nothing_to_say() {
     let options = SoftOptions {
         mode: Mode::Check,
-        ..SoftOptions::default()
+        ..SoftOptions::from_env().unwrap()
     };
     let device = Device::on(soft::device(options).unwrap());
     let family = Family {

@@ -412,7 +412,7 @@ fn numbers_that_make_no_sense_are_refused() {
 fn the_checking_device_has_nothing_to_say() {
     let options = SoftOptions {
         mode: Mode::Check,
-        ..SoftOptions::default()
+        ..SoftOptions::from_env().unwrap()
     };
     let device = Device::on(soft::device(options).unwrap());
     let vocab = 1500;

@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn memory_in_pages_is_used_where_it_is() {
-        let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+        let device = Device::on(soft::device(SoftOptions::from_env().unwrap()).unwrap());
         // Large blocks begin on a large page.
         let mut memory = Memory::new(8 << 20).unwrap();
         let from = NO_COPY_ALIGNMENT + 4;
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn memory_that_was_taken_in_vain_is_still_in_use() {
-        let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+        let device = Device::on(soft::device(SoftOptions::from_env().unwrap()).unwrap());
         let metal = device.metal_backend().unwrap();
         let shape = Shape::new("test", &[1000]).unwrap();
         let from = Block::copy_of(metal, "test", &[7; 1000]).unwrap();

@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn weights_in_whole_pages_are_used_where_they_are_and_others_copied_once() {
-        let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+        let device = Device::on(soft::device(SoftOptions::from_env().unwrap()).unwrap());
         let held = || device.hal().unwrap().allocated_bytes();
         let values = vec![0.5_f32; 32 * 4096];
         let blocks = crate::quant::quantize(BlockFormat::Q4_0, &values).unwrap();

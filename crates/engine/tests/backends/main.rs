@@ -30,7 +30,7 @@ fn backend() -> Arc<MetalBackend> {
 
 /// A device of the test's own, for injected failures.
 fn lonely() -> Arc<MetalBackend> {
-    let device = Device::on(soft::device(SoftOptions::default()).unwrap());
+    let device = Device::on(soft::device(SoftOptions::from_env().unwrap()).unwrap());
     Arc::new(MetalBackend::on(&device).unwrap())
 }
 

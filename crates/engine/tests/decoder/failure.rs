@@ -139,7 +139,7 @@ fn every_allocation_of_a_model_may_fail() {
 fn what_fails_on_its_way_takes_back_what_came_after_it() {
     let options = SoftOptions {
         timeout: Duration::from_millis(1),
-        ..SoftOptions::default()
+        ..SoftOptions::from_env().unwrap()
     };
     let device = Device::on(hal::soft::device(options).unwrap());
     // Far more than a millisecond's work.
