@@ -9,7 +9,15 @@ use bessemer_hal::{self as hal, MathMode};
 
 /// A device of the test's own, so that limits and injected failures concern nobody else.
 fn soft() -> Device {
-    Device::on(hal::soft::device(SoftOptions::from_env().unwrap()).unwrap())
+    Device::on(hal::soft::device(fast()).unwrap())
+}
+
+/// Options of the environment, in the fast mode whatever it says.
+fn fast() -> SoftOptions {
+    SoftOptions {
+        mode: Mode::Fast,
+        ..SoftOptions::from_env().unwrap()
+    }
 }
 
 fn vector(data: &[f32]) -> Tensor {
@@ -298,7 +306,7 @@ fn a_hundred_thousand_ops_leave_memory_flat() {
 
 #[test]
 fn fast_maths_is_by_request() {
-    let hal = hal::soft::device(SoftOptions::from_env().unwrap()).unwrap();
+    let hal = hal::soft::device(fast()).unwrap();
     let fast = Device::with(hal, MathMode::Fast);
     let x = Tensor::linspace(-8.0, 8.0, 1001, DType::F32);
     let precise = values(&x.to(&soft()).exp());
@@ -393,7 +401,7 @@ fn kernels(device: hal::Device) -> Vec<String> {
 fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
     let options = SoftOptions {
         family: hal::Family::Mac2,
-        ..SoftOptions::from_env().unwrap()
+        ..fast()
     };
     let old = Device::on(hal::soft::device(options).unwrap());
     let cpu = mixture(&Device::cpu());

@@ -100,7 +100,7 @@ fn private_memory_is_computed_in_and_copied_from() {
 fn an_intel_mac_computes_in_every_kind_of_memory() {
     let options = SoftOptions {
         family: hal::Family::Mac2,
-        ..SoftOptions::from_env().unwrap()
+        ..SoftOptions::default()
     };
     let device = Device::on(soft::device(options).unwrap());
     let backend = Arc::new(MetalBackend::on(&device).unwrap());
