@@ -9,8 +9,8 @@
 //! infinities and NaN give what C99 (and so NumPy) prescribes. Sines, cosines and tangents of large
 //! arguments are the one place with a choice to make: see [`trig`].
 //!
-//! The errors stand in the table [`ULP`], which the tests hold at every level. In f32, `tan`, `asinh`,
-//! `acosh`, `atanh`, `atan2`, `hypot`, `cbrt` and `pow` are computed in f64 and rounded once. In f64 and
+//! The errors stand in the table [`ULP`], which the tests hold at every level. In f32, `asinh`,
+//! `acosh`, `atan2`, `hypot` and `pow` are computed in f64 and rounded once. In f64 and
 //! without FMA, `pow` is the standard library's, element by element.
 mod activation;
 mod erf;
@@ -41,7 +41,7 @@ const ULP: [(&str, f64, f64); 33] = [
     ("log1p", 1.3, 0.9),
     ("sin", 1.4, 0.8),
     ("cos", 1.4, 0.8),
-    ("tan", 0.6, 2.0),
+    ("tan", 1.3, 2.0),
     ("asin", 2.3, 2.2),
     ("acos", 1.1, 1.2),
     ("atan", 1.8, 1.2),
@@ -50,7 +50,7 @@ const ULP: [(&str, f64, f64); 33] = [
     ("tanh", 1.2, 1.4),
     ("asinh", 0.6, 1.8),
     ("acosh", 0.6, 1.8),
-    ("atanh", 0.6, 1.8),
+    ("atanh", 1.4, 1.8),
     ("erf", 1.0, 1.2),
     ("cbrt", 0.6, 0.6),
     ("rsqrt", 1.5, 1.5),
@@ -302,7 +302,7 @@ math!(f32, {
     }
     #[inline(always)]
     fn cbrt_on<I: Isa>(self) -> Self {
-        power::cbrt_f64::<I>(f64::from(self)) as Self
+        power::cbrt_f32::<I>(self)
     }
     #[inline(always)]
     fn pow_on<I: Isa>(self, y: Self) -> Self {

@@ -176,9 +176,7 @@ pub(super) fn cbrt_f64<I: Isa>(x: f64) -> f64 {
 
     // One step on the root itself, whose residual is small: what it misses is a third of an ulp.
     let root = a * y * y;
-    let (square, square_low) = root.exact_product::<I>(root);
-    let (cube, cube_low) = square.exact_product::<I>(root);
-    let residual = (cube - a) + (cube_low + square_low * root);
+    let residual = cube_residual::<I, f64>(root, a);
     let root = root - residual * (y * y) * (1.0 / 3.0);
 
     let special = !((a > 0.0) & (a < f64::INFINITY));
@@ -187,6 +185,55 @@ pub(super) fn cbrt_f64<I: Isa>(x: f64) -> f64 {
     } else {
         (root * unscale).copysign(x)
     }
+}
+
+/// The cube root in `f32`: a guess of the inverse root from a third of the exponent, one step of a series, and one
+/// Newton step on the root itself with an exact residual.
+#[inline(always)]
+pub(super) fn cbrt_f32<I: Isa>(x: f32) -> f32 {
+    const MAGIC: f32 = 8_388_608.0; // 2²³
+    let a = x.abs();
+    // Keeps `a` away from both ends of the range, by 2^±66, whose cube root is exact.
+    let (scale, unscale) = if a < 8.67e-19 {
+        (7.378_697_6e19, 2.384_185_8e-7)
+    } else if a > 1.15e18 {
+        (1.355_252_7e-20, 4_194_304.0)
+    } else {
+        (1.0, 1.0)
+    };
+    let a = a * scale;
+
+    // As in `cbrt_f64`, with the upper 24 bits: |1 - a·y³| ≤ 0.11.
+    let upper = f32::from_bits((a.to_bits() >> 8) | MAGIC.to_bits()) - MAGIC;
+    let guess = (127.0 * 4.0 / 3.0 - 0.068) * 32_768.0 - upper * (1.0 / 3.0);
+    let y = f32::from_bits((guess + MAGIC).to_bits() << 8);
+
+    // (1 - h)^(-1/3) = 1 + h/3 + 2h²/9 + 14h³/81 + …; what is left of h is below 2⁻¹⁷.
+    let h = (-(a * y)).mul_add_on::<I>(y * y, 1.0);
+    let y = (y * h).mul_add_on::<I>(
+        poly!(I, h, [1.0 / 3.0, 2.0 / 9.0, 14.0 / 81.0, 35.0 / 243.0]),
+        y,
+    );
+
+    let square = y * y;
+    let root = a * square;
+    let residual = cube_residual::<I, f32>(root, a);
+    let root = (residual * square).mul_add_on::<I>(-1.0 / 3.0, root);
+
+    let special = !((a > 0.0) & (a < f32::INFINITY));
+    if special {
+        x
+    } else {
+        (root * unscale).copysign(x)
+    }
+}
+
+/// `root³ - a`, nearly exact where `root³` is near `a`.
+#[inline(always)]
+fn cube_residual<I: Isa, T: Real>(root: T, a: T) -> T {
+    let (square, square_low) = root.exact_product::<I>(root);
+    let (cube, cube_low) = square.exact_product::<I>(root);
+    (cube - a) + square_low.mul_add_on::<I>(root, cube_low)
 }
 
 #[inline(always)]

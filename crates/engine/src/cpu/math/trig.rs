@@ -83,6 +83,9 @@ impl Terms for f32 {
 
 const SIGN: u32 = 1 << 31;
 
+/// π/2 in three parts, each as long as can be.
+const HALF_PI_F32: [f32; 3] = [1.5707964, -4.371139e-8, -1.7151245e-15];
+
 /// The sine of a number not negative and `quarters` quarters of a turn, with the sign turned by `sign`.
 ///
 /// The reduction stays in f32, with a fused product and sum and π/2 in three parts. n·π/2 by the first part
@@ -91,14 +94,13 @@ const SIGN: u32 = 1 << 31;
 /// it has become small: 2⁻²⁸ at least, against 2⁻⁵⁶, what n times the three parts is wrong by.
 #[inline(always)]
 fn turned<I: Isa>(x: f32, quarters: u32, sign: u32) -> f32 {
-    const PARTS: [f32; 3] = [1.5707964, -4.371139e-8, -1.7151245e-15];
     // Added to an integer, it leaves that in the low bits.
     const MAGIC: f32 = 12_582_912.0;
     let shifted = x.mul_add_on::<I>(std::f32::consts::FRAC_2_PI, MAGIC);
     let n = shifted - MAGIC;
-    let r = (-n).mul_add_on::<I>(PARTS[0], x);
-    let r = (-n).mul_add_on::<I>(PARTS[1], r);
-    let r = (-n).mul_add_on::<I>(PARTS[2], r);
+    let r = (-n).mul_add_on::<I>(HALF_PI_F32[0], x);
+    let r = (-n).mul_add_on::<I>(HALF_PI_F32[1], r);
+    let r = (-n).mul_add_on::<I>(HALF_PI_F32[2], r);
     let z = r * r;
     let sin = (r * z).mul_add_on::<I>(f32::sin_terms::<I>(z), r);
     let cos = z.mul_add_on::<I>(z.mul_add_on::<I>(f32::cos_terms::<I>(z), -0.5), 1.0);
@@ -185,44 +187,56 @@ pub(super) fn cos_near<I: Isa, T: Terms>(x: T) -> T {
     result.negate_by(n + T::of(1.0))
 }
 
-/// The tangent of an f32, in f64 with as many terms as f32 needs: relative errors of sine and cosine 2^-35.4
-/// and 2^-39.3.
+/// The tangent of an `f32`: the argument is reduced to two parts, the polynomial is the tangent's own, and in odd
+/// quadrants the result is the negative reciprocal with its rounding errors corrected.
 #[inline(always)]
 pub(super) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
-    const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5·2⁵²
-    let a = f64::from(x);
-    let shifted = a.mul_add_on::<I>(std::f64::consts::FRAC_2_PI, MAGIC);
+    const MAGIC: f32 = 12_582_912.0; // 1.5·2²³
+    let shifted = match I::FMA {
+        true => x.mul_add_on::<I>(std::f32::consts::FRAC_2_PI, MAGIC),
+        false => (f64::from(x) * std::f64::consts::FRAC_2_PI).nearest() as f32 + MAGIC,
+    };
     let n = shifted - MAGIC;
-    let r = (-n).mul_add_on::<I>(HALF_PI[0], a);
-    let r = (-n).mul_add_on::<I>(HALF_PI[1], r);
+    let (first, first_low) = n.exact_product::<I>(HALF_PI_F32[0]);
+    let (second, second_low) = n.exact_product::<I>(HALF_PI_F32[1]);
+    // The first difference is exact; next to a multiple of π/2 the second may cancel most of it.
+    let (r, low) = ((x - first) - first_low).exact_sum(-second);
+    let low = (-n).mul_add_on::<I>(HALF_PI_F32[2], low - second_low);
+
+    // Interpolated at Chebyshev nodes with 50 digits; relative error of the tangent 2^-26.8 up to 0.818: for large
+    // arguments n, the product of rounded numbers, may be off by 0.52.
     let z = r * r;
-    let sin = poly!(
+    let terms = poly!(
         I,
         z,
         [
-            -0.16666666663624022,
-            0.00833333178567173,
-            -0.00019840039113012213,
-            2.7243811975258105e-6,
+            0.33333334,
+            0.13333149,
+            0.054011736,
+            0.021491008,
+            0.010398982,
+            0.00051692483,
+            0.004223198,
         ]
     );
-    let sin = (r * z).mul_add_on::<I>(sin, r);
-    let cos = poly!(
-        I,
-        z,
-        [
-            0.04166666666412821,
-            -0.0013888887597706746,
-            2.4800560630606337e-5,
-            -2.7295856339545587e-7,
-        ]
-    );
-    let cos = z.mul_add_on::<I>(z.mul_add_on::<I>(cos, -0.5), 1.0);
+    // tan' = 1 + tan² ≈ 1 + z near 0, and 2 at π/4, where 1 + z·(1 + z) is 2.0.
+    let slope = z.mul_add_on::<I>(z, z);
+    let rest = (r * z).mul_add_on::<I>(terms, low.mul_add_on::<I>(slope, low));
+    let tan = r + rest;
+    let tan_low = (r - tan) + rest;
+
+    let inverse = -1.0 / tan;
+    let (product, product_low) = inverse.exact_product::<I>(tan);
+    let error = (product + 1.0) + inverse.mul_add_on::<I>(tan_low, product_low);
+    let cotangent = inverse.mul_add_on::<I>(error, inverse);
     let odd = shifted.to_bits() & 1 != 0;
-    let (top, bottom) = if odd { (-cos, sin) } else { (sin, cos) };
-    // Of -0 the sum above has made 0.
-    let result = (top / bottom) as f32;
-    if x == 0.0 { x } else { result }
+    let result = if odd { cotangent } else { tan };
+    // Keeps -0, of which the sum above has made 0, and the last bit of subnormal numbers.
+    if x.abs() < 1e-4 {
+        (x * x * x).mul_add_on::<I>(0.333_333_34, x)
+    } else {
+        result
+    }
 }
 
 #[inline(always)]
