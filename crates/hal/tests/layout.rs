@@ -1,6 +1,9 @@
 //! Laws of the repository that no compiler checks.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
+#[path = "layout/systems.rs"]
+mod systems;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -58,28 +61,10 @@ fn the_unsafe_list_names_only_files_that_exist() {
 }
 
 #[test]
-fn every_row_of_the_systems_table_points_at_a_test_that_exists() {
-    let mut rows = 0;
-    for line in read(&root().join("docs/systems.md")).lines() {
-        let cells: Vec<_> = line.split('|').map(str::trim).collect();
-        let [_, id, _, tests, _] = cells[..] else {
-            continue;
-        };
-        if id == "row" || id.starts_with("---") {
-            continue;
-        }
-        rows += 1;
-        for test in tests.split(", ") {
-            let (file, name) = test
-                .split_once("::")
-                .unwrap_or_else(|| panic!("{id}: `{test}` is not file::test"));
-            assert!(
-                read(&root().join(file)).contains(&format!("fn {name}(")),
-                "{id}: {file} has no test {name}"
-            );
-        }
-    }
-    assert!(rows > 0, "docs/systems.md has no row");
+fn every_row_of_the_systems_table_has_a_state_and_if_done_a_test() {
+    let page = read(&root().join("docs/systems.md"));
+    let problems = systems::problems(&page, &|file| fs::read_to_string(root().join(file)).ok());
+    assert!(problems.is_empty(), "docs/systems.md: {problems:#?}");
 }
 
 #[test]
