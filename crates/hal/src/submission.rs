@@ -144,6 +144,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_time_on_the_device_is_from_start_to_end() {
+        let completed = |start, end| Completed {
+            gpu_start: Duration::from_millis(start),
+            gpu_end: Duration::from_millis(end),
+            ..Completed::default()
+        };
+        assert_eq!(completed(20, 27).gpu_time(), Duration::from_millis(7));
+        assert_eq!(completed(20, 0).gpu_time(), Duration::ZERO, "no clock");
+    }
+
+    #[test]
     fn the_first_result_is_the_one_that_counts() {
         let completion = Completion::default();
         let completed = Completed {

@@ -290,8 +290,22 @@ fn copies_need_equal_lengths_and_distinct_bytes() {
         commands.copy(part(0..8), part(7..15)),
         Err(launch("copy", "source and target overlap in buffer `b`"))
     );
+    // One common byte at either end.
+    for (source, target) in [(7..15, 0..8), (1..9, 8..16), (8..16, 1..9)] {
+        assert_eq!(
+            commands.copy(part(source), part(target)),
+            Err(launch("copy", "source and target overlap in buffer `b`"))
+        );
+    }
+    assert!(commands.is_empty());
     assert_eq!(commands.copy(part(0..8), part(8..16)), Ok(()));
-    assert_eq!(commands.len(), 1);
+    assert_eq!(commands.copy(part(8..16), part(0..8)), Ok(()));
+    assert_eq!(
+        commands.copy(&a, part(0..8)),
+        Ok(()),
+        "the same bytes of another buffer"
+    );
+    assert_eq!(commands.len(), 3);
 }
 
 #[test]
@@ -539,6 +553,7 @@ fn barriers_follow_from_overlap_and_only_from_overlap() {
             }
             launch.threads(64, 64).unwrap();
         }
+        assert_eq!(commands.barriers() as u64, case.barriers, "{}", case.name);
         commands.commit().unwrap().wait().unwrap();
         let counts = noop::record(&device).unwrap().counts;
         assert_eq!(counts.barriers, case.barriers, "{}", case.name);
@@ -882,11 +897,24 @@ fn eight_threads_record_and_submit_at_once() {
 fn every_buffer_has_its_own_id_and_is_read_in_place() {
     let (one, other) = (recording(), recording());
     let buffers = [&one, &other, &one].map(|d| d.buffer(16, StorageMode::Shared).unwrap());
+    assert!(buffers[0].is(&buffers[0].clone()) && !buffers[0].is(&buffers[2]));
     let ids: std::collections::BTreeSet<_> = buffers.iter().map(|b| b.id()).collect();
     assert_eq!(ids.len(), buffers.len());
     assert_eq!(buffers[0].clone().id(), buffers[0].id());
     for buffer in &buffers {
         let written = buffer.as_mut_slice::<u32>().unwrap().as_ptr();
         assert_eq!(buffer.as_slice::<u32>().unwrap().as_ptr(), written);
+        let contents = buffer.contents().map(|p| p.as_ptr().cast_const().cast());
+        assert_eq!(contents, Some(written));
+        assert_eq!(buffer.label(), None);
+        buffer.set_label("named");
+        assert_eq!(buffer.label().as_deref(), Some("named"));
+        let part = buffer.slice(4..12).unwrap();
+        assert_eq!(
+            (part.buffer().id(), part.offset(), part.length()),
+            (buffer.id(), 4, 8)
+        );
     }
+    let private = one.buffer(16, StorageMode::Private).unwrap();
+    assert_eq!(private.contents(), None);
 }

@@ -3,8 +3,8 @@
 use super::{NAME, binding, labelled, launch, pipeline, recording};
 use bessemer_hal::driver::{self, CommandList, HostMemory};
 use bessemer_hal::{
-    Access, Argument, ArgumentKind, Commands, CompileOptions, Completed, Completion, Device,
-    DeviceInfo, Error, Fault, FunctionConstants, Matrix, MatrixElement, MatrixProduct,
+    Access, Argument, ArgumentKind, Buffer, Commands, CompileOptions, Completed, Completion,
+    Device, DeviceInfo, Error, Fault, FunctionConstants, Matrix, MatrixElement, MatrixProduct,
     PipelineInfo, Result, Size, StorageMode,
 };
 use std::ops::Range;
@@ -220,6 +220,15 @@ fn bindings_are_compared_with_what_the_kernel_takes() {
         &|d| d.read(0, &a).write(1, &a).bytes(2, &1_u32),
     );
     refuse(
+        binding("scratch", "no length given for threadgroup memory 0"),
+        &|d| {
+            d.read(0, &a)
+                .write(1, &a)
+                .bytes(2, &1_u32)
+                .threadgroup_memory(1, 16)
+        },
+    );
+    refuse(
         binding("7", "the kernel has no buffer argument at this index"),
         &|d| {
             d.read(0, &a)
@@ -420,4 +429,137 @@ fn a_device_without_a_library_for_products_says_so() {
             device: NAME.to_owned(),
         })
     );
+}
+
+/// Submits launches that access one buffer.
+fn submit(device: &Device, buffer: &Buffer, accesses: &[Access]) {
+    let kernel = pipeline(device, "k");
+    let mut commands = device.commands();
+    for access in accesses {
+        commands
+            .dispatch(&kernel)
+            .bind(0, buffer, *access)
+            .threads(1, 1)
+            .expect("a valid launch");
+    }
+    drop(commands.commit().expect("nothing is mapped"));
+}
+
+#[test]
+fn the_host_waits_for_every_submission_that_conflicts_with_its_access() {
+    use Access::{Read, ReadWrite, Write};
+    struct Case {
+        name: &'static str,
+        submissions: &'static [&'static [Access]],
+        exclusive: bool,
+    }
+    let cases = [
+        Case {
+            name: "a writer behind a reader",
+            submissions: &[&[Read], &[Write]],
+            exclusive: false,
+        },
+        Case {
+            name: "a writer before a reader",
+            submissions: &[&[Write], &[Read]],
+            exclusive: false,
+        },
+        Case {
+            name: "two writers",
+            submissions: &[&[Write], &[ReadWrite]],
+            exclusive: false,
+        },
+        Case {
+            name: "one list that writes, then reads",
+            submissions: &[&[Write, Read]],
+            exclusive: false,
+        },
+        Case {
+            name: "one list that reads, then writes",
+            submissions: &[&[Read, Write]],
+            exclusive: false,
+        },
+        Case {
+            name: "a reader, for a host that writes",
+            submissions: &[&[Read]],
+            exclusive: true,
+        },
+        Case {
+            name: "a writer, for a host that writes",
+            submissions: &[&[Write]],
+            exclusive: true,
+        },
+    ];
+    for case in cases {
+        let device = Held::device(plain());
+        let buffer = labelled(&device, 8, "b");
+        for accesses in case.submissions {
+            submit(&device, &buffer, accesses);
+        }
+        let driver = device.driver::<Held>().expect("the driver of this test");
+        let conflicts =
+            |accesses: &&[Access]| case.exclusive || accesses.iter().any(|a| a.writes());
+        let last = case.submissions.iter().rposition(conflicts);
+        let released = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // A host that does not wait is through by then; one that waits is not timed.
+                std::thread::sleep(Duration::from_millis(20));
+                for i in 0..case.submissions.len() {
+                    if Some(i) == last {
+                        released.store(true, Ordering::SeqCst);
+                    }
+                    driver.finish(Ok(Completed::default()));
+                }
+            });
+            if case.exclusive {
+                buffer.write(0, &[1_u8]).expect("nothing failed");
+            } else {
+                buffer.to_vec::<u8>().expect("nothing failed");
+            }
+            assert!(released.load(Ordering::SeqCst), "{}", case.name);
+        });
+    }
+}
+
+#[test]
+fn a_failed_writer_is_not_forgotten_when_others_follow() {
+    use Access::{Read, ReadWrite, Write};
+    let failure = |message: &str| Error::Execution {
+        fault: Fault::PageFault,
+        kernel: Some("k".to_owned()),
+        message: message.to_owned(),
+    };
+    // What follows is committed before or after the failure is known, and ends well.
+    for later in [Read, Write, ReadWrite] {
+        for known_first in [false, true] {
+            let device = Held::device(plain());
+            let driver = device.driver::<Held>().expect("the driver of this test");
+            let buffer = labelled(&device, 8, "b");
+            submit(&device, &buffer, &[Write]);
+            if known_first {
+                driver.finish(Err(failure("first")));
+                submit(&device, &buffer, &[later]);
+            } else {
+                submit(&device, &buffer, &[later]);
+                driver.finish(Err(failure("first")));
+            }
+            driver.finish(Ok(Completed::default()));
+            let case = format!("{later:?}, known first: {known_first}");
+            assert_eq!(buffer.to_vec::<u8>(), Err(failure("first")), "{case}");
+            assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]), "{case}");
+        }
+    }
+    // Of two failures the first is the cause; readers that fail have damaged nothing.
+    let device = Held::device(plain());
+    let driver = device.driver::<Held>().expect("the driver of this test");
+    let buffer = labelled(&device, 8, "b");
+    submit(&device, &buffer, &[Read]);
+    submit(&device, &buffer, &[Write]);
+    submit(&device, &buffer, &[ReadWrite]);
+    for message in ["reader", "first", "second"] {
+        driver.finish(Err(failure(message)));
+    }
+    assert_eq!(buffer.write(0, &[1_u8]), Err(failure("first")));
+    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]));
 }
