@@ -275,6 +275,18 @@ fn equals_are_cut_in_the_order_of_tokens() {
 }
 
 #[test]
+fn top_p_ends_with_the_token_that_reaches_it() {
+    // Four equal tokens have a quarter each, and sums of quarters are exact.
+    for (top_p, count) in [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3), (0.76, 4)] {
+        let mut device = sampler(Sampling { top_p, ..at(1.0) }, 4);
+        let mut drawn: Vec<_> = (0..60).map(|_| device.next(&[0.5; 4]).unwrap()).collect();
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn, (0..count).collect::<Vec<u32>>(), "{top_p}");
+    }
+}
+
+#[test]
 fn draws_follow_the_probabilities() {
     let p = [0.4_f64, 0.3, 0.15, 0.1, 0.05];
     let logits = p.map(|p| p.ln() as f32);

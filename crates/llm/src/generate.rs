@@ -294,3 +294,6 @@ impl<R: FnMut(u32) -> ControlFlow<()>> Text<'_, R> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

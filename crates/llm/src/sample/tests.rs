@@ -123,6 +123,31 @@ fn limits_leave_what_they_say() {
 }
 
 #[test]
+fn top_p_ends_with_the_token_that_reaches_it() {
+    // Four equal tokens have a quarter each, and sums of quarters are exact.
+    let kinds = |top_p: f32| {
+        let mut kinds = draw(Sampling { top_p, ..at(1.0) }, &[0.25; 4], 400);
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    };
+    assert_eq!(kinds(0.25), [0]);
+    assert_eq!(kinds(0.26), [0, 1]);
+    assert_eq!(kinds(0.5), [0, 1]);
+    assert_eq!(kinds(0.75), [0, 1, 2]);
+    assert_eq!(kinds(0.76), [0, 1, 2, 3]);
+    // What is left is drawn by its own probabilities: of 0.4, 0.3 and 0.15 the last one has 3 of 17.
+    let logits = [0.4_f32, 0.3, 0.15, 0.1, 0.05].map(f32::ln);
+    let top_p = Sampling {
+        top_p: 0.71,
+        ..at(1.0)
+    };
+    let drawn = draw(top_p, &logits, 20_000);
+    let last = drawn.iter().filter(|&&t| t == 2).count() as f64 / 20_000.0;
+    assert!((last - 3.0 / 17.0).abs() < 0.015, "{last}");
+}
+
+#[test]
 fn penalties_count_what_was_seen_in_the_window() {
     let next = |sampling: Sampling, seen: &[u32]| {
         let mut logits = vec![2.0, 1.9, -1.0, -1.1];
@@ -215,6 +240,57 @@ fn stops_are_found_across_pieces_and_nothing_of_them_is_shown() {
     );
     assert_eq!(run(&["bc", "b"], &["ab", "c"]), ("a".to_owned(), true));
     assert_eq!(run(&[""], &["x"]), ("x".to_owned(), false));
+}
+
+/// The definition itself, over the whole text: what is shown after a piece, and whether the text has ended.
+fn shown(stops: &[&str], text: &str) -> (usize, bool) {
+    let found = stops.iter().filter_map(|s| text.find(s)).min();
+    if let Some(at) = found {
+        return (at, true);
+    }
+    let begins = |&at: &usize| stops.iter().any(|s| s.starts_with(&text[at..]));
+    let held = (0..text.len()).filter(|&at| text.is_char_boundary(at));
+    (held.clone().find(begins).unwrap_or(text.len()), false)
+}
+
+#[test]
+fn stops_that_overlap_end_the_text_at_the_first_of_them() {
+    let sets: [&[&str]; 8] = [
+        &["b", "ab"],
+        &["ab", "b"],
+        &["aab", "ab", "b"],
+        &["aba", "bab"],
+        &["abab", "ba"],
+        &["aaab", "aab"],
+        &["bb", "abb", "aé"],
+        &["éa", "aéa"],
+    ];
+    let texts = [
+        "aaab", "abaab", "babab", "abba", "aaéab", "éaéa", "bbab", "aéb",
+    ];
+    for set in sets {
+        for text in texts {
+            // Every way to cut the text into pieces, one bit for each place between characters.
+            let cuts: Vec<usize> = text.char_indices().map(|(i, _)| i).skip(1).collect();
+            for pattern in 0..1_u32 << cuts.len() {
+                let mut stops = Stops::new(set.iter().map(|s| (*s).to_owned()));
+                let (mut out, mut begin) = (String::new(), 0);
+                let ends = (0..cuts.len()).filter(|i| pattern >> i & 1 == 1);
+                for end in ends.map(|i| cuts[i]).chain([text.len()]) {
+                    let (piece, ended) = stops.push(&text[begin..end]);
+                    out.push_str(&piece);
+                    let (len, expected) = shown(set, &text[..end]);
+                    let case = format!("{set:?} in {:?}, cut by {pattern:b}", &text[..end]);
+                    assert_eq!((&*out, ended), (&text[..len], expected), "{case}");
+                    if ended {
+                        assert_eq!(stops.finish(), "", "{case}");
+                        break;
+                    }
+                    begin = end;
+                }
+            }
+        }
+    }
 }
 
 #[test]

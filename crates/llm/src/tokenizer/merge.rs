@@ -93,3 +93,81 @@ impl Symbols {
         self.0.iter().filter(|s| s.len > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks and tokens of pairs.
+    type Merges = [((u32, u32), (u32, u32))];
+
+    fn merged(merges: &Merges, text: &[u32]) -> Vec<u32> {
+        let mut symbols = Symbols::default();
+        for (at, &id) in text.iter().enumerate() {
+            symbols.push(at, 1, id);
+        }
+        symbols.merge(|a, b| find(merges, a.id, b.id));
+        symbols.iter().map(|s| s.id).collect()
+    }
+
+    fn find(merges: &Merges, a: u32, b: u32) -> Option<(u32, u32)> {
+        let found = merges.iter().find(|(pair, _)| *pair == (a, b));
+        found.map(|(_, merge)| *merge)
+    }
+
+    /// The definition itself: look at all pairs, join the leftmost of the lowest rank, begin again.
+    fn expected(merges: &Merges, text: &[u32]) -> Vec<u32> {
+        let mut text = text.to_vec();
+        loop {
+            let pairs = text.windows(2).enumerate();
+            let merge = |(at, pair): (usize, &[u32])| {
+                let (rank, id) = find(merges, pair[0], pair[1])?;
+                Some((rank, at, id))
+            };
+            let Some((_, at, id)) = pairs.filter_map(merge).min() else {
+                return text;
+            };
+            text.splice(at..at + 2, [id]);
+        }
+    }
+
+    #[test]
+    fn of_equal_ranks_the_leftmost_is_joined_first() {
+        // `aa` of `a a`: pairs overlap, and all of them have the same rank.
+        let doubles = [((0, 0), (0, 9))];
+        assert_eq!(merged(&doubles, &[0; 3]), [9, 0]);
+        assert_eq!(merged(&doubles, &[0; 4]), [9, 9]);
+        assert_eq!(merged(&doubles, &[0; 5]), [9, 9, 0]);
+        assert_eq!(merged(&doubles, &[1, 0, 0, 0]), [1, 9, 0]);
+        // `a b` and `b c` are different merges of one rank.
+        let chain = [((0, 1), (3, 8)), ((1, 2), (3, 9))];
+        assert_eq!(merged(&chain, &[0, 1, 2]), [8, 2]);
+        // A lower rank on the right goes first.
+        let ranked = [((0, 1), (3, 8)), ((1, 2), (2, 9))];
+        assert_eq!(merged(&ranked, &[0, 1, 2]), [0, 9]);
+    }
+
+    #[test]
+    fn random_merges_give_what_their_definition_gives() {
+        let mut state = 7_u64;
+        let mut below = |n: u32| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32 % n
+        };
+        for round in 0..3000 {
+            // Few tokens and fewer ranks, so that most merges tie with another one.
+            let count = 1 + below(8);
+            let merges: Vec<_> = (0..count)
+                .map(|i| ((below(3 + i), below(3 + i)), (below(4), 3 + i)))
+                .collect();
+            let text: Vec<u32> = (0..below(14)).map(|_| below(3)).collect();
+            assert_eq!(
+                merged(&merges, &text),
+                expected(&merges, &text),
+                "round {round}: {merges:?} over {text:?}"
+            );
+        }
+    }
+}

@@ -82,6 +82,54 @@ fn bytes_are_merged_inside_words() {
 }
 
 #[test]
+fn ties_between_merges_go_to_the_left() {
+    let tokens = ["a", "b", "c", "aa", "ab", "bc"];
+    let merges = ("merges", list(&["a a", "a b", "b c"]));
+    let tokenizer = gguf("gpt2", &tokens, &[1; 6], &[merges]).unwrap();
+    let encode = |text| tokenizer.encode(text, false).unwrap();
+    assert_eq!(encode("aaa"), [3, 0]);
+    assert_eq!(encode("aaab"), [3, 4], "`aa` first, then what is left");
+    assert_eq!(encode("abc"), [4, 2], "`ab` was learnt before `bc`");
+    // Scores decide for SentencePiece; of equal ones the leftmost.
+    let bare = [("add_space_prefix", Value::Bool(false))];
+    let scored = [
+        ("a", 0.0),
+        ("b", 0.0),
+        ("c", 0.0),
+        ("ab", -1.0),
+        ("bc", -1.0),
+    ];
+    assert_eq!(
+        pieces(&scored, &bare).encode("abc", false).unwrap(),
+        [262, 261]
+    );
+    let better = [
+        ("a", 0.0),
+        ("b", 0.0),
+        ("c", 0.0),
+        ("ab", -1.0),
+        ("bc", -0.5),
+    ];
+    assert_eq!(
+        pieces(&better, &bare).encode("abc", false).unwrap(),
+        [259, 263]
+    );
+}
+
+#[test]
+fn a_merge_that_is_listed_twice_has_one_rank() {
+    // GGUF keeps the first, as llama.cpp; tokenizer.json the last, as its reference implementation.
+    let tokens = ["a", "b", "c", "ab", "bc"];
+    let merges = ("merges", list(&["a b", "b c", "a b"]));
+    let tokenizer = gguf("gpt2", &tokens, &[1; 5], &[merges]).unwrap();
+    assert_eq!(tokenizer.encode("abc", false).unwrap(), [3, 2]);
+    let json = r#"{"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"bc":4},
+        "merges":["a b","b c","a b"]}}"#;
+    let tokenizer = Tokenizer::of_json(json).unwrap();
+    assert_eq!(tokenizer.encode("abc", false).unwrap(), [0, 4]);
+}
+
+#[test]
 fn special_tokens_are_found_only_where_they_are_wanted() {
     let tokenizer = bpe(&[("add_bos_token", Value::Bool(true))]).unwrap();
     assert_eq!(tokenizer.encode("<|im_end|>ab", true).unwrap(), [0, 1, 4]);

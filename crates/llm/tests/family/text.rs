@@ -7,7 +7,7 @@ use bessemer::kernel::CacheType;
 use bessemer_llm::Sampling;
 use bessemer_llm::generate::{Finish, Full, Options, Report, Session};
 
-use crate::model::{FAMILIES, Family};
+use crate::model::{FAMILIES, Family, VOCAB};
 use crate::{CONTEXT, devices, load, tokens};
 
 fn session(family: &Family, device: &bessemer::Device) -> Session {
@@ -138,4 +138,39 @@ fn a_token_is_counted_on_a_device_and_not_on_the_cpu() {
     assert!(counts.launches <= 6 * layers + 4, "{counts:?}");
     let weights = on_soft.transformer().bytes_per_token() as f64;
     assert!(counts.bytes_read as f64 > weights, "{counts:?}");
+}
+
+#[test]
+fn of_a_prompt_only_what_is_new_is_computed() {
+    let prompt = tokens(12);
+    for device in devices() {
+        let family = &FAMILIES[0];
+        let short = options(Sampling::default(), 4);
+        let scratch = |prompt: &[u32]| generate(&mut session(family, &device), prompt, &short);
+        let mut going_on = session(family, &device);
+        let first = generate(&mut going_on, &prompt, &short);
+        assert_eq!((first.reused, first.prefilled), (0, 12));
+        // The same again: the last token is computed once more, for its logits.
+        let again = generate(&mut going_on, &prompt, &short);
+        assert_eq!((again.reused, again.prefilled), (11, 1), "on {device}");
+        assert_eq!(again.ids, first.ids);
+        // Longer by what was said, and by more.
+        let longer = [&prompt[..], &first.ids[..3], &[5, 6]].concat();
+        let report = generate(&mut going_on, &longer, &short);
+        assert_eq!((report.reused, report.prefilled), (15, 2), "on {device}");
+        assert_eq!(report.ids, scratch(&longer).ids);
+        // Different from the fifth token on, shorter, and different from the beginning.
+        let mut other = prompt.clone();
+        other[4] = (other[4] + 1) % VOCAB as u32;
+        for (next, reused) in [(&other[..], 4), (&other[..3], 2), (&prompt[1..], 0)] {
+            let report = generate(&mut going_on, next, &short);
+            assert_eq!(
+                (report.reused, report.prefilled),
+                (reused, next.len() - reused),
+                "on {device}"
+            );
+            assert_eq!(report.ids, scratch(next).ids, "on {device}");
+            assert_eq!(&going_on.cache().tokens(0)[..next.len()], next);
+        }
+    }
 }
