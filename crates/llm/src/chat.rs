@@ -1,5 +1,6 @@
 //! A conversation as the text that a model was trained on: its chat template, rendered.
 
+mod limit;
 mod time;
 
 use std::sync::Arc;
@@ -100,8 +101,7 @@ impl ChatTemplate {
         let syntax = syntax.trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|e| wrong(&e))?);
         environment.set_fuel(Some(MOST_STEPS));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        limit::install(&mut environment);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", move |format: &str| {
             time::format(format, now())
@@ -217,6 +217,7 @@ impl serde_json::ser::Formatter for Python {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::{self, GgufWriter, Metadata};
     use std::time::Duration;
 
     fn render(template: &str, messages: &[Message]) -> Result<String> {
@@ -289,6 +290,70 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_is_begun_only_where_it_is_asked_for() {
+        let template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}\
+                        {% if add_generation_prompt %}<assistant>{% endif %}";
+        let template = ChatTemplate::new(template, "<s>", "</s>").unwrap();
+        let [question, _] = hello();
+        let asked = template.render(std::slice::from_ref(&question), true);
+        assert_eq!(asked.unwrap(), "<user>hello</s><assistant>");
+        assert_eq!(
+            template.render(&[question], false).unwrap(),
+            "<user>hello</s>"
+        );
+    }
+
+    #[test]
+    fn a_model_has_its_own_template_and_special_tokens() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let template = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}";
+        let expected = Ok("<s>hello</s>");
+        let render = |path: &std::path::Path| {
+            let template = ChatTemplate::of(&Model::open(path).unwrap()).unwrap();
+            template.map(|t| t.render(&hello(), true).unwrap())
+        };
+        // In a GGUF file, by their numbers.
+        let mut metadata = Metadata::default();
+        let text = |text: &str| file::Value::String(text.to_owned());
+        let tokens = ["a", "<s>", "</s>"];
+        let tokens = file::Value::Array(file::Array::String(tokens.iter().collect()));
+        for (key, value) in [
+            ("model", text("gpt2")),
+            ("tokens", tokens),
+            (
+                "merges",
+                file::Value::Array(file::Array::String([""; 0].iter().collect())),
+            ),
+            ("bos_token_id", file::Value::U32(1)),
+            ("eos_token_id", file::Value::U32(2)),
+        ] {
+            metadata.set(&format!("tokenizer.ggml.{key}"), value);
+        }
+        let gguf = dir.path().join("m.gguf");
+        let write = |metadata: &Metadata| {
+            let writer = GgufWriter::create(&gguf, metadata, &[]).unwrap();
+            writer.finish().unwrap();
+        };
+        write(&metadata);
+        assert_eq!(render(&gguf), None);
+        metadata.set("tokenizer.chat_template", text(template));
+        write(&metadata);
+        assert_eq!(render(&gguf).as_deref().ok_or(()), expected);
+        // Beside a safetensors file, as texts or as descriptions of tokens.
+        let header = r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.as_bytes());
+        let safetensors = dir.path().join("model.safetensors");
+        std::fs::write(&safetensors, bytes).unwrap();
+        std::fs::write(dir.path().join("config.json"), "{}").unwrap();
+        let config = format!(
+            r#"{{"bos_token":"<s>","eos_token":{{"content":"</s>"}},"chat_template":"{template}"}}"#
+        );
+        std::fs::write(dir.path().join("tokenizer_config.json"), config).unwrap();
+        assert_eq!(render(&safetensors).as_deref().ok_or(()), expected);
+    }
+
+    #[test]
     fn a_template_refuses_in_its_own_words() {
         let template = "\n{{ raise_exception('roles must alternate') }}";
         let error = render(template, &hello()).unwrap_err();
@@ -312,6 +377,31 @@ mod tests {
                 "{template}: {result:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_template_that_asks_for_much_memory_is_given_up() {
+        for template in [
+            "{{ 'a' | indent(18446744073709551615) }}",
+            "{{ 'a' | indent(width=999999999999) }}",
+            "{{ messages | batch(18446744073709551615, 0) | list }}",
+            "{{ messages | slice(999999999999) | list }}",
+            "{{ '%999999999999d' | format(1) }}",
+            "{{ '{:0999999999999}'.format(1) }}",
+            "{{ '{:.999999999999f}'.format(1.5) }}",
+            "{{ 'a' * 999999999999 }}",
+            "{{ range(999999999999) | list }}",
+        ] {
+            let result = render(template, &hello());
+            assert!(
+                matches!(result, Err(Error::Template { .. })),
+                "{template}: {result:?}"
+            );
+        }
+        let usual = "{{ 'a\nb' | indent(2) }} {{ [1, 2, 3] | batch(2) | length }}\
+                     {{ [1, 2, 3] | slice(2) | length }} {{ '%03d' | format(7) }} {{ '{:>3}'.format('x') }}";
+        let rendered = render(usual, &hello()).unwrap();
+        assert_eq!(rendered, "a\n  b 22 007   x");
     }
 
     #[test]
