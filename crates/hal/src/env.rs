@@ -10,6 +10,7 @@
 //! | `BESSEMER_SOFT_TIMEOUT_MS` | time limit of one submission | 30000 |
 //! | `BESSEMER_SOFT_SEED` | seed of `fuzz` mode | 0 |
 //! | `BESSEMER_SOFT_OPTIMIZE` | 0 compiles kernels in three fifths of the time, for tests; they run up to a quarter slower | 1 |
+//! | `BESSEMER_SOFT_INSTRUCTION_SET` | what kernels are compiled for, `x86-64`, `x86-64-v3` or `armv8-a`; results are the same | the largest the machine has |
 //! | `BESSEMER_SOFT_FAMILY` | GPU family whose limits are enforced, `apple7` to `apple10` or `mac2` | `apple7` |
 
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub const SOFT_TIMEOUT_MS: &str = "BESSEMER_SOFT_TIMEOUT_MS";
 pub const SOFT_SEED: &str = "BESSEMER_SOFT_SEED";
 /// `BESSEMER_SOFT_OPTIMIZE`
 pub const SOFT_OPTIMIZE: &str = "BESSEMER_SOFT_OPTIMIZE";
+/// `BESSEMER_SOFT_INSTRUCTION_SET`
+pub const SOFT_INSTRUCTION_SET: &str = "BESSEMER_SOFT_INSTRUCTION_SET";
 /// `BESSEMER_SOFT_FAMILY`
 pub const SOFT_FAMILY: &str = "BESSEMER_SOFT_FAMILY";
 

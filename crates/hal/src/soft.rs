@@ -18,6 +18,7 @@ mod device;
 mod diagnose;
 pub mod group;
 mod image;
+mod instruction_set;
 pub mod ir;
 mod library;
 mod matrix;
@@ -29,6 +30,7 @@ pub mod shim;
 mod toolchain;
 
 pub use device::Soft;
+pub use instruction_set::InstructionSet;
 pub use toolchain::Compiler;
 
 use crate::device::Device;
@@ -105,6 +107,8 @@ pub struct SoftOptions {
     /// fifths of the time, run up to a quarter slower, and give the same bits. [`Mode::Check`] and [`Mode::Fuzz`] do
     /// without in any case.
     pub optimize: bool,
+    /// What kernels are compiled for. Results are the same bits for every instruction set.
+    pub instruction_set: InstructionSet,
     /// The GPU family whose limits are enforced.
     pub family: Family,
     /// Where compiled kernels are kept; `None` keeps them for the life of the device only.
@@ -123,6 +127,7 @@ impl Default for SoftOptions {
             timeout: Duration::from_secs(30),
             seed: 0,
             optimize: true,
+            instruction_set: InstructionSet::native(),
             family: Family::default(),
             cache_dir: env::cache_dir(),
             cache_limit: 1 << 30,
@@ -163,6 +168,9 @@ impl SoftOptions {
         if let Some(number) = env::number(env::SOFT_OPTIMIZE)? {
             options.optimize = number != 0;
         }
+        if let Some(set) = parsed(env::SOFT_INSTRUCTION_SET)? {
+            options.instruction_set = set;
+        }
         if let Some(family) = parsed(env::SOFT_FAMILY)? {
             options.family = family;
         }
@@ -180,7 +188,7 @@ impl SoftOptions {
 /// not fails with [`Error::Toolchain`], which says what to install.
 ///
 /// # Errors
-/// [`Error::Unavailable`] when the system gives no threads.
+/// [`Error::Unavailable`] when the system gives no threads or the machine lacks the instruction set.
 pub fn device(options: SoftOptions) -> Result<Device> {
     Ok(Device::from_driver(Arc::new(Soft::new(options)?)))
 }

@@ -6,6 +6,8 @@
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "soft_device/bits.rs"]
+mod bits;
 #[path = "soft_device/compiler.rs"]
 mod compiler;
 #[path = "soft_device/failure.rs"]

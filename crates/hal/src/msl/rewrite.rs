@@ -5,6 +5,7 @@
 //! | `[[…]]`, `device`, `thread`, `threadgroup`, `coherent(…)` | gone | [`erase`] |
 //! | `constant` | `const` | [`erase`] |
 //! | `1.0`, `1.0h`, `1.0bf` | `1.0f`, `1.0f16`, `((__bf16)1.0)` | [`literal`] |
+//! | `1e-40`, `1e-20` | `0.0f`, `::sm::literal(1e-20f)`: see [`erase`] | [`literal`] |
 //! | `static_cast<T>` | `::sm::scast<T>` | [`erase`] |
 //! | `v.xyz` | `v.swz(::sm::I<0,1,2>{})` | [`swizzle`] |
 //! | `threadgroup T x[n];` in a body | `auto& x = ::sm::tgvar<ID, T [(n)]>();` | [`threadgroup`] |

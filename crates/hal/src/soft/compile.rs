@@ -17,11 +17,11 @@ use super::diagnose::{self, Places};
 use super::plan::KernelPlan;
 use super::runtime::Isolation;
 use super::toolchain;
-use super::{Mode, SoftOptions};
+use super::{InstructionSet, Mode, SoftOptions};
 use crate::error::{Error, Result};
 use crate::library::CompileOptions;
 use crate::msl::{self, ColumnMap, Reflection, Translation};
-use flag::{is_self_contained, processor, shim_digest};
+use flag::{is_self_contained, shim_digest};
 use header::Headers;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -43,6 +43,7 @@ pub(crate) const HEADER: &str = "<metal>";
 pub(crate) struct Engine {
     mode: Mode,
     optimize: bool,
+    instruction_set: InstructionSet,
     clang: Option<PathBuf>,
     cache: Cache,
     permits: Permits,
@@ -114,6 +115,7 @@ impl Engine {
                 .map(|isolation| (isolation, options.timeout)),
             mode: options.mode,
             optimize: options.optimize && matches!(options.mode, Mode::Fast | Mode::Isolated),
+            instruction_set: options.instruction_set,
             clang: options.clang.clone(),
             cache: Cache::new(options.cache_dir.clone(), options.cache_limit),
             permits: Permits::new(std::thread::available_parallelism().map_or(1, usize::from)),
@@ -171,7 +173,7 @@ impl Engine {
             [
                 FORMAT.as_bytes(),
                 shim_digest().as_bytes(),
-                processor().as_bytes(),
+                self.instruction_set.name().as_bytes(),
                 self.wish().as_bytes(),
                 self.flavour().as_bytes(),
                 &[u8::from(self.optimize)],

@@ -28,7 +28,7 @@ impl Soft {
     /// A device with its threads.
     ///
     /// # Errors
-    /// `Unavailable` when the system gives no threads.
+    /// `Unavailable` when the system gives no threads or the machine lacks the instruction set.
     pub(super) fn new(options: SoftOptions) -> Result<Self> {
         let memory = physical_memory();
         // As on Apple silicon: what is left of the machine's memory when system and host programs have their part.
@@ -37,6 +37,12 @@ impl Soft {
             device: "the software Metal device".to_owned(),
             reason: format!("its threads cannot be started: {error}"),
         };
+        if !options.instruction_set.is_supported() {
+            return Err(Error::Unavailable {
+                device: "the software Metal device".to_owned(),
+                reason: format!("this machine does not have {}", options.instruction_set),
+            });
+        }
         let queue = Queue::new(&options).map_err(refused)?;
         Ok(Self {
             info: DeviceInfo {

@@ -5,7 +5,7 @@
 //! No lane needs a stack of its own; values that outlive a synchronisation are kept in columns of a context block,
 //! one element a lane.
 //!
-//! The way through: `relax` takes out promises that kernels do not keep, `module` cuts the text, `inline` makes sure
+//! The way through: `relax` takes out promises that kernels do not keep, `subnormal` flushes constants, `module` cuts the text, `inline` makes sure
 //! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `kernel` cuts
 //! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
 //! find out what outlives them and what all lanes agree on, `columns` lays out the context, `region` and `decide`
@@ -27,6 +27,7 @@ mod private;
 mod region;
 mod relax;
 mod remat;
+mod subnormal;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -113,7 +114,7 @@ pub enum Error {
 /// `text` is LLVM IR as clang 17 to 20 writes it, with a definition of
 /// `void sm_kernel(const sm_group*, uint x, uint y, uint z, uint lane)`.
 pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
-    let text = &relax::alignment(text);
+    let text = &subnormal::flush(&relax::alignment(text))?;
     let module = module::Module::parse(text)?;
     let definition = module
         .functions

@@ -1,4 +1,6 @@
 //! Products of matrices: what Metal Performance Shaders compute, plainly.
+//!
+//! Subnormal numbers of single precision are zero, before and after every operation, as they are in kernels.
 #![expect(
     unsafe_code,
     reason = "sees the memory of a checked product as numbers"
@@ -22,7 +24,7 @@ trait Number: Pod {
 
 impl Number for f32 {
     fn wide(self) -> f32 {
-        self
+        flushed(self)
     }
 
     fn narrow(value: f32) -> Self {
@@ -38,6 +40,15 @@ impl Number for f16 {
     fn narrow(value: f32) -> Self {
         Self::from_f32(value)
     }
+}
+
+/// Zero of the same sign in place of a subnormal number.
+fn flushed(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(match bits & 0x7f80_0000 {
+        0 => bits & 0x8000_0000,
+        _ => bits,
+    })
 }
 
 /// Multiplies; false if the deadline comes first. Takes no locks and no memory: a forked process may call it.
@@ -84,7 +95,7 @@ unsafe fn typed<T: Number>(
     let (left_row, left_step) = strides(&product.left, product.turn_left);
     let (right_step, right_column) = strides(&product.right, product.turn_right);
     let (result_row, _) = strides(&product.result, false);
-    let (alpha, beta) = (product.alpha as f32, product.beta as f32);
+    let (alpha, beta) = (flushed(product.alpha as f32), flushed(product.beta as f32));
     for row in 0..product.result.rows {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return false;
@@ -96,7 +107,7 @@ unsafe fn typed<T: Number>(
                 let factor = left[row * left_row + k * left_step].wide();
                 for (column, sum) in sums[..columns].iter_mut().enumerate() {
                     let at = k * right_step + (first + column) * right_column;
-                    *sum += factor * right[at].wide();
+                    *sum = flushed(*sum + flushed(factor * right[at].wide()));
                 }
             }
             let line = &mut result[row * result_row + first..][..columns];
@@ -104,9 +115,9 @@ unsafe fn typed<T: Number>(
                 let kept = if product.beta == 0.0 {
                     0.0
                 } else {
-                    beta * to.wide()
+                    flushed(beta * to.wide())
                 };
-                *to = T::narrow(alpha * sum + kept);
+                *to = T::narrow(flushed(flushed(alpha * sum) + kept));
             }
         }
     }

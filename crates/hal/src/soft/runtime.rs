@@ -18,6 +18,7 @@ pub mod image;
 pub mod isolated;
 pub mod launch;
 pub mod log;
+mod math;
 pub mod memory;
 pub mod pool;
 mod recovery;

@@ -23,6 +23,7 @@ mod simd;
 mod simdgroup_matrix;
 mod specialise;
 mod storage;
+mod subnormal;
 mod template;
 mod tolerance;
 mod vector;

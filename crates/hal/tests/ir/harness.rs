@@ -96,6 +96,11 @@ fn compile(arguments: &[&str], files: &[&Path]) {
     );
 }
 
+/// The option for the instruction set that the software device would take.
+fn march() -> String {
+    format!("-march={}", bessemer_hal::soft::InstructionSet::native())
+}
+
 /// The IR of `source` as the device's first compilation makes it.
 pub(crate) fn first_stage(source: &str, check: bool, directory: &Path) -> String {
     let cpp = directory.join("kernel.cpp");
@@ -105,6 +110,7 @@ pub(crate) fn first_stage(source: &str, check: bool, directory: &Path) -> String
         format!("{PRELUDE}\n#line 1 \"kernel.metal\"\n{source}"),
     )
     .expect("the directory is writable");
+    let march = march();
     let mut arguments = vec![
         "-O1",
         "-fno-vectorize",
@@ -117,7 +123,7 @@ pub(crate) fn first_stage(source: &str, check: bool, directory: &Path) -> String
         "-fno-exceptions",
         "-Xclang",
         "-fconvergent-functions",
-        "-march=native",
+        &march,
         "-ffp-contract=off",
         "-fno-math-errno",
         "-w",
@@ -176,11 +182,12 @@ impl Image {
         fs::write(&ll, &text).expect("the directory is writable");
         let output = so.to_str().expect("the path is text").to_owned();
         let level = if check { "-O1" } else { "-O2" };
+        let march = march();
         let flags = [
             "-x",
             "ir",
             level,
-            "-march=native",
+            &march,
             "-fPIC",
             "-shared",
             "-Wno-pass-failed",

@@ -173,3 +173,41 @@ fn a_product_past_the_time_limit_is_an_error() {
         assert!(timeout, "{mode}: {error}");
     }
 }
+
+#[test]
+fn products_flush_subnormal_numbers_of_single_precision() {
+    let shared = StorageMode::Shared;
+    let least = f32::MIN_POSITIVE;
+    for mode in Mode::ALL {
+        let device = device(mode);
+        // A subnormal operand, a subnormal product, a subnormal sum, a subnormal result of alpha, and a normal one.
+        for (left, right, alpha, expected) in [
+            ([least / 2.0, 0.0], [4.0, 1.0], 1.0, 0.0),
+            ([1e-20, 1.0], [1e-20, least], 1.0, least),
+            ([1.5 * least, -1.0], [1.0, least], 4.0, 0.0),
+            ([least, 0.0], [1.0, 1.0], 0.25, 0.0),
+            ([2.0 * least, 0.0], [1.0, 1.0], 0.5, least),
+        ] {
+            let a = device.buffer_with_data::<f32>(&left, shared).unwrap();
+            let b = device.buffer_with_data::<f32>(&right, shared).unwrap();
+            let c = device.buffer_with_data(&[1.0_f32], shared).unwrap();
+            let mut product = MatrixProduct::new(
+                MatrixElement::F32,
+                Matrix::new(&a, 1, 2, 8),
+                Matrix::new(&b, 2, 1, 4),
+                Matrix::new(&c, 1, 1, 4),
+            );
+            product.alpha = alpha;
+            submit(&device, &product).wait().unwrap();
+            let found = c.to_vec::<f32>().unwrap();
+            assert_eq!(found, [expected], "{mode}: {left:?} {right:?}");
+        }
+        // Half precision keeps its own: 2^-24 times 1.
+        let [a, b, c] =
+            [[1_u16], [0x3c00], [0]].map(|bits| device.buffer_with_data(&bits, shared).unwrap());
+        let matrix = |buffer| Matrix::new(buffer, 1, 1, 2);
+        let product = MatrixProduct::new(MatrixElement::F16, matrix(&a), matrix(&b), matrix(&c));
+        submit(&device, &product).wait().unwrap();
+        assert_eq!(c.to_vec::<u16>().unwrap(), [1], "{mode}");
+    }
+}

@@ -1,8 +1,9 @@
 //! The edits that one token decides: address spaces, attributes, casts, literals, pragmas.
 
 use super::Rewrite;
-use super::literal;
+use super::literal::{self, Size};
 use crate::msl::lexer::TokenKind;
+use crate::msl::program::Function;
 use crate::msl::source::Source;
 
 /// Words around `constant` among which a `const` already makes the type constant.
@@ -21,16 +22,49 @@ impl Rewrite<'_, '_> {
         for i in 0..self.source.len() {
             match self.source.kind_at(i) {
                 TokenKind::Identifier => self.word(i),
-                TokenKind::Number => {
-                    if let Some(text) = literal::rewrite(self.source.text_at(i)) {
-                        self.replace(i, text);
-                    }
-                }
+                TokenKind::Number => self.number(i),
                 _ => {}
             }
         }
         self.attributes();
         self.pragmas();
+    }
+
+    fn number(&mut self, i: usize) {
+        let text = self.source.text_at(i);
+        let rewritten = literal::rewrite(text);
+        let brain = text.ends_with("bf") || text.ends_with("BF");
+        match literal::size(text) {
+            Size::Subnormal if brain => self.replace(i, "((__bf16)0.0)"),
+            Size::Subnormal => self.replace(i, "0.0f"),
+            // Clang's front end would compute with it and keep subnormal results; behind a call it leaves that to the
+            // optimiser, which flushes them.
+            Size::Small if !brain && !self.must_be_constant(i) => {
+                let literal = rewritten.as_deref().unwrap_or(text);
+                self.replace(i, format!("::sm::literal({literal})"));
+            }
+            _ => {
+                if let Some(text) = rewritten {
+                    self.replace(i, text);
+                }
+            }
+        }
+    }
+
+    /// Whether the expression at a token may have to be a constant expression: it belongs to a declaration with
+    /// `constexpr`, a function with it, or an assertion.
+    fn must_be_constant(&self, i: usize) -> bool {
+        let source = self.source;
+        let is_constant = |i: usize| matches!(source.text_at(i), "constexpr" | "static_assert");
+        let function = |f: &&Function| f.first <= i && i <= f.last;
+        let mut functions = self.program.functions.iter().filter(function);
+        let begins = |i: usize| match source.text_at(i) {
+            ";" | "}" => true,
+            "{" => i > 0 && source.text_at(i - 1) == ")",
+            _ => false,
+        };
+        functions.any(|f| (f.specifiers..f.open).any(is_constant))
+            || (0..i).rev().take_while(|&i| !begins(i)).any(is_constant)
     }
 
     fn word(&mut self, i: usize) {

@@ -24,6 +24,50 @@ pub(super) fn rewrite(text: &str) -> Option<String> {
     }
 }
 
+/// How small a `float` or `bfloat` literal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Size {
+    /// Subnormal: it counts as zero.
+    Subnormal,
+    /// A product of two such numbers can be subnormal, and one of two larger ones cannot.
+    Small,
+    /// Anything else.
+    Usual,
+}
+
+/// How small a literal is; integers and halves are usual.
+pub(super) fn size(text: &str) -> Size {
+    let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => hexadecimal(digits),
+        None => {
+            let (number, suffix) = text.split_at(decimal_length(text));
+            let float = matches!(suffix, "" | "f" | "F" | "bf" | "BF");
+            float
+                .then(|| number.replace('\'', "").parse::<f64>().ok())
+                .flatten()
+        }
+    };
+    match value {
+        Some(value) if value == 0.0 => Size::Usual,
+        Some(value) if value < f64::from(f32::MIN_POSITIVE) => Size::Subnormal,
+        Some(value) if value < 2_f64.powi(-63) => Size::Small,
+        _ => Size::Usual,
+    }
+}
+
+/// The value of a hexadecimal floating-point literal, without its `0x`.
+fn hexadecimal(digits: &str) -> Option<f64> {
+    let (mantissa, exponent) = digits.split_once(['p', 'P'])?;
+    let exponent: i32 = exponent.trim_end_matches(['f', 'F']).parse().ok()?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut value = 0.0;
+    for digit in whole.chars().chain(fraction.chars()).filter(|c| *c != '\'') {
+        value = value * 16.0 + f64::from(digit.to_digit(16)?);
+    }
+    let places = i32::try_from(fraction.len()).ok()?;
+    Some(value * 2_f64.powi(exponent.saturating_sub(4 * places).max(-1000)))
+}
+
 /// How many bytes belong to the digits, point and exponent of a decimal literal.
 fn decimal_length(text: &str) -> usize {
     let bytes = text.as_bytes();
@@ -55,7 +99,33 @@ fn decimal_length(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::rewrite;
+    use super::{Size, rewrite, size};
+
+    #[test]
+    fn tells_small_and_subnormal_literals() {
+        for (text, expected) in [
+            ("1e-40f", Size::Subnormal),
+            ("1e-40", Size::Subnormal),
+            ("0x1p-127f", Size::Subnormal),
+            ("0x1.8p-149", Size::Subnormal),
+            ("1e-39bf", Size::Subnormal),
+            ("0x1p-126f", Size::Small),
+            ("1e-20", Size::Small),
+            ("0x0.8p-80f", Size::Small),
+            ("0.0", Size::Usual),
+            ("0", Size::Usual),
+            ("0x0p0", Size::Usual),
+            ("1e-5h", Size::Usual),
+            ("1e-12f", Size::Usual),
+            ("0x10", Size::Usual),
+            ("0x1f", Size::Usual),
+            ("7u", Size::Usual),
+            ("1e-99999999999f", Size::Usual),
+            ("0x1p-99999999999f", Size::Usual),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn gives_every_literal_its_type() {

@@ -17,32 +17,17 @@ pub(super) fn flags(section: &str) -> Vec<String> {
         .skip_while(|line| *line != header)
         .skip(1)
         .take_while(|line| !line.starts_with('['))
-        .map(|flag| match flag {
-            // The same wish under the name that clang knows there.
-            "-march=native" if cfg!(target_arch = "aarch64") => "-mcpu=native".to_owned(),
-            flag => flag.to_owned(),
-        })
+        .map(str::to_owned)
         .collect()
 }
 
-/// Floating-point rules.
+/// What a math mode defines for the preprocessor.
 ///
-/// Safe rounds every operation as written: no contraction to fused multiply-adds, so that results are the same on
-/// every processor. Apple's compiler may contract within an expression in this mode; a test that holds for both
-/// allows the last bit. Relaxed may reorder and contract, and keeps NaN and infinities. Fast assumes that there are none.
-pub(super) fn math_flags(math: MathMode) -> Vec<String> {
-    let flags: &[&str] = match math {
-        MathMode::Safe => &[],
-        MathMode::Relaxed => &[
-            "-fassociative-math",
-            "-freciprocal-math",
-            "-fno-signed-zeros",
-            "-fno-trapping-math",
-            "-ffp-contract=fast",
-        ],
-        MathMode::Fast => &["-ffast-math", "-ffp-contract=fast"],
-    };
-    flags.iter().map(|&flag| flag.to_owned()).collect()
+/// Every operation is rounded as written in every mode: no contraction, reordering or estimates, so that results are
+/// the same on every processor. Relaxed and Fast allow Apple's compiler more than that; what they change here is the
+/// accuracy of elementary functions, see `default_accuracy` in the shim. A test that holds for both allows the last bit.
+pub(super) fn math_defines(math: MathMode) -> Option<String> {
+    (math == MathMode::Fast).then(|| "-D__FAST_MATH__=1".to_owned())
 }
 
 /// Whether the text includes nothing but Metal's own headers, so that it alone decides what it means.
@@ -134,28 +119,6 @@ pub(super) fn shim_digest() -> &'static str {
         hex(&hash.finalize())
     });
     &DIGEST
-}
-
-/// What `-march=native` means here.
-pub(super) fn processor() -> &'static str {
-    static FEATURES: LazyLock<String> = LazyLock::new(|| {
-        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let telling = [
-            "model name",
-            "flags",
-            "Features",
-            "CPU implementer",
-            "CPU part",
-        ];
-        let mut lines: Vec<&str> = text
-            .lines()
-            .filter(|line| telling.iter().any(|key| line.starts_with(key)))
-            .collect();
-        lines.sort_unstable();
-        lines.dedup();
-        format!("{}\n{}", std::env::consts::ARCH, lines.join("\n"))
-    });
-    &FEATURES
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Metal's headers on disk, plain and precompiled.
 
 use super::Engine;
-use super::flag::{processor, shim_digest};
+use super::flag::shim_digest;
 use crate::error::{Error, Result};
 use crate::soft::cache::{Key, unique};
 use crate::soft::shim;
@@ -65,11 +65,11 @@ impl Engine {
             return Ok(path.clone());
         }
         let fingerprint = self.fingerprint();
-        let parts = arguments.iter().map(String::as_bytes).chain([
-            compiler.version.as_bytes(),
-            fingerprint.as_bytes(),
-            processor().as_bytes(),
-        ]);
+        // The instruction set is among the arguments.
+        let parts = arguments
+            .iter()
+            .map(String::as_bytes)
+            .chain([compiler.version.as_bytes(), fingerprint.as_bytes()]);
         let name = Key::new("pch", parts);
         let mut outcome = Ok(PathBuf::new());
         for in_cache in [true, false] {

@@ -1,6 +1,6 @@
 //! The steps from MSL to an image, each a run of clang or of a pass of ours.
 
-use super::flag::{flags, math_flags, used_constants};
+use super::flag::{flags, math_defines, used_constants};
 use super::header::Headers;
 use super::{Compiled, Engine, HEADER, Program, compile_error};
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ impl Engine {
         let compiler = toolchain::find(self.clang.as_deref())?;
         let headers = self.headers()?;
         let mut arguments = flags("preprocess");
-        arguments.extend(math_flags(options.math_mode));
+        arguments.extend(math_defines(options.math_mode));
         arguments.extend(["-fno-caret-diagnostics", "-fno-color-diagnostics"].map(str::to_owned));
         for (name, value) in &options.defines {
             arguments.push(format!("-D{name}={value}"));
@@ -215,8 +215,13 @@ impl Engine {
         if math == MathMode::Safe {
             arguments.extend(flags("safe-math"));
         }
-        arguments.extend(math_flags(math));
+        arguments.push(self.march());
         arguments
+    }
+
+    /// The option that names the instruction set.
+    fn march(&self) -> String {
+        format!("-march={}", self.instruction_set)
     }
 
     /// Step 4: barrier fission, with another round of inlining where calls were left.
@@ -267,6 +272,7 @@ impl Engine {
                 Mode::Check => "backend-check",
                 _ => "backend",
             });
+            arguments.push(self.march());
             if !self.optimize {
                 arguments.extend(flags("quick"));
             }

@@ -4,12 +4,16 @@
 //! function that kernel code called, and [`redirect`] does the same from a signal handler, by editing the
 //! interrupted context. Either way `enter` returns a second time as if its body had returned: no frame in between
 //! is unwound, so none of them may hold a lock or anything with a destructor.
+//!
+//! Kernel code runs in its own floating-point mode, whatever the mode of the calling thread: to nearest, no traps,
+//! subnormal numbers of single precision count as zero ([`FloatMode::Kernel`]). The caller's mode is back when `enter`
+//! returns, and [`FloatMode::set`] brings Rust's own mode back for a function that kernel code called.
 #![expect(
     unsafe_code,
     reason = "switches stacks and edits signal contexts, which only assembly can express"
 )]
 
-use std::arch::naked_asm;
+use std::arch::{asm, naked_asm};
 use std::ffi::c_void;
 
 /// Where to go on when kernel code is abandoned.
@@ -22,7 +26,54 @@ pub(super) struct RecoveryPoint {
     pub(super) resume: usize,
 }
 
-/// Calls `body(data)`. Returns 0 when it returned and 1 when it was abandoned.
+/// A floating-point mode of the processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FloatMode {
+    /// What Rust code expects: IEEE 754 with subnormal numbers.
+    Host,
+    /// What kernels run in: subnormal inputs and results of single precision are zero. Half precision keeps its
+    /// subnormal numbers: conversions on x86-64 ignore the mode, and ARM has a bit of its own (`FZ16`), which stays 0.
+    Kernel,
+}
+
+/// MXCSR: all exceptions masked, to nearest.
+#[cfg(target_arch = "x86_64")]
+const HOST: u32 = 0x1f80;
+/// The same with flush-to-zero and denormals-are-zero.
+#[cfg(target_arch = "x86_64")]
+const KERNEL: u32 = HOST | 0x8040;
+/// FPCR: to nearest, no traps.
+#[cfg(target_arch = "aarch64")]
+const HOST: u64 = 0;
+/// The same with `FZ`, which covers inputs and results.
+#[cfg(target_arch = "aarch64")]
+const KERNEL: u64 = 1 << 24;
+
+impl FloatMode {
+    /// Puts the calling thread into this mode.
+    ///
+    /// # Safety
+    /// [`FloatMode::Kernel`] is for kernel code only: Rust code must not compute with floats before the mode is back.
+    #[inline]
+    pub(super) unsafe fn set(self) {
+        let word = match self {
+            Self::Host => HOST,
+            Self::Kernel => KERNEL,
+        };
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: loads a valid control word; the caller keeps Rust's floats out of it.
+        unsafe {
+            asm!("ldmxcsr [{}]", in(reg) &raw const word, options(nostack, readonly));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            asm!("msr fpcr, {}", in(reg) word, options(nostack, nomem));
+        }
+    }
+}
+
+/// Calls `body(data)` in the kernels' floating-point mode. Returns 0 when it returned and 1 when it was abandoned.
 ///
 /// # Safety
 /// `point` must be writable and stay valid while the body runs; the body must not unwind.
@@ -44,6 +95,8 @@ pub(super) unsafe extern "C" fn enter(
         "sub rsp, 24",
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
+        "mov dword ptr [rsp + 8], {kernel}",
+        "ldmxcsr [rsp + 8]",
         "mov [rdi], rsp",
         "lea rax, [rip + 2f]",
         "mov [rdi + 8], rax",
@@ -66,10 +119,11 @@ pub(super) unsafe extern "C" fn enter(
         "pop rbx",
         "pop rbp",
         "ret",
+        kernel = const KERNEL,
     )
 }
 
-/// Calls `body(data)`. Returns 0 when it returned and 1 when it was abandoned.
+/// Calls `body(data)` in the kernels' floating-point mode. Returns 0 when it returned and 1 when it was abandoned.
 ///
 /// # Safety
 /// `point` must be writable and stay valid while the body runs; the body must not unwind.
@@ -94,6 +148,8 @@ pub(super) unsafe extern "C" fn enter(
         "stp d14, d15, [sp, #144]",
         "mrs x9, fpcr",
         "str x9, [sp, #160]",
+        "mov x9, #{kernel}",
+        "msr fpcr, x9",
         "mov x29, sp",
         "mov x9, sp",
         "str x9, [x0]",
@@ -120,6 +176,7 @@ pub(super) unsafe extern "C" fn enter(
         "ldp x29, x30, [sp]",
         "add sp, sp, #176",
         "ret",
+        kernel = const KERNEL,
     )
 }
 

@@ -7,6 +7,7 @@
 use super::fuzz::scatter;
 use super::image::Image;
 use super::log::{self, Argument, Log, LogLine};
+use super::math;
 use super::signal::Slot;
 use crate::soft::check::{Checker, Verdict};
 use std::cell::{Cell, RefCell};
@@ -27,6 +28,12 @@ pub struct Table {
     pub log: LogFn,
     /// A random number.
     pub random: unsafe extern "C" fn() -> u32,
+    /// `acos`, `acosh`, `asin`, `asinh`, `atan`, `atanh`, `cos`, `cosh`, `log10`, `sin`, `sinh`, `tan`.
+    pub unary: [extern "C" fn(f32) -> f32; 12],
+    /// `atan2`, `fmod`, `pow`.
+    pub binary: [extern "C" fn(f32, f32) -> f32; 3],
+    /// `sin` of a `double`, for functions of multiples of pi.
+    pub sin_double: extern "C" fn(f64) -> f64,
 }
 
 /// `log(level, subsystem, category, format, args, kinds, n)`.
@@ -46,6 +53,9 @@ static TABLE: Table = Table {
     has_constant,
     log: write_log,
     random,
+    unary: math::UNARY,
+    binary: math::BINARY,
+    sin_double: math::sin_double,
 };
 
 /// The table for `sm_init`.

@@ -8,7 +8,7 @@
 #![expect(unsafe_code, reason = "installs signal handlers")]
 
 use super::memory::{Block, page_size};
-use super::recovery::{self, RecoveryPoint};
+use super::recovery::{self, FloatMode, RecoveryPoint};
 use super::watchdog;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -212,7 +212,8 @@ impl Slot {
         }
     }
 
-    /// Runs a service on behalf of kernel code; it is never interrupted. Outside kernel code it just runs.
+    /// Runs a service on behalf of kernel code, in Rust's floating-point mode; it is never interrupted. Outside kernel
+    /// code it just runs.
     #[inline]
     pub(crate) fn serve<R>(&self, service: impl FnOnce() -> R) -> R {
         if self.state.load(Ordering::Relaxed) != IN_KERNEL {
@@ -220,7 +221,11 @@ impl Slot {
         }
         self.keep_headroom();
         self.set_state(IN_SERVICE);
+        // SAFETY: the mode that Rust code expects.
+        unsafe { FloatMode::Host.set() };
         let result = service();
+        // SAFETY: kernel code goes on.
+        unsafe { FloatMode::Kernel.set() };
         self.set_state(IN_KERNEL);
         if self.expired.load(Ordering::Relaxed) {
             drop(result);

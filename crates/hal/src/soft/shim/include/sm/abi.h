@@ -43,6 +43,11 @@ struct sm_rt {
   void (*log)(uint level, const char* subsystem, const char* category, const char* format,
               const ulong* arguments, const uchar* kinds, uint count);
   uint (*random)(void);
+  // Elementary functions: the C library's own differ with its version and the processor.
+  float (*acos)(float), (*acosh)(float), (*asin)(float), (*asinh)(float), (*atan)(float), (*atanh)(float);
+  float (*cos)(float), (*cosh)(float), (*log10)(float), (*sin)(float), (*sinh)(float), (*tan)(float);
+  float (*atan2)(float, float), (*fmod)(float, float), (*pow)(float, float);
+  double (*sin_double)(double);
 };
 
 extern "C" {

@@ -54,9 +54,9 @@ SM_ELEMENTARY2(divide)
 SM_ELEMENTARY2(pow)
 SM_ELEMENTARY2(powr)
 
-SM_REAL1(ceil, __builtin_ceilf(x))
+SM_REAL1(ceil, ::sm::elementary::ceil(x))
 SM_REAL1(fabs, __builtin_fabsf(x))
-SM_REAL1(floor, __builtin_floorf(x))
+SM_REAL1(floor, ::sm::elementary::floor(x))
 SM_REAL1(rint, __builtin_rintf(x))
 SM_REAL1(round, __builtin_roundf(x))
 SM_REAL1(trunc, __builtin_truncf(x))
@@ -64,7 +64,7 @@ SM_REAL2(copysign, __builtin_copysignf(x, y))
 SM_REAL2(fdim, (x <= y ? 0.0f : x - y))
 SM_REAL2(fmax, __builtin_fmaxf(x, y))
 SM_REAL2(fmin, __builtin_fminf(x, y))
-SM_REAL2(fmod, __builtin_fmodf(x, y))
+SM_REAL2(fmod, ::sm::elementary::fmod(x, y))
 SM_REAL3(fmax3, __builtin_fmaxf(x, __builtin_fmaxf(y, z)))
 SM_REAL3(fmin3, __builtin_fminf(x, __builtin_fminf(y, z)))
 SM_REAL3(fmedian3, __builtin_fmaxf(__builtin_fminf(x, y), __builtin_fminf(__builtin_fmaxf(x, y), z)))
@@ -78,22 +78,22 @@ SM_FN float nextafter(float x, float y) { return ::sm::elementary::nextafter(x, 
 SM_FN half nextafter(half x, half y) { return ::sm::elementary::nextafter(x, y); }
 SM_LIFT2(nextafter)
 
-SM_FN int ilogb(float x) { return __builtin_ilogbf(x); }
-SM_FN int ilogb(half x) { return __builtin_ilogbf((float)x); }
+SM_FN int ilogb(float x) { return ::sm::elementary::ilogb(x); }
+SM_FN int ilogb(half x) { return ::sm::elementary::ilogb((float)x); }
 template <class T, int N> SM_FN vec<int, N> ilogb(vec<T, N> a) {
   using R = vec<int, N>;
   SM_EACH(R, N, SM_CALL1, ilogb)
 }
-SM_FN float ldexp(float x, int k) { return __builtin_ldexpf(x, k); }
-SM_FN half ldexp(half x, int k) { return (half)__builtin_ldexpf((float)x, k); }
+SM_FN float ldexp(float x, int k) { return ::sm::elementary::ldexp(x, k); }
+SM_FN half ldexp(half x, int k) { return (half)::sm::elementary::ldexp((float)x, k); }
 template <class T, int N> SM_FN vec<T, N> ldexp(vec<T, N> a, vec<int, N> b) {
   using R = vec<T, N>;
   SM_EACH(R, N, SM_CALL2, ldexp)
 }
 
 // Functions with a second result.
-SM_FN float frexp(float x, int& exponent) { return __builtin_frexpf(x, &exponent); }
-SM_FN half frexp(half x, int& exponent) { return (half)__builtin_frexpf((float)x, &exponent); }
+SM_FN float frexp(float x, int& exponent) { return ::sm::elementary::frexp(x, exponent); }
+SM_FN half frexp(half x, int& exponent) { return (half)::sm::elementary::frexp((float)x, exponent); }
 template <class T, int N> SM_FN vec<T, N> frexp(vec<T, N> a, vec<int, N>& b) {
   using R = vec<T, N>;
   SM_EACH(R, N, SM_CALL2, frexp)

@@ -12,11 +12,11 @@ SM_FN uint to_snorm(float v, int largest) {
   return (uint)(int)__builtin_rintf(clamped * (float)largest);
 }
 SM_FN float linear_from_srgb(float s) {
-  return s <= 0.04045f ? s / 12.92f : __builtin_powf((s + 0.055f) / 1.055f, 2.4f);
+  return s <= 0.04045f ? s / 12.92f : elementary::pow<accuracy::precise>((s + 0.055f) / 1.055f, 2.4f);
 }
 SM_FN float srgb_from_linear(float c) {
   c = elementary::saturate(c);
-  return c <= 0.0031308f ? c * 12.92f : 1.055f * __builtin_powf(c, 1.0f / 2.4f) - 0.055f;
+  return c <= 0.0031308f ? c * 12.92f : 1.055f * elementary::pow<accuracy::precise>(c, 1.0f / 2.4f) - 0.055f;
 }
 }  // namespace sm
 

@@ -12,13 +12,8 @@
 #pragma float_control(precise, on, push)
 namespace sm {
 namespace polynomial {
-SM_FN float fused(float a, float b, float c) {
-#if defined(__FMA__) || defined(__aarch64__)
-  return __builtin_fmaf(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
+// One rounding on every processor; those without the instruction call a function for it.
+SM_FN float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
 // A float rounded to an integer, as float and as int. Adding 1.5 * 2^23 leaves the integer in the
 // last bits, which is cheaper than a conversion. |x| must stay far below 2^22.
@@ -31,7 +26,7 @@ SM_FN rounded nearest(float x) {
   return {value, (int)(__builtin_bit_cast(uint, value + 0x1.8p23f) - 0x4b400000u)};
 }
 
-// x * 2^k in two steps, so that results may be subnormal or infinite.
+// x * 2^k in two steps, so that results may be infinite, or zero where they would be subnormal.
 SM_FN float scale(float x, int k) {
   int half_k = k >> 1;
   float first = __builtin_bit_cast(float, (uint)(half_k + 127) << 23);
@@ -152,13 +147,8 @@ struct angle {
 };
 SM_FN angle reduced(float x) {
   double turns = __builtin_rint((double)x * 0x1.45f306dc9c883p-1);
-#if defined(__FMA__) || defined(__aarch64__)
   double rest = __builtin_fma(turns, -0x1.921fb54442d18p0, (double)x);
   rest = __builtin_fma(turns, -0x1.1a62633145c07p-54, rest);
-#else
-  double rest = (double)x - turns * 0x1.921fb54p0;  // few enough bits for an exact product
-  rest -= turns * 0x1.10b4611a62633p-30;
-#endif
   return {limit((float)rest, -1.0f, 1.0f), (uint)__builtin_bit_cast(ulong, turns + 0x1.8p52)};
 }
 // sin r = r + r^3 S(r^2), cos r = 1 - r^2 / 2 + r^4 C(r^2); odd quadrants swap the two.

@@ -5,10 +5,12 @@
 #define SM_SUPPORT extern "C" __attribute__((weak, visibility("hidden"), used, SM_UNSEEN))
 
 namespace sm {
-// The bits of a float rounded to 16 bits, ties to even.
+// The bits of a float rounded to 16 bits, ties to even; zero if it is subnormal.
 SM_FN ushort bfloat_bits(uint f) {
-  if ((f & 0x7fffffff) > 0x7f800000) return (ushort)(f >> 16 | 0x40);  // stay a NaN
-  return (ushort)((f + 0x7fff + (f >> 16 & 1)) >> 16);
+  uint rounded = (f + 0x7fff + (f >> 16 & 1)) >> 16;
+  uint kept_nan = f >> 16 | 0x40;
+  uint number = f & 0x7f800000 ? rounded : f >> 16 & 0x8000;
+  return (ushort)((f & 0x7fffffff) > 0x7f800000 ? kept_nan : number);
 }
 SM_FN ushort half_bits(uint f) {
   uint sign = f >> 16 & 0x8000, magnitude = f & 0x7fffffff;
@@ -39,14 +41,11 @@ SM_FN uint odd_float_bits(double d) {
 }
 }  // namespace sm
 
-// What the IR pass may put in place of `fptrunc float to bfloat`: the compiler would call
-// __truncsfbf2, which cannot be inlined, so no loop that rounds to bfloat would be vectorised.
+// What the IR pass puts in place of `fptrunc float to bfloat`. The compiler would use an instruction of the processor,
+// where there is one, or call __truncsfbf2, which cannot be inlined, so no loop that rounds to bfloat would be vectorised.
 extern "C" inline __attribute__((always_inline, visibility("hidden"), used, SM_UNSEEN)) __bf16
 sm_round_bfloat(float x) {
-  uint f = __builtin_bit_cast(uint, x);
-  uint rounded = (f + 0x7fff + (f >> 16 & 1)) >> 16;
-  uint kept_nan = f >> 16 | 0x40;
-  return __builtin_bit_cast(__bf16, (ushort)((f & 0x7fffffff) > 0x7f800000 ? kept_nan : rounded));
+  return __builtin_bit_cast(__bf16, ::sm::bfloat_bits(__builtin_bit_cast(uint, x)));
 }
 
 SM_SUPPORT __bf16 __truncsfbf2(float x) {

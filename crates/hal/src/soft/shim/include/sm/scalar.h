@@ -43,6 +43,17 @@ template <class T, class S> SM_CX decltype(auto) scast(S&& s) {
   else return A(static_cast<A>(static_cast<S&&>(s)));
 }
 
+// Zero of the same sign in place of a subnormal number. The processor does this for arithmetic; functions that look at
+// bits, or move them, ask for it.
+SM_CX float flushed(float x) {
+  unsigned int bits = __builtin_bit_cast(unsigned int, x);
+  return __builtin_bit_cast(float, bits & 0x7f800000 ? bits : bits & 0x80000000);
+}
+
+// What the rewriter puts around literals that are so small that clang's front end must not compute with them. Not a
+// constant expression on purpose.
+SM_FN float literal(float x) { return x; }
+
 // Component numbers of a swizzle: `.xzy` arrives as `.swz(::sm::I<0, 2, 1>{})`.
 template <int... i> struct I {};
 }  // namespace sm

@@ -143,11 +143,7 @@ SM_FN void multiply_accumulate(D* d, const A* a, const B* b, const C* c) {
 #pragma clang loop unroll(full)
     for (uint k = 0; k < 8; k++) {
       eight factor = factors[k];
-#if defined(__FMA__) || defined(__aarch64__)
       sum = __builtin_elementwise_fma(factor, rows[k], sum);
-#else
-      sum += factor * rows[k];
-#endif
     }
     store_row(d, i, sum);
   }
