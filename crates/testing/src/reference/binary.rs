@@ -5,6 +5,7 @@ use bessemer::{DType, Kind};
 use crate::Array;
 use crate::array::broadcast;
 use crate::number::{Value, wrap};
+use crate::subnormal::operand;
 
 /// A function of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -187,9 +188,18 @@ pub fn binary(f: Binary, a: &Array, b: &Array) -> Array {
         .meeting(a.dtype, b.dtype)
         .unwrap_or_else(|| panic!("{f:?} of {} and {}", a.dtype, b.dtype));
     let shape = broadcast(&a.shape, &b.shape);
+    let dtypes = [a.dtype, b.dtype];
     Array::from_fn(f.answer(dtype), &shape, |i| {
         let (a, b) = (a.at_broadcast(i), b.at_broadcast(i));
-        f.apply(dtype, a.cast(dtype), b.cast(dtype))
+        let [a, b] = match f {
+            // Each is true or false in its own type; of `f64` the CPU decides.
+            LogicalAnd | LogicalOr | LogicalXor if dtypes.iter().all(|&d| d != DType::F64) => {
+                [operand(dtypes[0], a), operand(dtypes[1], b)]
+            }
+            _ => [a, b],
+        };
+        let [a, b] = [a, b].map(|v| operand(dtype, v.cast(dtype)));
+        f.apply(dtype, a, b)
     })
 }
 

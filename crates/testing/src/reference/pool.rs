@@ -3,6 +3,7 @@
 use super::conv::Window;
 use super::exact::sum;
 use crate::Array;
+use crate::subnormal::operands;
 
 /// What the numbers under a window become.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +18,7 @@ pub enum Pool {
 
 /// Pools the last two axes with windows of `size`.
 pub fn pool2d(how: Pool, x: &Array, size: [usize; 2], windows: [Window; 2]) -> Array {
+    let x = &operands(x);
     let last = x.rank() - 2;
     let (height, width) = (x.shape[last], x.shape[last + 1]);
     let mut shape = x.shape.clone();

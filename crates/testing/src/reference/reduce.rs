@@ -8,6 +8,7 @@ use super::exact::{dot, sum};
 use crate::Array;
 use crate::array::{axis_of, indices};
 use crate::number::{Value, wrap};
+use crate::subnormal::operands;
 
 /// A function of all numbers along some axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -219,6 +220,7 @@ pub fn reduce(f: Reduce, x: &Array, axes: &[isize], keepdims: bool) -> Array {
         axes = (0..x.rank()).collect();
     }
     axes.sort_unstable();
+    let x = &operands(x);
     Array {
         dtype: f.dtype(x.dtype),
         shape: reduced(&x.shape, &axes, keepdims),
@@ -240,6 +242,7 @@ pub fn argmax(x: &Array, axis: isize, keepdims: bool) -> Array {
 }
 
 fn arg(x: &Array, axis: isize, keepdims: bool, better: Ordering) -> Array {
+    let x = &operands(x);
     let axis = x.axis(axis);
     let best = |lane: &Vec<Value>| {
         let mut best = 0;

@@ -2,8 +2,10 @@
 
 use super::reduce::Reduce;
 use crate::Array;
+use crate::subnormal::operands;
 
 fn scan(x: &Array, axis: isize, f: Reduce) -> Array {
+    let x = &operands(x);
     let axis = x.axis(axis);
     Array::from_fn(f.dtype(x.dtype), &x.shape, |i| {
         f.apply(x.dtype, &x.lane(axis, i)[..=i[axis]])

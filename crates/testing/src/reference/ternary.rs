@@ -5,6 +5,7 @@ use bessemer::DType;
 use crate::Array;
 use crate::array::broadcast;
 use crate::number::{Value, wrap};
+use crate::subnormal::operand;
 
 fn zip(dtype: DType, [a, b, c]: [&Array; 3], f: impl Fn(Value, Value, Value) -> Value) -> Array {
     let shape = broadcast(&broadcast(&a.shape, &b.shape), &c.shape);
@@ -25,10 +26,10 @@ pub fn select(condition: &Array, a: &Array, b: &Array) -> Array {
 pub fn clamp(x: &Array, low: &Array, high: &Array) -> Array {
     let dtype = x.dtype.promote(low.dtype).promote(high.dtype);
     zip(dtype, [x, low, high], |x, low, high| {
-        match (x.cast(dtype), low.cast(dtype), high.cast(dtype)) {
-            (Value::Int(x), Value::Int(low), Value::Int(high)) => Value::Int(x.max(low).min(high)),
-            (x, low, high) if x.is_nan() || low.is_nan() || high.is_nan() => Value::Float(f64::NAN),
-            (x, low, high) => Value::Float(x.float().max(low.float()).min(high.float())),
+        match [x, low, high].map(|v| operand(dtype, v.cast(dtype))) {
+            [Value::Int(x), Value::Int(low), Value::Int(high)] => Value::Int(x.max(low).min(high)),
+            [x, low, high] if x.is_nan() || low.is_nan() || high.is_nan() => Value::Float(f64::NAN),
+            [x, low, high] => Value::Float(x.float().max(low.float()).min(high.float())),
         }
     })
 }
@@ -37,11 +38,11 @@ pub fn clamp(x: &Array, low: &Array, high: &Array) -> Array {
 pub fn mul_add(a: &Array, b: &Array, c: &Array) -> Array {
     let dtype = a.dtype.promote(b.dtype).promote(c.dtype);
     zip(dtype, [a, b, c], |a, b, c| {
-        match (a.cast(dtype), b.cast(dtype), c.cast(dtype)) {
-            (Value::Int(a), Value::Int(b), Value::Int(c)) => {
+        match [a, b, c].map(|v| operand(dtype, v.cast(dtype))) {
+            [Value::Int(a), Value::Int(b), Value::Int(c)] => {
                 Value::Int(wrap(dtype, a.wrapping_mul(b).wrapping_add(c)))
             }
-            (a, b, c) => Value::Float(a.float().mul_add(b.float(), c.float())),
+            [a, b, c] => Value::Float(a.float().mul_add(b.float(), c.float())),
         }
     })
 }
@@ -50,7 +51,7 @@ pub fn mul_add(a: &Array, b: &Array, c: &Array) -> Array {
 pub fn lerp(a: &Array, b: &Array, t: &Array) -> Array {
     let dtype = a.dtype.promote(b.dtype).promote(t.dtype);
     zip(dtype, [a, b, t], |a, b, t| {
-        let (a, b, t) = (a.float(), b.float(), t.float());
+        let [a, b, t] = [a, b, t].map(|v| operand(dtype, v).float());
         Value::Float(t.mul_add(b - a, a))
     })
 }

@@ -5,6 +5,7 @@ use bessemer::{DType, Kind};
 use super::erf::{erf, erfc};
 use crate::Array;
 use crate::number::{Value, wrap};
+use crate::subnormal::operand;
 
 /// A function of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -286,7 +287,11 @@ pub fn unary(f: Unary, x: &Array) -> Array {
     let dtype = f
         .dtype(x.dtype)
         .unwrap_or_else(|| panic!("{f:?} of {}", x.dtype));
-    x.map(dtype, |v| f.apply(x.dtype, v))
+    x.map(dtype, |v| match f {
+        // These move bits.
+        Neg | Abs => f.apply(x.dtype, v),
+        _ => f.apply(x.dtype, operand(x.dtype, v)),
+    })
 }
 
 /// 1 / (1 + e⁻ˣ).
