@@ -22,7 +22,7 @@ mod integer;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kernel_avx2;
-#[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+#[cfg(target_arch = "x86_64")]
 mod kernel_avx512;
 #[cfg(target_arch = "aarch64")]
 mod kernel_neon;
@@ -40,7 +40,7 @@ use half::{bf16, f16};
 pub(crate) use packed::{Packed, gemm_packed, vector_packed};
 
 use crate::cpu::pool;
-use crate::cpu::simd::{self, Level};
+use crate::cpu::simd::{self, Family, Level};
 
 /// A strided matrix: element (i, j) is `data[offset + i * row + j * col]`. Strides are in elements and
 /// may be negative or zero.
@@ -179,7 +179,7 @@ pub(crate) fn gemm<T: Gemm>(
     c: &mut [T],
     ldc: usize,
 ) {
-    let level = simd::level();
+    let level = simd::chosen(Family::Gemm).level();
     T::multiply(Mix { level, alpha, beta }, a, b, c, ldc);
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn gemm_batch<'a, T: Gemm>(
         return;
     }
     assert_eq!(c.len() % each, 0, "c is not a whole number of products");
-    let level = simd::level();
+    let level = simd::chosen(Family::Gemm).level();
     let mix = Mix { level, alpha, beta };
     let one = |i: usize, c: &mut [T]| {
         let (a, b) = factors(i);

@@ -11,13 +11,9 @@ mod activation;
 mod arranged;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
-#[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+#[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(any(
-    test,
-    target_arch = "aarch64",
-    all(target_arch = "x86_64", not(debug_assertions))
-))]
+#[cfg(any(test, target_arch = "aarch64", target_arch = "x86_64"))]
 mod dot;
 mod halves;
 #[cfg(target_arch = "aarch64")]

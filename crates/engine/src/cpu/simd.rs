@@ -2,7 +2,8 @@
 //!
 //! A kernel is written once, as plain loops in an `#[inline(always)]` `Task::run`, and is compiled for
 //! every [`Level`]: the loop is inlined into a function that may use the level's instructions, and the
-//! compiler vectorises it for them. What the processor has is found out at run time.
+//! compiler vectorises it for them. What the processor has is found out at run time; [`table`] says which of it a family
+//! of kernels uses.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(
@@ -11,8 +12,11 @@
     )
 )]
 
+mod table;
+
 use std::sync::atomic::{AtomicU8, Ordering};
 
+pub(crate) use self::table::{Family, Features, MAX_MATVEC_ROWS};
 use crate::env;
 
 /// An instruction set that kernels are compiled for.
@@ -24,8 +28,7 @@ pub enum Level {
     Scalar,
     /// AVX2 with FMA and F16C.
     Avx2,
-    /// AVX-512 (F, BW, DQ, VL) besides AVX2. In optimised builds only: it is a third of what a debug
-    /// build would have to compile.
+    /// AVX-512 (F, BW, DQ, VL) besides AVX2.
     Avx512,
     /// NEON with FMA.
     Neon,
@@ -55,7 +58,7 @@ impl Level {
                     && std::arch::is_x86_feature_detected!("fma")
                     && std::arch::is_x86_feature_detected!("f16c")
             }
-            #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
                 Self::Avx2.is_available()
                     && std::arch::is_x86_feature_detected!("avx512f")
@@ -82,29 +85,52 @@ impl Level {
     }
 }
 
-/// The level in use, as `Level as u8 + 1`; 0 before it was chosen.
-static LEVEL: AtomicU8 = AtomicU8::new(0);
+/// The features in use, as `Features as u8 + 1`; 0 before they were detected.
+static FEATURES: AtomicU8 = AtomicU8::new(0);
 
-/// The level that kernels run at: the best this processor has, or what `BESSEMER_SIMD` or
-/// [`set_level`] says.
-pub fn level() -> Level {
-    match LEVEL.load(Ordering::Relaxed) {
-        0 => {
-            let level = env::simd().unwrap_or_else(Level::best);
-            LEVEL.store(level as u8 + 1, Ordering::Relaxed);
-            level
-        }
-        n => Level::ALL[usize::from(n) - 1],
+/// The features in use: what this processor has of [`level`].
+pub(crate) fn features() -> Features {
+    match FEATURES.load(Ordering::Relaxed) {
+        0 => use_level(env::simd().unwrap_or_else(Level::best)),
+        n => Features::ALL[usize::from(n) - 1],
     }
 }
 
-/// Chooses the level for the whole process; `false`, and no change, where the processor lacks it.
+fn use_level(level: Level) -> Features {
+    let features = Features::of(level);
+    FEATURES.store(features as u8 + 1, Ordering::Relaxed);
+    features
+}
+
+/// The highest level that kernels run at: the best this processor has, or what `BESSEMER_SIMD` or
+/// [`set_level`] says. A kernel runs below it where that was measured to be faster.
+pub fn level() -> Level {
+    features().level()
+}
+
+/// Sets the highest level for the whole process; `false`, and no change, where the processor lacks it.
 pub fn set_level(level: Level) -> bool {
     let available = level.is_available();
     if available {
-        LEVEL.store(level as u8 + 1, Ordering::Relaxed);
+        use_level(level);
     }
     available
+}
+
+/// The names of all instruction sets that this processor has and some kernel uses: the levels, and what is detected
+/// besides (`avx512+vnni`, `neon+dotprod`, `neon+i8mm`).
+pub fn detected() -> Vec<&'static str> {
+    Features::ALL
+        .into_iter()
+        .filter(|f| f.is_available())
+        .map(Features::name)
+        .collect()
+}
+
+/// The features that a family's kernels use now.
+#[inline]
+pub(crate) fn chosen(family: Family) -> Features {
+    family.choose(features())
 }
 
 /// What a kernel may know of the instruction set it is compiled for.
@@ -155,19 +181,25 @@ macro_rules! isa {
 isa!(Scalar, false);
 #[cfg(target_arch = "x86_64")]
 isa!(Avx2, true);
-#[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+#[cfg(target_arch = "x86_64")]
 isa!(Avx512, true);
 #[cfg(target_arch = "aarch64")]
 isa!(Neon, true);
 
-/// Runs a task at [`level`].
+/// Runs a task of [`Family::Elementwise`].
 #[inline]
 pub(crate) fn run<T: Task>(task: T) -> T::Output {
-    run_at(level(), task)
+    run_as(Family::Elementwise, task)
 }
 
-/// Runs a task at [`level`], but not above AVX2: for kernels that wait for memory anyway, of which there
-/// are many, so that one more copy of each would only cost space and time to compile.
+/// Runs a task of a family.
+#[inline]
+pub(crate) fn run_as<T: Task>(family: Family, task: T) -> T::Output {
+    run_at(chosen(family).level(), task)
+}
+
+/// Runs a task of [`Family::Streaming`], which is never above AVX2: one more copy of each would only cost space and
+/// time to compile.
 #[inline]
 pub(crate) fn run_narrow<T: Task>(task: T) -> T::Output {
     #[cfg(target_arch = "x86_64")]
@@ -176,8 +208,8 @@ pub(crate) fn run_narrow<T: Task>(task: T) -> T::Output {
         task.run::<Avx2>()
     }
 
-    match level() {
-        // SAFETY: a level is in use only where `is_available` found its features on this processor, and
+    match chosen(Family::Streaming).level() {
+        // SAFETY: a level is chosen only where `is_available` found its features on this processor, and
         // those of AVX-512 include those of AVX2.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => unsafe { avx2(task) },
@@ -195,7 +227,7 @@ pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
     fn avx2<T: Task>(task: T) -> T::Output {
         task.run::<Avx2>()
     }
-    #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+    #[cfg(target_arch = "x86_64")]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt"
     )]
@@ -209,7 +241,7 @@ pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { avx2(task) },
         // SAFETY: as above.
-        #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+        #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { avx512(task) },
         #[cfg(target_arch = "aarch64")]
         Level::Neon => task.run::<Neon>(),

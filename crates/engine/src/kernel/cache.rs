@@ -21,7 +21,7 @@ use half::vec::HalfBitsVecExt;
 use crate::cpu::math::Math;
 use crate::cpu::pool::{self, Pieces};
 use crate::cpu::row::{Float, Real};
-use crate::cpu::simd::{self, Isa, MulAdd, Task};
+use crate::cpu::simd::{self, Family, Isa, MulAdd, Task};
 use crate::{Error, Result};
 
 /// Positions of a panel of keys.
@@ -277,16 +277,19 @@ impl KvCache {
             let (keys, values) = of_head(head / per_head);
             let space = rows * (2 * dim + BLOCK + 2) + 2 * BLOCK * dim;
             f32::with_scratch(space, |space| {
-                simd::run(Block {
-                    attend: a,
-                    dim,
-                    queries: (first, count),
-                    heads: (heads, head * share, share),
-                    keys,
-                    values,
-                    space,
-                    to: &parts,
-                });
+                simd::run_as(
+                    Family::Attention,
+                    Block {
+                        attend: a,
+                        dim,
+                        queries: (first, count),
+                        heads: (heads, head * share, share),
+                        keys,
+                        values,
+                        space,
+                        to: &parts,
+                    },
+                );
             });
         });
     }

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::cpu::math::Math;
 use crate::cpu::pool;
 use crate::cpu::row::{Float, Real};
-use crate::cpu::simd::{self, Isa, MulAdd, Task};
+use crate::cpu::simd::{self, Family, Isa, MulAdd, Task};
 use crate::storage::Storage;
 
 /// Keys of a part: about the bytes that make a task, at 128 dims.
@@ -30,13 +30,16 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
         let (head, part) = (i / parts, i % parts);
         let space = rows * (problem.dim + KEYS) + KEYS * (problem.dim + problem.value_dim);
         T::Real::with_scratch(space, |space| {
-            simd::run(Part {
-                problem,
-                place: (head / key_heads, head % key_heads),
-                first: part * PART,
-                space,
-                to,
-            });
+            simd::run_as(
+                Family::Attention,
+                Part {
+                    problem,
+                    place: (head / key_heads, head % key_heads),
+                    first: part * PART,
+                    space,
+                    to,
+                },
+            );
         });
     });
     let partial = &*partial;
@@ -46,7 +49,7 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
         let parts =
             (0..parts).map(|p| &partial[((head * parts + p) * rows + row) * width..][..width]);
         T::Real::with_scratch(problem.value_dim, |space| {
-            simd::run(Join { parts, space, to });
+            simd::run_as(Family::Attention, Join { parts, space, to });
         });
     }
     Ok(())

@@ -7,7 +7,7 @@ use super::tile::{self, KEYS, Seen, WIDTH};
 use super::{Heads, Problem};
 use crate::Result;
 use crate::cpu::row::{Float, Real};
-use crate::cpu::simd::{self, Isa, Task};
+use crate::cpu::simd::{self, Family, Isa, Task};
 use crate::cpu::{grid, pool};
 use crate::storage::Storage;
 
@@ -34,20 +34,26 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
         )
     };
     pool::pieces(k_all, k_size, |i, panels| {
-        simd::run(Arrange {
-            from: &problem.k,
-            place: place(i),
-            panels,
-            columns: None,
-        });
+        simd::run_as(
+            Family::Attention,
+            Arrange {
+                from: &problem.k,
+                place: place(i),
+                panels,
+                columns: None,
+            },
+        );
     });
     pool::pieces(v_all, v_size, |i, panels| {
-        simd::run(Arrange {
-            from: &problem.v,
-            place: place(i),
-            panels,
-            columns: Some(columns),
-        });
+        simd::run_as(
+            Family::Attention,
+            Arrange {
+                from: &problem.v,
+                place: place(i),
+                panels,
+                columns: Some(columns),
+            },
+        );
     });
     let row = problem.queries * problem.value_dim;
     grid::blocks(to, (1, row), QUERIES * problem.value_dim, |mut out| {
@@ -57,16 +63,19 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
         let head_of_keys = batch * key_heads + head / problem.group;
         let space = QUERIES * (problem.dim + KEYS + columns);
         T::Real::with_scratch(space, |space| {
-            simd::run(Block {
-                problem,
-                place: (batch, head, first),
-                k: &k_all[head_of_keys * blocks * k_size..][..blocks * k_size],
-                v: &v_all[head_of_keys * blocks * v_size..][..blocks * v_size],
-                columns,
-                count,
-                space,
-                to: out.row(0),
-            });
+            simd::run_as(
+                Family::Attention,
+                Block {
+                    problem,
+                    place: (batch, head, first),
+                    k: &k_all[head_of_keys * blocks * k_size..][..blocks * k_size],
+                    v: &v_all[head_of_keys * blocks * v_size..][..blocks * v_size],
+                    columns,
+                    count,
+                    space,
+                    to: out.row(0),
+                },
+            );
         });
     });
     Ok(())

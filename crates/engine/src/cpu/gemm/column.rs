@@ -1,119 +1,207 @@
-//! One row times a few packed panels.
+//! One row of activations times a few packed panels of half-precision weights (GEMV).
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "intrinsics that the level in use has")
 )]
 
-use super::float::{Wide, widen};
+use super::float::Wide;
 use super::kernel::Kernel;
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::simd::Level;
+use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
 
-/// Adds the products of `x` with every column of some panels, summed in the order of steps, to `to`: a number for
-/// every column, the last of which may be missing. Panels are as long as `x`.
+/// Panels that are multiplied together, at most: enough sums in flight to hide the latency of an addition.
+pub(super) const PANELS: usize = 4;
+
+/// Columns of a panel, at most.
+const MAX_COLS: usize = 32;
+
+/// Sums of all columns of [`PANELS`] panels.
+type Sums = [f32; PANELS * MAX_COLS];
+
+/// Adds `x` times every column of some panels, summed in the order of steps, to `to`: an element for every column, the
+/// last of which may be missing. Panels are as long as `x`.
 pub(super) fn add<B: Wide<Float = f32>, K: Kernel<Float = f32>>(
     panels: &[B],
     x: &[f32],
     to: &mut [f32],
 ) {
+    const { assert!(K::COLS <= MAX_COLS) };
     let size = x.len() * K::COLS;
-    #[cfg(target_arch = "x86_64")]
-    if K::COLS == 16
-        && matches!(K::LEVEL, Level::Avx2 | Level::Avx512)
-        && let Some((bits, is_f16)) = half_bits(panels)
-    {
-        let mut sums = [0.0; 64];
-        let mut four = bits.chunks_exact(4 * size);
-        let mut at = 0;
-        for panels in &mut four {
-            // SAFETY: the kernel of these levels is used only on processors that have them.
-            unsafe { avx2::<4>(panels, is_f16, x, &mut sums) };
-            add_to(to, at, &sums);
-            at += 64;
-        }
-        for panels in four.remainder().chunks_exact(size) {
-            // SAFETY: as above.
-            unsafe { avx2::<1>(panels, is_f16, x, &mut sums) };
-            add_to(to, at, &sums[..16]);
-            at += 16;
-        }
-        return;
+    let mut sums = [0.0; PANELS * MAX_COLS];
+    let mut together = panels.chunks_exact(PANELS * size);
+    let mut at = 0;
+    for panels in &mut together {
+        sum::<B, K, PANELS>(panels, x, &mut sums);
+        add_to(to, &mut at, &sums[..PANELS * K::COLS]);
     }
-    const MOST: usize = 64;
-    let mut wide = [0.0; MOST];
-    let mut sums = [0.0; MOST];
-    for (i, panel) in panels.chunks_exact(size).enumerate() {
-        sums[..K::COLS].fill(0.0);
-        for (step, &x) in panel.chunks_exact(K::COLS).zip(x) {
-            widen(K::LEVEL, step, &mut wide[..K::COLS]);
-            for (sum, w) in sums.iter_mut().zip(&wide[..K::COLS]) {
-                *sum = x.mul_add(*w, *sum);
-            }
-        }
-        add_to(to, i * K::COLS, &sums[..K::COLS]);
+    for panel in together.remainder().chunks_exact(size) {
+        sum::<B, K, 1>(panel, x, &mut sums);
+        add_to(to, &mut at, &sums[..K::COLS]);
     }
 }
 
-fn add_to(to: &mut [f32], at: usize, sums: &[f32]) {
-    for (to, sum) in to[at..].iter_mut().zip(sums) {
+fn add_to(to: &mut [f32], at: &mut usize, sums: &[f32]) {
+    for (to, sum) in to[*at..].iter_mut().zip(sums) {
         *to += sum;
     }
+    *at += sums.len();
 }
 
-/// The bits of halves, where that is what they are, and whether they are `f16` and not `bf16`.
-#[cfg(target_arch = "x86_64")]
-fn half_bits<B: Wide>(panels: &[B]) -> Option<(&[u16], bool)> {
+/// The implementation for a kernel and a type of weights, the same for every call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    /// Intrinsics: panels of 16 columns in 8 lanes.
+    Avx2,
+    /// Intrinsics: panels of 32 columns in 16 lanes.
+    Avx512,
+    /// Plain loops, compiled for the kernel's level.
+    Generic,
+}
+
+impl Path {
+    pub(super) fn of<B: Wide, K: Kernel>() -> Self {
+        let is_half = half_format::<B>().is_some();
+        match (K::LEVEL, K::COLS) {
+            (Level::Avx2, 16) if is_half => Self::Avx2,
+            (Level::Avx512, 32) if is_half => Self::Avx512,
+            _ => Self::Generic,
+        }
+    }
+}
+
+/// The sums of `P` panels.
+fn sum<B: Wide<Float = f32>, K: Kernel<Float = f32>, const P: usize>(
+    panels: &[B],
+    x: &[f32],
+    to: &mut Sums,
+) {
+    match (Path::of::<B, K>(), half_format::<B>()) {
+        // SAFETY: a level's kernel is used only on processors that have the level.
+        #[cfg(target_arch = "x86_64")]
+        (Path::Avx2, Some(format)) => unsafe {
+            let bits = bytemuck::cast_slice(panels);
+            match format {
+                Format::F16 => avx2::<P, true>(bits, x, to),
+                Format::BF16 => avx2::<P, false>(bits, x, to),
+            }
+        },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        (Path::Avx512, Some(format)) => unsafe {
+            let bits = bytemuck::cast_slice(panels);
+            match format {
+                Format::F16 => avx512::<P, true>(bits, x, to),
+                Format::BF16 => avx512::<P, false>(bits, x, to),
+            }
+        },
+        _ => {
+            let size = x.len() * K::COLS;
+            for p in 0..P {
+                let panel = &panels[p * size..][..size];
+                let to = &mut to[p * K::COLS..][..K::COLS];
+                simd::run_at(K::LEVEL, Column { panel, x, to });
+            }
+        }
+    }
+}
+
+/// The formats of half precision.
+#[derive(Clone, Copy)]
+enum Format {
+    F16,
+    BF16,
+}
+
+/// Which of them a type is.
+fn half_format<B: Wide>() -> Option<Format> {
     use std::any::TypeId;
     let is_f16 = TypeId::of::<B>() == TypeId::of::<half::f16>();
     let is_bf16 = TypeId::of::<B>() == TypeId::of::<half::bf16>();
-    let bits = (is_f16 || is_bf16).then(|| bytemuck::try_cast_slice(panels).ok());
-    Some((bits??, is_f16))
-}
-
-/// The sums of `P` panels of 16 columns.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn avx2<const P: usize>(panels: &[u16], is_f16: bool, x: &[f32], to: &mut [f32; 64]) {
-    if is_f16 {
-        avx2_of::<P, true>(panels, x, to);
-    } else {
-        avx2_of::<P, false>(panels, x, to);
+    match (is_f16, is_bf16) {
+        (true, _) => Some(Format::F16),
+        (_, true) => Some(Format::BF16),
+        _ => None,
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn avx2_of<const P: usize, const F16: bool>(panels: &[u16], x: &[f32], to: &mut [f32; 64]) {
-    use std::arch::x86_64::{
-        _mm_loadu_si128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-        _mm256_fmadd_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps,
-    };
-    const { assert!(P <= 4) };
-    let size = x.len() * 16;
-    assert!(panels.len() >= P * size);
-    let mut sums = [[_mm256_setzero_ps(); 2]; P];
-    for (step, &x) in x.iter().enumerate() {
-        let x = _mm256_set1_ps(x);
-        for (p, sums) in sums.iter_mut().enumerate() {
-            for (v, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: step `step` of panel `p` has 16 elements.
-                let bits = unsafe {
-                    let at = panels.as_ptr().add(p * size + step * 16 + v * 8);
-                    _mm_loadu_si128(at.cast())
-                };
-                let w = if F16 {
-                    _mm256_cvtph_ps(bits)
-                } else {
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
-                };
-                *sum = _mm256_fmadd_ps(x, w, *sum);
+/// One panel without intrinsics.
+struct Column<'a, B> {
+    panel: &'a [B],
+    x: &'a [f32],
+    /// As many as the panel has columns.
+    to: &'a mut [f32],
+}
+
+impl<B: Wide<Float = f32>> Task for Column<'_, B> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let cols = self.to.len();
+        let (mut wide, mut sums) = ([0.0; MAX_COLS], [0.0; MAX_COLS]);
+        for (step, &x) in self.panel.chunks_exact(cols).zip(self.x) {
+            B::widen_run::<I>(step, &mut wide[..cols]);
+            for (sum, &w) in sums[..cols].iter_mut().zip(&wide) {
+                *sum = x.mul_add_on::<I>(w, *sum);
             }
         }
-    }
-    for (p, sums) in sums.iter().enumerate() {
-        for (v, sum) in sums.iter().enumerate() {
-            // SAFETY: four panels of 16 columns fit.
-            unsafe { _mm256_storeu_ps(to.as_mut_ptr().add(p * 16 + v * 8), *sum) };
-        }
+        self.to.copy_from_slice(&sums[..cols]);
     }
 }
+
+/// The sums of `P` panels of two vectors of columns.
+#[cfg(target_arch = "x86_64")]
+macro_rules! column {
+    (
+        $name:ident, $features:literal, lanes $lanes:literal, zero $zero:ident, splat $splat:ident,
+        load $load:ident, store $store:ident, f16 $f16:ident, fma $fma:ident,
+        bf16 $cast:ident $shift:ident $widen:ident
+    ) => {
+        #[target_feature(enable = $features)]
+        fn $name<const P: usize, const F16: bool>(panels: &[u16], x: &[f32], to: &mut Sums) {
+            use std::arch::x86_64::{
+                $cast, $f16, $fma, $load, $shift, $splat, $store, $widen, $zero,
+            };
+            const COLS: usize = 2 * $lanes;
+            const { assert!(P <= PANELS && COLS <= MAX_COLS) };
+            let size = x.len() * COLS;
+            assert!(panels.len() >= P * size, "panels as long as the row");
+            let mut sums = [[$zero(); 2]; P];
+            for (step, &x) in x.iter().enumerate() {
+                let x = $splat(x);
+                for (p, sums) in sums.iter_mut().enumerate() {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        // SAFETY: step `step` of panel `p` has two vectors of elements.
+                        let bits = unsafe {
+                            let at = panels.as_ptr().add(p * size + step * COLS + v * $lanes);
+                            $load(at.cast())
+                        };
+                        let w = if F16 {
+                            $f16(bits)
+                        } else {
+                            $cast($shift::<16>($widen(bits)))
+                        };
+                        *sum = $fma(x, w, *sum);
+                    }
+                }
+            }
+            for (p, sums) in sums.iter().enumerate() {
+                for (v, sum) in sums.iter().enumerate() {
+                    // SAFETY: all panels' columns fit.
+                    unsafe { $store(to.as_mut_ptr().add(p * COLS + v * $lanes), *sum) };
+                }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+column!(
+    avx2, "avx2,fma,f16c", lanes 8, zero _mm256_setzero_ps, splat _mm256_set1_ps,
+    load _mm_loadu_si128, store _mm256_storeu_ps, f16 _mm256_cvtph_ps, fma _mm256_fmadd_ps,
+    bf16 _mm256_castsi256_ps _mm256_slli_epi32 _mm256_cvtepu16_epi32
+);
+#[cfg(target_arch = "x86_64")]
+column!(
+    avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c", lanes 16, zero _mm512_setzero_ps,
+    splat _mm512_set1_ps, load _mm256_loadu_si256, store _mm512_storeu_ps, f16 _mm512_cvtph_ps,
+    fma _mm512_fmadd_ps, bf16 _mm512_castsi512_ps _mm512_slli_epi32 _mm512_cvtepu16_epi32
+);

@@ -48,7 +48,7 @@ macro_rules! float {
                 match level {
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2 => job.call::<super::kernel_avx2::$avx2>(),
-                    #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
+                    #[cfg(target_arch = "x86_64")]
                     Level::Avx512 => job.call::<super::kernel_avx512::$avx512>(),
                     #[cfg(target_arch = "aarch64")]
                     Level::Neon => job.call::<super::kernel_neon::$neon>(),

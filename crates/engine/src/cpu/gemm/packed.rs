@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::column;
 use super::drive::{depth, pack_shared};
 use super::float::{Float, Wide, WithKernel};
 use super::kernel::Kernel;
@@ -9,7 +10,7 @@ use super::product::{Right, View, run, scale};
 use super::{Matrix, Mix, check_shapes};
 use crate::cpu::huge::Part;
 use crate::cpu::pool;
-use crate::cpu::simd::{self, Level};
+use crate::cpu::simd::{self, Family, Level};
 
 /// A right factor in the micro-kernel's own layout, for products with many left factors. Halves stay
 /// halves and are widened panel by panel, when they are used.
@@ -28,7 +29,7 @@ impl<T: Wide> Packed<T> {
     /// # Panics
     /// Where the matrix has elements outside its slice.
     pub(crate) fn new(b: Matrix<'_, T>) -> Self {
-        Self::new_at(simd::level(), b)
+        Self::new_at(simd::chosen(Family::Gemm).level(), b)
     }
 
     /// Packs a matrix for the kernel of a level that the processor has.
@@ -203,17 +204,15 @@ impl<B: Wide<Float = f32>> WithKernel<f32> for Vector<'_, B> {
         let all = b.cols.next_multiple_of(K::COLS);
         let most = depth::<K>(b.rows);
         let data = &bytemuck::cast_slice::<u8, B>(b.panels.bytes())[..all * b.rows];
-        // As many panels at once as hide how long an addition takes.
-        const TOGETHER: usize = 4;
         to.fill(0.0);
-        for (i, to) in to.chunks_mut(TOGETHER * K::COLS).enumerate() {
-            let first = panels.start + i * TOGETHER;
+        for (i, to) in to.chunks_mut(column::PANELS * K::COLS).enumerate() {
+            let first = panels.start + i * column::PANELS;
             for (i, x) in x.chunks(most).enumerate() {
                 let block = &data[i * most * all..][..x.len() * all];
                 let panel = x.len() * K::COLS;
                 let count = to.len().div_ceil(K::COLS);
                 let panels = &block[first * panel..][..count * panel];
-                super::column::add::<B, K>(panels, x, to);
+                column::add::<B, K>(panels, x, to);
             }
         }
     }

@@ -2,8 +2,8 @@ use std::fmt::Debug;
 
 use half::{bf16, f16};
 
-use super::float::{Float, Wide};
-use super::{Gemm, Matrix, Mix, Packed, gemm, gemm_batch, gemm_packed};
+use super::float::{Float, Wide, WithKernel};
+use super::{Gemm, Matrix, Mix, Packed, column, gemm, gemm_batch, gemm_packed, vector_packed};
 use crate::cpu::pool;
 use crate::cpu::simd::Level;
 use crate::cpu::simd::testing::{cases, levels};
@@ -305,6 +305,67 @@ fn large_products_agree_with_a_triple_loop() {
             check::<bf16>(&case, level);
         }
     });
+}
+
+/// Multiplies one row with ranges of panels, and compares with the packed product to the last bit.
+fn check_column<B: Number<Float = f32>>(level: Level, k: usize, n: usize) {
+    let (x, b) = (data::<f32>(21, 1, k), data::<B>(22, k, n));
+    let x = &x[..k];
+    let b = Packed::new_at(level, Matrix::contiguous(&b[..], k, n));
+    let mut expected = vec![f32::NAN; n];
+    let left = Matrix::contiguous(x, 1, k);
+    gemm_packed(1.0, left, &b, 0.0, &mut expected, n);
+    let panels = n.div_ceil(b.width());
+    for first in [0, 1, 3] {
+        for last in first + 1..=panels {
+            let columns = first * b.width()..n.min(last * b.width());
+            let mut to = vec![f32::NAN; columns.len()];
+            vector_packed(x, &b, first..last, &mut to);
+            for (a, e) in to.iter().zip(&expected[columns]) {
+                let name = std::any::type_name::<B>();
+                assert_eq!(a.to_bits(), e.to_bits(), "{name} {level:?} {k} {n} {first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_row_times_packed_weights_has_the_bits_of_the_packed_product() {
+    at_every_level(|level| {
+        // Groups of four panels and single ones, whole and not, of one block of steps and of several.
+        for (k, n) in [
+            (1, 1),
+            (5, 40),
+            (70, 127),
+            (400, 128),
+            (801, 165),
+            (1300, 290),
+        ] {
+            check_column::<f16>(level, k, n);
+            check_column::<bf16>(level, k, n);
+            check_column::<f32>(level, k, n);
+        }
+    });
+}
+
+#[test]
+fn half_precision_weights_have_intrinsics_on_x86() {
+    struct Paths;
+    impl WithKernel<f32> for Paths {
+        type Output = [column::Path; 2];
+        fn call<K: super::kernel::Kernel<Float = f32>>(self) -> Self::Output {
+            [column::Path::of::<f16, K>(), column::Path::of::<bf16, K>()]
+        }
+    }
+    // Nothing is computed: levels that the processor lacks are asked too.
+    for level in Level::ALL {
+        let expected = match level {
+            Level::Avx2 if cfg!(target_arch = "x86_64") => column::Path::Avx2,
+            Level::Avx512 if cfg!(target_arch = "x86_64") => column::Path::Avx512,
+            _ => column::Path::Generic,
+        };
+        assert_eq!(f32::with_kernel(level, Paths), [expected; 2], "{level:?}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::arch::x86_64::{
 
 use super::activation::Activations;
 use super::dot::{self, Job, Lanes, MOST, Place};
-use crate::cpu::simd::Level;
+use crate::cpu::simd::Features;
 use crate::quant::BlockFormat;
 
 /// Multiplies panels, as [`dot::multiply`] does.
@@ -35,7 +35,7 @@ pub(super) fn multiply(
     x: &Activations,
     out: impl Fn(usize, usize, &[f32]),
 ) {
-    assert!(Vnni::is_available(), "no VNNI");
+    assert!(Features::Avx512Vnni.is_available(), "no VNNI");
     // SAFETY: looked for just now.
     unsafe { dot::multiply::<Vnni>(format, panels, size, x, out) };
 }
@@ -43,13 +43,6 @@ pub(super) fn multiply(
 /// Rows of two panels in a register.
 #[derive(Clone, Copy)]
 pub(super) struct Vnni;
-
-impl Vnni {
-    /// Whether this processor has the instructions.
-    pub(super) fn is_available() -> bool {
-        Level::Avx512.is_available() && std::arch::is_x86_feature_detected!("avx512vnni")
-    }
-}
 
 /// 16 bytes of both panels.
 ///

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::part::Part;
 use super::short::{self, Cut, Shorts};
 use crate::cpu::gemm::{self, Matrix, Packed, Wide};
+use crate::cpu::simd::{self, Family};
 
 /// Rows of halves, which are columns of the product's right factor.
 pub(crate) struct Halves<T: Wide> {
@@ -16,7 +17,8 @@ impl<T: Wide<Float = f32>> Halves<T> {
     /// Arranges `rows` of `cols` weights; `None` where they do not begin where such numbers do.
     pub(super) fn new(bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
         let data = bytemuck::try_cast_slice(bytes).ok()?;
-        let packed = Packed::new(Matrix::contiguous(data, rows, cols).t());
+        let level = simd::chosen(Family::HalfWeights).level();
+        let packed = Packed::new_at(level, Matrix::contiguous(data, rows, cols).t());
         let is_short = short::suits(&packed);
         Some(Self { packed, is_short })
     }

@@ -20,43 +20,32 @@ use std::arch::asm;
 
 use super::activation::Activations;
 use super::dot::{self, Job, Lanes, MOST, Place};
+use crate::cpu::simd::Features;
 use crate::quant::BlockFormat;
 
-/// Multiplies panels, as [`dot::multiply`] does.
+/// Multiplies panels, as [`dot::multiply`] does; where `MATRIX`, with i8mm.
 ///
 /// # Panics
-/// Where the processor lacks dotprod.
-pub(super) fn multiply(
+/// Where the processor lacks the instructions.
+pub(super) fn multiply<const MATRIX: bool>(
     format: BlockFormat,
     panels: &[u8],
     size: usize,
     x: &Activations,
     out: impl Fn(usize, usize, &[f32]),
 ) {
-    assert!(has_dots(), "no dotprod");
-    // SAFETY: looked for just now. Products of matrices are of two vectors at least.
-    unsafe {
-        if x.rows() > 1 && has_matrices() {
-            dot::multiply::<Neon<true>>(format, panels, size, x, out);
-        } else {
-            dot::multiply::<Neon<false>>(format, panels, size, x, out);
-        }
-    }
+    let needed = match MATRIX {
+        true => Features::NeonI8mm,
+        false => Features::NeonDotprod,
+    };
+    assert!(needed.is_available(), "no {needed:?}");
+    // SAFETY: looked for just now.
+    unsafe { dot::multiply::<Neon<MATRIX>>(format, panels, size, x, out) };
 }
 
 /// Rows of a panel in two registers; where `MATRIX`, with the products of matrices of i8mm.
 #[derive(Clone, Copy)]
 pub(super) struct Neon<const MATRIX: bool>;
-
-/// Whether this processor has dotprod.
-pub(super) fn has_dots() -> bool {
-    std::arch::is_aarch64_feature_detected!("dotprod")
-}
-
-/// Whether this processor has i8mm besides.
-pub(super) fn has_matrices() -> bool {
-    has_dots() && std::arch::is_aarch64_feature_detected!("i8mm")
-}
 
 /// Adds the products of four bytes of every lane with four of `x`, those at place `LANE`.
 ///

@@ -29,7 +29,7 @@ use super::activation::Activations;
 use super::part;
 use crate::cpu::huge::Part;
 use crate::cpu::pool;
-use crate::cpu::simd::{self, Level};
+use crate::cpu::simd::{self, Family, Features, MAX_MATVEC_ROWS};
 use crate::quant::{BlockFormat, group, q3_scales, six_bits};
 
 /// Rows of a panel.
@@ -69,12 +69,11 @@ pub(super) const fn block_bytes(format: BlockFormat) -> usize {
 impl Panels {
     /// Arranges a matrix; `None` where this machine has no use for it.
     pub(crate) fn new(format: BlockFormat, bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
-        let useful = match simd::level() {
-            Level::Avx2 | Level::Avx512 => true,
-            #[cfg(target_arch = "aarch64")]
-            Level::Neon => super::neon::has_dots(),
-            _ => false,
-        };
+        // Others multiply rows as they are in the file.
+        let useful = !matches!(
+            simd::chosen(Family::QuantMatvec),
+            Features::Scalar | Features::Neon
+        );
         useful.then(|| Self::arrange(format, bytes, rows, cols))?
     }
 
@@ -123,8 +122,7 @@ impl Panels {
 
     /// Whether products with so many vectors put weights together before, and want activations without sign for it.
     pub(super) fn wants_raised(&self, vectors: usize) -> bool {
-        let by_avx2 = matches!(simd::level(), Level::Avx2 | Level::Avx512) && !has_vnni();
-        by_avx2 && self.format == BlockFormat::Q6K && vectors >= MANY
+        features(vectors) == Features::Avx2 && self.format == BlockFormat::Q6K && vectors >= MANY
     }
 
     /// Products for a range of rows, which begins at a panel.
@@ -146,26 +144,31 @@ impl Panels {
         };
         let all = range.start / HEIGHT * self.size..range.end.div_ceil(HEIGHT) * self.size;
         let panels = &self.bytes.bytes()[all];
-        #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
-        if has_vnni() {
-            super::avx512::multiply(self.format, panels, self.size, x, out);
-            return;
+        match features(x.rows()) {
+            #[cfg(target_arch = "x86_64")]
+            Features::Avx512Vnni => {
+                super::avx512::multiply(self.format, panels, self.size, x, out);
+            }
+            #[cfg(target_arch = "x86_64")]
+            _ => super::avx2::panels(self.format, panels, self.size, x, out),
+            #[cfg(target_arch = "aarch64")]
+            Features::NeonI8mm => {
+                super::neon::multiply::<true>(self.format, panels, self.size, x, out);
+            }
+            #[cfg(target_arch = "aarch64")]
+            _ => super::neon::multiply::<false>(self.format, panels, self.size, x, out),
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            _ => drop((self.format, panels, x, out)),
         }
-        #[cfg(target_arch = "x86_64")]
-        super::avx2::panels(self.format, panels, self.size, x, out);
-        #[cfg(target_arch = "aarch64")]
-        super::neon::multiply(self.format, panels, self.size, x, out);
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = (self.format, panels, x, out);
     }
 }
 
-/// Whether AVX-512 multiplies bytes four by four.
-fn has_vnni() -> bool {
-    #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
-    return simd::level() == Level::Avx512 && super::avx512::Vnni::is_available();
-    #[cfg(not(all(target_arch = "x86_64", not(debug_assertions))))]
-    false
+/// The kernels for so many rows of activations.
+fn features(rows: usize) -> Features {
+    simd::chosen(match rows <= MAX_MATVEC_ROWS {
+        true => Family::QuantMatvec,
+        false => Family::QuantMatmul,
+    })
 }
 
 /// Four bytes of each row in turn.

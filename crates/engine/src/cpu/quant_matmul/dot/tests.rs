@@ -4,6 +4,8 @@ use super::*;
 use crate::cpu::pool::Pieces;
 use crate::cpu::quant_matmul::panel::Panels;
 use crate::cpu::quant_matmul::{part, row};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::cpu::simd::Features;
 use crate::quant::{QuantMatrix, Weights, group};
 
 /// What vectors do, row by row.
@@ -128,10 +130,6 @@ type Kernel = fn(BlockFormat, &[u8], usize, &Activations, &dyn Fn(usize, usize, 
 
 /// All that this processor has, the plain one first.
 fn kernels() -> Vec<(&'static str, Kernel)> {
-    #[cfg_attr(
-        all(target_arch = "x86_64", debug_assertions),
-        expect(unused_mut, reason = "AVX-512 is not compiled in debug builds")
-    )]
     // SAFETY: plain code runs anywhere.
     let mut all: Vec<(_, Kernel)> = vec![
         ("plain", |format, panels, size, x, out| unsafe {
@@ -141,8 +139,14 @@ fn kernels() -> Vec<(&'static str, Kernel)> {
             multiply::<Plain<true>>(format, panels, size, x, out);
         }),
     ];
-    #[cfg(all(target_arch = "x86_64", not(debug_assertions)))]
-    if crate::cpu::quant_matmul::avx512::Vnni::is_available() {
+    #[cfg(target_arch = "x86_64")]
+    if Features::Avx2.is_available() {
+        all.push(("avx2", |format, panels, size, x, out| {
+            crate::cpu::quant_matmul::avx2::panels(format, panels, size, x, out);
+        }));
+    }
+    #[cfg(target_arch = "x86_64")]
+    if Features::Avx512Vnni.is_available() {
         // SAFETY: it was detected.
         all.push(("avx512 vnni", |format, panels, size, x, out| unsafe {
             multiply::<crate::cpu::quant_matmul::avx512::Vnni>(format, panels, size, x, out);
@@ -150,14 +154,14 @@ fn kernels() -> Vec<(&'static str, Kernel)> {
     }
     #[cfg(target_arch = "aarch64")]
     {
-        use crate::cpu::quant_matmul::neon::{Neon, has_dots, has_matrices};
-        if has_dots() {
+        use crate::cpu::quant_matmul::neon::Neon;
+        if Features::NeonDotprod.is_available() {
             // SAFETY: it was detected.
             all.push(("dotprod", |format, panels, size, x, out| unsafe {
                 multiply::<Neon<false>>(format, panels, size, x, out);
             }));
         }
-        if has_matrices() {
+        if Features::NeonI8mm.is_available() {
             // SAFETY: it was detected.
             all.push(("i8mm", |format, panels, size, x, out| unsafe {
                 multiply::<Neon<true>>(format, panels, size, x, out);
