@@ -12,6 +12,7 @@ mod table;
 pub(crate) mod worker;
 
 use anyhow::{Context as _, Result, ensure};
+use bessemer::simd::{self, Level};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use result::{Absent, Participant, Results, Statistic};
@@ -39,6 +40,9 @@ pub(crate) struct Common {
     /// Only these peers, by their names in lower case.
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
+    /// Measure these SIMD levels too, as further contestants: scalar, avx2, avx512 or neon.
+    #[arg(long, value_delimiter = ',', value_parser = level)]
+    simd: Vec<Level>,
     /// Threads of every contestant [default: all cores].
     #[arg(long)]
     threads: Option<usize>,
@@ -122,7 +126,14 @@ pub(crate) fn measure(
             Statistic::Median
         },
     };
-    let (mut workers, absent) = start(&plan.contestants, options, effort.threads)?;
+    let mut contestants = plan.contestants.clone();
+    let mut levels = options.simd.clone();
+    levels.sort();
+    levels.dedup();
+    for &level in &levels {
+        contestants.push(worker::at_level(level)?);
+    }
+    let (mut workers, absent) = start(&contestants, options, effort.threads)?;
     let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
         "{pos}/{len} {bar:30} {elapsed_precise}, left {eta} {msg}",
     )?);
@@ -131,7 +142,7 @@ pub(crate) fn measure(
         command,
         date: date(),
         statistic: effort.statistic,
-        setting: setting(effort),
+        setting: setting(effort, &levels),
         contestants: workers
             .iter()
             .map(|w| Participant {
@@ -152,13 +163,30 @@ pub(crate) fn measure(
         bar.inc(1);
         // After every case: a run that is interrupted has not been for nothing.
         if let Some(out) = &options.out {
-            results.goals = (plan.goals)(&results);
+            results.goals = goals(plan, &results);
             write(&results, out)?;
         }
     }
     bar.finish_and_clear();
-    results.goals = (plan.goals)(&results);
+    results.goals = goals(plan, &results);
     table::print(&results)
+}
+
+fn goals(plan: &Plan, results: &Results) -> Vec<goal::Verdict> {
+    let mut goals = (plan.goals)(results);
+    goals.extend(goal::of_levels(results));
+    goals
+}
+
+/// Parses the name of a SIMD level.
+fn level(name: &str) -> Result<Level, String> {
+    Level::ALL
+        .into_iter()
+        .find(|l| l.name() == name)
+        .ok_or_else(|| {
+            let names = Level::ALL.map(Level::name).join(", ");
+            format!("no SIMD level; there are {names}")
+        })
 }
 
 fn start(
@@ -169,15 +197,16 @@ fn start(
     let (mut workers, mut absent) = (Vec::new(), Vec::new());
     for contestant in contestants {
         let ours = contestant.install.is_empty();
+        let is_peer = contestant.key != "bessemer";
         let wanted = options.peers.is_empty() || options.peers.iter().any(|p| p == contestant.key);
-        if !ours && !wanted {
+        if is_peer && !wanted {
             continue;
         }
         match Worker::start(contestant, threads) {
             Ok(worker) => workers.push(worker),
             Err(e) if ours => return Err(e).context("our own worker does not start"),
             Err(e) => absent.push(Absent {
-                name: contestant.title.to_owned(),
+                name: contestant.name(),
                 why: format!("{e:#}"),
                 install: contestant.install.to_owned(),
             }),
@@ -198,11 +227,21 @@ fn write(results: &Results, out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn setting(effort: round::Effort) -> Vec<(String, String)> {
+fn setting(effort: round::Effort, levels: &[Level]) -> Vec<(String, String)> {
     let pair = |key: &str, value: String| (key.to_owned(), value);
+    let mut measured = vec![simd::level()];
+    measured.extend(levels.iter().filter(|l| l.is_available()));
+    measured.sort();
+    measured.dedup();
+    let measured: Vec<_> = measured.into_iter().map(Level::name).collect();
     vec![
         pair("processor", processor()),
-        pair("SIMD of ours", bessemer::simd::level().name().to_owned()),
+        pair(
+            "instruction sets of the processor",
+            simd::detected().join(", "),
+        ),
+        pair("instruction sets measured", measured.join(", ")),
+        pair("SIMD of ours", simd::level().name().to_owned()),
         pair("system", output("uname", &["-srm"])),
         pair("threads of every contestant", effort.threads.to_string()),
         pair(

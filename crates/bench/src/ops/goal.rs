@@ -94,6 +94,32 @@ pub(crate) fn verdicts(results: &Results) -> Vec<Verdict> {
     ]
 }
 
+/// What a level may lose to a lower one: two measurements of the same code differ by that much.
+const NOISE: f64 = 0.05;
+
+/// Whether any SIMD level is slower than a lower one that was measured; the default counts as the highest.
+pub(crate) fn of_levels(results: &Results) -> Vec<Verdict> {
+    let levels = results.rows.first().map_or(0, |r| r.levels);
+    let rows: Vec<&Row> = results.rows.iter().collect();
+    let first = results.contestants.len() - levels;
+    let mut verdicts = Vec::new();
+    for low in first..results.contestants.len() {
+        for high in (low + 1..results.contestants.len()).chain([0]) {
+            let name = |i: usize| match i {
+                0 => "the default",
+                _ => results.contestants[i].name.as_str(),
+            };
+            verdicts.push(verdict(
+                &format!("{}, to {}", name(high), name(low)),
+                1.0 - NOISE,
+                &rows,
+                |row| Some(row.ratio(low)? / row.ratio(high)?),
+            ));
+        }
+    }
+    verdicts
+}
+
 /// How a goal came out on these rows.
 pub(crate) fn verdict(
     goal: &str,
@@ -127,6 +153,53 @@ pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_slower_than_a_lower_one_is_a_missed_goal() {
+        use super::super::result::{Outcome, Participant, Statistic};
+        use crate::measure::Timing;
+
+        let measured = |seconds: f64| Outcome::Measured {
+            time: Timing::of(vec![seconds]),
+            difference: 0.0,
+            agrees: true,
+        };
+        let participant = |name: &str| Participant {
+            name: name.to_owned(),
+            version: String::new(),
+            threads: 1,
+        };
+        let row = Row {
+            levels: 2,
+            // Ours, a peer, AVX2, AVX-512.
+            outcomes: [1.0, 9.0, 2.0, 3.0].map(measured).into(),
+            ..Row::of(&super::super::case::all()[0])
+        };
+        let results = Results {
+            title: "",
+            command: String::new(),
+            date: String::new(),
+            statistic: Statistic::Median,
+            setting: Vec::new(),
+            contestants: ["Bessemer", "NumPy", "Bessemer avx2", "Bessemer avx512"]
+                .map(participant)
+                .into(),
+            absent: Vec::new(),
+            rows: vec![row],
+            goals: Vec::new(),
+        };
+        let found: Vec<_> = of_levels(&results)
+            .into_iter()
+            .map(|v| (v.goal.clone(), v.mean, v.word()))
+            .collect();
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert_eq!(found.len(), 3);
+        assert_eq!(found[0].0, "Bessemer avx512, to Bessemer avx2");
+        assert!(near(found[0].1, 2.0 / 3.0) && found[0].2 == "missed");
+        assert_eq!(found[1].0, "the default, to Bessemer avx2");
+        assert!(near(found[1].1, 2.0) && found[1].2 == "met");
+        assert!(near(found[2].1, 3.0));
+    }
 
     #[test]
     fn the_mean_of_ratios_is_geometric() {

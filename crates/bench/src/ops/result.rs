@@ -85,6 +85,9 @@ pub(crate) struct Row {
     pub(crate) rounds: usize,
     /// In the order of the contestants.
     pub(crate) outcomes: Vec<Outcome>,
+    /// How many of the last of them are ours at another SIMD level.
+    #[serde(skip)]
+    pub(crate) levels: usize,
     /// Bytes a second that plain copies moved in the same rounds, where that was measured.
     pub(crate) copy_bandwidth: Option<f64>,
 }
@@ -135,6 +138,7 @@ impl Row {
             statistic: Statistic::Median,
             rounds: 0,
             outcomes: Vec::new(),
+            levels: 0,
             copy_bandwidth: None,
         }
     }
@@ -187,7 +191,7 @@ impl Row {
 
     /// The fastest peer whose result is ours, and the ratio to it.
     pub(crate) fn best(&self) -> Option<(usize, f64)> {
-        (1..self.outcomes.len())
+        (1..self.outcomes.len() - self.levels)
             .filter(|&p| self.outcomes[p].agrees())
             .filter_map(|p| Some((p, self.ratio(p)?)))
             .min_by(|a, b| a.1.total_cmp(&b.1))
@@ -285,6 +289,20 @@ mod tests {
             measured(2.0, true),
         ]);
         assert_eq!(row.best(), Some((4, 2.0)));
+    }
+
+    #[test]
+    fn our_own_levels_are_no_peers() {
+        let row = Row {
+            levels: 1,
+            ..row(vec![
+                measured(1.0, true),
+                measured(2.0, true),
+                measured(0.5, true),
+            ])
+        };
+        assert_eq!(row.best(), Some((1, 2.0)));
+        assert_eq!(row.ratio(2), Some(0.5));
     }
 
     #[test]

@@ -75,6 +75,7 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
     Row {
         statistic: effort.statistic,
         rounds,
+        levels: workers.iter().filter(|w| w.is_level()).count(),
         outcomes: parts
             .into_iter()
             .map(|part| outcome(entry, ours.as_ref(), part))

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use bench_protocol::{Case, Output, Reply, Request, WorkerInfo};
+use bessemer::simd::Level;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -23,6 +24,18 @@ pub(crate) struct Contestant {
     arguments: Vec<String>,
     /// What brings it onto the machine.
     pub(crate) install: &'static str,
+    /// Ours once more, at this SIMD level.
+    level: Option<Level>,
+}
+
+impl Contestant {
+    /// The name in reports, with the level where there is one.
+    pub(crate) fn name(&self) -> String {
+        match self.level {
+            Some(level) => format!("{} {}", self.title, level.name()),
+            None => self.title.to_owned(),
+        }
+    }
 }
 
 /// The repository's root.
@@ -46,6 +59,16 @@ fn ours() -> Result<Contestant> {
         program: std::env::current_exe()?,
         arguments: vec!["worker".to_owned()],
         install: "",
+        level: None,
+    })
+}
+
+/// Ours at a SIMD level: the highest that any of its kernels uses.
+pub(crate) fn at_level(level: Level) -> Result<Contestant> {
+    Ok(Contestant {
+        level: Some(level),
+        install: "a processor that has it",
+        ..ours()?
     })
 }
 
@@ -61,6 +84,7 @@ fn in_python(key: &'static str, title: &'static str) -> Contestant {
             key.to_owned(),
         ],
         install: "scripts/bench-peers",
+        level: None,
     }
 }
 
@@ -71,6 +95,7 @@ fn in_rust(key: &'static str, title: &'static str, name: &str) -> Contestant {
         program: peers_folder().join("rust/release").join(name),
         arguments: Vec::new(),
         install: "scripts/bench-peers, or --build-peers",
+        level: None,
     }
 }
 
@@ -142,6 +167,9 @@ impl Worker {
         if !contestant.program.exists() {
             bail!("not installed");
         }
+        if contestant.level.is_some_and(|l| !l.is_available()) {
+            bail!("this processor lacks it");
+        }
         let mut process = command(contestant, threads)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -186,7 +214,15 @@ impl Worker {
             Reply::Info(info) => worker.info = info,
             other => bail!("answers {other:?} when asked who it is"),
         }
+        if contestant.level.is_some() {
+            worker.info.name = contestant.name();
+        }
         Ok(worker)
+    }
+
+    /// Whether it is ours at a level that was asked for.
+    pub(crate) fn is_level(&self) -> bool {
+        self.contestant.level.is_some()
     }
 
     /// Has the case computed once.
@@ -284,6 +320,9 @@ fn command(contestant: &Contestant, threads: usize) -> Command {
         Command::new(&contestant.program)
     };
     command.args(&contestant.arguments);
+    if let Some(level) = contestant.level {
+        command.env("BESSEMER_SIMD", level.name());
+    }
     for name in [
         "BENCH_THREADS",
         "BESSEMER_THREADS",
