@@ -39,7 +39,7 @@ ctrl-c         ends the answer that is being written, and at the prompt the prog
 pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
     let sampling = args.sampling.sampling(0.7)?;
     let mut loaded = args.model.load()?;
-    let Some(template) = ChatTemplate::of(&loaded.file)? else {
+    let Some(template) = loaded.template()? else {
         return Err(Usage::error(format!(
             "{} has no chat template; `bessemer generate --raw` goes on with a text",
             loaded.name
@@ -133,7 +133,8 @@ fn encode(
     loop {
         let before = system.into_iter().map(Message::system);
         let messages: Vec<_> = before.chain(history.iter().cloned()).collect();
-        let ids = loaded.encode_chat(&template.render(&messages, true)?)?;
+        let prompt = template.render(&messages, true)?;
+        let ids = loaded.tokenizer.encode_prompt(&prompt)?;
         let half = loaded.session.cache().capacity() / 2;
         if !is_shifted || ids.len() <= half || history.len() < 3 {
             return Ok(ids);

@@ -6,7 +6,7 @@ use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
 use crate::terminal::{self, Out};
 use anyhow::{Context as _, Result};
 use bessemer_llm::generate::{Options, Report};
-use bessemer_llm::{ChatTemplate, Message};
+use bessemer_llm::{EncodeOptions, Message};
 use clap::Args;
 use serde_json::json;
 use std::io::Read as _;
@@ -24,6 +24,9 @@ pub(crate) struct GenerateArgs {
     /// Go on with the prompt as it is, without the model's chat template
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Parse special tokens such as <|im_start|> in a raw prompt; they are text otherwise
+    #[arg(long, requires = "raw")]
+    pub(crate) parse_special: bool,
     /// What the model is told to be, before the prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     pub(crate) system: Option<String>,
@@ -57,15 +60,22 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
     let template = if args.raw {
         None
     } else {
-        ChatTemplate::of(&loaded.file)?
+        loaded.template()?
     };
     let ids = match template {
         Some(template) => {
             let system = args.system.iter().map(Message::system);
             let messages: Vec<_> = system.chain([Message::user(&prompt)]).collect();
-            loaded.encode_chat(&template.render(&messages, true)?)?
+            let prompt = template.render(&messages, true)?;
+            loaded.tokenizer.encode_prompt(&prompt)?
         }
-        None => loaded.tokenizer.encode(&prompt, true)?,
+        None => {
+            let options = EncodeOptions {
+                add_special: true,
+                parse_special: args.parse_special,
+            };
+            loaded.tokenizer.encode_with(&prompt, options)?
+        }
     };
     if ids.is_empty() {
         return Err(Usage::error("the prompt is empty"));

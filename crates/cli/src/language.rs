@@ -13,7 +13,7 @@ use bessemer_llm::generate::{Full, Report, Session};
 use bessemer_llm::memory::{self, Estimate};
 use bessemer_llm::model::Options;
 use bessemer_llm::pull::{self as models, State};
-use bessemer_llm::{Config, EncodeOptions, Sampling, Tokenizer, Transformer};
+use bessemer_llm::{ChatTemplate, Config, Sampling, Tokenizer, Transformer};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use std::io::Write as _;
@@ -336,13 +336,9 @@ impl Loaded {
         }
     }
 
-    /// The tokens of a rendered conversation: what stands around a text is in it already.
-    pub(crate) fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
-        let options = EncodeOptions {
-            add_special: false,
-            parse_special: true,
-        };
-        Ok(self.tokenizer.encode_with(text, options)?)
+    /// The chat template, if the model has one.
+    pub(crate) fn template(&self) -> Result<Option<ChatTemplate>> {
+        Ok(ChatTemplate::of(&self.file, &self.tokenizer)?)
     }
 }
 

@@ -1,8 +1,11 @@
 //! A conversation as the text that a model was trained on: its chat template, rendered.
 
 mod limit;
+mod mask;
 mod time;
 
+use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::{Container, Model, read_json};
 use crate::{Error, Result, Tokenizer};
+use mask::Mask;
 
 /// Steps after which a template is given up: templates come from files, and some would take for ever.
 const MOST_STEPS: u64 = 10_000_000;
@@ -52,10 +56,40 @@ impl Message {
     }
 }
 
+/// A rendered conversation: see [`Tokenizer::encode_prompt`]. Special tokens are those that the template wrote;
+/// the same characters in a message are text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    text: String,
+    /// Bytes of the text that belong to no special token, in ascending order.
+    literal: Vec<Range<usize>>,
+}
+
+impl Prompt {
+    /// The text. It does not say which special tokens in it are real.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether these bytes of the text may be a special token: none of them came from a message as a character
+    /// that special tokens have.
+    pub(crate) fn may_be_special(&self, bytes: Range<usize>) -> bool {
+        let next = self.literal.partition_point(|l| l.end <= bytes.start);
+        self.literal.get(next).is_none_or(|l| l.start >= bytes.end)
+    }
+}
+
+impl fmt::Display for Prompt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// A model's chat template. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
+    mask: Arc<Mask>,
     bos: String,
     eos: String,
 }
@@ -71,30 +105,37 @@ fn wrong(error: &minijinja::Error) -> Error {
 }
 
 impl ChatTemplate {
-    /// The template of a model, if it has one.
-    pub fn of(model: &Model) -> Result<Option<Self>> {
+    /// The template of a model, if it has one. The tokenizer is the model's.
+    pub fn of(model: &Model, tokenizer: &Tokenizer) -> Result<Option<Self>> {
         let Some(template) = model.metadata().text("tokenizer.chat_template")? else {
             return Ok(None);
         };
         let (bos, eos) = match model.container() {
             Container::Safetensors => beside(model)?,
             _ => {
-                let tokenizer = Tokenizer::of(model)?;
                 let text = |id: Option<u32>| id.map(|id| tokenizer.decode(&[id], true));
                 let bos = text(tokenizer.bos()).unwrap_or_default();
                 (bos, text(tokenizer.eos()).unwrap_or_default())
             }
         };
-        Self::new(template, &bos, &eos).map(Some)
+        Self::new(template, &bos, &eos, tokenizer).map(Some)
     }
 
-    /// A template, with the texts of the tokens that begin and end a text.
-    pub fn new(template: &str, bos: &str, eos: &str) -> Result<Self> {
-        Self::at(template, bos, eos, SystemTime::now)
+    /// A template, with the texts of the tokens that begin and end a text. What is special in messages is what the
+    /// tokenizer says.
+    pub fn new(template: &str, bos: &str, eos: &str, tokenizer: &Tokenizer) -> Result<Self> {
+        let mask = Mask::new(template, tokenizer.special_texts());
+        Self::at(template, bos, eos, mask, SystemTime::now)
     }
 
     /// A template that is told what time it is.
-    fn at(template: &str, bos: &str, eos: &str, now: fn() -> SystemTime) -> Result<Self> {
+    fn at(
+        template: &str,
+        bos: &str,
+        eos: &str,
+        mask: Mask,
+        now: fn() -> SystemTime,
+    ) -> Result<Self> {
         let mut environment = Environment::new();
         // As the templates were written for.
         let mut syntax = environment.syntax().to_builder();
@@ -119,18 +160,23 @@ impl ChatTemplate {
         added.map_err(|e| wrong(&e))?;
         Ok(Self {
             environment: Arc::new(environment),
+            mask: Arc::new(mask),
             bos: bos.to_owned(),
             eos: eos.to_owned(),
         })
     }
 
-    /// The text of a conversation; with `add_generation_prompt`, up to where the model's answer begins.
-    /// It has the special tokens that the model wants, also at its beginning: encode it with
-    /// `parse_special` and without `add_special`.
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+    /// A conversation as the model was trained to read it; with `add_generation_prompt`, up to where the model's
+    /// answer begins. It has the special tokens that the model wants, also at its beginning: encode it with
+    /// [`Tokenizer::encode_prompt`].
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Prompt> {
         let template = self.environment.get_template(NAME).map_err(|e| wrong(&e))?;
-        let message =
-            |m: &Message| Value::from_pairs([("role", &*m.role), ("content", &*m.content)]);
+        let texts = messages.iter().flat_map(|m| [&*m.role, &*m.content]);
+        let stand_ins = self.mask.stand_ins(texts);
+        let message = |m: &Message| {
+            let [role, content] = [&m.role, &m.content].map(|text| stand_ins.hide(text));
+            Value::from_pairs([("role", role), ("content", content)])
+        };
         let messages: Vec<Value> = messages.iter().map(message).collect();
         let rendered = template.render(context! {
             messages,
@@ -138,7 +184,16 @@ impl ChatTemplate {
             bos_token => &*self.bos,
             eos_token => &*self.eos,
         });
-        rendered.map_err(|e| wrong(&e))
+        match rendered {
+            Ok(text) => Ok(stand_ins.reveal(&text)),
+            // A template may quote a message where it refuses it.
+            Err(error) => Err(match wrong(&error) {
+                Error::Template { reason } => Error::Template {
+                    reason: stand_ins.reveal(&reason).text,
+                },
+                other => other,
+            }),
+        }
     }
 }
 
@@ -162,7 +217,7 @@ fn raise_exception(reason: String) -> Result<Value, minijinja::Error> {
 
 /// JSON as Python writes it: blanks after commas and colons, nothing escaped for HTML.
 fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
-    let fail = |e: &dyn std::fmt::Display| {
+    let fail = |e: &dyn fmt::Display| {
         minijinja::Error::new(ErrorKind::BadSerialization, e.to_string())
     };
     let indent: Option<usize> = options.get("indent")?;
@@ -220,9 +275,16 @@ mod tests {
     use crate::file::{self, GgufWriter, Metadata};
     use std::time::Duration;
 
-    fn render(template: &str, messages: &[Message]) -> Result<String> {
+    const SPECIAL: [&str; 5] = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "[INST]"];
+
+    fn prompt(template: &str, messages: &[Message]) -> Result<Prompt> {
         let noon = || SystemTime::UNIX_EPOCH + Duration::from_secs(1_721_995_200);
-        ChatTemplate::at(template, "<s>", "</s>", noon)?.render(messages, true)
+        let mask = Mask::new(template, SPECIAL.into_iter());
+        ChatTemplate::at(template, "<s>", "</s>", mask, noon)?.render(messages, true)
+    }
+
+    fn render(template: &str, messages: &[Message]) -> Result<String> {
+        Ok(prompt(template, messages)?.text)
     }
 
     fn hello() -> [Message; 2] {
@@ -293,14 +355,13 @@ mod tests {
     fn an_answer_is_begun_only_where_it_is_asked_for() {
         let template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}\
                         {% if add_generation_prompt %}<assistant>{% endif %}";
-        let template = ChatTemplate::new(template, "<s>", "</s>").unwrap();
+        let mask = Mask::new(template, SPECIAL.into_iter());
+        let template = ChatTemplate::at(template, "<s>", "</s>", mask, SystemTime::now).unwrap();
         let [question, _] = hello();
         let asked = template.render(std::slice::from_ref(&question), true);
-        assert_eq!(asked.unwrap(), "<user>hello</s><assistant>");
-        assert_eq!(
-            template.render(&[question], false).unwrap(),
-            "<user>hello</s>"
-        );
+        assert_eq!(asked.unwrap().text(), "<user>hello</s><assistant>");
+        let told = template.render(&[question], false);
+        assert_eq!(told.unwrap().text(), "<user>hello</s>");
     }
 
     #[test]
@@ -308,9 +369,11 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let template = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}";
         let expected = Ok("<s>hello</s>");
+        let gguf = dir.path().join("m.gguf");
         let render = |path: &std::path::Path| {
-            let template = ChatTemplate::of(&Model::open(path).unwrap()).unwrap();
-            template.map(|t| t.render(&hello(), true).unwrap())
+            let tokenizer = Tokenizer::of(&Model::open(&gguf).unwrap()).unwrap();
+            let template = ChatTemplate::of(&Model::open(path).unwrap(), &tokenizer).unwrap();
+            template.map(|t| t.render(&hello(), true).unwrap().text)
         };
         // In a GGUF file, by their numbers.
         let mut metadata = Metadata::default();
@@ -329,7 +392,6 @@ mod tests {
         ] {
             metadata.set(&format!("tokenizer.ggml.{key}"), value);
         }
-        let gguf = dir.path().join("m.gguf");
         let write = |metadata: &Metadata| {
             let writer = GgufWriter::create(&gguf, metadata, &[]).unwrap();
             writer.finish().unwrap();

@@ -36,7 +36,7 @@ pub mod sample;
 mod tokenizer;
 
 pub use cache::Cache;
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatTemplate, Message, Prompt};
 pub use config::Config;
 pub use encoder::Encoder;
 pub use error::{Error, Result};

@@ -25,10 +25,11 @@ mod vocabulary;
 mod wordpiece;
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::file::{self, Container};
-use crate::{Error, Result};
+use crate::{Error, Prompt, Result};
 use added::Added;
 use normalize::Normalizer;
 use split::Splitter;
@@ -151,42 +152,42 @@ impl Tokenizer {
         Some(self.inner.added.get(text)?.id)
     }
 
-    /// The tokens of a text. With `special`, those that the model wants around a text are added, and
-    /// special tokens that are written in the text are taken for what they are; see
-    /// [`Tokenizer::encode_with`] for one without the other.
-    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        self.encode_with(
-            text,
-            EncodeOptions {
-                add_special: special,
-                parse_special: special,
-            },
-        )
+    /// The texts of all special tokens.
+    pub fn special_texts(&self) -> impl Iterator<Item = &str> {
+        self.inner.added.special()
+    }
+
+    /// The tokens of a text; with `add_special`, also those that the model wants around a text. Special tokens that
+    /// are written in the text are text: see [`Tokenizer::encode_with`].
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let options = EncodeOptions {
+            add_special,
+            parse_special: false,
+        };
+        self.encode_with(text, options)
     }
 
     /// The tokens of a text.
     pub fn encode_with(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
-        let inner = &*self.inner;
         let mut out = Vec::with_capacity(text.len() / 3 + 2);
         if options.add_special {
-            out.extend(&inner.before);
+            out.extend(&self.inner.before);
         }
-        let mut at = 0;
-        while at < text.len() {
-            let found = inner.added.find(text, at, options.parse_special);
-            let end = found.as_ref().map_or(text.len(), |(range, _)| range.start);
-            if end > at {
-                inner.encode(&text[at..end], at == 0, &mut out)?;
-            }
-            let Some((range, token)) = found else {
-                break;
-            };
-            out.push(token.id);
-            at = range.end;
-        }
+        self.inner
+            .encode_special(text, |_| options.parse_special, &mut out)?;
         if options.add_special {
-            out.extend(&inner.after);
+            out.extend(&self.inner.after);
         }
+        Ok(out)
+    }
+
+    /// The tokens of a rendered conversation. Special tokens that the template wrote are parsed, those that are
+    /// written in messages are text.
+    pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>> {
+        let mut out = Vec::with_capacity(prompt.text().len() / 3 + 2);
+        let is_special = |bytes| prompt.may_be_special(bytes);
+        self.inner
+            .encode_special(prompt.text(), is_special, &mut out)?;
         Ok(out)
     }
 
@@ -211,6 +212,29 @@ impl Tokenizer {
 }
 
 impl Inner {
+    /// The tokens of a text with added ones in it; special ones only where `is_special` allows them.
+    fn encode_special(
+        &self,
+        text: &str,
+        is_special: impl Fn(Range<usize>) -> bool,
+        out: &mut Vec<u32>,
+    ) -> Result<()> {
+        let mut at = 0;
+        while at < text.len() {
+            let found = self.added.find(text, at, &is_special);
+            let end = found.as_ref().map_or(text.len(), |(range, _)| range.start);
+            if end > at {
+                self.encode(&text[at..end], at == 0, out)?;
+            }
+            let Some((range, token)) = found else {
+                break;
+            };
+            out.push(token.id);
+            at = range.end;
+        }
+        Ok(())
+    }
+
     /// The tokens of a text without added ones in it.
     fn encode(&self, text: &str, is_first: bool, out: &mut Vec<u32>) -> Result<()> {
         let mut normal = Cow::Borrowed(text);

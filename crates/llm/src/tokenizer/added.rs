@@ -46,13 +46,19 @@ impl Added {
         Some(&self.tokens[*self.index.get(text)?])
     }
 
-    /// The next one in a text from a place on, and where it is. Special ones are not looked for where
-    /// `special` is false.
+    /// The texts of the special ones.
+    pub(super) fn special(&self) -> impl Iterator<Item = &str> {
+        let special = self.tokens.iter().filter(|t| t.is_special);
+        special.map(|t| t.text.as_str())
+    }
+
+    /// The next one in a text from a place on, and where it is. Special ones are found only where `is_special`
+    /// says that their bytes may be one.
     pub(super) fn find(
         &self,
         text: &str,
         from: usize,
-        special: bool,
+        is_special: impl Fn(Range<usize>) -> bool,
     ) -> Option<(Range<usize>, &AddedToken)> {
         if self.tokens.is_empty() {
             return None;
@@ -69,7 +75,7 @@ impl Added {
                 let Some(token) = self.get(part) else {
                     continue;
                 };
-                if token.is_special && !special
+                if token.is_special && !is_special(at..at + len)
                     || token.is_word && !stands_alone(text, at..at + len)
                 {
                     continue;
@@ -124,12 +130,12 @@ mod tests {
         added.push(token("<a><b>", 1));
         added.push(token("é", 2));
         added.push(token("", 3));
-        let find = |text, from| added.find(text, from, true).map(|(r, t)| (r, t.id));
+        let find = |text, from| added.find(text, from, |_| true).map(|(r, t)| (r, t.id));
         assert_eq!(find("x<a><b>", 0), Some((1..7, 1)));
         assert_eq!(find("x<a><c>", 0), Some((1..4, 0)));
         assert_eq!(find("x<a><c>", 2), None);
         assert_eq!(find("è é", 0), Some((3..5, 2)));
-        assert!(added.find("<a>", 0, false).is_none());
+        assert!(added.find("<a>", 0, |_| false).is_none());
     }
 
     #[test]
@@ -144,7 +150,7 @@ mod tests {
             is_word: true,
             ..token("now", 1)
         });
-        let find = |text| added.find(text, 0, true).map(|(r, t)| (r, t.id));
+        let find = |text| added.find(text, 0, |_| true).map(|(r, t)| (r, t.id));
         assert_eq!(find("a  <m> \nb"), Some((1..8, 0)));
         assert_eq!(find("snow"), None);
         assert_eq!(find("now!"), Some((0..3, 1)));

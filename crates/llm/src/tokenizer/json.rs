@@ -250,7 +250,8 @@ impl Tokens {
             };
             out.push(&piece);
         }
-        for (text, &id) in &by_text {
+        // Special tokens are never made of text.
+        for (text, &id) in by_text.iter().filter(|(_, id)| !is_special[**id as usize]) {
             match decoding {
                 Decoding::Bytes => {
                     if let Some(bytes) = byte::decode(text) {

@@ -132,7 +132,16 @@ fn a_merge_that_is_listed_twice_has_one_rank() {
 #[test]
 fn special_tokens_are_found_only_where_they_are_wanted() {
     let tokenizer = bpe(&[("add_bos_token", Value::Bool(true))]).unwrap();
-    assert_eq!(tokenizer.encode("<|im_end|>ab", true).unwrap(), [0, 1, 4]);
+    let all = EncodeOptions {
+        add_special: true,
+        parse_special: true,
+    };
+    assert_eq!(
+        tokenizer.encode_with("<|im_end|>ab", all).unwrap(),
+        [0, 1, 4]
+    );
+    let plain = tokenizer.encode("<|im_end|>ab", true).unwrap();
+    assert!(plain[0] == 0 && !plain[1..].contains(&1), "{plain:?}");
     let plain = tokenizer.encode("<|im_end|>ab", false).unwrap();
     assert!(!plain.contains(&1), "{plain:?}");
     let parsed = EncodeOptions {
@@ -234,7 +243,14 @@ fn pieces_with_the_best_scores_are_joined_first() {
         "a stream goes on with a text"
     );
     // After a special token, a text begins anew.
-    assert_eq!(tokenizer.encode("a</s>a", true).unwrap(), [1, 262, 2, 262]);
+    let all = EncodeOptions {
+        add_special: true,
+        parse_special: true,
+    };
+    assert_eq!(
+        tokenizer.encode_with("a</s>a", all).unwrap(),
+        [1, 262, 2, 262]
+    );
     let bare = pieces(&vocabulary, &[("add_space_prefix", Value::Bool(false))]);
     assert_eq!(bare.encode("ab", false).unwrap(), [263]);
     assert_eq!(bare.decode(&[262], false), " a");

@@ -8,7 +8,7 @@ mod sample;
 use std::path::Path;
 
 use bessemer_llm::file::Model;
-use bessemer_llm::{ChatTemplate, Config, Message, Tokenizer};
+use bessemer_llm::{ChatTemplate, Config, EncodeOptions, Message, Tokenizer};
 use sample::Sample;
 use tempfile::TempDir;
 
@@ -107,14 +107,22 @@ fn use_words(model: &Model) -> bool {
     let tokenizer = Tokenizer::of(model);
     if let Ok(tokenizer) = &tokenizer {
         for text in ["", "ab a\u{e9} <s>12", "<s>"] {
-            if let Ok(ids) = tokenizer.encode(text, true) {
-                let _ = tokenizer.decode(&ids, true);
+            let parsed = EncodeOptions {
+                add_special: true,
+                parse_special: true,
+            };
+            for options in [parsed, EncodeOptions::default()] {
+                if let Ok(ids) = tokenizer.encode_with(text, options) {
+                    let _ = tokenizer.decode(&ids, true);
+                }
             }
         }
         let _ = tokenizer.decode(&[0, 1, u32::MAX], false);
-    }
-    if let Ok(Some(template)) = ChatTemplate::of(model) {
-        let _ = template.render(&[Message::user("hi")], true);
+        if let Ok(Some(template)) = ChatTemplate::of(model, tokenizer)
+            && let Ok(prompt) = template.render(&[Message::user("hi <s>")], true)
+        {
+            let _ = tokenizer.encode_prompt(&prompt);
+        }
     }
     tokenizer.is_ok()
 }
