@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use bessemer_hal as hal;
 
+use crate::backends::array::ArrayOp;
 use crate::memory::{self, Pressure, Stats};
 use crate::metal::{Fallback, MatrixLibrary, Metal, Options};
-use crate::{DType, Error, Result, Tensor, env};
+use crate::{DType, Error, Result, Tensor, dispatch_table, env};
 
 /// Where tensors are computed: on the CPU, or on a Metal device.
 ///
@@ -20,7 +21,9 @@ use crate::{DType, Error, Result, Tensor, env};
 /// two devices do not meet in one op. All other tensors are computed on the default device: that of the
 /// innermost [`Device::scope`] of the thread, or that of [`Device::set_default`], or what the variable
 /// `BESSEMER_DEVICE` says (`cpu`, `metal`, `soft` or `auto`), or `auto`: the system's Metal GPU where there
-/// is one, and the CPU elsewhere. The software Metal device is never chosen by itself.
+/// is one, and the CPU elsewhere. The software Metal device is never chosen by itself. Where the GPU was found by
+/// itself, the [`DispatchTable`](crate::backends::array::DispatchTable) that `bessemer tune` has measured may leave
+/// an op to the CPU.
 ///
 /// `f64` exists on the CPU only. Ops of the default device that need it run on the CPU; on a device that was
 /// chosen for a tensor they are an error.
@@ -52,7 +55,8 @@ pub(crate) struct Place {
 
 /// Whether any default may be another device than the CPU: most programs need not look further.
 static CHOICE: AtomicBool = AtomicBool::new(true);
-static DEFAULT: RwLock<Option<Result<Device>>> = RwLock::new(None);
+/// The default device, and whether it was found by itself: then the dispatch table has a say.
+static DEFAULT: RwLock<Option<(Result<Device>, bool)>> = RwLock::new(None);
 
 thread_local! {
     static SCOPES: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
@@ -106,25 +110,42 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] or [`Error::Invalid`], if `BESSEMER_DEVICE` asks for what there is not.
     pub fn current() -> Result<Self> {
+        Self::current_or_auto().map(|(device, _)| device)
+    }
+
+    /// The same, and whether it was found by itself.
+    fn current_or_auto() -> Result<(Self, bool)> {
         if !CHOICE.load(Ordering::Relaxed) {
-            return Ok(Self::cpu());
+            return Ok((Self::cpu(), false));
         }
         if let Some(device) = SCOPES.with_borrow(|scopes| scopes.last().cloned()) {
-            return Ok(device);
+            return Ok((device, false));
         }
+        let known = |(device, is_auto): &(Result<Self>, bool)| Ok((device.clone()?, *is_auto));
         let read = || DEFAULT.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = &*read() {
-            return device.clone();
+        if let Some(default) = &*read() {
+            return known(default);
         }
-        let found = match env::device() {
-            Some(name) => name.parse(),
-            None => Ok(Self::auto()),
+        let found = match env::device().as_deref() {
+            None | Some("auto") => (Ok(Self::auto()), true),
+            Some(name) => (name.parse(), false),
         };
-        if matches!(found, Ok(Self(Inner::Cpu))) {
+        if matches!(found.0, Ok(Self(Inner::Cpu))) {
             CHOICE.store(false, Ordering::Relaxed);
         }
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
-        default.get_or_insert(found).clone()
+        known(default.get_or_insert(found))
+    }
+
+    /// Makes this the device that is found by itself, unless another one was asked for.
+    pub(crate) fn set_auto(gpu: &Self) {
+        // Looks at the environment, the first time.
+        let _ = Self::current_or_auto();
+        let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*default, Some((_, false))) {
+            *default = Some((Ok(gpu.clone()), true));
+            CHOICE.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The system's Metal GPU where there is one, otherwise the CPU.
@@ -135,7 +156,7 @@ impl Device {
     /// Makes this the default device of the process.
     pub fn set_default(&self) {
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
-        *default = Some(Ok(self.clone()));
+        *default = Some((Ok(self.clone()), false));
         CHOICE.store(true, Ordering::Relaxed);
     }
 
@@ -365,7 +386,12 @@ impl fmt::Debug for Device {
 
 impl Place {
     /// Where an op with these inputs and a result of this type is computed.
-    pub(crate) fn of(op: &'static str, inputs: &[&Tensor], dtype: DType) -> Result<Self> {
+    pub(crate) fn of(
+        op: &'static str,
+        inputs: &[&Tensor],
+        dtype: DType,
+        measured_as: Option<ArrayOp>,
+    ) -> Result<Self> {
         let mut pinned: Option<&Device> = None;
         for input in inputs.iter().filter(|t| t.node.place.pinned) {
             let device = &input.node.place.device;
@@ -392,9 +418,15 @@ impl Place {
                 pinned: true,
             });
         }
-        let mut device = Device::current()?;
+        let (mut device, is_auto) = Device::current_or_auto()?;
         if types().any(|dtype| !device.supports(dtype)) {
             device = Device::cpu();
+        }
+        if let Some(op) = measured_as
+            && is_auto
+            && !device.is_cpu()
+        {
+            device = dispatch_table::device(op, inputs, device);
         }
         Ok(Self {
             device,

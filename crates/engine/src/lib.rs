@@ -44,6 +44,7 @@ mod cpu;
 pub mod decoder;
 mod device;
 mod dispatch;
+mod dispatch_table;
 mod dtype;
 mod env;
 mod error;

@@ -4,6 +4,7 @@
 //! and, for ops that others make faster, the formula in terms of simpler ones. How it runs is `cpu/x.rs`.
 //! What needs no kernel of its own is written here in terms of ops that have one.
 
+use crate::backends::array::ArrayOp;
 use crate::{DType, Result, Shape, Tensor};
 
 /// What an op makes of its inputs.
@@ -17,6 +18,11 @@ pub(crate) trait Rule: Into<Op> {
     /// The type and shape of the result, or why there is none. `inputs` are as many as the method that
     /// makes the op passes.
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta>;
+
+    /// The row of the dispatch table that says where it runs, if it is measured.
+    fn measured_as(&self) -> Option<ArrayOp> {
+        None
+    }
 }
 
 /// Declares [`Op`] with a variant for each op with a kernel. Large parameters are `boxed`: nodes have room for the largest

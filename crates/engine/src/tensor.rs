@@ -202,7 +202,8 @@ impl Tensor {
             input.check()?;
         }
         let meta = op.infer(inputs)?;
-        Ok((meta, Place::of(op.name(), inputs, meta.0)?))
+        let place = Place::of(op.name(), inputs, meta.0, op.measured_as())?;
+        Ok((meta, place))
     }
 
     #[inline]

@@ -32,3 +32,29 @@ fn what_was_measured_is_used_from_then_on() {
     assert!(text.starts_with("Detected backends: cpu ("), "{text}");
     assert!(text.contains("choices measured:"), "{text}");
 }
+
+#[test]
+fn a_damaged_or_foreign_table_is_ignored_with_a_warning() {
+    let cache = tempfile::tempdir().unwrap();
+    tune(cache.path(), &[]);
+    let entries = std::fs::read_dir(cache.path()).unwrap();
+    let mut tables = entries.map(|e| e.unwrap().path());
+    let table = tables.find(|p| p.to_string_lossy().contains("tune-"));
+    let table = table.expect("it was measured");
+    let kept = std::fs::read_to_string(&table).unwrap();
+    let foreign = kept.replace("machine ", "machine other-");
+    for text in ["", "nonsense", &kept[..kept.len() - 3], &foreign] {
+        std::fs::write(&table, text).unwrap();
+        let mut command = command();
+        command.env("BESSEMER_CACHE_DIR", cache.path());
+        let output = command.args(["tune", "--show", "--json"]).output().unwrap();
+        let warning = String::from_utf8_lossy(&output.stderr);
+        assert!(warning.starts_with("warning: "), "{text:?}: {warning}");
+        assert!(warning.contains("is ignored"), "{text:?}: {warning}");
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["measured"], false, "{text:?}");
+    }
+    std::fs::write(&table, kept).unwrap();
+    let said: Value = serde_json::from_str(&tune(cache.path(), &["--show", "--json"])).unwrap();
+    assert_eq!(said["measured"], true);
+}

@@ -6,12 +6,12 @@
 //! The variable `BESSEMER_DEVICE` and [`set_backend_override`] have the last word.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::cpu::simd;
-use crate::{DType, Device, Error, MatrixLibrary, Result, Tensor, env};
+pub use crate::dispatch_table::DispatchTable;
+use crate::{DType, Device, Error, MatrixLibrary, Result, Tensor, dispatch_table, env};
 
 /// An array is a tensor.
 pub type Array = Tensor;
@@ -222,7 +222,7 @@ impl ArrayBackend {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Self::CHOICES
             .into_iter()
             .chain([Self::Software])
@@ -425,136 +425,36 @@ impl BackendValidation {
     }
 }
 
-/// Which backend does an op, from how many elements on.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct DispatchTable {
-    /// Op, least number of elements, backend; the last one that fits counts.
-    rows: Vec<(ArrayOp, usize, ArrayBackend)>,
-    measured: bool,
-}
-
-static TABLE: RwLock<Option<DispatchTable>> = RwLock::new(None);
 static OVERRIDE: RwLock<Option<ArrayBackend>> = RwLock::new(None);
 
 impl DispatchTable {
-    /// The order of preference: Accelerate for products, the GPU for what else is large, the CPU for the rest.
+    /// The order of preference, where nothing was measured: Accelerate for products, then the GPU, then the CPU.
     fn preferred(validation: BackendValidation) -> Self {
-        let mut rows = Vec::new();
-        for op in ArrayOp::ALL {
-            rows.push((op, 0, ArrayBackend::Cpu));
+        let preferred = |op: ArrayOp| {
             if validation.accelerate_validated && ArrayBackend::Accelerate.does(op) {
-                rows.push((op, 0, ArrayBackend::Accelerate));
+                ArrayBackend::Accelerate
             } else if validation.metal_validated {
-                rows.push((op, 1 << 18, ArrayBackend::Metal));
+                ArrayBackend::Metal
+            } else {
+                ArrayBackend::Cpu
             }
-        }
+        };
+        let rows = ArrayOp::ALL.map(|op| (op, 0, preferred(op)));
         Self {
-            rows,
+            rows: rows.into(),
             measured: false,
         }
     }
 
-    /// The table in use: what was measured on this machine, or the order of preference.
+    /// The table that the functions of this module use: what was measured on this machine, or the order of
+    /// preference.
     pub fn get() -> Self {
-        let read = || TABLE.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(table) = read() {
-            return table;
-        }
         let validation = BackendValidation::get();
-        let table = Self::load(validation).unwrap_or_else(|| Self::preferred(validation));
-        table.install();
-        table
-    }
-
-    fn install(&self) {
-        *TABLE.write().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
-    }
-
-    /// Whether it was measured.
-    pub const fn is_measured(&self) -> bool {
-        self.measured
-    }
-
-    /// The backend for an op on so many elements.
-    pub fn choose(&self, op: ArrayOp, count: usize) -> ArrayBackend {
-        let fits = |row: &&(ArrayOp, usize, ArrayBackend)| row.0 == op && row.1 <= count;
-        self.rows
-            .iter()
-            .rev()
-            .find(fits)
-            .map_or(ArrayBackend::Cpu, |row| row.2)
-    }
-
-    /// Where it is kept: in the cache directory, by what the machine is.
-    fn path() -> Option<PathBuf> {
-        let metal = Device::metal().map_or("none".to_owned(), |d| d.name().to_owned());
-        let key: String = format!(
-            "{}-{}-{metal}",
-            std::env::consts::ARCH,
-            simd::level().name()
-        )
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
-        Some(bessemer_hal::env::cache_dir()?.join(format!("tune-{key}.txt")))
-    }
-
-    /// What was measured before; `None` if nothing was, or if what is kept makes no sense any more.
-    fn load(validation: BackendValidation) -> Option<Self> {
-        let text = std::fs::read_to_string(Self::path()?).ok()?;
-        Self::parse(&text).filter(|t| t.rows.iter().all(|row| validation.has(row.2)))
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
-        if lines.next()? != HEADER {
-            return None;
+        let table = dispatch_table::measured();
+        match table.filter(|t| t.rows.iter().all(|row| validation.has(row.2))) {
+            Some(table) => (*table).clone(),
+            None => Self::preferred(validation),
         }
-        let mut rows = Vec::new();
-        for line in lines {
-            let mut words = line.split_whitespace();
-            let name = words.next()?;
-            let op = ArrayOp::ALL.into_iter().find(|op| op.name() == name)?;
-            let count = words.next()?.parse().ok()?;
-            rows.push((op, count, ArrayBackend::named(words.next()?)?));
-        }
-        Some(Self {
-            rows,
-            measured: true,
-        })
-    }
-
-    fn text(&self) -> String {
-        use fmt::Write as _;
-        let mut text = format!("{HEADER}\n");
-        for (op, count, backend) in &self.rows {
-            let _ = writeln!(text, "{} {count} {backend}", op.name());
-        }
-        text
-    }
-}
-
-/// First line of a kept table; a change of what is measured changes it.
-const HEADER: &str = "bessemer tune 2";
-
-impl fmt::Display for DispatchTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.measured {
-            "measured"
-        } else {
-            "by preference"
-        };
-        write!(f, "choices {how}:")?;
-        for (op, count, backend) in &self.rows {
-            write!(f, "\n  {} from {count} elements on: {backend}", op.name())?;
-        }
-        Ok(())
     }
 }
 
@@ -573,7 +473,8 @@ pub struct Measurement {
 }
 
 /// Measures every validated backend on every op and several sizes, uses what is quickest from now on, and
-/// keeps it for the next process. `report` hears of each measurement as it is made.
+/// keeps it for the next process: for the functions of this module, and for the ops of tensors that no device was
+/// chosen for (see [`DispatchTable`]). `report` hears of each measurement as it is made.
 ///
 /// # Errors
 /// What computing gives; [`Error::File`], if it cannot be kept (it is used all the same).
@@ -611,20 +512,8 @@ pub fn tune(mut report: impl FnMut(&Measurement)) -> Result<DispatchTable> {
             }
         }
     }
-    table.install();
-    if let Some(path) = DispatchTable::path() {
-        let fail = |e: std::io::Error| Error::File {
-            path: path.display().to_string(),
-            reason: e.to_string(),
-        };
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(fail)?;
-        }
-        // Whole or not at all: another process may be reading.
-        let part = path.with_extension(format!("{}.part", std::process::id()));
-        std::fs::write(&part, table.text()).map_err(fail)?;
-        std::fs::rename(&part, &path).map_err(fail)?;
-    }
+    dispatch_table::install(table.clone());
+    dispatch_table::save(&table)?;
     Ok(table)
 }
 
@@ -744,27 +633,6 @@ pub fn startup_report() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_is_read_as_it_was_written_and_the_last_row_that_fits_counts() {
-        let table = DispatchTable {
-            rows: vec![
-                (ArrayOp::Matmul, 0, ArrayBackend::Cpu),
-                (ArrayOp::Matmul, 4096, ArrayBackend::Metal),
-                (ArrayOp::Dot, 0, ArrayBackend::Cpu),
-            ],
-            measured: true,
-        };
-        assert_eq!(DispatchTable::parse(&table.text()), Some(table.clone()));
-        assert_eq!(table.choose(ArrayOp::Matmul, 4095), ArrayBackend::Cpu);
-        assert_eq!(table.choose(ArrayOp::Matmul, 4096), ArrayBackend::Metal);
-        assert_eq!(table.choose(ArrayOp::Dot, 1 << 30), ArrayBackend::Cpu);
-        assert_eq!(DispatchTable::parse("something else"), None);
-        assert_eq!(
-            DispatchTable::parse(&format!("{HEADER}\nmatmul x cpu")),
-            None
-        );
-    }
 
     #[test]
     fn the_cpu_computes() {

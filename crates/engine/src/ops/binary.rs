@@ -1,6 +1,7 @@
 //! Functions of two elements, with broadcasting: arithmetic, comparisons, logic, bits.
 
 use super::{Meta, Rule};
+use crate::backends::array::ArrayOp;
 use crate::tensor::Operand;
 use crate::{DType, Error, Kind, Result, Tensor};
 
@@ -51,6 +52,10 @@ macro_rules! binary {
                 match self {
                     $(Self::$variant => stringify!($name),)*
                 }
+            }
+
+            fn measured_as(&self) -> Option<ArrayOp> {
+                Some(ArrayOp::Elementwise)
             }
 
             fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

@@ -1,6 +1,7 @@
 //! `cast`: conversion to another type.
 
 use super::{Meta, Rule};
+use crate::backends::array::ArrayOp;
 use crate::{DType, Result, Tensor};
 
 /// `y = x as dtype`.
@@ -16,6 +17,10 @@ impl Rule for Cast {
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
         Ok((self.dtype, *inputs[0].shape()))
+    }
+
+    fn measured_as(&self) -> Option<ArrayOp> {
+        Some(ArrayOp::Elementwise)
     }
 }
 

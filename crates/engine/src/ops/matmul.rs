@@ -4,6 +4,7 @@ use super::binary::Binary;
 use super::fused::{Action, Step};
 use super::unary::Unary;
 use super::{Meta, Rule};
+use crate::backends::array::ArrayOp;
 use crate::{DType, Error, Result, Scalar, Shape, Tensor};
 
 /// `alpha * a·b`, or `alpha * a·b + beta * c` where there is a third input. All have the rank of the
@@ -67,6 +68,10 @@ impl Then {
 impl Rule for Matmul {
     fn name(&self) -> &'static str {
         "matmul"
+    }
+
+    fn measured_as(&self) -> Option<ArrayOp> {
+        Some(ArrayOp::Matmul)
     }
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

@@ -117,7 +117,7 @@ impl Tensor {
                 expected: "a float type",
             });
         }
-        let place = Place::of("prepack", &[self], self.dtype())?;
+        let place = Place::of("prepack", &[self], self.dtype(), None)?;
         Ok(PackedMatrix(Arc::new(Inner {
             dtype: self.dtype(),
             shape,

@@ -2,6 +2,7 @@
 //! in [`super::norm`], `logsumexp` in [`super::logsumexp`]: all of them are one op.
 
 use super::{Meta, Rule};
+use crate::backends::array::ArrayOp;
 use crate::{Axes, DType, Error, Kind, Result, Tensor};
 
 /// What a reduction makes of the elements it takes together.
@@ -72,6 +73,10 @@ impl Rule for Reduce {
             | Fold::MinAbs
             | Fold::CountNonzero => "norm",
         }
+    }
+
+    fn measured_as(&self) -> Option<ArrayOp> {
+        Some(ArrayOp::Reduction)
     }
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

@@ -146,8 +146,8 @@ impl Tensor {
             return x;
         }
         let place = match &positions {
-            Some(positions) => Place::of("rope", &[&x, positions], x.dtype()),
-            None => Place::of("rope", &[&x], x.dtype()),
+            Some(positions) => Place::of("rope", &[&x, positions], x.dtype(), None),
+            None => Place::of("rope", &[&x], x.dtype(), None),
         };
         // What a place is not found for is an error of the op as well.
         let on_metal = place.is_ok_and(|place| !place.device.is_cpu());

@@ -1,6 +1,7 @@
 //! Functions of three elements, with broadcasting: `select`, `clamp`, `mul_add`, `lerp`.
 
 use super::{Meta, Rule};
+use crate::backends::array::ArrayOp;
 use crate::tensor::Operand;
 use crate::{DType, Error, Kind, Result, Tensor};
 
@@ -25,6 +26,10 @@ impl Rule for Ternary {
             Self::MulAdd => "mul_add",
             Self::Lerp => "lerp",
         }
+    }
+
+    fn measured_as(&self) -> Option<ArrayOp> {
+        Some(ArrayOp::Elementwise)
     }
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

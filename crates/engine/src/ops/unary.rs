@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use super::{Meta, Rule};
+use crate::backends::array::ArrayOp;
 use crate::{DType, Error, Kind, Result, Tensor};
 
 /// The result type of a function.
@@ -53,6 +54,10 @@ macro_rules! unary {
                     Self::LeakyRelu(_) => "leaky_relu",
                     Self::Elu(_) => "elu",
                 }
+            }
+
+            fn measured_as(&self) -> Option<ArrayOp> {
+                Some(ArrayOp::Elementwise)
             }
 
             fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

@@ -28,7 +28,7 @@ impl Tensor {
     pub fn from_slice<T: Element>(data: &[T], shape: impl IntoShape) -> Self {
         Self::attempt(|| {
             let shape = Self::shape_of("from_slice", shape, data.len())?;
-            let place = Place::of("from_slice", &[], T::DTYPE)?;
+            let place = Place::of("from_slice", &[], T::DTYPE, None)?;
             let bytes = bytemuck::cast_slice(data);
             let storage = Storage::copy_to(&place.device, "from_slice", bytes)?;
             Ok(Self::from_storage_at(place, T::DTYPE, shape, storage))
@@ -39,7 +39,7 @@ impl Tensor {
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl IntoShape) -> Self {
         Self::attempt(|| {
             let shape = Self::shape_of("from_vec", shape, data.len())?;
-            let place = Place::of("from_vec", &[], T::DTYPE)?;
+            let place = Place::of("from_vec", &[], T::DTYPE, None)?;
             let storage = Storage::of(data);
             Ok(Self::from_storage_at(place, T::DTYPE, shape, storage))
         })
