@@ -1,16 +1,16 @@
 //! The text of an answer, shown as it comes.
 
-use crate::language;
+use crate::interrupt;
 use crate::terminal::Out;
 use anyhow::Result;
-use bessemer_llm::generate::{Options, Report, Session};
+use bessemer_llm::generate::{Finish, Options, Report, Session};
 use bessemer_llm::sample::Stops;
 use bessemer_llm::{Stream, Tokenizer};
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
 /// Generates an answer to a prompt and returns it; writes it to `out` as it comes, if there is one. Ends at one of
-/// the texts `stops`, and when ctrl-c is pressed.
+/// the texts `stops`, and when ctrl-c is pressed: then [`Finish::Cancelled`] is why.
 pub(crate) fn write(
     (session, tokenizer): (&mut Session, &Tokenizer),
     prompt: &[u32],
@@ -23,15 +23,17 @@ pub(crate) fn write(
         stops: Stops::new(stops.iter().cloned()),
         text: String::new(),
     };
-    let mut failed = None;
-    let report = language::watching(|| {
+    let (mut failed, mut is_stopped) = (None, false);
+    session.cancel_when(interrupt::pressed);
+    let mut report = interrupt::watching(|| {
         session.generate(prompt, options, |token| {
-            let (piece, ended) = answer.push(token);
+            let piece;
+            (piece, is_stopped) = answer.push(token);
             if let Some(out) = &mut out {
                 let written = out.write_all(piece.as_bytes());
                 failed = written.and_then(|()| out.flush()).err();
             }
-            match ended || failed.is_some() || language::interrupted() {
+            match is_stopped || failed.is_some() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -39,6 +41,9 @@ pub(crate) fn write(
     })?;
     if let Some(error) = failed {
         return Err(error.into());
+    }
+    if is_stopped {
+        report.finish = Finish::Stop;
     }
     let rest = answer.finish();
     if let Some(out) = out {

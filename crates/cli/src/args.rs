@@ -2,6 +2,7 @@
 
 use crate::chat::ChatArgs;
 use crate::embed::EmbedArgs;
+use crate::failure::EXIT_CODES;
 use crate::generate::GenerateArgs;
 use crate::inspect::InspectArgs;
 use crate::models::ModelsArgs;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 
 /// Rust to Metal: language models and kernels on Apple GPUs and, through a software Metal device, on Linux.
 #[derive(Debug, Parser)]
-#[command(name = "bessemer", version, after_long_help = TOP_EXAMPLES, arg_required_else_help = true)]
+#[command(name = "bessemer", version, after_long_help = format!("{TOP_EXAMPLES}\n{EXIT_CODES}"), arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -40,38 +41,34 @@ Environment:
   BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_SEED, BESSEMER_SOFT_OPTIMIZE, BESSEMER_SOFT_INSTRUCTION_SET
   and BESSEMER_SOFT_FAMILY set up the software
   device; NO_COLOR switches colours off.
-
-Exit codes:
-  0  done, nothing found
-  1  errors or defects were found, or the device failed
-  2  wrong usage: unknown options, missing files, arguments that do not fit the kernel";
+";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Answers a prompt with a language model
+    /// Answer a prompt with a language model
     Generate(Box<GenerateArgs>),
-    /// Talks with a language model
+    /// Chat with a language model
     Chat(Box<ChatArgs>),
-    /// Turns texts into vectors
+    /// Embed texts as vectors
     Embed(EmbedArgs),
-    /// Measures how well a language model foretells a text
+    /// Measure the perplexity of a language model on a text
     Perplexity(Box<PerplexityArgs>),
-    /// Fetches models by name
+    /// Fetch models by name
     Pull(PullArgs),
-    /// Lists the models that can be fetched by name
+    /// List the models that can be fetched by name
     Models(ModelsArgs),
-    /// Shows what is in a model's file, and the memory it needs
+    /// Show what is in a model's file, and the memory it needs
     Inspect(InspectArgs),
-    /// Writes a model with its weights in fewer bits
+    /// Write a model with its weights in another format
     Quantize(QuantizeArgs),
-    /// Lists devices with their properties
+    /// List devices with their properties
     Devices(DevicesArgs),
-    /// Measures which backend is quickest for which op, and keeps the result
+    /// Measure which device is fastest for which op, and keep the result
     Tune(TuneArgs),
-    /// Looks into, compiles, checks and runs Metal kernels
+    /// Inspect, compile, check and run Metal kernels
     #[command(subcommand)]
     Msl(MslCommand),
-    /// Shows or empties the cache of compiled kernels
+    /// Show what is kept on disk (models, compiled kernels, dispatch tables), or remove it
     Cache(CacheArgs),
 }
 
@@ -104,15 +101,19 @@ const TUNE_EXAMPLES: &str = "\
 Examples:
   bessemer tune                        measure, and use the result from now on
   bessemer tune --show                 what is chosen
-  BESSEMER_DEVICE=cpu my-program       one backend for everything, whatever was measured";
+  BESSEMER_DEVICE=cpu my-program       one device for everything, whatever was measured
+
+The result is a table in the cache directory. Programs that use Bessemer's tensors read it for elementwise ops,
+matrix products and reductions of tensors that no device was chosen for; language models do not. Where there is only
+the CPU, there is nothing to choose.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MslCommand {
-    /// Shows the kernels of a file: arguments, types, indices, function constants
+    /// Show the kernels of a file: arguments, types, indices, function constants
     Kernels(KernelsArgs),
-    /// Compiles every kernel of the files and says what is wrong, in the files' own lines
+    /// Compile every kernel of the files and report errors by file and line
     Check(CheckArgs),
-    /// Runs one kernel on given data, optionally with every access checked
+    /// Run one kernel on given data, optionally with every access checked
     Run(Box<RunArgs>),
 }
 
@@ -192,7 +193,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
     /// Compilations at the same time [default: one for each core, at least 2]
-    #[arg(short, long, value_name = "N", value_parser = at_least_one)]
+    #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) jobs: Option<usize>,
     /// Write JSON
     #[arg(long)]
@@ -205,7 +206,7 @@ Examples:
   bessemer msl check gemm.metal --kernel gemm_f16 --math fast
   bessemer msl check gemm.metal --json | jq '.diagnostics[] | .file, .line'
 
-Exit codes: 0 everything compiles, 1 something does not, 2 wrong usage.";
+Exit codes: 0 everything compiles, 1 something does not, 2 wrong usage, 130 interrupted.";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES, group = ArgGroup::new("extent").required(true))]
@@ -230,8 +231,8 @@ pub(crate) struct RunArgs {
     /// Threads in a threadgroup [default: what suits the kernel]
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = parse_size, help_heading = "Launch")]
     pub(crate) threadgroup: Option<Size>,
-    /// Launch so often, each time from the same data; the shortest time is reported
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one,
+    /// Repeat the launch N times on the same input and report the fastest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count,
           hide_default_value = true, help_heading = "Launch")]
     pub(crate) repeat: usize,
 
@@ -294,7 +295,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Device")]
     pub(crate) timeout_ms: Option<u64>,
     /// Worker threads
-    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Device")]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Device")]
     pub(crate) threads: Option<usize>,
 
     /// Write a buffer to a file afterwards: .npy with the type and shape it came with, else raw
@@ -331,7 +332,7 @@ Examples:
 Reports (--mode check): bounds, race, uninitialised, divergent-barrier, early-return, divergent-simd,
 threadgroup-memory; in every mode: crash, timeout.
 
-Exit codes: 0 clean, 1 with reports or a failed compile, 2 wrong usage.";
+Exit codes: 0 clean, 1 with reports or a failed compile, 2 wrong usage or a file that cannot be read, 130 interrupted.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArg {
@@ -351,6 +352,15 @@ pub(crate) struct CacheArgs {
     /// What to do
     #[arg(value_enum, default_value_t = CacheAction::Stats)]
     pub(crate) action: CacheAction,
+    /// With clear: remove models
+    #[arg(long)]
+    pub(crate) models: bool,
+    /// With clear: remove compiled kernels; the default
+    #[arg(long)]
+    pub(crate) kernels: bool,
+    /// With clear: remove everything that bessemer keeps there
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -360,22 +370,25 @@ const CACHE_EXAMPLES: &str = "\
 Examples:
   bessemer cache
   bessemer cache path
-  bessemer cache clear";
+  bessemer cache clear             compiled kernels; they are compiled again when they are needed
+  bessemer cache clear --models    models; they are fetched again when they are needed
+  bessemer cache clear --all";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CacheAction {
     /// Print the directory
     Path,
-    /// Print directory, files and bytes
+    /// Print the directory and what is in it, by kind
     Stats,
-    /// Remove everything in it
+    /// Remove compiled kernels, or what --models, --kernels and --all say
     Clear,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("expected a whole number, at least 1".to_owned()),
-        Ok(number) => Ok(number),
+/// A count: a whole number that is not 0 and not absurd.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<u32>() {
+        Ok(0) | Err(_) => Err(format!("expected a whole number from 1 to {}", u32::MAX)),
+        Ok(number) => Ok(number as usize),
     }
 }
 

@@ -33,12 +33,14 @@ const HELP: &str = "\
 /reset         forget the conversation
 /system TEXT   tell the model what to be, and forget the conversation
 /exit          end; so does the end of the input
-ctrl-c         ends the answer that is being written, and at the prompt the program";
+ctrl-c         ends the answer that is being written, which stays as far as it is; at the prompt, or
+               pressed again, ends the program with exit code 130";
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
     let sampling = args.sampling.sampling(0.7)?;
     let mut loaded = args.model.load()?;
+    args.sampling.check_tokens(&loaded.tokenizer)?;
     let Some(template) = loaded.template()? else {
         return Err(Usage::error(format!(
             "{} has no chat template; `bessemer generate --raw` goes on with a text",
@@ -47,10 +49,9 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
     };
     let mut options = Options {
         sampling,
-        max_tokens: args.sampling.max_tokens,
+        max_tokens: args.sampling.limit(),
         stops: loaded.tokenizer.stops().to_vec(),
     };
-    language::catch_interrupts()?;
     let is_typed = std::io::stdin().is_terminal();
     let mut system = args.system.clone();
     let mut history: Vec<Message> = Vec::new();
@@ -103,6 +104,8 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
                     is_shifted,
                 );
                 match ids.and_then(|ids| reply(&mut loaded, args, &ids, &options, out)) {
+                    // Interrupted before a word was said, or no answer: the question is left out.
+                    Ok(text) if text.is_empty() => drop(history.pop()),
                     Ok(text) => history.push(Message::assistant(text)),
                     Err(error) => {
                         if terminal::is_broken_pipe(&error) {
@@ -154,6 +157,6 @@ fn reply(
     loaded.shift(&args.model, ids.len());
     let model = (&mut loaded.session, &loaded.tokenizer);
     let (text, report) = answer::write(model, ids, options, &args.sampling.stop, Some(out))?;
-    language::write_speed(&report);
+    language::write_speed(&report, loaded.session.cache().capacity());
     Ok(text)
 }

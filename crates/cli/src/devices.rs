@@ -29,7 +29,10 @@ fn write_text(inventory: &Inventory, out: &mut impl Write) -> Result<()> {
             writeln!(out)?;
         }
         let bold = style::STRONG;
-        let mark = if listed.is_default { " (default)" } else { "" };
+        let mark = match listed.is_default {
+            true => " (what `msl` commands use)",
+            false => "",
+        };
         writeln!(out, "{bold}{}{bold:#}{mark}", listed.device.name())?;
         let rows = properties(listed.device.info());
         let details = listed.details.iter().map(|(n, v)| (*n, v.clone()));

@@ -1,5 +1,6 @@
 //! `bessemer embed`: texts as vectors.
 
+use crate::args::count;
 use crate::failure::{Outcome, Usage};
 use crate::language::{self, DeviceArg, ModelArgs};
 use crate::terminal::{self, Out};
@@ -18,13 +19,13 @@ pub(crate) struct EmbedArgs {
     /// An encoder's file or directory, or a name that `bessemer models` lists; pulled on first use
     #[arg(short, long, value_name = "PATH|NAME", default_value = "minilm")]
     pub(crate) model: String,
-    /// Where it runs
+    /// Device to run on
     #[arg(long, value_enum, default_value_t = DeviceArg::Auto)]
     pub(crate) device: DeviceArg,
     /// Threads to use [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,
-    /// Write how alike the texts are, each with each, instead of their vectors
+    /// Print pairwise cosine similarities instead of the vectors; with --json, both
     #[arg(long)]
     pub(crate) similarity: bool,
     /// Write JSON

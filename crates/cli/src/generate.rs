@@ -3,9 +3,9 @@
 use crate::answer;
 use crate::failure::{Outcome, Usage};
 use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
-use crate::terminal::{self, Out};
+use crate::terminal::{self, Out, style};
 use anyhow::{Context as _, Result};
-use bessemer_llm::generate::{Options, Report};
+use bessemer_llm::generate::{Finish, Options, Report};
 use bessemer_llm::{EncodeOptions, Message};
 use clap::Args;
 use serde_json::json;
@@ -57,11 +57,8 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
         text => text.to_owned(),
     };
     let mut loaded = args.model.load()?;
-    let template = if args.raw {
-        None
-    } else {
-        loaded.template()?
-    };
+    args.sampling.check_tokens(&loaded.tokenizer)?;
+    let template = if args.raw { None } else { loaded.template()? };
     let ids = match template {
         Some(template) => {
             let system = args.system.iter().map(Message::system);
@@ -70,6 +67,10 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
             loaded.tokenizer.encode_prompt(&prompt)?
         }
         None => {
+            if !args.raw {
+                let note = "the model has no chat template: the prompt is continued, as with --raw";
+                terminal::complain("note", style::WARNING, note);
+            }
             let options = EncodeOptions {
                 add_special: true,
                 parse_special: args.parse_special,
@@ -81,10 +82,9 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
         return Err(Usage::error("the prompt is empty"));
     }
     loaded.shift(&args.model, ids.len());
-    language::catch_interrupts()?;
     let options = Options {
         sampling,
-        max_tokens: args.sampling.max_tokens,
+        max_tokens: args.sampling.limit(),
         stops: loaded.tokenizer.stops().to_vec(),
     };
     let shown = (!args.json).then_some(&mut *out);
@@ -110,8 +110,11 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
             }),
         )?;
     }
-    language::write_speed(&report);
-    Ok(Outcome::Clean)
+    language::write_speed(&report, loaded.session.cache().capacity());
+    match report.finish {
+        Finish::Cancelled => Ok(Outcome::Interrupted),
+        _ => Ok(Outcome::Clean),
+    }
 }
 
 /// What a token cost, on average over the tokens made.

@@ -1,9 +1,10 @@
 //! `bessemer inspect`: what is in a model's file.
 
+use crate::args::count;
 use crate::failure::{Outcome, Usage};
 use crate::table::Table;
 use crate::terminal::{self, Out, bytes, counted, style};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::Config;
@@ -23,7 +24,7 @@ pub(crate) struct InspectArgs {
     #[arg(value_name = "FILE|NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) model: String,
     /// Positions that memory is estimated for [default: the model's own, at most 4096]
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) context: Option<usize>,
     /// Leave the tensors out
     #[arg(long)]
@@ -40,13 +41,6 @@ Examples:
   bessemer inspect model.safetensors --json | jq '.memory.total'
 
 A file whose architecture is not supported is shown as well, without an estimate.";
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("expected a whole number, at least 1".to_owned()),
-        Ok(number) => Ok(number),
-    }
-}
 
 /// A path as it is; a listed model's name as the path it is kept at.
 pub(crate) fn locate(model: &str) -> Result<PathBuf> {
@@ -75,7 +69,7 @@ const DEFAULT_CONTEXT: usize = 4096;
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
     let path = locate(&args.model)?;
-    let model = Model::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let model = Model::open(&path)?;
     let config = Config::of(&model);
     let context = args.context.or_else(|| {
         let own = config.as_ref().ok()?.context;

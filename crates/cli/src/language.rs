@@ -1,15 +1,16 @@
 //! What the commands that run language models share: finding and loading one, and how it is used.
 
+use crate::args::count;
 use crate::failure::Usage;
 use crate::pull;
 use crate::terminal::{self, style};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bessemer::Device;
 use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
 use bessemer_hal::DeviceKind;
 use bessemer_llm::file::Model;
-use bessemer_llm::generate::{Full, Report, Session};
+use bessemer_llm::generate::{Finish, Full, Report, Session};
 use bessemer_llm::memory::{self, Estimate};
 use bessemer_llm::model::Options;
 use bessemer_llm::pull::{self as models, State};
@@ -19,7 +20,6 @@ use indicatif::ProgressBar;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Which model, and how it runs.
@@ -28,7 +28,7 @@ pub(crate) struct ModelArgs {
     /// A model's file or directory, or a name that `bessemer models` lists; pulled on first use
     #[arg(short, long, value_name = "PATH|NAME", default_value = DEFAULT_MODEL)]
     pub(crate) model: String,
-    /// Where it runs
+    /// Device to run on
     #[arg(long, value_enum, default_value_t = DeviceArg::Auto)]
     pub(crate) device: DeviceArg,
     /// Multiply dequantised weights with f32 activations, and keep f32 keys and values
@@ -38,10 +38,10 @@ pub(crate) struct ModelArgs {
     /// bits: activations are off by up to 0.013 % of the largest of 128, weights by up to 0.025 %.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Tokens that fit the context [default: the model's own, at most 4096]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    /// Context size in tokens [default: the model's own, at most 4096]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) context: Option<usize>,
-    /// What keys and values are kept as [default: f16; with --exact f32]
+    /// Type of the KV cache [default: f16; with --exact f32]
     ///
     /// q8_0 has 8 bits and a scale for every 32 numbers: each is off by up to 0.45 % of the largest of its 32, and
     /// all take about half the memory of f16. All three work on every device.
@@ -57,7 +57,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", requires = "context_shift")]
     pub(crate) keep: Option<usize>,
     /// Threads to use [default: all cores]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,
 }
 
@@ -103,13 +103,13 @@ impl From<CacheArg> for CacheType {
 /// How tokens are chosen.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SamplingArgs {
-    /// 0 takes the most likely token; higher is more varied [default: 0, in a chat 0.7]
+    /// Sampling temperature: 0 is greedy, higher is more varied [default: 0, in a chat 0.7]
     #[arg(short, long, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
-    /// Draw from the K most likely tokens only
+    /// Sample from the K most likely tokens only; 0 is all of them
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub(crate) top_k: usize,
-    /// Draw from the most likely tokens that have probability P together
+    /// Sample from the most likely tokens whose probabilities add up to P
     #[arg(
         long,
         value_name = "P",
@@ -117,7 +117,7 @@ pub(crate) struct SamplingArgs {
         allow_negative_numbers = true
     )]
     pub(crate) top_p: f32,
-    /// Draw from tokens with at least this share of the most likely one's probability
+    /// Sample from tokens with at least this share of the most likely token's probability
     #[arg(
         long,
         value_name = "P",
@@ -125,7 +125,7 @@ pub(crate) struct SamplingArgs {
         allow_negative_numbers = true
     )]
     pub(crate) min_p: f32,
-    /// Draw from tokens that are typical, up to probability P
+    /// Locally typical sampling, up to probability P
     #[arg(
         long,
         value_name = "P",
@@ -133,7 +133,7 @@ pub(crate) struct SamplingArgs {
         allow_negative_numbers = true
     )]
     pub(crate) typical: f32,
-    /// Make tokens that were there less likely: above 1
+    /// Repetition penalty; values above 1 discourage repeats
     #[arg(
         long,
         value_name = "X",
@@ -141,7 +141,7 @@ pub(crate) struct SamplingArgs {
         allow_negative_numbers = true
     )]
     pub(crate) repetition_penalty: f32,
-    /// Subtract this from the logits of tokens that were there
+    /// Subtract this from the logits of tokens that have occurred
     #[arg(
         long,
         value_name = "X",
@@ -149,7 +149,7 @@ pub(crate) struct SamplingArgs {
         allow_negative_numbers = true
     )]
     pub(crate) presence_penalty: f32,
-    /// Subtract this from the logits of tokens for every time they were there
+    /// Subtract this from the logits of tokens for every time they have occurred
     #[arg(
         long,
         value_name = "X",
@@ -157,25 +157,18 @@ pub(crate) struct SamplingArgs {
         allow_negative_numbers = true
     )]
     pub(crate) frequency_penalty: f32,
-    /// Add to the logit of a token; may be repeated
+    /// Add X to the logit of a token, given by its id; may be repeated
     #[arg(long, value_name = "TOKEN=X", value_parser = bias)]
     pub(crate) logit_bias: Vec<(u32, f32)>,
     /// End at this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
-    /// What random choices depend on: the same seed gives the same text
+    /// Seed of the sampler: the same seed gives the same text
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// At most so many tokens
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 256, value_parser = positive)]
-    pub(crate) max_tokens: usize,
-}
-
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("a number above 0 is needed".to_owned()),
-        Ok(n) => Ok(n),
-    }
+    /// Maximum number of tokens to generate [default: until the text ends or the context is full]
+    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    pub(crate) max_tokens: Option<usize>,
 }
 
 fn bias(text: &str) -> Result<(u32, f32), String> {
@@ -202,8 +195,25 @@ impl SamplingArgs {
             seed: self.seed,
             ..Sampling::default()
         };
-        sampling.check().context(Usage::context("sampling"))?;
+        let checked = sampling.check();
+        checked.map_err(|e| Usage::error(e.to_string()))?;
         Ok(sampling)
+    }
+
+    /// Refuses biases of tokens that there are not.
+    pub(crate) fn check_tokens(&self, tokenizer: &Tokenizer) -> Result<()> {
+        let count = tokenizer.vocab();
+        match self.logit_bias.iter().find(|(id, _)| *id as usize >= count) {
+            Some((id, _)) => Err(Usage::error(format!(
+                "--logit-bias: there is no token {id}; the vocabulary has {count}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The most tokens there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.max_tokens.unwrap_or(usize::MAX)
     }
 }
 
@@ -260,7 +270,7 @@ impl ModelArgs {
             DeviceArg::Metal => Device::metal(),
             DeviceArg::Soft => Device::software(),
         };
-        device.map_err(|e| Usage::error(format!("there is no such device here: {e}")))
+        device.map_err(|e| Usage::error(e.to_string()))
     }
 
     /// Finds the model's file, pulling it if it is known by name and not there yet.
@@ -273,7 +283,7 @@ impl ModelArgs {
             }
         }
         let path = locate(&self.model)?;
-        Model::open(&path).with_context(|| Usage::context(format!("model {}", self.model)))
+        Ok(Model::open(&path)?)
     }
 
     /// Loads a model for generation, if it fits the memory.
@@ -371,50 +381,20 @@ fn locate(model: &str) -> Result<PathBuf> {
     }
 }
 
-/// Set by ctrl-c, while somebody looks.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Whether somebody looks.
-static WATCHED: AtomicBool = AtomicBool::new(false);
-
-/// From now on ctrl-c ends the answer while there is one, and the program otherwise.
-pub(crate) fn catch_interrupts() -> Result<()> {
-    ctrlc::set_handler(|| {
-        if !WATCHED.load(Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-        INTERRUPTED.store(true, Ordering::SeqCst);
-    })
-    .context("cannot catch ctrl-c")
-}
-
-/// Runs `body`, in which [`interrupted`] says whether there was a ctrl-c.
-pub(crate) fn watching<T>(body: impl FnOnce() -> T) -> T {
-    INTERRUPTED.store(false, Ordering::SeqCst);
-    WATCHED.store(true, Ordering::SeqCst);
-    let result = body();
-    WATCHED.store(false, Ordering::SeqCst);
-    result
-}
-
-/// Whether ctrl-c was pressed.
-pub(crate) fn interrupted() -> bool {
-    INTERRUPTED.load(Ordering::SeqCst)
-}
-
-/// Writes how quickly it went to standard error.
-pub(crate) fn write_speed(report: &Report) {
+/// Writes how quickly it went to standard error, and what limit cut the text off, if one did.
+pub(crate) fn write_speed(report: &Report, context: usize) {
     let quiet = style::QUIET;
     // If nobody can read it, there is nobody to tell.
     let _ = writeln!(
         terminal::stderr(),
-        "{quiet}prompt {} tokens{} at {:.1} tok/s · {} tokens at {:.1} tok/s · first after {:.0} ms{} · {}{quiet:#}",
-        report.prefilled + report.reused,
+        "{quiet}prompt {}{} at {:.1} tok/s · {} at {:.1} tok/s · first after {:.0} ms{} · {}{quiet:#}",
+        terminal::counted(report.prefilled + report.reused, "token"),
         match report.reused {
             0 => String::new(),
             n => format!(" ({n} reused)"),
         },
         report.prefill_speed(),
-        report.ids.len(),
+        terminal::counted(report.ids.len(), "token"),
         report.decode_speed(),
         report.first.as_secs_f64() * 1000.0,
         match report.shifts {
@@ -423,4 +403,15 @@ pub(crate) fn write_speed(report: &Report) {
         },
         report.finish.name()
     );
+    let note = match report.finish {
+        Finish::MaxTokens => format!(
+            "the text was cut off after {}: see --max-tokens",
+            terminal::counted(report.ids.len(), "token")
+        ),
+        Finish::Context => format!(
+            "the text was cut off: the context of {context} tokens is full; see --context and --context-shift"
+        ),
+        _ => return,
+    };
+    terminal::complain("note", style::WARNING, &note);
 }

@@ -15,6 +15,7 @@ mod failure;
 mod generate;
 mod host;
 mod inspect;
+mod interrupt;
 mod language;
 mod models;
 mod msl;
@@ -29,7 +30,7 @@ mod tune;
 
 use args::{Cli, Command, MslCommand};
 use clap::Parser as _;
-use failure::{Outcome, Usage};
+use failure::Outcome;
 use std::process::ExitCode;
 use terminal::style;
 
@@ -47,16 +48,13 @@ fn main() -> ExitCode {
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::complain("error", style::ERROR, &terminal::told(&error));
-            if error.downcast_ref::<Usage>().is_some() {
-                ExitCode::from(2)
-            } else {
-                Outcome::Found.into()
-            }
+            ExitCode::from(failure::code(&error))
         }
     }
 }
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
+    interrupt::catch()?;
     let mut out = terminal::stdout();
     match command {
         Command::Generate(args) => generate::run(&args, &mut out),

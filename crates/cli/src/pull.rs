@@ -1,6 +1,7 @@
 //! `bessemer pull`: fetches models by name.
 
 use crate::failure::{Outcome, Usage};
+use crate::interrupt;
 use crate::terminal::{self, Out};
 use anyhow::Result;
 use bessemer_llm::pull::{self, Listed, MODELS, State, Step};
@@ -75,7 +76,7 @@ pub(crate) fn fetch(model: &Listed, models: &Path) -> Result<PathBuf> {
     let style = "{prefix} {msg:11} {bar:30} {bytes:>11} of {total_bytes:11} {bytes_per_sec:>13}";
     bar.set_style(ProgressStyle::with_template(style)?.progress_chars("━╸ "));
     bar.set_prefix(model.name);
-    let path = model.pull(models, &mut |step| {
+    let report = &mut |step| {
         let (what, done, total) = match step {
             Step::Downloading { done, total } => ("downloading", done, total),
             Step::Unpacking { done, total } => ("unpacking", done, total),
@@ -87,7 +88,9 @@ pub(crate) fn fetch(model: &Listed, models: &Path) -> Result<PathBuf> {
         }
         bar.set_length(total);
         bar.set_position(done);
-    });
+    };
+    let partial = model.partial_paths(models);
+    let path = interrupt::removing(partial, || model.pull(models, report));
     bar.finish_and_clear();
     Ok(path?)
 }

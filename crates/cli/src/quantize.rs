@@ -2,10 +2,11 @@
 
 use crate::failure::{Outcome, Usage};
 use crate::inspect::locate;
+use crate::interrupt;
 use crate::table::Table;
 use crate::terminal::{self, Out, bytes, style};
-use anyhow::{Context as _, Result};
-use bessemer_llm::file::{Format, Model};
+use anyhow::Result;
+use bessemer_llm::file::{Format, GgufWriter, Model};
 use bessemer_llm::quantize::{self, TensorReport};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -67,15 +68,18 @@ pub(crate) fn run(args: &QuantizeArgs, out: &mut Out) -> Result<Outcome> {
             args.out.display()
         )));
     }
-    let model = Model::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let model = Model::open(&path)?;
     let bar = ProgressBar::new(model.tensors().map(|t| t.bytes() as u64).sum());
     let template = "{bar:30} {bytes:>11} of {total_bytes:11} {wide_msg}";
     bar.set_style(ProgressStyle::with_template(template)?.progress_chars("━╸ "));
     let mut reports = Vec::new();
-    let done = quantize::quantize(&model, &args.out, args.to, args.pure, |report| {
-        bar.inc(report.bytes_before as u64);
-        bar.set_message(report.name.clone());
-        reports.push(report);
+    let partial = GgufWriter::temporary_path(&args.out).into_iter().collect();
+    let done = interrupt::removing(partial, || {
+        quantize::quantize(&model, &args.out, args.to, args.pure, |report| {
+            bar.inc(report.bytes_before as u64);
+            bar.set_message(report.name.clone());
+            reports.push(report);
+        })
     });
     bar.finish_and_clear();
     done?;

@@ -217,9 +217,8 @@ fn raise_exception(reason: String) -> Result<Value, minijinja::Error> {
 
 /// JSON as Python writes it: blanks after commas and colons, nothing escaped for HTML.
 fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
-    let fail = |e: &dyn fmt::Display| {
-        minijinja::Error::new(ErrorKind::BadSerialization, e.to_string())
-    };
+    let fail =
+        |e: &dyn fmt::Display| minijinja::Error::new(ErrorKind::BadSerialization, e.to_string());
     let indent: Option<usize> = options.get("indent")?;
     // Whatever else Python's function takes changes nothing here.
     for name in ["ensure_ascii", "separators", "sort_keys"] {

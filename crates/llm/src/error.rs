@@ -123,6 +123,9 @@ pub enum Error {
         /// What would fit.
         remedy: String,
     },
+    /// The caller cancelled the work; see [`Session::cancel_when`](crate::generate::Session::cancel_when).
+    #[error("cancelled")]
+    Cancelled,
     /// A tensor operation failed.
     #[error(transparent)]
     Engine(#[from] bessemer::Error),

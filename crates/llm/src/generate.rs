@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bessemer::kernel::CacheType;
 
-use crate::model::{BATCH, Input, Logits, Space};
+use crate::model::{BATCH, Cancel, Input, Logits, Space};
 use crate::{Cache, Error, Result, Sampler, Sampling, Transformer};
 
 /// What to generate.
@@ -31,8 +31,10 @@ pub enum Finish {
     MaxTokens,
     /// The context is full.
     Context,
-    /// Whoever reads had enough.
+    /// The caller stopped reading.
     Reader,
+    /// The caller cancelled: see [`Session::cancel_when`].
+    Cancelled,
 }
 
 impl Finish {
@@ -43,6 +45,7 @@ impl Finish {
             Self::MaxTokens => "length",
             Self::Context => "context",
             Self::Reader => "reader",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -131,6 +134,13 @@ impl Session {
         self.full = full;
     }
 
+    /// Makes the session ask `is_cancelled` between tokens and, while it takes in a prompt, several times a layer
+    /// (on a device that is not the CPU, before every batch of [`BATCH`] tokens). When it says so, generation ends
+    /// with [`Finish::Cancelled`], other calls with [`Error::Cancelled`]. The cache keeps all whole batches.
+    pub fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
+        self.space.cancel_when(is_cancelled);
+    }
+
     /// Compiles the kernels that a token needs on a device, so that the first one waits for none.
     pub fn warm_up(&mut self) -> Result<()> {
         if let (Some(decoder), Some(sequences)) =
@@ -154,6 +164,13 @@ impl Session {
     /// Takes in a text, whatever of it is not in the cache already, and returns the logits after it and how many
     /// tokens were there.
     pub fn prefill(&mut self, prompt: &[u32]) -> Result<(&mut [f32], usize)> {
+        let reused = self.begin(prompt)?;
+        self.take_in(&prompt[reused..], Logits::Last)?;
+        Ok((self.space.logits_mut(), reused))
+    }
+
+    /// Checks a prompt, and keeps what the cache has of it: so many tokens.
+    fn begin(&mut self, prompt: &[u32]) -> Result<usize> {
         if prompt.is_empty() {
             return Err(Error::Invalid {
                 what: "an empty prompt".to_owned(),
@@ -166,9 +183,7 @@ impl Session {
                 context: self.cache.capacity(),
             });
         }
-        let reused = self.cache.reuse(0, prompt)?;
-        self.take_in(&prompt[reused..], Logits::Last)?;
-        Ok((self.space.logits_mut(), reused))
+        self.cache.reuse(0, prompt)
     }
 
     /// Takes in tokens in batches; of the last one there are the logits asked for.
@@ -208,32 +223,45 @@ impl Session {
     ) -> Result<Report> {
         options.sampling.check()?;
         let start = Instant::now();
-        let (_, reused) = self.prefill(prompt)?;
+        let reused = self.begin(prompt)?;
+        let is_cancelled = match self.take_in(&prompt[reused..], Logits::Last) {
+            Err(Error::Cancelled) => true,
+            other => other.map(|()| false)?,
+        };
         let prefill = start.elapsed();
         let mut text = Text {
             options,
             start,
             read,
+            cancel: self.space.cancel.clone(),
             report: Report {
                 ids: Vec::new(),
                 finish: Finish::MaxTokens,
                 reused,
-                prefilled: prompt.len() - reused,
+                prefilled: self.cache.len(0).saturating_sub(reused),
                 prefill,
                 first: prefill,
                 decode: Duration::ZERO,
                 shifts: 0,
             },
         };
+        if is_cancelled {
+            text.report.finish = Finish::Cancelled;
+            return Ok(text.report);
+        }
         if options.max_tokens == 0 {
             return Ok(text.report);
         }
-        match self.transformer.decoder().cloned() {
+        let done = match self.transformer.decoder().cloned() {
             Some(decoder) => {
                 let mut sampler = device::sampler(&self.transformer, &options.sampling, prompt)?;
-                self.decode_ahead(&decoder, &mut sampler, &mut text)?;
+                self.decode_ahead(&decoder, &mut sampler, &mut text)
             }
-            None => self.decode(prompt, &mut text)?,
+            None => self.decode(prompt, &mut text),
+        };
+        match done {
+            Err(Error::Cancelled) => text.report.finish = Finish::Cancelled,
+            other => other?,
         }
         Ok(text.report)
     }
@@ -270,6 +298,7 @@ struct Text<'a, R> {
     options: &'a Options,
     start: Instant,
     read: R,
+    cancel: Cancel,
     report: Report,
 }
 
@@ -289,6 +318,10 @@ impl<R: FnMut(u32) -> ControlFlow<()>> Text<'_, R> {
         }
         if self.options.stops.contains(&token) {
             report.finish = Finish::Stop;
+            return true;
+        }
+        if self.cancel.is_set() {
+            report.finish = Finish::Cancelled;
             return true;
         }
         false

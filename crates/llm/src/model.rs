@@ -9,6 +9,9 @@ mod device;
 mod layer;
 mod matrix;
 
+use std::fmt;
+use std::sync::Arc;
+
 use bessemer::decoder::Decoder;
 use bessemer::kernel::{self, Rotation};
 use bessemer::quant::{self, Precision, Product, QuantMatrix};
@@ -62,6 +65,7 @@ pub struct Input<'a> {
 /// Memory that calls of [`Transformer::forward`] use one after the other.
 #[derive(Debug, Default)]
 pub struct Space {
+    pub(crate) cancel: Cancel,
     x: Vec<f32>,
     normed: Vec<f32>,
     q: Vec<f32>,
@@ -74,7 +78,36 @@ pub struct Space {
     logits: Vec<f32>,
 }
 
+/// Asked again and again whether to go on.
+#[derive(Clone, Default)]
+pub(crate) struct Cancel(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+
+impl Cancel {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.as_ref().is_some_and(|is_set| is_set())
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.is_set() {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").finish_non_exhaustive()
+    }
+}
+
 impl Space {
+    /// Calls of [`Transformer::forward`] ask this before every layer and every large product of it (on a device
+    /// that is not the CPU, once a call), and end with [`Error::Cancelled`] when it says so.
+    pub fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
+        self.cancel = Cancel(Some(Arc::new(is_cancelled)));
+    }
+
     /// The logits of the last call, a row of the vocabulary's length for every one asked for.
     pub fn logits(&self) -> &[f32] {
         &self.logits
@@ -189,6 +222,7 @@ impl Transformer {
         space: &mut Space,
     ) -> Result<()> {
         self.check(cache, inputs)?;
+        space.cancel.check()?;
         if let Some(decoder) = &self.decoder {
             return device::forward(decoder, cache, inputs, &mut space.logits);
         }

@@ -138,6 +138,15 @@ impl Listed {
         Ok(self.path(models))
     }
 
+    /// What a pull that was interrupted may leave beside the model.
+    pub fn partial_paths(&self, models: &Path) -> Vec<PathBuf> {
+        let folder = self.folder(models);
+        let files = self.files.iter();
+        let files = files.map(|f| folder.join(f.name).with_extension("part"));
+        let incoming = folder.join(".download").join("incoming");
+        files.chain([incoming]).collect()
+    }
+
     /// The files that are not there or not what they should be.
     fn verify(&self, folder: &Path, step: &mut dyn FnMut(Step)) -> Result<Vec<&list::Piece>> {
         let total = self.bytes();

@@ -76,8 +76,8 @@ fn a_damaged_file_is_an_error_and_not_a_crash() {
     let whole = small_gguf("llama");
     desk.write("cut.gguf", &whole[..whole.len() - 1]);
     desk.write("text.gguf", b"not a model at all");
-    let said = desk.bessemer("inspect cut.gguf").exits(1);
+    let said = desk.bessemer("inspect cut.gguf").exits(2);
     assert!(said.stderr.contains("past the end of the file"), "{said:?}");
-    let said = desk.bessemer("inspect text.gguf").exits(1);
+    let said = desk.bessemer("inspect text.gguf").exits(2);
     assert!(said.stderr.contains("not a model file"), "{said:?}");
 }

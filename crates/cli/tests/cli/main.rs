@@ -8,6 +8,7 @@ mod check;
 mod devices;
 mod harness;
 mod inspect;
+mod interrupt;
 mod kernels;
 mod language;
 mod pull;

@@ -39,10 +39,10 @@ fn what_cannot_be_quantised_leaves_no_file() {
     desk.write("m.gguf", &small_gguf("llama"));
     let own = desk
         .bessemer("quantize m.gguf m.gguf --to q8_0 --force")
-        .exits(1);
+        .exits(2);
     assert!(own.stderr.contains("over itself"), "{own:?}");
     desk.write("m.bin", b"not a model");
-    desk.bessemer("quantize m.bin q.gguf --to q8_0").exits(1);
+    desk.bessemer("quantize m.bin q.gguf --to q8_0").exits(2);
     assert!(!desk.path("q.gguf").exists());
     assert_eq!(desk.read("m.gguf"), small_gguf("llama"));
 }

@@ -39,7 +39,7 @@ fn wrong_usage_is_exit_code_two_and_says_why() {
             "inspect gone.gguf",
             "no file and no listed model `gone.gguf`",
         ),
-        Case("inspect smollm2 --context 0", "at least 1"),
+        Case("inspect smollm2 --context 0", "from 1 to"),
         Case("inspect smollm2", "run `bessemer pull smollm2`"),
         Case("quantize a.gguf b.gguf", "--to"),
         Case("quantize a.gguf b.gguf --to q9", "q6_k"),
@@ -59,7 +59,7 @@ fn wrong_usage_is_exit_code_two_and_says_why() {
         Case("msl run ADD --grid 1 --bytes 0=64", "has no type"),
         Case("msl run ADD --grid 1 --const 0=u8:256", "does not fit u8"),
         Case("msl run ADD --grid 1 --mode slow", "slow"),
-        Case("msl run ADD --grid 1 --repeat 0", "at least 1"),
+        Case("msl run ADD --grid 1 --repeat 0", "from 1 to"),
         Case(
             "msl run ADD --grid 1 --out 3=x.npy",
             "there is no --buffer 3",
@@ -129,7 +129,7 @@ fn colours_can_be_forced_and_forbidden() {
 }
 
 #[test]
-fn the_cache_can_be_found_measured_and_emptied() {
+fn the_cache_can_be_found_measured_and_emptied_by_kind() {
     let desk = Desk::new();
     let cache = desk.path("cache");
     let run = |line: &str| {
@@ -141,10 +141,53 @@ fn the_cache_can_be_found_measured_and_emptied() {
     };
     assert_eq!(run("cache path"), format!("{}\n", cache.display()));
     assert!(run("cache").contains("0 bytes in 0 files"));
-    if cfg!(target_os = "linux") {
-        run(&format!("msl check {}", example("add.metal")));
-        assert!(!run("cache stats").contains("0 bytes in 0 files"));
+    for (name, len) in [
+        ("soft-v1/kernel", 10_usize),
+        ("models/m/model.gguf", 3000),
+        ("tune-x.txt", 7),
+        ("theirs", 5),
+    ] {
+        let path = cache.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, vec![0; len]).unwrap();
     }
-    run("cache clear");
+    let all = run("cache stats");
+    assert!(all.contains("2.9 KiB in 3 files"), "{all}");
+    // What is said to be removed is what is removed.
+    let cleared = run("cache clear");
+    assert!(
+        cleared.contains("removed 10 bytes in 1 file\n"),
+        "{cleared}"
+    );
+    assert!(cleared.contains("kept; --models removes them"), "{cleared}");
+    assert!(!cache.join("soft-v1").exists() && cache.join("models/m/model.gguf").exists());
+    let cleared: serde_json::Value =
+        serde_json::from_str(&run("cache clear --models --json")).unwrap();
+    assert_eq!(
+        (&cleared["files"], &cleared["bytes"]),
+        (&1.into(), &3000.into())
+    );
+    assert_eq!(cleared["kinds"]["models"]["removed"], true);
+    assert_eq!(cleared["kinds"]["kernels"]["removed"], false);
+    assert!(!cache.join("models").exists() && cache.join("tune-x.txt").exists());
+    assert!(run("cache clear --all").contains("removed 7 bytes in 1 file\n"));
     assert!(run("cache").contains("0 bytes in 0 files"));
+    assert!(cache.join("theirs").exists(), "not ours");
+}
+
+#[test]
+fn a_damaged_file_is_the_same_error_in_every_command() {
+    let desk = Desk::with("x.gguf", "GGUF and no more");
+    for line in [
+        "generate -m x.gguf Hi",
+        "chat -m x.gguf",
+        "embed -m x.gguf Hi",
+        "perplexity -m x.gguf x.gguf",
+        "inspect x.gguf",
+        "quantize x.gguf y.gguf --to q8_0",
+    ] {
+        let said = desk.bessemer(line).exits(2);
+        let times = said.stderr.matches("x.gguf").count();
+        assert_eq!(times, 1, "{line} names it once: {said:?}");
+    }
 }

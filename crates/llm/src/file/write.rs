@@ -53,11 +53,8 @@ impl GgufWriter {
         let path = path.as_ref();
         let mut head = Vec::new();
         let coming = header(&mut head, path, metadata, tensors)?;
-        let name = path
-            .file_name()
-            .ok_or_else(|| Error::bad_file(path, "names no file"))?;
-        let own = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
-        let beside = path.with_file_name(own);
+        let beside =
+            Self::temporary_path(path).ok_or_else(|| Error::bad_file(path, "names no file"))?;
         let mut options = OpenOptions::new();
         let file = options
             .write(true)
@@ -73,6 +70,12 @@ impl GgufWriter {
         };
         writer.write(&head)?;
         Ok(writer)
+    }
+
+    /// What this process writes beside a file until it is complete; `None` for a path that names no file.
+    pub fn temporary_path(path: &Path) -> Option<PathBuf> {
+        let name = path.file_name()?.to_string_lossy();
+        Some(path.with_file_name(format!(".{name}.{}.tmp", std::process::id())))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {

@@ -144,6 +144,7 @@ impl Transformer {
         let (q_row, k_row) = (config.heads * dim, config.kv_heads * dim);
         let eps = config.norm.eps as f32;
         let Space {
+            cancel,
             x,
             normed,
             q,
@@ -174,6 +175,7 @@ impl Transformer {
             &mut v[..count * k_row],
         );
 
+        cancel.check()?;
         kernel::rms_norm(x, &layer.attn_norm, eps, normed);
         let products = &mut [
             Product {
@@ -206,6 +208,7 @@ impl Transformer {
         let angles = &angles[usize::from(is_local)];
         rotation.turn_rows(q, count, dim, angles);
         rotation.turn_rows(k, count, dim, angles);
+        cancel.check()?;
         let mixed = &mut mixed[..count * q_row.max(width)];
         let mut at = 0;
         for input in inputs {
@@ -228,6 +231,7 @@ impl Transformer {
             cache.attend(&attend, &mut mixed[q_part]);
             at += n;
         }
+        cancel.check()?;
         self.project(&layer.output, &mixed[..count * q_row], normed)?;
         if let Some(norm) = &layer.post_attention_norm {
             let space = &mut mixed[..count * width];
@@ -236,6 +240,7 @@ impl Transformer {
         }
         kernel::add(x, normed);
 
+        cancel.check()?;
         kernel::rms_norm(x, &layer.ffn_norm, eps, normed);
         let up = &mut up[..count * config.ffn];
         let bend = config.activation.bend();
@@ -264,6 +269,7 @@ impl Transformer {
                 up
             }
         };
+        cancel.check()?;
         self.project(&layer.down, inner, normed)?;
         if let Some(norm) = &layer.post_ffn_norm {
             let space = &mut mixed[..count * width];

@@ -2,6 +2,7 @@
 //! forward pass in `f64`, and against itself, however a text comes in.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
+mod cancel;
 mod model;
 mod reference;
 mod text;

@@ -1,0 +1,144 @@
+//! Ctrl-C at any time: exit code 130, and no partial files.
+#![cfg(unix)]
+
+use crate::harness::Desk;
+use crate::language::bessemer;
+use serde_json::Value;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn interrupt(child: &Child) {
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for something that the child does; fails if it ends first.
+fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        assert!(
+            start.elapsed() < Duration::from_secs(120),
+            "nothing happens"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ended(child: Child) -> Output {
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    output
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name();
+    let names = entries.map(|e| name(e).to_string_lossy().into_owned());
+    names.collect()
+}
+
+#[test]
+fn a_long_prompt_is_given_up() {
+    let mut command = bessemer(&["smollm2"]);
+    command.args(["generate", "--raw", "--json", "--exact", "--threads", "1"]);
+    command.args(["--context", "8000", "-"]);
+    let mut child = spawn(&mut command);
+    let text = "A river runs through the town. ".repeat(1000);
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    // The prompt takes a minute here, and the weights are read in a second.
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(child.try_wait().unwrap(), None);
+    interrupt(&child);
+    let output = ended(child);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["finish"], "cancelled");
+    assert_eq!(said["ids"], serde_json::json!([]));
+}
+
+#[test]
+fn an_answer_ends_and_what_was_said_is_shown() {
+    let mut command = bessemer(&["stories15m"]);
+    command.args(["generate", "-m", "stories15m", "--raw", "--context-shift"]);
+    command.args(["--context", "64", "Once upon a time"]);
+    let mut child = spawn(&mut command);
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 9]).unwrap();
+    interrupt(&child);
+    let output = ended(child);
+    let rest = String::from_utf8(output.stdout).unwrap();
+    assert!(rest.ends_with('\n'), "{rest}");
+    let speed = String::from_utf8_lossy(&output.stderr);
+    assert!(speed.contains("cancelled"), "{speed}");
+}
+
+#[test]
+fn a_chat_that_waits_ends() {
+    let mut command = bessemer(&["smollm2"]);
+    let child = spawn(command.arg("chat"));
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    ended(child);
+}
+
+#[test]
+fn a_quantised_file_is_written_whole_or_not_at_all() {
+    let desk = Desk::new();
+    let mut command = bessemer(&["smollm2"]);
+    command
+        .args(["quantize", "smollm2"])
+        .arg(desk.path("q.gguf"));
+    let mut child = spawn(command.args(["--to", "q4_k"]));
+    wait_until(&mut child, || !names(&desk.path(".")).is_empty());
+    interrupt(&child);
+    ended(child);
+    assert_eq!(names(&desk.path(".")), [""; 0]);
+}
+
+#[test]
+fn a_measurement_ends() {
+    let mut command = bessemer(&["smollm2"]);
+    let text = format!("{}/../llm/tests/data/river.txt", env!("CARGO_MANIFEST_DIR"));
+    let child = spawn(command.args(["perplexity", "--exact", &text]));
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    assert_eq!(ended(child).stdout, b"");
+}
+
+#[test]
+fn a_pull_leaves_nothing_half_fetched() {
+    let desk = Desk::new();
+    std::fs::create_dir_all(desk.path("bin")).unwrap();
+    let script = "#!/bin/sh\necho some > \"$TMPDIR/part\"\nexec /bin/sleep 600\n";
+    desk.write("bin/python3", script.as_bytes());
+    let program = desk.path("bin/python3");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = desk.command();
+    command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
+    command.env("PATH", desk.path("bin"));
+    let mut child = spawn(command.args(["pull", "smollm2"]));
+    let incoming = desk.path("cache/models/smollm2/.download/incoming");
+    wait_until(&mut child, || incoming.join("part").exists());
+    interrupt(&child);
+    // Not its output: the stand-in of pip has that open.
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!incoming.exists());
+}
