@@ -51,6 +51,8 @@ mod error;
 mod file;
 mod graph;
 pub mod kernel;
+#[cfg(test)]
+mod kernels;
 mod layout;
 pub mod memory;
 mod metal;

@@ -311,6 +311,7 @@ fn fast_maths_is_by_request() {
     let x = Tensor::linspace(-8.0, 8.0, 1001, DType::F32);
     let precise = values(&x.to(&soft()).exp());
     let quick = values(&x.to(&fast).exp());
+    assert_eq!((precise.len(), quick.len()), (1001, 1001));
     for ((p, q), x) in precise.iter().zip(&quick).zip(values(&x)) {
         let exact = f64::from(x).exp();
         assert!((f64::from(*p) / exact - 1.0).abs() < 3e-7, "exp({x}) = {p}");
@@ -327,6 +328,7 @@ fn a_block_of_a_transformer_is_the_same_everywhere() {
     let check = Device::on(hal::soft::device(SoftOptions::in_mode(Mode::Check)).unwrap());
     for device in [&soft(), &check] {
         let found = values(&block(device));
+        assert_eq!((found.len(), cpu.len()), (5 * 24, 5 * 24));
         for (a, b) in found.iter().zip(&cpu) {
             assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{a} and {b}");
         }
@@ -404,9 +406,11 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
         ..fast()
     };
     let old = Device::on(hal::soft::device(options).unwrap());
-    let cpu = mixture(&Device::cpu());
-    for ((name, found), (_, expected)) in mixture(&old).into_iter().zip(cpu) {
+    let (found, cpu) = (mixture(&old), mixture(&Device::cpu()));
+    assert_eq!(found.len(), cpu.len());
+    for ((name, found), (_, expected)) in found.into_iter().zip(cpu) {
         assert_eq!(found.device(), &old, "{name}");
+        assert_eq!(found.shape(), expected.shape(), "{name}");
         for (a, b) in values(&found).iter().zip(values(&expected)) {
             assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{name}: {a}, {b}");
         }
@@ -418,6 +422,7 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
         let y = (x.matmul(&x) + &x).gelu() + &x;
         values(&y)
     };
+    assert_eq!(layer(&old).len(), 4);
     for (a, b) in layer(&old).iter().zip(layer(&Device::cpu())) {
         assert!((a - b).abs() <= 1e-6, "{a}, {b}");
     }

@@ -1,7 +1,7 @@
 //! What the five documents promise of computing, on the CPU.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
-use bessemer::{DType, Tensor};
+use bessemer::{Device, Tensor};
 
 fn vector(data: &[f32]) -> Tensor {
     Tensor::from_slice(data, [data.len()])
@@ -9,6 +9,18 @@ fn vector(data: &[f32]) -> Tensor {
 
 fn values(t: &Tensor) -> Vec<f32> {
     t.to_vec().unwrap()
+}
+
+fn assert_near(found: &Tensor, expected: &[f64]) {
+    let found = values(found);
+    assert_eq!(found.len(), expected.len());
+    for (a, b) in found.iter().zip(expected) {
+        let off = (f64::from(*a) - b).abs();
+        assert!(
+            off <= 1e-6 * b.abs().max(1.0),
+            "{found:?} instead of {expected:?}"
+        );
+    }
 }
 
 #[test]
@@ -19,28 +31,36 @@ fn the_worked_values_of_minitensor() {
     let product = a.reshape([2, 2]).matmul(&b.reshape([2, 2]));
     assert_eq!(values(&product), [19.0, 22.0, 43.0, 50.0]);
     assert_eq!(values(&vector(&[-1.0, 0.0, 2.0]).relu()), [0.0, 0.0, 2.0]);
-    assert_eq!(values(&vector(&[0.0]).sigmoid()), [0.5]);
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let x = [-1.5_f64, 0.25, 3.0];
+    assert_near(&vector(&x.map(|v| v as f32)).sigmoid(), &x.map(sigmoid));
 }
 
 #[test]
 fn the_calls_of_torchless() {
-    let weights = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3]);
-    let x = vector(&[1.0, 0.0, -1.0]);
-    assert_eq!(values(&weights.matvec(&x)), [-2.0, -2.0]);
-    assert_eq!(values(&vector(&[2.0, 2.0]).softmax(-1)), [0.5, 0.5]);
-    let ones = Tensor::ones([2], DType::F32);
-    assert_eq!(
-        values(&vector(&[3.0, -3.0]).rms_norm(&ones, 0.0)),
-        [1.0, -1.0]
+    let weights = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, -6.0], [2, 3]);
+    let x = vector(&[2.0, 0.5, -1.0]);
+    assert_eq!(values(&weights.matvec(&x)), [0.0, 16.5]);
+    let e = [1.0_f64, 3.0, -2.0].map(f64::exp);
+    let sum: f64 = e.iter().sum();
+    assert_near(&vector(&[1.0, 3.0, -2.0]).softmax(-1), &e.map(|v| v / sum));
+    // The mean square is 12.5, and eps makes it 15.
+    let root = 15_f64.sqrt();
+    assert_near(
+        &vector(&[3.0, -4.0]).rms_norm(&vector(&[2.0, 0.5]), 2.5),
+        &[6.0 / root, -2.0 / root],
     );
-    // Attention scores of one query with two keys, then the sum of two rows by weight.
-    let keys = Tensor::from_slice(&[1.0_f32, 0.0, 0.0, 2.0], [2, 2]);
-    let scores = keys.matvec(&vector(&[3.0, 4.0])) / 2.0;
-    assert_eq!(values(&scores), [1.5, 4.0]);
-    let rows = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0], [2, 2]);
-    assert_eq!(values(&vector(&[0.5, 0.25]).matmul(&rows)), [1.25, 2.0]);
-    let gate = vector(&[0.0, 20.0]).swiglu(&vector(&[7.0, 0.5]));
-    assert_eq!(values(&gate), [0.0, 10.0]);
+    // Attention scores of one query with three keys, then the sum of three rows by weight.
+    let keys = Tensor::from_slice(&[1.0_f32, 2.0, -1.0, 4.0, 0.0, 3.0], [3, 2]);
+    let scores = keys.matvec(&vector(&[3.0, 0.5])) / 4.0;
+    assert_eq!(values(&scores), [1.0, -0.25, 0.375]);
+    assert_eq!(
+        values(&vector(&[0.5, 0.25, 2.0]).matmul(&keys)),
+        [0.25, 8.0]
+    );
+    let gate = vector(&[-2.0, 3.0]).swiglu(&vector(&[7.0, -0.5]));
+    let silu = |x: f64| x / (1.0 + (-x).exp());
+    assert_near(&gate, &[7.0 * silu(-2.0), -0.5 * silu(3.0)]);
 }
 
 /// The 21 kinds of its enum: each with the value of one element.
@@ -104,16 +124,40 @@ fn the_functions_of_pydotcompute() {
     }
 }
 
+/// Every element of both factors counts with a weight of its own: what is repeated, left out or taken from another
+/// depth shows. Whole numbers below 2^24, so that every order of summation is exact.
 #[test]
 fn a_matrix_beyond_2048() {
-    let n = 2050;
-    let line = |m: usize| Tensor::arange(0, n, 1, DType::F32) % Tensor::scalar(m as f32);
-    let column = line(7).reshape([n, 1]).broadcast_to([n, n]);
-    let row = line(5).reshape([1, n]).broadcast_to([n, n]);
-    let product = values(&column.matmul(&row));
-    // Whole numbers below 2^24: every order of summation gives them exactly.
+    beyond_2048(&Device::cpu(), [2050, 2053, 2051]);
+    beyond_2048(&Device::cpu(), [3, 5, 4099]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_matrix_beyond_2048_on_the_software_device() {
+    let device = Device::software().unwrap();
+    beyond_2048(&device, [2050, 2053, 6]);
+    beyond_2048(&device, [33, 5, 2051]);
+    beyond_2048(&device, [3, 2053, 2051]);
+}
+
+fn beyond_2048(device: &Device, [m, n, k]: [usize; 3]) {
+    let left = |i: usize, l: usize| ((i * 7 + l * 3) % 11) as i64 - 5;
+    let right = |l: usize, j: usize| ((l * 5 + j * 2) % 13) as i64 - 6;
+    let matrix = |rows: usize, cols: usize, f: &dyn Fn(usize, usize) -> i64| {
+        let data: Vec<f32> = (0..rows * cols)
+            .map(|at| f(at / cols, at % cols) as f32)
+            .collect();
+        Tensor::from_vec(data, [rows, cols]).to(device)
+    };
+    let product = matrix(m, k, &left).matmul(&matrix(k, n, &right));
+    let product = values(&product);
+    assert_eq!(product.len(), m * n);
+    // The factors repeat after 11 rows and 13 columns, and so does their product.
+    let cell = |i: usize, j: usize| (0..k).map(|l| left(i, l) * right(l, j)).sum::<i64>() as f32;
+    let block: Vec<f32> = (0..11 * 13).map(|at| cell(at / 13, at % 13)).collect();
     for (at, &got) in product.iter().enumerate() {
         let (i, j) = (at / n, at % n);
-        assert_eq!(got, (n * (i % 7) * (j % 5)) as f32, "{i}, {j}");
+        assert_eq!(got, block[i % 11 * 13 + j % 13], "{i}, {j}");
     }
 }

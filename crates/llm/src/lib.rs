@@ -27,6 +27,8 @@ mod encoder;
 mod error;
 pub mod file;
 pub mod generate;
+#[cfg(test)]
+mod kernels;
 pub mod memory;
 pub mod model;
 pub mod perplexity;

@@ -428,7 +428,8 @@ impl BackendValidation {
 static OVERRIDE: RwLock<Option<ArrayBackend>> = RwLock::new(None);
 
 impl DispatchTable {
-    /// The order of preference, where nothing was measured: Accelerate for products, then the GPU, then the CPU.
+    /// The order of preference where nothing was measured: Accelerate for products, then the GPU, then the CPU. It
+    /// knows no sizes: from which one on a backend is worth it is what [`tune`] measures.
     fn preferred(validation: BackendValidation) -> Self {
         let preferred = |op: ArrayOp| {
             if validation.accelerate_validated && ArrayBackend::Accelerate.does(op) {
@@ -633,6 +634,45 @@ pub fn startup_report() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_measurement_accelerate_multiplies_and_metal_does_the_rest_whatever_the_size() {
+        use ArrayBackend::{Accelerate, Cpu, Metal};
+        let none = BackendValidation {
+            cpu_validated: true,
+            accelerate_validated: false,
+            metal_validated: false,
+            mps_validated: false,
+        };
+        let metal = BackendValidation {
+            metal_validated: true,
+            mps_validated: true,
+            ..none
+        };
+        let accelerate = BackendValidation {
+            accelerate_validated: true,
+            ..none
+        };
+        let both = BackendValidation {
+            accelerate_validated: true,
+            ..metal
+        };
+        // Choices for elementwise, matmul, dot and reduction, the order of `ArrayOp::ALL`.
+        let cases = [
+            (none, [Cpu, Cpu, Cpu, Cpu]),
+            (metal, [Metal, Metal, Metal, Metal]),
+            (accelerate, [Cpu, Accelerate, Accelerate, Cpu]),
+            (both, [Metal, Accelerate, Accelerate, Metal]),
+        ];
+        for (validation, expected) in cases {
+            let table = DispatchTable::preferred(validation);
+            assert!(!table.is_measured());
+            for count in [0, 1, 1 << 10, 1 << 30] {
+                let found = ArrayOp::ALL.map(|op| table.choose(op, count));
+                assert_eq!(found, expected, "{validation:?} of {count}");
+            }
+        }
+    }
 
     #[test]
     fn the_cpu_computes() {

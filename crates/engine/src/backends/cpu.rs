@@ -35,6 +35,11 @@ impl CpuBackend {
         }
     }
 
+    /// Whether there is one: always.
+    pub const fn is_available() -> bool {
+        true
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Allocation>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@
 //! ```
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Backend;
@@ -52,9 +53,11 @@ impl BackendPreference {
 /// # Errors
 /// [`Error::Device`]: there is none here.
 pub fn init_backend(preference: BackendPreference) -> Result<Box<dyn KernelBackend>> {
-    Ok(Box::new(KernelCalls {
-        device: preference.device()?,
-    }))
+    let device = preference.device()?;
+    Ok(match device.is_cpu() {
+        true => Box::new(CpuBackend::new()),
+        false => Box::new(MetalBackend::on(&device)?),
+    })
 }
 
 /// As [`init_backend`], for a model that needs so many bytes.
@@ -196,73 +199,18 @@ pub fn select_backend_for_model(bytes: usize) -> Result<BackendPreference> {
 
 /// The calls that a transformer makes. Tensors may live anywhere; results live on the backend's device, and
 /// carry errors as tensors do.
-pub trait KernelBackend: Send + Sync {
+pub trait KernelBackend: Backend {
     /// `cpu`, `metal` or `software`.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        DeviceInfo::of(self.device()).backend
+    }
 
     /// The device's name.
-    fn device_name(&self) -> &str;
+    fn device_name(&self) -> &str {
+        self.device().name()
+    }
 
     /// Whether it can compute: it is asked to, and what it says is compared.
-    fn is_available(&self) -> bool;
-
-    /// The device.
-    fn device(&self) -> &Device;
-
-    /// `w·x` of a matrix `[rows, cols]` and a vector `[cols]`.
-    fn matmul_vec(&self, w: &Tensor, x: &Tensor) -> Tensor;
-
-    /// `a·b` of matrices.
-    fn matmul(&self, a: &Tensor, b: &Tensor) -> Tensor;
-
-    /// Divides rows by their root mean square and multiplies them by weights.
-    fn rmsnorm(&self, x: &mut Tensor, weight: &Tensor, eps: f32);
-
-    /// Makes rows exponentials that add up to 1.
-    fn softmax(&self, x: &mut Tensor);
-
-    /// `x * sigmoid(x)`
-    fn silu(&self, x: &Tensor) -> Tensor;
-
-    /// `silu(gate) * up`
-    fn fused_silu_mul(&self, gate: &Tensor, up: &Tensor) -> Tensor;
-
-    /// Turns the halves of each row of `[heads, dim]` by angles whose cosines and sines are given, `dim / 2`
-    /// of each.
-    fn apply_rope(&self, x: &mut Tensor, cos: &Tensor, sin: &Tensor);
-
-    /// `scale * q·kᵀ` of a query `[dim]` and keys `[seq, dim]`.
-    fn compute_attention_scores(&self, q: &Tensor, keys: &Tensor, scale: f32) -> Tensor;
-
-    /// `Σ weights[i] * rows[i]` of a vector `[n]` and a matrix `[n, d]`.
-    fn weighted_sum_rows(&self, weights: &Tensor, rows: &Tensor) -> Tensor;
-
-    /// Waits until all that was asked for is computed.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn synchronize(&self) -> Result<()>;
-}
-
-struct KernelCalls {
-    device: Device,
-}
-
-impl KernelCalls {
-    fn here(&self, tensor: &Tensor) -> Tensor {
-        tensor.to(&self.device)
-    }
-}
-
-impl KernelBackend for KernelCalls {
-    fn name(&self) -> &'static str {
-        DeviceInfo::of(&self.device).backend
-    }
-
-    fn device_name(&self) -> &str {
-        self.device.name()
-    }
-
     fn is_available(&self) -> bool {
         use super::array::{ArrayBackend, computes};
         computes(match self.name() {
@@ -272,55 +220,108 @@ impl KernelBackend for KernelCalls {
         })
     }
 
-    fn device(&self) -> &Device {
-        &self.device
-    }
-
+    /// `w·x` of a matrix `[rows, cols]` and a vector `[cols]`.
     fn matmul_vec(&self, w: &Tensor, x: &Tensor) -> Tensor {
-        self.here(w).matvec(&self.here(x))
+        w.to(self.device()).matvec(&x.to(self.device()))
     }
 
+    /// As [`KernelBackend::matmul_vec`], in the place of `out`, a vector `[rows]`; with another shape, `out`
+    /// becomes an error.
+    fn matmul_vec_into(&self, w: &Tensor, x: &Tensor, out: &mut Tensor) {
+        let y = self.matmul_vec(w, x);
+        *out = Tensor::attempt(|| {
+            let (expected, found) = (*y.check()?.shape(), *out.check()?.shape());
+            match found == expected {
+                true => Ok(y),
+                false => Err(Error::ShapeMismatch {
+                    op: "matmul_vec_into",
+                    left: expected,
+                    right: found,
+                    reason: "they must be the same",
+                }),
+            }
+        });
+    }
+
+    /// `a·b` of matrices.
     fn matmul(&self, a: &Tensor, b: &Tensor) -> Tensor {
-        self.here(a).matmul(&self.here(b))
+        a.to(self.device()).matmul(&b.to(self.device()))
     }
 
+    /// Divides rows by their root mean square and multiplies them by weights.
     fn rmsnorm(&self, x: &mut Tensor, weight: &Tensor, eps: f32) {
-        *x = self.here(x).rms_norm(&self.here(weight), eps.into());
+        let weight = weight.to(self.device());
+        *x = x.to(self.device()).rms_norm(&weight, eps.into());
     }
 
+    /// Softmax of rows.
     fn softmax(&self, x: &mut Tensor) {
-        *x = self.here(x).softmax(-1);
+        *x = x.to(self.device()).softmax(-1);
     }
 
+    /// Softmax of a part of each row, as of the scores of the positions that are there; the rest stays as it
+    /// is. A range outside of the rows makes `x` an error.
+    fn softmax_view(&self, x: &mut Tensor, range: Range<usize>) {
+        let all = x.to(self.device());
+        *x = Tensor::attempt(|| {
+            let op = "softmax_view";
+            let row = all.check()?.shape().last().copied().unwrap_or(0);
+            if range.start > range.end || range.end > row {
+                let reason = format!("positions {range:?} are not all among the {row} of a row");
+                return Err(Error::Invalid { op, reason });
+            }
+            let (start, end) = (range.start as isize, range.end as isize);
+            let mut place = vec![0; all.rank()];
+            if let Some(last) = place.last_mut() {
+                *last = range.start;
+            }
+            Ok(all.slice_update(&all.slice(-1, start, end, 1).softmax(-1), &place))
+        });
+    }
+
+    /// `x * sigmoid(x)`
     fn silu(&self, x: &Tensor) -> Tensor {
-        self.here(x).silu()
+        x.to(self.device()).silu()
     }
 
+    /// `silu(gate) * up`
     fn fused_silu_mul(&self, gate: &Tensor, up: &Tensor) -> Tensor {
-        self.here(gate).swiglu(&self.here(up))
+        gate.to(self.device()).swiglu(&up.to(self.device()))
     }
 
+    /// Rotates the halves of each row of `[heads, dim]` by angles whose cosines and sines are given, `dim / 2`
+    /// of each.
     fn apply_rope(&self, x: &mut Tensor, cos: &Tensor, sin: &Tensor) {
         let half = cos.shape().last().copied().unwrap_or(0) as isize;
-        let all = self.here(x);
+        let all = x.to(self.device());
         let (a, b) = (all.slice(-1, 0, half, 1), all.slice(-1, half, None, 1));
-        let (cos, sin) = (self.here(cos), self.here(sin));
+        let (cos, sin) = (cos.to(self.device()), sin.to(self.device()));
         let (low, high) = (&a * &cos - &b * &sin, &a * &sin + &b * &cos);
         *x = Tensor::concat(&[&low, &high], -1);
     }
 
+    /// `scale * q·kᵀ` of a query `[dim]` and keys `[seq, dim]`.
     fn compute_attention_scores(&self, q: &Tensor, keys: &Tensor, scale: f32) -> Tensor {
-        self.here(keys).matvec(&self.here(q)) * scale
+        keys.to(self.device()).matvec(&q.to(self.device())) * scale
     }
 
+    /// `Σ weights[i] * rows[i]` of a vector `[n]` and a matrix `[n, d]`.
     fn weighted_sum_rows(&self, weights: &Tensor, rows: &Tensor) -> Tensor {
-        self.here(weights).matmul(&self.here(rows))
+        weights.to(self.device()).matmul(&rows.to(self.device()))
     }
 
+    /// Waits until all that was asked for is computed.
+    ///
+    /// # Errors
+    /// What the device says.
     fn synchronize(&self) -> Result<()> {
-        self.device.synchronize()
+        self.device().synchronize()
     }
 }
+
+impl KernelBackend for CpuBackend {}
+
+impl KernelBackend for MetalBackend {}
 
 impl MetalBackend {
     /// A vector in memory that host and device share.

@@ -14,7 +14,9 @@ use bessemer_hal::{self as hal, Buffer, BufferSlice, Pipeline, Size, StorageMode
 use bytemuck::Pod;
 
 pub use kv_cache::MetalKVCache;
-pub use memory::{MetalMemoryPool, MetalMemoryPoolStats, PooledBuffer, compute_tensor_bytes};
+pub use memory::{
+    MetalMemoryPool, MetalMemoryPoolStats, PooledBuffer, compute_tensor_bytes, round_up_power_of_2,
+};
 pub use ops::MetalOps;
 pub use tensor::{MetalTensor, MetalTensorBatch};
 
@@ -129,8 +131,10 @@ impl MetalBackend {
         self.metal.device.name()
     }
 
-    /// A kernel by the name that documents give it (`add_kernel`, `rmsnorm_kernel`, …), compiled for `f32`.
-    /// `None` for a name that is not known, or a kernel that cannot be compiled here.
+    /// The pipeline of the engine's kernel that does what the documents' kernel of this name does (`add_kernel`,
+    /// `rmsnorm_kernel`, …), compiled for `f32`: for its limits. Its arguments are the engine's own; [`MetalOps`]
+    /// and [`KernelBackend`](super::kernel::KernelBackend) launch it. `None` for a name that is not known, or a
+    /// kernel that cannot be compiled here.
     pub fn get_compute_pipeline(&self, name: &str) -> Option<Pipeline> {
         names::build(self, name).ok().flatten()
     }

@@ -78,13 +78,19 @@ fn an_executor_computes_on_typed_buffers() {
         assert_eq!(e.read(&c).unwrap(), [5.0, -12.0, 21.0, 32.0]);
         e.relu(&c, &c).unwrap();
         assert_eq!(e.read(&c).unwrap(), [5.0, 0.0, 21.0, 32.0]);
-        e.gemm(&a, &b, &c, [2, 2, 2]).unwrap();
-        assert_eq!(e.read(&c).unwrap(), [-9.0, -10.0, 43.0, 50.0]);
         e.sum(&b, &c).unwrap();
         assert_eq!(e.read(&c).unwrap()[0], 26.0);
-        e.write(&a, &[0.0; 4]).unwrap();
         e.sigmoid(&a, &c).unwrap();
-        assert_eq!(e.read(&c).unwrap(), [0.5; 4]);
+        assert_near(&e.read(&c).unwrap(), &[1.0, -2.0, 3.0, 4.0].map(sigmoid));
+        // `m, n, k` are three different numbers: `[3, 1]·[1, 4]`, then `[1, 4]·[4, 3]`.
+        let wide = e.allocate::<f32>(12).unwrap();
+        e.gemm(&a, &b, &wide, [3, 4, 1]).unwrap();
+        let outer = [
+            5.0, 6.0, 7.0, 8.0, -10.0, -12.0, -14.0, -16.0, 15.0, 18.0, 21.0, 24.0,
+        ];
+        assert_eq!(e.read(&wide).unwrap(), outer);
+        e.gemm(&a, &wide, &c, [1, 3, 4]).unwrap();
+        assert_eq!(e.read(&c).unwrap()[..3], [19.0, 62.0, 172.0]);
         assert!(e.gemm(&a, &b, &c, [3, 2, 2]).is_err());
         invalid(e.write(&a, &[0.0; 5]).unwrap_err());
         let wrong = e.store(&a, Tensor::zeros([4], DType::F16)).unwrap_err();
@@ -113,11 +119,22 @@ fn an_executor_computes_on_typed_buffers() {
 
 #[test]
 fn an_executor_has_ninety_six_classes() {
-    let mut e = Executor::new().unwrap();
+    for kind in [BackendType::Cpu, BackendType::Software] {
+        ninety_six_classes(Executor::new_with_backend(kind).unwrap());
+    }
+}
+
+fn ninety_six_classes(mut e: Executor) {
     let boundary = e.allocate_boundary::<u8>().unwrap();
     assert_eq!(boundary.len(), BOUNDARY_BYTES);
     assert!(e.is_boundary(boundary.class()));
     let mut rest: Vec<_> = (1..CLASSES).map(|_| e.allocate::<u8>(1).unwrap()).collect();
+    for (i, buffer) in rest.iter().enumerate() {
+        e.write(buffer, &[i as u8 + 1]).unwrap();
+    }
+    for (i, buffer) in rest.iter().enumerate() {
+        assert_eq!(e.read(buffer).unwrap(), [i as u8 + 1], "memory of its own");
+    }
     assert!(invalid(e.allocate::<u8>(1).unwrap_err()).contains("all 96 classes"));
     let gone = rest.remove(10);
     let class = gone.class();

@@ -19,6 +19,7 @@ fn there_is_no_metal_off_apple_and_every_constructor_says_so() {
 
 /// `cargo test --features metal`, `cargo run --example metal_demo --features metal`, `cargo build --features
 /// metal-gpu`: the features are there, the example is found by its name and needs no other, and it runs.
+/// `cargo test --features metal test_metal_operations`: there is a test of that name, and it runs.
 #[test]
 fn the_commands_of_the_documents_have_what_they_name() {
     let output = std::process::Command::new(env!("CARGO"))
@@ -42,10 +43,19 @@ fn the_commands_of_the_documents_have_what_they_name() {
     assert_eq!(example["kind"], serde_json::json!(["example"]));
     assert!(example["required-features"].is_null(), "{example}");
     metal_demo::main().unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--list", "test_metal_operations"])
+        .output()
+        .unwrap();
+    let list = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        list.contains("minitensor::test_metal_operations: test"),
+        "{list}"
+    );
 }
 
 #[test]
-fn element_wise_operation() {
+fn test_metal_operations() {
     let backend = backend();
     let ops = MetalOps::new(backend.clone()).unwrap();
     let (a, b) = ([1.0_f32, 2.0, 3.0, 4.0], [5.0_f32, 6.0, 7.0, 8.0]);
@@ -72,10 +82,64 @@ fn element_wise_operation() {
         ops.relu(&a, &c, 4).unwrap();
         backend.copy_buffer_to_host(&c, &mut result).unwrap();
         assert_eq!(result, [0.0, 0.0, 2.0, 0.0]);
-        ops.sigmoid(&a, &c, 2).unwrap();
-        backend.copy_buffer_to_host(&c, &mut result[..2]).unwrap();
-        assert_eq!(result[1], 0.5);
+        ops.sigmoid(&a, &c, 4).unwrap();
+        backend.copy_buffer_to_host(&c, &mut result).unwrap();
+        assert_near(&result, &[-1.0, 0.0, 2.0, -0.5].map(sigmoid));
     }
+}
+
+#[test]
+fn matmul_takes_m_n_and_k_in_this_order() {
+    let backend = backend();
+    let ops = MetalOps::new(backend.clone()).unwrap();
+    let (m, n, k) = (2, 4, 3);
+    let a: Vec<f32> = (0..m * k).map(|i| i as f32 - 2.0).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| ((i * i) % 7) as f32).collect();
+    let cell = |i: usize, j: usize| (0..k).map(|l| a[i * k + l] * b[l * n + j]).sum::<f32>();
+    let expected: Vec<f32> = (0..m * n).map(|at| cell(at / n, at % n)).collect();
+    let shared = |data: &[f32]| {
+        backend
+            .create_buffer_with_data(data, StorageMode::Shared)
+            .unwrap()
+    };
+    // One number more than the result has, which must stay.
+    let c = shared(&[9.0; 9]);
+    ops.matmul(&shared(&a), &shared(&b), &c, m, n, k).unwrap();
+    let mut found = [0.0_f32; 9];
+    backend.copy_buffer_to_host(&c, &mut found).unwrap();
+    assert_eq!(found[..8], expected);
+    assert_eq!(found[8], 9.0);
+    let bytes = |data: &[f32]| {
+        data.iter()
+            .flat_map(|x| x.to_ne_bytes())
+            .collect::<Vec<_>>()
+    };
+    let memory = |data: &[f32]| {
+        let pointer = backend.allocate(4 * data.len()).unwrap();
+        backend.copy_from_host(pointer, &bytes(data)).unwrap();
+        pointer
+    };
+    let (pa, pb, pc) = (memory(&a), memory(&b), memory(&[9.0; 8]));
+    ops.matmul_ptr(pa.cast(), pb.cast(), pc.cast(), m, n, k)
+        .unwrap();
+    let mut result = [0; 32];
+    backend.copy_to_host(&mut result, pc).unwrap();
+    assert_eq!(floats(&result), expected);
+}
+
+#[test]
+fn a_backend_that_goes_gives_its_memory_back() {
+    let backend = lonely();
+    let device = backend.device().clone();
+    let held = || device.hal().unwrap().allocated_bytes();
+    assert_eq!(held(), 0);
+    let pointer = backend.allocate(1 << 20).unwrap();
+    backend.copy_from_host(pointer, &[1, 2, 3]).unwrap();
+    backend.allocate_buffer(2 << 20).unwrap();
+    backend.allocate_pool(4 << 20).unwrap();
+    assert!(held() >= 7 << 20, "{}", held());
+    drop(backend);
+    assert_eq!(held(), 0, "nothing was deallocated by hand");
 }
 
 #[test]
@@ -115,6 +179,7 @@ fn an_intel_mac_computes_in_every_kind_of_memory() {
     ] {
         let data = [1.0_f32, 2.0, 3.0, 4.0];
         let a = backend.create_buffer_with_data(&data, mode).unwrap();
+        assert_eq!(a.storage_mode(), mode.into());
         let [b, c, d] = [(); 3].map(|()| backend.create_buffer(16, mode).unwrap());
         let result = backend.create_buffer(16, StorageMode::Shared).unwrap();
         // A kernel, then the CPU, which reads what the kernel wrote, then a kernel that reads what the CPU wrote.
@@ -197,9 +262,21 @@ fn memory_by_pointer() {
     ops.matmul_ptr(a.cast(), b.cast(), c.cast(), 2, 2, 2)
         .unwrap();
     ops.relu_ptr(c.cast(), a.cast(), 4).unwrap();
-    ops.sigmoid_ptr(c.cast(), b.cast(), 1).unwrap();
     backend.copy_to_host(&mut bytes, a).unwrap();
     assert_eq!(floats(&bytes), [7.0, 10.0, 15.0, 22.0]);
+    let mixed: Vec<u8> = [-1.5_f32, 0.25, 3.0, -0.75]
+        .iter()
+        .flat_map(|x| x.to_ne_bytes())
+        .collect();
+    backend.copy_from_host(a, &mixed).unwrap();
+    ops.sigmoid_ptr(a.cast(), b.cast(), 3).unwrap();
+    backend.copy_to_host(&mut bytes, b).unwrap();
+    let found = floats(&bytes);
+    assert_near(&found[..3], &[-1.5, 0.25, 3.0].map(sigmoid));
+    assert_eq!(found[3], 4.0, "only three were asked for");
+    ops.relu_ptr(a.cast(), b.cast(), 4).unwrap();
+    backend.copy_to_host(&mut bytes, b).unwrap();
+    assert_eq!(floats(&bytes), [0.0, 0.25, 3.0, 0.0]);
     // Pointers into the midst of memory are as good.
     let second = c.wrapping_add(8);
     ops.add_ptr(second.cast(), second.cast(), second.cast(), 2)
@@ -247,7 +324,9 @@ fn memory_by_pointer() {
 fn debug_information() {
     let backend = backend();
     let device = backend.metal_device();
-    assert_eq!(device.name(), backend.device_name());
+    let name = device.name();
+    assert!(name.starts_with("Bessemer software Metal ("), "{name}");
+    assert_eq!(backend.device_name(), name);
     assert_eq!(device.max_threads_per_threadgroup().width, 1024);
     let names = [
         "add_kernel",
@@ -281,7 +360,60 @@ fn debug_information() {
         assert!(size.total().unwrap() <= most && size.width == 32);
     }
     assert!(backend.get_compute_pipeline("add_kernal").is_none());
-    MetalOps::new(backend).unwrap().warm_up().unwrap();
+}
+
+/// The compiler is one that counts its runs: warming up runs it, the ops afterwards do not.
+#[test]
+fn a_warm_backend_compiles_nothing_more() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let compiler = folder.path().join("clang++");
+    let count = folder.path().join("runs");
+    let real = soft::compiler(&SoftOptions::default()).unwrap().path;
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *-emit-llvm*) echo run >> {} ;; esac\nexec {} \"$@\"\n",
+        count.display(),
+        real.display()
+    );
+    std::fs::write(&compiler, script).unwrap();
+    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let device = Device::on(
+        soft::device(SoftOptions {
+            clang: Some(compiler),
+            cache_dir: Some(folder.path().join("cache")),
+            optimize: false,
+            ..SoftOptions::default()
+        })
+        .unwrap(),
+    );
+    let runs = || {
+        std::fs::read_to_string(&count)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    let backend = Arc::new(MetalBackend::on(&device).unwrap());
+    let ops = MetalOps::new(backend.clone()).unwrap();
+    ops.warm_up().unwrap();
+    let warm = runs();
+    assert!(
+        warm >= 3,
+        "functions of one and two elements and a product: {warm}"
+    );
+    let data: Vec<f32> = (0..256 * 256).map(|i| (i % 5) as f32).collect();
+    let a = backend
+        .create_buffer_with_data(&data, StorageMode::Shared)
+        .unwrap();
+    let c = backend
+        .create_buffer(4 * data.len(), StorageMode::Shared)
+        .unwrap();
+    ops.add(&a, &a, &c, 256).unwrap();
+    ops.mul(&a, &a, &c, 256).unwrap();
+    ops.relu(&a, &c, 256).unwrap();
+    ops.sigmoid(&a, &c, 256).unwrap();
+    ops.matmul(&a, &a, &c, 256, 256, 256).unwrap();
+    backend.synchronize().unwrap();
+    assert_eq!(runs(), warm);
 }
 
 #[test]

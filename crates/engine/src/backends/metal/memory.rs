@@ -139,3 +139,12 @@ impl fmt::Display for MetalMemoryPoolStats {
 pub fn compute_tensor_bytes(shape: &Shape, dtype: DType) -> usize {
     shape.count() * dtype.size()
 }
+
+/// The smallest power of two that is not below `n`, and [`usize::MAX`] where there is none. The pool itself
+/// rounds less: to eighths between powers of two.
+pub const fn round_up_power_of_2(n: usize) -> usize {
+    match n.checked_next_power_of_two() {
+        Some(power) => power,
+        None => usize::MAX,
+    }
+}

@@ -1,0 +1,28 @@
+//! The estimates among the tests that torchless names, under its paths: `cargo test --features metal-gpu --lib
+//! kernels::metal`. The others are in the engine.
+
+mod metal {
+    mod memory {
+        mod tests {
+            use crate::memory::{estimate_kv_cache_memory_mb, estimate_model_memory_mb};
+
+            /// 1,024 wide with 8 heads and 2 of keys and values: 2 layers of 8,128,512 weights, a vocabulary of
+            /// 10,000 twice, and the last norm, two bytes each.
+            #[test]
+            fn test_estimate_model_memory() {
+                let mb = estimate_model_memory_mb(1024, 1792, 2, 10_000, 8, 2);
+                let attention = 2 * 1024 * 1024 + 2 * 1024 * 256;
+                let layer = attention + 3 * 1024 * 1792 + 2 * 1024;
+                assert_eq!(layer, 8_128_512);
+                let weights = 2 * layer + 2 * 10_000 * 1024 + 1024;
+                assert_eq!(mb, f64::from(2 * weights) / f64::from(1 << 20));
+            }
+
+            #[test]
+            fn test_estimate_kv_cache_memory() {
+                // Keys and values of 3 layers, 2 heads of 64, 4096 positions, two bytes each.
+                assert_eq!(estimate_kv_cache_memory_mb(3, 2, 64, 4096), 6.0);
+            }
+        }
+    }
+}
