@@ -90,7 +90,7 @@ fn a_missing_compiler_is_an_error_only_when_something_must_be_compiled() {
 }
 
 /// A compiler that behaves like clang until `condition` (a shell test over its arguments) holds, then runs `instead`.
-fn broken_compiler(dir: &Path, condition: &str, instead: &str) -> PathBuf {
+pub(crate) fn broken_compiler(dir: &Path, condition: &str, instead: &str) -> PathBuf {
     let path = dir.join("clang++");
     let text = format!(
         "#!/bin/sh\necho run >> {log}\ncase \"$*\" in {condition}) {instead};; esac\nexec {clang} \"$@\"\n",

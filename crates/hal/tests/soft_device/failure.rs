@@ -2,7 +2,7 @@
 
 use crate::setup::{check_add, device, empty, library, options, shared};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
-use bessemer_hal::{CompileOptions, Device, Error, Fault, FunctionConstants, ReportKind};
+use bessemer_hal::{Buffer, CompileOptions, Device, Error, Fault, FunctionConstants, ReportKind};
 use std::time::{Duration, Instant};
 
 const BAD: &str = "#include <metal_stdlib>
@@ -16,6 +16,16 @@ kernel void deep(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]
   int big[200000];
   for (int k = 0; k < 200000; k++) big[k] = a[k & 1] + k;
   a[0] = big[(a[0] * 7919) % 200000];
+}
+";
+
+/// A private array of 400 MB.
+const ABYSMAL: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void abysmal(device int* a [[buffer(0)]]) {
+  int big[100000000];
+  for (int k = 0; k < 100000000; k += 1000) big[k] = a[k & 1] + k;
+  a[0] = big[(a[0] * 7919000) % 100000000];
 }
 ";
 
@@ -107,25 +117,24 @@ fn a_wild_write_is_an_error() {
 }
 
 #[test]
-fn large_private_arrays_work_or_are_refused() {
+fn large_private_arrays_work_and_what_no_stack_holds_is_an_error() {
     let device = device(Mode::Fast);
-    let pipeline = match library(&device, BAD).pipeline("deep") {
-        Ok(pipeline) => pipeline,
-        Err(error) => {
-            assert!(matches!(error, Error::Toolchain { .. }), "{error}");
-            return;
-        }
+    let launch = |source: &str, kernel: &str, buffer: &Buffer| -> Result<_, Error> {
+        let pipeline = library(&device, source).pipeline(kernel)?;
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, buffer)
+            .threads(1, 1)?;
+        commands.commit()?.wait()
     };
-    let buffer = shared(&device, &[0_i32, 1]);
-    let mut commands = device.commands();
-    commands
-        .dispatch(&pipeline)
-        .read_write(0, &buffer)
-        .threads(8, 8)
-        .unwrap();
-    if let Err(error) = commands.commit().unwrap().wait() {
-        assert!(matches!(error, Error::Execution { .. }), "{error}");
-    }
+    // 800,000 bytes: element 3 * 7919 is odd, so it is 1 + 23,757.
+    let buffer = shared(&device, &[3_i32, 1]);
+    launch(BAD, "deep", &buffer).unwrap();
+    assert_eq!(buffer.to_vec::<i32>().unwrap(), [23_758, 1]);
+    let buffer = shared(&device, &[3_i32, 1]);
+    let error = launch(ABYSMAL, "abysmal", &buffer).unwrap_err();
+    assert!(matches!(error, Error::Execution { .. }), "{error}");
     check_add(&device);
 }
 

@@ -1,6 +1,9 @@
 //! Kernels that must simply work.
 
-use crate::setup::{assert_close, check_add, device, empty, fast, library, options, ramp, shared};
+use crate::compiler::broken_compiler;
+use crate::setup::{
+    ADD, assert_close, check_add, device, empty, fast, library, options, ramp, shared,
+};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Device, FunctionConstants};
 
@@ -10,6 +13,32 @@ const MODES: [Mode; 4] = Mode::ALL;
 fn add_adds() {
     for mode in MODES {
         check_add(&device(mode));
+    }
+}
+
+/// Whole threadgroups are more threads than elements: those past the size read and write nothing.
+#[test]
+fn a_kernel_guards_the_edge_of_its_grid() {
+    for mode in MODES {
+        let device = device(mode);
+        let pipeline = library(&device, ADD).pipeline("add").unwrap();
+        let (n, launched) = (300, 512);
+        let (a, b) = (ramp(n), ramp(2 * n)[n..].to_vec());
+        let (left, right) = (shared(&device, &a), shared(&device, &b));
+        let sum = shared(&device, &vec![9.0_f32; launched]);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read(0, &left)
+            .read(1, &right)
+            .read_write(2, &sum)
+            .bytes(3, &(n as u32))
+            .threadgroups(launched / 256, 256)
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        let mut expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        expected.resize(launched, 9.0);
+        assert_eq!(sum.to_vec::<f32>().unwrap(), expected, "{mode:?}");
     }
 }
 
@@ -198,9 +227,30 @@ kernel void apply(device float* x [[buffer(0)]], device const float* bias [[buff
 
 #[test]
 fn function_constants_specialise_a_kernel_without_compiling_it_again() {
-    let device = fast();
-    let library = library(&device, CONSTANTS);
-    for (scale, biased) in [(2.0, false), (3.0, false), (2.0, true)] {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("compiled");
+    let note = format!("echo >> {}", log.display());
+    let counted = SoftOptions {
+        clang: Some(broken_compiler(dir.path(), "*-emit-llvm*", &note)),
+        cache_dir: Some(dir.path().join("cache")),
+        ..options(Mode::Fast)
+    };
+    let compiled = || std::fs::read_to_string(&log).unwrap().len();
+    let device = soft::device(counted.clone()).unwrap();
+    apply_constants(&device, &[(2.0, false)]);
+    let once = compiled();
+    assert!(once > 0, "a kernel was compiled");
+    apply_constants(&device, &[(3.0, false), (2.0, true), (2.0, false)]);
+    assert_eq!(compiled(), once, "other constants are no other compilation");
+    let next = soft::device(counted).unwrap();
+    apply_constants(&next, &[(2.0, false), (5.0, true)]);
+    assert_eq!(compiled(), once, "a later device finds it in the cache");
+}
+
+/// Runs the kernel with these constants and compares what it writes.
+fn apply_constants(device: &Device, cases: &[(f32, bool)]) {
+    let library = library(device, CONSTANTS);
+    for &(scale, biased) in cases {
         let constants = FunctionConstants::new().with(0, scale).with(1, biased);
         let pipeline = library
             .function_with("apply", constants)
@@ -209,8 +259,8 @@ fn function_constants_specialise_a_kernel_without_compiling_it_again() {
             .unwrap();
         assert_eq!(pipeline.arguments()[1].active, biased);
         let (x, bias) = (
-            shared(&device, &[1.0_f32, 2.0]),
-            shared(&device, &[10.0_f32; 2]),
+            shared(device, &[1.0_f32, 2.0]),
+            shared(device, &[10.0_f32; 2]),
         );
         let mut commands = device.commands();
         let mut dispatch = commands.dispatch(&pipeline).read_write(0, &x);
