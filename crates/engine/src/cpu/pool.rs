@@ -1,9 +1,14 @@
 //! The threads of the CPU backend: one pool for the process.
 //!
-//! The calling thread always works too. Tasks are handed out one by one from a shared counter, so a
-//! thread that the system holds up does not hold up the others. After a job the workers watch for the
-//! next one for a moment before they sleep: the ops of a graph follow each other within microseconds,
-//! and waking a sleeping thread takes longer than many of them.
+//! The calling thread always works too. Tasks are handed out one by one from a shared counter ([`slot`]), and the
+//! caller waits for tasks that were begun, never for a worker that has not begun one. After a job the workers watch
+//! for the next one for a moment before they sleep: the ops of a graph follow each other within microseconds, and
+//! waking a sleeping thread takes longer than many of them.
+//!
+//! Cores may be busy with other processes. A worker that is preempted in the middle of a task holds up the job for
+//! the milliseconds of the other's time slice. So workers give up their core between two tasks every now and then, where
+//! it holds up nobody; and where jobs still wait for late workers longer than these are worth, fewer take part for a
+//! while ([`balance`]).
 //!
 //! What a task computes must not depend on which thread runs it, nor on how many there are: then results
 //! have the same bits for every thread count.
@@ -12,25 +17,36 @@
     reason = "a job on the caller's stack is shared with the workers until all its tasks are done"
 )]
 
+mod balance;
 mod place;
+mod slot;
+#[cfg(test)]
+mod tests;
 
-use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use self::balance::{Balance, Cost};
 use self::place::Place;
+use self::slot::{Body, Claim, Slot};
 use crate::env;
 
 /// Bytes that make a task worth a thread of its own: about 20 µs at the speed of one core's memory,
 /// several times what handing out a task costs.
 pub(crate) const TASK_BYTES: usize = 256 << 10;
 
-/// How long a worker watches for the next job before it sleeps.
+/// How long a worker watches for the next job before it sleeps, and a caller for the last tasks.
 const WATCH: Duration = Duration::from_micros(60);
+
+/// How long a worker works before it offers its core to others, between two tasks. Shorter than the time slices of
+/// schedulers, so that a worker is seldom preempted in the middle of a task; a call that nobody takes costs less than
+/// a thousandth of it.
+const TURN: Duration = Duration::from_micros(1000);
 
 /// Items of a task for which each item reads and writes `bytes`, so that a task is worth its while.
 pub(crate) fn grain(bytes: usize) -> usize {
@@ -46,7 +62,7 @@ pub fn threads() -> usize {
 /// Returns the number in use.
 pub fn set_threads(n: usize) -> usize {
     let pool = pool();
-    let n = n.clamp(1, pool.workers + 1);
+    let n = n.clamp(1, pool.workers.len() + 1);
     pool.limit.store(n, Ordering::Relaxed);
     n
 }
@@ -119,63 +135,31 @@ thread_local! {
     static IN_JOB: Cell<bool> = const { Cell::new(false) };
 }
 
-type Body<'a> = &'a (dyn Fn(usize) + Sync);
-
-/// One call of [`run`], on its caller's stack.
-struct Job {
-    /// The body, with its lifetime removed.
-    body: Body<'static>,
-    tasks: usize,
-    next: AtomicUsize,
-    /// Workers that may still look at this job.
-    guests: AtomicUsize,
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-impl Job {
-    /// Takes tasks until there are none.
-    fn work(&self) {
-        let outer = IN_JOB.replace(true);
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let i = self.next.fetch_add(1, Ordering::Relaxed);
-                if i >= self.tasks {
-                    break;
-                }
-                (self.body)(i);
-            }
-        }));
-        IN_JOB.set(outer);
-        if let Err(panic) = result {
-            // Nobody needs to begin another task of a job that has failed.
-            self.next.store(self.tasks, Ordering::Relaxed);
-            *lock(&self.panic) = Some(panic);
-        }
-    }
-}
-
-/// The job on offer, by address; workers count themselves in as guests under the lock.
-#[derive(Clone, Copy)]
-struct Offer(*const Job);
-
-// SAFETY: the pointer is followed only by workers that counted themselves into `guests` while the job
-// was on offer, and `Pool::run` returns only when the offer is withdrawn and all guests have left.
-unsafe impl Send for Offer {}
-
 struct Pool {
-    /// Workers started, the callers not counted.
-    workers: usize,
+    /// Those beside the callers.
+    workers: Box<[Worker]>,
     /// Threads to use, the caller counted.
     limit: AtomicUsize,
-    /// The job on offer and how many workers may still join it.
-    offer: Mutex<Option<(Offer, usize)>>,
-    /// Whether there is an offer with a place left: what watching workers look at, without the lock.
-    open: AtomicBool,
-    sleepers: AtomicUsize,
-    wake: Condvar,
+    /// The job whose tasks are handed out.
+    slot: Slot,
+    /// Threads that may take part in it, the caller counted.
+    width: AtomicUsize,
     /// Held by the thread whose job has the workers.
-    busy: Mutex<()>,
+    busy: Mutex<Balance>,
+    /// The caller that sleeps until the last task is done.
+    waiting: Mutex<Option<Thread>>,
+    is_waiting: AtomicBool,
     place: Place,
+    /// Called by workers that have seen a job and not yet taken a task of it.
+    #[cfg(test)]
+    before_claim: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Worker {
+    thread: OnceLock<Thread>,
+    /// Set before it sleeps. Whoever clears it wakes it.
+    is_asleep: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -186,173 +170,186 @@ fn pool() -> &'static Pool {
     static POOL: OnceLock<&'static Pool> = OnceLock::new();
     POOL.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = env::threads().unwrap_or(cores);
-        let pool: &'static Pool = Box::leak(Box::new(Pool {
-            workers: threads - 1,
-            limit: AtomicUsize::new(threads),
-            offer: Mutex::new(None),
-            open: AtomicBool::new(false),
-            sleepers: AtomicUsize::new(0),
-            wake: Condvar::new(),
-            busy: Mutex::new(()),
-            place: Place::new(),
-        }));
-        let mut started = 1;
-        for i in 1..threads {
-            let spawned = std::thread::Builder::new()
-                .name(format!("bessemer-{i}"))
-                .spawn(move || pool.serve());
-            started += usize::from(spawned.is_ok());
-        }
-        // Where the system refuses threads, the work is done with those there are.
-        pool.limit.store(started, Ordering::Relaxed);
-        pool
+        Pool::start(env::threads().unwrap_or(cores))
     })
 }
 
 impl Pool {
+    fn start(threads: usize) -> &'static Self {
+        let pool: &'static Self = Box::leak(Box::new(Self {
+            workers: (1..threads).map(|_| Worker::default()).collect(),
+            limit: AtomicUsize::new(threads),
+            slot: Slot::default(),
+            width: AtomicUsize::new(threads),
+            busy: Mutex::default(),
+            waiting: Mutex::default(),
+            is_waiting: AtomicBool::new(false),
+            place: Place::new(),
+            #[cfg(test)]
+            before_claim: OnceLock::new(),
+        }));
+        let mut started = 1;
+        for i in 0..pool.workers.len() {
+            let spawned = std::thread::Builder::new()
+                .name(format!("bessemer-{}", i + 1))
+                .spawn(move || pool.serve(i));
+            if spawned.is_err() {
+                break;
+            }
+            started += 1;
+        }
+        // Where the system refuses threads, the work is done with those there are.
+        pool.limit.store(started, Ordering::Relaxed);
+        pool
+    }
+
     fn run(&'static self, tasks: usize, body: Body<'_>) {
         // One job has the workers; a second thread with a job does its own work meanwhile.
-        let Ok(_busy) = self.busy.try_lock() else {
+        let Ok(mut balance) = self.busy.try_lock() else {
             (0..tasks).for_each(body);
             return;
         };
-        // SAFETY: only the lifetime changes. The job is withdrawn and left by all guests before this
-        // function returns, so the body is not used after its true lifetime.
-        let body = unsafe { std::mem::transmute::<Body<'_>, Body<'static>>(body) };
-        let job = Job {
-            body,
-            tasks,
-            next: AtomicUsize::new(0),
-            guests: AtomicUsize::new(0),
-            panic: Mutex::new(None),
-        };
-        let guests = (self.limit.load(Ordering::Relaxed) - 1).min(tasks - 1);
-        *lock(&self.offer) = Some((Offer(&raw const job), guests));
-        self.open.store(true, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // The lock makes sure that a worker about to sleep sees the offer or hears the call.
-            drop(lock(&self.offer));
-            self.place.clear_the_way();
-            self.wake.notify_all();
+        let start = Instant::now();
+        let limit = self.limit.load(Ordering::Relaxed);
+        let width = balance.width(limit, start).min(tasks);
+        if width == 1 {
+            drop(balance);
+            (0..tasks).for_each(body);
+            return;
         }
-        job.work();
-        self.open.store(false, Ordering::SeqCst);
-        *lock(&self.offer) = None;
-        let mut spins = 0_u32;
-        while job.guests.load(Ordering::Acquire) != 0 {
-            spins += 1;
-            if spins < 2000 {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+        self.width.store(width, Ordering::Relaxed);
+        // SAFETY: the slot has no job, since this thread holds the lock and every job is waited for; and this one
+        // is over before this function returns.
+        unsafe { self.slot.open(tasks, body) };
+        self.wake(width - 1);
+        let mut own = 0;
+        while let Some(claim) = self.slot.claim() {
+            own += 1;
+            self.one(claim);
         }
-        let panic = lock(&job.panic).take();
+        let spent = start.elapsed();
+        let waited = self.wait(start + spent);
+        balance.learn(&Cost {
+            width,
+            own,
+            spent,
+            waited,
+            now: start + spent + waited,
+        });
+        let panic = self.slot.panic();
+        drop(balance);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
     }
 
-    /// What a worker does, for ever.
-    fn serve(&'static self) {
-        self.place.enter();
-        loop {
-            let Some(Offer(job)) = self.next_job() else {
-                continue;
-            };
-            // SAFETY: this worker is a guest of the job, so the job lives until `guests` is let go.
-            let job = unsafe { &*job };
-            job.work();
-            job.guests.fetch_sub(1, Ordering::Release);
-        }
-    }
-
-    /// Joins the job on offer, waiting for one if need be.
-    fn next_job(&self) -> Option<Offer> {
-        let start = Instant::now();
-        while !self.open.load(Ordering::Acquire) {
-            if start.elapsed() > WATCH {
-                let mut offer = lock(&self.offer);
-                self.sleepers.fetch_add(1, Ordering::SeqCst);
-                while !self.open.load(Ordering::SeqCst) {
-                    offer = self
-                        .wake
-                        .wait(offer)
-                        .unwrap_or_else(PoisonError::into_inner);
+    /// Wakes those of the first `count` workers that sleep.
+    fn wake(&self, count: usize) {
+        let mut is_clear = false;
+        for worker in &self.workers[..count] {
+            // With `sleep`: either the worker sees the job, or its flag is seen here.
+            if worker.is_asleep.load(Ordering::SeqCst)
+                && worker.is_asleep.swap(false, Ordering::SeqCst)
+                && let Some(thread) = worker.thread.get()
+            {
+                if !is_clear {
+                    self.place.clear_the_way();
+                    is_clear = true;
                 }
-                self.sleepers.fetch_sub(1, Ordering::SeqCst);
-                return self.join(&mut offer);
-            }
-            for _ in 0..32 {
-                std::hint::spin_loop();
+                thread.unpark();
             }
         }
-        self.join(&mut lock(&self.offer))
     }
 
-    /// Makes this worker a guest of the job on offer; the last place closes the offer.
-    fn join(&self, offer: &mut Option<(Offer, usize)>) -> Option<Offer> {
-        let (job, places) = offer.as_mut().filter(|(_, places)| *places > 0)?;
-        *places -= 1;
-        if *places == 0 {
-            self.open.store(false, Ordering::SeqCst);
+    /// Does a task.
+    fn one(&self, claim: Claim) {
+        let outer = IN_JOB.replace(true);
+        let result = catch_unwind(AssertUnwindSafe(|| (claim.body)(claim.task)));
+        IN_JOB.set(outer);
+        // The job may be over from here on. Whoever waits now may wait for another one, and looks again.
+        if self.slot.done(result.err())
+            && self.is_waiting.load(Ordering::SeqCst)
+            && let Some(thread) = &*lock(&self.waiting)
+        {
+            thread.unpark();
         }
-        // SAFETY: the job is on offer, so its caller is inside `Pool::run`.
-        unsafe { &*job.0 }.guests.fetch_add(1, Ordering::AcqRel);
-        Some(*job)
+    }
+
+    /// Waits until the tasks that others began are done, and returns how long that took.
+    fn wait(&self, start: Instant) -> Duration {
+        let mut waited = Duration::ZERO;
+        while !self.slot.is_done() {
+            if waited < WATCH {
+                for _ in 0..32 {
+                    std::hint::spin_loop();
+                }
+            } else {
+                self.sleep_until_done();
+            }
+            waited = start.elapsed();
+        }
+        waited
+    }
+
+    /// The core is left to others: to the worker that is waited for, perhaps.
+    fn sleep_until_done(&self) {
+        *lock(&self.waiting) = Some(std::thread::current());
+        self.is_waiting.store(true, Ordering::SeqCst);
+        while !self.slot.is_done() {
+            std::thread::park();
+        }
+        self.is_waiting.store(false, Ordering::Relaxed);
+        *lock(&self.waiting) = None;
+    }
+
+    /// What worker `index` does, for ever.
+    fn serve(&'static self, index: usize) {
+        self.place.enter();
+        let worker = &self.workers[index];
+        // The first time that it is set.
+        let _ = worker.thread.set(std::thread::current());
+        // In this order: the width is that of the job, or of a later one.
+        let is_wanted = || self.slot.has_tasks() && index + 1 < self.width.load(Ordering::Relaxed);
+        let mut turn = Instant::now();
+        loop {
+            let start = Instant::now();
+            while !is_wanted() {
+                if start.elapsed() > WATCH {
+                    worker.sleep(is_wanted);
+                    turn = Instant::now();
+                    break;
+                }
+                for _ in 0..32 {
+                    std::hint::spin_loop();
+                }
+            }
+            #[cfg(test)]
+            if let Some(hook) = self.before_claim.get() {
+                hook();
+            }
+            while is_wanted()
+                && let Some(claim) = self.slot.claim()
+            {
+                self.one(claim);
+                if turn.elapsed() > TURN {
+                    std::thread::yield_now();
+                    turn = Instant::now();
+                }
+            }
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_task_runs_once() {
-        for tasks in [0, 1, 2, 3, 1000] {
-            let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
-            run(tasks, |i| {
-                counts[i].fetch_add(1, Ordering::Relaxed);
-            });
-            assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
-        }
-    }
-
-    #[test]
-    fn pieces_cover_the_slice_and_jobs_inside_jobs_finish() {
-        let mut data = vec![0_usize; 1001];
-        pieces(&mut data, 100, |i, piece| {
-            pieces(piece, 7, |_, inner| inner.fill(i));
-        });
-        assert!(data.iter().enumerate().all(|(at, &i)| i == at / 100));
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
-        let result = catch_unwind(|| run(64, |i| assert!(i != 13, "unlucky")));
-        assert!(result.is_err());
-        let sum = AtomicUsize::new(0);
-        run(64, |i| {
-            sum.fetch_add(i, Ordering::Relaxed);
-        });
-        assert_eq!(sum.into_inner(), 64 * 63 / 2);
-    }
-
-    #[test]
-    fn many_threads_share_the_pool() {
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for _ in 0..200 {
-                        let sum = AtomicUsize::new(0);
-                        run(16, |i| {
-                            sum.fetch_add(i, Ordering::Relaxed);
-                        });
-                        assert_eq!(sum.into_inner(), 120);
-                    }
-                });
+impl Worker {
+    /// Sleeps until it is woken, unless there is work.
+    fn sleep(&self, is_wanted: impl Fn() -> bool) {
+        self.is_asleep.store(true, Ordering::SeqCst);
+        while !is_wanted() {
+            std::thread::park();
+            if !self.is_asleep.load(Ordering::SeqCst) {
+                return;
             }
-        });
+        }
+        self.is_asleep.store(false, Ordering::SeqCst);
     }
 }
