@@ -39,6 +39,13 @@ use crate::{Error, Result};
 /// Bytes of weights in a task: enough to hide what handing it out costs, few enough that threads end together.
 const TASK: usize = 24 << 10;
 
+/// Bytes of weights in a task of few vectors, at most. These wait for memory, and two threads that read long runs of it
+/// get a third more than those that take turns: what is fetched ahead at the end of a task is mostly the other's.
+const RUN: usize = 128 << 10;
+
+/// Vectors up to which that is so.
+const STREAMED: usize = 4;
+
 /// Vectors up to which rows of weights are dequantised for themselves: products of matrices are not worth it.
 const FEW: usize = 6;
 
@@ -178,6 +185,42 @@ enum Way {
 /// Rows that tasks are cut at: the height of panels.
 const HEIGHT: usize = panel::HEIGHT;
 
+/// How the rows of a product become tasks: long ones first, and short ones at the end.
+#[derive(Clone, Copy, Default)]
+struct Cut {
+    /// Rows of a long task, and of a short one.
+    long: usize,
+    short: usize,
+    /// Tasks of the first kind, and of both.
+    longs: usize,
+    tasks: usize,
+}
+
+impl Cut {
+    /// Cuts rows of `row` bytes at multiples of `height`, with up to `run` bytes in a long task and the last `tail`
+    /// bytes in short ones.
+    fn new(rows: usize, row: usize, height: usize, run: usize, tail: usize) -> Self {
+        let many = |bytes: usize| (bytes / row.max(1)).next_multiple_of(height).max(height);
+        let (long, short) = (many(run.max(TASK)), many(TASK));
+        let longs = rows.saturating_sub(tail / row.max(1)) / long;
+        Self {
+            long,
+            short,
+            longs,
+            tasks: longs + (rows - longs * long).div_ceil(short),
+        }
+    }
+
+    /// The rows of a task.
+    fn range(&self, task: usize, rows: usize) -> std::ops::Range<usize> {
+        let (first, count) = match task.checked_sub(self.longs) {
+            None => (task * self.long, self.long),
+            Some(i) => (self.longs * self.long + i * self.short, self.short),
+        };
+        first..(first + count).min(rows)
+    }
+}
+
 /// Calls `body` for ranges of rows of all the products that `which` says, on all threads. Rows of arranged weights are cut
 /// at multiples of `height`.
 fn share(
@@ -190,18 +233,29 @@ fn share(
     // More products than a layer has share the room of several calls.
     const MOST: usize = 4;
     for products in products.chunks_mut(MOST) {
-        let mut tasks = [0; MOST];
-        let mut heights = [0; MOST];
-        for (i, p) in products.iter().enumerate() {
-            if !which(p) {
-                continue;
-            }
-            let row = (p.matrix.bytes_read() / p.matrix.rows().max(1)).max(1);
+        let bytes: usize = products
+            .iter()
+            .filter(|p| which(p))
+            .map(|p| p.matrix.bytes_read())
+            .sum();
+        // Rows do not depend on how they are cut, so threads may be counted here.
+        let run = match vectors <= STREAMED {
+            true => (bytes / (8 * pool::threads())).min(RUN),
+            false => TASK,
+        };
+        let last = products.iter().rposition(&which);
+        let mut cuts = [Cut::default(); MOST];
+        for (i, p) in products.iter().enumerate().filter(|(_, p)| which(p)) {
+            let row = p.matrix.bytes_read() / p.matrix.rows().max(1);
             let height = p.matrix.arranged_as().map_or(HEIGHT, &height);
-            heights[i] = (TASK / row).next_multiple_of(height).max(height);
-            tasks[i] = p.matrix.rows().div_ceil(heights[i]);
+            let tail = if last == Some(i) {
+                2 * pool::threads() * run
+            } else {
+                0
+            };
+            cuts[i] = Cut::new(p.matrix.rows(), row, height, run, tail);
         }
-        let total = tasks.iter().sum();
+        let total = cuts.iter().map(|c| c.tasks).sum();
         if total == 0 {
             continue;
         }
@@ -209,15 +263,17 @@ fn share(
         let targets: [_; MOST] = std::array::from_fn(|_| targets.next());
         pool::run(total, |mut task| {
             let mut i = 0;
-            while task >= tasks[i] {
-                task -= tasks[i];
+            while task >= cuts[i].tasks {
+                task -= cuts[i].tasks;
                 i += 1;
             }
             let (matrix, all) = targets[i].as_ref().expect("tasks are of products");
             let rows = matrix.rows();
-            let first = task * heights[i];
-            let range = first..(first + heights[i]).min(rows);
-            body(matrix, range, &Part { all, vectors, rows });
+            body(
+                matrix,
+                cuts[i].range(task, rows),
+                &Part { all, vectors, rows },
+            );
         });
     }
 }
@@ -241,5 +297,43 @@ fn tiles(product: &mut Product<'_>, x: &[f32], space: &mut Vec<f32>) {
         });
         let right = Matrix::contiguous(&*tile, count, cols).t();
         gemm::gemm(1.0, left, right, 0.0, &mut product.to[first..], rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_cover_all_rows_in_order_and_begin_where_panels_do() {
+        for rows in [0, 1, 7, 16, 100, 1536, 8960, 8961] {
+            for (run, tail) in [
+                (0, 0),
+                (TASK, 0),
+                (RUN, 0),
+                (RUN, 4 * RUN),
+                (RUN, usize::MAX),
+            ] {
+                for row in [0, 1, 324, 888, 5180, 200_000] {
+                    let cut = Cut::new(rows, row, 16, run, tail);
+                    let mut next = 0;
+                    for task in 0..cut.tasks {
+                        let range = cut.range(task, rows);
+                        assert!(range.start == next && range.start.is_multiple_of(16));
+                        assert!(!range.is_empty());
+                        next = range.end;
+                    }
+                    assert_eq!(next, rows, "{rows} rows of {row}, {run}, {tail}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_tasks_are_short() {
+        let cut = Cut::new(8960, 888, 16, RUN, 4 * RUN);
+        assert_eq!(cut.range(0, 8960), 0..160);
+        assert_eq!(cut.range(cut.tasks - 1, 8960).len(), 32);
+        assert!((cut.tasks - cut.longs) * 32 * 888 >= 4 * RUN);
     }
 }

@@ -23,6 +23,12 @@ use crate::quant::BlockFormat;
 /// Vectors of activations that share unpacked weights.
 const SHARED: usize = 4;
 
+/// Vectors up to which memory is what is waited for.
+const FEW: usize = 2;
+
+/// Bytes between what is multiplied and what is asked for meanwhile, as on AVX2.
+const AHEAD: usize = 4096;
+
 /// Rows of two panels: the most that are multiplied together.
 pub(super) const MOST: usize = TOGETHER * HEIGHT;
 
@@ -57,6 +63,36 @@ impl Place {
     pub(super) fn second(self) -> *const u8 {
         self.at.wrapping_add(self.apart)
     }
+}
+
+/// Asks for what is multiplied soon: `AHEAD` bytes after `bytes` at `offset` of a panel of `len`, or as far into the panels
+/// that follow. Few vectors are done with a block before the bytes of the next ones are there. Other processors than
+/// x86 fetch ahead by themselves.
+#[inline(always)]
+fn fetch<const N: usize>(panel: Place, offset: usize, bytes: usize, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if N <= FEW {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        const LINE: usize = 64;
+        let ahead = offset + AHEAD;
+        // The next panels of two are behind both.
+        let at = panel.add(if ahead < len {
+            ahead
+        } else {
+            ahead + panel.apart
+        });
+        for line in (0..bytes).step_by(LINE) {
+            // SAFETY: asks, and reads nothing: any address will do.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(at.first().wrapping_add(line).cast());
+                if panel.apart > 0 {
+                    _mm_prefetch::<_MM_HINT_T0>(at.second().wrapping_add(line).cast());
+                }
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (panel, offset, bytes, len, AHEAD);
 }
 
 /// What a processor does for the rows of one panel or two.
@@ -291,6 +327,7 @@ unsafe fn plain<L: Lanes, const N: usize>(
         let mut sums = [L::splat_float(0.0); N];
         for g in 0..blocks {
             let block = at.add(g * size);
+            fetch::<N>(at, g * size, size, blocks * size);
             let (d, head) = (L::halves(block), if offset { 32 } else { 16 });
             let mut w = weights::<L>(format, block.add(head));
             let flipped = L::UNSIGNED && format == BlockFormat::Q8_0;
@@ -343,6 +380,7 @@ unsafe fn scaled<L: Lanes, const N: usize>(
             let (d, m) = (L::halves(block), L::halves(block.add(16)));
             for i in 0..8 {
                 let g = b * 8 + i;
+                fetch::<N>(at, b * size + i * size / 8, size / 8, blocks * size);
                 let w = weights::<L>(format, block.add(160 + group * i));
                 let dots = L::dots(&w, x.group(g, 0));
                 let s = L::ints(block.add(32 + 8 * i));
@@ -387,6 +425,7 @@ unsafe fn halved<L: Lanes, const N: usize>(
             let d = L::halves(block);
             for i in 0..8 {
                 let g = b * 8 + i;
+                fetch::<N>(at, b * size + i * size / 8, size / 8, blocks * size);
                 let w = weights::<L>(format, block.add(first + group * i));
                 let near = L::dots(&w[..4], x.group(g, 0));
                 let far = L::dots(&w[4..], x.group(g, 1));

@@ -40,7 +40,7 @@ pub(super) fn four_bits<const N: usize, const P: usize>(
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
                 let q = x.map(|x| x.q.add(g * GROUP));
                 let dots = nibble_dots(blocks.map(|b| b.add(160 + 128 * i)), q);
                 for p in 0..P {
@@ -83,7 +83,7 @@ pub(super) fn six_bits<const N: usize, const P: usize>(
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
                 let mut scales = [[_mm256_setzero_si256(); 2]; P];
                 let mut dots = [[_mm256_setzero_si256(); N]; P];
                 for p in 0..P {
@@ -354,7 +354,7 @@ pub(super) fn five_bits<const N: usize, const P: usize>(
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
                 let groups = blocks.map(|b| b.add(160 + 160 * i));
                 let mut bits = [_mm256_setzero_si256(); P];
                 for p in 0..P {
@@ -508,7 +508,7 @@ pub(super) fn two_bits<const N: usize, const P: usize>(
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
                 let q = x.map(|x| x.q.add(g * GROUP));
                 let w = |p: usize, j| crumbs(load(blocks[p].add(288 + 64 * i + 32 * j)));
                 let dots: [_; P] = quarters(w, q);
@@ -557,7 +557,7 @@ pub(super) fn three_bits<const N: usize, const P: usize>(
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8, len);
+                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
                 let groups = blocks.map(|b| b.add(144 + 96 * i));
                 let mut bits = [_mm256_setzero_si256(); P];
                 for p in 0..P {
