@@ -4,14 +4,16 @@
 //! logits. Nobody samples: what is measured is the model.
 
 mod file;
+pub(crate) mod load;
 mod ours;
+mod random;
 
 use anyhow::{Context as _, Result, ensure};
 use bench_protocol::{Case, Model, Op};
 use bessemer_llm::file::Format;
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::ops::case::{Entry, Family};
 use crate::ops::goal::{Verdict, verdict};
@@ -25,7 +27,8 @@ pub(crate) struct Options {
     /// A GGUF file of the llama architecture, or a name that `bessemer models` lists.
     #[arg(long, default_value = "smollm2")]
     model: String,
-    /// The formats its weights are brought into.
+    /// The formats its weights are brought into; `0.5b-q4_k_m` and `1.5b-q4_k_m` are models of their own, with random
+    /// weights in the shapes of Qwen2.5.
     #[arg(long, value_delimiter = ',', default_values_t = FORMATS.map(str::to_owned))]
     formats: Vec<String>,
     /// Tokens of the prompt.
@@ -37,6 +40,9 @@ pub(crate) struct Options {
     /// Only one of the two: prefill or decode.
     #[arg(long)]
     only: Option<String>,
+    /// Run with and without N processes that compute all the time, and report the share of the cores left.
+    #[arg(long, value_name = "N")]
+    load: Option<usize>,
     #[command(flatten)]
     common: Common,
 }
@@ -44,8 +50,17 @@ pub(crate) struct Options {
 /// What is measured unless somebody says otherwise. Rows of 576 weights, as SmolLM2 has, are no blocks of 256:
 /// there `q4_k` and `q6_k` are mostly `q5_0` and `q8_0`, for everybody. `+` widens the model with zeros, so that
 /// they are what their names say.
-const FORMATS: [&str; 8] = [
-    "q4_0", "q4_1", "q8_0", "f16", "q4_k", "q6_k", "q4_k+", "q6_k+",
+const FORMATS: [&str; 10] = [
+    "q4_0",
+    "q4_1",
+    "q8_0",
+    "f16",
+    "q4_k",
+    "q6_k",
+    "q4_k+",
+    "q6_k+",
+    random::SHAPES[0].name,
+    random::SHAPES[1].name,
 ];
 
 /// Measures and reports.
@@ -59,15 +74,9 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
     let (prompt, next) = ids.split_at(options.prompt);
     let mut entries = Vec::new();
     for name in &options.formats {
-        let (format, is_wide) = match name.strip_suffix('+') {
-            Some(format) => (format, true),
-            None => (name.as_str(), false),
-        };
-        let format =
-            Format::of_name(format).with_context(|| format!("`{name}` is no format of weights"))?;
         let path = match options.common.list {
             true => source.clone(),
-            false => file::made(&source, format, is_wide)?,
+            false => made(&source, name)?,
         };
         let model = Model {
             path: path.to_string_lossy().into_owned(),
@@ -80,6 +89,16 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
             }
         }
     }
+    if let Some(load) = options.load.filter(|_| !options.common.list) {
+        let plan = load::Plan {
+            entries: &entries,
+            contestants: options.common.wanted(worker::of_models()?),
+            load,
+            effort: options.common.effort(rounds.unwrap_or(5), 120.0)?,
+            out: options.common.out.clone(),
+        };
+        return load::run(&plan, command);
+    }
     let plan = Plan {
         title: "Language models on the CPU against llama.cpp and candle",
         entries,
@@ -89,6 +108,20 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
         budget: 120.0,
     };
     ops::measure(&plan, &options.common, rounds, command)
+}
+
+/// The file that a name of [`FORMATS`] stands for.
+fn made(source: &Path, name: &str) -> Result<PathBuf> {
+    if let Some(shape) = random::SHAPES.iter().find(|s| s.name == name) {
+        return shape.made(source);
+    }
+    let (format, is_wide) = match name.strip_suffix('+') {
+        Some(format) => (format, true),
+        None => (name, false),
+    };
+    let format =
+        Format::of_name(format).with_context(|| format!("`{name}` is no format of weights"))?;
+    file::made(source, format, is_wide)
 }
 
 fn entry(op: Op, family: Family, name: &str, model: &Model, path: &Path) -> Result<Entry> {

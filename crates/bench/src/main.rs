@@ -47,6 +47,9 @@ enum Suite {
     /// Our side of `ops` and `llm`: answers requests on the standard input.
     #[command(hide = true)]
     Worker,
+    /// The load of `llm --load`: computes until whoever started it is gone.
+    #[command(hide = true)]
+    Busy,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -65,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Suite::Ops(options) => ops::run(&options, arguments.rounds, command),
         Suite::Llm(options) => llm::run(&options, arguments.rounds, command),
         Suite::Worker => ops::serve(),
+        Suite::Busy => llm::load::busy(),
     }
 }
 

@@ -7,7 +7,7 @@ mod ours;
 mod page;
 mod plot;
 pub(crate) mod result;
-mod round;
+pub(crate) mod round;
 mod table;
 pub(crate) mod worker;
 
@@ -54,13 +54,39 @@ pub(crate) struct Common {
     least: bool,
     /// Write OUT.json, OUT.md and OUT.html, anew after every case.
     #[arg(long)]
-    out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
     /// Build the peers that are crates first.
     #[arg(long)]
     build_peers: bool,
     /// List the cases and stop.
     #[arg(long)]
     pub(crate) list: bool,
+}
+
+impl Common {
+    /// Ours, and the peers that are asked for.
+    pub(crate) fn wanted(&self, mut contestants: Vec<Contestant>) -> Vec<Contestant> {
+        contestants.retain(|c| {
+            c.key == "bessemer" || self.peers.is_empty() || self.peers.iter().any(|p| p == c.key)
+        });
+        contestants
+    }
+
+    /// How much is measured, where rounds and seconds for a case are not asked for otherwise.
+    pub(crate) fn effort(&self, rounds: usize, budget: f64) -> Result<round::Effort> {
+        let cores = std::thread::available_parallelism()?.get();
+        Ok(round::Effort {
+            rounds: rounds.max(1),
+            budget: Duration::try_from_secs_f64(self.budget.unwrap_or(budget))
+                .context("--budget")?,
+            threads: self.threads.unwrap_or(cores).clamp(1, cores),
+            statistic: if self.least {
+                Statistic::Least
+            } else {
+                Statistic::Median
+            },
+        })
+    }
 }
 
 /// What is measured, against whom, and what for.
@@ -114,18 +140,7 @@ pub(crate) fn measure(
     if options.build_peers {
         worker::build_peers()?;
     }
-    let cores = std::thread::available_parallelism()?.get();
-    let effort = round::Effort {
-        rounds: rounds.unwrap_or(plan.rounds).max(1),
-        budget: Duration::try_from_secs_f64(options.budget.unwrap_or(plan.budget))
-            .context("--budget")?,
-        threads: options.threads.unwrap_or(cores).clamp(1, cores),
-        statistic: if options.least {
-            Statistic::Least
-        } else {
-            Statistic::Median
-        },
-    };
+    let effort = options.effort(rounds.unwrap_or(plan.rounds), plan.budget)?;
     let mut contestants = plan.contestants.clone();
     let mut levels = options.simd.clone();
     levels.sort();
@@ -133,7 +148,7 @@ pub(crate) fn measure(
     for &level in &levels {
         contestants.push(worker::at_level(level)?);
     }
-    let (mut workers, absent) = start(&contestants, options, effort.threads)?;
+    let (mut workers, absent) = start(&options.wanted(contestants), effort.threads)?;
     let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
         "{pos}/{len} {bar:30} {elapsed_precise}, left {eta} {msg}",
     )?);
@@ -189,19 +204,10 @@ fn level(name: &str) -> Result<Level, String> {
         })
 }
 
-fn start(
-    contestants: &[Contestant],
-    options: &Common,
-    threads: usize,
-) -> Result<(Vec<Worker>, Vec<Absent>)> {
+fn start(contestants: &[Contestant], threads: usize) -> Result<(Vec<Worker>, Vec<Absent>)> {
     let (mut workers, mut absent) = (Vec::new(), Vec::new());
     for contestant in contestants {
         let ours = contestant.install.is_empty();
-        let is_peer = contestant.key != "bessemer";
-        let wanted = options.peers.is_empty() || options.peers.iter().any(|p| p == contestant.key);
-        if is_peer && !wanted {
-            continue;
-        }
         match Worker::start(contestant, threads) {
             Ok(worker) => workers.push(worker),
             Err(e) if ours => return Err(e).context("our own worker does not start"),
@@ -227,7 +233,7 @@ fn write(results: &Results, out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn setting(effort: round::Effort, levels: &[Level]) -> Vec<(String, String)> {
+pub(crate) fn setting(effort: round::Effort, levels: &[Level]) -> Vec<(String, String)> {
     let pair = |key: &str, value: String| (key.to_owned(), value);
     let mut measured = vec![simd::level()];
     measured.extend(levels.iter().filter(|l| l.is_available()));
@@ -268,7 +274,7 @@ fn processor() -> String {
     format!("{name}, {cores} cores")
 }
 
-fn date() -> String {
+pub(crate) fn date() -> String {
     output("date", &["-u", "+%Y-%m-%d"])
 }
 

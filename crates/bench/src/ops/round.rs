@@ -87,7 +87,7 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
 
 /// Waits until no contestant computes any more. The threads of some libraries watch for more work long after
 /// the last of it (OpenBLAS's for 25 ms and more) and would take a core from whoever is next.
-fn settle(workers: &[Worker]) {
+pub(crate) fn settle(workers: &[Worker]) {
     const PATIENCE: Duration = Duration::from_millis(200);
     let start = Instant::now();
     let mut quiet = 0;
