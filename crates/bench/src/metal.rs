@@ -1,15 +1,22 @@
-//! A Metal device against the CPU of the same machine, on what the documents of other Metal backends put numbers on.
+//! A Metal device against the CPU of the same machine: what the documents of other Metal backends put numbers on, and
+//! what language models spend their time with.
 //!
-//! Each number that they claim is measured by one case here; the command answers on whatever device it runs. On the
-//! software device it shows that it works, and nothing about a GPU.
+//! Each number that the documents claim is measured by one case here; the command answers on whatever device it runs.
+//! Results are compared with the CPU's before they are timed. On the software device it shows that everything works,
+//! and nothing about a GPU.
 
-use crate::measure::{Timing, Work, interleaved};
+use crate::measure::{Work, interleaved};
 use crate::report::{Row, Run, duration};
 use anyhow::{Context as _, Result};
-use bessemer::random::{self, Key};
 use bessemer::{DType, Device, Tensor};
 use clap::{Args, ValueEnum};
-use std::hint::black_box;
+use std::path::PathBuf;
+
+mod case;
+mod model;
+
+/// Rounds of a model at most.
+const MODEL_ROUNDS: usize = 7;
 
 /// Ops in a row for the time of a launch among others.
 const LAUNCHES: usize = 100;
@@ -23,12 +30,15 @@ pub(crate) struct Options {
     /// Small sizes: whether everything runs, in seconds.
     #[arg(long)]
     quick: bool,
+    /// A language model to run [default: SmolLM2 if it was pulled, otherwise one with random weights].
+    #[arg(long)]
+    model: Option<PathBuf>,
     /// Also write the results as JSON.
     #[arg(long)]
-    pub(crate) json: Option<std::path::PathBuf>,
+    pub(crate) json: Option<PathBuf>,
     /// Also write the results as Markdown.
     #[arg(long)]
-    pub(crate) markdown: Option<std::path::PathBuf>,
+    pub(crate) markdown: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -37,22 +47,6 @@ enum Target {
     Metal,
     /// The software Metal device.
     Soft,
-}
-
-/// What is computed, on one device or the other.
-type Compute = fn(&[Tensor]) -> Tensor;
-
-struct Case {
-    /// The promises of docs/systems.md whose number it measures.
-    promise: &'static str,
-    name: String,
-    shapes: Vec<Vec<usize>>,
-    dtype: DType,
-    compute: Compute,
-    /// How many times the CPU's speed the documents promise.
-    goal: f64,
-    /// What the absolute rate is called, and how much of it one run is.
-    rate: (&'static str, f64),
 }
 
 /// Compares every case and measures what is no ratio.
@@ -64,7 +58,7 @@ pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<R
     };
     let mut rows = Vec::new();
     let mut notes = Vec::new();
-    for case in cases(options.quick) {
+    for case in case::all(options.quick)? {
         let (ours, cpu) = case.measure(&device, rounds)?;
         let (unit, amount) = case.rate;
         notes.push(format!(
@@ -80,6 +74,12 @@ pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<R
             goal: case.goal,
         });
     }
+    // A round of a model takes seconds.
+    let model = model::Plan::of(options.model.as_deref(), options.quick)?;
+    for (row, note) in model.measure(&device, rounds.min(MODEL_ROUNDS))? {
+        rows.push(row);
+        notes.push(note);
+    }
     notes.extend(launches(&device, rounds)?);
     Ok(Run {
         title: "A Metal device against the CPU (A-30)".to_owned(),
@@ -91,106 +91,6 @@ pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<R
         rows,
         notes,
     })
-}
-
-fn cases(quick: bool) -> Vec<Case> {
-    let f32 = DType::F32;
-    let mut cases = Vec::new();
-    for count in if quick {
-        vec![1_000, 10_000]
-    } else {
-        vec![10_000, 100_000, 1_000_000, 16_000_000]
-    } {
-        cases.push(Case {
-            promise: "C-13, C-17",
-            name: format!("add f32 of {count}"),
-            shapes: vec![vec![count]; 2],
-            dtype: f32,
-            compute: |x| &x[0] + &x[1],
-            goal: 2.0,
-            rate: ("M elements/s", count as f64 / 1e6),
-        });
-    }
-    for side in if quick {
-        vec![64]
-    } else {
-        vec![128, 256, 512, 1024, 2048]
-    } {
-        cases.push(Case {
-            promise: "C-14, C-16",
-            name: format!("matmul f32 {side}³"),
-            shapes: vec![vec![side, side]; 2],
-            dtype: f32,
-            compute: |x| x[0].matmul(&x[1]),
-            goal: 1.0,
-            rate: ("Gop/s", 2.0 * (side * side * side) as f64 / 1e9),
-        });
-    }
-    let width = if quick { 256 } else { 4096 };
-    let weights = (width * width) as f64;
-    cases.push(Case {
-        promise: "B-29",
-        name: format!("product of a {width}×{width} f16 matrix with a vector"),
-        shapes: vec![vec![width, width], vec![width]],
-        dtype: DType::F16,
-        compute: |x| x[0].matvec(&x[1]),
-        goal: 10.0,
-        rate: ("GB/s", weights * 2.0 / 1e9),
-    });
-    cases.push(Case {
-        promise: "B-29",
-        name: format!("softmax of {width} rows of {width}"),
-        shapes: vec![vec![width, width]],
-        dtype: f32,
-        compute: |x| x[0].softmax(-1),
-        goal: 10.0,
-        rate: ("GB/s", weights * 8.0 / 1e9),
-    });
-    let count = if quick { 1 << 16 } else { 1 << 26 };
-    cases.push(Case {
-        promise: "B-30",
-        name: format!("negation of {count} f32, read and written once"),
-        shapes: vec![vec![count]],
-        dtype: f32,
-        compute: |x| -&x[0],
-        goal: 1.0,
-        rate: ("GB/s", count as f64 * 8.0 / 1e9),
-    });
-    cases
-}
-
-impl Case {
-    /// Times on the device and on the CPU, of results that are there when the clock is read.
-    fn measure(&self, device: &Device, rounds: usize) -> Result<(Timing, Timing)> {
-        let cpu = Device::cpu();
-        let keys = Key::new(1).split(self.shapes.len());
-        let there: Vec<Tensor> = cpu.scope(|| {
-            let shapes = self.shapes.iter().zip(keys);
-            shapes
-                .map(|(shape, key)| random::uniform(&key, shape.as_slice(), -1.0, 1.0, self.dtype))
-                .collect()
-        });
-        let here: Vec<Tensor> = there.iter().map(|x| x.to(device)).collect();
-        for x in here.iter().chain(&there) {
-            x.eval()?;
-        }
-        let once = |x: &[Tensor], on: &Device| -> Result<()> {
-            let y = on.scope(|| (self.compute)(x));
-            y.eval()?;
-            on.synchronize()?;
-            black_box(&y);
-            Ok(())
-        };
-        let mut contestants: [Work<'_>; 2] = [
-            Box::new(|| once(&here, device)),
-            Box::new(|| once(&there, &cpu)),
-        ];
-        let mut times = interleaved(rounds, &mut contestants)?.into_iter();
-        times
-            .next()
-            .zip(times.next())
-            .context("two contestants have two times")
-    }
 }
 
 /// What a launch costs: alone, waited for, and among others that follow one another.
@@ -225,11 +125,39 @@ fn launches(device: &Device, rounds: usize) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
+    /// Every case, by name: one that is not measured is missing here. That its values are the CPU's was checked
+    /// before it was timed.
+    const CASES: [&str; 22] = [
+        "C-13, C-17 add f32 of 1000",
+        "C-13, C-17 add f32 of 10000",
+        "C-14, C-16 matmul f32 64³",
+        "B-29 product of a 256×256 f16 matrix with a vector",
+        "B-29 softmax of 256 rows of 256",
+        "B-30 negation of 65536 f32, read and written once",
+        "decode product of a 40×256 f16 matrix with a vector",
+        "decode product of a 40×256 bf16 matrix with a vector",
+        "decode product of a 40×256 q4_0 matrix with a vector",
+        "decode product of a 40×256 q4_1 matrix with a vector",
+        "decode product of a 40×256 q5_0 matrix with a vector",
+        "decode product of a 40×256 q5_1 matrix with a vector",
+        "decode product of a 40×256 q8_0 matrix with a vector",
+        "decode product of a 40×256 q2_k matrix with a vector",
+        "decode product of a 40×256 q3_k matrix with a vector",
+        "decode product of a 40×256 q4_k matrix with a vector",
+        "decode product of a 40×256 q5_k matrix with a vector",
+        "decode product of a 40×256 q6_k matrix with a vector",
+        "decode attention of 1 over 80 positions, f16",
+        "prefill attention of 40 over 40 positions, f16",
+        "prefill made model, tiny, 9 tokens",
+        "decode made model, tiny, 4 tokens",
+    ];
+
     #[test]
     fn every_number_of_the_documents_is_measured() -> Result<()> {
         let options = Options {
             device: Target::Soft,
             quick: true,
+            model: None,
             json: None,
             markdown: None,
         };
@@ -238,12 +166,23 @@ mod tests {
             let ratio = row.ratio().context("the CPU is always there")?;
             assert!(ratio.is_finite() && ratio > 0.0, "{}: {ratio}", row.case);
         }
-        let page = run.markdown();
-        for promise in [
-            "A-30", "B-29", "B-30", "C-13", "C-14", "C-15", "C-16", "C-17",
-        ] {
-            assert!(page.contains(promise), "{promise} is not in\n{page}");
-        }
+        let measured: Vec<&str> = run.rows.iter().map(|row| &*row.case).collect();
+        assert_eq!(measured, CASES);
+        assert!(run.title.contains("A-30"), "{}", run.title);
+        // What a launch costs is no ratio.
+        let launches = run.notes.iter().filter(|n| n.starts_with("C-15"));
+        assert_eq!(launches.count(), 2, "{:?}", run.notes);
+        let speeds = run.notes.iter().filter(|n| n.contains("tok/s"));
+        assert_eq!(speeds.count(), 2, "{:?}", run.notes);
         Ok(())
+    }
+
+    #[test]
+    fn wrong_results_are_not_timed() {
+        assert!(case::agree(&[1.0, 2.0], &[1.0, 2.0], 0.0).is_ok());
+        assert!(case::agree(&[1.0, 2.0], &[2.0, 1.0], 0.03).is_err());
+        assert!(case::agree(&[1.0], &[1.0, 2.0], 1.0).is_err());
+        assert!(case::agree(&[f32::NAN], &[1.0], 1.0).is_err());
+        assert!(case::agree(&[0.0], &[0.0], 1.0).is_err());
     }
 }
