@@ -13,6 +13,7 @@
     reason = "intrinsics that the level in use has, on pointers into slices whose lengths were checked"
 )]
 
+pub(super) mod exact;
 mod nested;
 pub(super) mod short;
 

@@ -7,8 +7,12 @@
 use std::ops::Range;
 
 use super::activation::{Activations, GROUP};
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::part::Part;
 use crate::cpu::row::Real;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::Level;
 use crate::cpu::simd::{self, Isa, MulAdd, Task};
 use crate::quant::{BlockFormat, QuantMatrix, Weights, group};
 
@@ -58,6 +62,10 @@ pub(super) fn multiply(matrix: &QuantMatrix, x: &Activations, range: Range<usize
 
 /// Products of dequantised weights with few vectors of `f32`, for a range of rows.
 pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &Part<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    if let (Weights::Block(format), true) = (matrix.weights(), has_avx2()) {
+        return exact_avx2(format, matrix, x, range, to);
+    }
     // Around the task: a closure inside would be compiled without the task's instructions.
     f32::with_scratch(matrix.cols(), |space| {
         let (matrix, range) = (matrix, range);
@@ -65,8 +73,46 @@ pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &P
     });
 }
 
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    matches!(simd::level(), Level::Avx2 | Level::Avx512)
+}
+
+/// [`exact`] of blocks, which are dequantised in registers for two vectors at a time.
+#[cfg(target_arch = "x86_64")]
+fn exact_avx2(
+    format: BlockFormat,
+    matrix: &QuantMatrix,
+    x: &[f32],
+    range: Range<usize>,
+    to: &Part<'_>,
+) {
+    let cols = matrix.cols();
+    let row = matrix.bytes().len() / matrix.rows();
+    for r in range {
+        let blocks = &matrix.bytes()[r * row..][..row];
+        for (i, x) in x.chunks(2 * cols).enumerate() {
+            let (first, second) = x.split_at(cols);
+            if second.is_empty() {
+                let [sum] = avx2::exact::dot(format, blocks, [first]);
+                to.get(2 * i, r, 1)[0] = sum;
+            } else {
+                let sums = avx2::exact::dot(format, blocks, [first, second]);
+                to.get(2 * i, r, 1)[0] = sums[0];
+                to.get(2 * i + 1, r, 1)[0] = sums[1];
+            }
+        }
+    }
+}
+
 /// Rows of weights as `f32`, from row `first` on.
 pub(super) fn widen_rows(matrix: &QuantMatrix, first: usize, to: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if let (Weights::Block(format), true) = (matrix.weights(), has_avx2()) {
+        let row = matrix.bytes().len() / matrix.rows();
+        let blocks = &matrix.bytes()[first * row..][..to.len() / matrix.cols() * row];
+        return avx2::exact::widen(format, blocks, to);
+    }
     with_kind!(matrix.weights(), K => simd::run_narrow(Widen::<K> { matrix, first, to }));
 }
 
@@ -205,6 +251,50 @@ impl<const KIND: usize> Task for Widen<'_, KIND> {
         for (i, to) in self.to.chunks_exact_mut(cols).enumerate() {
             let bytes = &self.matrix.bytes()[(self.first + i) * row..][..row];
             widen::<I>(weights, bytes, to);
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::quant::{dequantize, quantize};
+
+    /// Dots with the lanes and fused multiply-adds of the portable loop at AVX2.
+    struct Dot<'a>(&'a [f32], &'a [f32]);
+
+    impl Task for Dot<'_> {
+        type Output = f32;
+        #[inline(always)]
+        fn run<I: Isa>(self) -> f32 {
+            dot::<I>(self.0, self.1)
+        }
+    }
+
+    #[test]
+    fn blocks_dequantised_in_registers_have_the_bits_of_the_portable_loop() {
+        if !Level::Avx2.is_available() {
+            return;
+        }
+        const COLS: usize = 512;
+        for format in BlockFormat::ALL {
+            let values: Vec<f32> = (0..COLS)
+                .map(|i| ((i * i) as f32 * 0.137).sin() * (1.0 + (i / 32) as f32))
+                .collect();
+            let row = quantize(format, &values).unwrap();
+            let mut weights = vec![0.0_f32; COLS];
+            dequantize(format, &row, &mut weights).unwrap();
+            let mut widened = vec![0.0_f32; COLS];
+            avx2::exact::widen(format, &row, &mut widened);
+            let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&widened), bits(&weights), "{format}");
+            let x: [Vec<f32>; 2] =
+                [0.31, 0.77].map(|step| (0..COLS).map(|i| (i as f32 * step).cos()).collect());
+            let expected = [0, 1].map(|v| simd::run_at(Level::Avx2, Dot(&weights, &x[v])));
+            let single = [0, 1].map(|v| avx2::exact::dot(format, &row, [&x[v]])[0]);
+            let both = avx2::exact::dot(format, &row, [&x[0], &x[1]]);
+            assert_eq!(bits(&single), bits(&expected), "{format}");
+            assert_eq!(bits(&both), bits(&expected), "{format}");
         }
     }
 }
