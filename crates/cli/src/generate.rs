@@ -6,7 +6,7 @@ use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
 use crate::terminal::{self, Out, style};
 use anyhow::{Context as _, Result};
 use bessemer_llm::generate::{Finish, Options, Report};
-use bessemer_llm::{EncodeOptions, Message};
+use bessemer_llm::{EncodeOptions, Message, memory};
 use clap::Args;
 use serde_json::json;
 use std::io::Read as _;
@@ -107,6 +107,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
                 "launches_per_token": cost.launches,
                 "command_buffers_per_token": cost.command_buffers,
                 "bytes_per_token": cost.bytes,
+                "peak_memory": memory::peak(),
             }),
         )?;
     }

@@ -7,10 +7,10 @@ use crate::terminal::{self, Out, bytes, counted, style};
 use anyhow::Result;
 use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
-use bessemer_llm::Config;
 use bessemer_llm::file::{Format, Model, TensorInfo, Value};
 use bessemer_llm::memory::{self, Estimate};
 use bessemer_llm::pull;
+use bessemer_llm::{Config, Tokenizer};
 use clap::{Args, ValueHint};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -26,6 +26,9 @@ pub(crate) struct InspectArgs {
     /// Positions that memory is estimated for [default: the model's own, at most 4096]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) context: Option<usize>,
+    /// Estimate the memory of `generate --exact`
+    #[arg(long)]
+    pub(crate) exact: bool,
     /// Leave the tensors out
     #[arg(long)]
     pub(crate) brief: bool,
@@ -75,10 +78,17 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
         let own = config.as_ref().ok()?.context;
         Some(own.min(DEFAULT_CONTEXT))
     });
+    let (cache, precision) = match args.exact {
+        true => (CacheType::F32, Precision::Exact),
+        false => (CacheType::F16, Precision::Fast),
+    };
     let estimate = match (&config, context) {
         (Ok(config), Some(context)) => {
-            let kind = CacheType::default();
-            Some(Estimate::of(&model, config, context, kind, Precision::Fast))
+            // What generation has in memory too.
+            let tokenizer = Tokenizer::of(&model);
+            let estimate = Estimate::of(&model, config, context, cache, precision);
+            drop(tokenizer);
+            Some(estimate)
         }
         _ => None,
     };
@@ -86,6 +96,7 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
         model: &model,
         config: config.as_ref(),
         context: context.unwrap_or(0),
+        cache,
         estimate,
     };
     match args.json {
@@ -101,6 +112,7 @@ struct Found<'a> {
     model: &'a Model,
     config: Result<&'a Config, &'a bessemer_llm::Error>,
     context: usize,
+    cache: CacheType,
     estimate: Option<Estimate>,
 }
 
@@ -214,11 +226,15 @@ impl Found<'_> {
             self.context
         )?;
         let parts = [
-            ("weights, in the file", estimate.weights),
-            ("weights, arranged for speed", estimate.arranged),
-            ("keys and values, f16", estimate.cache),
-            ("scratch", estimate.scratch),
-            ("together", estimate.total()),
+            ("weights, in the file".to_owned(), estimate.weights),
+            ("weights, repacked".to_owned(), estimate.repacked),
+            (
+                format!("keys and values, {}", self.cache.name()),
+                estimate.cache,
+            ),
+            ("scratch".to_owned(), estimate.scratch),
+            ("program and tokenizer".to_owned(), estimate.program),
+            ("together".to_owned(), estimate.total()),
         ];
         for (what, count) in parts {
             writeln!(out, "  {what:28} {:>10}", size(count))?;
@@ -291,9 +307,10 @@ impl Found<'_> {
             value["memory"] = json!({
                 "context": self.context,
                 "weights": estimate.weights,
-                "arranged": estimate.arranged,
+                "repacked": estimate.repacked,
                 "cache": estimate.cache,
                 "scratch": estimate.scratch,
+                "program": estimate.program,
                 "total": estimate.total(),
                 "available": memory::available(),
             });

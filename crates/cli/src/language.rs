@@ -313,10 +313,10 @@ impl ModelArgs {
             );
             terminal::complain("note", style::WARNING, &note);
         }
+        let tokenizer = Tokenizer::of(&file)?;
         if let Some(available) = available(&device) {
             Estimate::of(&file, &config, context, kind, precision).check(available)?;
         }
-        let tokenizer = Tokenizer::of(&file)?;
         let transformer = Transformer::on(&device, &file, Options { precision, context })?;
         let mut session = Session::new(Arc::new(transformer), kind)?;
         // Kernels are compiled the first time, which takes a minute on the software device.

@@ -1,4 +1,4 @@
-//! Model files: GGUF, safetensors and llama2.c's `.bin`, mapped and never copied.
+//! Model files: GGUF, safetensors and llama2.c's `.bin`, mapped: weights are copied only where they are repacked.
 //!
 //! Whatever kind a file is, it is seen in one way: metadata under GGUF's keys, tensors under GGUF's names
 //! ([`Model::tensor`]), shapes with the outermost axis first. What a file says is not believed: counts and
@@ -123,6 +123,12 @@ impl TensorView {
     /// The file that it is in, and where: what a device needs to use it in place.
     pub(crate) fn place(&self) -> (Arc<Mapping>, Range<usize>) {
         (Arc::clone(&self.mapping), self.range.clone())
+    }
+
+    /// Takes a range of its bytes out of resident memory: they were copied, or will not be read again soon.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        let start = self.range.start;
+        self.mapping.release(start + range.start..start + range.end);
     }
 
     /// Its numbers, where they are stored plainly as floats: for vectors such as norms and biases.
@@ -276,6 +282,10 @@ impl Model {
             }
         }
         apart(path, &tensors)?;
+        // Headers were copied; those of large vocabularies have megabytes.
+        for mapping in &mappings {
+            mapping.release(0..mapping.bytes().len());
+        }
         Ok(Self {
             inner: Arc::new(Inner {
                 path: path.to_owned(),

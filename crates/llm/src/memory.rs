@@ -3,7 +3,7 @@
 use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
 
-use crate::model::BATCH;
+use crate::model::{BATCH, weights as weights_of};
 use crate::{Config, Error, Result, file};
 
 /// Megabytes of a transformer's weights in half precision, by its sizes: embedding and head, and in every layer
@@ -36,23 +36,26 @@ pub fn estimate_kv_cache_memory_mb(
 
 const MEGABYTE: f64 = 1024.0 * 1024.0;
 
-/// Bytes that a model will need.
+/// Bytes that a model will need: its peak once the context is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// Weights in the mapped file.
+    /// Weights that are read in the mapped file, and vectors, which are copied.
     pub weights: u64,
-    /// Weights arranged anew for fast products, at most.
-    pub arranged: u64,
+    /// Weights repacked for fast products. The file's pages are given back while that is done.
+    pub repacked: u64,
     /// Keys and values of one sequence.
     pub cache: u64,
-    /// Activations of a batch, rounded ones too, and logits.
+    /// Activations of a batch, quantised ones too, tiles of dequantised weights, and logits.
     pub scratch: u64,
+    /// The process without the model: code, metadata, tokenizer.
+    pub program: u64,
     /// Keys and values of one position.
     pub cache_per_token: u64,
 }
 
 impl Estimate {
-    /// What a model needs for a sequence of `context` positions.
+    /// What a model needs for a sequence of `context` positions. The memory that this process has at the moment is
+    /// counted as the program's: made after the tokenizer, an estimate includes it.
     pub fn of(
         model: &file::Model,
         config: &Config,
@@ -60,46 +63,39 @@ impl Estimate {
         kind: CacheType,
         precision: Precision,
     ) -> Self {
-        let weights: u64 = model.tensors().map(|t| t.bytes() as u64).sum();
-        // Matrices, but not those of whole precision.
-        let arranged = model
-            .tensors()
-            .filter(|t| t.shape.len() == 2 && t.format != file::Format::F32);
-        let arranged: u64 = arranged.map(|t| t.bytes() as u64).sum();
         let n = |v: usize| v as u64;
+        let (mut weights, mut repacked) = (0, 0);
+        for tensor in model.tensors() {
+            let &[rows, cols] = &tensor.shape[..] else {
+                weights += 4 * n(tensor.count());
+                continue;
+            };
+            if tensor.name == "token_embd.weight" && !config.tied_head {
+                // Rows of it are read one at a time and do not stay.
+                continue;
+            }
+            let panels = weights_of(tensor.format).and_then(|w| w.repacked_bytes(rows, cols));
+            match panels.filter(|_| precision == Precision::Fast) {
+                Some(bytes) => repacked += n(bytes),
+                None => weights += n(tensor.bytes()),
+            }
+        }
+        let threads = THREAD_BYTES * n(bessemer::pool::threads());
         let heads = 2 * n(config.layers) * n(config.kv_heads);
         let cache_per_token = heads * n(kind.row_bytes(config.head_dim));
-        let row = 3 * config.width
-            + 2 * config.heads * config.head_dim
-            + 2 * config.kv_heads * config.head_dim
-            + 2 * config.ffn;
-        // With scales: two bytes and a half in each of two parts, and two more where models have halves besides.
-        let widest = config
-            .width
-            .max(config.heads * config.head_dim)
-            .max(config.ffn);
-        let rounded = match precision {
-            Precision::Fast => 7 * n(widest),
-            Precision::Exact => 0,
-        };
         Self {
             weights,
-            // Scales of a byte make panels of nested formats a little larger, `Q2_K` most.
-            arranged: match precision {
-                Precision::Fast => arranged + arranged / 6,
-                Precision::Exact => 0,
-            },
+            repacked,
             cache: cache_per_token * n(context.next_multiple_of(64)),
-            scratch: n(BATCH.min(context)) * (4 * n(row) + rounded)
-                + 4 * n(config.vocab)
-                + (8 << 20),
+            scratch: scratch(model, config, BATCH.min(context), precision),
+            program: resident().unwrap_or(PROGRAM_BYTES) + CODE_BYTES + threads,
             cache_per_token,
         }
     }
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.weights + self.arranged + self.cache + self.scratch
+        self.weights + self.repacked + self.cache + self.scratch + self.program
     }
 
     /// An error where that is more than is available: with the numbers, and what would fit.
@@ -113,23 +109,77 @@ impl Estimate {
             needed: self.total(),
             available,
             parts: format!(
-                "weights {}, arranged {}, keys and values {}, scratch {}",
+                "weights {}, repacked weights {}, keys and values {}, scratch {}, program {}",
                 megabytes(self.weights),
-                megabytes(self.arranged),
+                megabytes(self.repacked),
                 megabytes(self.cache),
-                megabytes(self.scratch)
+                megabytes(self.scratch),
+                megabytes(self.program)
             ),
             remedy: match context / 64 * 64 {
-                0 if self.arranged > 0 => {
-                    "try --exact, which arranges nothing, or a smaller or more \
-                     heavily quantised model"
-                        .to_owned()
-                }
                 0 => "a smaller or more heavily quantised model is needed".to_owned(),
                 n => format!("a context of {n} would fit (--context {n})"),
             },
         })
     }
+}
+
+/// The process before a model is loaded, where the system does not say: measured with SmolLM2's tokenizer.
+const PROGRAM_BYTES: u64 = 24 << 20;
+
+/// Code that only generation touches, and what the allocator keeps of freed memory: measured.
+const CODE_BYTES: u64 = 4 << 20;
+
+/// The stack of a thread, and the panels that it keeps for matrix products.
+const THREAD_BYTES: u64 = 512 << 10;
+
+/// Bytes of [`Space`](crate::model::Space) and of the engine's scratch memory for a batch of so many tokens.
+fn scratch(model: &file::Model, config: &Config, rows: usize, precision: Precision) -> u64 {
+    let (width, ffn) = (config.width, config.ffn);
+    let (q, kv) = (
+        config.heads * config.head_dim,
+        config.kv_heads * config.head_dim,
+    );
+    let row = 2 * width + q + 2 * kv + q.max(width) + 2 * ffn + 2 * config.head_dim;
+    let widest = width.max(q).max(ffn);
+    let is_half = |t: &file::TensorInfo| {
+        t.shape.len() == 2 && matches!(t.format, file::Format::F16 | file::Format::BF16)
+    };
+    let products = match precision {
+        // Tiles of dequantised weights, and both factors packed for the matrix product.
+        Precision::Exact => 4 * (2 * (TILE_LEN.max(64 * widest)) + rows * widest),
+        // A byte of each activation, two where weights have six bits, and a scale of 12 bytes for 32.
+        Precision::Fast => {
+            let bytes = if model.tensors().any(is_half) { 4 } else { 2 };
+            rows * widest * bytes + rows * widest / 32 * 12
+        }
+    };
+    (4 * (rows * row + config.vocab) + products) as u64
+}
+
+/// Weights of a dequantised tile: the engine's.
+const TILE_LEN: usize = 512 << 10;
+
+/// Bytes of this process that are in memory, where the system says so.
+pub fn resident() -> Option<u64> {
+    status("VmRSS:")
+}
+
+/// The most memory that this process ever had, where the system says so.
+pub fn peak() -> Option<u64> {
+    status("VmHWM:")
+}
+
+fn status(field: &str) -> Option<u64> {
+    kilobytes("/proc/self/status", field)
+}
+
+/// A line `field: 123 kB` of a file of the system, in bytes.
+fn kilobytes(path: &str, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix(field))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
 }
 
 /// Bytes as text.
@@ -139,10 +189,7 @@ pub fn megabytes(bytes: u64) -> String {
 
 /// Bytes of memory that the system has to give, where it says so.
 pub fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
+    kilobytes("/proc/meminfo", "MemAvailable:")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use bessemer::quant::{self, Precision, Product, QuantMatrix};
 use bessemer::{Device, RopeTable};
 
 use self::layer::Layer;
-pub(crate) use self::matrix::{matrix, vector};
+pub(crate) use self::matrix::{matrix, vector, weights};
 use crate::cache::Cache;
 use crate::config::Architecture;
 use crate::{Config, Error, Result, file};
@@ -26,7 +26,7 @@ use crate::{Config, Error, Result, file};
 /// How a [`Transformer`] is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How quantised weights are multiplied. [`Precision::Fast`] arranges them anew in memory.
+    /// How quantised weights are multiplied. [`Precision::Fast`] repacks them in memory.
     pub precision: Precision,
     /// Positions that sequences will have at most: some scalings of positions depend on it.
     pub context: usize,
@@ -39,6 +39,8 @@ pub struct Transformer {
     precision: Precision,
     context: usize,
     embedding: QuantMatrix,
+    /// The embedding in the file, where nothing else is read from there.
+    embedding_pages: Option<file::TensorView>,
     head: QuantMatrix,
     output_norm: Vec<f32>,
     layers: Vec<Layer>,
@@ -142,19 +144,26 @@ impl Transformer {
             true => options.precision,
             false => Precision::Exact,
         };
-        let arrange = |m: QuantMatrix| match precision {
-            Precision::Fast => m.arranged(),
-            Precision::Exact => m,
+        // Weights that are repacked are resident once: the file's pages go as soon as they were copied.
+        let load = |view: &file::TensorView| {
+            let matrix = matrix(view)?;
+            Ok::<_, Error>(match precision {
+                Precision::Fast => matrix.repacked(&|range| view.release(range)),
+                Precision::Exact => matrix,
+            })
         };
         let weight = |name: &str| config.weight(model, name);
         let layers = (0..config.layers)
-            .map(|i| Layer::new(&config, model, i, &arrange))
+            .map(|i| Layer::new(&config, model, i, &load))
             .collect::<Result<_>>()?;
-        let embedding = matrix(&weight("token_embd.weight")?)?;
+        let embedding_view = weight("token_embd.weight")?;
+        let embedding = matrix(&embedding_view)?;
         let head = match config.tied_head {
-            true => arrange(embedding.clone()),
-            false => arrange(matrix(&weight("output.weight")?)?),
+            true => load(&embedding_view)?,
+            false => load(&weight("output.weight")?)?,
         };
+        let is_only_embedding = !config.tied_head || head.is_repacked();
+        let embedding_pages = (device.is_cpu() && is_only_embedding).then_some(embedding_view);
         let mut output_norm = vector(&weight("output_norm.weight")?)?;
         offset(&config, &mut output_norm);
         let table = |is_local: bool| {
@@ -171,6 +180,7 @@ impl Transformer {
             precision,
             context: options.context,
             embedding,
+            embedding_pages,
             head,
             output_norm,
             layers,
@@ -231,7 +241,7 @@ impl Transformer {
         room(&mut space.x, count * width);
         let ids = inputs.iter().flat_map(|i| i.tokens);
         for (&id, x) in ids.zip(space.x.chunks_exact_mut(width)) {
-            self.embedding.row(id as usize, x);
+            self.embed(id as usize, x);
         }
         if self.config.embedding_scale != 1.0 {
             let scale = self.config.embedding_scale as f32;
@@ -258,6 +268,16 @@ impl Transformer {
             cache.push(input.sequence, input.tokens);
         }
         self.logits(inputs, space)
+    }
+
+    /// The row of a token in the embedding. Its pages do not stay resident: with those around it every row brings
+    /// 64 KiB to 2 MiB, which would soon be all of the matrix, beside the output head that it is repacked as.
+    fn embed(&self, id: usize, to: &mut [f32]) {
+        self.embedding.row(id, to);
+        if let Some(pages) = &self.embedding_pages {
+            let row = self.embedding.bytes().len() / self.embedding.rows().max(1);
+            pages.release(id * row..(id + 1) * row);
+        }
     }
 
     fn check(&self, cache: &Cache, inputs: &[Input<'_>]) -> Result<()> {

@@ -43,7 +43,7 @@ fn json_has_the_same() {
     assert_eq!(json["tensors"][0]["shape"], serde_json::json!([4, 64]));
     // Two vectors of 64 in f16 for each position.
     assert_eq!(json["memory"]["cache"], 64 * 2 * 64 * 2);
-    let parts = ["weights", "arranged", "cache", "scratch"];
+    let parts = ["weights", "repacked", "cache", "scratch", "program"];
     let sum: u64 = parts
         .iter()
         .map(|p| json["memory"][p].as_u64().unwrap())

@@ -11,6 +11,7 @@ mod inspect;
 mod interrupt;
 mod kernels;
 mod language;
+mod memory;
 mod pull;
 mod quantize;
 mod readme;

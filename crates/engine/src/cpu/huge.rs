@@ -19,6 +19,10 @@ const BLOCK: usize = 64 << 20;
 /// Fewer bytes are not worth a part of a block.
 const SMALL: usize = 64 << 10;
 
+/// Weights are repacked in bands of about this many bytes, after each of which its source can be given back: all
+/// threads have enough to do, and little is in memory twice.
+pub(crate) const REPACK_BAND_BYTES: usize = 4 << 20;
+
 /// Parts begin at cache lines.
 const LINE: usize = 64;
 

@@ -47,6 +47,12 @@ impl Weights {
         }
     }
 
+    /// Bytes of `rows` of `cols` such weights as [`QuantMatrix::repacked`] keeps them on this machine; `None` where it
+    /// leaves them as they are.
+    pub fn repacked_bytes(self, rows: usize, cols: usize) -> Option<usize> {
+        Arranged::bytes(self, rows, cols)
+    }
+
     /// The number that kernels know them by, which is ggml's: the `FORMAT` of `metal/msl/quant.h`.
     pub(crate) const fn msl(self) -> u32 {
         match self {
@@ -182,12 +188,19 @@ impl QuantMatrix {
         Self::new(weights, shape, Arc::new(bytes), range)
     }
 
-    /// This matrix arranged for fast products on this machine, at the price of a second copy in memory; this
-    /// matrix itself where nothing is gained. Rows are still read from the owner's bytes.
+    /// This matrix repacked for fast products on this machine, at the price of a second copy in memory; this
+    /// matrix itself where nothing is gained. Single rows are still read from the owner's bytes.
     #[must_use]
     pub fn arranged(&self) -> Self {
+        self.repacked(&drop)
+    }
+
+    /// As [`Self::arranged`], a few megabytes at a time: `copied` gets the ranges of [`Self::bytes`] that were repacked,
+    /// which products will not read any more, so that a mapped file need not be resident as well.
+    #[must_use]
+    pub fn repacked(&self, copied: &dyn Fn(Range<usize>)) -> Self {
         let this = &*self.0;
-        match Arranged::new(this.weights, self.bytes(), this.rows, this.cols) {
+        match Arranged::new(this.weights, self.bytes(), this.rows, this.cols, copied) {
             None => self.clone(),
             arranged => Self(Arc::new(Inner {
                 weights: this.weights,
@@ -217,6 +230,11 @@ impl QuantMatrix {
     /// The bytes, row after row.
     pub fn bytes(&self) -> &[u8] {
         self.0.bytes.bytes()
+    }
+
+    /// Whether products on the CPU read a repacked copy.
+    pub fn is_repacked(&self) -> bool {
+        self.0.arranged.is_some()
     }
 
     /// Bytes that a product with one vector reads on the CPU.

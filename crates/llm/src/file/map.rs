@@ -5,11 +5,16 @@
 )]
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
 use crate::{Error, Result};
+
+/// The largest folio of Linux's page cache. When a page is first read, those of its folio are mapped with it, and at
+/// least those of 64 KiB.
+const MAX_FOLIO_BYTES: usize = 2 << 20;
 
 /// A mapped file.
 #[derive(Debug)]
@@ -46,6 +51,24 @@ impl Mapping {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Takes the pages of a range out of this process's resident memory, with those that the kernel maps around a page
+    /// fault. A later read maps them again, from the page cache or from the file.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        let start = range.start.saturating_sub(MAX_FOLIO_BYTES);
+        let end = (range.end + MAX_FOLIO_BYTES).min(self.map.len());
+        if start >= end {
+            return;
+        }
+        #[cfg(unix)]
+        // SAFETY: the range lies inside the mapping, which is read-only and of a file: no page of it was ever written,
+        // so that reading it again finds the same bytes.
+        let _ = unsafe {
+            let dont_need = memmap2::UncheckedAdvice::DontNeed;
+            self.map
+                .unchecked_advise_range(dont_need, start, end - start)
+        };
     }
 }
 

@@ -17,9 +17,10 @@ fn sizes_of_known_models_come_out() {
 fn what_is_too_large_is_refused_with_what_would_fit() {
     let estimate = Estimate {
         weights: 100 << 20,
-        arranged: 0,
+        repacked: 0,
         cache: 400 << 20,
-        scratch: 10 << 20,
+        scratch: 6 << 20,
+        program: 4 << 20,
         cache_per_token: 100 << 10,
     };
     assert_eq!(estimate.check(510 << 20), Ok(()));

@@ -4,7 +4,7 @@ use bessemer::decoder;
 use bessemer::kernel::{self, Attend};
 use bessemer::quant::{self, Product, QuantMatrix};
 
-use super::{Input, Space, Transformer, matrix, offset, room, vector};
+use super::{Input, Space, Transformer, offset, room, vector};
 use crate::cache::Cache;
 use crate::{Config, Result, file};
 
@@ -47,13 +47,13 @@ impl Layer {
         config: &Config,
         model: &file::Model,
         index: usize,
-        arrange: &impl Fn(QuantMatrix) -> QuantMatrix,
+        load: &impl Fn(&file::TensorView) -> Result<QuantMatrix>,
     ) -> Result<Self> {
         let name = |stem: &str, kind: &str| format!("blk.{index}.{stem}.{kind}");
         let projection = |stem: &str| {
             let bias = config.optional_weight(model, &name(stem, "bias"))?;
             Ok::<_, crate::Error>(Projection {
-                weight: arrange(matrix(&config.weight(model, &name(stem, "weight"))?)?),
+                weight: load(&config.weight(model, &name(stem, "weight"))?)?,
                 bias: bias.as_ref().map(vector).transpose()?,
             })
         };

@@ -13,28 +13,32 @@ pub(crate) fn matrix(view: &TensorView) -> Result<QuantMatrix> {
             "weights have two axes",
         ));
     };
-    let weights = match view.format() {
-        Format::F32 => Weights::F32,
-        Format::F16 => Weights::F16,
-        Format::BF16 => Weights::BF16,
-        other => match other.ggml_id().and_then(BlockFormat::from_ggml_type) {
-            Some(format) => Weights::Block(format),
-            None => {
-                return Err(Error::unsupported(
-                    format_args!("`{}` stored as {other}", view.name()),
-                    format_args!(
-                        "f32, f16, bf16, {} are",
-                        BlockFormat::ALL.map(BlockFormat::name).join(", ")
-                    ),
-                ));
-            }
-        },
+    let Some(weights) = weights(view.format()) else {
+        return Err(Error::unsupported(
+            format_args!("`{}` stored as {}", view.name(), view.format()),
+            format_args!(
+                "f32, f16, bf16, {} are",
+                BlockFormat::ALL.map(BlockFormat::name).join(", ")
+            ),
+        ));
     };
     let (file, range) = view.place();
     Ok(QuantMatrix::new(weights, [rows, cols], file, range)?)
 }
 
+/// The engine's name of a format that matrices may have.
+pub(crate) fn weights(format: Format) -> Option<Weights> {
+    Some(match format {
+        Format::F32 => Weights::F32,
+        Format::F16 => Weights::F16,
+        Format::BF16 => Weights::BF16,
+        other => Weights::Block(other.ggml_id().and_then(BlockFormat::from_ggml_type)?),
+    })
+}
+
 /// The numbers of a norm or a bias.
 pub(crate) fn vector(view: &TensorView) -> Result<Vec<f32>> {
-    view.to_f32()
+    let numbers = view.to_f32()?;
+    view.release(0..view.bytes().len());
+    Ok(numbers)
 }

@@ -1,6 +1,7 @@
 //! Right factors that are packed once and used often.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::column;
 use super::drive::{depth, pack_shared};
@@ -8,7 +9,7 @@ use super::float::{Float, Wide, WithKernel};
 use super::kernel::Kernel;
 use super::product::{Right, View, run, scale};
 use super::{Matrix, Mix, check_shapes};
-use crate::cpu::huge::Part;
+use crate::cpu::huge::{Part, REPACK_BAND_BYTES};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Level};
 
@@ -32,14 +33,23 @@ impl<T: Wide> Packed<T> {
         Self::new_at(simd::chosen(Family::Gemm).level(), b)
     }
 
+    /// Packs a matrix a few megabytes at a time; `packed` gets the columns that were.
+    pub(crate) fn in_bands(level: Level, b: Matrix<'_, T>, packed: &dyn Fn(Range<usize>)) -> Self {
+        Self::with(level, b, packed)
+    }
+
     /// Packs a matrix for the kernel of a level that the processor has.
     pub(crate) fn new_at(level: Level, b: Matrix<'_, T>) -> Self {
+        Self::with(level, b, &drop)
+    }
+
+    fn with(level: Level, b: Matrix<'_, T>, packed: &dyn Fn(Range<usize>)) -> Self {
         b.check();
         Self {
             level,
             rows: b.rows,
             cols: b.cols,
-            panels: T::Float::with_kernel(level, Pack(b)),
+            panels: T::Float::with_kernel(level, Pack(b, packed)),
             kind: PhantomData,
         }
     }
@@ -51,7 +61,12 @@ impl<T: Wide> Packed<T> {
 
     /// Bytes of the panels.
     pub(crate) fn bytes(&self) -> usize {
-        self.cols.next_multiple_of(self.width()) * self.rows * size_of::<T>()
+        Self::bytes_at(self.level, self.rows, self.cols)
+    }
+
+    /// Bytes of the panels of a matrix of these sizes.
+    pub(crate) fn bytes_at(level: Level, rows: usize, cols: usize) -> usize {
+        cols.next_multiple_of(T::Float::with_kernel(level, Width)) * rows * size_of::<T>()
     }
 
     /// Columns of a panel.
@@ -83,12 +98,12 @@ impl<T: Wide> Packed<T> {
     }
 }
 
-struct Pack<'a, T>(Matrix<'a, T>);
+struct Pack<'a, T>(Matrix<'a, T>, &'a dyn Fn(Range<usize>));
 
 impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
     type Output = Part;
     fn call<K: Kernel<Float = T::Float>>(self) -> Part {
-        let b = self.0;
+        let Self(b, packed) = self;
         let all = b.cols.next_multiple_of(K::COLS);
         let mut buffer = Part::new(all * b.rows * size_of::<T>());
         let panels = bytemuck::cast_slice_mut::<u8, T>(buffer.bytes_mut());
@@ -98,23 +113,32 @@ impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
         if T::SAME {
             let panels = bytemuck::cast_slice_mut(panels);
             pack_shared::<T, K>(View::of(b), b.rows, b.cols, panels);
+            packed(0..b.cols);
             return buffer;
         }
         let depth = depth::<K>(b.rows);
-        for (i, panels) in panels.chunks_mut(all * depth).enumerate() {
-            let first = i * depth;
-            let panel = depth.min(b.rows - first) * K::COLS;
-            pool::pieces(panels, panel, |i, panel| {
-                let cols = K::COLS.min(b.cols - i * K::COLS);
-                for (step, to) in panel.chunks_exact_mut(K::COLS).enumerate() {
-                    let row = b.offset as isize + (first + step) as isize * b.row;
-                    let start = row + (i * K::COLS) as isize * b.col;
-                    for (j, to) in to[..cols].iter_mut().enumerate() {
-                        *to = b.data[(start + j as isize * b.col) as usize];
+        let panel = K::COLS * b.rows * size_of::<T>();
+        let band = (REPACK_BAND_BYTES / panel).max(1) * K::COLS;
+        for from in (0..b.cols).step_by(band) {
+            let until = (from + band).min(b.cols);
+            for (i, panels) in panels.chunks_mut(all * depth).enumerate() {
+                let first = i * depth;
+                let steps = depth.min(b.rows - first);
+                let range = from * steps..until.next_multiple_of(K::COLS) * steps;
+                pool::pieces(&mut panels[range], steps * K::COLS, |i, panel| {
+                    let col = from + i * K::COLS;
+                    let cols = K::COLS.min(b.cols - col);
+                    for (step, to) in panel.chunks_exact_mut(K::COLS).enumerate() {
+                        let row = b.offset as isize + (first + step) as isize * b.row;
+                        let start = row + col as isize * b.col;
+                        for (j, to) in to[..cols].iter_mut().enumerate() {
+                            *to = b.data[(start + j as isize * b.col) as usize];
+                        }
+                        to[cols..].fill(T::default());
                     }
-                    to[cols..].fill(T::default());
-                }
-            });
+                });
+            }
+            packed(from..until);
         }
         buffer
     }
@@ -177,7 +201,7 @@ pub(crate) fn gemm_packed<T: Wide, B: Wide<Float = T::Float>>(
 pub(crate) fn vector_packed<B: Wide<Float = f32>>(
     x: &[f32],
     b: &Packed<B>,
-    panels: std::ops::Range<usize>,
+    panels: Range<usize>,
     to: &mut [f32],
 ) {
     assert_eq!(x.len(), b.rows, "a factor as long as the matrix has rows");
@@ -193,7 +217,7 @@ pub(crate) fn vector_packed<B: Wide<Float = f32>>(
 struct Vector<'a, B: Wide> {
     x: &'a [f32],
     b: &'a Packed<B>,
-    panels: std::ops::Range<usize>,
+    panels: Range<usize>,
     to: &'a mut [f32],
 }
 

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::halves::Halves;
+use super::halves::{self, Halves};
 use super::panel::{self, Panels};
 use super::part::Part;
 use super::short::{Cut, Shorts};
+use crate::cpu::gemm::Packed;
 use crate::quant::Weights;
 
 /// A second copy of a matrix.
@@ -21,14 +22,34 @@ pub(crate) enum Arranged {
 
 impl Arranged {
     /// Arranges `rows` of `cols` weights; `None` where nothing is gained.
-    pub(crate) fn new(weights: Weights, bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
+    /// `copied` is told which bytes are not needed any more.
+    pub(crate) fn new(
+        weights: Weights,
+        bytes: &[u8],
+        rows: usize,
+        cols: usize,
+        copied: &dyn Fn(Range<usize>),
+    ) -> Option<Self> {
         if rows == 0 || cols == 0 {
             return None;
         }
         match weights {
-            Weights::Block(format) => Panels::new(format, bytes, rows, cols).map(Self::Blocks),
-            Weights::F16 => Halves::new(bytes, rows, cols).map(Self::F16),
-            Weights::BF16 => Halves::new(bytes, rows, cols).map(Self::BF16),
+            Weights::Block(format) => {
+                Panels::new(format, bytes, rows, cols, copied).map(Self::Blocks)
+            }
+            Weights::F16 => Halves::new(bytes, rows, cols, copied).map(Self::F16),
+            Weights::BF16 => Halves::new(bytes, rows, cols, copied).map(Self::BF16),
+            Weights::F32 => None,
+        }
+    }
+
+    /// Bytes that a matrix has when it is repacked; `None` where nothing is gained.
+    pub(crate) fn bytes(weights: Weights, rows: usize, cols: usize) -> Option<usize> {
+        let level = halves::level();
+        match weights {
+            Weights::Block(format) => panel::is_useful().then(|| panel::bytes(format, rows, cols)),
+            Weights::F16 => Some(Packed::<f16>::bytes_at(level, cols, rows)),
+            Weights::BF16 => Some(Packed::<bf16>::bytes_at(level, cols, rows)),
             Weights::F32 => None,
         }
     }

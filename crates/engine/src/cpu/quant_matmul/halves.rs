@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::part::Part;
 use super::short::{self, Cut, Shorts};
 use crate::cpu::gemm::{self, Matrix, Packed, Wide};
-use crate::cpu::simd::{self, Family};
+use crate::cpu::simd::{self, Family, Level};
 
 /// Rows of halves, which are columns of the product's right factor.
 pub(crate) struct Halves<T: Wide> {
@@ -13,12 +13,25 @@ pub(crate) struct Halves<T: Wide> {
     is_short: bool,
 }
 
+/// Whose kernel multiplies them.
+pub(super) fn level() -> Level {
+    simd::chosen(Family::HalfWeights).level()
+}
+
 impl<T: Wide<Float = f32>> Halves<T> {
     /// Arranges `rows` of `cols` weights; `None` where they do not begin where such numbers do.
-    pub(super) fn new(bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
-        let data = bytemuck::try_cast_slice(bytes).ok()?;
-        let level = simd::chosen(Family::HalfWeights).level();
-        let packed = Packed::new_at(level, Matrix::contiguous(data, rows, cols).t());
+    pub(super) fn new(
+        bytes: &[u8],
+        rows: usize,
+        cols: usize,
+        copied: &dyn Fn(Range<usize>),
+    ) -> Option<Self> {
+        let data: &[T] = bytemuck::try_cast_slice(bytes).ok()?;
+        let row = cols * size_of::<T>();
+        let matrix = Matrix::contiguous(data, rows, cols).t();
+        let packed = Packed::in_bands(level(), matrix, &|rows| {
+            copied(rows.start * row..rows.end * row);
+        });
         let is_short = short::suits(&packed);
         Some(Self { packed, is_short })
     }

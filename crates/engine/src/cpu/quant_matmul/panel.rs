@@ -27,7 +27,7 @@ use std::ops::Range;
 
 use super::activation::Activations;
 use super::part;
-use crate::cpu::huge::Part;
+use crate::cpu::huge::{Part, REPACK_BAND_BYTES};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Features, MAX_MATVEC_ROWS};
 use crate::quant::{BlockFormat, group, q3_scales, six_bits};
@@ -50,6 +50,20 @@ pub(crate) struct Panels {
     bytes: Part,
 }
 
+/// Whether this machine multiplies panels.
+pub(super) fn is_useful() -> bool {
+    // Others multiply rows as they are in the file.
+    !matches!(
+        simd::chosen(Family::QuantMatvec),
+        Features::Scalar | Features::Neon
+    )
+}
+
+/// Bytes of the panels of a matrix.
+pub(super) fn bytes(format: BlockFormat, rows: usize, cols: usize) -> usize {
+    rows.div_ceil(HEIGHT) * (cols / format.block_len()) * block_bytes(format)
+}
+
 /// Bytes of a block of eight rows.
 pub(super) const fn block_bytes(format: BlockFormat) -> usize {
     match format {
@@ -68,13 +82,14 @@ pub(super) const fn block_bytes(format: BlockFormat) -> usize {
 
 impl Panels {
     /// Arranges a matrix; `None` where this machine has no use for it.
-    pub(crate) fn new(format: BlockFormat, bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
-        // Others multiply rows as they are in the file.
-        let useful = !matches!(
-            simd::chosen(Family::QuantMatvec),
-            Features::Scalar | Features::Neon
-        );
-        useful.then(|| Self::arrange(format, bytes, rows, cols))?
+    pub(crate) fn new(
+        format: BlockFormat,
+        bytes: &[u8],
+        rows: usize,
+        cols: usize,
+        copied: &dyn Fn(Range<usize>),
+    ) -> Option<Self> {
+        is_useful().then(|| Self::arrange(format, bytes, rows, cols, copied))?
     }
 
     /// Arranges a matrix that has rows and columns.
@@ -83,6 +98,7 @@ impl Panels {
         bytes: &[u8],
         rows: usize,
         cols: usize,
+        copied: &dyn Fn(Range<usize>),
     ) -> Option<Self> {
         let block = block_bytes(format);
         let size = cols / format.block_len() * block;
@@ -92,15 +108,20 @@ impl Panels {
         }
         let mut panels = Part::new(count * size);
         let row = format.row_bytes(cols)?;
-        pool::pieces(panels.bytes_mut(), size, |i, panel| {
-            let first = i * HEIGHT;
-            for r in 0..HEIGHT.min(rows - first) {
-                let from = bytes[(first + r) * row..][..row].chunks_exact(format.block_bytes());
-                for (from, to) in from.zip(panel.chunks_exact_mut(block)) {
-                    arrange(format, from, r, to);
+        let band = (REPACK_BAND_BYTES / size).max(1);
+        for (i, band_panels) in panels.bytes_mut().chunks_mut(band * size).enumerate() {
+            let start = i * band * HEIGHT;
+            pool::pieces(band_panels, size, |i, panel| {
+                let first = start + i * HEIGHT;
+                for r in 0..HEIGHT.min(rows - first) {
+                    let from = bytes[(first + r) * row..][..row].chunks_exact(format.block_bytes());
+                    for (from, to) in from.zip(panel.chunks_exact_mut(block)) {
+                        arrange(format, from, r, to);
+                    }
                 }
-            }
-        });
+            });
+            copied(start * row..(start + band * HEIGHT).min(rows) * row);
+        }
         Some(Self {
             format,
             rows,

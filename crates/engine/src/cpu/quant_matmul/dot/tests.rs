@@ -261,7 +261,7 @@ fn every_kernel_has_the_bits_of_the_plain_one() {
         for (rows, vectors) in [(16, 1), (21, 2), (5, 3), (40, 4), (33, 7)] {
             for fill in [None, Some(0xFF), Some(0x80), Some(0)] {
                 let bytes = blocks(format, [rows, 512], fill);
-                let panels = Panels::arrange(format, &bytes, rows, 512).unwrap();
+                let panels = Panels::arrange(format, &bytes, rows, 512, &drop).unwrap();
                 let x = activations(vectors, 512, fill.is_some());
                 let expected = products(*plain, &panels, &x, rows);
                 for (name, kernel) in others {
@@ -286,7 +286,7 @@ fn kernels_have_the_products_of_the_blocks() {
         let (rows, vectors) = (21, 5);
         for fill in [None, Some(0xFF)] {
             let bytes = blocks(format, [rows, 512], fill);
-            let panels = Panels::arrange(format, &bytes, rows, 512).unwrap();
+            let panels = Panels::arrange(format, &bytes, rows, 512, &drop).unwrap();
             let x = activations(vectors, 512, fill.is_some());
             for (name, kernel) in kernels() {
                 let actual = products(kernel, &panels, &x, rows);
@@ -311,7 +311,7 @@ fn what_is_dispatched_has_the_products_of_rows() {
         let (rows, vectors) = (45, 3);
         let bytes = blocks(format, [rows, 512], None);
         let matrix = QuantMatrix::from_bytes(Weights::Block(format), [rows, 512], bytes.clone());
-        let Some(panels) = Panels::new(format, &bytes, rows, 512) else {
+        let Some(panels) = Panels::new(format, &bytes, rows, 512, &drop) else {
             // This processor has no kernels for panels.
             return;
         };
