@@ -37,6 +37,7 @@ use crate::device::Device;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::info::Family;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -191,6 +192,12 @@ impl SoftOptions {
 /// [`Error::Unavailable`] when the system gives no threads or the machine lacks the instruction set.
 pub fn device(options: SoftOptions) -> Result<Device> {
     Ok(Device::from_driver(Arc::new(Soft::new(options)?)))
+}
+
+/// How often each kernel was launched on a software device in command lists that ran without a failure, by name;
+/// `None` for another device. Tests find out with it whether a kernel was run at all, in check mode for example.
+pub fn executed(device: &Device) -> Option<BTreeMap<String, u64>> {
+    Some(device.driver::<Soft>()?.executed())
 }
 
 /// The compiler that a device with these options would drive.

@@ -11,6 +11,7 @@ use crate::info::{DeviceInfo, DeviceKind};
 use crate::library::CompileOptions;
 use crate::storage::StorageMode;
 use crate::submission::Completion;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +68,10 @@ impl Soft {
     /// How the device was set up.
     pub fn options(&self) -> &SoftOptions {
         &self.options
+    }
+
+    pub(super) fn executed(&self) -> BTreeMap<String, u64> {
+        self.queue.executed()
     }
 
     fn placement(&self) -> Placement {

@@ -11,12 +11,12 @@ use super::runtime::fault::FaultKind;
 use super::runtime::fuzz::scatter;
 use super::runtime::{self, Binding, Bytes, Done, Image, Isolation, Launch, Pool};
 use super::{Mode, SoftOptions};
-use crate::driver::{Command, CommandList, DispatchCommand, Region, Resource, own};
+use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
 use crate::error::{Error, Fault, Result};
 use crate::report::Report;
 use crate::size::Size;
 use crate::submission::{Completed, Completion, LogLine};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Kernels run on the executor's own stack too; memory is only used where their private arrays reach it.
@@ -34,7 +34,11 @@ const STACK: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Queue {
     sender: Sender<Work>,
+    executed: Arc<Executed>,
 }
+
+/// How often each kernel was launched in command lists that ran without a failure, by name.
+type Executed = Mutex<BTreeMap<String, u64>>;
 
 #[derive(Debug)]
 struct Work {
@@ -63,13 +67,22 @@ impl Queue {
     /// # Errors
     /// The system gives no more threads.
     pub(crate) fn new(options: &SoftOptions) -> io::Result<Self> {
-        let executor = Executor::new(options)?;
+        let executed = Arc::<Executed>::default();
+        let executor = Executor::new(options, executed.clone())?;
         let (sender, receiver) = channel();
         std::thread::Builder::new()
             .name("bessemer-0".to_owned())
             .stack_size(STACK)
             .spawn(move || executor.serve(&receiver))?;
-        Ok(Self { sender })
+        Ok(Self { sender, executed })
+    }
+
+    /// How often each kernel was launched in command lists that ran without a failure, by name.
+    pub(crate) fn executed(&self) -> BTreeMap<String, u64> {
+        self.executed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Hands over a list.
@@ -103,10 +116,11 @@ struct Executor {
     timeout: Duration,
     seed: u64,
     submissions: u64,
+    executed: Arc<Executed>,
 }
 
 impl Executor {
-    fn new(options: &SoftOptions) -> io::Result<Self> {
+    fn new(options: &SoftOptions, executed: Arc<Executed>) -> io::Result<Self> {
         let isolated = options.mode == Mode::Isolated;
         let threads = match options.threads {
             // A forked process has one thread.
@@ -121,6 +135,7 @@ impl Executor {
             timeout: options.timeout,
             seed: options.seed,
             submissions: 0,
+            executed,
         })
     }
 
@@ -163,12 +178,30 @@ impl Executor {
         if !reports.is_empty() {
             return Err(Error::Checked { reports });
         }
+        self.count(list);
         Ok(Completed {
             gpu_start: start,
             gpu_end: now(),
             command_buffers: 1,
             logs,
         })
+    }
+
+    /// Counts the kernels of a list that ran without a failure.
+    fn count(&self, list: &CommandList) {
+        let mut executed = self.executed.lock().unwrap_or_else(PoisonError::into_inner);
+        for command in &list.commands {
+            let Command::Dispatch(dispatch) = command else {
+                continue;
+            };
+            let name = &driver::Pipeline::info(own::<Pipeline>(&*dispatch.pipeline)).name;
+            match executed.get_mut(name) {
+                Some(count) => *count += 1,
+                None => {
+                    executed.insert(name.clone(), 1);
+                }
+            }
+        }
     }
 
     /// Performs the commands; `run` runs their kernels. In isolated mode this is the life of the forked process: it

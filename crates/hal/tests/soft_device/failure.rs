@@ -61,6 +61,21 @@ fn fault(error: &Error) -> (Fault, &str) {
 }
 
 #[test]
+fn only_kernels_that_ran_without_a_failure_count_as_executed() {
+    for mode in [Mode::Check, Mode::Isolated] {
+        let device = short(mode);
+        assert!(soft::executed(&device).unwrap().is_empty());
+        check_add(&device);
+        check_add(&device);
+        run(&device, "wild");
+        let executed = soft::executed(&device).unwrap();
+        assert_eq!(executed, [("add".to_owned(), 2)].into());
+    }
+    let other = bessemer_hal::noop::device(bessemer_hal::Family::Apple7);
+    assert!(soft::executed(&other).is_none());
+}
+
+#[test]
 fn an_endless_kernel_is_stopped_at_the_time_limit() {
     for mode in Mode::ALL {
         let device = short(mode);
