@@ -435,7 +435,13 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
     assert!(soft().fallbacks().is_empty());
     assert!(Device::cpu().fallbacks().is_empty());
     // What runs there is free of lanes: functions of elements, copies, sorting.
-    let free = ["conv_direct", "copy_strided", "fused", "sort_block"];
+    let free = [
+        "binary",
+        "conv_direct",
+        "copy_strided",
+        "real",
+        "sort_block",
+    ];
     assert_eq!(kernels(hal::noop::device(hal::Family::Mac2)), free);
     // A newer GPU whose kernels turn out to have another number of lanes does the same.
     let wide = hal::noop::device_with_lanes(hal::Family::Apple9, 64);

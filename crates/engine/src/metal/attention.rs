@@ -184,7 +184,7 @@ pub(crate) fn record(
     let reach = op
         .window
         .filter(|_| op.causal)
-        .map_or(keys, |w| keys.min(w + all_rows));
+        .map_or(keys, |w| keys.min(w.saturating_add(all_rows)));
     let parts = (reach / PART)
         .min(PARTS)
         .min(BUSY.div_ceil(heads * blocks))

@@ -60,7 +60,7 @@ impl Kernel {
 
     /// The kernel of all elementwise ops of a kind, whose inputs (of `select` the second) have a type.
     pub(crate) fn table(table: Table, dtype: DType) -> Self {
-        Self::from(Source::Table(table, dtype), fused::ENTRY)
+        Self::from(Source::Table(table, dtype), table.entry())
     }
 
     fn from(source: Source, entry: &'static str) -> Self {
@@ -229,8 +229,8 @@ impl Kernels {
                     ..CompileOptions::default()
                 };
                 // SAFETY: the kernels of this crate stay inside the ranges that launches bind for them,
-                // share memory only across barriers, and end; the tests run every one of them on the
-                // checking device.
+                // share memory only across barriers, and end; `tests/checked.rs` runs every one of them on
+                // the checking device, and fails where one is missing.
                 let library = unsafe { self.device.library(&text, &options) }?;
                 let mut known = self
                     .libraries

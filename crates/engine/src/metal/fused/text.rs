@@ -11,7 +11,7 @@ use crate::ops::fused::{Action, Step};
 use crate::ops::ternary::Ternary;
 use crate::ops::unary::Unary;
 
-/// The name of the kernel.
+/// The name of the kernel of a program.
 pub(crate) const ENTRY: &str = "fused";
 
 /// Function constants. Whether the result is stored, and each input that is no number loaded, by vectors.
@@ -220,6 +220,18 @@ impl Program {
 }
 
 impl Table {
+    /// The name of the kernel.
+    pub(crate) const fn entry(self) -> &'static str {
+        match self {
+            Self::Unary => "unary",
+            Self::Real => "real",
+            Self::Binary => "binary",
+            Self::Ternary => "ternary",
+            Self::Select => "select",
+            Self::Cast => "cast",
+        }
+    }
+
     /// The table that has an action, and the number of its case; conversions are to a type.
     pub(super) fn case(action: Action, to: DType) -> (Self, u32) {
         fn position<T: PartialEq>(all: &[T], one: T) -> u32 {
@@ -306,9 +318,10 @@ impl Table {
         }
         let _ = writeln!(
             text,
-            "kernel void ENTRY({ENTRY})(device uchar* output [[buffer(0)]],\n    \
+            "kernel void ENTRY({})(device uchar* output [[buffer(0)]],\n    \
              constant Extent& extent [[buffer(1)]], constant Steps* steps [[buffer(2)]],\n    \
-             constant ulong* numbers [[buffer(3)]],"
+             constant ulong* numbers [[buffer(3)]],",
+            self.entry()
         );
         for (i, dtype) in inputs.iter().enumerate() {
             let _ = writeln!(
