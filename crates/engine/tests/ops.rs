@@ -28,6 +28,8 @@ mod conv;
 mod copy;
 #[path = "ops/cross_entropy.rs"]
 mod cross_entropy;
+#[path = "ops/data.rs"]
+mod data;
 #[path = "ops/dot.rs"]
 mod dot;
 #[path = "ops/einsum.rs"]
@@ -54,8 +56,6 @@ mod matmul;
 mod matvec;
 #[path = "ops/mse.rs"]
 mod mse;
-#[path = "ops/near.rs"]
-mod near;
 #[path = "ops/norm.rs"]
 mod norm;
 #[path = "ops/order.rs"]

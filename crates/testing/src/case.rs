@@ -1,12 +1,15 @@
 //! Random cases: shapes, values and layouts. What a case is made of is drawn by `proptest`, so that a
 //! failing case shrinks to a small one; the numbers themselves come from the case's seed.
 
+use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use bessemer::{DType, Kind};
-use proptest::prelude::{Strategy, any};
+use proptest::num::usize::BinarySearch;
+use proptest::prelude::{Rng as _, Strategy, any};
 use proptest::sample::select;
+use proptest::strategy::NewTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::Array;
@@ -277,7 +280,40 @@ impl Input {
     }
 }
 
-/// An array of one of these types and fills, with a shape from `shapes`.
+/// Each of some things once, in a random order, before any comes again at random: a few cases have them all. Earlier
+/// ones count as simpler.
+pub fn by_turns<T: Clone + std::fmt::Debug>(all: &[T]) -> impl Strategy<Value = T> + use<T> {
+    let all = all.to_vec();
+    let turns = Turns {
+        count: all.len(),
+        left: RefCell::default(),
+    };
+    turns.prop_map(move |i| all[i].clone())
+}
+
+/// Places in a list: see [`by_turns`].
+#[derive(Debug)]
+struct Turns {
+    count: usize,
+    /// Those that have not come yet; `None` before the first.
+    left: RefCell<Option<Vec<usize>>>,
+}
+
+impl Strategy for Turns {
+    type Tree = BinarySearch;
+    type Value = usize;
+
+    fn new_tree(&self, runner: &mut TestRunner) -> NewTree<Self> {
+        let mut rng = Rng::new(runner.rng().next_u64());
+        let mut left = self.left.borrow_mut();
+        let left = left.get_or_insert_with(|| rng.order(self.count));
+        let place = left.pop().unwrap_or_else(|| rng.below(self.count));
+        Ok(BinarySearch::new(place))
+    }
+}
+
+/// An array of one of these types and fills, with a shape from `shapes`. The fills and the layouts come by turns: as
+/// many cases as there are layouts have all of them.
 pub fn input<S: Strategy<Value = Vec<usize>>>(
     dtypes: &[DType],
     fills: &[Fill],
@@ -286,8 +322,8 @@ pub fn input<S: Strategy<Value = Vec<usize>>>(
     let parts = (
         select(dtypes.to_vec()),
         shapes,
-        select(fills.to_vec()),
-        select(&Placement::ALL[..]),
+        by_turns(fills),
+        by_turns(&Placement::ALL),
         any::<u64>(),
     );
     parts.prop_map(|(dtype, shape, fill, placement, seed)| Input {
@@ -320,10 +356,10 @@ pub fn broadcasting<const N: usize>(
 }
 
 /// How many of `cases` random cases to run where each one is likely a kernel of its own, as joined ops are: a
-/// few on Metal devices, which compile it for 0.3 s, and all on the CPU.
+/// few on Metal devices, which compile it for 0.3 s, and a third of `BESSEMER_TEST_CASES` at most; all on the CPU.
 pub fn compiled(cases: u32) -> u32 {
     match on_metal() {
-        true => cases.div_ceil(25),
+        true => cases.div_ceil(25).min(most_cases().div_ceil(3)),
         false => cases,
     }
 }
@@ -365,7 +401,7 @@ pub fn check<S: Strategy>(
     let config = Config {
         cases: cases.min(most_cases()),
         failure_persistence: None,
-        max_shrink_iters: compiled(2000),
+        max_shrink_iters: if on_metal() { 80 } else { 2000 },
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
@@ -432,6 +468,21 @@ mod tests {
             "{message}"
         );
         assert!(message.contains("shape: [\n        7,\n    ]"), "{message}");
+    }
+
+    #[test]
+    fn a_few_cases_have_every_layout_and_fill() {
+        let seen = RefCell::new((Vec::new(), Vec::new()));
+        let strategy = input(&[DType::F32], &Fill::ALL, shape(3, 100));
+        check("turns", Placement::ALL.len() as u32, strategy, |case| {
+            let (placements, fills) = &mut *seen.borrow_mut();
+            placements.push(case.placement);
+            fills.push(case.fill);
+            Ok(())
+        });
+        let (placements, fills) = seen.into_inner();
+        assert!(Placement::ALL.iter().all(|p| placements.contains(p)));
+        assert!(Fill::ALL.iter().all(|f| fills.contains(f)));
     }
 
     #[test]

@@ -178,7 +178,10 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
         "rem" => Tolerance::steps(0.5),
         "floor_div" => Tolerance::steps(4.0),
         "hardswish" => Tolerance::steps(1.5),
-        "swiglu" | "geglu" => Tolerance::steps(10.0),
+        // The activation, and a product: its error of so many units may be twice as many of the product's, which are
+        // half as large where the product's significand is twice the activation's.
+        "swiglu" => gated("silu", dtype),
+        "geglu" => gated("gelu_tanh", dtype),
         // Three roundings of numbers no larger than |a| + |t| (|a| + |b|).
         "lerp" => Tolerance::share(2.0),
         // Sums: ½ eps at each of n additions, of random sign, on partial sums below the magnitude.
@@ -204,9 +207,12 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
             share: 1.0,
             flush: true,
         },
-        // Relative to the normalised numbers times weight, plus bias.
-        "rms_norm" => Tolerance::steps(8.0 + n.sqrt()),
-        "layer_norm" | "group_norm" | "batch_norm" => Tolerance::share(8.0 + n.sqrt()),
+        // Computed in `f32` and rounded once. The mean of squares has ½ unit of random sign from each of n additions,
+        // √n / 2, of which the root leaves half; then a sum with eps, a root, a quotient and two products.
+        "rms_norm" => Tolerance::steps(4.0 + 0.25 * n.sqrt()),
+        // The same, and a mean that is off by √n / 2 of mean |x|. Relative to the normalised numbers before the mean
+        // is taken off, times weight, plus bias.
+        "layer_norm" | "group_norm" | "batch_norm" => Tolerance::share(4.0 + 0.5 * n.sqrt()),
         // Two products of a sine or cosine of an angle that is computed in `f64`: there, its rounding
         // grows with it, up to the `terms` that is the largest angle.
         "rope" if dtype == DType::F64 => Tolerance::share(8.0 + n),
@@ -214,6 +220,15 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
         // A softmax and two sums of products.
         "attention" => Tolerance::share(16.0 + 2.0 * n.sqrt()),
         _ => Tolerance::EXACT,
+    }
+}
+
+/// The bound of an activation times another number.
+fn gated(activation: &str, dtype: DType) -> Tolerance {
+    let own = tolerance(activation, dtype, 1);
+    Tolerance {
+        steps: 2.0 * (own.steps + 0.5),
+        ..own
     }
 }
 

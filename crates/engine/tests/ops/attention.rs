@@ -1,6 +1,6 @@
 use bessemer::{AttentionOptions, DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{assert_agrees, in_every_float, numbers, values};
 
 /// Batch, heads of queries and of keys, queries, keys, dim, dim of values.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +52,42 @@ fn reference(
     out
 }
 
+/// What attention gives, and what it gives of absolute values, with the number of terms of its sums: a change of a score
+/// by e changes a weight by e of itself.
+struct Truth {
+    expected: Vec<f64>,
+    size: Vec<f64>,
+    terms: usize,
+}
+
+impl Truth {
+    fn new(
+        case: Case,
+        inputs: &[(Vec<f64>, [usize; 4]); 3],
+        options: &AttentionOptions<'_>,
+        add: impl Fn(usize, usize, usize, usize) -> f64,
+    ) -> Self {
+        let [q, k, v] = inputs.each_ref().map(|i| &*i.0);
+        let sizes: Vec<f64> = v.iter().map(|v| v.abs()).collect();
+        let Case([.., keys, dim, _]) = case;
+        Self {
+            expected: reference(case, [q, k, v], options, &add),
+            size: reference(case, [q, k, &sizes], options, &add),
+            terms: keys + dim,
+        }
+    }
+
+    #[track_caller]
+    fn judge(&self, y: &Tensor) {
+        assert_agrees("attention", self.terms, y, &self.expected, Some(&self.size));
+    }
+}
+
+/// Nothing is added to scores.
+fn nothing(_: usize, _: usize, _: usize, _: usize) -> f64 {
+    0.0
+}
+
 /// Queries, keys and values of a case, as numbers and shapes.
 fn inputs(
     Case([batch, heads, key_heads, queries, keys, dim, value_dim]): Case,
@@ -67,8 +103,10 @@ fn inputs(
     })
 }
 
-fn tensors(inputs: &[(Vec<f64>, [usize; 4]); 3]) -> [Tensor; 3] {
-    [0, 1, 2].map(|i| Tensor::from_slice(&inputs[i].0, inputs[i].1))
+/// Queries, keys and values in every float type.
+fn tensors(inputs: &[(Vec<f64>, [usize; 4]); 3]) -> [[Tensor; 3]; 4] {
+    let [q, k, v] = inputs.each_ref().map(|(x, shape)| in_every_float(x, shape));
+    std::array::from_fn(|i| [q[i].clone(), k[i].clone(), v[i].clone()])
 }
 
 const CASES: [Case; 9] = [
@@ -87,18 +125,12 @@ const CASES: [Case; 9] = [
 fn attention_is_its_formula_in_every_type() {
     for case in CASES {
         let inputs = inputs(case);
-        let [q, k, v] = inputs.each_ref().map(|(x, shape)| in_every_float(x, shape));
         let options = AttentionOptions::default();
-        let expected = reference(
-            case,
-            inputs.each_ref().map(|i| &*i.0),
-            &options,
-            |_, _, _, _| 0.0,
-        );
-        for ((q, error), (k, v)) in q.iter().zip(k.iter().zip(&v)) {
-            let y = q.attention(&k.0, &v.0, &options);
+        let truth = Truth::new(case, &inputs, &options, nothing);
+        for [q, k, v] in tensors(&inputs) {
+            let y = q.attention(&k, &v, &options);
             assert_eq!(y.dtype(), q.dtype());
-            assert_near(&y, &expected, *error);
+            truth.judge(&y);
         }
     }
 }
@@ -122,7 +154,6 @@ const LARGE_CASES: [(Case, DType); 10] = [
 fn rows_of_every_length_with_few_and_many_keys_are_right() {
     for (n, (case, dtype)) in LARGE_CASES.into_iter().enumerate() {
         let inputs = inputs(case);
-        let [q, k, v] = inputs.each_ref().map(|(x, shape)| in_every_float(x, shape));
         // Every kind of limit meets some case.
         let options = AttentionOptions {
             causal: n % 2 == 0,
@@ -130,11 +161,10 @@ fn rows_of_every_length_with_few_and_many_keys_are_right() {
             soft_cap: (n % 4 == 1).then_some(2.0),
             ..AttentionOptions::default()
         };
-        let x = inputs.each_ref().map(|i| &*i.0);
-        let expected = reference(case, x, &options, |_, _, _, _| 0.0);
-        for ((q, error), (k, v)) in q.iter().zip(k.iter().zip(&v)) {
+        let truth = Truth::new(case, &inputs, &options, nothing);
+        for [q, k, v] in tensors(&inputs) {
             if [dtype, DType::F64].contains(&q.dtype()) {
-                assert_near(&q.attention(&k.0, &v.0, &options), &expected, *error);
+                truth.judge(&q.attention(&k, &v, &options));
             }
         }
     }
@@ -144,7 +174,7 @@ fn rows_of_every_length_with_few_and_many_keys_are_right() {
 fn causal_windows_caps_and_scales_are_their_formulas() {
     for case in CASES {
         let inputs = inputs(case);
-        let [q, k, v] = tensors(&inputs);
+        let all = tensors(&inputs);
         for causal in [false, true] {
             for window in [None, Some(0), Some(1), Some(5), Some(70), Some(usize::MAX)] {
                 for (soft_cap, scale) in [(None, None), (Some(2.0), Some(0.7))] {
@@ -155,9 +185,10 @@ fn causal_windows_caps_and_scales_are_their_formulas() {
                         scale,
                         mask: None,
                     };
-                    let x = inputs.each_ref().map(|i| &*i.0);
-                    let expected = reference(case, x, &options, |_, _, _, _| 0.0);
-                    assert_near(&q.attention(&k, &v, &options), &expected, 1e-12);
+                    let truth = Truth::new(case, &inputs, &options, nothing);
+                    for [q, k, v] in &all {
+                        truth.judge(&q.attention(k, v, &options));
+                    }
                 }
             }
         }
@@ -169,96 +200,151 @@ fn masks_are_broadcast_and_hide_or_add() {
     for case in CASES {
         let Case([batch, heads, _, queries, keys, ..]) = case;
         let inputs = inputs(case);
-        let [q, k, v] = tensors(&inputs);
-        let x = inputs.each_ref().map(|i| &*i.0);
         let see: Vec<bool> = (0..queries * keys)
             .map(|i| i % 7 != 3 && i % 5 != 1)
             .collect();
+        let hide = |_: usize, _: usize, i: usize, j: usize| match see[i * keys + j] {
+            true => 0.0,
+            false => f64::NEG_INFINITY,
+        };
         let mask = Tensor::from_slice(&see, [queries, keys]);
         let options = AttentionOptions {
             mask: Some(&mask),
             ..AttentionOptions::default()
         };
-        let hide = |_: usize, _: usize, i: usize, j: usize| {
-            if see[i * keys + j] {
-                0.0
-            } else {
-                f64::NEG_INFINITY
-            }
-        };
-        let expected = reference(case, x, &options, hide);
-        assert_near(&q.attention(&k, &v, &options), &expected, 1e-12);
+        let truth = Truth::new(case, &inputs, &options, hide);
+        for [q, k, v] in tensors(&inputs) {
+            truth.judge(&q.attention(&k, &v, &options));
+        }
         let bias = numbers(9, batch * heads * keys);
-        let mask = Tensor::from_slice(&bias, [batch, heads, 1, keys]);
-        let options = AttentionOptions {
-            mask: Some(&mask),
+        let add = |b: usize, h: usize, _: usize, j: usize| bias[(b * heads + h) * keys + j];
+        let causal = AttentionOptions {
             causal: true,
             ..AttentionOptions::default()
         };
-        let add = |b: usize, h: usize, _: usize, j: usize| bias[(b * heads + h) * keys + j];
-        let expected = reference(case, x, &options, add);
-        assert_near(&q.attention(&k, &v, &options), &expected, 1e-12);
+        let truth = Truth::new(case, &inputs, &causal, add);
+        let masks = in_every_float(&bias, &[batch, heads, 1, keys]);
+        for ([q, k, v], mask) in tensors(&inputs).iter().zip(&masks) {
+            let options = AttentionOptions {
+                mask: Some(mask),
+                ..causal
+            };
+            truth.judge(&q.attention(k, v, &options));
+        }
     }
 }
 
 #[test]
 fn a_query_that_sees_nothing_answers_zero() {
     for queries in [1, 40] {
-        let q = Tensor::from_vec(numbers(1, queries * 8), [1, 1, queries, 8]);
-        let k = Tensor::from_vec(numbers(2, 5 * 8), [1, 1, 5, 8]);
+        let qs = in_every_float(&numbers(1, queries * 8), &[1, 1, queries, 8]);
+        let ks = in_every_float(&numbers(2, 5 * 8), &[1, 1, 5, 8]);
         let mask = Tensor::from_slice(&[false; 5], [5]);
         let options = AttentionOptions {
             mask: Some(&mask),
             ..AttentionOptions::default()
         };
-        assert_eq!(
-            values(&q.attention(&k, &k, &options)),
-            vec![0.0; queries * 8]
-        );
-        let none = Tensor::zeros([1, 1, 0, 8], DType::F64);
-        let y = q.attention(&none, &none, &AttentionOptions::default());
-        assert_eq!(values(&y), vec![0.0; queries * 8]);
+        let zeros = vec![0.0; queries * 8];
+        for (q, k) in qs.iter().zip(&ks) {
+            assert_agrees("copy", 1, &q.attention(k, k, &options), &zeros, None);
+            let none = Tensor::zeros([1, 1, 0, 8], q.dtype());
+            let y = q.attention(&none, &none, &AttentionOptions::default());
+            assert_eq!(values(&y), zeros);
+        }
     }
 }
 
 #[test]
 fn nan_stays_with_the_queries_that_see_it() {
+    let causal = AttentionOptions {
+        causal: true,
+        ..AttentionOptions::default()
+    };
     for queries in [2, 64] {
-        let mut k = numbers(2, 64 * 4);
-        k[63 * 4] = f64::NAN;
-        let k = Tensor::from_vec(k, [1, 1, 64, 4]);
-        let q = Tensor::from_vec(vec![1.0; queries * 4], [1, 1, queries, 4]);
-        let v = Tensor::from_vec(numbers(3, 64 * 4), [1, 1, 64, 4]);
-        let options = AttentionOptions {
-            causal: true,
-            ..AttentionOptions::default()
-        };
-        let y = values(&q.attention(&k, &v, &options));
-        let nan: Vec<bool> = y.iter().map(|y| y.is_nan()).collect();
+        let case = Case([1, 1, 1, queries, 64, 4, 4]);
+        let mut inputs = inputs(case);
+        let truth = Truth::new(case, &inputs, &causal, nothing);
+        inputs[1].0[63 * 4] = f64::NAN;
         let last = (queries - 1) * 4;
-        assert!(nan[last..].iter().all(|&n| n) && !nan[..last].contains(&true));
+        for [q, k, v] in tensors(&inputs) {
+            let y = q.attention(&k, &v, &causal);
+            assert!(values(&y)[last..].iter().all(|y| y.is_nan()), "{y:?}");
+            // All others are what they would be without it.
+            let others = Truth {
+                expected: truth.expected[..last].to_vec(),
+                size: truth.size[..last].to_vec(),
+                terms: truth.terms,
+            };
+            others.judge(&y.narrow(2, 0, queries - 1));
+        }
     }
 }
 
 #[test]
 fn views_of_a_cache_and_transposed_heads_are_read_right() {
     let case = Case([2, 4, 2, 30, 50, 16, 16]);
-    let [q, k, v] = tensors(&inputs(case));
+    let inputs = inputs(case);
     let options = AttentionOptions {
         causal: true,
         ..AttentionOptions::default()
     };
-    let expected = values(&q.attention(&k, &v, &options));
-    let data = k.transpose(1, 2).to_vec::<f64>().unwrap();
-    let transposed = Tensor::from_vec(data, [2, 50, 2, 16]).transpose(1, 2);
-    assert_eq!(values(&q.attention(&transposed, &v, &options)), expected);
-    let turned = Tensor::from_vec(q.t().to_vec::<f64>().unwrap(), [2, 4, 16, 30]).t();
-    assert_eq!(values(&turned.attention(&k, &v, &options)), expected);
-    let part = q
-        .narrow(2, 20, 10)
-        .attention(&k.narrow(2, 0, 40), &v.narrow(2, 0, 40), &options);
-    let whole = q.attention(&k, &v, &options).narrow(2, 20, 10);
-    assert_eq!(part.shape(), whole.shape());
+    let truth = Truth::new(case, &inputs, &options, nothing);
+    for [q, k, v] in tensors(&inputs) {
+        let transposed = k.transpose(1, 2).contiguous().transpose(1, 2);
+        truth.judge(&q.attention(&transposed, &v, &options));
+        let turned = q.t().contiguous().t();
+        truth.judge(&turned.attention(&k, &v, &options));
+        // A cache with room for more: what lies behind its last position is not for reading.
+        let room = Tensor::full([2, 2, 14, 16], f64::NAN, q.dtype());
+        let cache = |x: &Tensor| Tensor::concat(&[x, &room], 2).narrow(2, 0, 50);
+        truth.judge(&q.attention(&cache(&k), &cache(&v), &options));
+        // The last queries alone see the same keys: those of a causal mask are aligned at the end.
+        let part = q.narrow(2, 20, 10).attention(&k, &v, &options);
+        let rows = |x: &[f64]| -> Vec<f64> {
+            let heads = x.chunks(30 * 16);
+            heads.flat_map(|x| x[20 * 16..].to_vec()).collect()
+        };
+        let last = Truth {
+            expected: rows(&truth.expected),
+            size: rows(&truth.size),
+            terms: truth.terms,
+        };
+        last.judge(&part);
+    }
+}
+
+#[test]
+fn scores_are_never_stored() {
+    use bessemer_hal::noop;
+    // Few queries and many: a launch, or two where keys are shared, and no memory for scores.
+    for (queries, keys) in [(1, 20_000), (700, 3000)] {
+        let device = bessemer::Device::on(noop::device(bessemer_hal::Family::Apple7));
+        let x = |rows| {
+            let x = Tensor::zeros([1, 8, rows, 64], DType::F32).to(&device);
+            let x = x.contiguous();
+            x.eval().unwrap();
+            x
+        };
+        let (q, k) = (x(queries), x(keys));
+        device.synchronize().unwrap();
+        let hal = device.hal().unwrap();
+        noop::clear(hal);
+        device.reset_peak();
+        let before = device.memory().peak;
+        q.attention(&k, &k, &AttentionOptions::default())
+            .eval()
+            .unwrap();
+        device.synchronize().unwrap();
+        let scores = 8 * queries * keys * 4;
+        let used = device.memory().peak - before;
+        // The result, and for few queries a part of it for every 256 keys: 66 numbers instead of 256 scores.
+        assert!(used * 3 < scores, "{used} B beside {scores} B of scores");
+        let events = noop::record(hal).unwrap().events;
+        let launches = events
+            .iter()
+            .filter(|e| matches!(e, noop::Event::Dispatch { .. }));
+        assert!(launches.count() <= 2, "{events:?}");
+    }
 }
 
 #[test]
@@ -340,35 +426,72 @@ mod against_the_reference {
     use bessemer_testing::random::Rng;
     use bessemer_testing::reference::attention::{Options, attention};
 
-    /// Draws a case from a seed: shapes, masks and options.
-    fn judge(dtype: DType, seed: u64) -> Result<(), String> {
+    /// What a mask does to scores.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Mask {
+        None,
+        Additive,
+        Boolean,
+    }
+
+    /// The choices of a case that are few; all else comes from a seed.
+    #[derive(Clone, Copy, Debug)]
+    struct Choice {
+        dtype: DType,
+        mask: Mask,
+        causal: bool,
+        window: Option<usize>,
+        softcap: Option<f64>,
+        queries: usize,
+        placement: Placement,
+    }
+
+    fn judge(choice: Choice, seed: u64) -> Result<(), String> {
         let mut rng = Rng::new(seed);
+        let Choice { dtype, queries, .. } = choice;
         let (kv_heads, share) = (rng.pick(&[1, 2, 3]), rng.pick(&[1, 1, 2, 4]));
-        let (batches, queries) = (rng.pick(&[1, 2]), rng.pick(&[1, 2, 3, 7, 17]));
+        let batches = rng.pick(&[1, 2]);
         let keys = queries + rng.pick(&[0, 0, 1, 5, 30, 65]);
         let (size, out) = (rng.pick(&[1, 3, 8, 16, 33]), rng.pick(&[1, 4, 16, 17]));
-        let mut part = |shape: &[usize], dtype, fill| Input {
-            dtype,
-            shape: shape.to_vec(),
-            fill,
-            placement: rng.pick(&Placement::ALL),
-            seed: rng.bits(),
+        // One of the inputs lies as the case says, the others anyhow.
+        let chosen = rng.below(4);
+        let mut number = 0;
+        let mut part = |shape: &[usize], dtype, fill| {
+            number += 1;
+            let any = rng.pick(&Placement::ALL);
+            let placement = if number - 1 == chosen {
+                choice.placement
+            } else {
+                any
+            };
+            Input {
+                dtype,
+                shape: shape.to_vec(),
+                fill,
+                placement,
+                seed: rng.bits(),
+            }
         };
         let heads = kv_heads * share;
         let q = part(&[batches, heads, queries, size], dtype, Fill::Normal);
         let k = part(&[batches, kv_heads, keys, size], dtype, Fill::Normal);
         let v = part(&[batches, kv_heads, keys, out], dtype, Fill::Normal);
-        let additive = part(&[heads, queries, keys], dtype, Fill::Normal);
-        let boolean = part(&[batches, 1, queries, keys], DType::Bool, Fill::Small);
-        let mask = rng.pick(&[None, None, Some(&additive), Some(&boolean)]);
+        let mask = match choice.mask {
+            Mask::None => None,
+            Mask::Additive => Some(part(&[heads, queries, keys], dtype, Fill::Normal)),
+            Mask::Boolean => Some(part(&[batches, 1, queries, keys], DType::Bool, Fill::Small)),
+        };
         let options = Options {
             scale: rng.pick(&[None, Some(0.3)]),
-            causal: rng.one_in(2),
-            window: rng.pick(&[None, None, Some(1), Some(4), Some(100)]),
-            softcap: rng.pick(&[None, None, Some(2.0), Some(30.0)]),
+            causal: choice.causal,
+            window: choice.window,
+            softcap: choice.softcap,
             mask: None,
         };
-        let (mask_array, mask_tensor) = (mask.map(Input::array), mask.map(Input::tensor));
+        let (mask_array, mask_tensor) = (
+            mask.as_ref().map(Input::array),
+            mask.as_ref().map(Input::tensor),
+        );
         let reference = Options {
             mask: mask_array.as_ref(),
             ..options
@@ -386,15 +509,50 @@ mod against_the_reference {
         };
         let got = q.tensor().attention(&k.tensor(), &v.tensor(), &given);
         agree("attention", keys + size, &got, &expected, Some(&size_of))
-            .map_err(|e| format!("{e}\n{q:?} {k:?} {v:?} {options:?} {mask:?}"))
+            .map_err(|e| format!("{e}\n{choice:?} {q:?} {k:?} {v:?} {options:?} {mask:?}"))
+    }
+
+    /// Every mask with every window, causal or not, for few queries (a kernel of their own) and many; the layouts and
+    /// caps by turns, so that each meets every mask.
+    fn choices(dtype: DType) -> impl Iterator<Item = Choice> {
+        let masks = [Mask::None, Mask::Additive, Mask::Boolean];
+        let windows = [None, Some(1), Some(4), Some(100)];
+        let all = masks.into_iter().flat_map(move |mask| {
+            windows.into_iter().flat_map(move |window| {
+                [(false, 3), (true, 1), (true, 17), (false, 12)]
+                    .map(move |(causal, queries)| (mask, window, causal, queries))
+            })
+        });
+        all.enumerate()
+            .map(move |(i, (mask, window, causal, queries))| Choice {
+                dtype,
+                mask,
+                causal,
+                window,
+                // Of 16 cases of a mask, the 8 layouts twice, and each of the 3 caps.
+                softcap: [None, Some(2.0), Some(30.0)][i % 3],
+                queries,
+                placement: Placement::ALL[i % Placement::ALL.len()],
+            })
+    }
+
+    #[test]
+    fn every_mask_window_layout_and_type_occurs_and_is_right() {
+        for dtype in crate::data::FLOATS {
+            for (seed, choice) in choices(dtype).enumerate() {
+                judge(choice, seed as u64 * 977 + 5).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
     }
 
     #[test]
     fn every_type_layout_mask_and_option_is_right() {
-        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for dtype in crate::data::FLOATS {
             let seeds = proptest::prelude::any::<u64>();
             check(&format!("attention of {dtype}"), 60, seeds, |&seed| {
-                judge(dtype, seed)
+                let mut rng = Rng::new(!seed);
+                let all: Vec<Choice> = choices(dtype).collect();
+                judge(rng.pick(&all), seed)
             });
         }
     }
@@ -404,19 +562,33 @@ mod against_the_reference {
 fn the_formula_of_simpler_ops_gives_the_same() {
     for case in CASES {
         let Case([_, _, _, queries, keys, ..]) = case;
-        let [q, k, v] = tensors(&inputs(case));
-        let bias = Tensor::from_slice(&numbers(9, queries * keys), [queries, keys]);
-        let see = bias.gt(-2.0);
-        for mask in [None, Some(&bias), Some(&see)] {
-            let options = AttentionOptions {
-                causal: true,
-                window: Some(40),
-                soft_cap: Some(3.0),
-                scale: None,
-                mask,
-            };
-            let expected = q.decompose_attention(&k, &v, &options);
-            assert_near(&q.attention(&k, &v, &options), &values(&expected), 1e-12);
+        let inputs = inputs(case);
+        let bias = numbers(9, queries * keys);
+        let add = |_: usize, _: usize, i: usize, j: usize| bias[i * keys + j];
+        let hide = |b, h, i, j| match add(b, h, i, j) > -2.0 {
+            true => 0.0,
+            false => f64::NEG_INFINITY,
+        };
+        let options = AttentionOptions {
+            causal: true,
+            window: Some(40),
+            soft_cap: Some(3.0),
+            scale: None,
+            mask: None,
+        };
+        let truths = [
+            Truth::new(case, &inputs, &options, nothing),
+            Truth::new(case, &inputs, &options, add),
+            Truth::new(case, &inputs, &options, hide),
+        ];
+        let masks = in_every_float(&bias, &[queries, keys]);
+        for ([q, k, v], bias) in tensors(&inputs).iter().zip(&masks) {
+            let see = bias.gt(-2.0);
+            for (mask, truth) in [None, Some(bias), Some(&see)].into_iter().zip(&truths) {
+                let options = AttentionOptions { mask, ..options };
+                truth.judge(&q.attention(k, v, &options));
+                truth.judge(&q.decompose_attention(k, v, &options));
+            }
         }
     }
 }

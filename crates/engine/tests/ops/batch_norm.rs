@@ -1,30 +1,30 @@
 use bessemer::{DType, Error, Tensor, explain};
 
-use crate::near::{assert_near, in_every_float, numbers};
+use crate::data::{assert_agrees, in_every_float, numbers};
 
 #[test]
 fn batch_norm_is_its_formula_in_every_type() {
     let (shape, c, spatial) = ([2, 5, 3, 7], 5, 21);
     let x = numbers(1, 2 * c * spatial);
     let (mean, w, b) = (numbers(2, c), numbers(3, c), numbers(4, c));
-    let var: Vec<f64> = numbers(5, c).iter().map(|v| v.abs() + 0.5).collect();
+    // As small as eps, so that one who forgets it is far off.
+    let var: Vec<f64> = (0..c).map(|i| [1.0 / 1024.0, 0.75][i % 2]).collect();
     let at = |i: usize| i / spatial % c;
-    let plain = |i: usize| (x[i] - mean[at(i)]) / (var[at(i)] + 1e-3).sqrt();
-    let full: Vec<f64> = (0..x.len())
-        .map(|i| plain(i) * w[at(i)] + b[at(i)])
-        .collect();
-    let bare: Vec<f64> = (0..x.len()).map(plain).collect();
-    let vector = |v: &[f64]| Tensor::from_slice(v, [c]);
-    let (mean, var, w, b) = (vector(&mean), vector(&var), vector(&w), vector(&b));
-    for (t, error) in in_every_float(&x, &shape) {
+    let scale = |i: usize| 1.0 / (var[at(i)] + 1e-3).sqrt();
+    let plain = |i: usize| (x[i] - mean[at(i)]) * scale(i);
+    let large = |i: usize| (x[i].abs() + mean[at(i)].abs()) * scale(i);
+    let all = |f: &dyn Fn(usize) -> f64| (0..x.len()).map(f).collect::<Vec<f64>>();
+    let full = all(&|i| plain(i) * w[at(i)] + b[at(i)]);
+    let full_size = all(&|i| large(i) * w[at(i)].abs() + b[at(i)].abs());
+    let (bare, bare_size) = (all(&plain), all(&large));
+    let vectors = [&mean, &var, &w, &b].map(|v| in_every_float(v, &[c]));
+    for (i, t) in in_every_float(&x, &shape).into_iter().enumerate() {
+        let [mean, var, w, b] = vectors.each_ref().map(|v| v[i].clone());
         let y = t.batch_norm(&mean, &var, Some(&w), Some(&b), 1e-3);
         assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
-        assert_near(&y, &full, 2.0 * error);
-        assert_near(
-            &t.batch_norm(&mean, &var, None, None, 1e-3),
-            &bare,
-            2.0 * error,
-        );
+        assert_agrees("batch_norm", 1, &y, &full, Some(&full_size));
+        let y = t.batch_norm(&mean, &var, None, None, 1e-3);
+        assert_agrees("batch_norm", 1, &y, &bare, Some(&bare_size));
     }
 }
 

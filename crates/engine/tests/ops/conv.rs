@@ -1,6 +1,6 @@
 use bessemer::{ConvOptions, DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{assert_agrees, in_every_float, numbers, values};
 
 fn reference(
     (x, [n, c, h, w]): (&[f64], [usize; 4]),
@@ -41,6 +41,35 @@ fn reference(
     out
 }
 
+/// The convolution, and that of absolute values, with the number of terms of a sum.
+struct Truth {
+    expected: Vec<f64>,
+    size: Vec<f64>,
+    terms: usize,
+}
+
+impl Truth {
+    fn new(
+        (x, shape): (&[f64], [usize; 4]),
+        (weight, taps): (&[f64], [usize; 4]),
+        bias: &[f64],
+        options: &ConvOptions<2>,
+    ) -> Self {
+        let sizes = |v: &[f64]| v.iter().map(|v| v.abs()).collect::<Vec<_>>();
+        let (large, heavy) = (sizes(x), sizes(weight));
+        Self {
+            expected: reference((x, shape), (weight, taps), bias, options),
+            size: reference((&large, shape), (&heavy, taps), &sizes(bias), options),
+            terms: taps[1..].iter().product::<usize>() + 1,
+        }
+    }
+
+    #[track_caller]
+    fn judge(&self, y: &Tensor) {
+        assert_agrees("conv", self.terms, y, &self.expected, Some(&self.size));
+    }
+}
+
 #[test]
 fn convolution_is_its_formula_in_every_type() {
     struct Case {
@@ -74,22 +103,18 @@ fn convolution_is_its_formula_in_every_type() {
             numbers(2, weight.iter().product()),
             numbers(3, weight[0]),
         );
-        let with = reference((&xs, x), (&ws, weight), &bs, &options);
-        let without = reference((&xs, x), (&ws, weight), &vec![0.0; weight[0]], &options);
+        let with = Truth::new((&xs, x), (&ws, weight), &bs, &options);
+        let none = vec![0.0; weight[0]];
+        let without = Truth::new((&xs, x), (&ws, weight), &none, &options);
         let (weights, biases) = (
             in_every_float(&ws, &weight),
             in_every_float(&bs, &[weight[0]]),
         );
-        for (i, (x, error)) in in_every_float(&xs, &x).iter().enumerate() {
-            let y = x.conv2d(&weights[i].0, Some(&biases[i].0), &options);
+        for (i, x) in in_every_float(&xs, &x).iter().enumerate() {
+            let y = x.conv2d(&weights[i], Some(&biases[i]), &options);
             assert_eq!(y.dtype(), x.dtype());
-            // Sums of up to 144 products of numbers up to 16.
-            assert_near(&y, &with, 10.0 * error);
-            assert_near(
-                &x.conv2d(&weights[i].0, None, &options),
-                &without,
-                10.0 * error,
-            );
+            with.judge(&y);
+            without.judge(&x.conv2d(&weights[i], None, &options));
         }
     }
 }
@@ -108,18 +133,17 @@ fn windows_of_views_are_right_up_to_the_edges_of_tiles() {
             numbers(2, weight.iter().product()),
             numbers(3, weight[0]),
         );
-        let expected = reference((&xs, x), (&ws, weight), &bs, &options);
+        let truth = Truth::new((&xs, x), (&ws, weight), &bs, &options);
         let (weights, biases) = (
             in_every_float(&ws, &weight),
             in_every_float(&bs, &[weight[0]]),
         );
-        for (i, (x, error)) in in_every_float(&xs, &x).iter().enumerate() {
+        for (i, x) in in_every_float(&xs, &x).iter().enumerate() {
             // Channels last in memory, and taps first.
             let x = x.permute(&[0, 2, 3, 1]).contiguous().permute(&[0, 3, 1, 2]);
-            let w = weights[i].0.permute(&[2, 3, 0, 1]).contiguous();
+            let w = weights[i].permute(&[2, 3, 0, 1]).contiguous();
             let w = w.permute(&[2, 3, 0, 1]);
-            let y = x.conv2d(&w, Some(&biases[i].0), &options);
-            assert_near(&y, &expected, 10.0 * error);
+            truth.judge(&x.conv2d(&w, Some(&biases[i]), &options));
         }
     };
     case([2, 8, 7, 5], [33, 8, 3, 3], [1, 1], [1, 1], [1, 1], 1);
@@ -141,9 +165,11 @@ fn large_images_are_taken_in_blocks() {
         padding: [2, 2],
         ..ConvOptions::default()
     };
-    let expected = reference((&xs, x), (&ws, weight), &[0.0; 4], &options);
-    let y = Tensor::from_slice(&xs, x).conv2d(&Tensor::from_slice(&ws, weight), None, &options);
-    assert_near(&y, &expected, 1e-10);
+    let truth = Truth::new((&xs, x), (&ws, weight), &[0.0; 4], &options);
+    let weights = in_every_float(&ws, &weight);
+    for (x, w) in in_every_float(&xs, &x).iter().zip(&weights) {
+        truth.judge(&x.conv2d(w, None, &options));
+    }
 }
 
 #[test]

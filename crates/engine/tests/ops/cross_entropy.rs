@@ -1,36 +1,49 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers};
+use crate::data::{assert_agrees, in_every_float, numbers};
+
+/// The mean loss of rows of `classes` logits.
+fn reference(x: &[f64], classes: usize, targets: &[i64]) -> f64 {
+    let loss =
+        |(row, &t): (&[f64], &i64)| row.iter().map(|v| v.exp()).sum::<f64>().ln() - row[t as usize];
+    let losses = x.chunks(classes).zip(targets).map(loss);
+    losses.sum::<f64>() / targets.len() as f64
+}
 
 #[test]
 fn cross_entropy_is_its_formula_in_every_type() {
-    for (rows, classes) in [(1, 1), (6, 10), (300, 70), (4, 5000)] {
-        let x = numbers(1, rows * classes);
-        let targets: Vec<i64> = (0..rows).map(|i| (i * 7 % classes) as i64).collect();
-        let loss = |(row, &t): (&[f64], &i64)| {
-            row.iter().map(|v| v.exp()).sum::<f64>().ln() - row[t as usize]
-        };
-        let mean = x.chunks(classes).zip(&targets).map(loss).sum::<f64>() / rows as f64;
+    for (rows, classes) in [(1, 1), (6, 10), (300, 70), (4, 5000), (1, 33_001)] {
+        let mut x = numbers(1, rows * classes);
+        let mut targets: Vec<i64> = (0..rows).map(|i| (i * 7 % classes) as i64).collect();
+        // The last class of the last row weighs most, and is what it is: nobody may forget the tail of a long row.
+        x[rows * classes - 1] = 12.0;
+        targets[rows - 1] = classes as i64 - 1;
+        let mean = reference(&x, classes, &targets);
         let t = Tensor::from_slice(&targets, [rows]);
-        for (x, error) in in_every_float(&x, &[rows, classes]) {
+        for x in in_every_float(&x, &[rows, classes]) {
             let y = x.cross_entropy(&t);
             assert_eq!((y.rank(), y.dtype()), (0, x.dtype()));
-            assert_near(&y, &[mean], error);
+            // The largest logit and the logarithm of the sum.
+            let size = 12.0 + (classes as f64).ln();
+            assert_agrees("cross_entropy", classes + rows, &y, &[mean], Some(&[size]));
         }
     }
 }
 
 #[test]
 fn targets_are_integers_of_any_type_in_any_layout() {
-    let x = Tensor::from_slice(&numbers(2, 2 * 3 * 4), [2, 3, 4]);
-    let a = x.cross_entropy(&Tensor::from_slice(&[0_u8, 1, 2, 3, 0, 1], [2, 3]));
-    let b = x.cross_entropy(&Tensor::from_slice(&[0_i32, -1, 1, 0, 2, -3], [3, 2]).t());
-    assert_eq!(a.item::<f64>().unwrap(), b.item::<f64>().unwrap());
-    let one = x
-        .index(0, 0)
-        .index(0, 0)
-        .cross_entropy(&Tensor::scalar(2_i64));
-    assert!(one.item::<f64>().is_ok());
+    let x = numbers(2, 2 * 3 * 4);
+    let mean = reference(&x, 4, &[0, 1, 2, 3, 0, 1]);
+    let alone = reference(&x[..4], 4, &[2]);
+    for t in in_every_float(&x, &[2, 3, 4]) {
+        let a = t.cross_entropy(&Tensor::from_slice(&[0_u8, 1, 2, 3, 0, 1], [2, 3]));
+        let b = t.cross_entropy(&Tensor::from_slice(&[0_i32, -1, 1, 0, 2, -3], [3, 2]).t());
+        let row = t.index(0, 0).index(0, 0);
+        let one = row.cross_entropy(&Tensor::scalar(2_i64));
+        for (y, expected) in [(a, mean), (b, mean), (one, alone)] {
+            assert_agrees("cross_entropy", 10, &y, &[expected], Some(&[6.0]));
+        }
+    }
 }
 
 #[test]

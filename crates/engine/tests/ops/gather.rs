@@ -2,7 +2,7 @@
 
 use bessemer::{Error, Tensor};
 
-use crate::near::counted;
+use crate::data::counted;
 
 #[test]
 fn gather_takes_along_an_axis() {

@@ -1,6 +1,51 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{assert_agrees, in_every_float, launching, numbers, small_and_large_rows};
+
+/// The norm of each group of `[n, c, spatial]`, and what there is before the mean is taken off.
+fn reference(
+    x: &[f64],
+    [_, c, spatial]: [usize; 3],
+    groups: usize,
+    (w, b): (&[f64], &[f64]),
+) -> [Vec<f64>; 2] {
+    let len = c / groups * spatial;
+    let [mut y, mut size] = [Vec::new(), Vec::new()];
+    for (g, row) in x.chunks(len).enumerate() {
+        let mean = row.iter().sum::<f64>() / len as f64;
+        let sizes = row.iter().map(|v| v.abs()).sum::<f64>() / len as f64;
+        let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / len as f64;
+        let scale = 1.0 / (var + EPS).sqrt();
+        for (i, v) in row.iter().enumerate() {
+            let channel = g % groups * (c / groups) + i / spatial;
+            y.push((v - mean) * scale * w[channel] + b[channel]);
+            size.push((v.abs() + sizes) * scale * w[channel].abs() + b[channel].abs());
+        }
+    }
+    [y, size]
+}
+
+const EPS: f64 = 1e-5;
+
+fn judge(shape: [usize; 3], groups: usize) {
+    let [n, c, spatial] = shape;
+    let len = c / groups * spatial;
+    let x = small_and_large_rows(1, n * groups, len);
+    let (w, b) = (numbers(2, c), numbers(3, c));
+    let given = reference(&x, shape, groups, (&w, &b));
+    let plain = reference(&x, shape, groups, (&vec![1.0; c], &vec![0.0; c]));
+    let (weights, biases) = (in_every_float(&w, &[c]), in_every_float(&b, &[c]));
+    for (i, t) in in_every_float(&x, &shape).iter().enumerate() {
+        let (w, b) = (Some(&weights[i]), Some(&biases[i]));
+        for (w, b, [expected, size]) in [(w, b, &given), (None, None, &plain)] {
+            let y = t.group_norm(groups, w, b, EPS);
+            assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
+            assert_agrees("group_norm", len, &y, expected, Some(size));
+            let formula = t.decompose_group_norm(groups, w, b, EPS);
+            assert_agrees("group_norm", len, &formula, expected, Some(size));
+        }
+    }
+}
 
 #[test]
 fn group_norm_is_its_formula_in_every_type() {
@@ -10,37 +55,29 @@ fn group_norm_is_its_formula_in_every_type() {
         ([3, 8, 67], 1),
         ([2, 2, 700], 2),
     ] {
-        let [n, c, spatial] = shape;
-        let x = numbers(1, n * c * spatial);
-        let (w, b) = (numbers(2, c), numbers(3, c));
-        let len = c / groups * spatial;
-        let mut expected = vec![0.0; x.len()];
-        for (g, row) in x.chunks(len).enumerate() {
-            let mean = row.iter().sum::<f64>() / len as f64;
-            let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / len as f64;
-            for (i, v) in row.iter().enumerate() {
-                let channel = g % groups * (c / groups) + i / spatial;
-                expected[g * len + i] = (v - mean) / (var + 1e-5).sqrt() * w[channel] + b[channel];
-            }
-        }
-        let (w, b) = (Tensor::from_slice(&w, [c]), Tensor::from_slice(&b, [c]));
-        for (t, error) in in_every_float(&x, &shape) {
-            let y = t.group_norm(groups, Some(&w), Some(&b), 1e-5);
-            assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
-            assert_near(&y, &expected, 3.0 * error);
-            let plain = t.group_norm(groups, None, None, 1e-5);
-            let formula = t.decompose_group_norm(groups, None, None, 1e-5);
-            assert_near(&plain, &values(&formula), 2.0 * error);
-        }
+        judge(shape, groups);
+    }
+}
+
+#[test]
+fn groups_longer_than_a_threadgroup_are_normalised_whole() {
+    for (shape, groups) in [([1, 6, 1401], 2), ([2, 4, 2252], 2)] {
+        launching("group_norm_loop", || judge(shape, groups));
     }
 }
 
 #[test]
 fn views_are_read_right() {
-    let t = Tensor::from_slice(&numbers(1, 2 * 6 * 4), [2, 4, 6]).t();
-    let copy = Tensor::from_vec(t.to_vec::<f64>().unwrap(), [2, 6, 4]);
-    let run = |t: &Tensor| values(&t.group_norm(2, None, None, 0.1));
-    assert_eq!(run(&t), run(&copy));
+    let x = numbers(1, 2 * 4 * 6);
+    let turned: Vec<f64> = (0..48)
+        .map(|i| x[i / 24 * 24 + i % 4 * 6 + i / 4 % 6])
+        .collect();
+    let plain = (&[1.0; 6][..], &[0.0; 6][..]);
+    let [expected, size] = reference(&turned, [2, 6, 4], 2, plain);
+    for t in in_every_float(&x, &[2, 4, 6]) {
+        let y = t.t().group_norm(2, None, None, EPS);
+        assert_agrees("group_norm", 12, &y, &expected, Some(&size));
+    }
 }
 
 #[test]

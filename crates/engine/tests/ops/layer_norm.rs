@@ -1,40 +1,60 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{
+    assert_agrees, in_every_float, launching, numbers, small_and_large_rows, values,
+};
 
-fn reference(x: &[f64], weight: &[f64], bias: &[f64], eps: f64) -> Vec<f64> {
-    let mut y = Vec::new();
+/// The norm, and what there is before the mean is taken off: (|x| + mean |x|) / deviation · |w| + |b|.
+fn reference(x: &[f64], weight: &[f64], bias: &[f64], eps: f64) -> [Vec<f64>; 2] {
+    let [mut y, mut size] = [Vec::new(), Vec::new()];
     for row in x.chunks(weight.len()) {
-        let mean = row.iter().sum::<f64>() / row.len() as f64;
-        let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / row.len() as f64;
+        let n = row.len() as f64;
+        let mean = row.iter().sum::<f64>() / n;
+        let sizes = row.iter().map(|v| v.abs()).sum::<f64>() / n;
+        let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+        let scale = 1.0 / (var + eps).sqrt();
         for ((v, w), b) in row.iter().zip(weight).zip(bias) {
-            y.push((v - mean) / (var + eps).sqrt() * w + b);
+            y.push((v - mean) * scale * w + b);
+            size.push((v.abs() + sizes) * scale * w.abs() + b.abs());
         }
     }
-    y
+    [y, size]
 }
 
 #[test]
 fn layer_norm_is_its_formula_with_and_without_parameters() {
-    for (rows, len) in [(1, 1), (3, 7), (5, 64), (2, 1000), (300, 33), (2, 4099)] {
-        let x = numbers(1, rows * len);
-        let (w, b) = (numbers(2, len), numbers(3, len));
-        let (ones, zeros) = (vec![1.0; len], vec![0.0; len]);
-        let weights = in_every_float(&w, &[len]);
-        let biases = in_every_float(&b, &[len]);
-        for (i, (t, error)) in in_every_float(&x, &[rows, len]).iter().enumerate() {
-            let (wt, bt) = (Some(&weights[i].0), Some(&biases[i].0));
-            let cases = [
-                (wt, bt, &w, &b),
-                (wt, None, &w, &zeros),
-                (None, bt, &ones, &b),
-                (None, None, &ones, &zeros),
-            ];
-            for (wt, bt, w, b) in cases {
-                let y = t.layer_norm(wt, bt, 1e-5);
-                assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
-                assert_near(&y, &reference(&x, w, b, 1e-5), 2.0 * error);
-            }
+    for (rows, len) in [(1, 1), (3, 7), (5, 64), (2, 1000), (300, 33)] {
+        judge(rows, len);
+    }
+}
+
+#[test]
+fn rows_longer_than_a_threadgroup_are_normalised_whole() {
+    // Element by element, and four at once.
+    for len in [4099, 9004] {
+        launching("layer_norm_loop", || judge(2, len));
+    }
+}
+
+fn judge(rows: usize, len: usize) {
+    let x = small_and_large_rows(1, rows, len);
+    let (w, b) = (numbers(2, len), numbers(3, len));
+    let (ones, zeros) = (vec![1.0; len], vec![0.0; len]);
+    let weights = in_every_float(&w, &[len]);
+    let biases = in_every_float(&b, &[len]);
+    for (i, t) in in_every_float(&x, &[rows, len]).iter().enumerate() {
+        let (wt, bt) = (Some(&weights[i]), Some(&biases[i]));
+        let cases = [
+            (wt, bt, &w, &b),
+            (wt, None, &w, &zeros),
+            (None, bt, &ones, &b),
+            (None, None, &ones, &zeros),
+        ];
+        for (wt, bt, w, b) in cases {
+            let y = t.layer_norm(wt, bt, 1e-5);
+            assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
+            let [expected, size] = reference(&x, w, b, 1e-5);
+            assert_agrees("layer_norm", len, &y, &expected, Some(&size));
         }
     }
 }
@@ -44,14 +64,18 @@ fn a_large_mean_does_not_drown_the_variance() {
     let x: Vec<f32> = (0..64).map(|i| 1e4 + (i % 2) as f32).collect();
     let y = Tensor::from_slice(&x, [64]).layer_norm(None, None, 0.0);
     let expected: Vec<f64> = (0..64).map(|i| f64::from(i % 2) * 2.0 - 1.0).collect();
-    assert_near(&y, &expected, 1e-3);
+    // The mean is off by half a unit of 10⁴ at most, 1/2048.
+    for (y, e) in values(&y).iter().zip(&expected) {
+        assert!((y - e).abs() < 1e-3, "{y}, not {e}");
+    }
 }
 
 #[test]
 fn nan_stays_in_its_row() {
     let x = Tensor::from_slice(&[f32::NAN, 1.0, 1.0, 3.0], [2, 2]);
     let y = x.layer_norm(None, None, 0.0);
-    assert_near(&y, &[f64::NAN, f64::NAN, -1.0, 1.0], 1e-6);
+    let expected = [f64::NAN, f64::NAN, -1.0, 1.0];
+    assert_agrees("layer_norm", 2, &y, &expected, Some(&[5.0; 4]));
 }
 
 #[test]
@@ -128,11 +152,18 @@ mod against_the_reference {
 
 #[test]
 fn the_formula_of_simpler_ops_gives_the_same() {
-    let w = Tensor::from_slice(&numbers(6, 300), [300]);
-    for (t, error) in in_every_float(&numbers(5, 4 * 300), &[4, 300]) {
-        for (w, b) in [(Some(&w), Some(&w)), (None, None)] {
-            let formula = t.decompose_layer_norm(w, b, 1e-6);
-            assert_near(&t.layer_norm(w, b, 1e-6), &values(&formula), 2.0 * error);
+    let (x, w) = (small_and_large_rows(5, 4, 300), numbers(6, 300));
+    let (ones, zeros) = (vec![1.0; 300], vec![0.0; 300]);
+    let weights = in_every_float(&w, &[300]);
+    for (t, wt) in in_every_float(&x, &[4, 300]).iter().zip(&weights) {
+        for (wt, w, b) in [(Some(wt), &w, &w), (None, &ones, &zeros)] {
+            let [expected, size] = reference(&x, w, b, 1e-6);
+            for y in [
+                t.layer_norm(wt, wt, 1e-6),
+                t.decompose_layer_norm(wt, wt, 1e-6),
+            ] {
+                assert_agrees("layer_norm", 300, &y, &expected, Some(&size));
+            }
         }
     }
 }

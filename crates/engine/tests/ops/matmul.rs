@@ -6,7 +6,7 @@ use bessemer_testing::reference::matmul::{gemm, matmul};
 use proptest::prelude::{Just, Strategy};
 use proptest::sample::select;
 
-use crate::near::numbers;
+use crate::data::numbers;
 
 pub(crate) const TYPES: [DType; 6] = [
     DType::F32,
@@ -70,6 +70,21 @@ fn products_of_every_type_and_layout_are_their_reference() {
             pairs(&[dtype]),
             |[a, b]| judge(&a.tensor().matmul(&b.tensor()), &a.array(), &b.array()),
         );
+    }
+}
+
+#[test]
+fn a_side_longer_than_2048_is_multiplied_whole() {
+    // Each side in turn, with a rest; no row or column is like another.
+    for [m, k, n] in [[2051, 37, 30], [37, 2053, 30], [30, 37, 2059], [3, 2053, 5]] {
+        for dtype in [DType::F32, DType::F16] {
+            let a = Input::new(dtype, &[m, k], Fill::Normal, 11);
+            let b = Input::new(dtype, &[k, n], Fill::Normal, 13);
+            let y = a.tensor().matmul(&b.tensor());
+            judge(&y, &a.array(), &b.array())
+                .unwrap_or_else(|e| panic!("{m} x {k} x {n} of {dtype}: {e}"));
+            crate::data::assert_reached_the_device("a product", &y);
+        }
     }
 }
 

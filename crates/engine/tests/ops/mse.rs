@@ -1,15 +1,16 @@
 use bessemer::{DType, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers};
+use crate::data::{assert_agrees, in_every_float, numbers};
 
 #[test]
 fn mse_is_its_formula_in_every_type() {
     let (x, t) = (numbers(1, 1000), numbers(2, 1000));
     let sum: f64 = x.iter().zip(&t).map(|(x, t)| (x - t).powi(2)).sum();
     let targets = in_every_float(&t, &[10, 100]);
-    for ((x, error), (t, _)) in in_every_float(&x, &[10, 100]).iter().zip(&targets) {
+    for (x, t) in in_every_float(&x, &[10, 100]).iter().zip(&targets) {
         assert_eq!(x.mse(t).rank(), 0);
-        assert_near(&x.mse(t), &[sum / 1000.0], *error);
+        let mean = [sum / 1000.0];
+        assert_agrees("mse", 1000, &x.mse(t), &mean, Some(&mean));
     }
 }
 

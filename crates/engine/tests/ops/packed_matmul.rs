@@ -1,6 +1,9 @@
 //! `prepack` and `matmul_packed`.
 
 use bessemer::{DType, Error, Tensor};
+use bessemer_testing::layout::array;
+
+use crate::matmul::judge;
 
 fn numbers(rows: usize, cols: usize, dtype: DType) -> Tensor {
     let n = rows * cols;
@@ -28,11 +31,10 @@ fn a_packed_product_is_the_product() {
             // Small whole numbers: every order of summation gives the same.
             let (a, b) = (numbers(m, k, dtype), numbers(n, k, dtype).t());
             let packed = b.prepack().unwrap();
-            assert_eq!(
-                values(&a.matmul_packed(&packed)),
-                values(&a.matmul(&b)),
-                "{dtype} {m} {k} {n}"
-            );
+            let y = a.matmul_packed(&packed);
+            assert_eq!(values(&y), values(&a.matmul(&b)), "{dtype} {m} {k} {n}");
+            let [left, right] = [&a, &b].map(|t| array(t).unwrap());
+            judge(&y, &left, &right).unwrap_or_else(|e| panic!("{dtype} {m} {k} {n}: {e}"));
         }
     }
 }

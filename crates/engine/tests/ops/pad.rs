@@ -2,7 +2,7 @@
 
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::counted;
+use crate::data::counted;
 
 #[test]
 fn a_border_is_put_around() {

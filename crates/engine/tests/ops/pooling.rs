@@ -1,6 +1,6 @@
 use bessemer::{DType, Error, PoolOptions, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{assert_agrees, in_every_float, numbers, values};
 
 /// Maximum and both means of each window.
 fn reference(x: &[f64], [planes, h, w]: [usize; 3], o: &PoolOptions<2>) -> [Vec<f64>; 3] {
@@ -51,16 +51,21 @@ fn pooling_is_its_formula_in_every_type() {
         for shape in [[6, 7, 9], [2, 5, 5], [3, 20, 33]] {
             let x = numbers(1, shape.iter().product());
             let [max, mean, inside] = reference(&x, shape, &o);
-            for (t, error) in in_every_float(&x, &[shape[0], 1, shape[1], shape[2]]) {
+            let sizes: Vec<f64> = x.iter().map(|x| x.abs()).collect();
+            let [_, mean_size, inside_size] = reference(&sizes, shape, &o);
+            let terms = o.kernel[0] * o.kernel[1];
+            for t in in_every_float(&x, &[shape[0], 1, shape[1], shape[2]]) {
                 let y = t.max_pool2d(&o);
                 assert_eq!((y.rank(), y.dtype()), (4, t.dtype()));
-                assert_near(&y, &max, 0.0);
-                assert_near(&t.avg_pool2d(&o), &mean, error);
+                assert_agrees("max", 1, &y, &max, None);
+                let y = t.avg_pool2d(&o);
+                assert_agrees("avg_pool", terms, &y, &mean, Some(&mean_size));
                 let apart = PoolOptions {
                     count_padding: false,
                     ..o
                 };
-                assert_near(&t.avg_pool2d(&apart), &inside, error);
+                let y = t.avg_pool2d(&apart);
+                assert_agrees("avg_pool", terms, &y, &inside, Some(&inside_size));
             }
         }
     }

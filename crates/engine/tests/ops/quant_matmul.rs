@@ -32,27 +32,54 @@ fn product(x: &[f32], matrix: &QuantMatrix, precision: Precision) -> Vec<f32> {
     to
 }
 
-/// The product, and for each element the error that rounding activations to 8 bits may bring: half a step of
-/// the 32 it belongs to, times the weight.
-fn reference(x: &[f32], matrix: &QuantMatrix) -> Vec<(f64, f64)> {
+/// An element of a product.
+#[derive(Clone, Copy, Debug, Default)]
+struct Truth {
+    /// Of the activations as they are.
+    exact: f64,
+    /// Of activations rounded to the nearest 127th of the largest of their 32.
+    rounded: f64,
+    /// The most that this rounding may bring: half a step of each activation, with the sign of its weight.
+    bound: f64,
+    /// What it brings by chance: steps are missed by a number that is uniform between -½ and ½, with variance 1/12.
+    deviation: f64,
+}
+
+fn reference(x: &[f32], matrix: &QuantMatrix) -> Vec<Truth> {
     let cols = matrix.cols();
     let mut weights = vec![0.0; cols];
-    let mut all = vec![(0.0, 0.0); x.len() / cols * matrix.rows()];
+    let mut all = vec![Truth::default(); x.len() / cols * matrix.rows()];
     for r in 0..matrix.rows() {
         matrix.row(r, &mut weights);
         for (v, x) in x.chunks(cols).enumerate() {
-            let (mut sum, mut bound) = (0.0_f64, 0.0_f64);
+            let truth = &mut all[v * matrix.rows() + r];
+            let mut variance = 0.0_f64;
             for (w, x) in weights.chunks(32).zip(x.chunks(32)) {
                 let top = x.iter().fold(0.0_f32, |top, v| top.max(v.abs()));
+                let inverse = if top == 0.0 { 0.0 } else { 127.0 / top };
+                let step = f64::from(top / 127.0);
                 for (&w, &x) in w.iter().zip(x) {
-                    sum += f64::from(w) * f64::from(x);
-                    bound += f64::from(w.abs()) * f64::from(top) / 254.0;
+                    let whole = f64::from((x * inverse).round_ties_even());
+                    let w = f64::from(w);
+                    truth.exact += w * f64::from(x);
+                    truth.rounded += w * step * whole;
+                    truth.bound += w.abs() * step / 2.0;
+                    variance += (w * step).powi(2) / 12.0;
                 }
             }
-            all[v * matrix.rows() + r] = (sum, bound);
+            truth.deviation = variance.sqrt();
         }
     }
     all
+}
+
+/// Compares all elements of a product; the lengths too.
+#[track_caller]
+fn compare(actual: &[f32], truth: &[Truth], right: impl Fn(f64, Truth) -> bool, what: &str) {
+    assert_eq!(actual.len(), truth.len(), "{what}");
+    for (i, (&a, &t)) in actual.iter().zip(truth).enumerate() {
+        assert!(right(a.into(), t), "{what}: element {i} is {a}, not {t:?}");
+    }
 }
 
 #[test]
@@ -63,11 +90,10 @@ fn exact_products_are_those_of_the_dequantised_weights() {
             let (cols, matrix) = (512, matrix(format, rows, 512));
             let x = numbers(vectors * cols, 3);
             let actual = product(&x, &matrix, Precision::Exact);
-            for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
-                // Sums of 512 products in f32, against a bound that is about 1/254 of their sizes.
-                let off = (f64::from(*a) - e).abs();
-                assert!(off <= bound * 1e-3, "{format} {rows}x{vectors}: {a} {e}");
-            }
+            // Sums of 512 products in f32, against a bound that is about 1/254 of their sizes.
+            let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 1e-3;
+            let what = format!("{format} {rows}x{vectors}");
+            compare(&actual, &reference(&x, &matrix), right, &what);
         }
     }
 }
@@ -75,17 +101,27 @@ fn exact_products_are_those_of_the_dequantised_weights() {
 #[test]
 fn fast_products_stay_within_what_rounding_activations_brings() {
     for format in BlockFormat::ALL {
+        let (mut squares, mut count) = (0.0, 0);
         for (rows, vectors) in [(1, 1), (13, 3), (40, 9), (40, 19)] {
             let matrix = matrix(format, rows, 512);
             let x = numbers(vectors * 512, 5);
+            let truth = reference(&x, &matrix);
             for matrix in [matrix.clone(), matrix.arranged()] {
                 let actual = product(&x, &matrix, Precision::Fast);
-                for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
-                    let off = (f64::from(*a) - e).abs();
-                    assert!(off <= bound * 1.001, "{format} {rows}x{vectors}: {a} {e}");
+                let what = format!("{format} {rows}x{vectors}");
+                // The very integers: what is left are sums in f32. One activation of 512 that is off by one is twice as
+                // much.
+                let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * 1e-3;
+                compare(&actual, &truth, right, &what);
+                // Rounding is off by one deviation, truncation would be by two.
+                for (&a, t) in actual.iter().zip(&truth) {
+                    squares += ((f64::from(a) - t.exact) / t.deviation).powi(2);
+                    count += 1;
                 }
             }
         }
+        let deviations = (squares / f64::from(count)).sqrt();
+        assert!((0.85..1.15).contains(&deviations), "{format}: {deviations}");
     }
 }
 
@@ -117,6 +153,7 @@ fn arranged_weights_give_what_rows_give() {
             product(&x, &plain, Precision::Fast),
             product(&x, &plain.arranged(), Precision::Fast),
         );
+        assert_eq!((a.len(), b.len()), (5 * 21, 5 * 21));
         for (a, b) in a.iter().zip(b) {
             // The same integers; floats are added in another order.
             assert!((a - b).abs() < 1e-4, "{format}: {a} {b}");
@@ -141,9 +178,13 @@ fn plain_floats_are_multiplied_too() {
             let x = numbers(vectors * 40, 19);
             for precision in [Precision::Exact, Precision::Fast] {
                 let actual = product(&x, &matrix, precision);
-                for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
-                    assert!((f64::from(*a) - e).abs() <= bound * 1e-3, "{weights}");
-                }
+                let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 1e-3;
+                compare(
+                    &actual,
+                    &reference(&x, &matrix),
+                    right,
+                    &format!("{weights}"),
+                );
             }
         }
     }
@@ -180,11 +221,10 @@ fn many_vectors_times_halves_stay_within_what_16_bits_bring() {
         let matrix = halves(weights, 83, &numbers(83 * 700, 17));
         let x = numbers(70 * 700, 19);
         let actual = product(&x, &matrix, Precision::Fast);
-        for (a, (e, bound)) in actual.iter().zip(reference(&x, &matrix)) {
-            // The largest of a block is about 1, so that both factors are off by about as much.
-            let off = (f64::from(*a) - e).abs();
-            assert!(off <= bound * 254.0 / 2000.0, "{weights}: {a} {e}");
-        }
+        let truth = reference(&x, &matrix);
+        // The largest of a block is about 1, so that both factors are off by about as much.
+        let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 254.0 / 2000.0;
+        compare(&actual, &truth, right, &format!("{weights}"));
         // Bits are those of any number of vectors that is large enough, on any number of threads.
         pool::set_threads(1);
         let some = product(&x[..31 * 700], &matrix, Precision::Fast);
@@ -272,9 +312,8 @@ fn every_instruction_set_gives_the_same_integers() {
     let expected = reference(&x, &matrix);
     for level in simd::Level::ALL.into_iter().filter(|&l| simd::set_level(l)) {
         let y = product(&x, &matrix, Precision::Fast);
-        for (y, (e, bound)) in y.iter().zip(&expected) {
-            assert!((f64::from(*y) - e).abs() <= bound * 1.001, "{level:?}");
-        }
+        let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * 1e-3;
+        compare(&y, &expected, right, &format!("{level:?}"));
     }
     simd::set_level(before);
 }
@@ -367,6 +406,7 @@ fn the_op_has_the_very_weights_of_every_format() {
             }
             let y = Tensor::from_slice(&x, [picks.len(), cols]).quant_matmul(&matrix);
             let y = y.to_vec::<f32>().unwrap();
+            assert_eq!(y.len(), 19 * picks.len());
             for (y, &pick) in y.chunks(19).zip(&picks) {
                 for (row, &y) in y.iter().enumerate() {
                     let w = expected[row * cols + pick];
@@ -452,9 +492,8 @@ fn the_op_takes_any_leading_axes_and_views() {
     assert_eq!(y.shape()[..], [2, 3, 5]);
     let rows = x.to_vec::<f32>().unwrap();
     let y = y.to_vec::<f32>().unwrap();
-    for (y, (e, _)) in y.iter().zip(reference(&rows, &matrix)) {
-        assert!((f64::from(*y) - e).abs() < 1e-4);
-    }
+    let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 1e-3;
+    compare(&y, &reference(&rows, &matrix), right, "a view");
     let none = Tensor::zeros([0, 64], DType::F32).quant_matmul(&matrix);
     assert!(none.to_vec::<f32>().unwrap().is_empty());
 }

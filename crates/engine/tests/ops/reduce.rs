@@ -1,6 +1,6 @@
 //! Reductions.
 
-use bessemer::{DType, Error, Shape, Tensor, pool};
+use bessemer::{DType, Error, Tensor, pool};
 use bessemer_testing::Value;
 use bessemer_testing::case::functions_vary;
 use bessemer_testing::subnormal::operand;
@@ -163,11 +163,29 @@ fn sums_of_any_axes_of_any_view_are_those_of_a_plain_loop() {
 
 #[test]
 fn axes_are_removed_or_kept_with_length_one() {
-    let x = Tensor::from_slice(&floats(24), [2, 3, 4]);
-    assert_eq!(*x.sum(&[1], false).shape(), [2, 4]);
-    assert_eq!(*x.sum(&[-1, 0], true).shape(), [1, 3, 1]);
-    assert_eq!(*x.sum(&[], false).shape(), Shape::SCALAR);
-    assert_eq!(*x.sum(&[], true).shape(), [1, 1, 1]);
+    // Element i, j, k is 100 i + 10 j + k, so that no two sums of any axes are the same.
+    let data: Vec<f32> = (0..24)
+        .map(|i| (i / 12 * 100 + i / 4 % 3 * 10 + i % 4) as f32)
+        .collect();
+    let x = Tensor::from_slice(&data, [2, 3, 4]);
+    let is = |y: Tensor, shape: &[usize], expected: &[f32]| {
+        assert_eq!(y.shape()[..], *shape);
+        assert_eq!(y.to_vec::<f32>().unwrap(), expected);
+    };
+    let middle = [30.0, 33.0, 36.0, 39.0, 330.0, 333.0, 336.0, 339.0];
+    is(x.sum(&[1], false), &[2, 4], &middle);
+    is(x.sum(&[-2], true), &[2, 1, 4], &middle);
+    is(x.sum(&[-1, 0], true), &[1, 3, 1], &[412.0, 492.0, 572.0]);
+    is(x.sum(&[0, 2], false), &[3], &[412.0, 492.0, 572.0]);
+    is(x.max(&[1, 2], false), &[2], &[23.0, 123.0]);
+    is(x.min(&[0], false), &[3, 4], &data[..12]);
+    is(
+        x.mean(&[2], false),
+        &[2, 3],
+        &[1.5, 11.5, 21.5, 101.5, 111.5, 121.5],
+    );
+    is(x.sum(&[], false), &[], &[1476.0]);
+    is(x.sum(&[], true), &[1, 1, 1], &[1476.0]);
     assert_eq!(
         Tensor::scalar(3.0_f32).sum(&[], false).item::<f32>(),
         Ok(3.0)
@@ -255,12 +273,16 @@ fn half_precision_is_converted_exactly() {
     let y = Tensor::from_slice(&x, [65536, 1])
         .broadcast_to([65536, 2])
         .max(&[1], false);
-    for (y, x) in y.to_vec::<f16>().unwrap().into_iter().zip(x) {
+    let y = y.to_vec::<f16>().unwrap();
+    assert_eq!(y.len(), x.len());
+    for (y, x) in y.into_iter().zip(x) {
         assert!(y == x || (y.is_nan() && x.is_nan()), "{x:?} became {y:?}");
     }
     let x: Vec<bf16> = bits.iter().map(|&b| bf16::from_bits(b)).collect();
     let y = Tensor::from_slice(&x, [65536, 1]).sum(&[1], false);
-    for (y, x) in y.to_vec::<bf16>().unwrap().into_iter().zip(x) {
+    let y = y.to_vec::<bf16>().unwrap();
+    assert_eq!(y.len(), x.len());
+    for (y, x) in y.into_iter().zip(x) {
         let sum = operand(DType::BF16, Value::Float(x.to_f64())).float();
         assert!(
             y.to_f64() == sum || (y.is_nan() && x.is_nan()),
@@ -367,7 +389,8 @@ fn wrong_axes_are_errors() {
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
-    let x = Tensor::from_slice(&floats(1_000_000), [1000, 1000]);
+    let data = floats(1_000_000);
+    let x = Tensor::from_slice(&data, [1000, 1000]);
     let tall = x.reshape([250_000, 4]);
     let results = || -> Vec<Vec<u32>> {
         let mut results = vec![
@@ -382,6 +405,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
         if !functions_vary() {
             results.push(x.logsumexp(&[], false));
         }
+        judge_sums(&data, &results);
         results
             .iter()
             .map(|y| {
@@ -399,6 +423,88 @@ fn the_number_of_threads_does_not_change_a_bit() {
     let one = results();
     pool::set_threads(before);
     assert_eq!(many, one);
+}
+
+/// Compares the first results of `the_number_of_threads_does_not_change_a_bit` with plain loops in `f64`.
+fn judge_sums(data: &[f32], results: &[Tensor]) {
+    let sum = |from: usize, step: usize, count: usize, f: &dyn Fn(f64) -> f64| -> f64 {
+        let own = data[from..].iter().step_by(step).take(count);
+        own.map(|&x| f(x.into())).sum()
+    };
+    let sums = |of: fn(usize) -> [usize; 3], results: usize| -> [Vec<f64>; 2] {
+        let all = |f: &dyn Fn(f64) -> f64| -> Vec<f64> {
+            let each = (0..results).map(of);
+            each.map(|[from, step, n]| sum(from, step, n, f)).collect()
+        };
+        [all(&|x| x), all(&f64::abs)]
+    };
+    let expected = [
+        sums(|_| [0, 1, 1_000_000], 1),
+        sums(|column| [column, 1000, 1000], 1000),
+        sums(|row| [row * 1000, 1, 1000], 1000),
+        sums(|column| [column, 4, 250_000], 4),
+    ];
+    for (result, [sums, sizes]) in results.iter().zip(&expected) {
+        let y = result.to_vec::<f32>().unwrap();
+        assert_eq!(y.len(), sums.len());
+        for ((&y, sum), size) in y.iter().zip(sums).zip(sizes) {
+            assert!((f64::from(y) - sum).abs() <= 2e-7 * size, "{y}, not {sum}");
+        }
+    }
+    let variance = |from, step, n: usize| {
+        let mean = sum(from, step, n, &|x| x) / n as f64;
+        sum(from, step, n, &|x| (x - mean).powi(2)) / (n as f64 - 1.0)
+    };
+    let whole = [variance(0, 1, 1_000_000)];
+    let columns: Vec<f64> = (0..1000).map(|c| variance(c, 1000, 1000)).collect();
+    close(&results[4].to_vec().unwrap(), &whole, 1e-6, "variance");
+    close(&results[5].to_vec().unwrap(), &columns, 1e-6, "variances");
+    if let Some(y) = results.get(7) {
+        let all = [sum(0, 1, 1_000_000, &f64::exp).ln()];
+        close(&y.to_vec().unwrap(), &all, 1e-6, "logsumexp");
+    }
+}
+
+#[test]
+fn rows_are_reduced_by_whole_simd_groups() {
+    use bessemer_hal::noop;
+    // Elements of a row and rows; the kernels, and the threads of their groups.
+    let cases: [(usize, usize, &[(&str, usize)]); 5] = [
+        (12, 40, &[("reduce_thread", 0)]),
+        (100, 40, &[("reduce_group", 256)]),
+        (1000, 3, &[("reduce_group", 96)]),
+        (3000, 100, &[("reduce_group", 384)]),
+        (40_000, 2, &[("reduce_group", 512), ("reduce_parts", 64)]),
+    ];
+    for (len, rows, expected) in cases {
+        let device = bessemer::Device::on(noop::device(bessemer_hal::Family::Apple7));
+        let x = Tensor::zeros([rows, len], DType::F32)
+            .to(&device)
+            .contiguous();
+        x.eval().unwrap();
+        device.synchronize().unwrap();
+        noop::clear(device.hal().unwrap());
+        x.sum(&[1], false).eval().unwrap();
+        device.synchronize().unwrap();
+        let events = noop::record(device.hal().unwrap()).unwrap().events;
+        let launches: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                noop::Event::Dispatch {
+                    kernel,
+                    threadgroup,
+                    ..
+                } => Some((kernel.trim_end_matches("_f32"), threadgroup.width)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(launches.len(), expected.len(), "{launches:?}");
+        for ((kernel, threads), (name, width)) in launches.iter().zip(expected) {
+            assert_eq!(kernel, name, "{len} x {rows}");
+            // Where every thread has a result of its own, any group will do.
+            assert!(*width == 0 || threads == width, "{len} x {rows}: {threads}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bessemer::{Error, Tensor};
 
-use crate::near::counted;
+use crate::data::counted;
 
 #[test]
 fn elements_are_repeated_and_tiled() {

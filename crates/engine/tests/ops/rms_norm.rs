@@ -1,6 +1,6 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{assert_agrees, in_every_float, launching, numbers, small_and_large_rows};
 
 fn reference(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
     let rows = x.chunks(weight.len());
@@ -15,34 +15,43 @@ fn reference(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
 
 #[test]
 fn rms_norm_is_its_formula() {
-    for (rows, len) in [(1, 1), (3, 7), (5, 64), (2, 1000), (300, 33), (2, 4099)] {
-        let x = numbers(1, rows * len);
-        let w = numbers(2, len);
-        let weights = in_every_float(&w, &[len]);
-        for ((t, error), (same, _)) in in_every_float(&x, &[rows, len]).iter().zip(&weights) {
-            let expected = reference(&x, &w, 1e-5);
-            let y = t.rms_norm(same, 1e-5);
-            assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
-            assert_near(&y, &expected, *error);
-        }
+    for (rows, len) in [(1, 1), (3, 7), (5, 64), (2, 1000), (300, 33)] {
+        judge(rows, len);
+    }
+}
+
+#[test]
+fn rows_longer_than_a_threadgroup_are_normalised_whole() {
+    // Element by element, and four at once.
+    for len in [4099, 9004] {
+        launching("rms_norm_loop", || judge(2, len));
+    }
+}
+
+fn judge(rows: usize, len: usize) {
+    let (x, w) = (small_and_large_rows(1, rows, len), numbers(2, len));
+    let expected = reference(&x, &w, 1e-5);
+    let weights = in_every_float(&w, &[len]);
+    for (t, weight) in in_every_float(&x, &[rows, len]).iter().zip(&weights) {
+        let y = t.rms_norm(weight, 1e-5);
+        assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
+        assert_agrees("rms_norm", len, &y, &expected, None);
     }
 }
 
 #[test]
 fn views_and_weights_with_gaps_are_read_right() {
     let x = numbers(3, 60);
-    let w = numbers(4, 10);
-    let t = Tensor::from_slice(&x, [6, 10]);
+    let (w, down) = (numbers(4, 10), numbers(5, 6));
     let back: Vec<_> = w.iter().rev().copied().collect();
-    let weight = Tensor::from_slice(&back, [10]).flip(&[0]);
-    assert_near(&t.rms_norm(&weight, 0.0), &reference(&x, &w, 0.0), 1e-13);
-    let flat = t.t().to_vec::<f64>().unwrap();
-    let ones = Tensor::ones([6], DType::F64);
-    assert_near(
-        &t.t().rms_norm(&ones, 0.0),
-        &reference(&flat, &[1.0; 6], 0.0),
-        1e-13,
-    );
+    let columns: Vec<_> = (0..60).map(|i| x[i % 6 * 10 + i / 6]).collect();
+    let weights = in_every_float(&back, &[10]);
+    for (i, t) in in_every_float(&x, &[6, 10]).iter().enumerate() {
+        let y = t.rms_norm(&weights[i].flip(&[0]), 1e-5);
+        assert_agrees("rms_norm", 10, &y, &reference(&x, &w, 1e-5), None);
+        let y = t.t().rms_norm(&in_every_float(&down, &[6])[i], 1e-5);
+        assert_agrees("rms_norm", 6, &y, &reference(&columns, &down, 1e-5), None);
+    }
 }
 
 #[test]
@@ -100,9 +109,12 @@ mod against_the_reference {
 
 #[test]
 fn the_formula_of_simpler_ops_gives_the_same() {
-    let w = Tensor::from_slice(&numbers(6, 300), [300]);
-    for (t, error) in in_every_float(&numbers(5, 4 * 300), &[4, 300]) {
-        let formula = t.decompose_rms_norm(&w, 1e-6);
-        assert_near(&t.rms_norm(&w, 1e-6), &values(&formula), error);
+    let (x, w) = (small_and_large_rows(5, 4, 300), numbers(6, 300));
+    let expected = reference(&x, &w, 1e-6);
+    let weights = in_every_float(&w, &[300]);
+    for (t, w) in in_every_float(&x, &[4, 300]).iter().zip(&weights) {
+        assert_agrees("rms_norm", 300, &t.rms_norm(w, 1e-6), &expected, None);
+        let formula = t.decompose_rms_norm(w, 1e-6);
+        assert_agrees("rms_norm", 300, &formula, &expected, None);
     }
 }

@@ -1,6 +1,6 @@
 use bessemer::{DType, Error, RopeOptions, RopeScaling, RopeStyle, RopeTable, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{assert_agrees, in_every_float, numbers, values};
 
 /// Turns `[rows, dim]` with these positions and frequencies.
 fn reference(x: &[f64], dim: usize, at: &[f64], f: &[f64], style: RopeStyle) -> Vec<f64> {
@@ -16,6 +16,13 @@ fn reference(x: &[f64], dim: usize, at: &[f64], f: &[f64], style: RopeStyle) -> 
         }
     }
     y
+}
+
+/// Compares rotated numbers up to 4 with the truth: neither of a pair grows past the sum of both. `reach` is the largest
+/// angle.
+#[track_caller]
+fn judge(y: &Tensor, expected: &[f64], reach: usize) {
+    assert_agrees("rope", reach, y, expected, Some(&vec![8.0; expected.len()]));
 }
 
 fn plain(dims: usize) -> Vec<f64> {
@@ -38,10 +45,10 @@ fn rope_turns_pairs_by_their_position() {
                 .map(|r| (7 + r % seq) as f64)
                 .collect();
             let expected = reference(&x, dim, &at, &plain(dims), style);
-            for (t, error) in in_every_float(&x, &[batch, heads, seq, dim]) {
+            for t in in_every_float(&x, &[batch, heads, seq, dim]) {
                 let y = t.rope(&options, 7);
                 assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
-                assert_near(&y, &expected, error);
+                judge(&y, &expected, 12);
             }
         }
     }
@@ -50,24 +57,21 @@ fn rope_turns_pairs_by_their_position() {
 #[test]
 fn positions_may_be_given_for_all_or_for_each_of_the_batch() {
     let x = numbers(2, 2 * 3 * 4 * 8);
-    let t = Tensor::from_slice(&x, [2, 3, 4, 8]);
     let options = RopeOptions::default();
-    let all = [5.0, 0.0, 100_000.0, 3.0];
-    let at: Vec<f64> = (0..24).map(|r| all[r % 4]).collect();
-    let expected = reference(&x, 8, &at, &plain(8), RopeStyle::HalfSplit);
-    assert_near(
-        &t.rope(&options, Tensor::from_slice(&all, [4])),
-        &expected,
-        1e-10,
-    );
-    let each = [5.0, 0.0, 1.0, 3.0, 9.0, 10.0, 11.0, 12.5];
-    let at: Vec<f64> = (0..24).map(|r| each[r / 12 * 4 + r % 4]).collect();
-    let expected = reference(&x, 8, &at, &plain(8), RopeStyle::HalfSplit);
-    assert_near(
-        &t.rope(&options, Tensor::from_slice(&each, [2, 4])),
-        &expected,
-        1e-10,
-    );
+    let all = [5.0_f32, 0.0, 100_000.0, 3.0];
+    let each = [5.0_f32, 0.0, 1.0, 3.0, 9.0, 10.0, 11.0, 12.5];
+    let of_all: Vec<f64> = (0..24).map(|r| all[r % 4].into()).collect();
+    let of_each: Vec<f64> = (0..24).map(|r| each[r / 12 * 4 + r % 4].into()).collect();
+    let cases = [
+        (Tensor::from_slice(&all, [4]), of_all, 100_000),
+        (Tensor::from_slice(&each, [2, 4]), of_each, 13),
+    ];
+    for (positions, at, reach) in cases {
+        let expected = reference(&x, 8, &at, &plain(8), RopeStyle::HalfSplit);
+        for t in in_every_float(&x, &[2, 3, 4, 8]) {
+            judge(&t.rope(&options, positions.clone()), &expected, reach);
+        }
+    }
 }
 
 #[test]
@@ -79,34 +83,43 @@ fn positions_may_be_fractions_and_frequencies_more_than_a_turn() {
     let at = [0.5, -3.0, 1000.25];
     let rows: Vec<f64> = (0..6).map(|r| at[r % 3]).collect();
     let expected = reference(&x, 4, &rows, &frequencies, RopeStyle::HalfSplit);
-    for (t, error) in in_every_float(&x, &[2, 3, 4]) {
+    for t in in_every_float(&x, &[2, 3, 4]) {
         let positions = Tensor::from_slice(&at.map(|p| p as f32), [3]);
-        assert_near(&t.rope_with(&table, positions), &expected, error.max(1e-12));
+        judge(&t.rope_with(&table, positions), &expected, 7502);
     }
 }
 
 #[test]
 fn transposed_heads_are_read_in_place() {
     let x = numbers(3, 2 * 4 * 3 * 8);
-    let t = Tensor::from_slice(&x, [2, 4, 3, 8]).transpose(1, 2);
-    let copy = Tensor::from_vec(t.to_vec::<f64>().unwrap(), [2, 3, 4, 8]);
     let options = RopeOptions::default();
-    assert_eq!(
-        values(&t.rope(&options, 3)),
-        values(&copy.rope(&options, 3))
-    );
+    let at: Vec<f64> = (0..24).map(|r| (3 + r % 4) as f64).collect();
+    for t in in_every_float(&x, &[2, 4, 3, 8]) {
+        let t = t.transpose(1, 2);
+        let expected = reference(&values(&t), 8, &at, &plain(8), RopeStyle::HalfSplit);
+        judge(&t.rope(&options, 3), &expected, 6);
+    }
 }
 
 #[test]
 fn scores_depend_on_the_distance_of_positions_only() {
     let (q, k) = (numbers(4, 8), numbers(5, 8));
-    let score = |at: usize, apart: usize| -> f64 {
+    let (qs, ks) = (in_every_float(&q, &[1, 8]), in_every_float(&k, &[1, 8]));
+    for (q, k) in qs.iter().zip(&ks) {
         let options = RopeOptions::default();
-        let q = values(&Tensor::from_slice(&q, [1, 8]).rope(&options, at + apart));
-        let k = values(&Tensor::from_slice(&k, [1, 8]).rope(&options, at));
-        q.iter().zip(&k).map(|(a, b)| a * b).sum()
-    };
-    assert!((score(0, 3) - score(1000, 3)).abs() < 1e-9);
+        let score = |at: usize, apart: usize| -> f64 {
+            let q = values(&q.rope(&options, at + apart));
+            let k = values(&k.rope(&options, at));
+            assert_eq!((q.len(), k.len()), (8, 8));
+            q.iter().zip(&k).map(|(a, b)| a * b).sum()
+        };
+        // Eight products of numbers up to 6, each rounded once.
+        let near = match q.dtype() {
+            DType::F64 => 1e-9,
+            dtype => 8.0 * 36.0 * bessemer_testing::number::epsilon(dtype),
+        };
+        assert!((score(0, 3) - score(1000, 3)).abs() < near);
+    }
 }
 
 #[test]
@@ -166,10 +179,11 @@ fn a_table_may_come_from_the_caller() {
     let x = numbers(6, 3 * 4);
     let table = Tensor::from_slice(&[0.5_f32, 0.25], [2]);
     let table = RopeTable::new(&table, RopeStyle::HalfSplit, 2.0).unwrap();
-    let y = Tensor::from_slice(&x, [3, 4]).rope_with(&table, 1);
     let turned = reference(&x, 4, &[1.0, 2.0, 3.0], &[0.5, 0.25], RopeStyle::HalfSplit);
     let expected: Vec<f64> = turned.iter().map(|v| v * 2.0).collect();
-    assert_near(&y, &expected, 1e-13);
+    for t in in_every_float(&x, &[3, 4]) {
+        judge(&t.rope_with(&table, 1), &expected, 2);
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn sums_so_far_are_those_of_a_plain_loop() {
         let x = Tensor::from_slice(&data, [count]);
         let sums = x.cumsum(0).to_vec::<f32>().unwrap();
         let maxima = x.cummax(0).to_vec::<f32>().unwrap();
+        assert_eq!((sums.len(), maxima.len()), (count, count));
         let (mut sum, mut scale, mut max) = (0.0_f64, 1.0, f32::NEG_INFINITY);
         for i in 0..count {
             sum += f64::from(data[i]);
@@ -44,6 +45,7 @@ fn every_axis_of_every_layout_serves() {
             let len = x.shape()[axis as usize];
             let last = y.index(axis, len as isize - 1).to_vec::<f32>().unwrap();
             let sum = x.sum(&[axis], false).to_vec::<f32>().unwrap();
+            assert_eq!(last.len(), sum.len());
             for (a, b) in last.iter().zip(&sum) {
                 assert!((a - b).abs() < 1e-4, "axis {axis}: {a}, not {b}");
             }

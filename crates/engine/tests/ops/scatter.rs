@@ -2,7 +2,7 @@
 
 use bessemer::{DType, Error, Tensor, explain};
 
-use crate::near::counted;
+use crate::data::counted;
 
 #[test]
 fn scatter_puts_the_last_and_adds_all() {

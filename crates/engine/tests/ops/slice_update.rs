@@ -2,7 +2,7 @@
 
 use bessemer::{DType, Error, Tensor, explain};
 
-use crate::near::counted;
+use crate::data::counted;
 
 #[test]
 fn a_dying_tensor_is_updated_in_place_and_a_living_one_is_not() {

@@ -1,10 +1,10 @@
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::{assert_near, in_every_float, numbers, values};
+use crate::data::{assert_agrees, in_every_float, launching, numbers, values};
 
-/// Softmax of `[outer, len, inner]` along the middle axis.
-fn reference(x: &[f64], len: usize, inner: usize, log: bool) -> Vec<f64> {
-    let mut y = vec![0.0; x.len()];
+/// Softmax of `[outer, len, inner]` along the middle axis, or its logarithm, and what the error is relative to.
+fn reference(x: &[f64], len: usize, inner: usize, log: bool) -> [Vec<f64>; 2] {
+    let [mut y, mut size] = [vec![0.0; x.len()], vec![0.0; x.len()]];
     for outer in 0..x.len() / (len * inner) {
         for i in 0..inner {
             let at = |k: usize| (outer * len + k) * inner + i;
@@ -12,15 +12,31 @@ fn reference(x: &[f64], len: usize, inner: usize, log: bool) -> Vec<f64> {
             let sum: f64 = (0..len).map(|k| (x[at(k)] - top).exp()).sum();
             for k in 0..len {
                 let shifted = x[at(k)] - top;
-                y[at(k)] = if log {
-                    shifted - sum.ln()
-                } else {
-                    shifted.exp() / sum
+                let share = shifted.exp() / sum;
+                (y[at(k)], size[at(k)]) = match log {
+                    // The sum is at least 1, and off by as much as it is large.
+                    true => (shifted - sum.ln(), shifted.abs() + sum.ln() + 1.0),
+                    // An error of the exponent is one of the share.
+                    false => (share, share * shifted.abs()),
                 };
             }
         }
     }
-    y
+    [y, size]
+}
+
+/// Compares both ops along an axis of a tensor that shows these numbers.
+#[track_caller]
+fn judge(t: &Tensor, x: &[f64], axis: usize) {
+    let len = t.shape()[axis];
+    let inner = t.shape()[axis + 1..].iter().product();
+    let y = t.softmax(axis as isize);
+    assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
+    let [expected, size] = reference(x, len, inner, false);
+    assert_agrees("softmax", len, &y, &expected, Some(&size));
+    let y = t.log_softmax(axis as isize - t.rank() as isize);
+    let [expected, size] = reference(x, len, inner, true);
+    assert_agrees("log_softmax", len, &y, &expected, Some(&size));
 }
 
 #[test]
@@ -34,38 +50,39 @@ fn softmax_is_its_formula_along_every_axis() {
         [2, 3, 2500],
     ] {
         let x = numbers(1, shape.iter().product());
-        for (axis, &len) in shape.iter().enumerate() {
-            let inner = shape[axis + 1..].iter().product();
-            for (t, error) in in_every_float(&x, &shape) {
-                let axis = axis as isize;
-                let y = t.softmax(axis);
-                assert_eq!((y.shape(), y.dtype()), (t.shape(), t.dtype()));
-                assert_near(&y, &reference(&x, len, inner, false), error);
-                assert_near(
-                    &t.log_softmax(axis - 3),
-                    &reference(&x, len, inner, true),
-                    error,
-                );
-            }
+        for t in in_every_float(&x, &shape) {
+            (0..3).for_each(|axis| judge(&t, &x, axis));
         }
+    }
+}
+
+#[test]
+fn rows_longer_than_a_threadgroup_are_summed_whole() {
+    for (shape, axis) in [([2, 4099], 1), ([4099, 3], 0), ([1, 20_000], 1)] {
+        let mut x = numbers(1, shape.iter().product());
+        // The largest is the very last: nobody may forget the tail.
+        x[shape[0] * shape[1] - 1] = 12.0;
+        launching("softmax_loop", || {
+            for t in in_every_float(&x, &shape) {
+                judge(&t, &x, axis);
+            }
+        });
     }
 }
 
 #[test]
 fn views_give_what_copies_give() {
     let x = numbers(2, 6 * 8 * 10);
-    let t = Tensor::from_slice(&x, [6, 8, 10]);
-    let views = [
-        t.transpose(0, 1),
-        t.t(),
-        t.slice(2, 1, 9, 1),
-        t.slice(0, 5, None, -2),
-    ];
-    for v in views {
-        let copy = Tensor::from_vec(v.to_vec::<f64>().unwrap(), *v.shape());
-        for axis in 0..3 {
-            let expected = copy.softmax(axis).to_vec::<f64>().unwrap();
-            assert_eq!(v.softmax(axis).to_vec::<f64>().unwrap(), expected);
+    for t in in_every_float(&x, &[6, 8, 10]) {
+        let views = [
+            t.transpose(0, 1),
+            t.t(),
+            t.slice(2, 1, 9, 1),
+            t.slice(0, 5, None, -2),
+        ];
+        for view in views {
+            let copy = values(&view);
+            (0..3).for_each(|axis| judge(&view, &copy, axis));
         }
     }
 }
@@ -90,9 +107,9 @@ fn infinities_and_nan_follow_numpy() {
     for (row, expected) in rows {
         let expected = expected.map(f64::from);
         let across = Tensor::from_slice(&row, [2]).softmax(0);
-        assert_near(&across, &expected, 0.0);
+        assert_agrees("copy", 1, &across, &expected, None);
         let down = Tensor::from_slice(&[row[0], row[0], row[1], row[1]], [2, 2]).softmax(0);
-        assert_near(&down.slice(1, None, 1, 1), &expected, 0.0);
+        assert_agrees("copy", 1, &down.slice(1, None, 1, 1), &expected, None);
     }
 }
 
@@ -171,14 +188,14 @@ mod against_the_reference {
 #[test]
 fn the_formula_of_simpler_ops_gives_the_same() {
     let x = numbers(5, 4 * 30 * 6);
-    for (t, error) in in_every_float(&x, &[4, 30, 6]) {
-        for axis in 0..3 {
-            assert_near(&t.softmax(axis), &values(&t.decompose_softmax(axis)), error);
-            assert_near(
-                &t.log_softmax(axis),
-                &values(&t.decompose_log_softmax(axis)),
-                error,
-            );
+    for t in in_every_float(&x, &[4, 30, 6]) {
+        for (axis, len, inner) in [(0, 4, 180), (1, 30, 6), (2, 6, 1)] {
+            let [expected, size] = reference(&x, len, inner, false);
+            let y = t.decompose_softmax(axis);
+            assert_agrees("softmax", len, &y, &expected, Some(&size));
+            let [expected, size] = reference(&x, len, inner, true);
+            let y = t.decompose_log_softmax(axis);
+            assert_agrees("log_softmax", len, &y, &expected, Some(&size));
         }
     }
 }

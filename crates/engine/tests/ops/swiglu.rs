@@ -1,29 +1,45 @@
 use bessemer::{DType, Error, Tensor, explain};
 
-use crate::near::{assert_near, in_every_float, numbers};
+use crate::data::{assert_agrees, in_every_float, numbers};
+
+fn swiglu(g: f64, u: f64) -> f64 {
+    g / (1.0 + (-g).exp()) * u
+}
+
+fn geglu(g: f64, u: f64) -> f64 {
+    bessemer_testing::reference::unary::gelu_tanh(g) * u
+}
 
 #[test]
 fn gated_activations_are_their_formulas_in_every_type() {
     let (g, u) = (numbers(1, 300), numbers(2, 300));
-    let pairs = || g.iter().zip(&u);
-    let swiglu: Vec<f64> = pairs().map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-    let tanh = |x: f64| ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh();
-    let geglu: Vec<f64> = pairs()
-        .map(|(g, u)| g * (1.0 + tanh(*g)) / 2.0 * u)
-        .collect();
+    let of = |f: fn(f64, f64) -> f64| -> Vec<f64> {
+        let pairs = g.iter().zip(&u);
+        pairs.map(|(&g, &u)| f(g, u)).collect()
+    };
     let ups = in_every_float(&u, &[3, 100]);
-    for ((gate, error), (up, _)) in in_every_float(&g, &[3, 100]).iter().zip(&ups) {
+    for (gate, up) in in_every_float(&g, &[3, 100]).iter().zip(&ups) {
         assert_eq!(gate.swiglu(up).dtype(), gate.dtype());
-        assert_near(&gate.swiglu(up), &swiglu, *error);
-        assert_near(&gate.geglu(up), &geglu, *error);
+        assert_agrees("swiglu", 1, &gate.swiglu(up), &of(swiglu), None);
+        assert_agrees("geglu", 1, &gate.geglu(up), &of(geglu), None);
     }
 }
 
 #[test]
 fn a_gate_is_one_pass_in_half_precision_too() {
-    let x = Tensor::from_slice(&[half::f16::ONE; 64], [64]);
-    let y = x.swiglu(&x);
-    assert_eq!(explain(&[&y]).unwrap().steps.len(), 1);
+    let (g, u) = (numbers(3, 64), numbers(4, 64));
+    let expected: Vec<f64> = g.iter().zip(&u).map(|(&g, &u)| swiglu(g, u)).collect();
+    let ups = in_every_float(&u, &[64]);
+    for (gate, up) in in_every_float(&g, &[64]).iter().zip(&ups) {
+        let y = gate.swiglu(up);
+        assert_eq!(explain(&[&y]).unwrap().steps.len(), 1);
+        assert_agrees("swiglu", 1, &y, &expected, None);
+        // The other way round is another number: the gate is the one that is activated.
+        assert!(
+            bessemer_testing::layout::array(&y)
+                != bessemer_testing::layout::array(&up.swiglu(gate))
+        );
+    }
 }
 
 #[test]

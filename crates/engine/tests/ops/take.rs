@@ -2,7 +2,7 @@
 
 use bessemer::{DType, Error, Tensor};
 
-use crate::near::counted;
+use crate::data::counted;
 
 #[test]
 fn rows_are_taken_by_index_of_any_type_and_shape() {

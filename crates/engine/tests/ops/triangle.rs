@@ -2,7 +2,7 @@
 
 use bessemer::{Error, Tensor};
 
-use crate::near::counted;
+use crate::data::counted;
 
 #[test]
 fn triangles_end_at_their_diagonal() {
