@@ -1,0 +1,19 @@
+//! The front end of the Metal Shading Language: text to C++ and reflection, without a compiler.
+#![no_main]
+
+use bessemer_hal::msl::translate;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match translate(text, "a.metal") {
+        Ok(translation) => {
+            for kernel in &translation.reflection.kernels {
+                assert!(translation.glue(&kernel.name).is_some());
+            }
+            // Lines keep their numbers, or diagnostics would point at others.
+            let lines = |text: &str| text.matches('\n').count();
+            assert_eq!(lines(&translation.cpp), lines(text) + 4);
+        }
+        Err(errors) => assert!(!errors.is_empty()),
+    }
+});
