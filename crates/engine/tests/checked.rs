@@ -72,13 +72,13 @@ const ELEMENTWISE: &[Case] = &[
     }),
     ("ternary", || {
         let x = wave(&[3, 41]);
-        vec![x.clamp(-1.0, 2.0), x.lerp(&wave(&[41]), 0.5)]
+        vec![x.clamp(-1.0, 2.0), x.lerp(wave(&[41]), 0.5)]
     }),
     ("select", || {
         let x = wave(&[3, 41]);
         let mask = x.gt(0.0);
         mask.eval().unwrap();
-        vec![mask.select(&x, &wave(&[41]))]
+        vec![mask.select(&x, wave(&[41]))]
     }),
     ("cast", || {
         let x = wave(&[3, 41]);
@@ -438,10 +438,13 @@ fn executed(device: &Device) -> BTreeSet<String> {
         .collect()
 }
 
+/// A named part of the run; parts run on several threads.
+type Job<'a> = (&'a str, Box<dyn Fn() + Sync + 'a>);
+
 #[test]
 fn every_kernel_runs_on_the_checking_device_and_nothing_is_reported() {
     let device = checking();
-    let mut jobs: Vec<(&str, Box<dyn Fn() + Sync + '_>)> = vec![
+    let mut jobs: Vec<Job<'_>> = vec![
         ("transformers", Box::new(|| transformers(&device))),
         ("sampling", Box::new(|| sample(&device))),
     ];

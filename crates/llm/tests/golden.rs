@@ -56,16 +56,7 @@ fn load_on(device: &Device, name: &str, precision: Precision, context: usize) ->
 }
 
 fn greedy(transformer: &Arc<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
-    greedy_with(transformer, CacheType::F32, prompt, count)
-}
-
-fn greedy_with(
-    transformer: &Arc<Transformer>,
-    kind: CacheType,
-    prompt: &[u32],
-    count: usize,
-) -> Vec<u32> {
-    let mut session = Session::new(Arc::clone(transformer), kind).unwrap();
+    let mut session = Session::new(Arc::clone(transformer), CacheType::F32).unwrap();
     let options = Options {
         sampling: Sampling::default(),
         max_tokens: count,
@@ -114,19 +105,49 @@ fn the_software_device_begins_with_the_golden_tokens() {
     }
 }
 
+/// The logits after a prompt and after each token that follows it.
+fn logits_along(transformer: Arc<Transformer>, kind: CacheType, text: &[u32]) -> Vec<Vec<f32>> {
+    let mut session = Session::new(transformer, kind).unwrap();
+    let first = text.len() - 16;
+    let steps = (first..=text.len()).map(|end| session.prefill(&text[..end]).unwrap().0.to_vec());
+    steps.collect()
+}
+
+/// The root mean square of what two lists of logits differ by, over the standard deviation of the second.
+fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let (mut off, mut spread) = (0.0, 0.0);
+    for (a, b) in a.iter().zip(b) {
+        assert_eq!(a.len(), b.len());
+        let mean = b.iter().map(|&x| f64::from(x)).sum::<f64>() / b.len() as f64;
+        for (&a, &b) in a.iter().zip(b) {
+            off += (f64::from(a) - f64::from(b)).powi(2);
+            spread += (f64::from(b) - mean).powi(2);
+        }
+    }
+    (off / spread).sqrt()
+}
+
+/// Keys and values of 8 bits cost the software device no more accuracy than the CPU. Their bits may differ: an element
+/// next to a tie is rounded up on one and down on the other, and thirty layers make something of it.
 #[test]
-fn keys_of_8_bits_tell_the_same_on_the_software_device_as_on_the_cpu() {
-    let devices = [Device::cpu(), Device::software().unwrap()];
+fn keys_of_8_bits_are_as_accurate_on_the_software_device_as_on_the_cpu() {
+    let soft = Device::software().unwrap();
     for (model, name) in [
         ("stories15m", "stories15M_once_upon_64.json"),
         (SMOLLM2, "smollm2-135m-instruct-q4_1_chat_france.json"),
     ] {
-        let prompt = ids(&golden(name)["prompt_ids"]);
-        let [cpu, soft] = devices.each_ref().map(|device| {
-            let transformer = load_on(device, model, Precision::Exact, 64);
-            greedy_with(&transformer, CacheType::Q8_0, &prompt, 16)
-        });
-        assert_eq!(soft, cpu, "{name}");
+        let golden = golden(name);
+        let mut text = ids(&golden["prompt_ids"]);
+        text.extend(ids(&golden["generated_ids"]).iter().cycle().take(16));
+        let run = |device: &Device, kind| {
+            logits_along(load_on(device, model, Precision::Exact, 64), kind, &text)
+        };
+        let exact = run(&Device::cpu(), CacheType::F32);
+        let cpu = distance(&run(&Device::cpu(), CacheType::Q8_0), &exact);
+        let soft = distance(&run(&soft, CacheType::Q8_0), &exact);
+        // 0.0068 on both for the one, 0.046 and 0.039 for the other.
+        assert!(soft < 1.5 * cpu, "{name}: {soft}, on the CPU {cpu}");
     }
 }
 
@@ -140,15 +161,23 @@ fn smollm2_has_the_golden_logits() {
         .iter()
         .map(|v| v.as_f64().unwrap() as f32)
         .collect();
-    // Sums of f32 in another order move logits by this much; rounding activations to 8 bits by far more.
-    for (precision, tolerance) in [(Precision::Exact, 2e-3), (Precision::Fast, 1.0)] {
+    assert_eq!(expected.len(), 16);
+    let [exact, fast] = [Precision::Exact, Precision::Fast].map(|precision| {
         let transformer = load(SMOLLM2, precision, 256);
+        let vocab = transformer.config().vocab;
         let mut session = Session::new(transformer, CacheType::F32).unwrap();
-        let (logits, _) = session.prefill(&prompt).unwrap();
-        for (a, e) in logits.iter().zip(&expected) {
-            assert!((a - e).abs() < tolerance, "{precision:?}: {a} {e}");
-        }
+        let logits = session.prefill(&prompt).unwrap().0.to_vec();
+        assert_eq!(logits.len(), vocab);
+        logits
+    });
+    // Sums of f32 in another order move logits by up to 2.4e-5.
+    for (a, e) in exact.iter().zip(&expected) {
+        assert!((a - e).abs() < 2e-4, "{a} {e}");
     }
+    // Rounding activations to 8 bits moves them by FASTBOUND of their spread.
+    let off = distance(&[fast], &[exact]);
+    eprintln!("fast {off}");
+    assert!(off < 0.5, "{off}");
 }
 
 #[test]

@@ -469,7 +469,8 @@ fn judge_sums(data: &[f32], results: &[Tensor]) {
 fn rows_are_reduced_by_whole_simd_groups() {
     use bessemer_hal::noop;
     // Elements of a row and rows; the kernels, and the threads of their groups.
-    let cases: [(usize, usize, &[(&str, usize)]); 5] = [
+    type Case = (usize, usize, &'static [(&'static str, usize)]);
+    let cases: [Case; 5] = [
         (12, 40, &[("reduce_thread", 0)]),
         (100, 40, &[("reduce_group", 256)]),
         (1000, 3, &[("reduce_group", 96)]),

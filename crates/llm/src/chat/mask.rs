@@ -49,7 +49,7 @@ impl Mask {
             let end = rest.find(['\'', '"', '\\', '\n']).unwrap_or(rest.len());
             let text = &rest[..end];
             let is_special = |t: &&str| t.starts_with(text) || text.starts_with(t);
-            if text.chars().nth(1).is_some() && !tokens.iter().any(|t| is_special(&t)) {
+            if text.chars().nth(1).is_some() && !tokens.iter().any(is_special) {
                 literals.push(text.to_owned());
             }
         }

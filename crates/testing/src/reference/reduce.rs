@@ -241,8 +241,8 @@ pub fn argmax(x: &Array, axis: isize, keepdims: bool) -> Array {
     arg(x, axis, keepdims, Ordering::Greater)
 }
 
+/// Subnormal numbers count for what they are on every device: the kernels compare integers.
 fn arg(x: &Array, axis: isize, keepdims: bool, better: Ordering) -> Array {
-    let x = &operands(x);
     let axis = x.axis(axis);
     let best = |lane: &Vec<Value>| {
         let mut best = 0;

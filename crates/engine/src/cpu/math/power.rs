@@ -195,7 +195,7 @@ pub(super) fn cbrt_f32<I: Isa>(x: f32) -> f32 {
     let a = x.abs();
     // Keeps `a` away from both ends of the range, by 2^±66, whose cube root is exact.
     let (scale, unscale) = if a < 8.67e-19 {
-        (7.378_697_6e19, 2.384_185_8e-7)
+        (7.378_698e19, 2.384_185_8e-7)
     } else if a > 1.15e18 {
         (1.355_252_7e-20, 4_194_304.0)
     } else {

@@ -48,7 +48,7 @@ pub(super) fn size(text: &str) -> Size {
         }
     };
     match value {
-        Some(value) if value == 0.0 => Size::Usual,
+        Some(0.0) => Size::Usual,
         Some(value) if value < f64::from(f32::MIN_POSITIVE) => Size::Subnormal,
         Some(value) if value < 2_f64.powi(-63) => Size::Small,
         _ => Size::Usual,
