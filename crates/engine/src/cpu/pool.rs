@@ -1,6 +1,6 @@
 //! The threads of the CPU backend: one pool for the process.
 //!
-//! The calling thread always works too. Tasks are handed out one by one from a shared counter ([`slot`]), and the
+//! The calling thread always works too. Tasks are handed out one by one from a shared counter (`slot`), and the
 //! caller waits for tasks that were begun, never for a worker that has not begun one. After a job the workers watch
 //! for the next one for a moment before they sleep: the ops of a graph follow each other within microseconds, and
 //! waking a sleeping thread takes longer than many of them.
@@ -8,7 +8,7 @@
 //! Cores may be busy with other processes. A worker that is preempted in the middle of a task holds up the job for
 //! the milliseconds of the other's time slice. So workers give up their core between two tasks every now and then, where
 //! it holds up nobody; and where jobs still wait for late workers longer than these are worth, fewer take part for a
-//! while ([`balance`]).
+//! while (`balance`).
 //!
 //! What a task computes must not depend on which thread runs it, nor on how many there are: then results
 //! have the same bits for every thread count.

@@ -2,7 +2,7 @@
 //!
 //! A kernel is written once, as plain loops in an `#[inline(always)]` `Task::run`, and is compiled for
 //! every [`Level`]: the loop is inlined into a function that may use the level's instructions, and the
-//! compiler vectorises it for them. What the processor has is found out at run time; [`table`] says which of it a family
+//! compiler vectorises it for them. What the processor has is found out at run time; `table` says which of it a family
 //! of kernels uses.
 #![cfg_attr(
     target_arch = "x86_64",
