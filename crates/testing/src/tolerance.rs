@@ -107,7 +107,7 @@ pub fn computed_in(dtype: DType) -> DType {
 /// (it has no `hypot`).
 const FUNCTIONS: [(&str, f64, f64, f64); 33] = [
     ("exp", 0.5, 1.5, 0.5),
-    ("exp2", 0.5, 1.5, 0.5),
+    ("exp2", 0.6, 1.5, 0.6),
     ("expm1", 1.0, 2.0, 1.0),
     ("log", 0.5, 1.5, 0.5),
     ("log2", 0.5, 1.5, 0.5),

@@ -23,12 +23,6 @@ use crate::quant::BlockFormat;
 /// Vectors of activations that share unpacked weights.
 const SHARED: usize = 4;
 
-/// Vectors up to which memory is what is waited for.
-const FEW: usize = 2;
-
-/// Bytes between what is multiplied and what is asked for meanwhile, as on AVX2.
-const AHEAD: usize = 4096;
-
 /// Rows of two panels: the most that are multiplied together.
 pub(super) const MOST: usize = TOGETHER * HEIGHT;
 
@@ -71,8 +65,11 @@ impl Place {
 #[inline(always)]
 fn fetch<const N: usize>(panel: Place, offset: usize, bytes: usize, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if N <= FEW {
+    if N <= 2 {
+        // Memory is what so few vectors wait for.
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        /// Bytes between what is multiplied and what is prefetched meanwhile, as on AVX2.
+        const AHEAD: usize = 4096;
         const LINE: usize = 64;
         let ahead = offset + AHEAD;
         // The next panels of two are behind both.

@@ -8,7 +8,7 @@
 //!
 //! | entries | source |
 //! |---|---|
-//! | AVX2 over scalar, all families | `bessemer-bench ops` and `llm` with `--simd scalar,avx2` on Zen 3 |
+//! | AVX2 over scalar, all families | unmeasured level against level; AVX2 is measured against peers on Zen 3 (`bench/results`) |
 //! | AVX2 for decode with AVX-512 and VNNI | AMD EPYC: SmolLM2 Q4_1 decodes 170 tok/s with AVX2 and 99 with VNNI on one thread, 195 and 164 on two; Gemma 3, Qwen2.5 0.5B and 1.5B alike |
 //! | VNNI for prefill | AMD EPYC: SmolLM2 1,517 tok/s with VNNI and 1,039 with AVX2; the other three 1.3 to 1.5 times |
 //! | AVX2 for f16/bf16 weights with AVX-512 | AMD EPYC: prefill 181 and decode 54 tok/s with AVX2. The fixed-point kernels of prefill are AVX2's; AVX-512's GEMV is unmeasured |
