@@ -174,10 +174,9 @@ fn smollm2_has_the_golden_logits() {
     for (a, e) in exact.iter().zip(&expected) {
         assert!((a - e).abs() < 2e-4, "{a} {e}");
     }
-    // Rounding activations to 8 bits moves them by FASTBOUND of their spread.
+    // Rounding activations to 8 bits moves them by 0.19 of their spread.
     let off = distance(&[fast], &[exact]);
-    eprintln!("fast {off}");
-    assert!(off < 0.5, "{off}");
+    assert!(off < 0.28, "{off}");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn fetch<const N: usize>(panel: Place, offset: usize, bytes: usize, len: usize) 
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (panel, offset, bytes, len, AHEAD);
+    let _ = (panel, offset, bytes, len);
 }
 
 /// What a processor does for the rows of one panel or two.
