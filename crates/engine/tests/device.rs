@@ -437,9 +437,10 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
     // What runs there is free of lanes: functions of elements, copies, sorting.
     let free = [
         "binary",
+        "cast",
         "conv_direct",
         "copy_strided",
-        "real",
+        "fused",
         "sort_block",
     ];
     assert_eq!(kernels(hal::noop::device(hal::Family::Mac2)), free);
