@@ -168,5 +168,17 @@ fn verdicts(results: &Results) -> Vec<Verdict> {
             ));
         }
     }
+    let exact = peer(worker::EXACT);
+    let decode: Vec<&Row> = results
+        .rows
+        .iter()
+        .filter(|r| r.family == Family::Decode)
+        .collect();
+    verdicts.push(verdict(
+        "decode with --exact, to decode without",
+        1.0 / 3.0,
+        &decode,
+        |row| Some(1.0 / row.ratio(exact?)?),
+    ));
     verdicts
 }

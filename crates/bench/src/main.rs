@@ -46,7 +46,11 @@ enum Suite {
     Metal(metal::Options),
     /// Our side of `ops` and `llm`: answers requests on the standard input.
     #[command(hide = true)]
-    Worker,
+    Worker {
+        /// Language models as with `--exact`.
+        #[arg(long)]
+        exact: bool,
+    },
     /// The load of `llm --load`: computes until whoever started it is gone.
     #[command(hide = true)]
     Busy,
@@ -67,7 +71,7 @@ fn main() -> anyhow::Result<()> {
         }
         Suite::Ops(options) => ops::run(&options, arguments.rounds, command),
         Suite::Llm(options) => llm::run(&options, arguments.rounds, command),
-        Suite::Worker => ops::serve(),
+        Suite::Worker { exact } => ops::serve(exact),
         Suite::Busy => llm::load::busy(),
     }
 }

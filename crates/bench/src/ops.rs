@@ -103,8 +103,8 @@ pub(crate) struct Plan {
 }
 
 /// Answers requests as the contestant that is measured.
-pub(crate) fn serve() -> Result<()> {
-    let mut engine = ours::Ours;
+pub(crate) fn serve(exact: bool) -> Result<()> {
+    let mut engine = ours::Ours { exact };
     bench_protocol::serve(&mut engine, std::io::stdin().lock(), std::io::stdout())?;
     Ok(())
 }

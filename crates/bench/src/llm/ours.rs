@@ -19,14 +19,18 @@ struct Sequence {
 }
 
 /// Loads a model and computes the case once.
-pub(crate) fn prepare(op: Op, given: &Model) -> Result<Prepared> {
+pub(crate) fn prepare(op: Op, given: &Model, exact: bool) -> Result<Prepared> {
+    let (precision, cache) = match exact {
+        true => (Precision::Exact, CacheType::F32),
+        false => (Precision::Fast, CacheType::F16),
+    };
     let options = Options {
-        precision: Precision::Fast,
+        precision,
         context: given.context(),
     };
     let model = file::Model::open(&given.path)?;
     let transformer = Transformer::new(&model, options)?;
-    let cache = Cache::new(&transformer, CacheType::F16, 1, given.context())?;
+    let cache = Cache::new(&transformer, cache, 1, given.context())?;
     let mut sequence = Sequence {
         transformer,
         cache,

@@ -10,14 +10,19 @@ use bench_protocol::{Case, DType, Engine, Input, Op, Output, Prepared, WorkerInf
 use bessemer::{Result, Tensor};
 use half::{bf16, f16};
 
+use super::worker::EXACT;
+
 /// The engine under measurement.
 #[derive(Debug)]
-pub(crate) struct Ours;
+pub(crate) struct Ours {
+    /// Language models as with `--exact`.
+    pub(crate) exact: bool,
+}
 
 impl Engine for Ours {
     fn info(&self) -> WorkerInfo {
         WorkerInfo {
-            name: "Bessemer".to_owned(),
+            name: if self.exact { EXACT } else { "Bessemer" }.to_owned(),
             version: format!(
                 "{} ({})",
                 env!("CARGO_PKG_VERSION"),
@@ -29,7 +34,7 @@ impl Engine for Ours {
 
     fn prepare(&mut self, case: &Case) -> Result<Option<Prepared>, String> {
         match &case.model {
-            Some(model) => crate::llm::prepare(case.op, model)
+            Some(model) => crate::llm::prepare(case.op, model, self.exact)
                 .map(Some)
                 .map_err(|e| format!("{e:#}")),
             None => prepare(case).map_err(|e| e.to_string()),

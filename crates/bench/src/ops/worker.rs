@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Longest wait for an answer: a peer that hangs loses its case, not the run.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The name of ours with `--exact`.
+pub(crate) const EXACT: &str = "Bessemer --exact";
+
 /// How to start a contestant.
 #[derive(Debug, Clone)]
 pub(crate) struct Contestant {
@@ -60,6 +63,16 @@ fn ours() -> Result<Contestant> {
         arguments: vec!["worker".to_owned()],
         install: "",
         level: None,
+    })
+}
+
+/// Ours with `--exact`: what the default path is compared with.
+fn exact() -> Result<Contestant> {
+    Ok(Contestant {
+        key: "exact",
+        title: EXACT,
+        arguments: vec!["worker".to_owned(), "--exact".to_owned()],
+        ..ours()?
     })
 }
 
@@ -115,6 +128,7 @@ pub(crate) fn of_ops() -> Result<Vec<Contestant>> {
 pub(crate) fn of_models() -> Result<Vec<Contestant>> {
     Ok(vec![
         ours()?,
+        exact()?,
         in_python("llama", "llama.cpp"),
         in_rust("candle", "candle", "candle-worker"),
     ])

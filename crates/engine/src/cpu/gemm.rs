@@ -38,6 +38,7 @@ mod vector;
 pub(crate) use float::Wide;
 use half::{bf16, f16};
 pub(crate) use packed::{Packed, gemm_packed, vector_packed};
+pub(crate) use vector::dot_at;
 
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Level};

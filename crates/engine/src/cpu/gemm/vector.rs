@@ -53,6 +53,23 @@ pub(super) fn multiply<T: Wide>(
     true
 }
 
+/// The sum of products of the elements of two slices of the same length.
+pub(crate) fn dot_at(level: Level, x: &[f32], y: &[f32]) -> f32 {
+    f32::with_kernel(level, Dot { x, y })
+}
+
+struct Dot<'a> {
+    x: &'a [f32],
+    y: &'a [f32],
+}
+
+impl WithKernel<f32> for Dot<'_> {
+    type Output = f32;
+    fn call<K: Kernel<Float = f32>>(self) -> f32 {
+        dot::<K>(self.x, self.y)
+    }
+}
+
 /// Widens the columns of `x`, one after the other.
 fn gather<T: Wide>(level: Level, x: &Matrix<'_, T>, out: &mut [T::Float]) {
     for (col, out) in out.chunks_exact_mut(x.rows).enumerate() {

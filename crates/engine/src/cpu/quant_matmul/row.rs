@@ -10,10 +10,11 @@ use super::activation::{Activations, GROUP};
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
 use super::part::Part;
+use crate::cpu::gemm;
 use crate::cpu::row::Real;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Level;
-use crate::cpu::simd::{self, Isa, MulAdd, Task};
+use crate::cpu::simd::{self, Isa, Task};
 use crate::quant::{BlockFormat, QuantMatrix, Weights, group};
 
 /// The kind of weights with a number: the formats in their order, then the plain floats.
@@ -66,11 +67,31 @@ pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &P
     if let (Weights::Block(format), true) = (matrix.weights(), has_avx2()) {
         return exact_avx2(format, matrix, x, range, to);
     }
-    // Around the task: a closure inside would be compiled without the task's instructions.
-    f32::with_scratch(matrix.cols(), |space| {
-        let (matrix, range) = (matrix, range);
-        with_kind!(matrix.weights(), K => simd::run_narrow(Exact::<K> { matrix, x, range, to, space }));
+    let (level, cols) = (simd::level(), matrix.cols());
+    f32::with_scratch(cols, |space| {
+        for r in range {
+            let row = match plain(matrix, r) {
+                Some(row) => row,
+                None => {
+                    widen_rows(matrix, r, space);
+                    &*space
+                }
+            };
+            for (v, x) in x.chunks_exact(cols).enumerate() {
+                to.get(v, r, 1)[0] = gemm::dot_at(level, row, x);
+            }
+        }
     });
+}
+
+/// A row of weights that are `f32` already, where they begin where such numbers do.
+fn plain(matrix: &QuantMatrix, row: usize) -> Option<&[f32]> {
+    if matrix.weights() != Weights::F32 {
+        return None;
+    }
+    let cols = matrix.cols();
+    let bytes = &matrix.bytes()[row * cols * size_of::<f32>()..][..cols * size_of::<f32>()];
+    bytemuck::try_cast_slice(bytes).ok()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -170,33 +191,6 @@ impl<const KIND: usize> Task for Integers<'_, KIND> {
     }
 }
 
-struct Exact<'a, const KIND: usize> {
-    matrix: &'a QuantMatrix,
-    x: &'a [f32],
-    range: Range<usize>,
-    to: &'a Part<'a>,
-    space: &'a mut [f32],
-}
-
-impl<const KIND: usize> Task for Exact<'_, KIND> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let cols = self.matrix.cols();
-        let row = self.matrix.bytes().len() / self.matrix.rows();
-        let weights = const { kind(KIND) };
-        let space = self.space;
-        for r in self.range {
-            let bytes = &self.matrix.bytes()[r * row..][..row];
-            widen::<I>(weights, bytes, space);
-            for v in 0..self.x.len() / cols {
-                self.to.get(v, r, 1)[0] = dot::<I>(space, &self.x[v * cols..][..cols]);
-            }
-        }
-    }
-}
-
 /// Weights as `f32`, by the processor's own conversion where there is one.
 #[inline(always)]
 fn widen<I: Isa>(weights: Weights, bytes: &[u8], to: &mut [f32]) {
@@ -207,31 +201,6 @@ fn widen<I: Isa>(weights: Weights, bytes: &[u8], to: &mut [f32]) {
         return;
     }
     weights.widen(bytes, to);
-}
-
-#[inline(always)]
-fn dot<I: Isa>(a: &[f32], b: &[f32]) -> f32 {
-    const LANES: usize = 32;
-    let (a, a_rest) = a.as_chunks::<LANES>();
-    let (b, b_rest) = b.as_chunks::<LANES>();
-    let mut lanes = [0.0_f32; LANES];
-    for g in 0..a.len().min(b.len()) {
-        let (a, b) = (&a[g], &b[g]);
-        for i in 0..LANES {
-            lanes[i] = a[i].mul_add_on::<I>(b[i], lanes[i]);
-        }
-    }
-    for ((lane, &a), &b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
-        *lane = a.mul_add_on::<I>(b, *lane);
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
 }
 
 struct Widen<'a, const KIND: usize> {
@@ -260,19 +229,8 @@ mod tests {
     use super::*;
     use crate::quant::{dequantize, quantize};
 
-    /// Dots with the lanes and fused multiply-adds of the portable loop at AVX2.
-    struct Dot<'a>(&'a [f32], &'a [f32]);
-
-    impl Task for Dot<'_> {
-        type Output = f32;
-        #[inline(always)]
-        fn run<I: Isa>(self) -> f32 {
-            dot::<I>(self.0, self.1)
-        }
-    }
-
     #[test]
-    fn blocks_dequantised_in_registers_have_the_bits_of_the_portable_loop() {
+    fn blocks_dequantised_in_registers_have_the_bits_of_dequantised_rows() {
         if !Level::Avx2.is_available() {
             return;
         }
@@ -290,7 +248,7 @@ mod tests {
             assert_eq!(bits(&widened), bits(&weights), "{format}");
             let x: [Vec<f32>; 2] =
                 [0.31, 0.77].map(|step| (0..COLS).map(|i| (i as f32 * step).cos()).collect());
-            let expected = [0, 1].map(|v| simd::run_at(Level::Avx2, Dot(&weights, &x[v])));
+            let expected = [0, 1].map(|v| gemm::dot_at(Level::Avx2, &weights, &x[v]));
             let single = [0, 1].map(|v| avx2::exact::dot(format, &row, [&x[v]])[0]);
             let both = avx2::exact::dot(format, &row, [&x[0], &x[1]]);
             assert_eq!(bits(&single), bits(&expected), "{format}");

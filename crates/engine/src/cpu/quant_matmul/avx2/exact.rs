@@ -1,7 +1,7 @@
 //! Blocks dequantised in registers, by AVX2: for products with `f32` activations.
 //!
-//! Weights have the bits of [`crate::quant::dequantize`], and sums those of the portable loop at this level: 32 lanes,
-//! each a chain of fused multiply-adds, that are added in halves. So a product has the same bits whether its weights
+//! Weights have the bits of [`crate::quant::dequantize`], and sums those of [`crate::cpu::gemm::dot_at`] at this level: 32
+//! lanes, each a chain of fused multiply-adds, that are added in halves. So a product has the same bits whether its weights
 //! were dequantised here or before.
 #![expect(
     clippy::needless_range_loop,
@@ -13,14 +13,14 @@
 )]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_and_si128, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32,
-    _mm_loadu_si128, _mm_set1_epi8, _mm_srli_epi16, _mm_srli_si128, _mm256_add_ps,
-    _mm256_and_si256, _mm256_andnot_si256, _mm256_castsi256_si128, _mm256_cmpeq_epi8,
-    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_extracti128_si256, _mm256_fmadd_ps,
+    __m128i, __m256, __m256i, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_set1_epi8,
+    _mm_set1_epi16, _mm_srli_epi16, _mm_srli_si128, _mm256_add_ps, _mm256_and_si256,
+    _mm256_andnot_si256, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi8_epi32,
+    _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_extracti128_si256, _mm256_fmadd_ps,
     _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_or_si256, _mm256_set_m128i,
     _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x,
     _mm256_setzero_ps, _mm256_shuffle_epi8, _mm256_slli_epi16, _mm256_srl_epi16, _mm256_storeu_ps,
-    _mm256_sub_epi8,
+    _mm256_sub_epi8, _mm256_xor_ps,
 };
 
 use crate::quant::{BlockFormat, q3_scales, six_bits};
@@ -154,12 +154,12 @@ fn group(format: BlockFormat, block: &[u8], i: usize) -> [__m256; 4] {
         BlockFormat::Q8_0 => scaled(bytes(&block[2..34]), [half(&block[0..2]); 2]),
         BlockFormat::Q2K => {
             let (d, m) = (half(&block[80..82]), half(&block[82..84]));
-            let scales = [block[2 * i], block[2 * i + 1]];
+            let [a, b] = [block[2 * i], block[2 * i + 1]];
             let q = bits(bytes(&block[16 + i / 4 * 32..][..32]), i % 4 * 2, 3);
             affine(
                 q,
-                scales.map(|s| d * f32::from(s & 15)),
-                scales.map(|s| -(m * f32::from(s >> 4))),
+                [times(d, a & 15), times(d, b & 15)],
+                [minus(times(m, a >> 4)), minus(times(m, b >> 4))],
             )
         }
         BlockFormat::Q3K => {
@@ -168,20 +168,20 @@ fn group(format: BlockFormat, block: &[u8], i: usize) -> [__m256; 4] {
             let low = bits(bytes(&block[32 + i / 4 * 32..][..32]), i % 4 * 2, 3);
             let high = bits(bytes(&block[..32]), i, 1);
             let q = _mm256_or_si256(low, _mm256_slli_epi16::<2>(high));
-            let scales = [scales[2 * i], scales[2 * i + 1]];
-            scaled(zero_at(q, 4), scales.map(|s| d * f32::from(s)))
+            let scales = [times(d, scales[2 * i]), times(d, scales[2 * i + 1])];
+            scaled(zero_at(q, 4), scales)
         }
         BlockFormat::Q4K => {
             let q = bits(bytes(&block[16 + i / 2 * 32..][..32]), i % 2 * 4, 15);
             let (scale, offset) = k_scale(block, i);
-            affine(q, [scale; 2], [-offset; 2])
+            affine(q, [scale; 2], [minus(offset); 2])
         }
         BlockFormat::Q5K => {
             let low = bits(bytes(&block[48 + i / 2 * 32..][..32]), i % 2 * 4, 15);
             let high = bits(bytes(&block[16..48]), i, 1);
             let q = _mm256_or_si256(low, _mm256_slli_epi16::<4>(high));
             let (scale, offset) = k_scale(block, i);
-            affine(q, [scale; 2], [-offset; 2])
+            affine(q, [scale; 2], [minus(offset); 2])
         }
         BlockFormat::Q6K => {
             let (d, part) = (half(&block[208..210]), i % 4);
@@ -189,8 +189,8 @@ fn group(format: BlockFormat, block: &[u8], i: usize) -> [__m256; 4] {
             let high = bytes(&block[128 + i / 4 * 32..][..32]);
             let high = _mm256_slli_epi16::<4>(bits(high, part * 2, 3));
             let q = _mm256_or_si256(bits(low, part / 2 * 4, 15), high);
-            let scales = [block[192 + 2 * i], block[193 + 2 * i]].map(|s| s as i8);
-            scaled(zero_at(q, 32), scales.map(|s| d * f32::from(s)))
+            let [a, b] = [block[192 + 2 * i] as i8, block[193 + 2 * i] as i8];
+            scaled(zero_at(q, 32), [times(d, a), times(d, b)])
         }
     }
 }
@@ -198,18 +198,30 @@ fn group(format: BlockFormat, block: &[u8], i: usize) -> [__m256; 4] {
 /// The scale and offset of a group of `Q4_K` and `Q5_K`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn k_scale(block: &[u8], i: usize) -> (f32, f32) {
+fn k_scale(block: &[u8], i: usize) -> (__m256, __m256) {
     let (d, m) = (half(&block[0..2]), half(&block[2..4]));
     let (scale, offset) = six_bits(&block[4..16], i);
-    (d * f32::from(scale), m * f32::from(offset))
+    (times(d, scale), times(m, offset))
 }
 
-/// A number in half precision.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn half(bytes: &[u8]) -> f32 {
-    let bits = i32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
-    _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)))
+fn times(d: __m256, scale: impl Into<f32>) -> __m256 {
+    _mm256_mul_ps(d, _mm256_set1_ps(scale.into()))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+fn minus(x: __m256) -> __m256 {
+    _mm256_xor_ps(x, _mm256_set1_ps(-0.0))
+}
+
+/// A number in half precision, in every lane. Converted in one lane, it would be inserted into a register whose other
+/// lanes do not matter: often one of the sums, for which it would wait.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+fn half(bytes: &[u8]) -> __m256 {
+    _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes([bytes[0], bytes[1]])))
 }
 
 #[inline]
@@ -268,15 +280,14 @@ fn zero_at(q: __m256i, zero: i8) -> __m256i {
 /// Every number as `f32`, times the scale of its half.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn scaled(q: __m256i, scale: [f32; 2]) -> [__m256; 4] {
+fn scaled(q: __m256i, scale: [__m256; 2]) -> [__m256; 4] {
     let halves = [_mm256_castsi256_si128(q), _mm256_extracti128_si256::<1>(q)];
     let mut to = [_mm256_setzero_ps(); 4];
     for (h, half) in halves.into_iter().enumerate() {
-        let scale = _mm256_set1_ps(scale[h]);
         let eight = [half, _mm_srli_si128::<8>(half)];
         for k in 0..2 {
             let q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight[k]));
-            to[2 * h + k] = _mm256_mul_ps(q, scale);
+            to[2 * h + k] = _mm256_mul_ps(q, scale[h]);
         }
     }
     to
@@ -285,10 +296,10 @@ fn scaled(q: __m256i, scale: [f32; 2]) -> [__m256; 4] {
 /// The same, and the offset of its half. Rounded twice, as [`crate::quant::dequantize`] does.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn affine(q: __m256i, scale: [f32; 2], offset: [f32; 2]) -> [__m256; 4] {
+fn affine(q: __m256i, scale: [__m256; 2], offset: [__m256; 2]) -> [__m256; 4] {
     let mut to = scaled(q, scale);
     for k in 0..4 {
-        to[k] = _mm256_add_ps(to[k], _mm256_set1_ps(offset[k / 2]));
+        to[k] = _mm256_add_ps(to[k], offset[k / 2]);
     }
     to
 }
