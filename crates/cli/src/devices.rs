@@ -5,7 +5,8 @@ use crate::failure::Outcome;
 use crate::host::{self, Inventory, Listed};
 use crate::terminal::{self, Out, bytes, style};
 use anyhow::Result;
-use bessemer_hal::{DeviceInfo, DeviceKind};
+use bessemer::backends::metal::MetalBackend;
+use bessemer_hal::{Device, DeviceInfo, DeviceKind, Pipeline};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -34,7 +35,10 @@ fn write_text(inventory: &Inventory, out: &mut impl Write) -> Result<()> {
             false => "",
         };
         writeln!(out, "{bold}{}{bold:#}{mark}", listed.device.name())?;
-        let rows = properties(listed.device.info());
+        let mut rows = properties(listed.device.info());
+        if let Some(kernel) = add_kernel(&listed.device) {
+            rows.push(("limits of a kernel (add)", pipeline_text(&kernel)));
+        }
         let details = listed.details.iter().map(|(n, v)| (*n, v.clone()));
         let rows: Vec<_> = rows.into_iter().chain(details).collect();
         let width = rows.iter().map(|(n, _)| n.len()).max().unwrap_or(0);
@@ -45,6 +49,21 @@ fn write_text(inventory: &Inventory, out: &mut impl Write) -> Result<()> {
     }
     out.flush()?;
     Ok(())
+}
+
+/// The pipeline of a simple kernel, whose limits may be below the device's; `None` where none can be compiled.
+fn add_kernel(device: &Device) -> Option<Pipeline> {
+    let backend = MetalBackend::on(&bessemer::Device::on(device.clone())).ok()?;
+    backend.get_compute_pipeline("add_kernel")
+}
+
+fn pipeline_text(pipeline: &Pipeline) -> String {
+    format!(
+        "{} threads per threadgroup, SIMD width {}, {} of threadgroup memory",
+        pipeline.max_total_threads_per_threadgroup(),
+        pipeline.thread_execution_width(),
+        bytes(pipeline.static_threadgroup_memory_length())
+    )
 }
 
 fn properties(info: &DeviceInfo) -> Vec<(&'static str, String)> {
@@ -94,6 +113,13 @@ fn device_json(listed: &Listed) -> Value {
     let info = listed.device.info();
     let mut value = info_json(info);
     value["default"] = listed.is_default.into();
+    if let Some(kernel) = add_kernel(&listed.device) {
+        value["add_kernel"] = json!({
+            "max_total_threads_per_threadgroup": kernel.max_total_threads_per_threadgroup(),
+            "thread_execution_width": kernel.thread_execution_width(),
+            "static_threadgroup_memory": kernel.static_threadgroup_memory_length(),
+        });
+    }
     for (name, detail) in &listed.details {
         value[name.replace(' ', "_")] = detail.clone().into();
     }

@@ -17,6 +17,10 @@ use std::time::Duration;
 
 /// What the command line says about the device; what it leaves open, the environment decides.
 #[derive(Debug, Default)]
+#[cfg_attr(
+    not(any(target_vendor = "apple", target_os = "linux")),
+    expect(dead_code, reason = "there is no device to set up")
+)]
 pub(crate) struct Setup {
     pub(crate) mode: Option<ModeArg>,
     pub(crate) seed: Option<u64>,

@@ -104,15 +104,50 @@ fn crates_depend_in_one_direction() {
     }
 }
 
+/// The commands of a script, each on one line, without comments.
+fn script(name: &str) -> Vec<String> {
+    let text = read(&root().join(name)).replace("\\\n", " ");
+    let lines = text.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Whether a script has a command with all of these words.
+fn runs(script: &[String], words: &[&str]) -> bool {
+    let has = |line: &String| words.iter().all(|word| line.contains(word));
+    script.iter().any(has)
+}
+
+/// What CI type-checks for other systems is said by scripts, which no test here can run: that the scripts check what
+/// they should, stop at an error, and are run.
 #[test]
 fn what_is_for_apple_is_compiled_for_macs_and_for_ios() {
-    let check = read(&root().join("scripts/apple-check"));
-    for target in ["aarch64-apple-darwin", "aarch64-apple-ios"] {
-        assert!(check.contains(target), "scripts/apple-check lacks {target}");
-    }
-    let ci = read(&root().join(".ci/run"));
-    assert!(ci.contains("scripts/apple-check"), ".ci/run does not check");
+    let check = script("scripts/apple-check");
+    let clippy = ["cargo-clippy", "-Zbuild-std", "-D warnings"];
+    let checks = |words: &[&str]| runs(&check, &[&clippy[..], words].concat());
+    assert!(checks(&["--workspace", "--target aarch64-apple-darwin"]));
+    assert!(checks(&[
+        "--package bessemer-hal",
+        "--target aarch64-apple-ios"
+    ]));
+    assert!(runs(&check, &["set -euo pipefail"]));
+    assert!(runs(&script(".ci/run"), &["scripts/apple-check"]));
     // The driver itself must not be left out there.
     let library = read(&root().join("crates/hal/src/lib.rs"));
     assert!(library.contains("target_vendor = \"apple\""));
+}
+
+#[test]
+fn libraries_and_the_command_are_compiled_for_windows() {
+    let check = script("scripts/windows-check");
+    let clippy = ["cargo-clippy", "-Zbuild-std", "-D warnings"];
+    let packages = ["bessemer-hal", "bessemer", "bessemer-llm", "bessemer-cli"];
+    let packages = packages.map(|name| format!("--package {name} "));
+    let words: Vec<_> = packages.iter().map(String::as_str).collect();
+    assert!(runs(&check, &[&clippy[..], &words].concat()));
+    assert!(runs(&check, &["target=x86_64-pc-windows-msvc"]));
+    assert!(runs(&check, &["set -euo pipefail"]));
+    assert!(runs(&script(".ci/run"), &["scripts/windows-check"]));
 }

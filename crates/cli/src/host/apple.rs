@@ -33,7 +33,10 @@ pub(super) fn inventory() -> Result<Inventory> {
         })
         .collect();
     let notes = if devices.is_empty() {
-        vec!["The system offers this process no Metal GPU.".to_owned()]
+        vec![
+            "The system offers this process no Metal GPU. `system_profiler SPDisplaysDataType` lists those it has; a virtual machine may have none."
+                .to_owned(),
+        ]
     } else {
         Vec::new()
     };

@@ -9,31 +9,70 @@ fn every_device_is_listed_with_its_properties() {
     let devices = json["devices"].as_array().unwrap();
     assert!(devices.iter().any(|d| d["kind"] == "noop"));
     for device in devices {
-        for property in [
-            "name",
-            "kind",
-            "family",
-            "unified_memory",
-            "recommended_working_set",
-            "max_threads_per_threadgroup",
-            "max_threadgroup_memory",
-            "simd_width",
-            "max_buffer_length",
-            "registry_id",
-        ] {
-            assert!(!device[property].is_null(), "{property} of {device}");
-        }
+        let number = |property: &str| {
+            let value = device[property].as_u64();
+            value.unwrap_or_else(|| panic!("{property} of {device}"))
+        };
+        assert!(device["name"].as_str().unwrap().len() > 3, "{device}");
+        assert!(device["family"].as_str().unwrap().len() > 3, "{device}");
+        assert!(device["unified_memory"].is_boolean(), "{device}");
+        // What every GPU that the driver accepts has at least.
+        assert!(number("recommended_working_set") >= 256 << 20, "{device}");
+        assert!(number("max_buffer_length") >= 256 << 20, "{device}");
+        assert_eq!(number("max_threads_per_threadgroup"), 1024);
+        assert_eq!(device["max_threadgroup_size"][0], 1024);
+        assert_eq!(number("max_threadgroup_memory"), 32 << 10);
+        assert_eq!(number("max_buffers"), 31);
+        assert_eq!(number("max_inline_bytes"), 4096);
+        let width = number("simd_width");
+        assert_eq!(width, 32, "{device}");
+        let kernel = &device["add_kernel"];
+        assert_eq!(kernel["thread_execution_width"], width, "{device}");
+        let threads = kernel["max_total_threads_per_threadgroup"]
+            .as_u64()
+            .unwrap();
+        assert!((32..=1024).contains(&threads), "{device}");
+        assert_eq!(kernel["static_threadgroup_memory"], 0, "{device}");
     }
+    let ids: Vec<_> = devices
+        .iter()
+        .map(|d| d["registry_id"].as_u64().unwrap())
+        .collect();
+    assert_eq!(ids.len(), devices.len());
+    let defaults = devices.iter().filter(|d| d["default"] == true).count();
+    assert_eq!(defaults, 1, "{json}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn on_linux_it_says_that_there_is_no_gpu_and_what_there_is() {
     let said = Desk::new().bessemer("devices").exits(0);
-    assert!(said.stdout.contains("no Metal GPU"), "{said:?}");
-    assert!(said.stdout.contains("software Metal"), "{said:?}");
-    assert!(said.stdout.contains("compiler"), "{said:?}");
-    assert!(said.stdout.contains("cache"), "{said:?}");
+    let lines: Vec<_> = said.stdout.lines().collect();
+    assert_eq!(
+        lines[0],
+        "There is no Metal GPU here: this is Linux, and Metal needs macOS or iOS."
+    );
+    let value = |name: &str| {
+        let found = lines
+            .iter()
+            .find_map(|line| line.trim_start().strip_prefix(name));
+        found.unwrap_or_else(|| panic!("{name}: {said:?}")).trim()
+    };
+    assert!(
+        lines
+            .iter()
+            .any(|l| l.starts_with("Bessemer software Metal (")),
+        "{said:?}"
+    );
+    assert!(value("compiler ").contains("clang"), "{said:?}");
+    assert!(value("cache ").starts_with('/'), "{said:?}");
+    let threads = value("threads per threadgroup ");
+    assert!(threads.starts_with("1024 (1024×"), "{threads}");
+    let kernel = value("limits of a kernel (add)");
+    assert!(
+        kernel.contains("threads per threadgroup, SIMD width 32"),
+        "{kernel}"
+    );
     let json = Desk::new().bessemer("devices --json").exits(0).json();
     assert_eq!(json["metal_gpu"], false);
     assert_eq!(json["devices"][0]["kind"], "software");
@@ -43,12 +82,23 @@ fn on_linux_it_says_that_there_is_no_gpu_and_what_there_is() {
 #[cfg(target_os = "linux")]
 #[test]
 fn without_clang_it_says_what_to_install_and_still_lists_devices() {
+    let cache = tempfile::tempdir().unwrap();
     let mut command = command();
     command.env("PATH", "/nowhere").env_remove("BESSEMER_CLANG");
+    command.env("BESSEMER_CACHE_DIR", cache.path());
     let output = command.arg("devices").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    assert!(text.contains("install"), "{text}");
+    assert!(text.contains("apt-get install clang-19"), "{text}");
+    assert!(text.contains("Bessemer software Metal ("), "{text}");
+    let kernels = text
+        .lines()
+        .filter(|l| l.contains("limits of a kernel"))
+        .count();
+    assert_eq!(
+        kernels, 1,
+        "only the recording device compiles without one: {text}"
+    );
 }
 
 #[cfg(target_os = "linux")]

@@ -54,21 +54,23 @@ impl Mapping {
     }
 
     /// Takes the pages of a range out of this process's resident memory, with those that the kernel maps around a page
-    /// fault. A later read maps them again, from the page cache or from the file.
+    /// fault. A later read maps them again, from the page cache or from the file. Windows does so by itself when it needs
+    /// the memory.
     pub(crate) fn release(&self, range: Range<usize>) {
         let start = range.start.saturating_sub(MAX_FOLIO_BYTES);
         let end = (range.end + MAX_FOLIO_BYTES).min(self.map.len());
-        if start >= end {
-            return;
-        }
         #[cfg(unix)]
-        // SAFETY: the range lies inside the mapping, which is read-only and of a file: no page of it was ever written,
-        // so that reading it again finds the same bytes.
-        let _ = unsafe {
+        if start < end {
             let dont_need = memmap2::UncheckedAdvice::DontNeed;
-            self.map
-                .unchecked_advise_range(dont_need, start, end - start)
-        };
+            // SAFETY: the range lies inside the mapping, which is read-only and of a file: no page of it was ever
+            // written, so that reading it again finds the same bytes.
+            let _ = unsafe {
+                self.map
+                    .unchecked_advise_range(dont_need, start, end - start)
+            };
+        }
+        #[cfg(not(unix))]
+        let _ = (start, end);
     }
 }
 
