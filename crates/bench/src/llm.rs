@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
     if let Some(load) = options.load.filter(|_| !options.common.list) {
         let plan = load::Plan {
             entries: &entries,
-            contestants: options.common.wanted(worker::of_models()?),
+            contestants: options.common.wanted(worker::of_models()?)?,
             load,
             effort: options.common.effort(rounds.unwrap_or(5), 120.0)?,
             out: options.common.out.clone(),

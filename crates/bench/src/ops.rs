@@ -65,11 +65,19 @@ pub(crate) struct Common {
 
 impl Common {
     /// Ours, and the peers that are asked for.
-    pub(crate) fn wanted(&self, mut contestants: Vec<Contestant>) -> Vec<Contestant> {
+    pub(crate) fn wanted(&self, mut contestants: Vec<Contestant>) -> Result<Vec<Contestant>> {
+        let keys: Vec<&str> = contestants.iter().map(|c| c.key).collect();
+        for peer in &self.peers {
+            ensure!(
+                peer == "none" || keys.contains(&peer.as_str()),
+                "--peers {peer}: unknown peer; one of {} or none",
+                keys[1..].join(", ")
+            );
+        }
         contestants.retain(|c| {
             c.key == "bessemer" || self.peers.is_empty() || self.peers.iter().any(|p| p == c.key)
         });
-        contestants
+        Ok(contestants)
     }
 
     /// How much is measured, where rounds and seconds for a case are not asked for otherwise.
@@ -148,7 +156,7 @@ pub(crate) fn measure(
     for &level in &levels {
         contestants.push(worker::at_level(level)?);
     }
-    let (mut workers, absent) = start(&options.wanted(contestants), effort.threads)?;
+    let (mut workers, absent) = start(&options.wanted(contestants)?, effort.threads)?;
     let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
         "{pos}/{len} {bar:30} {elapsed_precise}, left {eta} {msg}",
     )?);

@@ -41,7 +41,7 @@ const TASK: usize = 24 << 10;
 
 /// Bytes of weights in a task of few vectors, at most. These wait for memory, and two threads that read long runs of it
 /// get a third more than those that take turns: what is fetched ahead at the end of a task is mostly the other's.
-const RUN: usize = 128 << 10;
+const RUN: usize = 256 << 10;
 
 /// Vectors up to which that is so.
 const STREAMED: usize = 4;
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn the_last_tasks_are_short() {
         let cut = Cut::new(8960, 888, 16, RUN, 4 * RUN);
-        assert_eq!(cut.range(0, 8960), 0..160);
+        assert_eq!(cut.range(0, 8960), 0..304);
         assert_eq!(cut.range(cut.tasks - 1, 8960).len(), 32);
         assert!((cut.tasks - cut.longs) * 32 * 888 >= 4 * RUN);
     }

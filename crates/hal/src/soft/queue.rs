@@ -227,6 +227,10 @@ impl Executor {
                     match run(&launch) {
                         Ok(more) => note(&mut done.reports, more.reports),
                         Err(mut fault) => {
+                            // The launch had what was left of the time for all commands.
+                            if let FaultKind::Timeout { limit } = &mut fault.kind {
+                                *limit = self.timeout;
+                            }
                             note(&mut done.reports, std::mem::take(&mut fault.reports));
                             fault.reports = done.reports;
                             if self.threadgroup(dispatch) != dispatch.threadgroup {

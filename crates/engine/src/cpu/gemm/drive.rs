@@ -39,6 +39,10 @@ struct Plan {
 /// Bytes of a right panel: most of a first-level cache, beside the left panel that passes through.
 const PANEL_BYTES: usize = 24 << 10;
 
+/// Steps of `k` that are summed at a time, at least, where there are so many: results are read and written once for
+/// each. Wide panels of AVX-512 come from the second-level cache then, in time.
+const LEAST_DEPTH: usize = 384;
+
 /// Bytes of the block that a task packs: half of a second-level cache.
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -66,13 +70,16 @@ const LOCAL_ROWS: usize = 96;
 /// that was fetched should be used several times.
 const LEAST_PANELS: usize = 10;
 
+/// Bytes of a row of the right factor that a task packs for itself, at least: two panels of AVX2, one of AVX-512.
+const LEAST_BYTES: usize = 128;
+
 /// Multiplications that are worth waking a thread for: some 10 µs on one core.
 const ALONE: usize = 500_000;
 
 /// Steps of `k` that are summed in registers at a time; it depends on `k` alone, so that the bits of a
 /// product do not depend on how it is cut otherwise.
 pub(super) fn depth<K: Kernel>(k: usize) -> usize {
-    let most = PANEL_BYTES / (K::COLS * size_of::<K::Float>());
+    let most = (PANEL_BYTES / (K::COLS * size_of::<K::Float>())).max(LEAST_DEPTH);
     k.div_ceil(k.div_ceil(most).max(1)).next_multiple_of(4)
 }
 
@@ -237,7 +244,8 @@ fn plan<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
     };
     let even = |n: usize, pieces: usize| n.div_ceil(n.min(pieces).max(1));
     let (rows, cols) = if feed == Feed::Local {
-        let across = wide.div_ceil(wide_most).max(want.min(wide.div_ceil(2)));
+        let least = LEAST_BYTES / size_of::<T::Float>();
+        let across = wide.div_ceil(wide_most).max(want.min(p.n.div_ceil(least)));
         let down = high.div_ceil(high_most).max(want.div_ceil(across));
         (even(high, down), even(wide, across))
     } else {
@@ -257,7 +265,10 @@ fn plan<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
             .max(want.div_ceil(down).min(wide.div_ceil(4)));
         (even(high, down), even(wide, across))
     };
-    let narrow = p.n <= DIRECT_COLS && (p.k > p.n || p.m <= DIRECT_COLS);
+    // Rows that are a multiple of a page apart displace each other from a first-level cache of eight ways.
+    let stride = p.a.row.unsigned_abs() * size_of::<T>();
+    let aliases = K::ROWS > 8 && p.m > 8 && stride.is_multiple_of(4096);
+    let narrow = !aliases && p.n <= DIRECT_COLS && (p.k > p.n || p.m <= DIRECT_COLS);
     Plan {
         feed,
         direct: T::SAME && (narrow || p.m <= DIRECT_ROWS),

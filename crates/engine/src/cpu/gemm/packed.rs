@@ -229,15 +229,11 @@ impl<B: Wide<Float = f32>> WithKernel<f32> for Vector<'_, B> {
         let most = depth::<K>(b.rows);
         let data = &bytemuck::cast_slice::<u8, B>(b.panels.bytes())[..all * b.rows];
         to.fill(0.0);
-        for (i, to) in to.chunks_mut(column::PANELS * K::COLS).enumerate() {
-            let first = panels.start + i * column::PANELS;
-            for (i, x) in x.chunks(most).enumerate() {
-                let block = &data[i * most * all..][..x.len() * all];
-                let panel = x.len() * K::COLS;
-                let count = to.len().div_ceil(K::COLS);
-                let panels = &block[first * panel..][..count * panel];
-                column::add::<B, K>(panels, x, to);
-            }
+        // The panels of a block of steps lie one after the other.
+        for (i, x) in x.chunks(most).enumerate() {
+            let block = &data[i * most * all..][..x.len() * all];
+            let panel = x.len() * K::COLS;
+            column::add::<B, K>(&block[panels.start * panel..panels.end * panel], x, to);
         }
     }
 }

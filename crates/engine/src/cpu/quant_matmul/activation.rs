@@ -100,6 +100,12 @@ impl Activations {
         self.rows
     }
 
+    /// Numbers of all rows.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn len(&self) -> usize {
+        self.rows * self.cols
+    }
+
     /// Whether the numbers are there without sign too.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn is_raised(&self) -> bool {

@@ -20,9 +20,6 @@ use super::activation::{Activations, GROUP, Row, Scale};
 use super::panel::{HEIGHT, TOGETHER, block_bytes};
 use crate::quant::BlockFormat;
 
-/// Vectors of activations that share unpacked weights.
-const SHARED: usize = 4;
-
 /// Rows of two panels: the most that are multiplied together.
 pub(super) const MOST: usize = TOGETHER * HEIGHT;
 
@@ -31,6 +28,8 @@ pub(super) const MOST: usize = TOGETHER * HEIGHT;
 pub(super) struct Place {
     at: *const u8,
     apart: usize,
+    /// Whether the panel comes from memory: the vectors after the first ones find it in a cache.
+    is_streamed: bool,
 }
 
 impl Place {
@@ -59,14 +58,13 @@ impl Place {
     }
 }
 
-/// Asks for what is multiplied soon: `AHEAD` bytes after `bytes` at `offset` of a panel of `len`, or as far into the panels
-/// that follow. Few vectors are done with a block before the bytes of the next ones are there. Other processors than
-/// x86 fetch ahead by themselves.
+/// Prefetches what is multiplied soon: `AHEAD` bytes after `bytes` at `offset` of a panel of `len`, or as far into the
+/// panels that follow. Without it, the first vectors are done with a block before the bytes of the next one are there.
+/// Other processors than x86 prefetch by themselves.
 #[inline(always)]
-fn fetch<const N: usize>(panel: Place, offset: usize, bytes: usize, len: usize) {
+fn fetch(panel: Place, offset: usize, bytes: usize, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if N <= 2 {
-        // Memory is what so few vectors wait for.
+    if panel.is_streamed {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         /// Bytes between what is multiplied and what is prefetched meanwhile, as on AVX2.
         const AHEAD: usize = 4096;
@@ -100,6 +98,8 @@ fn fetch<const N: usize>(panel: Place, offset: usize, bytes: usize, len: usize) 
 pub(super) trait Lanes: Copy {
     /// Panels multiplied together: 1 or 2.
     const PANELS: usize;
+    /// Vectors of activations that share unpacked weights, at most: 4, or 8 where registers hold the sums of so many.
+    const SHARED: usize = 4;
     /// Whether the weights of a product are taken as bytes without sign.
     const UNSIGNED: bool;
     /// Four columns of every row.
@@ -183,7 +183,8 @@ pub(super) unsafe fn multiply<L: Lanes>(
                     1 => each(L::enter::<1>(&job, v), v, first, together, &out),
                     2 => each(L::enter::<2>(&job, v), v, first, together, &out),
                     3 => each(L::enter::<3>(&job, v), v, first, together, &out),
-                    _ => each(L::enter::<SHARED>(&job, v), v, first, together, &out),
+                    8.. if L::SHARED == 8 => each(L::enter::<8>(&job, v), v, first, together, &out),
+                    _ => each(L::enter::<4>(&job, v), v, first, together, &out),
                 }
             };
             v += done;
@@ -276,6 +277,7 @@ pub(super) unsafe fn some<L: Lanes, const N: usize>(
     let at = Place {
         at: job.panel.as_ptr(),
         apart: job.apart,
+        is_streamed: first == 0,
     };
     let blocks = job.panel.len() / block_bytes(job.format);
     let x = Vectors::new(rows, blocks * job.format.block_len() / GROUP);
@@ -324,7 +326,7 @@ unsafe fn plain<L: Lanes, const N: usize>(
         let mut sums = [L::splat_float(0.0); N];
         for g in 0..blocks {
             let block = at.add(g * size);
-            fetch::<N>(at, g * size, size, blocks * size);
+            fetch(at, g * size, size, blocks * size);
             let (d, head) = (L::halves(block), if offset { 32 } else { 16 });
             let mut w = weights::<L>(format, block.add(head));
             let flipped = L::UNSIGNED && format == BlockFormat::Q8_0;
@@ -377,7 +379,7 @@ unsafe fn scaled<L: Lanes, const N: usize>(
             let (d, m) = (L::halves(block), L::halves(block.add(16)));
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N>(at, b * size + i * size / 8, size / 8, blocks * size);
+                fetch(at, b * size + i * size / 8, size / 8, blocks * size);
                 let w = weights::<L>(format, block.add(160 + group * i));
                 let dots = L::dots(&w, x.group(g, 0));
                 let s = L::ints(block.add(32 + 8 * i));
@@ -422,7 +424,7 @@ unsafe fn halved<L: Lanes, const N: usize>(
             let d = L::halves(block);
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N>(at, b * size + i * size / 8, size / 8, blocks * size);
+                fetch(at, b * size + i * size / 8, size / 8, blocks * size);
                 let w = weights::<L>(format, block.add(first + group * i));
                 let near = L::dots(&w[..4], x.group(g, 0));
                 let far = L::dots(&w[4..], x.group(g, 1));

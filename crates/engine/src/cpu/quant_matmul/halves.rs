@@ -41,9 +41,9 @@ impl<T: Wide<Float = f32>> Halves<T> {
         self.packed.bytes()
     }
 
-    /// Rows that belong together: four panels are multiplied with a vector at once.
+    /// Rows that belong together: those of a panel.
     pub(super) fn height(&self) -> usize {
-        4 * self.packed.width()
+        self.packed.width()
     }
 
     /// How activations are cut that many rows are multiplied with as integers, where they may be.

@@ -148,6 +148,13 @@ fn kernels() -> Vec<(&'static str, Kernel)> {
     #[cfg(target_arch = "x86_64")]
     if Features::Avx512Vnni.is_available() {
         // SAFETY: it was detected.
+        all.push((
+            "avx512 vnni, 256 bits",
+            |format, panels, size, x, out| unsafe {
+                multiply::<crate::cpu::quant_matmul::avx512::Vnni256>(format, panels, size, x, out);
+            },
+        ));
+        // SAFETY: it was detected.
         all.push(("avx512 vnni", |format, panels, size, x, out| unsafe {
             multiply::<crate::cpu::quant_matmul::avx512::Vnni>(format, panels, size, x, out);
         }));
@@ -258,7 +265,7 @@ fn every_kernel_has_the_bits_of_the_plain_one() {
     };
     for format in BlockFormat::ALL {
         // Whole panels, a rest of one, an odd number of panels; vectors by fours with every rest.
-        for (rows, vectors) in [(16, 1), (21, 2), (5, 3), (40, 4), (33, 7)] {
+        for (rows, vectors) in [(16, 1), (21, 2), (5, 3), (40, 4), (33, 7), (21, 13)] {
             for fill in [None, Some(0xFF), Some(0x80), Some(0)] {
                 let bytes = blocks(format, [rows, 512], fill);
                 let panels = Panels::arrange(format, &bytes, rows, 512, &drop).unwrap();
@@ -307,8 +314,9 @@ fn kernels_have_the_products_of_the_blocks() {
 
 #[test]
 fn what_is_dispatched_has_the_products_of_rows() {
-    for format in BlockFormat::ALL {
-        let (rows, vectors) = (45, 3);
+    // One panel at a time on AVX-512, and two.
+    for (format, vectors) in BlockFormat::ALL.into_iter().flat_map(|f| [(f, 3), (f, 9)]) {
+        let rows = 45;
         let bytes = blocks(format, [rows, 512], None);
         let matrix = QuantMatrix::from_bytes(Weights::Block(format), [rows, 512], bytes.clone());
         let Some(panels) = Panels::new(format, &bytes, rows, 512, &drop) else {
