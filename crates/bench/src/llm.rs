@@ -4,6 +4,7 @@
 //! logits. Nobody samples: what is measured is the model.
 
 mod file;
+mod interrupt;
 pub(crate) mod load;
 mod ours;
 mod random;
@@ -43,6 +44,9 @@ pub(crate) struct Options {
     /// Run with and without N processes that compute all the time, and report the share of the cores left.
     #[arg(long, value_name = "N")]
     load: Option<usize>,
+    /// Measure how long prefill and decode go on after they were cancelled, as by Ctrl-C.
+    #[arg(long, conflicts_with = "load")]
+    interrupt: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -88,6 +92,18 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
                 entries.push(entry(op, family, name, &model, &path)?);
             }
         }
+    }
+    if options.interrupt && !options.common.list {
+        let rounds = rounds.unwrap_or(21).max(1);
+        let effort = options.common.effort(rounds, 120.0)?;
+        let setting = ops::setting(effort, &[]);
+        return interrupt::run(
+            &entries,
+            rounds,
+            setting,
+            options.common.out.clone(),
+            command,
+        );
     }
     if let Some(load) = options.load.filter(|_| !options.common.list) {
         let plan = load::Plan {

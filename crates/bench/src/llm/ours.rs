@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// A sequence of a model.
-struct Sequence {
+pub(super) struct Sequence {
     transformer: Transformer,
     cache: Cache,
     space: Space,
@@ -20,24 +20,7 @@ struct Sequence {
 
 /// Loads a model and computes the case once.
 pub(crate) fn prepare(op: Op, given: &Model, exact: bool) -> Result<Prepared> {
-    let (precision, cache) = match exact {
-        true => (Precision::Exact, CacheType::F32),
-        false => (Precision::Fast, CacheType::F16),
-    };
-    let options = Options {
-        precision,
-        context: given.context(),
-    };
-    let model = file::Model::open(&given.path)?;
-    let transformer = Transformer::new(&model, options)?;
-    let cache = Cache::new(&transformer, cache, 1, given.context())?;
-    let mut sequence = Sequence {
-        transformer,
-        cache,
-        space: Space::default(),
-        prompt: given.prompt.clone(),
-        next: given.next.clone(),
-    };
+    let mut sequence = Sequence::open(given, exact)?;
     sequence.prefill()?;
     if op == Op::Decode {
         sequence.decode(given.next.len())?;
@@ -66,7 +49,34 @@ fn told(result: Result<()>) -> Result<(), String> {
 }
 
 impl Sequence {
-    fn prefill(&mut self) -> Result<()> {
+    /// Loads a model.
+    pub(super) fn open(given: &Model, exact: bool) -> Result<Self> {
+        let (precision, cache) = match exact {
+            true => (Precision::Exact, CacheType::F32),
+            false => (Precision::Fast, CacheType::F16),
+        };
+        let options = Options {
+            precision,
+            context: given.context(),
+        };
+        let model = file::Model::open(&given.path)?;
+        let transformer = Transformer::new(&model, options)?;
+        let cache = Cache::new(&transformer, cache, 1, given.context())?;
+        Ok(Self {
+            transformer,
+            cache,
+            space: Space::default(),
+            prompt: given.prompt.clone(),
+            next: given.next.clone(),
+        })
+    }
+
+    /// Ends calls with an error once `is_cancelled` says so.
+    pub(super) fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
+        self.space.cancel_when(is_cancelled);
+    }
+
+    pub(super) fn prefill(&mut self) -> Result<()> {
         self.cache.truncate(0, 0)?;
         let pieces = self.prompt.chunks(BATCH);
         let last = pieces.len().checked_sub(1).context("an empty prompt")?;
@@ -86,7 +96,7 @@ impl Sequence {
         Ok(())
     }
 
-    fn decode(&mut self, count: usize) -> Result<()> {
+    pub(super) fn decode(&mut self, count: usize) -> Result<()> {
         self.cache.truncate(0, self.prompt.len())?;
         for token in &self.next[..count] {
             let input = Input {
