@@ -146,6 +146,20 @@ mod tests {
         assert!(!hazards.record([(1, 0..8, Read), (1, 0..8, Write)].into_iter()));
     }
 
+    #[test]
+    fn what_adds_nothing_is_not_kept() {
+        let mut hazards = Hazards::default();
+        for _ in 0..3 {
+            assert!(!hazards.record([(1, 0..8, Read)].into_iter()));
+        }
+        assert_eq!(hazards.touched[&1].len(), 1, "a chain of readers");
+        assert!(hazards.record([(1, 0..8, Write), (1, 0..8, Write)].into_iter()));
+        assert_eq!(hazards.touched[&1].len(), 1, "the same write, bound twice");
+        let mut hazards = Hazards::default();
+        hazards.record([(1, 0..8, Read), (1, 0..8, Write), (1, 0..8, Read)].into_iter());
+        assert_eq!(hazards.touched[&1].len(), 2, "a write adds to a read");
+    }
+
     /// Which bytes of which buffer were read and written since the last barrier.
     #[derive(Default)]
     struct Bytes {
