@@ -99,7 +99,8 @@ impl Sampler {
         // Ties are in the order of tokens, so that nothing depends on how they are sorted.
         let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if s.top_k > 0 && s.top_k < left.len() {
-            left.select_nth_unstable_by(s.top_k - 1, order);
+            // Whatever comes there, what is before it are the first `top_k`.
+            left.select_nth_unstable_by(s.top_k, order);
             left.truncate(s.top_k);
         }
         left.sort_unstable_by(order);
@@ -111,8 +112,9 @@ impl Sampler {
                 *l = ((*l - top) * scale).exp();
             }
         };
-        let limited = s.typical < 1.0 || s.top_p < 1.0 || s.min_p > 0.0;
-        if limited {
+        // The sampler was checked: these are the ends of their ranges.
+        let unlimited = (s.typical, s.top_p, s.min_p) == (1.0, 1.0, 0.0);
+        if !unlimited {
             // Limits are about probabilities as the model gave them; the logits are kept beside.
             let mut by_weight = left.clone();
             weigh(&mut by_weight, 1.0);
@@ -154,7 +156,7 @@ fn limits(s: &Sampling, left: &mut Vec<(u32, f32)>) -> Vec<u32> {
     }
     if s.typical < 1.0 {
         normalise(left);
-        let information = |p: f32| if p > 0.0 { -p.ln() } else { f32::INFINITY };
+        let information = |p: f32| -p.ln();
         let bits = left.iter().filter(|(_, p)| *p > 0.0);
         let expected: f32 = bits.map(|&(_, p)| p * information(p)).sum();
         left.sort_by(|a, b| {
@@ -168,10 +170,8 @@ fn limits(s: &Sampling, left: &mut Vec<(u32, f32)>) -> Vec<u32> {
         normalise(left);
         left.truncate(needed(left, s.top_p));
     }
-    if s.min_p > 0.0 {
-        let least = left.first().map_or(0.0, |(_, p)| p * s.min_p);
-        left.retain(|(_, p)| *p >= least);
-    }
+    let least = left.first().map_or(0.0, |(_, p)| p * s.min_p);
+    left.retain(|(_, p)| *p >= least);
     let mut tokens: Vec<u32> = left.iter().map(|(t, _)| *t).collect();
     tokens.sort_unstable();
     tokens

@@ -76,6 +76,9 @@ fn limits_leave_what_they_say() {
         }),
         [0]
     );
+    for top_k in [5, 6] {
+        assert_eq!(kinds(Sampling { top_k, ..at(1.0) }), [0, 1, 2, 3, 4]);
+    }
     assert_eq!(
         kinds(Sampling {
             top_p: 0.69,
@@ -145,6 +148,35 @@ fn top_p_ends_with_the_token_that_reaches_it() {
     let drawn = draw(top_p, &logits, 20_000);
     let last = drawn.iter().filter(|&&t| t == 2).count() as f64 / 20_000.0;
     assert!((last - 3.0 / 17.0).abs() < 0.015, "{last}");
+}
+
+#[test]
+fn a_limit_that_is_not_set_takes_nothing_away() {
+    // At this temperature both are drawn, and the first one has all of the probability that a float can hold.
+    let kinds = |change: fn(&mut Sampling)| {
+        let mut sampling = at(100.0);
+        change(&mut sampling);
+        let mut kinds = draw(sampling, &[0.0, -40.0], 100);
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    };
+    assert_eq!(kinds(|_| {}), [0, 1]);
+    assert_eq!(kinds(|s| s.min_p = 1e-30), [0, 1]);
+    assert_eq!(kinds(|s| s.min_p = 1e-10), [0]);
+    assert_eq!(kinds(|s| s.top_p = 0.999), [0]);
+    assert_eq!(kinds(|s| s.typical = 0.999), [0]);
+}
+
+#[test]
+fn what_cannot_be_drawn_says_nothing_about_what_is_typical() {
+    // The last weight is too small for a float. Of the others, 0.3 is nearest to the expected information.
+    let logits = [0.4_f32.ln(), 0.3_f32.ln(), 0.3_f32.ln(), -200.0];
+    let typical = Sampling {
+        typical: 0.25,
+        ..at(1.0)
+    };
+    assert_eq!(draw(typical, &logits, 20), [1; 20]);
 }
 
 #[test]
