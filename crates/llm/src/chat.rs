@@ -466,6 +466,30 @@ mod tests {
     }
 
     #[test]
+    fn a_template_may_ask_for_ten_thousand_and_no_more() {
+        let counts = |most: usize| {
+            [
+                (format!("{{{{ 'a\nb' | indent({most}) }}}}"), most + 3),
+                (format!("{{{{ 'a\nb' | indent(width={most}) }}}}"), most + 3),
+                (format!("{{{{ '%{most}d' | format(1) }}}}"), most),
+                (format!("{{{{ '{{:0{most}}}'.format(1) }}}}"), most),
+            ]
+        };
+        for (template, length) in counts(10_000) {
+            let rendered = render(&template, &hello()).unwrap();
+            assert_eq!(rendered.len(), length, "{template}");
+        }
+        for (template, _) in counts(10_001) {
+            let error = render(&template, &hello()).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "chat template: line 1: 10001 is more than the 10000 that a template may ask for",
+                "{template}"
+            );
+        }
+    }
+
+    #[test]
     fn a_template_that_takes_for_ever_is_given_up() {
         let nested = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
                       {% endfor %}{% endfor %}{% endfor %}";

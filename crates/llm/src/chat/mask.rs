@@ -123,3 +123,53 @@ impl StandIns<'_> {
         prompt
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_special_token_is_known_by_its_first_mark() {
+        let cases = [
+            ("<s>", Some(0)),
+            ("end_of_turn", Some(3)),
+            (" \n<s>", Some(2)),
+            ("a b", Some(0)),
+            ("  word", Some(2)),
+            (" \n", None),
+            ("", None),
+        ];
+        for (token, expected) in cases {
+            assert_eq!(key(token), expected, "{token:?}");
+        }
+    }
+
+    #[test]
+    fn stand_ins_are_those_that_nobody_has_written() {
+        let [a, b, c, d] = ['\u{f0000}', '\u{f0001}', '\u{f0002}', '\u{f0003}'];
+        let mask = Mask::new(&format!("x{a}<s>"), ["<s>", "[/s]"].into_iter());
+        assert_eq!(
+            (&mask.keys[..], &mask.taken[..]),
+            (&['<', '['][..], &[a][..])
+        );
+        let text = format!("{c}<s>[");
+        let stand_ins = mask.stand_ins([&*text, "\u{ffffe}é"].into_iter());
+        assert_eq!(stand_ins.pairs, [('<', b), ('[', d)]);
+        let hidden = stand_ins.hide(&text);
+        assert_eq!(hidden, format!("{c}{b}s>{d}"));
+        // What comes from the template stays a special token.
+        let prompt = stand_ins.reveal(&format!("<s>{hidden}"));
+        assert_eq!(prompt.text, format!("<s>{text}"));
+        assert_eq!(prompt.literal, [7..8, 10..11]);
+    }
+
+    #[test]
+    fn what_a_template_looks_for_in_messages_is_left_alone() {
+        let template = "{{ m.split('</think>')[0] }}<s>{{ '<' }}";
+        let mask = Mask::new(template, ["<s>"].into_iter());
+        assert_eq!(mask.literals, ["</think>"]);
+        let stand_ins = mask.stand_ins(["a"].into_iter());
+        let hidden = stand_ins.hide("<</think><s>");
+        assert_eq!(hidden, "\u{f0000}</think>\u{f0000}s>");
+    }
+}

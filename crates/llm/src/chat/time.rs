@@ -103,6 +103,9 @@ mod tests {
             Case(951_782_400, "2000-02-29 Tuesday 00:00:00"),
             Case(1_709_251_199, "2024-02-29 Thursday 23:59:59"),
             Case(4_107_542_400, "2100-03-01 Monday 00:00:00"),
+            Case(12_622_780_799, "2369-12-31 Wednesday 23:59:59"),
+            Case(12_622_780_800, "2370-01-01 Thursday 00:00:00"),
+            Case(34_377_307_445, "3059-05-17 Tuesday 12:04:05"),
             Case(1_721_995_200, "2024-07-26 Friday 12:00:00"),
         ];
         for Case(seconds, expected) in cases {
@@ -114,5 +117,10 @@ mod tests {
             format("%e %b %y, %I%p 100%% %Q %", time),
             "26 Jul 24, 12PM 100% %Q %"
         );
+        let hours = [(0, "12AM"), (1, "01AM"), (11, "11AM"), (13, "01PM")];
+        for (hour, expected) in hours {
+            let time = UNIX_EPOCH + Duration::from_secs(hour * 3600 + 59);
+            assert_eq!(format("%I%p", time), expected);
+        }
     }
 }
