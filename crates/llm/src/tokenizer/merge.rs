@@ -73,7 +73,8 @@ impl Symbols {
                 left, right, len, ..
             } = best;
             let (a, b) = (symbols[left], symbols[right]);
-            if a.len == 0 || b.len == 0 || a.len + b.len != len || a.next != right {
+            // No longer a pair: the left one is part of another, the right one of the left, or the right one has grown.
+            if a.len == 0 || a.next != right || a.len + b.len != len {
                 continue;
             }
             symbols[right].len = 0;

@@ -130,6 +130,27 @@ fn a_merge_that_is_listed_twice_has_one_rank() {
 }
 
 #[test]
+fn what_is_no_token_is_unknown_once_or_each_time_or_left_out() {
+    let encode = |more: &str, text: &str| {
+        let json = format!(
+            r#"{{"model":{{"type":"BPE","vocab":{{"<unk>":0,"a":1,"b":2,"ab":3,"abb":4}},
+                "merges":["a b"]{more}}}}}"#
+        );
+        let tokenizer = Tokenizer::of_json(&json).unwrap();
+        tokenizer.encode(text, false).unwrap()
+    };
+    let each = r#","unk_token":"<unk>""#;
+    assert_eq!(encode(each, "xayéb"), [0, 1, 0, 0, 2]);
+    let fused = r#","unk_token":"<unk>","fuse_unk":true"#;
+    assert_eq!(encode(fused, "xayéb"), [0, 1, 0, 2]);
+    assert_eq!(encode(fused, "xyaxb"), [0, 1, 0, 2]);
+    assert_eq!(encode("", "xayéb"), [3]);
+    // A word that is a token is that token, where the file says so.
+    assert_eq!(encode("", "abb"), [3, 2]);
+    assert_eq!(encode(r#","ignore_merges":true"#, "abb"), [4]);
+}
+
+#[test]
 fn special_tokens_are_found_only_where_they_are_wanted() {
     let tokenizer = bpe(&[("add_bos_token", Value::Bool(true))]).unwrap();
     let all = EncodeOptions {
