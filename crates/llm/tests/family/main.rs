@@ -15,7 +15,7 @@ use bessemer_llm::model::{Input, Logits, Options, Space};
 use bessemer_llm::{Cache, Transformer};
 use tempfile::TempDir;
 
-use crate::model::{FAMILIES, Family, VOCAB, Weights, write};
+use crate::model::{DIM, FAMILIES, Family, KV, LAYERS, VOCAB, Weights, write};
 use crate::reference::reference;
 
 /// The devices that there are wherever the tests run.
@@ -210,5 +210,42 @@ fn tokens_and_lengths_that_do_not_fit_are_refused_and_change_nothing() {
             let result = other.forward(&mut cache, &[input], &mut space);
             assert!(result.is_err() && cache.len(0) == 3);
         }
+    }
+}
+
+#[test]
+fn a_cache_knows_what_it_holds_and_how_much_that_is() {
+    for device in devices() {
+        let (transformer, _) = load(&FAMILIES[0], &device);
+        let mut cache = Cache::new(&transformer, CacheType::F32, 3, 16).unwrap();
+        assert_eq!((cache.sequences(), cache.capacity()), (3, 16));
+        assert_eq!(cache.kind(), CacheType::F32);
+        // Keys and values of every position, four bytes a number.
+        assert_eq!(cache.bytes(), 2 * 4 * 3 * 16 * LAYERS * KV * DIM);
+        take_in(&transformer, &mut cache, &[5, 6, 7]);
+        let held = |cache: &Cache| [0, 1, 3].map(|i| (cache.len(i), cache.is_empty(i)));
+        assert_eq!(held(&cache), [(3, false), (0, true), (0, true)]);
+        assert_eq!(cache.tokens(0), [5, 6, 7]);
+        cache.truncate(0, 1).unwrap();
+        assert_eq!(cache.tokens(0), [5]);
+        cache.truncate(0, 0).unwrap();
+        assert_eq!(held(&cache), [(0, true); 3]);
+    }
+}
+
+#[test]
+fn a_cache_on_another_device_is_refused() {
+    let [cpu, soft] = devices().map(|device| load(&FAMILIES[0], &device).0);
+    for (own, other) in [(&cpu, &soft), (&soft, &cpu)] {
+        let mut cache = Cache::new(own, CacheType::F32, 1, 16).unwrap();
+        let input = Input {
+            sequence: 0,
+            tokens: &[1],
+            logits: Logits::Last,
+        };
+        let result = other.forward(&mut cache, &[input], &mut Space::default());
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("made for another transformer"), "{error}");
+        assert!(cache.is_empty(0));
     }
 }

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bessemer::kernel::CacheType;
-use bessemer_llm::Sampling;
 use bessemer_llm::generate::{Finish, Full, Options, Report, Session};
+use bessemer_llm::{Error, Sampling};
 
 use crate::model::{FAMILIES, Family, VOCAB};
-use crate::{CONTEXT, devices, load, tokens};
+use crate::{CONTEXT, NEAR, assert_near, devices, in_pieces, load, tokens};
 
 fn session(family: &Family, device: &bessemer::Device) -> Session {
     let (transformer, _) = load(family, device);
@@ -125,6 +125,37 @@ fn a_full_context_ends_a_text_or_is_shifted() {
     }
 }
 
+/// What the cache holds after a text, and how often room was made for it: the definition, over tokens alone.
+fn shifted(prompt: &[u32], ids: &[u32], keep: usize) -> (Vec<u32>, usize) {
+    let (mut held, mut shifts) = (prompt.to_vec(), 0);
+    // The last one is not taken in.
+    for id in &ids[..ids.len() - 1] {
+        if held.len() == CONTEXT {
+            let newer = held[keep..].len() / 2;
+            held = [&held[..keep], &held[CONTEXT - newer..]].concat();
+            shifts += 1;
+        }
+        held.push(*id);
+    }
+    (held, shifts)
+}
+
+#[test]
+fn a_shift_keeps_the_beginning_and_the_newer_half_of_the_rest() {
+    let prompt = tokens(10);
+    for device in devices() {
+        let mut session = session(&FAMILIES[0], &device);
+        // Half of the rest may be rounded; no more than half of the context stays.
+        for (keep, kept) in [(0, 0), (4, 4), (5, 5), (100, CONTEXT / 2)] {
+            session.when_full(Full::Shift { keep });
+            let report = generate(&mut session, &prompt, &options(Sampling::default(), 100));
+            let (held, shifts) = shifted(&prompt, &report.ids, kept);
+            assert_eq!(session.cache().tokens(0), held, "{keep} on {device}");
+            assert_eq!(report.shifts, shifts, "{keep} on {device}");
+        }
+    }
+}
+
 #[test]
 fn a_token_is_counted_on_a_device_and_not_on_the_cpu() {
     let [cpu, soft] = devices();
@@ -172,5 +203,34 @@ fn of_a_prompt_only_what_is_new_is_computed() {
             assert_eq!(report.ids, scratch(next).ids, "on {device}");
             assert_eq!(&going_on.cache().tokens(0)[..next.len()], next);
         }
+    }
+}
+
+#[test]
+fn a_prompt_gives_the_logits_after_it_and_may_fill_the_context() {
+    let all = tokens(CONTEXT as u32 + 1);
+    for device in devices() {
+        let (transformer, _) = load(&FAMILIES[0], &device);
+        let full = &all[..CONTEXT];
+        let expected = in_pieces(&transformer, &[full]);
+        let mut session = Session::new(Arc::new(transformer), CacheType::F32).unwrap();
+        // From nothing, from a shorter one, the same again, and back.
+        for (len, reused) in [(5, 0), (CONTEXT, 5), (CONTEXT, CONTEXT - 1), (9, 8)] {
+            let what = format!("{len} tokens on {device}");
+            let found = session.prefill(&full[..len]).unwrap();
+            assert_eq!(found.1, reused, "{what}");
+            let row = &expected[(len - 1) * VOCAB..len * VOCAB];
+            assert_near(found.0, row, NEAR, &what);
+            assert_eq!(session.cache().tokens(0), &full[..len]);
+        }
+        assert!(matches!(
+            session.prefill(&all),
+            Err(Error::ContextFull {
+                needed: 65,
+                context: 64
+            })
+        ));
+        assert!(matches!(session.prefill(&[]), Err(Error::Invalid { .. })));
+        assert_eq!(session.cache().len(0), 9, "nothing is lost");
     }
 }
