@@ -340,3 +340,19 @@ fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bessemer_hal::{Family, noop};
+
+    #[test]
+    fn a_matrix_is_packed_for_the_device_that_multiplies() {
+        let matrix = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0], [2, 2]);
+        let cpu = pack(&matrix, &Device::cpu()).expect("small");
+        assert!(matches!(cpu, Packed::Cpu(_)));
+        let metal = Device::on(noop::device(Family::Apple7));
+        let metal = pack(&matrix, &metal).expect("small");
+        assert!(matches!(metal, Packed::Metal(_)));
+    }
+}

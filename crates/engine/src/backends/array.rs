@@ -486,7 +486,8 @@ pub fn tune(mut report: impl FnMut(&Measurement)) -> Result<DispatchTable> {
         measured: true,
     };
     for op in ArrayOp::ALL {
-        for (i, count) in ArrayOp::SIZES.into_iter().enumerate() {
+        let mut quickest = Vec::new();
+        for count in ArrayOp::SIZES {
             let inputs = op.inputs(count);
             let mut best: Option<Measurement> = None;
             for backend in ArrayBackend::CHOICES {
@@ -505,17 +506,28 @@ pub fn tune(mut report: impl FnMut(&Measurement)) -> Result<DispatchTable> {
                     best = Some(found);
                 }
             }
-            let from = if i == 0 { 0 } else { count };
             let backend = best.map_or(ArrayBackend::Cpu, |b| b.backend);
-            let before = table.choose(op, from);
-            if i == 0 || before != backend {
-                table.rows.push((op, from, backend));
-            }
+            quickest.push((count, backend));
         }
+        table.rows.extend(rows(op, &quickest));
     }
     dispatch_table::install(table.clone());
     dispatch_table::save(&table)?;
     Ok(table)
+}
+
+/// The rows of an op whose quickest backend at ascending sizes is known: the first one counts from nothing on, each of
+/// the others from the size at which it is the quickest.
+fn rows(op: ArrayOp, quickest: &[(usize, ArrayBackend)]) -> Vec<(ArrayOp, usize, ArrayBackend)> {
+    let mut rows: Vec<(ArrayOp, usize, ArrayBackend)> = Vec::new();
+    for &(count, backend) in quickest {
+        match rows.last() {
+            None => rows.push((op, 0, backend)),
+            Some(last) if last.2 == backend => {}
+            Some(_) => rows.push((op, count, backend)),
+        }
+    }
+    rows
 }
 
 /// The median of a few calls, after one that is not counted.
@@ -672,6 +684,20 @@ mod tests {
                 assert_eq!(found, expected, "{validation:?} of {count}");
             }
         }
+    }
+
+    #[test]
+    fn a_measured_table_has_a_row_wherever_another_backend_is_quickest() {
+        use ArrayBackend::{Accelerate, Cpu, Metal};
+        let op = ArrayOp::Matmul;
+        let sizes = [(16, Cpu), (64, Cpu), (256, Metal), (1024, Accelerate)];
+        let expected = [(op, 0, Cpu), (op, 256, Metal), (op, 1024, Accelerate)];
+        assert_eq!(rows(op, &sizes), expected);
+        assert_eq!(rows(op, &sizes[1..3]), expected[..2]);
+        assert_eq!(rows(op, &sizes[2..3]), [(op, 0, Metal)]);
+        let back = [(16, Cpu), (64, Metal), (256, Cpu)];
+        let expected = [(op, 0, Cpu), (op, 64, Metal), (op, 256, Cpu)];
+        assert_eq!(rows(op, &back), expected);
     }
 
     #[test]

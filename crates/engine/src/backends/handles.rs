@@ -131,7 +131,7 @@ impl<H: Handle, T: Clone> Table<H, T> {
         slot.value = Some(value);
         let (table, generation) = (u64::from(self.id), u64::from(slot.generation));
         Ok(H::from_number(
-            table << 48 | generation << 32 | (u64::from(place) + 1),
+            (table << 48) + (generation << 32) + u64::from(place) + 1,
         ))
     }
 

@@ -126,7 +126,7 @@ fn an_executor_has_ninety_six_classes() {
 
 fn ninety_six_classes(mut e: Executor) {
     let boundary = e.allocate_boundary::<u8>().unwrap();
-    assert_eq!(boundary.len(), BOUNDARY_BYTES);
+    assert_eq!((boundary.len(), BOUNDARY_BYTES), (12_288, 12_288));
     assert!(e.is_boundary(boundary.class()));
     let mut rest: Vec<_> = (1..CLASSES).map(|_| e.allocate::<u8>(1).unwrap()).collect();
     for (i, buffer) in rest.iter().enumerate() {

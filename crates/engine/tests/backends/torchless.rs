@@ -258,6 +258,10 @@ fn metal_tensors_are_read_and_written_in_place() {
     assert!(backend.to_device_2d(&[1.0], 1, 2).is_err());
     let r = w.reshape([3, 2]).unwrap();
     assert!(r.buffer().is(w.buffer()), "no copy");
+    assert_eq!(
+        backend.to_host_2d(&r).unwrap(),
+        [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+    );
     assert!(w.reshape([4, 2]).is_err());
     let mut row = backend.to_device_1d(&[1.0, 3.0, -2.0]).unwrap();
     backend.softmax(&mut row).unwrap();
