@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, ErrorKind, context};
+use minijinja::{AutoEscape, Environment, ErrorKind, context, machinery};
 use serde::{Deserialize, Serialize};
 
 use crate::file::{Container, Model, read_json};
@@ -89,6 +89,7 @@ impl fmt::Display for Prompt {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
+    template: Arc<str>,
     mask: Arc<Mask>,
     bos: String,
     eos: String,
@@ -156,10 +157,10 @@ impl ChatTemplate {
                 template = template.replace(&from, &to);
             }
         }
-        let added = environment.add_template_owned(NAME, template);
-        added.map_err(|e| wrong(&e))?;
+        limit::compile(&environment, NAME, &template).map_err(|e| wrong(&e))?;
         Ok(Self {
             environment: Arc::new(environment),
+            template: template.into(),
             mask: Arc::new(mask),
             bos: bos.to_owned(),
             eos: eos.to_owned(),
@@ -170,7 +171,8 @@ impl ChatTemplate {
     /// answer begins. It has the special tokens that the model wants, also at its beginning: encode it with
     /// [`Tokenizer::encode_prompt`].
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Prompt> {
-        let template = self.environment.get_template(NAME).map_err(|e| wrong(&e))?;
+        let compiled = limit::compile(&self.environment, NAME, &self.template);
+        let (instructions, blocks) = compiled.map_err(|e| wrong(&e))?;
         let texts = messages.iter().flat_map(|m| [&*m.role, &*m.content]);
         let stand_ins = self.mask.stand_ins(texts);
         let message = |m: &Message| {
@@ -178,14 +180,23 @@ impl ChatTemplate {
             Value::from_pairs([("role", role), ("content", content)])
         };
         let messages: Vec<Value> = messages.iter().map(message).collect();
-        let rendered = template.render(context! {
+        let values = context! {
             messages,
             add_generation_prompt,
             bos_token => &*self.bos,
             eos_token => &*self.eos,
-        });
-        match rendered {
-            Ok(text) => Ok(stand_ins.reveal(&text)),
+        };
+        let mut text = String::new();
+        let rendered = machinery::eval(
+            &self.environment,
+            &instructions,
+            values,
+            &blocks,
+            &mut machinery::make_string_output(&mut text),
+            AutoEscape::None,
+        );
+        match rendered.map(drop) {
+            Ok(()) => Ok(stand_ins.reveal(&text)),
             // A template may quote a message where it refuses it.
             Err(error) => Err(match wrong(&error) {
                 Error::Template { reason } => Error::Template {

@@ -1,33 +1,126 @@
-//! Bounds on filters and methods that make as much as a template says. Steps are counted by the engine, memory is not:
-//! `'' | indent(18446744073709551615)` is one step, and a panic.
+//! Bounds on what a template takes. The engine counts steps and nothing else: a step may double a text, copy it, put a
+//! list into a list until dropping it overflows the stack, or be `'' | indent(18446744073709551615)`.
+//!
+//! [`compile`] puts guards into a template (see [`guard`]); they are filters, and what they count is in [`Taken`].
 
-use minijinja::value::{Kwargs, Rest, Value, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, State};
+mod guard;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use minijinja::machinery::{CodeGenerator, Instructions, parse, parse_expr};
+use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, escape_formatter};
 
 /// Largest width or count that a filter accepts.
 const MAX_COUNT: u64 = 10_000;
+/// Bytes of all texts in a value. A context of a million tokens is an eighth of it.
+const MOST_BYTES: usize = 1 << 25;
+/// Values in a value, with itself. A conversation has five for a message.
+const MOST_VALUES: usize = 200_000;
+/// Values around a value.
+const MOST_DEPTH: usize = 64;
+/// What a template takes in all: bytes of the texts that it makes, and values that it looks at or makes. A conversation of
+/// a thousand messages may be filtered anew for each of them.
+const MOST_TAKEN: usize = 1 << 27;
+/// What a value costs beside its texts: roughly what it takes of memory. All that may be taken is then looked at in a
+/// second.
+const VALUE_COST: usize = 16;
 
-/// Puts the bounded filters and Python's methods in place.
+/// A template that can be run, and its blocks.
+pub(super) type Compiled<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
+
+/// Compiles a template with guards. They need the filters that [`install`] puts in place.
+pub(super) fn compile<'a>(
+    environment: &Environment<'_>,
+    name: &'a str,
+    template: &'a str,
+) -> Result<Compiled<'a>, Error> {
+    let parsed = parse(template, name, environment.syntax().clone())?;
+    let mut generator = CodeGenerator::new(name, template);
+    generator.compile_stmt(&guard::statement(&parsed));
+    Ok(generator.finish())
+}
+
+/// Puts the guards, the bounded filters and Python's methods in place.
 pub(super) fn install(environment: &mut Environment<'_>) {
+    environment.add_filter(guard::TOUCH, |state: &mut State<'_, '_>, value: Value| {
+        let size = Size::of(&value)?;
+        take(state, size.values * VALUE_COST + own_bytes(&value))?;
+        Ok::<_, Error>(value)
+    });
+    environment.add_filter(guard::SCAN, |state: &mut State<'_, '_>, value: Value| {
+        check_length(&value)?;
+        // The items of a text are its letters.
+        take(state, (1 + items(&value) + own_bytes(&value)) * VALUE_COST)?;
+        Ok::<_, Error>(value)
+    });
+    environment.add_filter(guard::GLANCE, |state: &mut State<'_, '_>, value: Value| {
+        check_length(&value)?;
+        take(state, VALUE_COST + own_bytes(&value))?;
+        Ok::<_, Error>(value)
+    });
+    environment.add_filter(guard::KEEP, |state: &mut State<'_, '_>, value: Value| {
+        let value = flat(value)?;
+        let size = Size::of(&value)?;
+        take(state, size.values * VALUE_COST + size.bytes)?;
+        Ok::<_, Error>(value)
+    });
+    environment.add_filter(guard::HOLD, hold);
+    environment.add_filter(guard::GROW, |state: &mut State<'_, '_>, value: Value| {
+        check_length(&value)?;
+        take(state, VALUE_COST + own_bytes(&value))?;
+        // A sum holds its sides, and the engine keeps it shallow. What else is lazy holds what it was made from: a chain
+        // of those would overflow the stack.
+        if is_sum(&value) {
+            return Ok(value);
+        }
+        if value.kind() == ValueKind::Iterable {
+            take(state, items(&value) * VALUE_COST)?;
+        }
+        flat(value)
+    });
+    environment.add_filter(guard::TIMES, times);
+    environment.add_filter(guard::MEMBER, |state: &mut State<'_, '_>, value: Value| {
+        // Only these change, or do not show all they hold: with them a namespace could come to hold itself, or a chain
+        // as long as the template runs.
+        if Size::of(&value)?.is_opaque {
+            return Err(refused(
+                "a namespace or a loop in a namespace is not supported",
+            ));
+        }
+        hold(state, value)
+    });
+    environment.set_formatter(|out, state, value| {
+        let size = Size::of(value)?;
+        take(state, size.values * VALUE_COST + size.bytes)?;
+        escape_formatter(out, state, value)
+    });
+    for (unbounded, name) in [
+        (UNBOUNDED_INDENT, "indent"),
+        (UNBOUNDED_BATCH, "batch"),
+        (UNBOUNDED_SLICE, "slice"),
+        (UNBOUNDED_FORMAT, "format"),
+        (UNBOUNDED_REPLACE, "replace"),
+        (UNBOUNDED_JOIN, "join"),
+    ] {
+        environment.add_filter(name, move |state: &mut State<'_, '_>, args| {
+            bounded(state, unbounded, args)
+        });
+    }
     environment.add_filter(UNBOUNDED_INDENT, minijinja::filters::indent);
     environment.add_filter(UNBOUNDED_BATCH, minijinja::filters::batch);
     environment.add_filter(UNBOUNDED_SLICE, minijinja::filters::slice);
     environment.add_filter(UNBOUNDED_FORMAT, minijinja::filters::format);
-    environment.add_filter("indent", |state: &mut State<'_, '_>, args| {
-        bounded(state, UNBOUNDED_INDENT, args)
-    });
-    environment.add_filter("batch", |state: &mut State<'_, '_>, args| {
-        bounded(state, UNBOUNDED_BATCH, args)
-    });
-    environment.add_filter("slice", |state: &mut State<'_, '_>, args| {
-        bounded(state, UNBOUNDED_SLICE, args)
-    });
-    environment.add_filter("format", |state: &mut State<'_, '_>, args| {
-        bounded(state, UNBOUNDED_FORMAT, args)
-    });
+    environment.add_filter(UNBOUNDED_REPLACE, minijinja::filters::replace);
+    environment.add_filter(UNBOUNDED_JOIN, minijinja::filters::join);
     environment.set_unknown_method_callback(|state, value, method, args| {
-        if method == "format" {
-            check_format(value)?;
+        match method {
+            "format" => check_format(value, args)?,
+            "replace" => check_replace(value, args)?,
+            // The separator is what is called.
+            "join" => check_join(args.first(), Some(value))?,
+            _ => {}
         }
         minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
     });
@@ -38,52 +131,460 @@ const UNBOUNDED_INDENT: &str = "unbounded indent";
 const UNBOUNDED_BATCH: &str = "unbounded batch";
 const UNBOUNDED_SLICE: &str = "unbounded slice";
 const UNBOUNDED_FORMAT: &str = "unbounded format";
+const UNBOUNDED_REPLACE: &str = "unbounded replace";
+const UNBOUNDED_JOIN: &str = "unbounded join";
 
-/// Applies a filter whose numbers are small.
+/// What a template has taken so far.
+#[derive(Debug, Default)]
+struct Taken(usize);
+
+/// Counts what a template takes.
+fn take(state: &mut State<'_, '_>, amount: usize) -> Result<(), Error> {
+    let taken = state.get_or_insert_extension(Taken::default());
+    taken.0 = taken.0.saturating_add(amount);
+    match taken.0 {
+        0..=MOST_TAKEN => Ok(()),
+        _ => Err(refused(format!(
+            "takes more than the {MOST_TAKEN} bytes that a template may take"
+        ))),
+    }
+}
+
+fn hold(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
+    let value = flat(value)?;
+    let size = Size::of(&value)?;
+    take(state, size.values * VALUE_COST + own_bytes(&value))?;
+    Ok(value)
+}
+
+/// Multiplies where the product is not too large.
+fn times(state: &mut State<'_, '_>, left: Value, right: Value) -> Result<Value, Error> {
+    for (side, count) in [(&left, &right), (&right, &left)] {
+        if let Some(count) = count.as_usize() {
+            check_bytes(own_bytes(side).saturating_mul(count))?;
+            check_items(items(side).saturating_mul(count))?;
+        }
+    }
+    let product = state.env().compile_expression("a * b")?;
+    let product = product.eval(minijinja::context! { a => left, b => right });
+    // Where it went wrong is a place in the template.
+    product.map_err(|e| Error::new(e.kind(), e.detail().unwrap_or_default().to_owned()))
+}
+
+/// How large a value is, with all that is in it.
+#[derive(Debug, Default)]
+struct Size {
+    values: usize,
+    bytes: usize,
+    /// A namespace or a loop is among them.
+    is_opaque: bool,
+}
+
+impl Size {
+    /// Fails where a value is larger than any may be.
+    fn of(value: &Value) -> Result<Self, Error> {
+        let mut size = Self::default();
+        size.add(value, 0)?;
+        Ok(size)
+    }
+
+    fn add(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        self.values += 1;
+        self.bytes += own_bytes(value);
+        check_bytes(self.bytes)?;
+        if self.values > MOST_VALUES {
+            return Err(refused(format!(
+                "a value of more than {MOST_VALUES} parts is too large for a template"
+            )));
+        }
+        let Some(object) = value.as_object() else {
+            return Ok(());
+        };
+        if depth == MOST_DEPTH {
+            return Err(refused(format!(
+                "a value of more than {MOST_DEPTH} levels is too deep for a template"
+            )));
+        }
+        let type_name = object.type_name();
+        self.is_opaque |= type_name == *NAMESPACE || type_name.ends_with("::Loop");
+        let is_map = object.repr() == ObjectRepr::Map;
+        for item in object.try_iter().into_iter().flatten() {
+            self.add(&item, depth + 1)?;
+            if is_map && let Some(member) = object.get_value(&item) {
+                self.add(&member, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+static NAMESPACE: LazyLock<&str> = LazyLock::new(|| {
+    let namespace = minijinja::functions::namespace(None).ok();
+    type_name(namespace.as_ref()).expect("a namespace is an object")
+});
+
+/// Two sequences, added.
+static SUM: LazyLock<&str> = LazyLock::new(|| {
+    let sum = parse_expr("[] + []").ok().and_then(|sum| sum.as_const());
+    type_name(sum.as_ref()).expect("a sum of two lists is an object")
+});
+
+fn type_name(value: Option<&Value>) -> Option<&'static str> {
+    value?.as_object().map(DynObject::type_name)
+}
+
+fn is_sum(value: &Value) -> bool {
+    type_name(Some(value)) == Some(*SUM)
+}
+
+/// The length of a text; what is not a text has none.
+fn own_bytes(value: &Value) -> usize {
+    value.as_bytes().map_or(0, <[u8]>::len)
+}
+
+/// How many items a value has, if that is known without going over them.
+fn items(value: &Value) -> usize {
+    let length = value.as_object().and_then(|_| value.len());
+    length.unwrap_or_default()
+}
+
+fn check_bytes(bytes: usize) -> Result<(), Error> {
+    match bytes {
+        0..=MOST_BYTES => Ok(()),
+        _ => Err(refused(format!(
+            "{bytes} bytes are more than the {MOST_BYTES} that a value in a template may have"
+        ))),
+    }
+}
+
+fn check_length(value: &Value) -> Result<(), Error> {
+    check_bytes(own_bytes(value))?;
+    check_items(items(value))
+}
+
+fn check_items(items: usize) -> Result<(), Error> {
+    match items {
+        0..=MOST_VALUES => Ok(()),
+        _ => Err(refused(format!(
+            "{items} items are more than the {MOST_VALUES} that a value in a template may have"
+        ))),
+    }
+}
+
+/// A sequence that is computed when it is looked at, computed now.
+fn flat(value: Value) -> Result<Value, Error> {
+    if value.kind() != ValueKind::Iterable {
+        return Ok(value);
+    }
+    let mut items = Vec::new();
+    for item in value.try_iter()? {
+        items.push(item);
+        check_items(items.len())?;
+    }
+    Ok(Value::make_object_iterable(items, |items| {
+        Box::new(items.iter().cloned())
+    }))
+}
+
+/// Applies a filter whose result is not much larger than what it is given.
 fn bounded(
     state: &mut State<'_, '_>,
     filter: &str,
     args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     let args = args.into_values();
-    if let (UNBOUNDED_FORMAT, Some(text)) = (filter, args.first()) {
-        check_format(text)?;
-    } else {
-        for arg in args.iter().skip(1) {
-            check_count(arg)?;
-            if let Ok(named) = Kwargs::try_from(arg.clone()) {
-                for name in named.args() {
-                    check_count(&named.peek::<Value>(name)?)?;
+    let input = args.first().unwrap_or(&Value::UNDEFINED);
+    let others = args.get(1..).unwrap_or_default();
+    match filter {
+        UNBOUNDED_FORMAT => check_format(input, others)?,
+        UNBOUNDED_REPLACE => check_replace(input, others)?,
+        UNBOUNDED_JOIN => check_join(Some(input), others.first())?,
+        _ => {
+            let mut largest = 4;
+            for arg in others {
+                largest = largest.max(check_count(arg)?);
+                if let Ok(named) = Kwargs::try_from(arg.clone()) {
+                    for name in named.args() {
+                        largest = largest.max(check_count(&named.peek::<Value>(name)?)?);
+                    }
                 }
             }
+            let lines = input.as_str().unwrap_or_default().matches('\n').count();
+            check_bytes(own_bytes(input).saturating_add((lines + 1).saturating_mul(largest)))?;
         }
     }
-    state.apply_filter(filter, &args)
+    let result = state.apply_filter(filter, &args)?;
+    // Other filters apply this one to every item: what it makes is counted here.
+    let size = Size::of(&result)?;
+    take(state, size.values * VALUE_COST + size.bytes)?;
+    Ok(result)
 }
 
-fn check_count(value: &Value) -> Result<(), Error> {
+/// A width or a count.
+fn check_count(value: &Value) -> Result<usize, Error> {
     match value.as_usize() {
         Some(count) if count as u64 > MAX_COUNT => Err(too_large(count)),
-        _ => Ok(()),
+        count => Ok(count.unwrap_or_default()),
     }
 }
 
 /// Widths and precisions are written in the text itself.
-fn check_format(text: &Value) -> Result<(), Error> {
+fn check_format(text: &Value, args: &[Value]) -> Result<(), Error> {
     let text = text.as_str().unwrap_or_default();
+    let mut bytes = text.len();
     for digits in text.split(|c: char| !c.is_ascii_digit()) {
         let digits = digits.trim_start_matches('0');
-        let is_small = digits.is_empty() || digits.parse::<u64>().is_ok_and(|n| n <= MAX_COUNT);
-        if !is_small {
-            return Err(too_large(digits));
+        match digits.parse::<u64>() {
+            _ if digits.is_empty() => {}
+            Ok(width) if width <= MAX_COUNT => bytes += width as usize,
+            _ => return Err(too_large(digits)),
         }
     }
-    Ok(())
+    // Every place may show every argument.
+    let places = text.matches(['{', '%']).count();
+    for arg in args {
+        bytes = bytes.saturating_add(places.saturating_mul(shown(arg)?));
+    }
+    check_bytes(bytes)
+}
+
+fn check_replace(text: &Value, args: &[Value]) -> Result<(), Error> {
+    let text = text.as_str().unwrap_or_default();
+    let [from, to, ..] = args else {
+        return Ok(());
+    };
+    let places = match from.as_str() {
+        Some(from) => text.matches(from).count(),
+        None => text.len(),
+    };
+    check_bytes(text.len().saturating_add(places.saturating_mul(shown(to)?)))
+}
+
+fn check_join(items: Option<&Value>, separator: Option<&Value>) -> Result<(), Error> {
+    let Some(items) = items else {
+        return Ok(());
+    };
+    let size = Size::of(items)?;
+    let separator = separator.map(shown).transpose()?.unwrap_or_default();
+    check_bytes(size.values.saturating_mul(separator))
+}
+
+/// About how long a value is as text.
+fn shown(value: &Value) -> Result<usize, Error> {
+    let size = Size::of(value)?;
+    Ok(size.bytes + size.values)
 }
 
 fn too_large(number: impl std::fmt::Display) -> Error {
-    Error::new(
-        ErrorKind::InvalidOperation,
-        format!("{number} is more than the {MAX_COUNT} that a template may ask for"),
-    )
+    refused(format!(
+        "{number} is more than the {MAX_COUNT} that a template may ask for"
+    ))
+}
+
+fn refused(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use minijinja::{AutoEscape, context, machinery};
+
+    fn environment() -> Environment<'static> {
+        let mut environment = Environment::new();
+        environment.set_fuel(Some(10_000_000));
+        install(&mut environment);
+        environment
+    }
+
+    fn values() -> Value {
+        let message = |role, content| context! { role, content };
+        context! { messages => [message("user", "hello"), message("assistant", " hi\nho ")] }
+    }
+
+    fn render(environment: &Environment<'_>, template: &str) -> Result<String, Error> {
+        let (instructions, blocks) = compile(environment, "x", template)?;
+        let mut text = String::new();
+        machinery::eval(
+            environment,
+            &instructions,
+            values(),
+            &blocks,
+            &mut machinery::make_string_output(&mut text),
+            AutoEscape::None,
+        )?;
+        Ok(text)
+    }
+
+    fn refuses(template: &str, reason: &str) {
+        let error = render(&environment(), template).expect_err(template);
+        let detail = error.detail().unwrap_or_default();
+        assert!(detail.contains(reason), "{template}: {error}");
+    }
+
+    /// The body, forty times, with `ns.s` a text of one letter and `ns.l` a list of one number.
+    fn repeated(body: &str) -> String {
+        format!(
+            "{{% set ns = namespace(s='a', l=[1]) %}}{{% for i in range(40) %}}{body}{{% endfor %}}"
+        )
+    }
+
+    #[test]
+    fn a_text_that_grows_with_every_turn_is_given_up() {
+        for body in [
+            "{% set ns.s = ns.s ~ ns.s %}",
+            "{% set ns.s = ns.s + ns.s %}",
+            "{% set ns.s = ns.s * 2 %}",
+            "{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}",
+            "{% set ns.s = [ns.s, ns.s] | join %}",
+            "{% set ns.s = ns.s.join('abc') %}",
+            "{% set ns.s = (ns.s ~ 'a').replace('a', ns.s) %}",
+            "{% set ns.s = ['aa'] | map('replace', 'a', ns.s) | join %}",
+            "{% set ns.s = '%s%s' | format(ns.s, ns.s) %}",
+            "{% set ns.s = '{0}{0}'.format(ns.s) %}",
+            "{% set ns.s = ([ns.s, ns.s]) | string %}",
+            "{% macro f(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns.s = f(ns.s) %}",
+        ] {
+            refuses(&repeated(body), "bytes");
+        }
+        let copies = "{% set s = 'a' * 30000000 %}{% set a = s ~ '' %}{% set b = s ~ '' %}{% set c = s ~ '' %}\
+             {% set d = s ~ '' %}";
+        refuses(copies, "takes more than");
+        let plain = "text ".repeat(1000);
+        let loops = "{% for i in range(9999) %}{% for i in range(999) %}";
+        refuses(
+            &format!("{{% set x %}}{loops}{plain}{{% endfor %}}{{% endfor %}}{{% endset %}}"),
+            "takes more than",
+        );
+    }
+
+    #[test]
+    fn a_value_that_grows_with_every_turn_is_given_up() {
+        for (body, reason) in [
+            ("{% set ns.l = ns.l + ns.l %}", "items"),
+            ("{% set ns.l = ns.l * 3 %}", "items"),
+            ("{% set ns.l = [ns.l, ns.l] %}", "parts"),
+            ("{% set ns.l = {'a': ns.l, 'b': ns.l} %}", "parts"),
+        ] {
+            refuses(&repeated(body), reason);
+        }
+        for body in [
+            "{% set ns.l = [ns.l] %}",
+            "{% set ns.l = (ns.l,) %}",
+            "{% set ns.l = {'a': ns.l} %}",
+            "{% set ns.l = dict(a=ns.l) %}",
+        ] {
+            let twice = body.repeat(2);
+            refuses(&repeated(&twice), "levels");
+        }
+        refuses(
+            "{{ (1,) * 99999999 }}",
+            "99999999 items are more than the 200000",
+        );
+    }
+
+    #[test]
+    fn a_value_that_would_hold_itself_is_refused() {
+        for template in [
+            "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
+            "{% set ns = namespace() %}{% set ns.a = [{'b': ns}] %}{{ ns }}",
+            "{% set ns = namespace() %}{% for i in range(300) %}{% for j in range(300) %}{% for x in [1, ns.a, 2] %}\
+             {% if loop.index0 == 1 %}{% set ns.a = loop %}{% endif %}{% endfor %}{% endfor %}{% endfor %}",
+        ] {
+            refuses(template, "a namespace or a loop in a namespace");
+        }
+    }
+
+    #[test]
+    fn a_sequence_made_of_a_sequence_many_times_does_not_overflow_the_stack() {
+        for next in ["ns.l[0:]", "ns.l * 1", "ns.l + []", "ns.l | reverse"] {
+            let template = format!(
+                "{{% set ns = namespace(l=[1]) %}}{{% for i in range(300) %}}{{% for j in range(300) %}}\
+                 {{% set ns.l = {next} %}}{{% endfor %}}{{% endfor %}}{{{{ ns.l }}}}"
+            );
+            assert_eq!(render(&environment(), &template).unwrap(), "[1]", "{next}");
+        }
+    }
+
+    #[test]
+    fn what_is_looked_at_in_one_step_is_counted() {
+        for step in [
+            "'x' in l",
+            "l == m",
+            "l | sort",
+            "l | map('string')",
+            "s | upper",
+            "s.count('b')",
+        ] {
+            let template = format!(
+                "{{% set l = range(9999) | list %}}{{% set m = range(9999) | list %}}{{% set s = 'a' * 99999 %}}\
+                 {{% for i in range(9999) %}}{{% for j in range(99) %}}{{% set x = {step} %}}{{% endfor %}}{{% endfor %}}"
+            );
+            refuses(&template, "takes more than");
+        }
+    }
+
+    #[test]
+    fn a_long_conversation_is_not_refused() {
+        let template = "{% set ns = namespace(l=[]) %}{% for m in many %}{% set ns.l = ns.l + [m] %}\
+                        {% if many[loop.index0:] | selectattr('role', 'eq', 'user') | list | length == 0 %}x{% endif %}\
+                        {{ '<|' ~ m.role + '|>' ~ m['content'] | trim }}{% endfor %}{{ ns.l | length }}";
+        let environment = environment();
+        let (instructions, blocks) = compile(&environment, "x", template).unwrap();
+        let message = |_| context! { role => "user", content => "hello ".repeat(1000) };
+        let many: Vec<Value> = (0..1000).map(message).collect();
+        let mut text = String::new();
+        let rendered = machinery::eval(
+            &environment,
+            &instructions,
+            context! { many },
+            &blocks,
+            &mut machinery::make_string_output(&mut text),
+            AutoEscape::None,
+        );
+        rendered.map(drop).unwrap();
+        assert!(text.starts_with("<|user|>hello hello"));
+        assert!(text.ends_with("hello1000"));
+    }
+
+    #[test]
+    fn constants_are_not_computed_without_limits() {
+        let sum = vec!["'a' * 30000000"; 100].join(" ~ ");
+        refuses(&format!("{{{{ ({sum}) | length }}}}"), "bytes");
+        refuses("{{ 'a' * 99999999 }}", "99999999 bytes are more than");
+    }
+
+    #[test]
+    fn a_template_with_guards_does_what_it_does_without() {
+        let environment = environment();
+        for template in [
+            include_str!("../../../../fuzz/corpus/template/chatml.jinja"),
+            include_str!("../../../../fuzz/corpus/template/instruct.jinja"),
+            "{% for m in messages if m.role != 'x' %}{{ loop.index }}{{ m.role | upper }}{% else %}none{% endfor %}",
+            "{% for x in [1, [2, [3]]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}",
+            "{% macro f(a, b='c') %}[{{ caller(a) }}{{ b }}]{% endmacro %}{% call(x) f(2) %}x{{ x }}{% endcall %}",
+            "{% with a = 1, b = [2] %}{{ a }}{{ b }}{% endwith %}{% set a, b = 1, 'z' %}{{ a ~ b }}",
+            "{% block a %}<{{ messages[0].content | upper }}>{% endblock %}{{ self.a() }}",
+            "{% filter upper | trim %} hey {% endfilter %}{% set x | upper %}a{{ 1 }}{% endset %}{{ x }}",
+            "{% autoescape true %}<b>{{ '<' }}{{ '<' | safe }}{% endautoescape %}",
+            "{{ [1, 2, 3][::-1] }}{{ 'abc'[1:] }}{{ messages[:1] }}{{ range(3) }}{{ (1, 2) }}{{ {'a': 1}.a }}",
+            "{{ messages[:1] is sequence }}{{ [1] + [2] }}{{ [1] * 3 }}{{ 3 * 'ab' }}{{ 3 * 4.5 }}{{ 2 ** 3 - -1 }}",
+            "{{ x is defined }}{{ x }}{{ 1 if x }}{{ x | default('d') }}{{ not x }}{{ 1 < 2 < 3 }}{{ 1 in [1] }}",
+            "{{ messages | map(attribute='role') | join(', ') }}{{ messages | selectattr('role', 'eq', 'user') | list }}",
+            "{{ messages[1].content.strip().split('\\n') }}{{ messages[0].items() | list }}{{ '%s-%d' | format('a', 7) }}",
+            "{% include 'none' ignore missing %}{% do namespace() %}{{ dict(a=1, **{'b': 2}) }}{{ [*[1, 2], 3] }}",
+            "{{ 1 + 'a' }}",
+            "{{ [] * 'a' }}",
+            "\n{{ x.y.z }}",
+            "{% for m in messages %}{{ loop.previtem }}{{ loop.nextitem.role }}{{ loop.cycle('a', 'b') }}{% endfor %}",
+        ] {
+            let same = |r: Result<String, Error>| r.map_err(|e| (e.to_string(), e.line()));
+            let plain = environment.render_named_str("x", template, values());
+            assert_eq!(
+                same(render(&environment, template)),
+                same(plain),
+                "{template}"
+            );
+        }
+    }
 }
