@@ -1,6 +1,8 @@
 //! The front end of the Metal Shading Language: text to C++ and reflection, without a compiler.
 #![no_main]
 
+// For its limit on memory.
+use bessemer_fuzz as _;
 use bessemer_hal::msl::translate;
 use libfuzzer_sys::fuzz_target;
 

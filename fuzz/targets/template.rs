@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+// For its limit on memory.
+use bessemer_fuzz as _;
 use bessemer_llm::{ChatTemplate, Message, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
@@ -11,8 +13,8 @@ static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
     Tokenizer::of_json(json).expect("a valid seed")
 });
 
-fuzz_target!(|template: &str| {
-    let Ok(template) = ChatTemplate::new(template, "<s>", "</s>", &TOKENIZER) else {
+fuzz_target!(|source: &str| {
+    let Ok(template) = ChatTemplate::new(source, "<s>", "</s>", &TOKENIZER) else {
         return;
     };
     let messages = [
@@ -20,9 +22,8 @@ fuzz_target!(|template: &str| {
         Message::user("hi <s> \u{e9}"),
         Message::assistant(""),
     ];
-    for add_generation_prompt in [false, true] {
-        if let Ok(prompt) = template.render(&messages, add_generation_prompt) {
-            let _ = TOKENIZER.encode_prompt(&prompt);
-        }
+    let add_generation_prompt = source.len() % 2 == 0;
+    if let Ok(prompt) = template.render(&messages, add_generation_prompt) {
+        let _ = TOKENIZER.encode_prompt(&prompt);
     }
 });

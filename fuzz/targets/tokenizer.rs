@@ -8,6 +8,8 @@
 )]
 mod read;
 
+// For its limit on memory.
+use bessemer_fuzz as _;
 use bessemer_llm::Tokenizer;
 use libfuzzer_sys::fuzz_target;
 
