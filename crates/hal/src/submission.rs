@@ -166,6 +166,23 @@ mod tests {
             message: "late".into(),
         }));
         assert_eq!(completion.wait(), Ok(completed));
+        assert_eq!(completion.error(), None);
+    }
+
+    #[test]
+    fn a_failure_is_an_end_that_is_told_to_everyone() {
+        let completion = Arc::new(Completion::default());
+        let submission = Submission::new(completion.clone());
+        assert_eq!((completion.error(), completion.is_done()), (None, false));
+        let failure = Error::Toolchain {
+            message: "gone".into(),
+        };
+        completion.finish(Err(failure.clone()));
+        assert!(completion.is_done() && submission.is_done());
+        assert_eq!(completion.error(), Some(failure.clone()));
+        assert_eq!(completion.outcome(), Some(Err(failure.clone())));
+        assert_eq!(submission.wait(), Err(failure.clone()));
+        assert_eq!(submission.wait_for(Duration::ZERO), Some(Err(failure)));
     }
 
     #[test]
