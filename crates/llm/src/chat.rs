@@ -375,10 +375,22 @@ mod tests {
     }
 
     #[test]
+    fn what_touches_a_character_of_a_message_is_no_special_token() {
+        let prompt = Prompt {
+            text: "<s><a><b>".to_owned(),
+            literal: vec![3..4, 6..7],
+        };
+        let special = [0..3, 1..3, 4..6, 7..9, 8..9];
+        assert!(special.into_iter().all(|r| prompt.may_be_special(r)));
+        let text = [3..6, 2..4, 3..4, 5..7, 6..9, 0..9, 4..7];
+        assert!(!text.into_iter().any(|r| prompt.may_be_special(r)));
+        assert!(Prompt::default().may_be_special(0..9));
+    }
+
+    #[test]
     fn a_model_has_its_own_template_and_special_tokens() {
         let dir = tempfile::TempDir::new().unwrap();
         let template = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}";
-        let expected = Ok("<s>hello</s>");
         let gguf = dir.path().join("m.gguf");
         let render = |path: &std::path::Path| {
             let tokenizer = Tokenizer::of(&Model::open(&gguf).unwrap()).unwrap();
@@ -410,8 +422,8 @@ mod tests {
         assert_eq!(render(&gguf), None);
         metadata.set("tokenizer.chat_template", text(template));
         write(&metadata);
-        assert_eq!(render(&gguf).as_deref().ok_or(()), expected);
-        // Beside a safetensors file, as texts or as descriptions of tokens.
+        assert_eq!(render(&gguf).as_deref(), Some("<s>hello</s>"));
+        // Beside a safetensors file, as texts or as descriptions of tokens, whatever the tokenizer has.
         let header = r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header.as_bytes());
@@ -419,10 +431,10 @@ mod tests {
         std::fs::write(&safetensors, bytes).unwrap();
         std::fs::write(dir.path().join("config.json"), "{}").unwrap();
         let config = format!(
-            r#"{{"bos_token":"<s>","eos_token":{{"content":"</s>"}},"chat_template":"{template}"}}"#
+            r#"{{"bos_token":"[B]","eos_token":{{"content":"[E]"}},"chat_template":"{template}"}}"#
         );
         std::fs::write(dir.path().join("tokenizer_config.json"), config).unwrap();
-        assert_eq!(render(&safetensors).as_deref().ok_or(()), expected);
+        assert_eq!(render(&safetensors).as_deref(), Some("[B]hello[E]"));
     }
 
     #[test]
