@@ -359,10 +359,8 @@ impl ArrayOp {
     }
 }
 
-/// Whether a backend computes what plain loops over the same numbers do, to a few parts in a million, for each
-/// of the ops.
+/// Whether a backend computes what plain loops over the same numbers do, for each of the ops.
 pub(super) fn computes(backend: ArrayBackend) -> bool {
-    let near = |(&x, &y): (&f32, &f64)| (f64::from(x) - y).abs() <= 1e-5 * y.abs().max(1.0);
     ArrayOp::ALL.into_iter().all(|op| {
         let inputs = op.inputs(257);
         let values = |t: &Array| -> Result<Vec<f64>> {
@@ -384,8 +382,14 @@ pub(super) fn computes(backend: ArrayBackend) -> bool {
             }
         };
         let found = op.run(backend, &inputs).and_then(|t| t.to_vec::<f32>());
-        found.is_ok_and(|f| f.len() == expected.len() && f.iter().zip(&expected).all(near))
+        found.is_ok_and(|found| agrees(&found, &expected))
     })
+}
+
+/// Whether numbers are those expected, to a few parts in a million.
+fn agrees(found: &[f32], expected: &[f64]) -> bool {
+    let near = |(&x, &y): (&f32, &f64)| (f64::from(x) - y).abs() <= 1e-5 * y.abs().max(1.0);
+    found.len() == expected.len() && found.iter().zip(expected).all(near)
 }
 
 /// Which backends have computed something and been right.
@@ -530,7 +534,7 @@ fn rows(op: ArrayOp, quickest: &[(usize, ArrayBackend)]) -> Vec<(ArrayOp, usize,
     rows
 }
 
-/// The median of a few calls, after one that is not counted.
+/// The time that a call takes.
 fn measure(backend: ArrayBackend, op: ArrayOp, inputs: &[Array; 2]) -> Result<Duration> {
     let device = backend.device()?;
     let inputs = inputs.clone().map(|t| t.to(&device));
@@ -543,10 +547,14 @@ fn measure(backend: ArrayBackend, op: ArrayOp, inputs: &[Array; 2]) -> Result<Du
         device.synchronize()?;
         Ok(start.elapsed())
     };
+    median(once)
+}
+
+/// The median of up to 50 times that take up to 50 ms together, after one that is not counted.
+fn median(mut once: impl FnMut() -> Result<Duration>) -> Result<Duration> {
     once()?;
     let mut times = vec![once()?];
-    let start = Instant::now();
-    while times.len() < 50 && start.elapsed() < Duration::from_millis(50) {
+    while times.len() < 50 && times.iter().sum::<Duration>() < Duration::from_millis(50) {
         times.push(once()?);
     }
     times.sort();
@@ -698,6 +706,40 @@ mod tests {
         let back = [(16, Cpu), (64, Metal), (256, Cpu)];
         let expected = [(op, 0, Cpu), (op, 64, Metal), (op, 256, Cpu)];
         assert_eq!(rows(op, &back), expected);
+    }
+
+    #[test]
+    fn a_time_is_the_median_of_so_many_and_so_long() {
+        let run = |times: &[u64]| {
+            let mut calls = 0;
+            let median = median(|| {
+                calls += 1;
+                // The last one again and again.
+                let time = times.get(calls - 1).or(times.last());
+                Ok(Duration::from_millis(*time.expect("not empty")))
+            });
+            (calls, median.expect("no call fails").as_millis())
+        };
+        assert_eq!(run(&[9, 0]), (51, 0), "the first one is not counted");
+        assert_eq!(run(&[1, 30, 10, 20]), (4, 20));
+        assert_eq!(run(&[1, 25, 25, 99]), (3, 25));
+        assert_eq!(run(&[1, 60, 99]), (2, 60));
+    }
+
+    #[test]
+    fn numbers_agree_to_a_few_parts_in_a_million() {
+        assert!(agrees(
+            &[1.0, -200.0, 0.0],
+            &[1.000_009, -200.001, 0.000_009]
+        ));
+        assert!(agrees(&[], &[]));
+        for expected in [1.000_02, 0.999_98, -1.0, f64::NAN] {
+            assert!(!agrees(&[1.0], &[expected]), "{expected}");
+        }
+        assert!(!agrees(&[200.0], &[200.01]));
+        assert!(!agrees(&[0.0], &[0.000_02]));
+        assert!(!agrees(&[1.0], &[1.0, 2.0]) && !agrees(&[1.0, 2.0], &[1.0]));
+        assert!(!agrees(&[1.0, 2.0], &[1.0, 3.0]));
     }
 
     #[test]

@@ -68,15 +68,7 @@ pub fn init_backend_with_memory_check(
     preference: BackendPreference,
     bytes: usize,
 ) -> Result<Box<dyn KernelBackend>> {
-    let info = DeviceInfo::of(&preference.device()?);
-    if bytes > info.free_memory {
-        return Err(Error::OutOfMemory {
-            op: "init_backend",
-            requested: bytes,
-            in_use: info.total_memory - info.free_memory,
-            limit: info.total_memory,
-        });
-    }
+    DeviceInfo::of(&preference.device()?).expect_room("init_backend", bytes)?;
     init_backend(preference)
 }
 
@@ -122,6 +114,18 @@ impl DeviceInfo {
             free_memory: total.saturating_sub(device.memory().in_use),
             compute_capability: family,
             unified_memory: unified,
+        }
+    }
+
+    fn expect_room(&self, op: &'static str, bytes: usize) -> Result<()> {
+        match bytes <= self.free_memory {
+            true => Ok(()),
+            false => Err(Error::OutOfMemory {
+                op,
+                requested: bytes,
+                in_use: self.total_memory - self.free_memory,
+                limit: self.total_memory,
+            }),
         }
     }
 }
@@ -422,4 +426,30 @@ pub fn get_backend(preference: BackendPreference) -> Result<Box<dyn Backend>> {
         true => Box::new(CpuBackend::new()),
         false => Box::new(MetalBackend::on(&device)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_may_take_all_that_is_free_and_no_more() {
+        let info = DeviceInfo {
+            index: 0,
+            backend: "cpu",
+            name: "test".to_owned(),
+            total_memory: 100,
+            free_memory: 60,
+            compute_capability: None,
+            unified_memory: true,
+        };
+        assert_eq!(info.expect_room("test", 60), Ok(()));
+        let error = Error::OutOfMemory {
+            op: "test",
+            requested: 61,
+            in_use: 40,
+            limit: 100,
+        };
+        assert_eq!(info.expect_room("test", 61), Err(error));
+    }
 }

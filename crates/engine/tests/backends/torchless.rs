@@ -90,7 +90,12 @@ fn the_calls_of_a_transformer(backend: &dyn KernelBackend) {
     // Two heads; pairs are elements 0 and 2, 1 and 3, and each pair has an angle of its own.
     let mut x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [2, 4]);
     backend.apply_rope(&mut x, &vector(&[0.6, 0.0]), &vector(&[0.8, 1.0]));
-    assert_near(&values(&x), &[-1.8, -4.0, 2.6, 2.0, -2.6, -8.0, 8.2, 6.0]);
+    let rotated = [-1.8, -4.0, 2.6, 2.0, -2.6, -8.0, 8.2, 6.0];
+    assert_near(&values(&x), &rotated);
+    // The last axis counts, whatever is before it.
+    let mut x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [2, 1, 4]);
+    backend.apply_rope(&mut x, &vector(&[0.6, 0.0]), &vector(&[0.8, 1.0]));
+    assert_near(&values(&x), &rotated);
 
     let keys = Tensor::from_slice(&[1.0_f32, 2.0, -1.0, 4.0, 0.0, 3.0], [3, 2]);
     let scores = backend.compute_attention_scores(&vector(&[3.0, 0.5]), &keys, 0.25);
