@@ -492,8 +492,11 @@ mod tests {
     fn a_template_may_ask_for_ten_thousand_and_no_more() {
         let counts = |most: usize| {
             [
-                (format!("{{{{ 'a\nb' | indent({most}) }}}}"), most + 3),
-                (format!("{{{{ 'a\nb' | indent(width={most}) }}}}"), most + 3),
+                (format!("{{{{ 'a\\nb' | indent({most}) }}}}"), most + 3),
+                (
+                    format!("{{{{ 'a\\nb' | indent(width={most}) }}}}"),
+                    most + 3,
+                ),
                 (format!("{{{{ '%{most}d' | format(1) }}}}"), most),
                 (format!("{{{{ '{{:0{most}}}'.format(1) }}}}"), most),
             ]

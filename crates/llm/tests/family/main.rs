@@ -220,8 +220,9 @@ fn a_cache_knows_what_it_holds_and_how_much_that_is() {
         let mut cache = Cache::new(&transformer, CacheType::F32, 3, 16).unwrap();
         assert_eq!((cache.sequences(), cache.capacity()), (3, 16));
         assert_eq!(cache.kind(), CacheType::F32);
-        // Keys and values of every position, four bytes a number.
-        assert_eq!(cache.bytes(), 2 * 4 * 3 * 16 * LAYERS * KV * DIM);
+        // Keys and values of every position, four bytes a number; a device may give larger blocks.
+        let needed = 2 * 4 * 3 * 16 * LAYERS * KV * DIM;
+        assert!(cache.bytes() == needed || !device.is_cpu() && cache.bytes() > needed);
         take_in(&transformer, &mut cache, &[5, 6, 7]);
         let held = |cache: &Cache| [0, 1, 3].map(|i| (cache.len(i), cache.is_empty(i)));
         assert_eq!(held(&cache), [(3, false), (0, true), (0, true)]);

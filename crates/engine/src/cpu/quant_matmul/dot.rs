@@ -87,7 +87,7 @@ fn fetch(panel: Place, offset: usize, bytes: usize, len: usize) {
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (panel, offset, bytes, len);
+    let _ = (panel.is_streamed, offset, bytes, len);
 }
 
 /// What a processor does for the rows of one panel or two.
