@@ -217,11 +217,11 @@ fn tokens_and_lengths_that_do_not_fit_are_refused_and_change_nothing() {
 fn a_cache_knows_what_it_holds_and_how_much_that_is() {
     for device in devices() {
         let (transformer, _) = load(&FAMILIES[0], &device);
-        let mut cache = Cache::new(&transformer, CacheType::F32, 3, 16).unwrap();
-        assert_eq!((cache.sequences(), cache.capacity()), (3, 16));
+        let mut cache = Cache::new(&transformer, CacheType::F32, 3, CONTEXT).unwrap();
+        assert_eq!((cache.sequences(), cache.capacity()), (3, CONTEXT));
         assert_eq!(cache.kind(), CacheType::F32);
         // Keys and values of every position, four bytes a number; a device may give larger blocks.
-        let needed = 2 * 4 * 3 * 16 * LAYERS * KV * DIM;
+        let needed = 2 * 4 * 3 * CONTEXT * LAYERS * KV * DIM;
         assert!(cache.bytes() == needed || !device.is_cpu() && cache.bytes() > needed);
         take_in(&transformer, &mut cache, &[5, 6, 7]);
         let held = |cache: &Cache| [0, 1, 3].map(|i| (cache.len(i), cache.is_empty(i)));
