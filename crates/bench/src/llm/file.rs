@@ -44,7 +44,8 @@ pub(crate) fn made(source: &Path, format: Format, is_wide: bool) -> Result<PathB
     let model = Model::open(source)?;
     let stem = source.file_stem().unwrap_or_default().to_string_lossy();
     let folder = root().join("target/bench-models");
-    std::fs::create_dir_all(&folder)?;
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     let model = match is_wide {
         true => {
             let path = folder.join(format!("{stem}-wide.gguf"));

@@ -41,6 +41,8 @@ struct Row<'a, R> {
 }
 
 impl<R: Real> Kernel<R> for Row<'_, R> {
+    const IS_LONG: bool = false;
+
     #[inline(always)]
     fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {
         let (mean, scale) = moments::<I, R>(x, self.eps);

@@ -22,6 +22,8 @@ struct Row<'a, R> {
 }
 
 impl<R: Real> Kernel<R> for Row<'_, R> {
+    const IS_LONG: bool = false;
+
     #[inline(always)]
     fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {
         let squares = row::sum_of(x, |v, sum| v.mul_add_on::<I>(v, sum));

@@ -87,6 +87,8 @@ struct Row<'a, R> {
 }
 
 impl<R: Real> Kernel<R> for Row<'_, R> {
+    const IS_LONG: bool = true;
+
     #[inline(always)]
     fn row<I: Isa>(&self, index: usize, x: &[R], y: &mut [R]) {
         let half = self.half;

@@ -185,6 +185,9 @@ half!(f16, bf16);
 
 /// What is done with a row.
 pub(crate) trait Kernel<R>: Sync {
+    /// Whether it has the instructions for the widest vectors; else memory decides, and AVX2 is as fast.
+    const IS_LONG: bool;
+
     /// Computes row `index` of the result from that of the input, of the same length. Implementations must be
     /// `#[inline(always)]`.
     fn row<I: Isa>(&self, index: usize, x: &[R], y: &mut [R]);
@@ -306,14 +309,19 @@ pub(crate) fn map<T: Float, K: Kernel<T::Real>>(
     pool::pieces(output.all::<T>(), count * len, |i, piece| {
         let space = if T::SAME { 0 } else { 2 * len };
         T::Real::with_scratch(space, |space| {
-            simd::run(Map {
+            let task = Map {
                 kernel: &kernel,
                 data,
                 rows,
                 first: i * count,
                 piece,
                 space,
-            });
+            };
+            if K::IS_LONG {
+                simd::run(task);
+            } else {
+                simd::run_narrow(task);
+            }
         });
     });
     Ok(())

@@ -56,6 +56,8 @@ struct Row {
 }
 
 impl<R: Real> Kernel<R> for Row {
+    const IS_LONG: bool = true;
+
     #[inline(always)]
     fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {
         let top = row::maximum(x);

@@ -265,10 +265,14 @@ fn plan<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
             .max(want.div_ceil(down).min(wide.div_ceil(4)));
         (even(high, down), even(wide, across))
     };
-    // Rows that are a multiple of a page apart displace each other from a first-level cache of eight ways.
+    // Tall tiles have more rows than there are registers for addresses: where both factors are read directly, these are
+    // loaded again at every step. And rows that are a multiple of a page apart displace each other from a first-level
+    // cache of eight ways.
     let stride = p.a.row.unsigned_abs() * size_of::<T>();
-    let aliases = K::ROWS > 8 && p.m > 8 && stride.is_multiple_of(4096);
-    let narrow = !aliases && p.n <= DIRECT_COLS && (p.k > p.n || p.m <= DIRECT_COLS);
+    let is_far = feed == Feed::Direct || stride.is_multiple_of(4096);
+    let narrow = !(K::ROWS > 8 && p.m > 8 && is_far)
+        && p.n <= DIRECT_COLS
+        && (p.k > p.n || p.m <= DIRECT_COLS);
     Plan {
         feed,
         direct: T::SAME && (narrow || p.m <= DIRECT_ROWS),

@@ -7,7 +7,7 @@
 use super::drive::compute;
 use super::float::{Float, Wide, WithKernel, finish};
 use super::kernel::Kernel;
-use super::{Matrix, Mix, check_shapes, vector};
+use super::{Level, Matrix, Mix, check_shapes, vector};
 
 /// A matrix whose elements, (i, j) at `start + i * row + j * col`, are known to exist.
 #[derive(Clone, Copy)]
@@ -108,7 +108,21 @@ pub(super) fn run<T: Wide, B: Wide<Float = T::Float>>(
             col: 1,
         },
     };
-    T::Float::with_kernel(mix.level, Compute(product));
+    let level = match (mix.level, b) {
+        (Level::Avx512, Right::View(_)) if suits_avx2(&product) => Level::Avx2,
+        (level, _) => level,
+    };
+    T::Float::with_kernel(level, Compute(product));
+}
+
+/// Whether the smaller tiles of AVX2 are faster on a processor with AVX-512.
+fn suits_avx2<T: Wide, B: Wide<Float = T::Float>>(p: &Product<T, B>) -> bool {
+    // A tenth more columns would be computed for nothing.
+    let columns = |bytes: usize| p.n.next_multiple_of(2 * bytes / size_of::<T::Float>());
+    let is_ragged = columns(64) * 10 > columns(32) * 11;
+    // Six rows that are whole pages apart are read directly; fourteen have to be packed, for few columns.
+    let is_narrow = p.n <= 64 && (p.a.row.unsigned_abs() * size_of::<T>()).is_multiple_of(4096);
+    is_ragged || is_narrow
 }
 
 struct Compute<T: Wide, B: Wide<Float = T::Float>>(Product<T, B>);

@@ -3,7 +3,8 @@
 //! A worker that shares its core with another process may be preempted in the middle of a task, and the job then waits for
 //! it for a whole time slice. With `n` threads, jobs that wait for more than one part in `n` of their time are done
 //! sooner by `n - 1` threads that are never waited for. So waiting is held against working, and where it weighs more,
-//! one thread sits out for a while; each time that this happens again soon, for twice as long.
+//! one thread sits out for a while. Whoever comes back has the core for a moment first, since schedulers favour threads that
+//! have slept: so the next pause is twice as long until a thread has stayed for as long as that.
 
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ pub(super) struct Balance {
     /// When one of them may try again, and how long the next one sits out.
     again: Option<Instant>,
     pause: Duration,
+    /// When the last one came back.
+    back: Option<Instant>,
     /// Seconds of work in good time that have not been outweighed.
     credit: f64,
 }
@@ -48,6 +51,7 @@ impl Default for Balance {
             absent: 0,
             again: None,
             pause: LEAST,
+            back: None,
             credit: CREDIT,
         }
     }
@@ -61,6 +65,7 @@ impl Balance {
             self.again = (self.absent > 0).then(|| now + self.pause);
             // It has to prove itself.
             self.credit = 0.0;
+            self.back = Some(now);
         }
         limit.saturating_sub(self.absent).max(1)
     }
@@ -79,7 +84,8 @@ impl Balance {
             self.credit = 0.0;
         } else if self.credit > CREDIT {
             self.credit = CREDIT;
-            if self.absent == 0 {
+            let stayed = |back| cost.now.saturating_duration_since(back) >= self.pause;
+            if self.absent == 0 && self.back.is_none_or(stayed) {
                 self.pause = LEAST;
             }
         }
@@ -95,6 +101,9 @@ mod tests {
         balance: Balance,
         limit: usize,
         now: Instant,
+        /// Jobs since the number of threads changed.
+        same: usize,
+        last: usize,
     }
 
     impl Run {
@@ -103,15 +112,20 @@ mod tests {
                 balance: Balance::default(),
                 limit,
                 now: Instant::now(),
+                same: 0,
+                last: 0,
             }
         }
 
-        /// With `n` threads, every `stalls[n]`th job waits 4 ms for a worker. Returns the threads of every job.
+        /// With `n` threads, every `stalls[n]`th job waits 4 ms for a worker, counted from when they became `n`.
+        /// Returns the threads of every job.
         fn jobs(&mut self, stalls: &[usize], count: usize) -> Vec<usize> {
             let spent = Duration::from_micros(100);
-            let one = |job: usize| {
+            let one = |_| {
                 let width = self.balance.width(self.limit, self.now);
-                let is_late = stalls[width] > 0 && job.is_multiple_of(stalls[width]);
+                self.same = if width == self.last { self.same + 1 } else { 1 };
+                self.last = width;
+                let is_late = stalls[width] > 0 && self.same.is_multiple_of(stalls[width]);
                 let waited = Duration::from_micros(if is_late { 4000 } else { 5 });
                 self.now += spent;
                 if width > 1 {
@@ -144,6 +158,13 @@ mod tests {
     fn a_worker_that_is_often_late_sits_out() {
         // 4 ms in every 5.2 ms are waited for: one thread does as much in 2 ms.
         let widths = Run::new(2).jobs(&[0, 0, 12], 50_000);
+        assert!(share(&widths, 1) > 0.97, "{}", share(&widths, 1));
+    }
+
+    #[test]
+    fn a_worker_that_is_late_as_soon_as_its_turn_is_over_sits_out() {
+        // 3 ms go well before another process has the core for 4 ms.
+        let widths = Run::new(2).jobs(&[0, 0, 30], 50_000);
         assert!(share(&widths, 1) > 0.97, "{}", share(&widths, 1));
     }
 

@@ -11,8 +11,8 @@
 //! | entries | source |
 //! |---|---|
 //! | AVX2 over scalar, all families | unmeasured level against level; AVX2 is measured against peers on Zen 3 |
-//! | AVX-512 for elementwise | long functions (`exp`, `log`, …) 1.3 to 2.0 times AVX2, softmax 1.3. Short ones (`a + b`) are [`Family::Streaming`]: the same at 10K, 0.6 to 0.9 at 16M |
-//! | AVX-512 for attention, GEMM | attention 1.1 times AVX2; GEMM 1.07 in the mean of 33 shapes, 0.86 to 0.93 in five (64³, 64×4096×64, 127×129×131, 1024³, 2048³), up to 1.9 with packed weights |
+//! | AVX-512 for elementwise | long functions (`exp`, `log`, …) 1.3 to 2.0 times AVX2, softmax 1.3, RoPE 1.05. Short ones (`a + b`) are [`Family::Streaming`]: the same at 10K, 0.6 to 0.9 at 16M; row norms 0.78 to 1.07 |
+//! | AVX-512 for attention, GEMM | attention 1.1 times AVX2; GEMM 1.07 in the mean of 33 shapes, 0.92 to 0.98 in five (1024³ and larger), up to 1.9 with packed weights. Products that AVX2's tiles fit better (`gemm/product.rs`) take those |
 //! | VNNI for decode | as fast as AVX2, memory decides; two to four rows 1.1 to 2 times |
 //! | VNNI for prefill | 1.3 to 1.6 times AVX2 |
 //! | AVX2 for f16/bf16 weights with AVX-512 | the fixed-point kernels of prefill are AVX2's; decode waits for memory |
@@ -101,10 +101,10 @@ impl Features {
 /// Kernels that are chosen together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// Elementwise functions of many instructions, softmax, row norms, RoPE, pooling, convolution, random numbers.
+    /// Elementwise functions of many instructions, softmax, RoPE, pooling, convolution, random numbers.
     Elementwise,
-    /// Loops that wait for memory: elementwise ops of few instructions and fused pairs of them, casts, reductions, arg-reductions, norms and activations of language models, KV-cache
-    /// writes, rounding of activations, dequantised rows. Never compiled above AVX2: there are many of them.
+    /// Loops that wait for memory: elementwise ops of few instructions and fused pairs of them, casts, reductions,
+    /// arg-reductions, row norms, activations of language models, KV-cache writes, rounding of activations, dequantised rows. Never compiled above AVX2: there are many of them.
     Streaming,
     /// Attention over the KV cache and over tensors.
     Attention,
