@@ -3,6 +3,7 @@
 use super::binary::Binary;
 use crate::Array;
 use crate::array::{indices, position};
+use crate::subnormal::operand;
 
 /// The place that an index means in an axis of length `len`: negative ones count from the end.
 pub fn wrapped(index: i128, len: usize) -> usize {
@@ -64,7 +65,10 @@ fn write(x: &Array, axis: isize, index: &Array, source: &Array, f: Option<Binary
         let new = source.at(&i).cast(x.dtype);
         out.data[to] = match f {
             None => new,
-            Some(f) => f.apply(x.dtype, out.data[to], new),
+            Some(f) => {
+                let [old, new] = [out.data[to], new].map(|v| operand(x.dtype, v));
+                f.apply(x.dtype, old, new)
+            }
         };
     }
     out
