@@ -58,8 +58,8 @@ fn refuses_what_apple_refuses() {
             "'d' is in the device address space and cannot refer to constant memory",
         ),
         (
-            "void f() { threadgroup float s[4]; thread float* p = s; }",
-            "1:54",
+            "kernel void f() { threadgroup float s[4]; thread float* p = s; }",
+            "1:61",
             "'p' is in the thread address space and cannot refer to threadgroup memory",
         ),
         (
@@ -97,6 +97,56 @@ fn refuses_what_apple_refuses() {
             "1:8",
             "kernel 'k' must return void",
         ),
+        (
+            "constexpr int n = 3;",
+            "1:15",
+            "program-scope variable 'n' must be in the constant address space",
+        ),
+        (
+            "const float t[2] = {1, 2};",
+            "1:13",
+            "program-scope variable 't' must be in the constant address space",
+        ),
+        (
+            "void f() { auto g = [](int x) { return x; }; }",
+            "1:21",
+            "lambda expressions are not supported in Metal",
+        ),
+        (
+            "void f(uint n) { uint half = n / 2; }",
+            "1:23",
+            "'half' is a type in Metal and cannot be the name of a variable",
+        ),
+        (
+            "kernel void k(device float* p) [[max_total_threads_per_threadgroup(64)]] {}",
+            "1:34",
+            "'max_total_threads_per_threadgroup' attribute cannot be applied to types: it stands before the function",
+        ),
+        (
+            "void f() { threadgroup float s[4]; }",
+            "1:12",
+            "threadgroup variables can be declared in kernel functions only",
+        ),
+        (
+            "int f() { static int calls = 0; return calls; }",
+            "1:11",
+            "static local variables must be in the constant address space",
+        ),
+        (
+            "struct S { threadgroup float x; };",
+            "1:12",
+            "field may not be qualified with an address space: 'threadgroup'",
+        ),
+        (
+            "kernel void k(device float* p, float i [[thread_position_in_grid]]) {}",
+            "1:32",
+            "invalid type 'float' for [[thread_position_in_grid]]: it must be ushort, uint or a vector of them",
+        ),
+        (
+            "kernel void k(device int* p, uint i [[thread_position_in_grid]], uint3 g [[threadgroup_position_in_grid]]) {}",
+            "1:66",
+            "[[threadgroup_position_in_grid]] and [[thread_position_in_grid]] must have the same number of components, not 3 and 1",
+        ),
     ] {
         let expected = format!("a.metal:{place}: error: {message}");
         assert_eq!(errors(text), [expected], "{text}");
@@ -115,16 +165,21 @@ fn accepts_what_apple_accepts() {
         "void f(float a, float b) { float c = a * b; bool d = a & 1; c * a; }",
         "void f(device float* p, threadgroup float* q) { { device float* q = p; device float* r = q; } }",
         "void f(device float* p, threadgroup float* q) { for (threadgroup float* p = q; p; ++p) {} device float* r = p; }",
-        "void f(device float* p, threadgroup float* q) { auto g = [](threadgroup float* p) { threadgroup float* r = p; }; }",
         "void f(device float* p, threadgroup float* q) { float x = q[0]; p[1] = q[0]; *p = *q; device float* s = p + (q - q); }",
         "void g(device float* p) {} void g(threadgroup float* p) {} void f(threadgroup float* t) { g(t); }",
         "void g(const thread float& x) {} void f(device float* d) { g(d[0]); }",
         "struct S { float a; void f(thread float& x) thread { x = a; } };",
         "int f(int n) { return n; } float f(float n) { return f(int(n)); }",
-        "constexpr int n = 3; const float x = 1; static constant float t[2] = {1, 2};",
+        "constant constexpr int n = 3; constexpr constant float x = 1; static constant float t[2] = {1, 2};",
+        "struct S { static constant constexpr int n = 3; device float* p; threadgroup float& q; };",
+        "void f() { static constant float t[2] = {1, 2}; constexpr int n = 3; const int m = t[0] + n; }",
+        "void f(half half_of) { half x = half(half_of), y[2] = {half(1), x}; vec<half, 2> z; }",
+        "[[max_total_threads_per_threadgroup(64)]] kernel void k(device float* p) {}",
+        "kernel void k(uint3 g [[threadgroup_position_in_grid]], ushort3 t [[thread_position_in_threadgroup]], ushort i [[thread_index_in_threadgroup]]) {}",
+        "struct S { device float* operator[](uint i); }; void f(thread int* a, uint i) { int b[2] = {a[i], a[0]}; }",
         "template<typename T> constant constexpr bool v = sizeof(T) > 2;",
         "void f(device float4* p) { device float* q = (device float*)p; thread float* r = nullptr; }",
-        "void f(uint n) { threadgroup float s[8][4]; threadgroup float* p = &s[1][2]; threadgroup float* q = s[1]; }",
+        "kernel void f() { threadgroup float s[8][4]; threadgroup float* p = &s[1][2]; threadgroup float* q = s[1]; }",
         "void f(device int* a) { uint sz = sizeof(float*) + 1; }",
         "struct B { int x; }; B g(); struct B h(struct B b) { return b; }",
     ] {

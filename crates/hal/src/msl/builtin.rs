@@ -100,6 +100,19 @@ impl Builtin {
         }
     }
 
+    /// Whether it has as many components as the grid has dimensions, wherever a kernel asks for several such values.
+    pub(crate) fn has_dimensions(self) -> bool {
+        matches!(
+            self,
+            Self::ThreadPositionInGrid
+                | Self::ThreadsPerGrid
+                | Self::ThreadPositionInThreadgroup
+                | Self::ThreadsPerThreadgroup
+                | Self::ThreadgroupPositionInGrid
+                | Self::ThreadgroupsPerGrid
+        )
+    }
+
     /// The builtin of an attribute's name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.name() == name)

@@ -22,6 +22,8 @@ mod specialise;
 mod swizzle;
 mod threadgroup;
 
+pub(crate) use threadgroup::declaration as threadgroup_declaration;
+
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};

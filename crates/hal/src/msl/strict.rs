@@ -2,7 +2,9 @@
 //!
 //! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields, locals, casts,
 //! returned types); initialisations, assignments, arguments and returned values across address spaces, where both sides are
-//! evident; variables at program scope that are not in `constant`; functions that call themselves; kernels that return a value.
+//! evident; variables at program scope that are not in `constant`; functions that call themselves; kernels that return a
+//! value; lambdas; threadgroup variables outside of kernels; static locals; fields with an address space; attributes after the
+//! parameters; `half` as a name; position attributes of different dimensions, or of a type that is no integer.
 //!
 //! Not checked, because types would have to be known:
 //! - pointers to template parameters, aliases and dependent types (`T* p` may carry its address space in `T`);
@@ -14,6 +16,7 @@
 //!
 //! In doubt a program is accepted: a refusal here must be a refusal there.
 
+mod form;
 mod pointer;
 mod space;
 mod types;
@@ -21,6 +24,7 @@ mod types;
 use std::collections::HashMap;
 
 use super::diagnostic::{Diagnostic, DiagnosticKind};
+use super::lexer::Token;
 use super::program::{Function, Program};
 use super::source::Source;
 use types::Types;
@@ -50,6 +54,7 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
         strict.kernel_result(function);
         strict.recursion(function);
     }
+    strict.forms();
     strict.pointers();
     strict.spaces();
     strict.diagnostics
@@ -69,6 +74,12 @@ impl<'a> Strict<'_, 'a> {
     fn refuse(&mut self, i: usize, message: impl Into<String>) {
         self.diagnostics
             .push(self.source.error_at(i, DiagnosticKind::Refused, message));
+    }
+
+    fn refuse_at(&mut self, place: Token, message: impl Into<String>) {
+        let message = message.into();
+        self.diagnostics
+            .push(self.source.error(place, DiagnosticKind::Refused, message));
     }
 
     fn doubles(&mut self) {
@@ -91,8 +102,6 @@ impl<'a> Strict<'_, 'a> {
                 matches!(
                     source.text_at(i),
                     "constant"
-                        | "const"
-                        | "constexpr"
                         | "device"
                         | "threadgroup"
                         | "thread"
@@ -203,9 +212,12 @@ impl<'a> Strict<'_, 'a> {
     }
 }
 
-/// Passes `static` and `inline`.
+/// Passes words that say nothing of the type.
 fn skip_storage(source: &Source<'_>, mut i: usize) -> usize {
-    while matches!(source.text_at(i), "static" | "inline") {
+    while matches!(
+        source.text_at(i),
+        "static" | "inline" | "const" | "constexpr"
+    ) {
         i += 1;
     }
     i

@@ -294,3 +294,37 @@ fn kernels_of_unknown_quality_need_a_device_that_contains_them() {
         .unwrap();
     assert!(commands.commit().unwrap().wait().is_err());
 }
+
+#[test]
+fn loops_that_never_end_are_timeouts_whatever_is_in_them() {
+    const LOOPS: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void empty(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+  if (i == 0) return;
+  while (true) { }
+}
+kernel void counts(device int* a [[buffer(0)]]) { while (true) { a[0] += 1; } }
+kernel void steps(device uint* a [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+  uint k = 2 * a[0];
+  while (k != 7u) { k += 2; a[i] = k; }
+}
+kernel void spins(device int* a [[buffer(0)]]) { for (int k = a[0]; k >= 0; k = (k + 1) & 0xff) { } a[1] = 3; }
+";
+    for mode in Mode::ALL {
+        let device = short(mode);
+        let library = library(&device, LOOPS);
+        for kernel in ["empty", "counts", "steps", "spins"] {
+            let pipeline = library.pipeline(kernel).unwrap();
+            let buffer = shared(&device, &[0_i32; 8]);
+            let mut commands = device.commands();
+            commands
+                .dispatch(&pipeline)
+                .read_write(0, &buffer)
+                .threads(8, 8)
+                .unwrap();
+            let error = commands.commit().unwrap().wait().unwrap_err();
+            assert_eq!(fault(&error), (Fault::Timeout, kernel), "{mode}: {error}");
+        }
+        check_add(&device);
+    }
+}

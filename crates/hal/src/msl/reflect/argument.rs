@@ -138,12 +138,52 @@ impl Reflector<'_, '_, '_> {
             kinds.push((kind, gate));
         }
         let mut drafts = Vec::with_capacity(parameters.len());
+        let mut dimensions = None;
         for (parameter, (kind, gate)) in parameters.iter().zip(kinds) {
             if let Some(draft) = self.draft(parameter, kind, gate, &mut slots) {
+                self.check_builtin(parameter, &draft.argument, &mut dimensions);
                 drafts.push(draft);
             }
         }
         drafts
+    }
+
+    /// Positions and sizes are integers, and those of a kernel have as many dimensions each. `dimensions` is what the first
+    /// of them has.
+    fn check_builtin(
+        &mut self,
+        parameter: &Parameter,
+        argument: &Argument,
+        dimensions: &mut Option<(Builtin, u32)>,
+    ) {
+        let ArgumentKind::Builtin(builtin) = argument.kind else {
+            return;
+        };
+        let name = builtin.name();
+        let type_name = argument.type_name.as_str();
+        let message = match components(type_name) {
+            Components::NoInteger => {
+                format!(
+                    "invalid type '{type_name}' for [[{name}]]: it must be ushort, uint or a vector of them"
+                )
+            }
+            Components::Integer(count) if builtin.has_dimensions() => match *dimensions {
+                Some((first, other)) if other != count => format!(
+                    "[[{name}]] and [[{}]] must have the same number of components, not {count} and {other}",
+                    first.name()
+                ),
+                _ => {
+                    *dimensions = Some((builtin, count));
+                    return;
+                }
+            },
+            _ => return,
+        };
+        self.diagnostics.push(self.source().error_at(
+            parameter.range.start,
+            DiagnosticKind::Refused,
+            message,
+        ));
     }
 
     /// What a parameter's attributes say of it.
@@ -262,6 +302,27 @@ impl Reflector<'_, '_, '_> {
             },
             words: shape.words,
         })
+    }
+}
+
+/// What the name of a type says.
+enum Components {
+    Integer(u32),
+    NoInteger,
+    /// A template parameter or an alias.
+    Unknown,
+}
+
+fn components(type_name: &str) -> Components {
+    let (base, count) = match type_name.as_bytes() {
+        [.., digit @ b'2'..=b'4'] => (&type_name[..type_name.len() - 1], u32::from(digit - b'0')),
+        _ => (type_name, 1),
+    };
+    match base {
+        "uint" | "ushort" | "unsigned" | "unsigned int" | "unsigned short" | "uint32_t"
+        | "uint16_t" => Components::Integer(count),
+        "float" | "half" | "bfloat" | "bool" => Components::NoInteger,
+        _ => Components::Unknown,
     }
 }
 

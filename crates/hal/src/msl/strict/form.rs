@@ -1,0 +1,152 @@
+//! Forms that MSL does not have, or not there: lambdas, variables of an address space in the wrong place, `half` as a name.
+
+use super::Strict;
+use crate::msl::program::Function;
+use crate::msl::rewrite::threadgroup_declaration;
+
+impl Strict<'_, '_> {
+    pub(super) fn forms(&mut self) {
+        for i in 0..self.source.len() {
+            if self.source.tokens[i].system {
+                continue;
+            }
+            self.lambda(i);
+            self.half_name(i);
+        }
+        for function in &self.program.functions {
+            if self.source.tokens[function.first].system {
+                continue;
+            }
+            self.attribute_place(function);
+            self.locals(function);
+        }
+        self.fields();
+    }
+
+    /// `[…](…) { … }` where a value may stand.
+    fn lambda(&mut self, i: usize) {
+        let source = self.source;
+        // After a name or a bracket it is a subscript or a bound; `operator[]` and `delete[]` are names.
+        let is_value = source.text_at(i) == "["
+            && !source.is_identifier(i.wrapping_sub(1))
+            && !matches!(source.before(i), ")" | "]" | ">" | "}" | "");
+        let is_value = is_value || source.text_at(i) == "[" && source.before(i) == "return";
+        if !is_value {
+            return;
+        }
+        let next = source.after(i, false);
+        let is_lambda = match source.text_at(next) {
+            "{" => true,
+            "(" => matches!(
+                source.text_at(source.after(next, false)),
+                "{" | "->" | "mutable" | "constexpr" | "thread" | "const"
+            ),
+            _ => false,
+        };
+        if is_lambda {
+            self.refuse(i, "lambda expressions are not supported in Metal");
+        }
+    }
+
+    /// `uint half = 4;`: the name of a type.
+    fn half_name(&mut self, i: usize) {
+        let source = self.source;
+        if source.text_at(i) == "half"
+            && i > 0
+            && self.types.is_known(source.before(i))
+            && matches!(source.text_at(i + 1), "=" | ";" | "," | "[")
+        {
+            self.refuse(
+                i,
+                "'half' is a type in Metal and cannot be the name of a variable",
+            );
+        }
+    }
+
+    /// Attributes of a function stand before it. After the parameters they belong to its type.
+    fn attribute_place(&mut self, function: &Function) {
+        let source = self.source;
+        let end = function.trailing(source).end;
+        let misplaced = source
+            .attributes_in(function.close + 1, end)
+            .iter()
+            .find(|a| {
+                matches!(
+                    a.name.as_str(),
+                    "max_total_threads_per_threadgroup" | "host_name" | "kernel"
+                )
+            });
+        if let Some(attribute) = misplaced {
+            let message = format!(
+                "'{}' attribute cannot be applied to types: it stands before the function",
+                attribute.name
+            );
+            self.refuse_at(attribute.place, message);
+        }
+    }
+
+    fn locals(&mut self, function: &Function) {
+        let source = self.source;
+        let Some((open, close)) = function.body else {
+            return;
+        };
+        for i in open + 1..close {
+            if !function.kernel && threadgroup_declaration(source, i).is_some() {
+                self.refuse(
+                    i,
+                    "threadgroup variables can be declared in kernel functions only",
+                );
+            }
+            let begins = matches!(source.before(i), ";" | "{" | "}" | ")");
+            if begins && source.text_at(i) == "static" && !self.is_constant(i) {
+                self.refuse(
+                    i,
+                    "static local variables must be in the constant address space",
+                );
+            }
+        }
+    }
+
+    /// Whether `constant` or `threadgroup` is among the words of the declaration at `i`, before its initialiser. Local
+    /// functions of a class may be static.
+    fn is_constant(&self, mut i: usize) -> bool {
+        loop {
+            match self.source.text_at(i) {
+                "constant" | "threadgroup" | "(" | "" => return true,
+                "=" | ";" | "{" | "[" => return false,
+                _ => i = self.source.after(i, true),
+            }
+        }
+    }
+
+    /// A field lies where its object lies.
+    fn fields(&mut self) {
+        let source = self.source;
+        for variable in &self.program.variables {
+            let Some(declarator) = variable.declarators.first() else {
+                continue;
+            };
+            let words = variable.specifiers..declarator.name;
+            if !self.program.scopes[variable.scope].is_class
+                || source.tokens[variable.first].system
+                || words
+                    .clone()
+                    .any(|i| matches!(source.text_at(i), "*" | "&" | "("))
+            {
+                continue;
+            }
+            let placed = words
+                .clone()
+                .find(|&i| matches!(source.text_at(i), "threadgroup" | "device"));
+            if let Some(i) = placed
+                && self.types.is_type_sequence(source, i + 1..declarator.name)
+            {
+                let space = source.text_at(i);
+                self.refuse(
+                    i,
+                    format!("field may not be qualified with an address space: '{space}'"),
+                );
+            }
+        }
+    }
+}
