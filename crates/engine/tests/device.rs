@@ -621,3 +621,48 @@ fn several_roots_go_to_the_device_together() {
     assert_eq!(counts.command_buffers, 1);
     assert!(counts.dispatches >= 2);
 }
+
+/// Pipelines of real GPUs allow fewer threads than the device where a kernel needs many registers; the fuzzing device does
+/// so by chance.
+#[test]
+fn long_rows_are_computed_in_full_where_a_pipeline_allows_fewer_threads() {
+    let results = |device: &Device| -> Vec<Vec<f32>> {
+        device.scope(|| {
+            let data: Vec<f32> = (0..2 * 4096)
+                .map(|i| (i * 37 % 1009) as f32 / 512.0 - 1.0)
+                .collect();
+            let x = Tensor::from_slice(&data, [2, 4096]);
+            let weight = Tensor::from_slice(&data[..4096], [4096]);
+            let bias = Tensor::from_slice(&data[4096..], [4096]);
+            let channels = x.reshape([1, 2, 4096]);
+            let two = Tensor::from_slice(&[0.5_f32, -2.0], [2]);
+            let all = [
+                x.softmax(1),
+                x.log_softmax(1),
+                x.rms_norm(&weight, 1e-5),
+                x.layer_norm(Some(&weight), Some(&bias), 1e-5),
+                channels.group_norm(2, Some(&two), Some(&two), 1e-5),
+                x.sort(1),
+            ];
+            all.iter().map(values).collect()
+        })
+    };
+    let expected = results(&Device::cpu());
+    for seed in 0..6 {
+        let options = SoftOptions {
+            mode: Mode::Fuzz,
+            seed,
+            ..fast()
+        };
+        let found = results(&Device::on(hal::soft::device(options).unwrap()));
+        for (op, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let largest = expected.iter().fold(0.0_f32, |most, e| most.max(e.abs()));
+            for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+                assert!(
+                    (f - e).abs() <= 1e-5 * largest,
+                    "op {op}, element {i}: {f}, not {e}, seed {seed}"
+                );
+            }
+        }
+    }
+}

@@ -31,9 +31,12 @@ pub(crate) fn record(
     let bias = if op.bias { rest.next() } else { None };
     let norm = Norm::by_channel(&inputs[0], &[weight, bias], output);
     let [w, b] = [weight, bias].map(|p| p.map_or(output.dtype, |p| p.dtype));
-    let kernel = norm.kernel("group_norm", ["group_norm_row", "group_norm_loop"]);
-    let kernel = kernel.of("W", w).of("B", b);
-    let launch = recorder.launch(&kernel.flag(2, op.weight).flag(3, op.bias))?;
+    let kernels = norm.kernels("group_norm", ["group_norm_row", "group_norm_loop"]);
+    let kernels = kernels.map(|kernel| {
+        let kernel = kernel.of("W", w).of("B", b);
+        kernel.flag(2, op.weight).flag(3, op.bias)
+    });
+    let (launch, threads) = norm.start(recorder, kernels)?;
     let launch = norm.read(launch).write(&output.slice).value(&norm.rows);
     let launch = launch.value(&Parameters {
         weight: norm.parameters[0].1,
@@ -43,6 +46,6 @@ pub(crate) fn record(
         channels: (norm.rows.len as usize / op.spatial) as u32,
         spatial: op.spatial as u32,
     });
-    norm.launch(recorder, launch);
+    norm.launch(recorder, launch, threads);
     Ok(())
 }

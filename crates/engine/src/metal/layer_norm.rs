@@ -29,10 +29,12 @@ pub(crate) fn record(
     let bias = if op.bias { rest.next() } else { None };
     let norm = Norm::new(&inputs[0], &[weight, bias], output);
     let [w, b] = [weight, bias].map(|p| p.map_or(output.dtype, |p| p.dtype));
-    let kernel = norm.kernel("layer_norm", ["layer_norm_row", "layer_norm_loop"]);
-    let kernel = kernel.of("W", w).of("B", b);
-    let kernel = kernel.flag(2, op.weight).flag(3, op.bias);
-    let launch = recorder.launch(&kernel)?;
+    let kernels = norm.kernels("layer_norm", ["layer_norm_row", "layer_norm_loop"]);
+    let kernels = kernels.map(|kernel| {
+        let kernel = kernel.of("W", w).of("B", b);
+        kernel.flag(2, op.weight).flag(3, op.bias)
+    });
+    let (launch, threads) = norm.start(recorder, kernels)?;
     let launch = norm.read(launch).write(&output.slice).value(&norm.rows);
     let launch = launch.value(&Parameters {
         weight: norm.parameters[0].1,
@@ -40,6 +42,6 @@ pub(crate) fn record(
         eps: op.eps() as f32,
         padding: 0,
     });
-    norm.launch(recorder, launch);
+    norm.launch(recorder, launch, threads);
     Ok(())
 }

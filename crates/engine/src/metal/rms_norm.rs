@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::record::{Launch, Recorder};
-use super::rows::Rows;
+use super::rows::{self, Rows};
 use crate::ops::rms_norm::RmsNorm;
 use crate::{DType, Result};
 
@@ -22,13 +22,14 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let norm = Norm::new(&inputs[0], &[Some(&inputs[1])], output);
-    let kernel = norm.kernel("rms_norm", ["rms_norm_row", "rms_norm_loop"]);
-    let launch = recorder.launch(&kernel.of("W", inputs[1].dtype))?;
+    let kernels = norm.kernels("rms_norm", ["rms_norm_row", "rms_norm_loop"]);
+    let kernels = kernels.map(|kernel| kernel.of("W", inputs[1].dtype));
+    let (launch, threads) = norm.start(recorder, kernels)?;
     let launch = norm.read(launch).write(&output.slice).value(&norm.rows);
     let launch = launch
         .value(&norm.parameters[0].1)
         .value(&(op.eps() as f32));
-    norm.launch(recorder, launch);
+    norm.launch(recorder, launch, threads);
     Ok(())
 }
 
@@ -97,13 +98,23 @@ impl Norm {
         (self.rows.len as usize).div_ceil(HELD).next_multiple_of(32)
     }
 
-    /// The kernel: the first entry where rows fit registers, otherwise the second.
-    pub(super) fn kernel(&self, file: &'static str, entries: [&'static str; 2]) -> Kernel {
-        let threads = self.threads();
-        Kernel::new(file, entries[usize::from(threads > 1024)])
-            .of("T", self.dtype)
-            .flag(0, self.vector)
-            .flag(1, threads == 32)
+    /// The kernels: the first entry for rows that fit registers, the second for all others.
+    pub(super) fn kernels(&self, file: &'static str, entries: [&'static str; 2]) -> [Kernel; 2] {
+        entries.map(|entry| {
+            Kernel::new(file, entry)
+                .of("T", self.dtype)
+                .flag(0, self.vector)
+                .flag(1, self.threads() == 32)
+        })
+    }
+
+    /// Starts the one that its pipelines allow, with so many threads a row.
+    pub(super) fn start(
+        &self,
+        recorder: &mut Recorder<'_>,
+        kernels: [Kernel; 2],
+    ) -> Result<(Launch, usize)> {
+        rows::launch(recorder, kernels, self.threads())
     }
 
     /// Binds the rows and the parameters.
@@ -118,14 +129,14 @@ impl Norm {
             })
     }
 
-    pub(super) fn launch(&self, recorder: &mut Recorder<'_>, launch: Launch) {
+    pub(super) fn launch(&self, recorder: &mut Recorder<'_>, launch: Launch, threads: usize) {
         let count = self.rows.count as usize;
-        let (groups, threads) = match self.threads() {
+        let (groups, threads) = match threads {
             32 => {
                 let pack = PACK.min(count);
                 (count.div_ceil(pack), 32 * pack)
             }
-            threads => (count, threads.min(1024).min(launch.max_threads())),
+            threads => (count, threads),
         };
         launch.groups(recorder, groups, threads);
     }

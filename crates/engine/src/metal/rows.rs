@@ -3,8 +3,31 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::input::{Input, Output, Span};
+use super::kernel::Kernel;
+use super::record::{Launch, Recorder};
 use super::view::{self, Steps, Walk};
-use crate::Layout;
+use crate::{Layout, Result};
+
+/// Most threads that a threadgroup has on any device.
+const MOST_THREADS: usize = 1024;
+
+/// Starts the first kernel, which keeps whole rows in the registers of `threads` threads, or the second one, which loops
+/// over them with however many there are. A pipeline may allow fewer threads than a device does.
+pub(super) fn launch(
+    recorder: &mut Recorder<'_>,
+    [whole, looping]: [Kernel; 2],
+    threads: usize,
+) -> Result<(Launch, usize)> {
+    if threads <= MOST_THREADS {
+        let launch = recorder.launch(&whole)?;
+        if threads <= launch.max_threads() {
+            return Ok((launch, threads));
+        }
+    }
+    let launch = recorder.launch(&looping)?;
+    let threads = launch.max_threads().min(MOST_THREADS);
+    Ok((launch, threads))
+}
 
 /// Rows as `msl/rows.h` has them.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -3,7 +3,7 @@
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
-use super::rows::Rows;
+use super::rows::{self, Rows};
 use crate::Result;
 use crate::ops::softmax::Softmax;
 
@@ -18,13 +18,11 @@ pub(crate) fn record(
 ) -> Result<()> {
     let (rows, span) = Rows::new(&inputs[0], op.axis, output);
     let threads = (rows.len as usize).div_ceil(HELD).next_multiple_of(32);
-    let (entry, threads) = match threads {
-        0..=1024 => ("softmax_row", threads),
-        _ => ("softmax_loop", 1024),
-    };
-    let kernel = Kernel::new("softmax", entry).of("T", output.dtype);
-    let launch = recorder.launch(&kernel.flag(0, op.log))?;
-    let threads = threads.min(launch.max_threads());
+    let kernels = ["softmax_row", "softmax_loop"].map(|entry| {
+        let kernel = Kernel::new("softmax", entry).of("T", output.dtype);
+        kernel.flag(0, op.log)
+    });
+    let (launch, threads) = rows::launch(recorder, kernels, threads)?;
     launch.read(span).write(&output.slice).value(&rows).groups(
         recorder,
         rows.count as usize,

@@ -16,9 +16,11 @@ use super::cache::{Cache, Key, hex};
 use super::diagnose::{self, Places};
 use super::plan::KernelPlan;
 use super::runtime::Isolation;
+use super::runtime::fuzz::scatter;
 use super::toolchain;
 use super::{InstructionSet, Mode, SoftOptions};
 use crate::error::{Error, Result};
+use crate::info::Limits;
 use crate::library::CompileOptions;
 use crate::msl::{self, ColumnMap, Reflection, Translation};
 use flag::{is_self_contained, shim_digest};
@@ -42,6 +44,7 @@ pub(crate) const HEADER: &str = "<metal>";
 #[derive(Debug)]
 pub(crate) struct Engine {
     mode: Mode,
+    seed: u64,
     optimize: bool,
     instruction_set: InstructionSet,
     clang: Option<PathBuf>,
@@ -114,6 +117,7 @@ impl Engine {
                 .transpose()?
                 .map(|isolation| (isolation, options.timeout)),
             mode: options.mode,
+            seed: options.seed,
             optimize: options.optimize && matches!(options.mode, Mode::Fast | Mode::Isolated),
             instruction_set: options.instruction_set,
             clang: options.clang.clone(),
@@ -121,6 +125,19 @@ impl Engine {
             permits: Permits::new(std::thread::available_parallelism().map_or(1, usize::from)),
             headers: Mutex::default(),
         })
+    }
+
+    /// Threads that a threadgroup of a kernel may have, if its source does not say. On a GPU that depends on the registers
+    /// that it needs, and on the chip; in fuzz mode it is by chance what real pipelines report.
+    pub(crate) fn most_threads(&self, kernel: &str, limits: &Limits) -> usize {
+        const SEEN: [usize; 9] = [384, 448, 512, 576, 640, 768, 832, 896, 1024];
+        let most = limits.max_total_threads_per_threadgroup;
+        if self.mode != Mode::Fuzz {
+            return most;
+        }
+        let bytes = kernel.bytes().map(u64::from);
+        let chance = bytes.fold(scatter(self.seed), |sum, byte| scatter(sum ^ byte));
+        most.min(SEEN[(chance % SEEN.len() as u64) as usize])
     }
 
     /// Where to look into kernels, when not in this process.

@@ -181,6 +181,7 @@ impl driver::Library for Library {
             &parameters,
             code,
             &compiled,
+            self.engine.most_threads(name, &self.limits),
             &self.limits,
         )))
     }

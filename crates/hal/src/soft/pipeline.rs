@@ -36,6 +36,7 @@ impl Pipeline {
         parameters: &[Parameter],
         code: Code,
         compiled: &Compiled,
+        most_threads: usize,
         limits: &Limits,
     ) -> Self {
         let mut arguments = Vec::new();
@@ -57,13 +58,14 @@ impl Pipeline {
                 active: parameter.active,
             });
         }
-        let most = limits.max_total_threads_per_threadgroup;
         Self {
             info: PipelineInfo {
                 name: kernel.name.clone(),
                 max_total_threads_per_threadgroup: kernel
                     .max_total_threads
-                    .map_or(most, |n| most.min(n as usize)),
+                    .map_or(most_threads, |n| {
+                        limits.max_total_threads_per_threadgroup.min(n as usize)
+                    }),
                 thread_execution_width: limits.simd_width,
                 static_threadgroup_memory: compiled.threadgroup_memory(),
                 arguments: Some(arguments),

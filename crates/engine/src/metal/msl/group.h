@@ -77,7 +77,11 @@ inline typename F::State group_join(typename F::State state, threadgroup typenam
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (simd_group == 0) {
-        state = simd_join<F>(lane < simd_groups ? shared[lane] : F::identity());
+        typename F::State own = F::identity();
+        if (lane < simd_groups) {
+            own = shared[lane];
+        }
+        state = simd_join<F>(own);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     return state;

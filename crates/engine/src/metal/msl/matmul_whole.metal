@@ -14,7 +14,7 @@ typedef wide<T>::type W;
 kernel void ENTRY(matmul_whole)(device const T* left, device const T* right, device const T* addend,
                                 device T* output, constant Problem& p,
                                 uint3 group [[threadgroup_position_in_grid]],
-                                uint2 at [[thread_position_in_threadgroup]]) {
+                                uint3 at [[thread_position_in_threadgroup]]) {
     threadgroup W lefts[SIDE][SIDE + 1];
     threadgroup W rights[SIDE][SIDE + 1];
     const uint row = group.y * SIDE + at.y;

@@ -504,10 +504,9 @@ inline void remember(uint token, device State* state, device Record* records, de
     state->seen = number + 1;
 }
 
-// The next random number, as 24 bits: SplitMix64, a counter put through a mixing function.
-inline ulong draw(device State* state) {
-    state->draws += 1;
-    ulong z = state->seed + state->draws * 0x9E3779B97F4A7C15ul;
+// The random number of a draw, as 24 bits: SplitMix64, a counter put through a mixing function.
+inline ulong draw(ulong seed, ulong draws) {
+    ulong z = seed + draws * 0x9E3779B97F4A7C15ul;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ul;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBul;
     return (z ^ (z >> 31)) >> 40;
@@ -549,7 +548,13 @@ kernel void ENTRY(sample)(device const float* given [[buffer(0), function_consta
     // Nothing but -infinity, or none that is a number: the first.
     uint token = top == -INFINITY ? 0 : token_of(first);
     if (!GREEDY) {
-        const ulong random = tell(index == 0 ? draw(state) : 0, team, space);
+        // All threads compute it: nobody waits for one that computes alone.
+        const ulong draws = state->draws + 1;
+        const ulong random = draw(state->seed, draws);
+        threadgroup_barrier(mem_flags::mem_device);
+        if (index == 0) {
+            state->draws = draws;
+        }
         if (!isinf(top)) {
             Left left = {logits, options.vocab, false, top, 1, 0, false, 0, 0};
             if (TOP_K) {

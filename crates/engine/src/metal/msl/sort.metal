@@ -60,8 +60,9 @@ inline void put(device uchar* target, constant Sorting& sorting, ulong at, Key k
     ((device uint*)(keys + ulong(sorting.rows.count) * sorting.next))[at] = index;
 }
 
-// Sorts a block of a row: a bitonic network. Goes out: the result, or the keys that are kept.
-kernel void ENTRY(sort_block)(device const uchar* input, device const Key* keys_in, device uchar* target,
+// Sorts a block of a row: a bitonic network, of half as many threads as a block has keys. Goes out: the result, or the
+// keys that are kept.
+[[max_total_threads_per_threadgroup(512)]] kernel void ENTRY(sort_block)(device const uchar* input, device const Key* keys_in, device uchar* target,
                               constant Sorting& sorting, uint group [[threadgroup_position_in_grid]],
                               uint own [[thread_position_in_threadgroup]],
                               uint threads [[threads_per_threadgroup]]) {
