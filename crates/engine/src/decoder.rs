@@ -41,6 +41,8 @@ mod weight;
 use std::fmt;
 use std::sync::Arc;
 
+use bessemer_hal::Residency;
+
 use self::plan::Plan;
 use self::sample::Choice;
 use self::weight::Weights;
@@ -66,6 +68,8 @@ struct Inner {
     metal: Arc<Metal>,
     spec: Spec,
     weights: Weights,
+    /// The first token after a pause is not to wait for the weights.
+    _resident: Residency,
 }
 
 /// Which logits a call gives.
@@ -122,6 +126,7 @@ impl Decoder {
             metal: Arc::clone(metal),
             spec,
             weights,
+            _resident: metal.device.keep_resident(),
         })))
     }
 
@@ -242,7 +247,7 @@ impl Decoder {
             id: &id,
         };
         let choosing = sampler.launches(&choice)?;
-        let mut commands = self.0.metal.device.commands();
+        let mut commands = self.0.metal.commands("decode");
         let taking = plan.token().filter(|_| takes);
         let recorded = taking
             .chain(&choosing)

@@ -112,6 +112,13 @@ pub(crate) struct Metal {
 }
 
 impl Metal {
+    /// Commands with a name for GPU tools.
+    pub(crate) fn commands(&self, label: &'static str) -> hal::Commands {
+        let mut commands = self.device.commands();
+        commands.set_label(label);
+        commands
+    }
+
     pub(crate) fn new(device: hal::Device, options: Options) -> Arc<Self> {
         Arc::new(Self {
             stream: Stream::new(device.clone()),

@@ -140,6 +140,39 @@ fn every_number_of_rows_has_its_kernel() {
 }
 
 #[test]
+fn command_buffers_launches_and_memory_have_names_for_gpu_tools() {
+    let device = Device::on(noop::device(Family::Apple7));
+    let y = device.scope(|| layer(64, 0));
+    let hal = device.hal().unwrap();
+    noop::clear(hal);
+    y.eval().unwrap();
+    device.synchronize().unwrap();
+    let mut launches = Vec::new();
+    let mut memory = 0;
+    for event in noop::record(hal).unwrap().events {
+        match event {
+            noop::Event::Dispatch { kernel, label, .. } => {
+                launches.push(label.unwrap_or_else(|| panic!("`{kernel}` has no label")));
+            }
+            noop::Event::Commit { label } => assert_eq!(label.as_deref(), Some("tensors")),
+            noop::Event::Allocate { .. } => memory += 1,
+            noop::Event::LabelBuffer(label) => {
+                assert_eq!(label, "tensor");
+                memory -= 1;
+            }
+            _ => {}
+        }
+    }
+    for op in ["rms_norm", "matmul", "rope", "attention"] {
+        assert!(
+            launches.iter().any(|label| label == op),
+            "{op}: {launches:?}"
+        );
+    }
+    assert_eq!(memory, 0, "buffers without a label");
+}
+
+#[test]
 fn graphs_cost_what_they_did() {
     type Graph = Box<dyn Fn() -> Tensor>;
     let graphs: [(&str, Graph); 8] = [

@@ -6,7 +6,7 @@
 //! text says, where compiled pipelines are kept) stands in modules of its own, which are also built
 //! and tested where there is no Mac.
 //!
-//! Needs macOS 11 or iOS 14, and a GPU of the family Apple7 (M1, A14) or Mac2 or later.
+//! Needs macOS 14 or iOS 17, whose language has `bfloat` (MSL 3.1), and a GPU of the family Apple7 (M1, A14) or Mac2 or later.
 
 #[cfg(target_vendor = "apple")]
 mod archive;
@@ -20,6 +20,7 @@ mod device;
 mod diagnostics;
 #[cfg(target_vendor = "apple")]
 mod flight;
+mod lengths;
 #[cfg(target_vendor = "apple")]
 mod library;
 #[cfg(target_vendor = "apple")]
@@ -32,6 +33,7 @@ mod queue;
 mod recorder;
 #[cfg(target_vendor = "apple")]
 mod residency;
+mod sets;
 mod split;
 
 #[cfg(target_vendor = "apple")]

@@ -12,6 +12,7 @@ use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::{Completion, Submission};
 use bytemuck::NoUninit;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ impl Commands {
     }
 
     /// Names the commands in GPU tools.
-    pub fn set_label(&mut self, label: &str) {
-        self.list.label = Some(label.to_owned());
+    pub fn set_label(&mut self, label: impl Into<Cow<'static, str>>) {
+        self.list.label = Some(label.into());
     }
 
     /// Opens a named group of commands for GPU tools.
@@ -257,7 +258,7 @@ pub struct Dispatch<'a> {
     buffers: Vec<(u32, BufferSlice, Access)>,
     bytes: Vec<(u32, Box<[u8]>)>,
     threadgroup_memory: Vec<(u32, usize)>,
-    label: Option<String>,
+    label: Option<Cow<'static, str>>,
 }
 
 impl Dispatch<'_> {
@@ -300,8 +301,8 @@ impl Dispatch<'_> {
     }
 
     /// Names the launch in GPU tools.
-    pub fn label(mut self, label: &str) -> Self {
-        self.label = Some(label.to_owned());
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        self.label = Some(label.into());
         self
     }
 

@@ -6,7 +6,7 @@
 
 use crate::buffer::Buffer;
 use crate::commands::Commands;
-use crate::driver::{self, HostMemory, Owner};
+use crate::driver::{self, Contents, HostMemory, Owner};
 use crate::error::{Error, Result};
 use crate::info::{DeviceInfo, Limits};
 use crate::library::{CompileOptions, Library};
@@ -151,6 +151,19 @@ impl Device {
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::BufferTooLong`], [`Error::Unsupported`] for a mode the device lacks.
     pub fn buffer(&self, length: usize, mode: StorageMode) -> Result<Buffer> {
+        self.allocate(length, mode, Contents::Zeroed)
+    }
+
+    /// A buffer whose bytes have no particular values, for whoever writes them before they are read: nobody spends time
+    /// on clearing it.
+    ///
+    /// # Errors
+    /// As [`Device::buffer`].
+    pub fn buffer_uninit(&self, length: usize, mode: StorageMode) -> Result<Buffer> {
+        self.allocate(length, mode, Contents::Unspecified)
+    }
+
+    fn allocate(&self, length: usize, mode: StorageMode, contents: Contents) -> Result<Buffer> {
         let limit = self.shared.limits().max_buffer_length;
         if length > limit {
             return Err(Error::BufferTooLong {
@@ -162,9 +175,8 @@ impl Device {
             return Err(self.shared.out_of_memory(length));
         }
         self.shared.reserve(length)?;
-        let raw = self.shared.raw.allocate(length, mode).inspect_err(|_| {
-            self.shared.release(length);
-        })?;
+        let raw = self.shared.raw.allocate(length, mode, contents);
+        let raw = raw.inspect_err(|_| self.shared.release(length))?;
         Ok(Buffer::new(self.shared.clone(), raw, length, mode, true))
     }
 
@@ -173,7 +185,7 @@ impl Device {
     /// # Errors
     /// As [`Device::buffer`].
     pub fn buffer_with_data<T: Pod>(&self, values: &[T], mode: StorageMode) -> Result<Buffer> {
-        let buffer = self.buffer(size_of_val(values), mode)?;
+        let buffer = self.buffer_uninit(size_of_val(values), mode)?;
         if mode == StorageMode::Private {
             let staging = self.buffer_with_data(values, StorageMode::Shared)?;
             let mut commands = self.commands();
@@ -285,6 +297,14 @@ impl Device {
         })
     }
 
+    /// Keeps the memory of all buffers resident until the returned guard is dropped, also while the device has no work.
+    /// Without it, the system takes the memory back after about a second, and the next command buffer waits for it.
+    pub fn keep_resident(&self) -> Residency {
+        Residency {
+            _kept: self.shared.raw.keep_resident(),
+        }
+    }
+
     /// Whether [`Commands::multiply`] works here: the device comes with a library that multiplies matrices.
     pub fn multiplies_matrices(&self) -> bool {
         self.shared.raw.multiplies_matrices()
@@ -312,6 +332,18 @@ impl Device {
     pub fn driver<T: driver::Device>(&self) -> Option<&T> {
         let any: &dyn Any = &*self.shared.raw;
         any.downcast_ref()
+    }
+}
+
+/// Keeps the memory of a device resident until it is dropped.
+#[must_use = "memory is kept resident until this is dropped"]
+pub struct Residency {
+    _kept: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Residency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Residency")
     }
 }
 

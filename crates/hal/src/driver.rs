@@ -14,6 +14,7 @@ use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::Completion;
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::Path;
@@ -25,11 +26,16 @@ pub trait Device: Debug + Send + Sync + Any {
     /// Name, family, limits.
     fn info(&self) -> &DeviceInfo;
 
-    /// Allocates `length` zeroed bytes; `length` is within the limits and may be 0.
+    /// Allocates `length` bytes; `length` is within the limits and may be 0.
     ///
     /// # Errors
     /// `OutOfMemory`, `Unsupported` for a storage mode the device does not have.
-    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn Buffer>>;
+    fn allocate(
+        &self,
+        length: usize,
+        mode: StorageMode,
+        contents: Contents,
+    ) -> Result<Arc<dyn Buffer>>;
 
     /// Makes a shared buffer of the caller's memory without copying it. The front has checked that the
     /// memory is page-aligned and a whole number of pages.
@@ -65,6 +71,12 @@ pub trait Device: Debug + Send + Sync + Any {
         false
     }
 
+    /// Keeps the memory of all buffers ready for the device, also while it has no work, until the returned value is
+    /// dropped; `None` where that takes no effort or is not possible.
+    fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
+        None
+    }
+
     /// Whether the driver takes [`Command::Product`].
     fn multiplies_matrices(&self) -> bool {
         false
@@ -77,6 +89,15 @@ pub trait Device: Debug + Send + Sync + Any {
     fn admit(&self, _product: &ProductCommand) -> Result<()> {
         Ok(())
     }
+}
+
+/// What fresh memory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Zeros.
+    Zeroed,
+    /// Whatever is cheapest.
+    Unspecified,
 }
 
 /// The error of a library that has nothing to compute a product with.
@@ -161,7 +182,7 @@ impl Debug for Owner {
 #[derive(Debug, Default)]
 pub struct CommandList {
     /// Name for tools.
-    pub label: Option<String>,
+    pub label: Option<Cow<'static, str>>,
     /// The commands. Between two [`Command::Barrier`]s they are independent and may run concurrently.
     pub commands: Vec<Command>,
 }
@@ -227,7 +248,7 @@ pub struct DispatchCommand {
     /// Threads in a threadgroup.
     pub threadgroup: Size,
     /// Name for tools.
-    pub label: Option<String>,
+    pub label: Option<Cow<'static, str>>,
 }
 
 /// `result = alpha · left · right + beta · result`; a factor is transposed where it says so.

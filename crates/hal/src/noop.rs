@@ -12,6 +12,7 @@ use crate::pipeline::PipelineInfo;
 use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::{Completed, Completion};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -89,6 +90,8 @@ pub enum Event {
         /// Storage mode.
         mode: StorageMode,
     },
+    /// A buffer was given a name.
+    LabelBuffer(String),
     /// A kernel was launched.
     Dispatch {
         /// Kernel name.
@@ -161,7 +164,7 @@ pub struct Noop {
     info: DeviceInfo,
     /// Whether products are refused.
     refuses: AtomicBool,
-    record: Mutex<Record>,
+    record: Arc<Mutex<Record>>,
 }
 
 impl Noop {
@@ -186,12 +189,12 @@ impl Noop {
                 removable: false,
                 limits,
             },
-            record: Mutex::default(),
+            record: Arc::default(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.record)
     }
 }
 
@@ -200,7 +203,12 @@ impl driver::Device for Noop {
         &self.info
     }
 
-    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn driver::Buffer>> {
+    fn allocate(
+        &self,
+        length: usize,
+        mode: StorageMode,
+        _: driver::Contents,
+    ) -> Result<Arc<dyn driver::Buffer>> {
         let mut record = self.lock();
         record.counts.allocations += 1;
         record.counts.allocated_bytes += length as u64;
@@ -210,12 +218,14 @@ impl driver::Device for Noop {
         });
         Ok(Arc::new(Buffer {
             memory: (mode != StorageMode::Private).then(|| Memory::zeroed(length)),
+            record: self.record.clone(),
         }))
     }
 
     fn adopt(&self, memory: HostMemory) -> Result<Arc<dyn driver::Buffer>> {
         Ok(Arc::new(Buffer {
             memory: Some(Memory::Adopted(memory)),
+            record: self.record.clone(),
         }))
     }
 
@@ -241,7 +251,9 @@ impl driver::Device for Noop {
             record.events.push(event);
         }
         record.counts.command_buffers += 1;
-        record.events.push(Event::Commit { label: list.label });
+        record.events.push(Event::Commit {
+            label: list.label.map(Cow::into_owned),
+        });
         drop(record);
         completion.finish(Ok(Completed {
             command_buffers: 1,
@@ -280,7 +292,7 @@ impl From<&Command> for Event {
         match command {
             Command::Dispatch(dispatch) => Self::Dispatch {
                 kernel: dispatch.pipeline.info().name.clone(),
-                label: dispatch.label.clone(),
+                label: dispatch.label.clone().map(Cow::into_owned),
                 grid: dispatch.grid,
                 threadgroup: dispatch.threadgroup,
                 bindings: dispatch
@@ -314,6 +326,11 @@ impl From<&Command> for Event {
 #[derive(Debug)]
 struct Buffer {
     memory: Option<Memory>,
+    record: Arc<Mutex<Record>>,
+}
+
+fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Host memory behind a buffer. 16-byte words keep it aligned for every vector type of Metal.
@@ -347,7 +364,10 @@ impl driver::Buffer for Buffer {
 
     fn did_modify_range(&self, _: Range<usize>) {}
 
-    fn set_label(&self, _: &str) {}
+    fn set_label(&self, label: &str) {
+        let event = Event::LabelBuffer(label.to_owned());
+        lock(&self.record).events.push(event);
+    }
 }
 
 #[derive(Debug)]

@@ -154,8 +154,10 @@ impl MetalBackend {
     /// # Errors
     /// [`Error::Device`].
     pub fn create_buffer(&self, bytes: usize, mode: impl Into<StorageMode>) -> Result<Buffer> {
+        const OP: &str = "create_buffer";
         let buffer = self.metal.device.buffer(bytes, mode.into());
-        buffer.map_err(|e| Error::device("create_buffer", e))
+        let buffer = buffer.inspect(|buffer| buffer.set_label(OP));
+        buffer.map_err(|e| Error::device(OP, e))
     }
 
     /// A shared buffer of so many `f32` zeros.
@@ -175,8 +177,10 @@ impl MetalBackend {
         data: &[T],
         mode: impl Into<StorageMode>,
     ) -> Result<Buffer> {
+        const OP: &str = "create_buffer_with_data";
         let buffer = self.metal.device.buffer_with_data(data, mode.into());
-        buffer.map_err(|e| Error::device("create_buffer_with_data", e))
+        let buffer = buffer.inspect(|buffer| buffer.set_label(OP));
+        buffer.map_err(|e| Error::device(OP, e))
     }
 
     /// Copies values from the beginning of a buffer, once what writes them has run. Where a copy is too
@@ -236,7 +240,7 @@ impl MetalBackend {
         };
         if buffer.storage_mode() == StorageMode::Managed {
             outcome = outcome.and_then(|()| {
-                let mut commands = self.metal.device.commands();
+                let mut commands = self.metal.commands("read");
                 commands.synchronize(buffer)?;
                 commands.commit()?.wait().map(|_| ())
             });

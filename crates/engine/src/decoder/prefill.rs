@@ -145,7 +145,7 @@ fn one(
         position: row.position,
     };
     let embed = plan.embed_given(decoder, sequences, slot, taken)?;
-    let mut commands = decoder.metal().device.commands();
+    let mut commands = decoder.metal().commands("decode");
     let launches = [&embed].into_iter().chain(plan.after_embedding(row.wanted));
     for launch in launches {
         launch.record(&mut commands).map_err(failed)?;
@@ -224,12 +224,12 @@ fn submit(
     copied: Option<(BufferSlice, BufferSlice)>,
     sent: &mut Sent,
 ) -> Result<()> {
-    let device = &decoder.metal().device;
-    let mut commands = device.commands();
+    let commands_of = || decoder.metal().commands("prefill");
+    let mut commands = commands_of();
     let mut work = 0;
     for launch in recorder.into_launches() {
         if work > LIST_WORK {
-            sent.commit(std::mem::replace(&mut commands, device.commands()))?;
+            sent.commit(std::mem::replace(&mut commands, commands_of()))?;
             work = 0;
         }
         launch.record(&mut commands).map_err(failed)?;

@@ -252,7 +252,7 @@ impl DeviceSampler {
             id: &id,
         })?;
         let run = || {
-            let mut commands = self.metal.device.commands();
+            let mut commands = self.metal.commands("sample");
             launches.iter().try_for_each(|l| l.record(&mut commands))?;
             commands.commit()?.wait()?;
             let mut word = [0_u32];

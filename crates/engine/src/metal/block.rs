@@ -124,7 +124,9 @@ impl Block {
                 .device
                 .buffer_no_copy(pages, length, Arc::clone(owner))
         };
-        let mut block = Self::of(metal, buffer.ok()?, bytes.len());
+        let buffer = buffer.ok()?;
+        buffer.set_label("mapped file");
+        let mut block = Self::of(metal, buffer, bytes.len());
         (block.start, block.pooled) = (start, false);
         Some(block)
     }
@@ -252,14 +254,17 @@ impl Block {
             StorageMode::Shared => self.buffer.read::<u8>(self.start, bytes)?,
             StorageMode::Managed => {
                 // What kernels wrote is not yet in the host's copy.
-                let mut commands = self.metal.device.commands();
+                let mut commands = self.metal.commands("read");
                 commands.synchronize(&self.buffer)?;
                 commands.commit()?.wait()?;
                 self.buffer.read::<u8>(self.start, bytes)?;
             }
             StorageMode::Private => {
-                let staging = self.metal.device.buffer(self.len, StorageMode::Shared)?;
-                let mut commands = self.metal.device.commands();
+                let staging = self
+                    .metal
+                    .device
+                    .buffer_uninit(self.len, StorageMode::Shared)?;
+                let mut commands = self.metal.commands("read");
                 commands.copy(self.slice(0..self.len), &staging)?;
                 commands.commit()?.wait()?;
                 staging.read::<u8>(0, bytes)?;

@@ -13,6 +13,9 @@ use super::stream::{Batch, Stream};
 use crate::memory::{Pressure, Stats};
 use crate::{Error, Result};
 
+/// What buffers are called in GPU tools: they are used again, for one value after the other.
+const LABEL: &str = "tensor";
+
 /// The least size of a buffer.
 const SMALLEST: usize = 256;
 
@@ -134,7 +137,7 @@ impl Pool {
         drop(gone);
         let buffer = self
             .device
-            .buffer(size, StorageMode::Shared)
+            .buffer_uninit(size, StorageMode::Shared)
             .or_else(|error| {
                 if !matches!(error, hal::Error::OutOfMemory { .. }) {
                     return Err(error);
@@ -142,11 +145,12 @@ impl Pool {
                 // What is kept for reuse and what is only held by work on its way may be enough.
                 self.clear_cache();
                 let _ = stream.synchronize();
-                self.device.buffer(size, StorageMode::Shared)
+                self.device.buffer_uninit(size, StorageMode::Shared)
             });
         let mut state = self.lock();
         match buffer {
             Ok(buffer) => {
+                buffer.set_label(LABEL);
                 state.stats.buffers += 1;
                 state.use_more(size);
                 Ok(Free {

@@ -31,6 +31,8 @@ pub(crate) struct Recorder<'a> {
 #[derive(Clone)]
 #[must_use = "nothing is recorded until `threads` or `groups` is called"]
 pub(crate) struct Launch {
+    /// What it is called in GPU tools.
+    op: &'static str,
     pipeline: Pipeline,
     buffers: Vec<(BufferSlice, Access, u32)>,
     /// Bytes of bindings that the kernel does not touch: read, and written.
@@ -198,7 +200,7 @@ impl Launch {
 
     /// Adds it to commands.
     pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
-        let mut dispatch = commands.dispatch(&self.pipeline);
+        let mut dispatch = commands.dispatch(&self.pipeline).label(self.op);
         for (slice, access, index) in &self.buffers {
             dispatch = dispatch.bind(*index, slice, *access);
         }
@@ -241,6 +243,7 @@ impl<'a> Recorder<'a> {
     /// the CPU.
     pub(crate) fn launch(&self, kernel: &Kernel) -> Result<Launch> {
         Ok(Launch {
+            op: self.op,
             pipeline: self.metal.kernels.pipeline(self.op, kernel)?,
             buffers: Vec::new(),
             spared: [0; 2],

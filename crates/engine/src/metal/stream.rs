@@ -150,7 +150,11 @@ impl Stream {
         for input in inputs {
             batch.reads(input);
         }
-        let commands = line.commands.get_or_insert_with(|| self.device.commands());
+        let commands = line.commands.get_or_insert_with(|| {
+            let mut commands = self.device.commands();
+            commands.set_label("tensors");
+            commands
+        });
         let mut outcome = launches.into_iter().try_for_each(|launch| {
             line.work += launch.work();
             line.launches += 1;

@@ -5,7 +5,7 @@
 )]
 
 use super::residency::Residency;
-use crate::driver::{self, HostMemory, Owner};
+use crate::driver::{self, Contents, HostMemory, Owner};
 use crate::storage::StorageMode;
 use block2::RcBlock;
 use objc2::rc::{Retained, autoreleasepool};
@@ -25,8 +25,8 @@ pub(super) const WORD: usize = 4;
 #[derive(Debug)]
 pub(super) struct Buffer {
     raw: Retained<ProtocolObject<dyn MTLBuffer>>,
-    /// Where it must be removed from when it goes.
-    residency: Option<Arc<Residency>>,
+    /// Where it must be removed from when it goes, and its set there.
+    residency: Option<(Arc<Residency>, usize)>,
     /// Only the device reaches the memory and has not cleared it yet.
     blank: AtomicBool,
     /// Owner of adopted memory of no length, which Metal does not know.
@@ -55,20 +55,24 @@ pub(super) fn options(mode: StorageMode) -> Option<MTLResourceOptions> {
 }
 
 impl Buffer {
-    /// Allocates zeroed memory; `None` when there is none.
+    /// Allocates memory; `None` when there is none.
     ///
-    /// Metal does not promise that fresh memory is zero. The host clears what it reaches; private
-    /// memory is cleared by the first commands that use the buffer.
+    /// Metal does not promise that fresh memory is zero. Where zeros are asked for, the host clears what it reaches;
+    /// private memory is cleared by the first commands that use the buffer.
     pub(super) fn allocate(
         device: &ProtocolObject<dyn MTLDevice>,
         length: usize,
         options: MTLResourceOptions,
+        contents: Contents,
         residency: Option<&Arc<Residency>>,
     ) -> Option<Self> {
         // Metal has no empty buffers, and a Mac clears whole words.
         let length = length.max(1).next_multiple_of(WORD);
         let raw = device.newBufferWithLength_options(length, options)?;
         let buffer = Self::new(raw, residency, None);
+        if contents == Contents::Unspecified {
+            return Some(buffer);
+        }
         match buffer.raw.storageMode() {
             MTLStorageMode::Private => buffer.blank.store(true, Ordering::Relaxed),
             mode => {
@@ -123,7 +127,7 @@ impl Buffer {
         residency: Option<&Arc<Residency>>,
         owner: Option<Owner>,
     ) -> Self {
-        let residency = residency.filter(|residency| residency.add(&raw)).cloned();
+        let residency = residency.and_then(|r| Some((r.clone(), r.add(&raw)?)));
         Self {
             raw,
             residency,
@@ -167,8 +171,8 @@ impl driver::Buffer for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(residency) = &self.residency {
-            autoreleasepool(|_| residency.remove(&self.raw));
+        if let Some((residency, set)) = &self.residency {
+            autoreleasepool(|_| residency.remove(&self.raw, *set));
         }
     }
 }

@@ -5,14 +5,34 @@
 
 use crate::library::{CompileOptions, FunctionConstants};
 use sha2::{Digest, Sha256};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// Changes whenever pipelines are built differently from the same source.
-const FORMAT: &str = "bessemer-apple-1";
+/// Changes whenever pipelines are built differently from the same source, such as for another version of the language,
+/// which follows from the system.
+const FORMAT: &str = "bessemer-apple-2";
+
+/// Set by whoever has Metal check or capture kernels: their code is another one then.
+const INSTRUMENTS: [&str; 4] = [
+    "MTL_SHADER_VALIDATION",
+    "MTL_DEBUG_LAYER",
+    "METAL_DEVICE_WRAPPER_TYPE",
+    "METAL_CAPTURE_ENABLED",
+];
+
+/// Whether Metal instruments kernels, by what `variable` says of the environment. Pipelines are not kept then: those that
+/// were compiled before would run unchecked, and those compiled now would be slow later.
+pub(super) fn is_instrumented(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    INSTRUMENTS
+        .iter()
+        .filter_map(|name| variable(name))
+        .any(|value| !value.is_empty() && value != "0")
+}
 
 /// Identifies a library: the full source, the options that change its code, the device and the
 /// system's build, since every update of the system may bring another compiler.
@@ -56,16 +76,22 @@ fn feed(hash: &mut Sha256, field: &[u8]) {
     hash.update(field);
 }
 
-/// A directory of such files that stays below a size.
+/// A directory of such files that stays below a size, or an eighth above it.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     path: PathBuf,
     limit: u64,
+    /// Bytes that may be written before the directory is looked through again.
+    room: Arc<AtomicU64>,
 }
 
 impl Directory {
     pub(super) fn new(path: PathBuf, limit: u64) -> Self {
-        Self { path, limit }
+        Self {
+            path,
+            limit,
+            room: Arc::default(),
+        }
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
@@ -88,13 +114,26 @@ impl Directory {
         let temporary = self
             .path
             .join(format!("{}-{number}.tmp", std::process::id()));
-        let result = write(&temporary).and_then(|()| fs::rename(&temporary, file));
+        let result = write(&temporary)
+            .and_then(|()| fs::metadata(&temporary))
+            .and_then(|meta| fs::rename(&temporary, file).map(|()| meta.len()));
         if result.is_err() {
             // Nothing more can be done about it; the trimming below takes it some day.
             let _ = fs::remove_file(&temporary);
         }
-        result?;
-        self.trim()
+        let length = result?;
+        // Listing thousands of files for each of them would take longer than compiling.
+        let has_room = |room: u64| room.checked_sub(length);
+        if self
+            .room
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room)
+            .is_ok()
+        {
+            return Ok(());
+        }
+        self.trim()?;
+        self.room.store(self.limit / 8, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Removes the files that were written longest ago until the rest fits.
@@ -170,6 +209,34 @@ mod tests {
                 .file_name("k", &none)
         };
         assert_eq!(name("x"), name("y"));
+    }
+
+    #[test]
+    fn instrumented_kernels_are_not_kept() {
+        let with = |set: &'static str, value: &'static str| {
+            is_instrumented(|name| (name == set).then(|| value.into()))
+        };
+        assert!(!is_instrumented(|_| None));
+        for name in INSTRUMENTS {
+            assert!(with(name, "1"), "{name}");
+            assert!(!with(name, "0"), "{name}");
+            assert!(!with(name, ""), "{name}");
+        }
+        assert!(!with("MTL_HUD_ENABLED", "1"));
+    }
+
+    #[test]
+    fn a_full_directory_is_looked_through_once_for_an_eighth_of_its_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::new(dir.path().to_owned(), 80);
+        let mut most = 0;
+        for i in 0..40 {
+            let file = directory.file(&i.to_string());
+            directory.publish(&file, |p| fs::write(p, [0; 4])).unwrap();
+            most = most.max(fs::read_dir(dir.path()).unwrap().count());
+        }
+        // 20 files fit, and two more until the next look.
+        assert_eq!(most, 22);
     }
 
     #[test]

@@ -5,13 +5,13 @@
 )]
 
 use super::buffer::{self, Buffer};
-use super::cache::Directory;
+use super::cache::{Directory, is_instrumented};
 use super::library::Library;
 use super::matrix;
 use super::queue::Queue;
 use super::residency::Residency;
 use crate::device::Device as Front;
-use crate::driver::{self, CommandList, HostMemory};
+use crate::driver::{self, CommandList, Contents, HostMemory};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::info::{DeviceInfo, DeviceKind, Family, Limits};
@@ -27,6 +27,7 @@ use objc2_metal::{
     MTLCaptureDescriptor, MTLCaptureDestination, MTLCaptureManager, MTLCopyAllDevices,
     MTLCreateSystemDefaultDevice, MTLDevice, MTLGPUFamily,
 };
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -79,12 +80,18 @@ impl Device {
             device: raw.name().to_string(),
             reason: reason.to_owned(),
         };
-        if !available!(macos = 11.0, ios = 14.0, ..) {
-            return Err(unavailable("it needs macOS 11 or iOS 14"));
+        if !available!(macos = 14.0, ios = 17.0, ..) {
+            return Err(unavailable(
+                "Bessemer needs macOS 14 or iOS 17: the kernels use `bfloat`, which MSL has from version 3.1",
+            ));
         }
         let family = family(&raw)
             .ok_or_else(|| unavailable("GPUs older than the family Apple7 are not supported"))?;
         let info = describe(&raw, family);
+        // Metal compiles two functions at a time unless it is told otherwise. iOS has no such switch.
+        if raw.respondsToSelector(sel!(setShouldMaximizeConcurrentCompilation:)) {
+            raw.setShouldMaximizeConcurrentCompilation(true);
+        }
         let residency = Residency::new(&raw, info.recommended_working_set).map(Arc::new);
         let queue = Queue::new(&raw, residency.clone())
             .ok_or_else(|| unavailable("it makes no command queue"))?;
@@ -167,9 +174,13 @@ fn describe(raw: &ProtocolObject<dyn MTLDevice>, family: Family) -> DeviceInfo {
     }
 }
 
-/// Where pipelines are kept; nowhere without a cache directory, or when it may hold nothing.
+/// Where pipelines are kept; nowhere without a cache directory, when it may hold nothing, or when Metal instruments
+/// kernels.
 fn archives() -> Option<Directory> {
     const DEFAULT_MB: u64 = 1024;
+    if is_instrumented(|name| std::env::var_os(name)) {
+        return None;
+    }
     // A limit that is not a number is reported by whoever can report it; here it means the default.
     let megabytes = env::number(env::CACHE_LIMIT_MB)
         .ok()
@@ -187,12 +198,18 @@ impl driver::Device for Device {
         &self.info
     }
 
-    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn driver::Buffer>> {
+    fn allocate(
+        &self,
+        length: usize,
+        mode: StorageMode,
+        contents: Contents,
+    ) -> Result<Arc<dyn driver::Buffer>> {
         let Some(options) = buffer::options(mode) else {
             return Err(self.unsupported(format!("{mode} storage")));
         };
         autoreleasepool(|_| {
-            let buffer = Buffer::allocate(&self.raw, length, options, self.residency.as_ref());
+            let residency = self.residency.as_ref();
+            let buffer = Buffer::allocate(&self.raw, length, options, contents, residency);
             Ok(Arc::new(buffer.ok_or_else(|| self.out_of_memory(length))?) as _)
         })
     }
@@ -220,12 +237,17 @@ impl driver::Device for Device {
         autoreleasepool(|_| self.queue.submit(list, completion))
     }
 
+    fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
+        let kept = self.residency.as_ref()?.keep_alive()?;
+        Some(Box::new(kept))
+    }
+
     fn multiplies_matrices(&self) -> bool {
         self.products
     }
 
     fn admit(&self, product: &driver::ProductCommand) -> Result<()> {
-        matrix::prepare(&self.raw, product).map(|_| ())
+        autoreleasepool(|_| matrix::prepare(&self.raw, product).map(|_| ()))
     }
 
     fn start_capture(&self, path: &Path) -> Result<()> {

@@ -4,6 +4,7 @@
     reason = "receives the lines of Metal's log on other threads"
 )]
 
+use super::bytes::ByteKernels;
 use super::diagnostics::fault;
 use super::pipeline::Pipeline;
 use crate::driver::{Command, CommandList};
@@ -40,6 +41,8 @@ pub(super) struct Flight {
 struct State {
     /// Keeps buffers and pipelines until the device is done with them.
     list: Option<Arc<CommandList>>,
+    /// Keeps the kernels that copy bytes: the device may go before its work is done.
+    kernels: Option<Arc<ByteKernels>>,
     /// Keeps the log that the command buffers write to.
     log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
     completed: Completed,
@@ -58,6 +61,7 @@ impl Flight {
             open: AtomicUsize::new(1),
             state: Mutex::new(State {
                 list: Some(list),
+                kernels: None,
                 log: None,
                 completed: Completed::default(),
                 failure: None,
@@ -78,6 +82,11 @@ impl Flight {
     /// Notes a failure; the first is the one that is reported, the others follow from it.
     pub(super) fn fail(&self, error: Error) {
         lock(&self.state).failure.get_or_insert(error);
+    }
+
+    /// Keeps the kernels that copy bytes until the device is done with them.
+    pub(super) fn keep(&self, kernels: Arc<ByteKernels>) {
+        lock(&self.state).kernels = Some(kernels);
     }
 
     /// Takes over what a command buffer says at its end.
@@ -112,7 +121,7 @@ impl Flight {
             return;
         }
         let mut state = lock(&self.state);
-        let held = (state.list.take(), state.log.take());
+        let held = (state.list.take(), state.kernels.take(), state.log.take());
         let completed = std::mem::take(&mut state.completed);
         let failure = state.failure.take();
         drop(state);

@@ -106,14 +106,8 @@ fn translate(options: &CompileOptions, logs: bool) -> Retained<MTLCompileOptions
 fn language() -> MTLLanguageVersion {
     if available!(macos = 15.0, ios = 18.0, ..) {
         MTLLanguageVersion::Version3_2
-    } else if available!(macos = 14.0, ios = 17.0, ..) {
-        MTLLanguageVersion::Version3_1
-    } else if available!(macos = 13.0, ios = 16.0, ..) {
-        MTLLanguageVersion::Version3_0
-    } else if available!(macos = 12.0, ios = 15.0, ..) {
-        MTLLanguageVersion::Version2_4
     } else {
-        MTLLanguageVersion::Version2_3
+        MTLLanguageVersion::Version3_1
     }
 }
 

@@ -11,16 +11,16 @@ use crate::error::Result;
 use crate::matrix::MatrixElement;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
-use objc2::{AnyThread, ClassType, available, msg_send};
+use objc2::{AnyThread, ClassType, msg_send};
 use objc2_metal::{MTLCommandBuffer, MTLDevice};
 use objc2_metal_performance_shaders::{
     MPSDataType, MPSMatrix, MPSMatrixDescriptor, MPSMatrixMultiplication, MPSSupportsMTLDevice,
 };
 
-/// Whether the library knows the device, and matrices that begin inside a buffer.
+/// Whether the library knows the device.
 pub(super) fn supports(device: &ProtocolObject<dyn MTLDevice>) -> bool {
     // SAFETY: only asks.
-    available!(macos = 12.0, ios = 15.0, ..) && unsafe { MPSSupportsMTLDevice(Some(device)) }
+    unsafe { MPSSupportsMTLDevice(Some(device)) }
 }
 
 /// What the library needs for a product. Its methods are declared never to give nil, and do if they must.

@@ -12,7 +12,6 @@ use crate::driver::{self, DispatchCommand, own};
 use crate::error::{Error, Result};
 use crate::library::{ConstantValue, FunctionConstants};
 use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
-use objc2::available;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::{NSError, NSString};
@@ -131,12 +130,7 @@ struct Found {
 
 /// The kernel's arguments, or the one that the front has no way to bind.
 fn arguments(reflection: &MTLComputePipelineReflection) -> Result<Vec<Argument>, String> {
-    let found = if available!(macos = 13.0, ios = 16.0, ..) {
-        bindings(reflection)
-    } else {
-        old_arguments(reflection)
-    };
-    found.into_iter().map(argument).collect()
+    bindings(reflection).into_iter().map(argument).collect()
 }
 
 fn argument(found: Found) -> Result<Argument, String> {
@@ -189,33 +183,4 @@ fn bindings(reflection: &MTLComputePipelineReflection) -> Vec<Found> {
         found
     };
     reflection.bindings().iter().map(found).collect()
-}
-
-#[expect(
-    deprecated,
-    reason = "before macOS 13 and iOS 16 there is nothing else"
-)]
-fn old_arguments(reflection: &MTLComputePipelineReflection) -> Vec<Found> {
-    reflection
-        .arguments()
-        .iter()
-        .map(|argument| {
-            // The numbers of both enumerations are the same.
-            let kind = MTLBindingType(argument.r#type().0.cast_signed());
-            let is_structure =
-                kind == MTLBindingType::Buffer && argument.bufferDataType() == MTLDataType::Struct;
-            Found {
-                name: argument.name().to_string(),
-                kind,
-                index: argument.index(),
-                access: argument.access(),
-                active: argument.isActive(),
-                structure: if is_structure {
-                    argument.bufferDataSize()
-                } else {
-                    0
-                },
-            }
-        })
-        .collect()
 }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub(super) struct Queue {
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     residency: Option<Arc<Residency>>,
-    bytes: OnceLock<Result<ByteKernels>>,
+    bytes: OnceLock<Result<Arc<ByteKernels>>>,
     /// A command buffer has failed since the line was opened.
     failed: Arc<AtomicBool>,
     /// Held from the first command buffer of a list to its last, so that lists do not interleave. Command
@@ -51,7 +51,7 @@ impl Line {
         let raw = device.newCommandQueue()?;
         raw.setLabel(Some(&NSString::from_str("bessemer")));
         if let Some(residency) = residency {
-            residency.with_set(|set| raw.addResidencySet(set));
+            residency.forget_queue();
         }
         Some(Self { raw, last: None })
     }
@@ -79,7 +79,7 @@ impl Queue {
         let mut line = lock(&self.line);
         self.renew(&mut line);
         if let Some(residency) = &self.residency {
-            residency.commit();
+            residency.commit(&line.raw);
         }
         let mut recorder = Recorder::new(self, &mut line, &flight, log, &list)?;
         let outcome = recorder
@@ -117,10 +117,9 @@ impl Queue {
         &self.device
     }
 
-    pub(super) fn byte_kernels(&self) -> Result<&ByteKernels> {
+    pub(super) fn byte_kernels(&self) -> Result<Arc<ByteKernels>> {
         self.bytes
-            .get_or_init(|| ByteKernels::new(&self.device))
-            .as_ref()
-            .map_err(Clone::clone)
+            .get_or_init(|| ByteKernels::new(&self.device).map(Arc::new))
+            .clone()
     }
 }

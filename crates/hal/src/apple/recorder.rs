@@ -5,8 +5,9 @@
 )]
 
 use super::buffer::Buffer;
-use super::bytes::{Bytes, Place, blit_takes};
+use super::bytes::{ByteKernels, Bytes, Place, blit_takes};
 use super::flight::{Flight, send};
+use super::lengths::Lengths;
 use super::matrix;
 use super::pipeline::Pipeline;
 use super::queue::{Line, Queue};
@@ -21,7 +22,7 @@ use objc2_foundation::{NSRange, NSString};
 use objc2_metal::{
     MTLBarrierScope, MTLBlitCommandEncoder, MTLBuffer, MTLCommandBuffer,
     MTLCommandBufferDescriptor, MTLCommandEncoder, MTLCommandQueue, MTLComputeCommandEncoder,
-    MTLDispatchType, MTLLogState, MTLResource, MTLSize,
+    MTLDevice, MTLDispatchType, MTLLogState, MTLResource, MTLSize,
 };
 use std::any::Any;
 use std::ptr::NonNull;
@@ -57,8 +58,8 @@ pub(super) struct Recorder<'a> {
     /// Open debug groups: an encoder must close what it opened, and the next one opens them again.
     groups: Vec<Retained<NSString>>,
     meter: Meter,
-    /// Threadgroup indices that have a length in this encoder.
-    lengths: Vec<u32>,
+    /// Threadgroup memory by index, in this encoder.
+    lengths: Lengths,
     /// The kernel of this command buffer, to name it in an error; `None` inside once there are several.
     kernel: Option<Option<String>>,
     /// Buffers that this command buffer clears.
@@ -90,7 +91,7 @@ impl<'a> Recorder<'a> {
             encoder: Encoder::None,
             groups: Vec::new(),
             meter: Meter::default(),
-            lengths: Vec::new(),
+            lengths: Lengths::default(),
             kernel: None,
             cleared: Vec::new(),
         })
@@ -152,6 +153,7 @@ impl<'a> Recorder<'a> {
 
     fn dispatch(&mut self, dispatch: &DispatchCommand) -> Result<()> {
         let pipeline = Pipeline::of(dispatch);
+        self.forget_lengths(pipeline, &dispatch.threadgroup_memory);
         let encoder = self.compute()?;
         self.note_kernel(&driver::Pipeline::info(pipeline).name);
         if let Some(label) = &dispatch.label {
@@ -161,7 +163,11 @@ impl<'a> Recorder<'a> {
         for binding in &dispatch.bindings {
             bind(&encoder, binding.index as usize, &binding.resource);
         }
-        self.set_threadgroup_memory(&encoder, &dispatch.threadgroup_memory);
+        for (index, length) in &dispatch.threadgroup_memory {
+            // SAFETY: the front checked index, alignment and sum.
+            unsafe { encoder.setThreadgroupMemoryLength_atIndex(*length, *index as usize) };
+            self.lengths.set(*index, *length);
+        }
         // All families this driver accepts have threadgroups of different sizes in one grid.
         encoder.dispatchThreads_threadsPerThreadgroup(
             metal_size(dispatch.grid),
@@ -173,32 +179,20 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Gives each index its length and takes back the lengths of the launch before, which would count
-    /// against the device's limit.
-    fn set_threadgroup_memory(
-        &mut self,
-        encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>,
-        lengths: &[(u32, usize)],
-    ) {
-        let set = |index: u32, length: usize| {
-            // SAFETY: the front checked index, alignment and sum.
-            unsafe { encoder.setThreadgroupMemoryLength_atIndex(length, index as usize) };
-        };
-        for index in self.lengths.drain(..) {
-            if lengths.iter().all(|(i, _)| *i != index) {
-                set(index, 0);
-            }
-        }
-        for (index, length) in lengths {
-            set(*index, *length);
-            self.lengths.push(*index);
+    /// An encoder keeps the length of every index of threadgroup memory, and those of launches before count against the
+    /// device's limit. Metal has no way to take one back, so a new encoder begins where they are too much.
+    fn forget_lengths(&mut self, pipeline: &Pipeline, lengths: &[(u32, usize)]) {
+        let fixed = driver::Pipeline::info(pipeline).static_threadgroup_memory;
+        let limit = self.queue.device().maxThreadgroupMemoryLength();
+        if !self.lengths.admit(lengths, fixed, limit) {
+            self.end_encoder();
         }
     }
 
     fn copy(&mut self, source: &Region, target: &Region) -> Result<()> {
         let (from, to) = (place(source), place(target));
         if !blit_takes(&[source.offset, target.offset, source.length]) {
-            let kernels = self.queue.byte_kernels()?;
+            let kernels = self.byte_kernels()?;
             kernels.encode(&*self.compute()?, Bytes::From(from), to, target.length);
             return Ok(());
         }
@@ -222,10 +216,17 @@ impl<'a> Recorder<'a> {
             let range = NSRange::new(target.offset, target.length);
             self.blit()?.fillBuffer_range_value(to.buffer, range, value);
         } else {
-            let kernels = self.queue.byte_kernels()?;
+            let kernels = self.byte_kernels()?;
             kernels.encode(&*self.compute()?, Bytes::Value(value), to, target.length);
         }
         Ok(())
+    }
+
+    /// Command buffers keep nothing; the flight keeps the kernels.
+    fn byte_kernels(&self) -> Result<Arc<ByteKernels>> {
+        let kernels = self.queue.byte_kernels()?;
+        self.flight.keep(kernels.clone());
+        Ok(kernels)
     }
 
     /// What follows waits for what came before. Between encoders Metal sees to it, as it tracks the

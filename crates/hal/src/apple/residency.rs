@@ -1,99 +1,178 @@
 //! Keeping buffers resident between command buffers.
-#![expect(unsafe_code, reason = "shares Metal's residency set between threads")]
+#![expect(unsafe_code, reason = "shares Metal's residency sets between threads")]
 
+use super::flight::lock;
+use super::sets::Sets;
 use objc2::available;
-use objc2::rc::Retained;
+use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::NSString;
 use objc2_metal::{
-    MTLAllocation, MTLBuffer, MTLDevice, MTLResidencySet, MTLResidencySetDescriptor,
+    MTLAllocation, MTLBuffer, MTLCommandQueue, MTLDevice, MTLResidencySet,
+    MTLResidencySetDescriptor,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often residency is requested anew while memory is kept alive. The system takes pages back after about a second
+/// without work for the GPU.
+const BEAT: Duration = Duration::from_millis(500);
 
 /// The buffers of a device that the system need not make resident anew for every command buffer.
 ///
-/// A queue's set is resident as a whole, so it must not grow past what the device can hold: buffers
+/// The sets are resident as a whole, so they must not grow past what the device can hold: buffers
 /// beyond the recommended working set stay outside and become resident where they are bound, as on
 /// systems without residency sets.
 #[derive(Debug)]
 pub(super) struct Residency {
-    set: Mutex<Set>,
-    limit: u64,
+    device: Retained<ProtocolObject<dyn MTLDevice>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    sets: Sets,
+    raw: Vec<Set>,
 }
 
 #[derive(Debug)]
 struct Set {
     raw: Retained<ProtocolObject<dyn MTLResidencySet>>,
-    bytes: u64,
     /// Additions that Metal has not been told to take over.
-    pending: bool,
+    is_pending: bool,
+    /// Residency was requested and not ended.
+    is_requested: bool,
+    /// The current queue knows the set.
+    is_attached: bool,
 }
 
-// SAFETY: Metal's objects may be used from any thread; the set, which is not safe to change from two
+// SAFETY: Metal's objects may be used from any thread; a set, which is not safe to change from two
 // at once, is reached only through the mutex of `Residency`.
 unsafe impl Send for Set {}
 
 impl Residency {
     /// `None` where the system has no residency sets (before macOS 15 and iOS 18).
-    pub(super) fn new(device: &ProtocolObject<dyn MTLDevice>, limit: usize) -> Option<Self> {
+    pub(super) fn new(
+        device: &Retained<ProtocolObject<dyn MTLDevice>>,
+        limit: usize,
+    ) -> Option<Self> {
         if !available!(macos = 15.0, ios = 18.0, ..) {
             return None;
         }
-        let descriptor = MTLResidencySetDescriptor::new();
-        descriptor.setLabel(Some(&NSString::from_str("bessemer")));
-        let raw = device
-            .newResidencySetWithDescriptor_error(&descriptor)
-            .ok()?;
         Some(Self {
-            set: Mutex::new(Set {
-                raw,
-                bytes: 0,
-                pending: false,
+            device: device.clone(),
+            state: Mutex::new(State {
+                sets: Sets::new(limit as u64),
+                raw: Vec::new(),
             }),
-            limit: limit as u64,
         })
     }
 
-    /// Hands the set to whoever attaches it to a queue.
-    pub(super) fn with_set(&self, attach: impl FnOnce(&ProtocolObject<dyn MTLResidencySet>)) {
-        attach(&self.lock().raw);
-    }
-
-    /// Adds a buffer, unless there is no room for it; true if it was added and must be removed later.
-    pub(super) fn add(&self, buffer: &ProtocolObject<dyn MTLBuffer>) -> bool {
-        let mut set = self.lock();
-        let bytes = set.bytes.saturating_add(buffer.length() as u64);
-        if bytes > self.limit {
-            return false;
+    /// Adds a buffer, unless there is no room for it; the number of its set, for [`Residency::remove`].
+    pub(super) fn add(&self, buffer: &ProtocolObject<dyn MTLBuffer>) -> Option<usize> {
+        let mut state = lock(&self.state);
+        let length = buffer.length() as u64;
+        let index = state.sets.add(length)?;
+        if index == state.raw.len() {
+            let Some(set) = self.set(index) else {
+                // Outside of all sets it works as well.
+                state.sets.remove(index, length);
+                return None;
+            };
+            state.raw.push(set);
         }
-        set.bytes = bytes;
-        set.pending = true;
+        let set = &mut state.raw[index];
         set.raw.addAllocation(allocation(buffer));
-        true
+        set.is_pending = true;
+        Some(index)
     }
 
-    /// Removes a buffer that was added, at once: until then the set keeps its memory.
-    pub(super) fn remove(&self, buffer: &ProtocolObject<dyn MTLBuffer>) {
-        let mut set = self.lock();
-        set.bytes -= buffer.length() as u64;
+    fn set(&self, index: usize) -> Option<Set> {
+        let descriptor = MTLResidencySetDescriptor::new();
+        descriptor.setLabel(Some(&NSString::from_str(&format!("bessemer {index}"))));
+        let raw = self
+            .device
+            .newResidencySetWithDescriptor_error(&descriptor)
+            .ok()?;
+        Some(Set {
+            raw,
+            is_pending: false,
+            is_requested: false,
+            is_attached: false,
+        })
+    }
+
+    /// Removes a buffer that was added, at once: until then its set keeps its memory.
+    pub(super) fn remove(&self, buffer: &ProtocolObject<dyn MTLBuffer>, index: usize) {
+        let mut state = lock(&self.state);
+        let is_empty = state.sets.remove(index, buffer.length() as u64);
+        let set = &mut state.raw[index];
+        if is_empty && set.is_requested {
+            set.raw.endResidency();
+            set.is_requested = false;
+        }
         set.raw.removeAllocation(allocation(buffer));
         set.raw.commit();
-        set.pending = false;
+        set.is_pending = false;
     }
 
-    /// Makes additions known to Metal, before commands that use them.
-    pub(super) fn commit(&self) {
-        let mut set = self.lock();
-        if set.pending {
-            set.raw.commit();
-            set.pending = false;
+    /// A new queue knows no set.
+    pub(super) fn forget_queue(&self) {
+        for set in &mut lock(&self.state).raw {
+            set.is_attached = false;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Set> {
-        // Nothing here panics while it holds the lock.
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes additions known to Metal and the sets to the queue, before commands that use them. A set is requested once:
+    /// what is added to it later becomes resident when it is committed.
+    pub(super) fn commit(&self, queue: &ProtocolObject<dyn MTLCommandQueue>) {
+        for set in &mut lock(&self.state).raw {
+            if !set.is_attached {
+                queue.addResidencySet(&set.raw);
+                set.is_attached = true;
+            }
+            if set.is_pending {
+                set.raw.commit();
+                set.is_pending = false;
+                if !set.is_requested {
+                    set.raw.requestResidency();
+                    set.is_requested = true;
+                }
+            }
+        }
     }
+
+    /// Requests residency again and again until the returned value is dropped; `None` if there is no thread for it.
+    pub(super) fn keep_alive(self: &Arc<Self>) -> Option<KeepAlive> {
+        let (stop, stopped) = channel::<()>();
+        let residency = Arc::downgrade(self);
+        std::thread::Builder::new()
+            .name("bessemer-residency".to_owned())
+            .spawn(move || {
+                while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout)
+                    && let Some(residency) = residency.upgrade()
+                {
+                    autoreleasepool(|_| residency.request());
+                }
+            })
+            .ok()?;
+        Some(KeepAlive { _stop: stop })
+    }
+
+    fn request(&self) {
+        for set in &lock(&self.state).raw {
+            if set.is_requested {
+                set.raw.requestResidency();
+            }
+        }
+    }
+}
+
+/// Keeps memory resident while there is no work; dropped, its thread ends.
+#[derive(Debug)]
+pub(super) struct KeepAlive {
+    _stop: Sender<()>,
 }
 
 fn allocation(buffer: &ProtocolObject<dyn MTLBuffer>) -> &ProtocolObject<dyn MTLAllocation> {

@@ -112,6 +112,17 @@ impl Buffer {
         })
     }
 
+    /// Fills fresh memory with a number that no computation would give.
+    pub(crate) fn spoil(&self) {
+        /// As `f32`, `f16` and `bf16` a NaN; as an index, out of range.
+        const SPOILED: u8 = 0xff;
+        let host = self.host.as_ref().map(|host| host.start);
+        for start in [Some(self.pointer()), host].into_iter().flatten() {
+            // SAFETY: the memory has so many bytes, and nobody else knows the buffer yet.
+            unsafe { start.write_bytes(SPOILED, self.length) };
+        }
+    }
+
     /// Where kernels see the bytes.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         match &self.device {

@@ -5,7 +5,7 @@ use super::compile::Engine;
 use super::library::Library;
 use super::queue::Queue;
 use super::{Mode, SoftOptions};
-use crate::driver::{self, CommandList, HostMemory};
+use crate::driver::{self, CommandList, Contents, HostMemory};
 use crate::error::{Error, Result};
 use crate::info::{DeviceInfo, DeviceKind};
 use crate::library::CompileOptions;
@@ -97,11 +97,22 @@ impl driver::Device for Soft {
         &self.info
     }
 
-    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn driver::Buffer>> {
-        match Buffer::allocate(length, mode, self.placement(), &self.account) {
-            Ok(buffer) => Ok(Arc::new(buffer)),
-            Err(_) => Err(self.out_of_memory(length)),
+    fn allocate(
+        &self,
+        length: usize,
+        mode: StorageMode,
+        contents: Contents,
+    ) -> Result<Arc<dyn driver::Buffer>> {
+        let Ok(buffer) = Buffer::allocate(length, mode, self.placement(), &self.account) else {
+            return Err(self.out_of_memory(length));
+        };
+        // The system's memory is zero. Whoever counts on that without asking is to find out here, not on a GPU.
+        if contents == Contents::Unspecified
+            && matches!(self.options.mode, Mode::Check | Mode::Fuzz)
+        {
+            buffer.spoil();
         }
+        Ok(Arc::new(buffer))
     }
 
     fn adopt(&self, memory: HostMemory) -> Result<Arc<dyn driver::Buffer>> {

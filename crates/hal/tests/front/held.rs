@@ -7,6 +7,7 @@ use bessemer_hal::{
     Device, DeviceInfo, Error, Fault, FunctionConstants, Matrix, MatrixElement, MatrixProduct,
     PipelineInfo, Result, Size, StorageMode,
 };
+use std::any::Any;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -21,6 +22,8 @@ struct Held {
     pipeline: PipelineInfo,
     submitted: Mutex<Vec<(CommandList, Arc<Completion>)>>,
     refuses: AtomicBool,
+    /// Has one more owner for every guard that keeps memory resident.
+    kept: Arc<()>,
 }
 
 impl Held {
@@ -30,6 +33,7 @@ impl Held {
             pipeline,
             submitted: Mutex::default(),
             refuses: AtomicBool::new(false),
+            kept: Arc::default(),
         }))
     }
 
@@ -49,7 +53,12 @@ impl driver::Device for Held {
         &self.info
     }
 
-    fn allocate(&self, length: usize, mode: StorageMode) -> Result<Arc<dyn driver::Buffer>> {
+    fn allocate(
+        &self,
+        length: usize,
+        mode: StorageMode,
+        _: driver::Contents,
+    ) -> Result<Arc<dyn driver::Buffer>> {
         if mode == StorageMode::Managed {
             return Err(Error::Unsupported {
                 what: "managed storage".to_owned(),
@@ -65,6 +74,10 @@ impl driver::Device for Held {
 
     fn adopt(&self, _: HostMemory) -> Result<Arc<dyn driver::Buffer>> {
         unreachable!("no test adopts memory here")
+    }
+
+    fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
+        Some(Box::new(self.kept.clone()))
     }
 
     fn compile(&self, _: &str, _: &CompileOptions) -> Result<Arc<dyn driver::Library>> {
@@ -562,4 +575,19 @@ fn a_failed_writer_is_not_forgotten_when_others_follow() {
     }
     assert_eq!(buffer.write(0, &[1_u8]), Err(failure("first")));
     assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]));
+}
+
+#[test]
+fn memory_is_kept_resident_until_the_guard_is_dropped() {
+    let device = Held::device(plain());
+    let owners = || Arc::strong_count(&device.driver::<Held>().unwrap().kept);
+    let before = owners();
+    let (one, two) = (device.keep_resident(), device.keep_resident());
+    assert_eq!(owners(), before + 2);
+    drop(one);
+    assert_eq!(owners(), before + 1);
+    drop(two);
+    assert_eq!(owners(), before);
+    // Devices without such a need take no effort.
+    drop(recording().keep_resident());
 }

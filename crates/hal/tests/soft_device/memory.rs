@@ -190,3 +190,42 @@ fn a_device_describes_itself() {
             .is_empty()
     );
 }
+
+#[test]
+fn memory_is_cleared_where_that_was_asked_for() {
+    for mode in Mode::ALL {
+        let device = device(mode);
+        for storage in [StorageMode::Shared, StorageMode::Managed] {
+            let cleared = device.buffer(64, storage).unwrap();
+            assert_eq!(cleared.to_vec::<u8>().unwrap(), [0; 64], "{mode:?}");
+            let fresh = device.buffer_uninit(64, storage).unwrap();
+            assert_eq!(fresh.length(), 64);
+            // Modes that look for mistakes show who counts on zeros.
+            if matches!(mode, Mode::Check | Mode::Fuzz) {
+                let numbers = fresh.to_vec::<f32>().unwrap();
+                assert!(numbers.iter().all(|x| x.is_nan()), "{mode:?}: {numbers:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pipelines_of_the_fuzzing_device_allow_as_few_threads_as_real_ones() {
+    let seen: std::collections::BTreeSet<usize> = (0..64)
+        .map(|seed| {
+            let options = soft::SoftOptions {
+                seed,
+                ..options(Mode::Fuzz)
+            };
+            let device = soft::device(options).unwrap();
+            increment(&device).max_total_threads_per_threadgroup()
+        })
+        .collect();
+    assert_eq!(seen.first(), Some(&384));
+    assert_eq!(seen.last(), Some(&1024));
+    assert!(seen.len() > 5, "{seen:?}");
+    assert_eq!(
+        increment(&device(Mode::Fast)).max_total_threads_per_threadgroup(),
+        1024
+    );
+}
