@@ -484,6 +484,26 @@ mod tests {
     }
 
     #[test]
+    fn many_values_in_one_cost_as_much_as_many() {
+        // A list of a thousand numbers, nine thousand times: more than all that may be taken, by its values alone.
+        for body in [
+            "{% set ns.l = big %}",
+            "{% set x = big | list %}",
+            "{% set x = big | reverse %}",
+            "{% set x = [text] | map('list') | length %}",
+        ] {
+            let repeated = |count: usize| {
+                format!(
+                    "{{% set ns = namespace(l=0) %}}{{% set big = range(1000) | list %}}{{% set text = 'a' * 1000 %}}\
+                     {{% for i in range({count}) %}}{body}{{% endfor %}}"
+                )
+            };
+            refuses(&repeated(9000), "takes more than");
+            assert!(render(&environment(), &repeated(900)).is_ok(), "{body}");
+        }
+    }
+
+    #[test]
     fn a_value_that_would_hold_itself_is_refused() {
         for template in [
             "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",

@@ -177,6 +177,8 @@ fn special_tokens_are_found_only_where_they_are_wanted() {
     assert_eq!((tokenizer.bos(), tokenizer.eos()), (Some(0), Some(1)));
     assert_eq!(tokenizer.special("<|im_start|>"), Some(0));
     assert!(tokenizer.is_special(0) && !tokenizer.is_special(11) && !tokenizer.is_special(999));
+    let special: Vec<&str> = tokenizer.special_texts().collect();
+    assert_eq!(special, ["<|im_start|>", "<|im_end|>"]);
     assert_eq!(tokenizer.decode(&[0, 4, 11, 1], false), "abmm");
     assert_eq!(
         tokenizer.decode(&[0, 4, 1], true),
