@@ -39,15 +39,15 @@ fn rewrites_what_c_plus_plus_lacks() {
     for Case { msl, cpp: expected } in [
         Case {
             msl: "constant float pi = 3.14;",
-            cpp: "const float pi = 3.14f;",
+            cpp: "sm_constant const float pi = 3.14f;",
         },
         Case {
             msl: "constexpr constant const static half h = 1.0h;",
-            cpp: "constexpr const static half h = 1.0f16;",
+            cpp: "constexpr sm_constant const static half h = 1.0f16;",
         },
         Case {
             msl: "float f(const device float4* p) { return p->xyz.yx.x; }",
-            cpp: "inline float f(const float4* p) { return p->swz(::sm::I<0,1,2>{}).swz(::sm::I<1,0>{}).x; }",
+            cpp: "inline float f(const sm_device float4* p) { return p->swz(::sm::I<0,1,2>{}).swz(::sm::I<1,0>{}).x; }",
         },
         Case {
             msl: "void f(thread float4& v) { v.xy = 1.0; v.zw += v.xy; ++v.rg; v.xy.y = 2; }",
@@ -56,11 +56,11 @@ fn rewrites_what_c_plus_plus_lacks() {
         },
         Case {
             msl: "template<typename T> void f(device T* p) { p[0] = static_cast<T>(1.5e-3); }",
-            cpp: "template<typename T> void f( T* p) { p[0] = ::sm::scast<T>(1.5e-3f); }",
+            cpp: "template<typename T> void f(sm_device T* p) { p[0] = ::sm::scast<T>(1.5e-3f); }",
         },
         Case {
             msl: "static inline int g(coherent(system) device int* p) { return *p; }",
-            cpp: "static inline int g( int* p) { return *p; }",
+            cpp: "static inline int g( sm_device int* p) { return *p; }",
         },
         Case {
             msl: "template void f<float>(device float* p);",
@@ -90,13 +90,14 @@ fn turns_threadgroup_variables_into_references() {
     let lines: Vec<&str> = translation.cpp.lines().collect();
     assert_eq!(
         lines[3],
-        "auto& a = ::sm::tgvar<0, float [(32)][(N > 2 ? 4 : 8)]>(); auto& b = ::sm::tgvar<1, float>();"
+        "struct sm_tg_0 { float a[32][N > 2 ? 4 : 8]; }; auto& a = ::sm::tgvar<0, sm_tg_0>().a; \
+         struct sm_tg_1 { float b; }; auto& b = ::sm::tgvar<1, sm_tg_1>().b;"
     );
     assert_eq!(
         lines[4],
-        "struct alignas(16) sm_aligned_2 { vec<half, 4> v[(2)]; }; auto& c = ::sm::tgvar<2, sm_aligned_2>().v;"
+        "struct sm_tg_2 { alignas (16) vec<half, 4> c[2]; }; auto& c = ::sm::tgvar<2, sm_tg_2>().c;"
     );
-    assert_eq!(lines[5], " float* p = a[0];");
+    assert_eq!(lines[5], "sm_threadgroup float* p = a[0];");
     let names: Vec<_> = translation
         .variables
         .iter()
@@ -119,9 +120,19 @@ fn keeps_one_of_the_declarations_that_differ_in_address_spaces() {
         cpp(text),
         "struct S { float v; S() = default; operator float() const { return v; } \
          float get(int i) const { return v; } }; \
-         inline float load(const float* p) { return *p; } \
-         inline float load( float* q) { return *q; } \
-         template<typename T> struct X; template<typename T> struct X< T*> { int a; };"
+         inline float load(const sm_device float* p) { return *p; } \
+         inline float load(sm_constant const float* q) { return *q; } \
+         inline float load(sm_device float* q) { return *q; } \
+         template<typename T> struct X; template<typename T> struct X<sm_device T*> { int a; }; \
+         template<typename T> struct X<sm_threadgroup T*> { int a; };"
+    );
+    let methods = "struct S { int f() device { return 1; } int f() threadgroup { return 2; } };";
+    assert_eq!(
+        refuse(methods),
+        [
+            "a.metal:1:41: error: a declaration that differs from another one in the address space of its object only, \
+             and does something else, is not supported by the software device"
+        ]
     );
 }
 
@@ -168,13 +179,16 @@ fn function_constants_are_read_at_load_time() {
     let lines: Vec<&str> = translation.cpp.lines().collect();
     assert_eq!(
         lines[2],
-        "const bool has_mask  = ::sm::fconst{(3), \"has_mask\"};"
+        "sm_constant const bool has_mask  = ::sm::fconst{(3), \"has_mask\"};"
     );
-    assert_eq!(lines[3], "const  uint n  = ::sm::fconst{(1 + 1), \"n\"};");
-    assert_eq!(lines[4], " const uint m = n * 2;");
+    assert_eq!(
+        lines[3],
+        "sm_constant const  uint n  = ::sm::fconst{(1 + 1), \"n\"};"
+    );
+    assert_eq!(lines[4], " sm_constant const uint m = n * 2;");
     assert_eq!(
         lines[5],
-        "const bool b = ::sm::fc_defined(\"has_mask\") ? has_mask : true;"
+        "sm_constant const bool b = ::sm::fc_defined(\"has_mask\") ? SM_OPERAND(has_mask) : true;"
     );
     let constants: Vec<_> = translation
         .reflection
@@ -313,7 +327,7 @@ fn reads_every_spelling_of_an_instantiation() {
         translation.glue("f_deduced").as_deref(),
         Some(
             "\n# 7 \"a.metal\"\n\
-             SM_KERNEL((static_cast<void (*)( uint* p , const vec<uint, 4>& v)>(&::f)), \
+             SM_KERNEL((static_cast<void (*)(sm_device uint* p , sm_constant const vec<uint, 4>& v)>(&::f)), \
              ::sm::B<::sm::BUFFER,0>, ::sm::B<::sm::BUFFER,1>)\n\
              # 7 \"a.metal\"\nSM_GATES(true, true)\n"
         )

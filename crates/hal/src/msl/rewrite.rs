@@ -2,14 +2,17 @@
 //!
 //! | MSL | C++ | where |
 //! |---|---|---|
-//! | `[[…]]`, `device`, `thread`, `threadgroup`, `coherent(…)` | gone | [`erase`] |
-//! | `constant` | `const` | [`erase`] |
+//! | `[[…]]`, `thread`, `coherent(…)` | gone | [`erase`] |
+//! | `device`, `threadgroup`, `constant` | `sm_device`, `sm_threadgroup`, `sm_constant const`, which are part of the type | [`erase`] |
+//! | `device` and the others after a parameter list | gone | [`erase`] |
+//! | `c ? a : b` of objects in memory | `c ? SM_OPERAND(a) : SM_OPERAND(b)` | [`space`] |
+//! | `threadgroup T x[n]` as a parameter | `sm_threadgroup T *x` | [`space`] |
 //! | `1.0`, `1.0h`, `1.0bf` | `1.0f`, `1.0f16`, `((__bf16)1.0)` | [`literal`] |
 //! | `1e-40`, `1e-20` | `0.0f`, `::sm::literal(1e-20f)`: see [`erase`] | [`literal`] |
 //! | `static_cast<T>` | `::sm::scast<T>` | [`erase`] |
 //! | `v.xyz` | `v.swz(::sm::I<0,1,2>{})` | [`swizzle`] |
-//! | `threadgroup T x[n];` in a body | `auto& x = ::sm::tgvar<ID, T [(n)]>();` | [`threadgroup`] |
-//! | declarations that differ in address spaces only | the first of them | [`duplicate`] |
+//! | `threadgroup T x[n];` in a body | `struct sm_tg_ID { T x[n]; }; auto& x = ::sm::tgvar<ID, sm_tg_ID>().x;` | [`threadgroup`] |
+//! | declarations that differ in the address space of `this`, or in `thread`, only | the first of them, if all say the same | [`duplicate`] |
 //! | `constant T x [[function_constant(i)]];` | `const T x = ::sm::fconst{(i), "x"};` | [`specialise`] |
 //! | functions, kernels | `inline`, `static`: no code unless used | [`linkage`] |
 //! | explicit instantiations | gone; kernels among them are reflected | [`linkage`] |
@@ -18,11 +21,14 @@ mod duplicate;
 mod erase;
 mod linkage;
 mod literal;
+mod space;
 mod specialise;
 mod swizzle;
 mod threadgroup;
 
-pub(crate) use threadgroup::declaration as threadgroup_declaration;
+pub(crate) use threadgroup::{
+    aliases as threadgroup_aliases, declaration as threadgroup_declaration,
+};
 
 use std::collections::HashSet;
 
@@ -60,6 +66,8 @@ pub(crate) struct Rewrite<'s, 'a> {
     swizzle_fields: HashSet<&'a str>,
     /// Tokens `constant` that qualify a constructor, where C++ allows no `const`.
     bare: HashSet<usize>,
+    /// Tokens between the parameters and the body of a function.
+    trailing: HashSet<usize>,
 }
 
 impl<'s, 'a> Rewrite<'s, 'a> {
@@ -80,6 +88,11 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             .flat_map(|function| function.trailing(source))
             .filter(|&i| source.text_at(i) == "constant")
             .collect();
+        let trailing = program
+            .functions
+            .iter()
+            .flat_map(|function| function.trailing(source))
+            .collect();
         let mut rewrite = Self {
             source,
             program,
@@ -89,10 +102,13 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             diagnostics: Vec::new(),
             swizzle_fields,
             bare,
+            trailing,
         };
         rewrite.erase();
         rewrite.field_accessors();
         rewrite.specialise();
+        rewrite.conditionals();
+        rewrite.array_parameters();
         rewrite.edits.sort();
         rewrite.threadgroup_variables();
         rewrite.drop_duplicates();

@@ -21,11 +21,12 @@ mod pointer;
 mod space;
 mod types;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::lexer::Token;
 use super::program::{Function, Program};
+use super::rewrite::threadgroup_aliases;
 use super::source::Source;
 use types::Types;
 
@@ -43,6 +44,7 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
         program,
         types: Types::new(source, program),
         by_name,
+        aliases: threadgroup_aliases(source),
         diagnostics: Vec::new(),
     };
     strict.doubles();
@@ -67,6 +69,8 @@ struct Strict<'s, 'a> {
     types: Types<'a>,
     /// All functions of a name, methods and templates too.
     by_name: HashMap<&'a str, Vec<usize>>,
+    /// Names of types in threadgroup memory.
+    aliases: HashSet<&'a str>,
     diagnostics: Vec<Diagnostic>,
 }
 

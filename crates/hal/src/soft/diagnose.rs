@@ -320,11 +320,21 @@ const SCALARS: [(&str, &str); 13] = [
     ("float", "float"),
 ];
 
+/// Clang's names of the address spaces that `abi.h` defines.
+const SPACES: [(&str, &str); 3] = [
+    ("__global_device", "device"),
+    ("__global_host", "constant"),
+    ("__local", "threadgroup"),
+];
+
 /// Metal's names for what the headers call otherwise.
 fn clean(message: &str) -> String {
     let mut text = message.to_owned();
     for space in ["::metal::", "metal::", "::sm::", "sm::"] {
         text = text.replace(space, "");
+    }
+    for (clang, metal) in SPACES {
+        text = text.replace(clang, metal);
     }
     for (long, short) in SCALARS {
         for size in 2..=4 {

@@ -369,3 +369,122 @@ fn a_grid_is_covered_once_whatever_its_threadgroups_are() {
         assert_eq!(at.to_vec::<u32>().unwrap(), groups);
     }
 }
+
+/// Every way to say that a variable is in threadgroup memory: 64 threads turn their numbers round in it.
+#[test]
+fn threadgroup_variables_are_shared_however_they_are_declared() {
+    let forms = [
+        ("", "threadgroup uint s[64];"),
+        ("", "uint threadgroup s[64];"),
+        ("", "unsigned threadgroup int s[64];"),
+        ("", "threadgroup __attribute__((aligned(16))) uint s[64];"),
+        ("", "threadgroup uint __attribute__((aligned(16))) s[64];"),
+        ("", "threadgroup uint s[64] __attribute__((aligned(16)));"),
+        ("", "alignas(16) threadgroup uint s[64];"),
+        ("", "threadgroup alignas(16) uint s[64];"),
+        ("", "static threadgroup uint s[64];"),
+        ("", "threadgroup volatile uint s[64];"),
+        ("", "threadgroup metal::array<uint, 64> s;"),
+        ("", "threadgroup uint other, s[64], last;"),
+        ("", "threadgroup uint s[64] = {};"),
+        ("typedef threadgroup uint TU;", "TU s[64];"),
+        ("using TU = threadgroup uint;", "TU s[64];"),
+        ("typedef threadgroup uint TA[64];", "TA s;"),
+        ("", "typedef threadgroup uint TU; TU s[64];"),
+        (
+            "",
+            "threadgroup struct L { uint v[64]; } l; threadgroup uint* s = l.v;",
+        ),
+        (
+            "",
+            "threadgroup struct { uint v[64]; } l; threadgroup uint* s = l.v;",
+        ),
+        (
+            "",
+            "threadgroup union { uint v[64]; int w[64]; } l; threadgroup uint* s = l.v;",
+        ),
+        (
+            "struct L { uint v[64]; };",
+            "threadgroup L l; threadgroup uint* s = l.v;",
+        ),
+        (
+            "struct L { uint v[64]; };",
+            "struct L threadgroup l; threadgroup uint* s = l.v;",
+        ),
+        (
+            "template <class T> struct L { T v[64]; };",
+            "threadgroup L<uint> l; threadgroup auto& s = l.v;",
+        ),
+        (
+            "constant uint N = 8;",
+            "threadgroup uint rows[N][N > 4 ? 8 : 4]; threadgroup uint* s = &rows[0][0];",
+        ),
+    ];
+    for mode in [Mode::Fast, Mode::Check] {
+        let device = device(mode);
+        for (before, form) in forms {
+            let source = format!(
+                "#include <metal_stdlib>\nusing namespace metal;\n{before}\n\
+                 kernel void k(device uint* o [[buffer(0)]], uint t [[thread_position_in_threadgroup]]) {{\n\
+                 {form}\ns[t] = t + 1;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\no[t] = s[63 - t];\n}}\n"
+            );
+            let pipeline = library(&device, &source).pipeline("k").unwrap();
+            let buffer = shared(&device, &[0_u32; 64]);
+            let mut commands = device.commands();
+            commands
+                .dispatch(&pipeline)
+                .read_write(0, &buffer)
+                .threads(64, 64)
+                .unwrap();
+            commands.commit().unwrap().wait().unwrap();
+            let expected: Vec<u32> = (1..=64).rev().collect();
+            assert_eq!(
+                buffer.to_vec::<u32>().unwrap(),
+                expected,
+                "{mode}: {before} {form}"
+            );
+        }
+    }
+}
+
+#[test]
+fn functions_and_classes_are_chosen_by_address_space() {
+    const SOURCE: &str = "#include <metal_stdlib>
+using namespace metal;
+uint space(device const uint*) { return 1; }
+uint space(constant const uint*) { return 2; }
+uint space(threadgroup const uint*) { return 3; }
+uint space(thread const uint*) { return 4; }
+uint of(device uint&) { return 1; }
+uint of(threadgroup uint&) { return 3; }
+uint of(thread uint&) { return 4; }
+template <class P> struct Space { static constant constexpr uint value = 4; };
+template <class T> struct Space<device T*> { static constant constexpr uint value = 1; };
+template <class T> struct Space<constant T*> { static constant constexpr uint value = 2; };
+template <class T> struct Space<threadgroup T*> { static constant constexpr uint value = 3; };
+template <class P> uint space_of(P) { return Space<P>::value; }
+kernel void k(device uint* o [[buffer(0)]], constant uint& c [[buffer(1)]]) {
+  threadgroup uint s;
+  s = 0;
+  uint t = 0;
+  o[0] = space(o); o[1] = space(&c); o[2] = space(&s); o[3] = space(&t);
+  o[4] = of(o[9]); o[5] = of(s); o[6] = of(t);
+  o[7] = space_of(o); o[8] = space_of(&c); o[9] = space_of(&s); o[10] = space_of(&t);
+}
+";
+    for mode in Mode::ALL {
+        let device = device(mode);
+        let pipeline = library(&device, SOURCE).pipeline("k").unwrap();
+        let buffer = shared(&device, &[0_u32; 11]);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .bytes(1, &7_u32)
+            .threads(1, 1)
+            .unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        let found = buffer.to_vec::<u32>().unwrap();
+        assert_eq!(found, [1, 2, 3, 4, 1, 3, 4, 1, 2, 3, 4], "{mode}");
+    }
+}

@@ -1,11 +1,14 @@
-//! Overloads that differ in address spaces only are one declaration in C++: the first stays, the others go.
+//! Declarations that differ in the address space of their object only, or in `thread`, are one declaration in C++: the first
+//! stays, the others go. Where they do different things, the program is refused: C++ has no way to tell them apart.
 //!
-//! It concerns functions, constructors (`T() threadgroup = default;`), conversion operators (`operator T() const device`),
-//! partial specialisations of classes (`struct S<device T*>`) and of variable templates.
+//! It concerns methods, constructors (`T() threadgroup = default;`), conversion operators (`operator T() const device`), and
+//! specialisations for `T*` beside those for `thread T*`.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::Rewrite;
+use crate::msl::diagnostic::DiagnosticKind;
 use crate::msl::program::{Class, Function, Variable};
 
 /// A declaration's place and its words, with address spaces erased.
@@ -16,12 +19,25 @@ struct Key {
     defines: bool,
 }
 
+/// A declaration that was seen.
+struct Seen {
+    /// Its words.
+    original: String,
+    /// Its first token, and its last.
+    range: (usize, usize),
+    /// What it defines.
+    content: Range<usize>,
+    is_default: bool,
+    /// Its number among the functions.
+    function: Option<usize>,
+}
+
 impl Rewrite<'_, '_> {
     pub(super) fn drop_duplicates(&mut self) {
         let scopes: Vec<String> = (0..self.program.scopes.len())
             .map(|scope| self.scope_key(scope))
             .collect();
-        let mut seen: HashMap<Key, String> = HashMap::new();
+        let mut seen: HashMap<Key, Seen> = HashMap::new();
         let program = self.program;
         for (index, function) in program.functions.iter().enumerate() {
             let (words, original) = self.function_words(function);
@@ -30,9 +46,14 @@ impl Rewrite<'_, '_> {
                 words,
                 defines: function.body.is_some() || function.defaulted,
             };
-            if self.is_repeated(&mut seen, key, original, function.first, function.last) {
-                self.dropped.insert(index);
-            }
+            let declared = Seen {
+                original,
+                range: (function.first, function.last),
+                content: function.close + 1..function.last,
+                is_default: function.defaulted && !self.is_deleted(function),
+                function: Some(index),
+            };
+            self.repeat(&mut seen, key, declared);
         }
         for class in &program.classes {
             let (words, original) = self.class_words(class);
@@ -41,7 +62,14 @@ impl Rewrite<'_, '_> {
                 words,
                 defines: true,
             };
-            self.is_repeated(&mut seen, key, original, class.first, class.last);
+            let declared = Seen {
+                original,
+                range: (class.first, class.last),
+                content: class.open..class.last,
+                is_default: false,
+                function: None,
+            };
+            self.repeat(&mut seen, key, declared);
         }
         for variable in program.variables.iter().filter(|v| !v.heads.is_empty()) {
             let (words, original) = self.variable_words(variable);
@@ -50,7 +78,15 @@ impl Rewrite<'_, '_> {
                 words,
                 defines: true,
             };
-            self.is_repeated(&mut seen, key, original, variable.first, variable.last);
+            let tail = variable.declarators.first().map(|d| d.tail.clone());
+            let declared = Seen {
+                original,
+                range: (variable.first, variable.last),
+                content: tail.unwrap_or_default(),
+                is_default: false,
+                function: None,
+            };
+            self.repeat(&mut seen, key, declared);
         }
     }
 
@@ -71,30 +107,56 @@ impl Rewrite<'_, '_> {
         key
     }
 
-    /// Whether the same words were there before under other address spaces; if so, the declaration is deleted.
-    fn is_repeated(
-        &mut self,
-        seen: &mut HashMap<Key, String>,
-        key: Key,
-        original: String,
-        first: usize,
-        last: usize,
-    ) -> bool {
-        if let Some(other) = seen.get(&key) {
-            if *other == original {
-                return false;
-            }
-            let bytes = self.source.bytes(first, last);
-            let start = self
-                .source
-                .attributes_in(first, first)
-                .first()
-                .map_or(bytes.start, |attribute| attribute.bytes.start);
-            self.edits.delete(self.source, start..bytes.end);
-            return true;
+    /// Deletes a declaration whose words were there before under other address spaces. Of constructors, one with a body
+    /// stays rather than `= default`: threadgroup variables, which the latter is for, are not constructed.
+    fn repeat(&mut self, seen: &mut HashMap<Key, Seen>, key: Key, declared: Seen) {
+        let Some(other) = seen.get_mut(&key) else {
+            seen.insert(key, declared);
+            return;
+        };
+        if other.original == declared.original {
+            return;
         }
-        seen.insert(key, original);
-        false
+        if other.is_default && !declared.is_default {
+            let before = std::mem::replace(other, declared);
+            return self.drop_declaration(&before);
+        }
+        if !declared.is_default && !self.say_the_same(&other.content, &declared.content) {
+            self.diagnostics.push(self.source.error_at(
+                declared.range.0,
+                DiagnosticKind::Unsupported,
+                "a declaration that differs from another one in the address space of its object only, and does \
+                 something else, is not supported by the software device",
+            ));
+        }
+        self.drop_declaration(&declared);
+    }
+
+    fn drop_declaration(&mut self, declared: &Seen) {
+        let (first, last) = declared.range;
+        let bytes = self.source.bytes(first, last);
+        let start = self
+            .source
+            .attributes_in(first, first)
+            .first()
+            .map_or(bytes.start, |attribute| attribute.bytes.start);
+        self.edits.delete(self.source, start..bytes.end);
+        self.dropped.extend(declared.function);
+    }
+
+    fn is_deleted(&self, function: &Function) -> bool {
+        (function.close..function.last).any(|i| self.source.text_at(i) == "delete")
+    }
+
+    /// Whether two runs of tokens are the same but for address spaces.
+    fn say_the_same(&self, a: &Range<usize>, b: &Range<usize>) -> bool {
+        let words = |range: &Range<usize>| {
+            range
+                .clone()
+                .map(|i| self.source.text_at(i))
+                .filter(|text| !matches!(*text, "device" | "thread" | "threadgroup" | "constant"))
+        };
+        words(a).eq(words(b))
     }
 
     fn function_words(&self, function: &Function) -> (String, String) {
@@ -119,8 +181,10 @@ impl Rewrite<'_, '_> {
                 words.original.push_str(text);
                 words.original.push(' ');
                 let leading = i < pointer && matches!(text, "const" | "constant");
-                if !leading {
-                    words.erase(text);
+                match text {
+                    _ if !leading => words.keep(text),
+                    "constant" => words.keep(text),
+                    _ => {}
                 }
             }
             if parameter.tail < parameter.range.end && self.source.text_at(parameter.tail) == "[" {
@@ -166,7 +230,10 @@ impl Rewrite<'_, '_> {
 
     fn plain(&self, words: &mut Words, start: usize, end: usize) {
         for i in start..end {
-            words.push(self.source.text_at(i));
+            let text = self.source.text_at(i);
+            words.original.push_str(text);
+            words.original.push(' ');
+            words.keep(text);
         }
     }
 }
@@ -185,6 +252,15 @@ impl Words {
         self.erase(text);
     }
 
+    /// A word of a type, where only `thread` says nothing.
+    fn keep(&mut self, text: &str) {
+        if text != "thread" {
+            self.erased.push_str(text);
+            self.erased.push(' ');
+        }
+    }
+
+    /// A word after the parameters, where no address space says anything.
     fn erase(&mut self, text: &str) {
         match text {
             "device" | "thread" | "threadgroup" => {}

@@ -70,10 +70,22 @@ impl Rewrite<'_, '_> {
     fn word(&mut self, i: usize) {
         let source = self.source;
         match source.text_at(i) {
-            "device" | "thread" | "threadgroup" => self.replace(i, ""),
-            "constant" => {
+            "thread" => self.replace(i, ""),
+            // A C++ function is not qualified with an address space: methods serve objects wherever they are.
+            "device" | "threadgroup" if self.trailing.contains(&i) => self.replace(i, ""),
+            "constant" if self.trailing.contains(&i) => {
                 let bare = self.bare.contains(&i) || beside_const(source, i);
                 let text = if bare { "" } else { "const" };
+                self.replace(i, text);
+            }
+            "device" => self.replace(i, "sm_device"),
+            "threadgroup" => self.replace(i, "sm_threadgroup"),
+            "constant" => {
+                let text = if beside_const(source, i) {
+                    "sm_constant"
+                } else {
+                    "sm_constant const"
+                };
                 self.replace(i, text);
             }
             "coherent" if source.text_at(i + 1) == "(" => {

@@ -1,14 +1,31 @@
 //! Threadgroup variables: `threadgroup float x[32];` in a body names memory that all threads of the group share.
+//!
+//! The declaration becomes the one field of a local class, which keeps whatever it says of type, bounds and alignment:
+//! `struct sm_tg_0 { float x[32]; }; auto& x = ::sm::tgvar<0, sm_tg_0>().x;`. An initialiser is dropped, as the hardware does.
+//! A declaration that is not found here is an error of clang's: an automatic variable has no address space.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::{Rewrite, ThreadgroupVariableName};
-use crate::msl::parse::declarators;
-use crate::msl::program::Declarator;
 use crate::msl::source::Source;
+
+/// Words that begin a statement which declares no variable.
+const OTHER_STATEMENTS: [&str; 12] = [
+    "return", "typedef", "using", "if", "for", "while", "else", "do", "switch", "case", "template",
+    "goto",
+];
+
+/// A declared variable: its name, and all tokens of its declarator.
+struct Declared {
+    name: usize,
+    tokens: Range<usize>,
+}
 
 impl Rewrite<'_, '_> {
     pub(super) fn threadgroup_variables(&mut self) {
+        let source = self.source;
+        let aliases = aliases(source);
         let mut end = 0;
         for function in &self.program.functions {
             // Functions come in the order of their ends; a method of a local class lies inside another body.
@@ -17,8 +34,8 @@ impl Rewrite<'_, '_> {
             };
             let mut i = (open + 1).max(end);
             while i < close {
-                i = match declaration(self.source, i) {
-                    Some(range) => self.declare(range),
+                i = match declaration(source, i, close, &aliases) {
+                    Some(found) => self.declare(&found),
                     None => i + 1,
                 };
             }
@@ -26,129 +43,209 @@ impl Rewrite<'_, '_> {
         }
     }
 
-    /// Rewrites one declaration (its `;` excluded); returns the index of the semicolon.
-    fn declare(&mut self, range: Range<usize>) -> usize {
+    /// Rewrites one declaration; returns the index of its semicolon.
+    fn declare(&mut self, found: &Declaration) -> usize {
         let source = self.source;
-        let found = declarators(source, range.clone(), true);
-        let Some(first) = found.first() else {
-            return range.end;
-        };
-        let words = self.type_text(range.start, first.name);
-        let alignment = self.alignment(range.start, first.name);
+        let words = self.type_text(found.start, found.variables[0].name);
         let statements: Vec<String> = found
+            .variables
             .iter()
-            .map(|declarator| self.reference(declarator, &words, &alignment))
+            .map(|variable| self.reference(variable, &words, found.aliased))
             .collect();
-        let bytes = source.bytes(range.start, range.end - 1);
+        let bytes = source.bytes(found.start, found.end - 1);
         self.edits
             .replace_lines(source, bytes, statements.join("; "));
-        range.end
+        found.end
     }
 
-    /// The type without storage class and alignment.
+    /// The type without storage class and address space.
     fn type_text(&self, start: usize, end: usize) -> String {
         let mut text = String::new();
         let mut i = start;
         while i < end {
-            let next = match self.source.text_at(i) {
-                "alignas" => self.source.after(i + 1, false),
-                "static" | "constexpr" | "threadgroup" => i + 1,
-                _ => {
-                    let next = self.source.after(i, true);
-                    let tight =
-                        matches!(self.source.text_at(i), "<" | "::") || text.ends_with("::");
-                    if !text.is_empty() && !tight {
-                        text.push(' ');
-                    }
-                    text.push_str(&self.render(i, next - 1));
-                    next
+            let next = self.source.after(i, true);
+            let word = self.source.text_at(i);
+            if !matches!(word, "static" | "constexpr" | "inline" | "threadgroup") {
+                let tight = matches!(word, "<" | "::") || text.ends_with("::");
+                if !text.is_empty() && !tight {
+                    text.push(' ');
                 }
-            };
+                text.push_str(&self.render(i, next - 1));
+            }
             i = next;
         }
         text
     }
 
-    /// `alignas(…)` among the specifiers; empty where there is none.
-    fn alignment(&self, start: usize, end: usize) -> String {
-        let found = (start..end).find(|&i| self.source.text_at(i) == "alignas");
-        found.map_or_else(String::new, |i| {
-            self.render(i, self.source.after(i + 1, false) - 1)
-        })
-    }
-
-    /// `auto& x = ::sm::tgvar<ID, T [(n)]>()`; an initialiser is dropped, as the hardware does.
-    fn reference(&mut self, declarator: &Declarator, words: &str, alignment: &str) -> String {
+    fn reference(&mut self, variable: &Declared, words: &str, aliased: bool) -> String {
         let source = self.source;
-        let mut bounds = String::new();
-        let mut i = declarator.name + 1;
-        while i < declarator.tail.end && source.text_at(i) == "[" {
-            let next = source.after(i, false);
-            // Parentheses: a `>` in the bound must not end the template arguments.
-            if next > i + 2 {
-                bounds += &format!("[({})]", self.render(i + 1, next - 2));
-            } else {
-                bounds += "[]";
-            }
-            i = next;
+        let first = variable.name + 1;
+        let mut tail = first;
+        while tail < variable.tokens.end && !matches!(source.text_at(tail), "=" | "{") {
+            tail = source.after(tail, false);
         }
+        let bounds = match tail > first {
+            true => self.render(first, tail - 1),
+            false => String::new(),
+        };
         let id = u32::try_from(self.variables.len()).unwrap_or(u32::MAX);
-        let name = source.text_at(declarator.name);
-        let place = source.tokens[declarator.name];
+        let name = source.text_at(variable.name);
+        let place = source.tokens[variable.name];
         self.variables.push(ThreadgroupVariableName {
             id,
             name: name.to_owned(),
             file: source.file(place).to_owned(),
             line: place.line,
         });
-        let space = if bounds.is_empty() { "" } else { " " };
-        if alignment.is_empty() {
-            return format!("auto& {name} = ::sm::tgvar<{id}, {words}{space}{bounds}>()");
+        // A field has no address space, not even by its type.
+        if aliased {
+            format!(
+                "typedef {words} sm_tg_{id}{bounds}; auto& {name} = ::sm::tgvar<{id}, sm_tg_{id}>()"
+            )
+        } else {
+            format!(
+                "struct sm_tg_{id} {{ {words} {name}{bounds}; }}; auto& {name} = ::sm::tgvar<{id}, sm_tg_{id}>().{name}"
+            )
         }
-        // Only a class carries an alignment of its own.
-        format!(
-            "struct {alignment} sm_aligned_{id} {{ {words} v{bounds}; }}; \
-             auto& {name} = ::sm::tgvar<{id}, sm_aligned_{id}>().v"
-        )
     }
 }
 
-/// The tokens of a threadgroup variable's declaration that starts at `i`, up to its semicolon.
-pub(crate) fn declaration(source: &Source<'_>, i: usize) -> Option<Range<usize>> {
-    if !matches!(
-        source.text_at(i),
-        "threadgroup" | "static" | "alignas" | "volatile" | "const"
-    ) || !matches!(source.before(i), ";" | "{" | "}" | ")" | ":")
-    {
-        return None;
-    }
-    // The address space stands among the specifiers.
-    let mut keyword = i;
-    while source.text_at(keyword) != "threadgroup" {
-        keyword = match source.text_at(keyword) {
-            "static" | "volatile" | "const" => keyword + 1,
-            "alignas" => source.after(keyword + 1, false),
-            _ => return None,
+/// Names of types that carry the address space: `typedef threadgroup uint T;`, `using T = threadgroup uint;`.
+pub(crate) fn aliases<'a>(source: &Source<'a>) -> HashSet<&'a str> {
+    let mut found = HashSet::new();
+    for i in 0..source.len() {
+        let (start, name) = match source.text_at(i) {
+            "typedef" => (i + 1, None),
+            "using" if source.text_at(i + 2) == "=" => (i + 3, Some(i + 1)),
+            _ => continue,
         };
-    }
-    let mut at = keyword + 1;
-    let mut declarator = false;
-    loop {
-        match source.text_at(at) {
-            ";" => break,
-            "" | "{" | "}" if !declarator => return None,
-            "" | "}" | ")" => return None,
-            // A pointer or a reference to threadgroup memory is an ordinary variable.
-            "*" | "&" | "&&" if !declarator => return None,
-            "(" if !declarator && !matches!(source.before(at), "alignas" | "decltype") => {
-                return None;
-            }
-            "=" | "[" | "," => {
-                declarator = true;
-                at = source.after(at, false);
-            }
-            _ => at = source.after(at, !declarator),
+        let mut end = start;
+        let mut carries = false;
+        let mut refers = false;
+        while !matches!(source.text_at(end), ";" | "") {
+            carries |= source.text_at(end) == "threadgroup";
+            refers |= matches!(source.text_at(end), "*" | "&" | "(");
+            end = source.after(end, true);
+        }
+        let name = name.or_else(|| (start..end).rev().find(|&i| source.is_identifier(i)));
+        if carries
+            && !refers
+            && let Some(name) = name
+        {
+            found.insert(source.text_at(name));
         }
     }
-    (at > keyword + 2).then_some(i..at)
+    found
+}
+
+/// A declaration of threadgroup variables.
+pub(crate) struct Declaration {
+    /// Its first token, and its semicolon.
+    pub(crate) start: usize,
+    end: usize,
+    variables: Vec<Declared>,
+    /// The address space is that of a type's name.
+    aliased: bool,
+}
+
+/// The declaration that starts at `i`, if it declares threadgroup variables.
+pub(crate) fn declaration(
+    source: &Source<'_>,
+    i: usize,
+    close: usize,
+    aliases: &HashSet<&str>,
+) -> Option<Declaration> {
+    let begins = matches!(source.before(i), ";" | "{" | "}" | ")" | ":");
+    if !begins || !source.is_identifier(i) || OTHER_STATEMENTS.contains(&source.text_at(i)) {
+        return None;
+    }
+    let head = specifiers_end(source, i, close)?;
+    let (mut says, mut aliased) = (false, false);
+    let mut at = i;
+    while at < head {
+        says |= source.text_at(at) == "threadgroup";
+        aliased |= aliases.contains(source.text_at(at));
+        at = source.after(at, true);
+    }
+    if !says && !aliased {
+        return None;
+    }
+    let mut end = head;
+    while end < close && source.text_at(end) != ";" {
+        end = source.after(end, true);
+    }
+    if end >= close {
+        return None;
+    }
+    let variables = source
+        .split_commas(i..end)
+        .into_iter()
+        .map(|tokens| declared(source, tokens))
+        .collect::<Option<Vec<_>>>()?;
+    let first = variables.first()?;
+    (first.name > i).then_some(Declaration {
+        start: i,
+        end,
+        variables,
+        aliased: aliased && !says,
+    })
+}
+
+/// Whether the parenthesis at `i` belongs to an operator of types or attributes.
+fn is_specifier(source: &Source<'_>, i: usize) -> bool {
+    matches!(
+        source.before(i),
+        "alignas" | "decltype" | "__attribute__" | "typeof" | "__typeof__"
+    )
+}
+
+/// Where the specifiers and the first name end; `None` for what declares no variable of its own: a pointer or a reference
+/// to threadgroup memory is an ordinary variable.
+fn specifiers_end(source: &Source<'_>, start: usize, close: usize) -> Option<usize> {
+    let mut i = start;
+    let mut in_class = false;
+    while i < close {
+        match source.text_at(i) {
+            "struct" | "union" | "class" | "enum" => in_class = true,
+            "{" if in_class => in_class = false,
+            "(" if is_specifier(source, i) => {}
+            ";" | "=" | "[" | "," | "{" => return Some(i),
+            "::" => {}
+            text if source.is_identifier(i) || text == "<" => {}
+            _ => return None,
+        }
+        i = source.after(i, true);
+    }
+    None
+}
+
+fn declared(source: &Source<'_>, tokens: Range<usize>) -> Option<Declared> {
+    let mut name = None;
+    let mut in_class = false;
+    let mut i = tokens.start;
+    while i < tokens.end {
+        match source.text_at(i) {
+            "struct" | "union" | "class" | "enum" => in_class = true,
+            "{" if in_class => in_class = false,
+            "=" | "[" | "{" => break,
+            "(" if is_specifier(source, i) => {}
+            "*" | "&" | "&&" | "(" => return None,
+            "__attribute__" if name.is_some() && ends_declarator(source, i, tokens.end) => break,
+            "__attribute__" | "alignas" | "decltype" | "threadgroup" | "static" | "volatile"
+            | "const" | "constexpr" => {}
+            _ if source.is_identifier(i) => name = Some(i),
+            _ => {}
+        }
+        i = source.after(i, true);
+    }
+    Some(Declared {
+        name: name?,
+        tokens,
+    })
+}
+
+/// Whether nothing but attributes, bounds and an initialiser follow the attribute at `i`.
+fn ends_declarator(source: &Source<'_>, i: usize, end: usize) -> bool {
+    let next = source.after(i + 1, false);
+    next >= end || matches!(source.text_at(next), "=" | "{" | "[" | "__attribute__")
 }

@@ -91,7 +91,9 @@ impl Strict<'_, '_> {
             return;
         };
         for i in open + 1..close {
-            if !function.kernel && threadgroup_declaration(source, i).is_some() {
+            let is_threadgroup =
+                || threadgroup_declaration(source, i, close, &self.aliases).is_some();
+            if !function.kernel && is_threadgroup() {
                 self.refuse(
                     i,
                     "threadgroup variables can be declared in kernel functions only",

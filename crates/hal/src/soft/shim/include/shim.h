@@ -1,7 +1,7 @@
 // The Metal standard library as C++17, for kernels that run on the CPU.
 //
 // This is the one header that gets precompiled; every kernel image includes it. Address spaces are
-// gone before C++ sees a kernel: the rewriter erases them. What a user may name lives in `metal::`
+// part of the types (see `abi.h`) and make no difference to code. What a user may name lives in `metal::`
 // or the global namespace, exactly where Apple has it, because user code reopens `namespace metal`
 // and adds overloads of its own; everything else lives in `sm::`.
 #pragma once

@@ -2,6 +2,12 @@
 // Names and layouts here are fixed: the IR pass and the runtime know them by heart.
 #pragma once
 
+// The address spaces of MSL. `thread` is the default one: a superset of the others, so that methods, copies and
+// assignments of classes serve objects in every space.
+#define sm_device __attribute__((opencl_global_device))
+#define sm_constant __attribute__((opencl_global_host))
+#define sm_threadgroup __attribute__((opencl_local))
+
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;

@@ -26,6 +26,9 @@ template <class T> struct shape {
 };
 template <class T, int N> struct shape<vec<T, N>> { static constexpr int count = N; };
 template <class T, int N> struct shape<packed_vec<T, N>> { static constexpr int count = N; };
+template <class T> struct shape<sm_device T> : shape<__remove_cv(T)> {};
+template <class T> struct shape<sm_constant T> : shape<__remove_cv(T)> {};
+template <class T> struct shape<sm_threadgroup T> : shape<__remove_cv(T)> {};
 
 template <class T> using if_scalar = enable_if_t<is_scalar<T>>;
 template <class T> using if_integer = enable_if_t<metal::is_integral_v<T>>;

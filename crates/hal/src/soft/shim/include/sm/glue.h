@@ -7,7 +7,9 @@
 namespace sm {
 // --- what the rewriter makes of declarations ---
 
-template <uint ID, class T> SM_FN T& tgvar() { return *(T*)sm_tgvar(ID, sizeof(T), alignof(T)); }
+template <uint ID, class T> SM_FN sm_threadgroup T& tgvar() {
+  return *(sm_threadgroup T*)sm_tgvar(ID, sizeof(T), alignof(T));
+}
 
 template <class T> constexpr uint function_constant_type() {
   if constexpr (__is_same(T, bool)) return 1;

@@ -18,12 +18,30 @@ typedef unsigned long uintptr_t;
 typedef _Float16 half;
 typedef __bf16 bfloat;
 
+// Where clang does not keep address spaces as types, threadgroup memory would silently become private.
+static_assert(!__is_same(sm_device int*, int*) && !__is_same(sm_constant int*, int*) && !__is_same(sm_threadgroup int*, int*) &&
+                  !__is_same(sm_device int*, sm_constant int*) && !__is_same(sm_device int*, sm_threadgroup int*) &&
+                  !__is_same(sm_constant int*, sm_threadgroup int*),
+              "this clang does not tell the address spaces of Metal apart");
+
 namespace sm {
 template <class T> struct identity { using type = T; };
 // A parameter type that takes no part in template argument deduction.
 template <class T> using same = typename identity<T>::type;
 
-template <class T> using bare = __remove_cv(__remove_reference_t(T));
+template <class T> struct spaceless { using type = T; static constexpr bool placed = false; };
+template <class T> struct spaceless<sm_device T> { using type = T; static constexpr bool placed = true; };
+template <class T> struct spaceless<sm_constant T> { using type = T; static constexpr bool placed = true; };
+template <class T> struct spaceless<sm_threadgroup T> { using type = T; static constexpr bool placed = true; };
+// Without reference, const, volatile and address space.
+template <class T> using bare = __remove_cv(typename spaceless<__remove_reference_t(T)>::type);
+
+// An operand of `?:`: objects of classes in memory become values, everything else stays what it is.
+template <class T, bool is_value> struct operand { using type = T; };
+template <class T> struct operand<T, true> { using type = bare<T>; };
+template <class T>
+using operand_t = typename operand<T, spaceless<__remove_reference_t(T)>::placed && __is_class(bare<T>)>::type;
+#define SM_OPERAND(...) ((::sm::operand_t<decltype((__VA_ARGS__))>)(__VA_ARGS__))
 
 // clang has no direct conversion between _Float16 and __bf16.
 template <class A, class B>

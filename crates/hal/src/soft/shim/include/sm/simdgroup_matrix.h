@@ -63,19 +63,15 @@ SM_FN place place_of(ulong elements_per_row, ulong2 origin, bool transposed) {
 }  // namespace sm
 
 namespace metal {
-template <class T>
-SM_FN void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, const T* source, ulong elements_per_row = 8,
+template <class T, class S, class = enable_if_t<__is_same(::sm::bare<S>, T)>>
+SM_FN void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, S* source, ulong elements_per_row = 8,
                           ulong2 matrix_origin = ulong2(0, 0), bool transpose_matrix = false) {
   ::sm::place p = ::sm::place_of(elements_per_row, matrix_origin, transpose_matrix);
-  d.thread_elements() = vec<T, 2>(source[p.first], source[p.first + p.step]);
+  auto from = (const __remove_volatile(S)*)source;
+  d.thread_elements() = vec<T, 2>(from[p.first], from[p.first + p.step]);
 }
-template <class T>
-SM_FN void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, const volatile T* source, ulong elements_per_row = 8,
-                          ulong2 matrix_origin = ulong2(0, 0), bool transpose_matrix = false) {
-  simdgroup_load(d, (const T*)source, elements_per_row, matrix_origin, transpose_matrix);
-}
-template <class T>
-SM_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8>& a, ::sm::same<T>* destination,
+template <class T, class S, class = enable_if_t<__is_same(::sm::bare<S>, T)>>
+SM_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8>& a, S* destination,
                            ulong elements_per_row = 8, ulong2 matrix_origin = ulong2(0, 0),
                            bool transpose_matrix = false) {
   ::sm::place p = ::sm::place_of(elements_per_row, matrix_origin, transpose_matrix);
