@@ -151,6 +151,19 @@ fn what_is_no_token_is_unknown_once_or_each_time_or_left_out() {
 }
 
 #[test]
+fn whoever_allows_special_tokens_is_asked_about_their_bytes() {
+    let tokenizer = bpe(&[]).unwrap();
+    let asked = std::cell::RefCell::new(Vec::new());
+    let allows = |range: Range<usize>| {
+        asked.borrow_mut().push(range);
+        false
+    };
+    let text = "ab<|im_end|>ab<|im_start|>";
+    assert!(tokenizer.inner.added.find(text, 0, allows).is_none());
+    assert_eq!(asked.into_inner(), [2..12, 14..26]);
+}
+
+#[test]
 fn special_tokens_are_found_only_where_they_are_wanted() {
     let tokenizer = bpe(&[("add_bos_token", Value::Bool(true))]).unwrap();
     let all = EncodeOptions {
