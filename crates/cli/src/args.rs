@@ -176,8 +176,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = CHECK_EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// MSL files; `-` is standard input
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// MSL files, or directories of `.metal` files; `-` is standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) files: Vec<PathBuf>,
     /// Compile only this kernel; may be repeated
     #[arg(short, long = "kernel", value_name = "NAME")]
@@ -202,7 +202,7 @@ pub(crate) struct CheckArgs {
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  bessemer msl check kernels/*.metal
+  bessemer msl check kernels/
   bessemer msl check gemm.metal --kernel gemm_f16 --math fast
   bessemer msl check gemm.metal --json | jq '.diagnostics[] | .file, .line'
 

@@ -6,7 +6,7 @@ use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
 use crate::msl::diagnostic_json;
 use crate::msl::library::compile;
-use crate::msl::source::Source;
+use crate::msl::source::{self, Source};
 use crate::terminal::{self, Out, counted, style};
 use anyhow::Result;
 use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
@@ -43,8 +43,7 @@ struct Checked {
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
     let start = Instant::now();
-    let sources: Vec<Source> = args
-        .files
+    let sources: Vec<Source> = source::expand(&args.files)?
         .iter()
         .map(|file| Source::read(file))
         .collect::<Result<_>>()?;

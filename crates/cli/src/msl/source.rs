@@ -6,7 +6,7 @@ use crate::failure::Usage;
 use anyhow::{Context as _, Result};
 use bessemer_hal::CompileOptions;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A text with the name that messages about it have.
 #[derive(Debug)]
@@ -57,6 +57,46 @@ impl Source {
         sources.insert(&self.name, &self.text);
         sources
     }
+}
+
+/// Files as they are; of directories, the `.metal` files in them and below, in the order of their names. Hidden directories
+/// are left out, as are links, which may lead back.
+pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let before = files.len();
+        collect(path, &mut files)?;
+        if files.len() == before {
+            return Err(Usage::error(format!(
+                "no .metal file in {}",
+                path.display()
+            )));
+        }
+    }
+    Ok(files)
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let cannot = || Usage::context(format!("cannot read {}", directory.display()));
+    let entries = std::fs::read_dir(directory).with_context(cannot)?;
+    let mut entries = entries
+        .collect::<std::io::Result<Vec<_>>>()
+        .with_context(cannot)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, kind) = (entry.path(), entry.file_type().with_context(cannot)?);
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if kind.is_dir() && !is_hidden {
+            collect(&path, files)?;
+        } else if kind.is_file() && path.extension().is_some_and(|e| e == "metal") {
+            files.push(path);
+        }
+    }
+    Ok(())
 }
 
 /// Comments in old encodings are common and do no harm.

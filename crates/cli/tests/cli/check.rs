@@ -35,6 +35,28 @@ fn sources_that_compile_are_clean() {
 }
 
 #[test]
+fn a_directory_is_all_its_metal_files() {
+    let desk = Desk::with("kernels/b/broken.metal", BROKEN);
+    desk.write(
+        "kernels/first.metal",
+        b"kernel void one(device int* p [[buffer(0)]]) { p[0] = 1; }",
+    );
+    desk.write("kernels/notes.txt", b"no kernel");
+    desk.write("kernels/.git/old.metal", b"no kernel either");
+    desk.write("empty/notes.txt", b"");
+    let said = desk.bessemer("msl check kernels").exits(1);
+    assert!(said.stdout.contains("in 2 files"), "{said:?}");
+    assert!(
+        said.stdout.contains("broken.metal:9:14: error: "),
+        "{said:?}"
+    );
+    assert!(!said.stdout.contains("old.metal"), "{said:?}");
+    desk.bessemer("msl check kernels/first.metal").exits(0);
+    let said = desk.bessemer("msl check empty").exits(2);
+    assert!(said.stderr.contains("no .metal file in empty"), "{said:?}");
+}
+
+#[test]
 fn an_error_has_its_file_line_column_and_a_caret() {
     let desk = Desk::with("broken.metal", BROKEN);
     let said = desk.bessemer("msl check broken.metal").exits(1);

@@ -71,7 +71,9 @@ impl Desk {
     }
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.path(name), bytes).unwrap();
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
     }
 
     pub(crate) fn read(&self, name: &str) -> Vec<u8> {
