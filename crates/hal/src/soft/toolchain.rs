@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// The oldest clang whose IR and options this crate knows.
 pub(crate) const OLDEST: u32 = 17;
+/// The newest one: clang 22 emits no kernels in the mode that keeps address spaces as types.
+pub(crate) const NEWEST: u32 = 21;
 /// The versions looked for by name, newest first.
 const NAMES: [&str; 5] = [
     "clang++-20",
@@ -117,7 +119,7 @@ fn search() -> Result<Compiler> {
 fn missing(reason: &str) -> Error {
     Error::Toolchain {
         message: format!(
-            "{reason}; compiling kernels for the software Metal device needs clang {OLDEST} or newer: \
+            "{reason}; compiling kernels for the software Metal device needs clang {OLDEST} to {NEWEST}: \
              on Debian and Ubuntu `apt-get install clang-19`, elsewhere set {} to a clang++",
             env::CLANG
         ),
@@ -140,16 +142,22 @@ fn ask(path: &Path) -> Result<Compiler, String> {
     }
     let text = String::from_utf8_lossy(&stdout);
     let version = text.lines().next().unwrap_or_default().trim().to_owned();
-    let major = major_version(&version)
-        .ok_or_else(|| format!("`{shown}` is not clang, it says `{version}`"))?;
-    if major < OLDEST {
-        return Err(format!("`{shown}` is clang {major}"));
-    }
+    let major = supported_version(path, &version)?;
     Ok(Compiler {
         path: path.to_owned(),
         version,
         major,
     })
+}
+
+/// The major version, if the device can drive it.
+fn supported_version(path: &Path, version: &str) -> Result<u32, String> {
+    let shown = path.display();
+    match major_version(version) {
+        None => Err(format!("`{shown}` is not clang, it says `{version}`")),
+        Some(major) if (OLDEST..=NEWEST).contains(&major) => Ok(major),
+        Some(major) => Err(format!("`{shown}` is clang {major}")),
+    }
 }
 
 /// The number after `clang version`.
@@ -349,6 +357,23 @@ mod tests {
             Err(Error::Toolchain { message }) => message,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_compiler_that_is_too_old_or_too_new_is_refused() {
+        let ask = |version: &str| supported_version(Path::new("c++"), version);
+        assert_eq!(ask("clang version 17.0.6"), Ok(17));
+        assert_eq!(ask("Ubuntu clang version 21.1.0"), Ok(21));
+        assert_eq!(
+            ask("clang version 16.0.6").unwrap_err(),
+            "`c++` is clang 16"
+        );
+        assert_eq!(
+            ask("clang version 22.1.8").unwrap_err(),
+            "`c++` is clang 22"
+        );
+        let other = "`c++` is not clang, it says `gcc 14`";
+        assert_eq!(ask("gcc 14").unwrap_err(), other);
     }
 
     #[test]
