@@ -26,12 +26,7 @@ impl Strict<'_, '_> {
     /// `[…](…) { … }` where a value may stand.
     fn lambda(&mut self, i: usize) {
         let source = self.source;
-        // After a name or a bracket it is a subscript or a bound; `operator[]` and `delete[]` are names.
-        let is_value = source.text_at(i) == "["
-            && !source.is_identifier(i.wrapping_sub(1))
-            && !matches!(source.before(i), ")" | "]" | ">" | "}" | "");
-        let is_value = is_value || source.text_at(i) == "[" && source.before(i) == "return";
-        if !is_value {
+        if !self.is_free_bracket(i) {
             return;
         }
         let next = source.after(i, false);

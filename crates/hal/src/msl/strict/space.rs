@@ -123,12 +123,14 @@ impl<'a> Strict<'_, 'a> {
 
     /// A `[` that neither subscripts nor bounds.
     fn has_lambda(&self, start: usize, end: usize) -> bool {
+        (start..end).any(|i| self.is_free_bracket(i))
+    }
+
+    pub(super) fn is_free_bracket(&self, i: usize) -> bool {
         let source = self.source;
-        (start..end).any(|i| {
-            source.text_at(i) == "["
-                && !matches!(source.before(i), ")" | "]" | ">" | "*" | "&")
-                && (!source.is_identifier(i - 1) || source.before(i) == "return")
-        })
+        source.text_at(i) == "["
+            && !matches!(source.before(i), ")" | "]" | ">" | "*" | "&" | "")
+            && (!source.is_identifier(i - 1) || source.before(i) == "return")
     }
 
     fn result_space(&self, function: &Function) -> Option<AddressSpace> {
