@@ -123,6 +123,11 @@ fn refuses_what_apple_refuses() {
             "'max_total_threads_per_threadgroup' attribute cannot be applied to types: it stands before the function",
         ),
         (
+            "kernel [[max_total_threads_per_threadgroup(64)]] void k(device float* p) {}",
+            "1:10",
+            "an attribute list cannot appear here: it stands before 'kernel'",
+        ),
+        (
             "void f() { threadgroup float s[4]; }",
             "1:12",
             "threadgroup variables can be declared in kernel functions only",

@@ -58,9 +58,18 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// Attributes of a function stand before it. After the parameters they belong to its type.
+    /// Attributes of a function stand before it. After the parameters they belong to its type, and between `kernel` and
+    /// the return type to nothing.
     fn attribute_place(&mut self, function: &Function) {
         let source = self.source;
+        let keyword =
+            (function.first..function.name.start).find(|&i| source.text_at(i) == "kernel");
+        if let Some(i) = keyword
+            && let Some(attribute) = source.attributes_in(i + 1, i + 1).first()
+        {
+            let message = "an attribute list cannot appear here: it stands before 'kernel'";
+            self.refuse_at(attribute.place, message.to_owned());
+        }
         let end = function.trailing(source).end;
         let misplaced = source
             .attributes_in(function.close + 1, end)
