@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use bessemer_hal as hal;
 
@@ -301,6 +302,16 @@ impl Device {
                 what: "a choice of who multiplies".to_owned(),
                 device: self.name().to_owned(),
             }),
+        }
+    }
+
+    /// Sets the time that one kernel launch may take, by an estimate that may be wrong by a factor of four; half a second
+    /// at first. Products, convolutions and attention that take longer are launched in bands, with the same results. A
+    /// system with a display ends work that takes about two seconds, and draws nothing meanwhile. The CPU has no such
+    /// limit.
+    pub fn set_max_launch_time(&self, time: Duration) {
+        if let Inner::Metal(metal) = &self.0 {
+            metal.stream.set_max_launch_time(time);
         }
     }
 

@@ -4,6 +4,7 @@
 //! its launches join the command stream of the device ([`stream`]), and nothing waits until a value is read.
 
 mod around;
+mod band;
 mod block;
 mod each;
 mod fault;
@@ -63,7 +64,7 @@ pub(crate) use block::Block;
 pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 pub(crate) use kernel::Kernel;
-pub(crate) use matmul::Activation;
+pub(crate) use matmul::{Activation, cost as product_cost};
 pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::{Batch as QuantBatch, Tile as QuantTile};
 pub(crate) use record::{Launch, Recorder};

@@ -139,6 +139,36 @@ fn every_number_of_rows_has_its_kernel() {
     }
 }
 
+/// The threads of every launch of a product of square matrices, whose elements are all the same and take no memory.
+fn grids(side: usize, dtype: DType) -> Vec<usize> {
+    let device = Device::on(noop::device(Family::Apple7));
+    let hal = device.hal().unwrap();
+    let x = Tensor::ones([side, side], dtype);
+    device.scope(|| x.matmul(&x)).eval().unwrap();
+    device.synchronize().unwrap();
+    let events = noop::record(hal).unwrap().events.into_iter();
+    let grids = events.filter_map(|event| match event {
+        noop::Event::Dispatch { kernel, grid, .. } => {
+            assert!(kernel.starts_with("matmul"), "{kernel}");
+            Some(grid.total().unwrap())
+        }
+        _ => None,
+    });
+    grids.collect()
+}
+
+#[test]
+fn products_of_seconds_are_several_launches() {
+    // 2 · 4096³ operations are 5.5 GB of what an M1 moves, or 80 ms.
+    assert_eq!(grids(4096, DType::F16).len(), 1);
+    // 64 times as many are 5.2 s.
+    let bands = grids(16384, DType::F16);
+    assert_eq!(bands.len(), 11);
+    let tiles = 256 * 256;
+    assert_eq!(bands.iter().sum::<usize>(), tiles * 128);
+    assert_eq!(bands[0], tiles.div_ceil(11) * 128);
+}
+
 #[test]
 fn command_buffers_launches_and_memory_have_names_for_gpu_tools() {
     let device = Device::on(noop::device(Family::Apple7));

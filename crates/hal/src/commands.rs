@@ -6,7 +6,6 @@ use crate::device::DeviceShared;
 use crate::driver::{self, Binding, Command, CommandList, DispatchCommand, Resource};
 use crate::error::{Error, Fault, Result};
 use crate::hazard::Hazards;
-use crate::matrix::no_products;
 use crate::pipeline::{Argument, ArgumentKind, Pipeline};
 use crate::size::Size;
 use crate::storage::StorageMode;
@@ -103,6 +102,7 @@ impl Commands {
             buffers: Vec::new(),
             bytes: Vec::new(),
             threadgroup_memory: Vec::new(),
+            work: 0,
             label: None,
         }
     }
@@ -208,12 +208,9 @@ impl Commands {
         Ok(Submission::new(completion))
     }
 
-    /// Refuses what only some devices do.
-    pub(crate) fn expect_products(&self) -> Result<()> {
-        match self.device.raw.multiplies_matrices() {
-            true => Ok(()),
-            false => Err(no_products(self.device.name())),
-        }
+    /// The device that they are for.
+    pub(crate) fn device(&self) -> &DeviceShared {
+        &self.device
     }
 
     /// Adds a command whose buffers were [`Commands::touch`]ed.
@@ -224,12 +221,7 @@ impl Commands {
     /// Checks that buffers belong here, notes their use, and places a barrier if one is needed.
     pub(crate) fn touch(&mut self, slices: &[(&BufferSlice, Access)]) -> Result<()> {
         for (slice, _) in slices {
-            if slice.buffer.inner.device.id != self.device.id {
-                return Err(Error::WrongDevice {
-                    what: slice.buffer.describe(),
-                    device: self.device.name().to_owned(),
-                });
-            }
+            self.device.expect_own(&slice.buffer)?;
         }
         let accesses = slices
             .iter()
@@ -258,6 +250,7 @@ pub struct Dispatch<'a> {
     buffers: Vec<(u32, BufferSlice, Access)>,
     bytes: Vec<(u32, Box<[u8]>)>,
     threadgroup_memory: Vec<(u32, usize)>,
+    work: u64,
     label: Option<Cow<'static, str>>,
 }
 
@@ -297,6 +290,13 @@ impl Dispatch<'_> {
     /// Gives the length of a `threadgroup T* [[threadgroup(index)]]` argument.
     pub fn threadgroup_memory(mut self, index: u32, bytes: usize) -> Self {
         self.threadgroup_memory.push((index, bytes));
+        self
+    }
+
+    /// Says what the launch costs, as bytes that the device could move meanwhile. Drivers that cut long lists into command
+    /// buffers go by it where it is more than what the bindings and the grid suggest.
+    pub fn work(mut self, bytes: u64) -> Self {
+        self.work = bytes;
         self
     }
 
@@ -360,6 +360,7 @@ impl Dispatch<'_> {
                 threadgroup_memory: self.threadgroup_memory,
                 grid,
                 threadgroup,
+                work: self.work,
                 label: self.label,
             }));
         Ok(())

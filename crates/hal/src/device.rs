@@ -10,7 +10,7 @@ use crate::driver::{self, Contents, HostMemory, Owner};
 use crate::error::{Error, Result};
 use crate::info::{DeviceInfo, Limits};
 use crate::library::{CompileOptions, Library};
-use crate::matrix::{MatrixProduct, no_products};
+use crate::matrix::{MatrixProduct, PreparedProduct};
 use crate::storage::StorageMode;
 use bytemuck::Pod;
 use std::any::Any;
@@ -70,6 +70,17 @@ impl DeviceShared {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.raw.info().limits
+    }
+
+    /// Refuses a buffer of another device.
+    pub(crate) fn expect_own(&self, buffer: &Buffer) -> Result<()> {
+        match buffer.inner.device.id == self.id {
+            true => Ok(()),
+            false => Err(Error::WrongDevice {
+                what: buffer.describe(),
+                device: self.name().to_owned(),
+            }),
+        }
     }
 
     pub(crate) fn release(&self, bytes: usize) {
@@ -310,17 +321,13 @@ impl Device {
         self.shared.raw.multiplies_matrices()
     }
 
-    /// Whether the library takes this very product; it may refuse one for reasons of its own, such as memory. Whoever
-    /// asks before [`Commands::multiply`](crate::Commands::multiply) can still compute it in another way.
+    /// Prepares a product for [`Commands::multiply_prepared`](crate::Commands::multiply_prepared). The library may refuse
+    /// one for reasons of its own, such as memory; the caller can then compute it in another way.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], and what the product is refused for anyway.
-    pub fn admits(&self, product: &MatrixProduct) -> Result<()> {
-        if !self.multiplies_matrices() {
-            return Err(no_products(self.name()));
-        }
-        product.check()?;
-        self.shared.raw.admit(&product.command())
+    /// [`Error::Unsupported`], and what [`Commands::multiply`](crate::Commands::multiply) refuses.
+    pub fn prepare_product(&self, product: MatrixProduct) -> Result<PreparedProduct> {
+        PreparedProduct::new(&self.shared, product)
     }
 
     /// Whether both are the same device.

@@ -82,12 +82,13 @@ pub trait Device: Debug + Send + Sync + Any {
         false
     }
 
-    /// Asks the library for what it needs to compute a product, and throws it away.
+    /// Makes what the library needs to compute a product, which then comes with the command; `None` where it needs
+    /// nothing. The front has checked the product as for the command.
     ///
     /// # Errors
     /// `Unsupported` where the library has none of it: nothing then says why.
-    fn admit(&self, _product: &ProductCommand) -> Result<()> {
-        Ok(())
+    fn prepare(&self, _product: &ProductCommand) -> Result<Option<ProductObjects>> {
+        Ok(None)
     }
 }
 
@@ -99,6 +100,9 @@ pub enum Contents {
     /// Whatever is cheapest.
     Unspecified,
 }
+
+/// What the library of a driver computes a product with.
+pub type ProductObjects = Arc<dyn Any + Send + Sync>;
 
 /// The error of a library that has nothing to compute a product with.
 pub(crate) fn refused_product(device: &str) -> Error {
@@ -247,6 +251,8 @@ pub struct DispatchCommand {
     pub grid: Size,
     /// Threads in a threadgroup.
     pub threadgroup: Size,
+    /// What it costs, as bytes that could be moved meanwhile; 0 where the caller does not say.
+    pub work: u64,
     /// Name for tools.
     pub label: Option<Cow<'static, str>>,
 }
@@ -270,6 +276,8 @@ pub struct ProductCommand {
     pub alpha: f64,
     /// Multiplies what the result holds; with 0 that is not read.
     pub beta: f64,
+    /// What [`Device::prepare`] made for it.
+    pub objects: Option<ProductObjects>,
 }
 
 impl ProductCommand {

@@ -49,7 +49,7 @@ pub use device::{Capture, Device, NO_COPY_ALIGNMENT, Residency};
 pub use error::{Error, Fault, Result};
 pub use info::{DeviceInfo, DeviceKind, Family, Limits};
 pub use library::{CompileOptions, ConstantValue, Function, FunctionConstants, Library, MathMode};
-pub use matrix::{Matrix, MatrixElement, MatrixProduct};
+pub use matrix::{Matrix, MatrixElement, MatrixProduct, PreparedProduct};
 pub use pipeline::{Argument, ArgumentKind, Pipeline, PipelineInfo};
 pub use report::{Report, ReportKind};
 pub use size::Size;

@@ -3,8 +3,10 @@
 use crate::access::Access;
 use crate::buffer::BufferSlice;
 use crate::commands::Commands;
-use crate::driver::{self, Command, ProductCommand};
+use crate::device::DeviceShared;
+use crate::driver::{self, Command, ProductCommand, ProductObjects};
 use crate::error::{Error, Result};
+use std::ops::Range;
 
 /// How errors call a product.
 const NAME: &str = "matrix product";
@@ -59,6 +61,36 @@ impl Matrix {
     pub fn transposed(mut self) -> Self {
         self.turned = !self.turned;
         self
+    }
+
+    /// Some of its rows, as the product takes them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if it does not have them.
+    pub fn rows(&self, rows: Range<usize>, element: MatrixElement) -> Result<Self> {
+        let skipped = match self.turned {
+            true => rows.start.saturating_mul(element.size()),
+            false => rows.start.saturating_mul(self.row_bytes),
+        };
+        let (slice, count) = (&self.slice, rows.len());
+        if rows.end > self.shape()[0] || rows.start > rows.end || skipped > slice.length {
+            return Err(slice.buffer.out_of_bounds(slice.offset, skipped));
+        }
+        let slice = BufferSlice {
+            offset: slice.offset + skipped,
+            length: slice.length - skipped,
+            ..slice.clone()
+        };
+        let (rows, columns) = match self.turned {
+            true => (self.rows, count),
+            false => (count, self.columns),
+        };
+        Ok(Self {
+            slice,
+            rows,
+            columns,
+            ..*self
+        })
     }
 
     /// Rows and columns, as the product takes them.
@@ -158,7 +190,7 @@ impl MatrixProduct {
     }
 
     /// What drivers are given.
-    pub(crate) fn command(&self) -> ProductCommand {
+    fn command(&self) -> ProductCommand {
         let size = self.element.size();
         ProductCommand {
             element: self.element,
@@ -169,7 +201,13 @@ impl MatrixProduct {
             result: self.result.command(size),
             alpha: self.alpha,
             beta: self.beta,
+            objects: None,
         }
+    }
+
+    /// Whether there is nothing to compute.
+    fn is_empty(&self) -> bool {
+        self.result.shape().contains(&0)
     }
 
     /// Elements of the result.
@@ -183,7 +221,7 @@ impl MatrixProduct {
         self.left.shape()[1]
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         let ([m, k], [rows, n]) = (self.left.shape(), self.right.shape());
         let result = self.result.shape();
         if self.result.turned || k != rows || result != [m, n] {
@@ -218,11 +256,35 @@ impl MatrixProduct {
     }
 }
 
-/// The error of a device without a library.
-pub(crate) fn no_products(device: &str) -> Error {
-    Error::Unsupported {
-        what: "multiplying matrices by a library".to_owned(),
-        device: device.to_owned(),
+/// A product with all that the device's library computes it with; from [`crate::Device::prepare_product`].
+#[derive(Debug, Clone)]
+pub struct PreparedProduct {
+    product: MatrixProduct,
+    objects: Option<ProductObjects>,
+}
+
+impl PreparedProduct {
+    pub(crate) fn new(device: &DeviceShared, product: MatrixProduct) -> Result<Self> {
+        if !device.raw.multiplies_matrices() {
+            return Err(Error::Unsupported {
+                what: "multiplying matrices by a library".to_owned(),
+                device: device.name().to_owned(),
+            });
+        }
+        product.check()?;
+        for matrix in [&product.left, &product.right, &product.result] {
+            device.expect_own(&matrix.slice.buffer)?;
+        }
+        let objects = match product.is_empty() {
+            true => None,
+            false => device.raw.prepare(&product.command())?,
+        };
+        Ok(Self { product, objects })
+    }
+
+    /// The product.
+    pub fn product(&self) -> &MatrixProduct {
+        &self.product
     }
 }
 
@@ -241,9 +303,17 @@ impl Commands {
     /// shapes that do not fit and for a result that overlaps a factor, [`Error::Misaligned`],
     /// [`Error::OutOfBounds`], [`Error::WrongDevice`]. Nothing is recorded then.
     pub fn multiply(&mut self, product: &MatrixProduct) -> Result<()> {
-        self.expect_products()?;
-        product.check()?;
-        if product.result.shape().contains(&0) {
+        let prepared = PreparedProduct::new(self.device(), product.clone())?;
+        self.multiply_prepared(&prepared)
+    }
+
+    /// As [`Commands::multiply`], of a product that has been prepared.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]. Nothing is recorded then.
+    pub fn multiply_prepared(&mut self, prepared: &PreparedProduct) -> Result<()> {
+        let PreparedProduct { product, objects } = prepared;
+        if product.is_empty() {
             return Ok(());
         }
         let size = product.element.size();
@@ -258,7 +328,10 @@ impl Commands {
             (right, Access::Read),
             (result, access),
         ])?;
-        self.push(Command::Product(product.command()));
+        self.push(Command::Product(ProductCommand {
+            objects: objects.clone(),
+            ..product.command()
+        }));
         Ok(())
     }
 }

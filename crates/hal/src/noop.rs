@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Makes a recording device, with the limits of a GPU family.
@@ -151,6 +151,11 @@ pub fn clear(device: &Device) {
     }
 }
 
+/// Products that `device` has prepared so far.
+pub fn prepared_products(device: &Device) -> Option<u64> {
+    Some(device.driver::<Noop>()?.prepared.load(Ordering::Relaxed))
+}
+
 /// From now on the library of `device` has nothing to compute products with, as Apple's may, and refuses them.
 pub fn refuse_products(device: &Device) {
     if let Some(noop) = device.driver::<Noop>() {
@@ -158,12 +163,16 @@ pub fn refuse_products(device: &Device) {
     }
 }
 
+/// What a product is recorded with.
+struct Prepared;
+
 /// The recording driver.
 #[derive(Debug)]
 pub struct Noop {
     info: DeviceInfo,
     /// Whether products are refused.
     refuses: AtomicBool,
+    prepared: AtomicU64,
     record: Arc<Mutex<Record>>,
 }
 
@@ -177,6 +186,7 @@ impl Noop {
         };
         Self {
             refuses: AtomicBool::new(false),
+            prepared: AtomicU64::new(0),
             info: DeviceInfo {
                 name: "Bessemer recording device".to_owned(),
                 kind: DeviceKind::Noop,
@@ -234,6 +244,16 @@ impl driver::Device for Noop {
     }
 
     fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
+        // A product comes with what was made for it, as Apple's driver expects.
+        let is_bare = |command: &Command| match command {
+            Command::Product(product) => {
+                !product.objects.as_ref().is_some_and(|o| o.is::<Prepared>())
+            }
+            _ => false,
+        };
+        if list.commands.iter().any(is_bare) {
+            return Err(driver::refused_product(&self.info.name));
+        }
         let mut record = self.lock();
         for command in &list.commands {
             let (read, written) = traffic(command);
@@ -279,11 +299,12 @@ impl driver::Device for Noop {
         true
     }
 
-    fn admit(&self, _product: &driver::ProductCommand) -> Result<()> {
-        match self.refuses.load(Ordering::Relaxed) {
-            true => Err(driver::refused_product(&self.info.name)),
-            false => Ok(()),
+    fn prepare(&self, _: &driver::ProductCommand) -> Result<Option<driver::ProductObjects>> {
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(driver::refused_product(&self.info.name));
         }
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Arc::new(Prepared)))
     }
 }
 

@@ -5,6 +5,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
+use super::matmul::cost;
 use super::record::{Launch, Recorder};
 use crate::ops::attention::Attention;
 use crate::{DType, Layout, Result};
@@ -154,6 +155,10 @@ pub(crate) fn record(
         }
     };
     let batch = q_shape[0];
+    let count = output.count() / value_dim;
+    // As if every query saw every key, at the speed of a product: where it sees half of them, attention takes twice
+    // as long for each.
+    let cost = cost(count.saturating_mul(keys), dim + value_dim);
     if q_shape[2] > FEW && widest <= MANY_DIMS {
         let (dims, rows, tile) = tiles(output.dtype, widest);
         let kernel = Kernel::new("attention_prefill", "attention_prefill")
@@ -164,13 +169,11 @@ pub(crate) fn record(
         let kernel = specialised(kernel)
             .constant(5, dim.div_ceil(8) as u32)
             .constant(6, value_dim.div_ceil(8) as u32);
-        let launch = bind(recorder.launch(&kernel)?).write(&output.slice);
-        // Products, at as many for each byte as a GPU does.
-        let work = 2 * output.count() / value_dim * keys * (dim + value_dim);
+        let launch = recorder.launch_in_bands(kernel, cost)?;
+        let launch = bind(launch).write(&output.slice);
         let grid = (q_shape[2].div_ceil(rows as usize), q_shape[1], batch);
         launch
             .value(&problem)
-            .cost(work as u64 / 32)
             .groups(recorder, grid, rows as usize * 4);
         return Ok(());
     }
@@ -198,8 +201,7 @@ pub(crate) fn record(
             .with("SIMDS", simds as i64);
         specialised(kernel)
     };
-    let launch = bind(recorder.launch(&kernel("attention_decode"))?);
-    let count = output.count() / value_dim;
+    let launch = bind(recorder.launch_in_bands(kernel("attention_decode"), cost)?);
     let partial = match parts {
         1 => None,
         _ => Some(recorder.scratch(count * parts * (value_dim + 2) * 4)?),

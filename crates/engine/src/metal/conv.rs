@@ -269,7 +269,7 @@ impl<'a> Problems<'a> {
         );
         let bound = |span: &Span| -> BufferSlice { span.slice.clone() };
         recorder
-            .launch(&kernel)?
+            .launch_in_bands(kernel, matmul::cost(output.count(), depth))?
             .read(bound(&left))
             .read(bound(&right))
             .read(match &bias {
@@ -279,7 +279,6 @@ impl<'a> Problems<'a> {
             .write(&output.slice)
             .value(&problem)
             .value(&self.windows())
-            .cost(matmul::cost(output.count(), depth))
             .groups(
                 recorder,
                 (
@@ -324,14 +323,13 @@ impl<'a> Problems<'a> {
             None => matmul::stand_in(&weights.slice),
         };
         recorder
-            .launch(&kernel)?
+            .launch_in_bands(kernel, matmul::cost(output.count(), depth))?
             .read(weights)
             .read(images)
             .read(bias)
             .write(&output.slice)
             .value(&direct)
             .value(&self.windows())
-            .cost(matmul::cost(output.count(), depth))
             .threads(
                 recorder,
                 (self.places[1], self.places[0], self.batch * self.outputs),

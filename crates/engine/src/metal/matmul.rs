@@ -56,6 +56,9 @@ const EXTRA: usize = 25;
 /// Operations that a GPU does in the time that it takes to move a byte: 10 TFLOPS against 400 GB/s.
 const FLOPS_PER_BYTE: u64 = 25;
 
+/// How many times slower products of integers are: no matrix units, and a multiplication takes several cycles.
+const INTEGER: u64 = 8;
+
 /// How far an operand goes from line to line, and from element to element of a line. As in `product.h`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
@@ -352,8 +355,9 @@ pub(super) fn stand_in(other: &BufferSlice) -> BufferSlice {
 }
 
 /// What as many sums of products cost, in bytes that could be moved meanwhile.
-pub(super) fn cost(count: usize, depth: usize) -> u64 {
-    2 * count as u64 * depth as u64 / FLOPS_PER_BYTE
+pub(crate) fn cost(count: usize, depth: usize) -> u64 {
+    let flops = (2 * count as u64).saturating_mul(depth as u64);
+    flops / FLOPS_PER_BYTE
 }
 
 /// Sets the function constants that all kernels of `product.h` have; those of few columns follow.
@@ -565,12 +569,12 @@ impl Product {
             1 => self.output.clone(),
             _ => recorder.scratch(splits * count * size_of::<f32>())?,
         };
-        let launch = recorder.launch(&constants(kernel, splits > 1))?;
+        let kernel = constants(kernel, splits > 1);
+        let launch = recorder.launch_in_bands(kernel, cost(count, depth))?;
         let launch = launch.read(self.left.clone()).read(self.right.clone());
         self.epilogue(launch)
             .write(to.clone())
             .value(&self.problem)
-            .cost(cost(count, depth))
             .groups(recorder, (groups, splits, self.batches), threads);
         if splits > 1 {
             let kernel = Kernel::new("matmul_narrow", "matmul_join").of("T", self.dtype);
@@ -606,14 +610,14 @@ impl Product {
             .with("ACTIVATION", 0)
             .flag(1, self.lies[1].deep)
             .flag(5, self.addend.is_some());
+        let cost = INTEGER.saturating_mul(cost(count, p.depth as usize));
         recorder
-            .launch(&kernel)?
+            .launch_in_bands(kernel, cost)?
             .read(self.left.clone())
             .read(self.right.clone())
             .read(self.addend.clone().unwrap_or_else(|| stand_in(&self.left)))
             .write(self.output.clone())
             .value(p)
-            .cost(cost(count, p.depth as usize))
             .groups(
                 recorder,
                 (

@@ -6,12 +6,12 @@
 
 use std::cell::Cell;
 
-use bessemer_hal::{Matrix, MatrixElement, MatrixProduct};
+use bessemer_hal::{Matrix, MatrixElement, MatrixProduct, PreparedProduct};
 
-use super::copy;
 use super::input::{Input, Output};
 use super::matmul::{Activation, Epilogue};
 use super::record::Recorder;
+use super::{Metal, copy, matmul};
 use crate::{DType, Result};
 
 /// Who multiplies matrices on a Metal device.
@@ -95,17 +95,40 @@ pub(super) fn record(
     let result = Matrix::new(output.slice.clone(), rows, columns, columns * size);
     let mut product = MatrixProduct::new(element, left, right, result);
     product.alpha = epilogue.alpha.to_f64();
-    if recorder.metal.device.admits(&product).is_err() {
-        return Ok(false);
+    if epilogue.addend.is_some() {
+        product.beta = epilogue.beta.to_f64();
     }
+    let Ok(products) = prepare(recorder, &product, rows) else {
+        return Ok(false);
+    };
     if let Some(addend) = epilogue.addend {
         // The library adds to what is there.
         let layout = addend.layout.broadcast_to("matmul", shape)?;
         copy::record(recorder, &Input { layout, ..addend }, output)?;
-        product.beta = epilogue.beta.to_f64();
     }
-    recorder.product = Some(product);
+    recorder.products = products;
     Ok(true)
+}
+
+/// Asks the library for a product, in bands of rows where one would take too long ([`super::band`]).
+fn prepare(
+    recorder: &Recorder<'_>,
+    product: &MatrixProduct,
+    rows: usize,
+) -> bessemer_hal::Result<Vec<PreparedProduct>> {
+    let Metal { device, stream, .. } = &**recorder.metal;
+    let cost = matmul::cost(product.sums(), product.depth());
+    let bands = cost.div_ceil(stream.launch_work().max(1)).max(1);
+    let step = rows.div_ceil(usize::try_from(bands).unwrap_or(usize::MAX));
+    let band = |start: usize| {
+        let some = start..rows.min(start + step);
+        device.prepare_product(MatrixProduct {
+            left: product.left.rows(some.clone(), product.element)?,
+            result: product.result.rows(some, product.element)?,
+            ..product.clone()
+        })
+    };
+    (0..rows).step_by(step.max(1)).map(band).collect()
 }
 
 /// A factor as the library takes it.

@@ -19,6 +19,7 @@ files![
     "attention.h",
     "attention.metal",
     "attention_prefill.metal",
+    "band.h",
     "binary.metal",
     "cache.h",
     "cast.metal",

@@ -72,7 +72,6 @@ pub(crate) fn record(
         cols: cols as u32,
         offset: x.offset as u32,
     };
-    let cost = cost(output.count(), cols);
     let path = Path::of(vectors);
     let few = Few::new(rows, cols, vectors);
     let batch = Batch::new(&[rows], cols, vectors);
@@ -89,12 +88,11 @@ pub(crate) fn record(
         .constant(3, tile.eights as u32)
         .constant(4, tile.team as u32);
     let launch = recorder
-        .launch(&kernel)?
+        .launch_in_bands(kernel, cost(output.count(), cols))?
         .read(inputs[1].span(output))
         .read(x)
         .write(output.slice.clone())
-        .value(&problem)
-        .cost(cost);
+        .value(&problem);
     match path {
         Path::Few => launch.groups(recorder, few.groups, TEAM * LANES),
         Path::Batch => launch.groups(recorder, batch.groups, Batch::THREADS),

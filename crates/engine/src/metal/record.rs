@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use bessemer_hal::{self as hal, Access, BufferSlice, Commands, MatrixProduct, Pipeline, Size};
+use bessemer_hal::{self as hal, Access, BufferSlice, Commands, Pipeline, PreparedProduct, Size};
 use bytemuck::NoUninit;
 
+use super::band::{self, Band};
 use super::block::Block;
 use super::fault::{self, Fault};
 use super::input::{Input, Output, Span};
@@ -18,8 +19,8 @@ pub(crate) struct Recorder<'a> {
     /// The op, for errors.
     pub(crate) op: &'static str,
     launches: Vec<Launch>,
-    /// A product by the device's own library, after the launches.
-    pub(super) product: Option<MatrixProduct>,
+    /// Products by the device's own library, after the launches.
+    pub(super) products: Vec<PreparedProduct>,
     /// Memory that only these launches use.
     scratch: Vec<Block>,
     faults: Vec<Arc<Fault>>,
@@ -47,6 +48,8 @@ pub(crate) struct Launch {
     memory: usize,
     /// Bytes that the launch is worth, where that is more than it moves.
     cost: u64,
+    /// Bytes that a band of it may be worth, where it is launched in bands.
+    band_cost: Option<u64>,
 }
 
 impl Launch {
@@ -198,21 +201,52 @@ impl Launch {
         }
     }
 
-    /// Adds it to commands.
+    /// Adds it to commands, band by band where it has several.
     pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
-        let mut dispatch = commands.dispatch(&self.pipeline).label(self.op);
+        let Some(limit) = self.band_cost else {
+            return self.record_grid(commands, self.grid, None, 1);
+        };
+        let group = if self.whole {
+            Size::new(1, 1, 1)
+        } else {
+            self.group
+        };
+        let bands = band::bands(self.grid, group, self.cost.div_ceil(limit.max(1)));
+        let Some(bands) = bands else {
+            // The front says why not.
+            return self.record_grid(commands, self.grid, None, 1);
+        };
+        let count = bands.len() as u64;
+        bands
+            .iter()
+            .try_for_each(|(band, grid)| self.record_grid(commands, *grid, Some(band), count))
+    }
+
+    /// Adds a grid of the launch to commands, one of `count` of the same size.
+    fn record_grid(
+        &self,
+        commands: &mut Commands,
+        grid: Size,
+        band: Option<&Band>,
+        count: u64,
+    ) -> hal::Result<()> {
+        let dispatch = commands.dispatch(&self.pipeline).label(self.op);
+        let mut dispatch = dispatch.work(self.cost / count);
         for (slice, access, index) in &self.buffers {
             dispatch = dispatch.bind(*index, slice, *access);
         }
         for (bytes, index) in &self.bytes {
             dispatch = dispatch.set_bytes(*index, bytes);
         }
+        if let Some(band) = band {
+            dispatch = dispatch.bytes(band::BUFFER, band);
+        }
         if self.memory > 0 {
             dispatch = dispatch.threadgroup_memory(0, self.memory);
         }
         match self.whole {
-            true => dispatch.threadgroups(self.grid, self.group),
-            false => dispatch.threads(self.grid, self.group),
+            true => dispatch.threadgroups(grid, self.group),
+            false => dispatch.threads(grid, self.group),
         }
     }
 }
@@ -229,7 +263,7 @@ impl<'a> Recorder<'a> {
             metal,
             op,
             launches: Vec::new(),
-            product: None,
+            products: Vec::new(),
             scratch: Vec::new(),
             faults: Vec::new(),
             missing: false,
@@ -254,6 +288,20 @@ impl<'a> Recorder<'a> {
             whole: false,
             memory: 0,
             cost: 0,
+            band_cost: None,
+        })
+    }
+
+    /// Begins a launch as [`Recorder::launch`] does, which costs as many bytes as could be moved meanwhile. A kernel that
+    /// includes `band.h` is launched in bands where that takes too long.
+    pub(crate) fn launch_in_bands(&self, kernel: Kernel, cost: u64) -> Result<Launch> {
+        let limit = self.metal.stream.launch_work();
+        let banded = cost > limit;
+        let launch = self.launch(&kernel.flag(band::CONSTANT, banded))?;
+        Ok(Launch {
+            cost,
+            band_cost: banded.then_some(limit),
+            ..launch
         })
     }
 
@@ -329,7 +377,7 @@ impl<'a> Recorder<'a> {
             faults.extend(origin.faults.iter().cloned());
         }
         let stream = &self.metal.stream;
-        let (batch, outcome) = stream.add(self.launches, self.product, batches.iter());
+        let (batch, outcome) = stream.add(self.launches, &self.products, batches.iter());
         for block in inputs.iter().filter_map(|i| i.block) {
             block.read_by(&batch);
         }

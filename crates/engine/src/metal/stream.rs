@@ -5,12 +5,14 @@
 //! their way at once.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bessemer_hal::{self as hal, Commands, DeviceInfo, Family, MatrixProduct, Submission};
+use bessemer_hal::{self as hal, Commands, DeviceInfo, Family, PreparedProduct, Submission};
 
-use super::matmul;
 use super::record::Launch;
+use super::{band, matmul};
 use crate::{Error, Result};
 
 /// Batches on their way to or on the device, beyond which recording waits for the oldest.
@@ -100,13 +102,16 @@ pub(crate) struct Stream {
     line: Mutex<Line>,
     /// Bytes that a batch moves, about, when it is handed over.
     batch_work: u64,
+    /// Bytes that a launch may be worth.
+    launch_work: AtomicU64,
 }
 
-/// About 20 ms of what the chip can move, or the smallest of the family where the chip is not known: long
-/// enough that the cost of a command list vanishes, short enough that the device begins early and never nears the
-/// watchdog.
-fn batch_work(info: &DeviceInfo) -> u64 {
-    const SECONDS: f64 = 0.02;
+/// How long a batch takes, about, when it is handed over: long enough that the cost of a command list vanishes, short
+/// enough that the device begins early.
+const BATCH_SECONDS: f64 = 0.02;
+
+/// What the chip can move in some seconds, or the smallest of the family where the chip is not known.
+fn bytes_in(seconds: f64, info: &DeviceInfo) -> u64 {
     let gigabytes_per_second = match (info.chip(), info.family) {
         (Some(chip), _) => chip.gigabytes_per_second,
         (None, Family::Mac2) => 100.0,
@@ -114,7 +119,7 @@ fn batch_work(info: &DeviceInfo) -> u64 {
         (None, Family::Apple8 | Family::Apple9) => 100.0,
         (None, _) => 153.0,
     };
-    (gigabytes_per_second * 1e9 * SECONDS).round() as u64
+    (gigabytes_per_second * 1e9 * seconds).round() as u64
 }
 
 impl Stream {
@@ -127,21 +132,33 @@ impl Stream {
                 work: 0,
                 in_flight: VecDeque::new(),
             }),
-            batch_work: batch_work(device.info()),
+            batch_work: bytes_in(BATCH_SECONDS, device.info()),
+            launch_work: AtomicU64::new(bytes_in(band::MAX_SECONDS, device.info())),
             device,
         }
+    }
+
+    /// Bytes that a launch may be worth: longer ones are launched in bands.
+    pub(super) fn launch_work(&self) -> u64 {
+        self.launch_work.load(Ordering::Relaxed)
+    }
+
+    /// Sets it to what the device can do in a time.
+    pub(crate) fn set_max_launch_time(&self, time: Duration) {
+        let bytes = bytes_in(time.as_secs_f64(), self.device.info());
+        self.launch_work.store(bytes, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the launches of an op, and the product that follows them, which read what these batches wrote, and says
+    /// Adds the launches of an op, and the products that follow them, which read what these batches wrote, and says
     /// what batch they are in. On an error some of them may have been added all the same.
     pub(super) fn add<'a>(
         &self,
         launches: Vec<Launch>,
-        product: Option<MatrixProduct>,
+        products: &[PreparedProduct],
         inputs: impl Iterator<Item = &'a Arc<Batch>>,
     ) -> (Arc<Batch>, hal::Result<()>) {
         let mut line = self.lock();
@@ -160,10 +177,11 @@ impl Stream {
             line.launches += 1;
             launch.record(commands)
         });
-        if let Some(product) = product {
+        for prepared in products {
+            let product = prepared.product();
             line.work += matmul::cost(product.sums(), product.depth());
             line.launches += 1;
-            outcome = outcome.and_then(|()| commands.multiply(&product));
+            outcome = outcome.and_then(|()| commands.multiply_prepared(prepared));
         }
         if line.work >= self.batch_work || line.launches >= LAUNCHES {
             self.commit(line);
@@ -246,7 +264,11 @@ mod tests {
             ("AMD Radeon Pro 5500M", Family::Mac2, 2_000_000_000),
         ];
         for (name, family, bytes) in cases {
-            assert_eq!(batch_work(&info(name, family)), bytes, "{name}");
+            assert_eq!(
+                bytes_in(BATCH_SECONDS, &info(name, family)),
+                bytes,
+                "{name}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use super::matrix;
 use super::queue::Queue;
 use super::residency::Residency;
 use crate::device::Device as Front;
-use crate::driver::{self, CommandList, Contents, HostMemory};
+use crate::driver::{self, CommandList, Contents, HostMemory, ProductObjects};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::info::{DeviceInfo, DeviceKind, Family, Limits};
@@ -29,7 +29,7 @@ use objc2_metal::{
 };
 use std::any::Any;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 // Metal finds the default device of a command-line program only if CoreGraphics is loaded.
 #[cfg(target_os = "macos")]
@@ -246,8 +246,9 @@ impl driver::Device for Device {
         self.products
     }
 
-    fn admit(&self, product: &driver::ProductCommand) -> Result<()> {
-        autoreleasepool(|_| matrix::prepare(&self.raw, product).map(|_| ()))
+    fn prepare(&self, product: &driver::ProductCommand) -> Result<Option<ProductObjects>> {
+        let prepared = autoreleasepool(|_| matrix::prepare(&self.raw, product))?;
+        Ok(Some(Arc::new(Mutex::new(prepared))))
     }
 
     fn start_capture(&self, path: &Path) -> Result<()> {

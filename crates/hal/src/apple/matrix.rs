@@ -5,6 +5,7 @@
 )]
 
 use super::bytes::Place;
+use super::flight::lock;
 use super::recorder::place;
 use crate::driver::{Matrix, ProductCommand, refused_product};
 use crate::error::Result;
@@ -16,6 +17,7 @@ use objc2_metal::{MTLCommandBuffer, MTLDevice};
 use objc2_metal_performance_shaders::{
     MPSDataType, MPSMatrix, MPSMatrixDescriptor, MPSMatrixMultiplication, MPSSupportsMTLDevice,
 };
+use std::sync::Mutex;
 
 /// Whether the library knows the device.
 pub(super) fn supports(device: &ProtocolObject<dyn MTLDevice>) -> bool {
@@ -24,12 +26,18 @@ pub(super) fn supports(device: &ProtocolObject<dyn MTLDevice>) -> bool {
 }
 
 /// What the library needs for a product. Its methods are declared never to give nil, and do if they must.
+///
+/// The library allows one thread at a time to encode a kernel; commands therefore share it behind a mutex.
+#[derive(Debug)]
 pub(super) struct Prepared {
     kernel: Retained<MPSMatrixMultiplication>,
     left: Retained<MPSMatrix>,
     right: Retained<MPSMatrix>,
     result: Retained<MPSMatrix>,
 }
+
+// SAFETY: the objects belong to no thread: whoever holds them may use them, one thread at a time.
+unsafe impl Send for Prepared {}
 
 /// Asks the library for the objects of a product.
 ///
@@ -54,13 +62,16 @@ pub(super) fn prepare(
 /// Encodes a product into a command buffer that no encoder is open on, and that keeps what it uses.
 ///
 /// # Errors
-/// As [`prepare`]; nothing is encoded then.
+/// `Unsupported`, if the product has not been [prepared](prepare); nothing is encoded then.
 pub(super) fn encode(
     device: &ProtocolObject<dyn MTLDevice>,
     buffer: &ProtocolObject<dyn MTLCommandBuffer>,
     product: &ProductCommand,
 ) -> Result<()> {
-    let prepared = prepare(device, product)?;
+    let objects = product.objects.as_ref();
+    let prepared = objects.and_then(|o| o.downcast_ref::<Mutex<Prepared>>());
+    let prepared = prepared.ok_or_else(|| refused_product(&device.name().to_string()))?;
+    let prepared = lock(prepared);
     // SAFETY: the matrices have the sizes that the kernel was made for and belong to its device.
     unsafe {
         prepared

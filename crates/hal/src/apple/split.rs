@@ -3,9 +3,9 @@
 //! The system stops a command buffer that keeps the GPU for seconds: its watchdog protects the display.
 //! A long list therefore becomes several command buffers, each far shorter than that. Nobody knows
 //! beforehand how long a kernel runs, so work is measured in the bytes its bindings cover and in
-//! its threads, and the budget leaves room for kernels that compute a hundred times longer than they
-//! load. What cannot be cut is a single launch: a kernel that alone runs past the watchdog ends with
-//! a timeout.
+//! its threads, or by what the caller says it costs, and the budget leaves room for kernels that compute a
+//! hundred times longer than they load. What cannot be cut here is a single launch: a kernel that alone runs past
+//! the watchdog ends with a timeout. Callers launch such a kernel in bands of its grid.
 
 use crate::commands::traffic;
 use crate::driver::Command;
@@ -50,7 +50,8 @@ impl Step {
             Command::PushGroup(_) | Command::PopGroup => Self::Free,
             Command::Dispatch(dispatch) => {
                 let threads = dispatch.grid.total().map_or(u64::MAX, |t| t as u64);
-                Self::Work(bytes.saturating_add(threads.saturating_mul(THREAD)))
+                let guess = bytes.saturating_add(threads.saturating_mul(THREAD));
+                Self::Work(guess.max(dispatch.work))
             }
             Command::Product(product) => {
                 let sums = product.result.rows as u64 * product.result.columns as u64;
@@ -140,7 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn work_is_the_bytes_bound_and_the_threads_launched() -> crate::Result<()> {
+    fn work_is_the_bytes_bound_and_the_threads_launched_or_what_the_caller_says()
+    -> crate::Result<()> {
         let device = noop::device(Family::Apple7);
         let buffer = device.buffer(1000, StorageMode::Shared)?;
         let pipeline = device
@@ -151,21 +153,26 @@ mod tests {
             offset: 0,
             length: 1000,
         };
-        let launch = Command::Dispatch(DispatchCommand {
-            pipeline: pipeline.raw.clone(),
-            bindings: vec![Binding {
-                index: 0,
-                resource: Resource::Buffer {
-                    region: region.clone(),
-                    access: Access::ReadWrite,
-                },
-            }],
-            threadgroup_memory: Vec::new(),
-            grid: Size::x(10),
-            threadgroup: Size::x(1),
-            label: None,
-        });
-        assert_eq!(Step::of(&launch), Step::Work(2 * 1000 + 10 * THREAD));
+        let launch = |work| {
+            Command::Dispatch(DispatchCommand {
+                pipeline: pipeline.raw.clone(),
+                bindings: vec![Binding {
+                    index: 0,
+                    resource: Resource::Buffer {
+                        region: region.clone(),
+                        access: Access::ReadWrite,
+                    },
+                }],
+                threadgroup_memory: Vec::new(),
+                grid: Size::x(10),
+                threadgroup: Size::x(1),
+                work,
+                label: None,
+            })
+        };
+        assert_eq!(Step::of(&launch(0)), Step::Work(2 * 1000 + 10 * THREAD));
+        assert_eq!(Step::of(&launch(9)), Step::Work(2 * 1000 + 10 * THREAD));
+        assert_eq!(Step::of(&launch(10_000)), Step::Work(10_000));
         let fill = Command::Fill {
             target: region,
             value: 0,

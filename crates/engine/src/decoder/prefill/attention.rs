@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use super::super::weight::LayerWeights;
 use super::super::{Spec, plan};
 use super::batch::{Batch, Row};
-use crate::metal::{Kernel, Recorder};
+use crate::metal::{Kernel, Recorder, product_cost};
 use crate::{DType, Result};
 
 /// `Row` of `msl/prefill_turn.metal`.
@@ -148,8 +148,9 @@ impl Batch<'_> {
         let grid = (self.tile_count, spec.kv_heads * together.div_ceil(share));
         let read = 4 * self.rows * spec.heads * spec.head_dim;
         // What is read of keys and values depends on how many there are; whoever counts adds it.
+        let cost = product_cost(self.seen.saturating_mul(spec.heads), 2 * spec.head_dim);
         recorder
-            .launch(&kernel)?
+            .launch_in_bands(kernel, cost)?
             .read_part(self.qkv.all(), read)
             .read_part(keys, 0)
             .read_part(values, 0)

@@ -25,6 +25,16 @@ pub(super) struct Row {
     pub(super) len: u32,
 }
 
+impl Row {
+    /// Positions that it sees, windows apart.
+    fn seen(&self, spec: &Spec) -> usize {
+        match spec.causal {
+            true => self.position as usize + 1,
+            false => self.len as usize,
+        }
+    }
+}
+
 /// `Embed` of `msl/prefill_embed.metal`, and `Norm` of `msl/prefill_norm.metal`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -45,6 +55,8 @@ pub(super) struct Batch<'a> {
     /// Rows of a tile of attention.
     pub(super) tiles: Block,
     pub(super) tile_count: usize,
+    /// Pairs of a row and a position that it sees, windows apart.
+    pub(super) seen: usize,
     /// The rows whose logits are wanted, and their sequences.
     wanted: Vec<(usize, usize)>,
     picked: Option<Block>,
@@ -99,6 +111,7 @@ impl<'a> Batch<'a> {
             tokens: copy_of(metal, &tokens)?,
             spots: copy_of(metal, &spots)?,
             tile_count: tiles.len(),
+            seen: rows.iter().map(|r| r.seen(spec)).sum(),
             tiles: copy_of(metal, &tiles)?,
             wanted,
             picked,

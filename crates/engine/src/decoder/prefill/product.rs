@@ -7,7 +7,7 @@ use super::super::weight::{LayerWeights, Matrix, Place};
 use super::batch::Batch;
 use crate::Result;
 use crate::kernel::Bend;
-use crate::metal::{Block, Kernel, Launch, QuantBatch, QuantTile, Recorder};
+use crate::metal::{Block, Kernel, Launch, QuantBatch, QuantTile, Recorder, product_cost};
 
 /// `Project` of `msl/prefill_project.metal`.
 #[repr(C)]
@@ -41,7 +41,7 @@ struct Goal<'a> {
 
 /// What products with rows of weights are worth, as bytes that a GPU could move meanwhile.
 fn cost(vectors: usize, rows: usize, cols: usize) -> u64 {
-    2 * (vectors * rows) as u64 * cols as u64 / 32
+    product_cost(vectors * rows, cols)
 }
 
 /// How the products of a launch are computed: few vectors without threadgroup memory, more in tiles.

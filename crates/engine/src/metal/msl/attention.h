@@ -1,4 +1,5 @@
 #include "types.h"
+#include "band.h"
 
 // What both kernels of attention have in common. The struct is that of metal/attention.rs.
 

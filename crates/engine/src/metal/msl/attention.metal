@@ -29,12 +29,15 @@ inline void lane_read(device const T* row, uint lane, uint dim, thread float* he
 // maximum, the sum of weights and the weighted sum of values.
 kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device const T* v,
                                     device const uchar* mask, device uchar* target,
-                                    constant Problem& problem,
+                                    constant Problem& problem, BAND_ARGUMENT,
                                     uint3 group [[threadgroup_position_in_grid]],
                                     uint index [[thread_index_in_threadgroup]],
                                     uint lane [[thread_index_in_simdgroup]],
                                     uint simd_group [[simdgroup_index_in_threadgroup]],
                                     uint simd_groups [[simdgroups_per_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin;
+    }
     threadgroup float sums[SIMDS * LANE_DIMS * 32];
     threadgroup float tops[SIMDS * ROWS];
     threadgroup float totals[SIMDS * ROWS];

@@ -34,12 +34,16 @@ inline void tile_read(threadgroup T* tile, uint tile_rows, device const T* from,
 }
 
 kernel void ENTRY(attention_prefill)(device const T* q, device const T* k, device const T* v,
-                                     device const uchar* mask, device T* output, constant Problem& problem,
+                                     device const uchar* mask, device T* output, constant Problem& problem, BAND_ARGUMENT,
                                      uint3 group [[threadgroup_position_in_grid]],
                                      uint3 groups [[threadgroups_per_grid]],
                                      uint index [[thread_index_in_threadgroup]],
                                      uint lane [[thread_index_in_simdgroup]],
                                      uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin;
+        groups = band.grid;
+    }
     threadgroup T queries[QUERIES * PITCH];
     // Keys, then values.
     threadgroup T others[KEYS * PITCH];

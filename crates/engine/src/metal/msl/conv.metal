@@ -53,12 +53,16 @@ struct Seen {
 // A product of weights and windows, in tiles: rows are outputs of a group, columns places. Grid: tiles, 1, groups
 // of images.
 kernel void ENTRY(conv_tile)(device const T* weights, device const T* images, device const T* bias,
-                             device T* output, constant Problem& p, constant Windows& w,
+                             device T* output, constant Problem& p, constant Windows& w, BAND_ARGUMENT,
                              uint3 group [[threadgroup_position_in_grid]],
                              uint3 groups [[threadgroups_per_grid]],
                              uint index [[thread_index_in_threadgroup]],
                              uint lane [[thread_index_in_simdgroup]],
                              uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin;
+        groups = band.grid;
+    }
     threadgroup vec<T, 4> shared[HALF];
     const uint2 tile = tile_of(p, group.x) * TILE;
     const uint row = simd_group / 2 * (TILE / 2);

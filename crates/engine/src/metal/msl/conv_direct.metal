@@ -1,4 +1,5 @@
 #include "types.h"
+#include "band.h"
 #include "windows.h"
 
 constant bool BIAS [[function_constant(0)]];
@@ -21,8 +22,12 @@ struct Direct {
 
 // One thread for a window, where there is little to sum: depthwise. Grid: columns, rows, outputs of images.
 kernel void ENTRY(conv_direct)(device const T* weights, device const T* images, device const T* bias,
-                               device T* result, constant Direct& d, constant Windows& w,
+                               device T* result, constant Direct& d, constant Windows& w, BAND_ARGUMENT,
                                uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {
+    if (BANDED) {
+        at += band.origin;
+        grid = band.grid;
+    }
     const uint out = at.z % d.outputs;
     device const T* weight = weights + d.weights_offset + out * d.weights[0];
     device const T* plane =

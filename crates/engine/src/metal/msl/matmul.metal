@@ -3,12 +3,16 @@
 
 // Any size: a threadgroup has one tile of the result. Grid: tiles, splits, batches.
 kernel void ENTRY(matmul_tile)(device const T* left, device const T* right, device const T* addend,
-                               device const T* residual, device void* output, constant Problem& p,
+                               device const T* residual, device void* output, constant Problem& p, BAND_ARGUMENT,
                                uint3 group [[threadgroup_position_in_grid]],
                                uint3 groups [[threadgroups_per_grid]],
                                uint index [[thread_index_in_threadgroup]],
                                uint lane [[thread_index_in_simdgroup]],
                                uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin;
+        groups = band.grid;
+    }
     threadgroup vec<T, 4> shared[HALF];
     const uint2 tile = tile_of(p, group.x) * TILE;
     const uint begin = group.y * p.share;

@@ -12,12 +12,16 @@
 // Rows whose elements are neighbours: a SIMD-group spans the depth of ROWS rows at a time, and ACROSS of them
 // share it. Grid: rows, splits, batches.
 kernel void ENTRY(matmul_deep)(device const T* left, device const T* right, device const T* addend,
-                               device const T* residual, device void* output, constant Problem& p,
+                               device const T* residual, device void* output, constant Problem& p, BAND_ARGUMENT,
                                uint3 group [[threadgroup_position_in_grid]],
                                uint3 groups [[threadgroups_per_grid]],
                                uint index [[thread_index_in_threadgroup]],
                                uint lane [[thread_index_in_simdgroup]],
                                uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin;
+        groups = band.grid;
+    }
     threadgroup float parts[TEAM][MOST];
     const uint teams = TEAM / ACROSS;
     const uint begin = group.y * p.share;
@@ -73,11 +77,15 @@ kernel void ENTRY(matmul_deep)(device const T* left, device const T* right, devi
 // Rows that are neighbours: a SIMD-group has 128 of them, four a lane, and the SIMD-groups share the depth.
 // Grid: rows, splits, batches.
 kernel void ENTRY(matmul_wide)(device const T* left, device const T* right, device const T* addend,
-                               device const T* residual, device void* output, constant Problem& p,
+                               device const T* residual, device void* output, constant Problem& p, BAND_ARGUMENT,
                                uint3 group [[threadgroup_position_in_grid]],
                                uint3 groups [[threadgroups_per_grid]],
                                uint lane [[thread_index_in_simdgroup]],
                                uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin;
+        groups = band.grid;
+    }
     threadgroup float4 parts[TEAM][32];
     const uint begin = group.y * p.share;
     const uint depth = min(p.share, p.depth - begin);

@@ -12,9 +12,12 @@ typedef wide<T>::type W;
 
 // A threadgroup has 16 × 16 elements of the result, a thread one. Grid: columns, rows, batches, in tiles.
 kernel void ENTRY(matmul_whole)(device const T* left, device const T* right, device const T* addend,
-                                device T* output, constant Problem& p,
+                                device T* output, constant Problem& p, BAND_ARGUMENT,
                                 uint3 group [[threadgroup_position_in_grid]],
                                 uint3 at [[thread_position_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin;
+    }
     threadgroup W lefts[SIDE][SIDE + 1];
     threadgroup W rights[SIDE][SIDE + 1];
     const uint row = group.y * SIDE + at.y;

@@ -1,4 +1,5 @@
 #include "types.h"
+#include "band.h"
 #include "cache.h"
 #include <metal_simdgroup_matrix>
 
@@ -61,11 +62,14 @@ inline void tile_read(threadgroup float* tile, device const T* from, uint lines,
 
 // Grid: tiles of rows, heads of keys and parts of the query heads that share one.
 kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys, device const T* values,
-                                     device const Rows* tiles, device float* output, constant Attend& attend,
+                                     device const Rows* tiles, device float* output, constant Attend& attend, BAND_ARGUMENT,
                                      uint2 group [[threadgroup_position_in_grid]],
                                      uint index [[thread_index_in_threadgroup]],
                                      uint lane [[thread_index_in_simdgroup]],
                                      uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin.xy;
+    }
     threadgroup float queries[QUERIES * PITCH];
     // Keys, then values.
     threadgroup float others[KEYS * PITCH];

@@ -1,3 +1,4 @@
+#include "band.h"
 #include "view.h"
 #include "activation.h"
 #include "erf.h"

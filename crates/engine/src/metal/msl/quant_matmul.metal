@@ -1,4 +1,5 @@
 #include "types.h"
+#include "band.h"
 #include "quant_batch.h"
 
 // Products of vectors and weights of the format Q_FORMAT: out[vector, row] = sum over k of x[vector, k] w[row, k].
@@ -24,9 +25,13 @@ constant uint TILE_TEAM [[function_constant(4)]];
 
 // Few vectors: lanes go through chunks of a row, and keep those of the vectors for all rows. Grid: rows.
 kernel void ENTRY(quant_few)(device const uchar* weights, device const float* x, device float* output,
-                             constant Problem& p, uint group [[threadgroup_position_in_grid]],
+                             constant Problem& p, BAND_ARGUMENT,
+                             uint group [[threadgroup_position_in_grid]],
                              uint lane [[thread_index_in_simdgroup]],
                              uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin.x;
+    }
     threadgroup float parts[TEAM][16];
     const uint first = (group * (TEAM / ACROSS) + simd_group / ACROSS) * EACH;
     device const uchar* lines[4];
@@ -111,9 +116,13 @@ struct Inside {
 
 // Up to 16 vectors. Grid: rows, 16 for every ACROSS SIMD-groups.
 kernel void ENTRY(quant_batch)(device const uchar* weights, device const float* x, device float* output,
-                               constant Problem& p, uint group [[threadgroup_position_in_grid]],
+                               constant Problem& p, BAND_ARGUMENT,
+                               uint group [[threadgroup_position_in_grid]],
                                uint lane [[thread_index_in_simdgroup]],
                                uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin.x;
+    }
     threadgroup float parts[BATCH_TEAM * BATCH_SUMS];
     const uint row = (group * (BATCH_TEAM / ACROSS) + simd_group / ACROSS) * 16;
     const QuantPlace place(lane);
@@ -138,11 +147,15 @@ kernel void ENTRY(quant_batch)(device const uchar* weights, device const float* 
 
 // Any number of vectors. Grid: tiles of vectors, which share weights in the cache, and of rows.
 kernel void ENTRY(quant_tile)(device const uchar* weights, device const float* x, device float* output,
-                              constant Problem& p, threadgroup float* shared [[threadgroup(0)]],
+                              constant Problem& p, BAND_ARGUMENT,
+                              threadgroup float* shared [[threadgroup(0)]],
                               uint2 group [[threadgroup_position_in_grid]],
                               uint index [[thread_index_in_threadgroup]],
                               uint lane [[thread_index_in_simdgroup]],
                               uint simd_group [[simdgroup_index_in_threadgroup]]) {
+    if (BANDED) {
+        group += band.origin.xy;
+    }
     const uint vector = group.x * EIGHTS * 8, row = group.y * TILE_TEAM * 16, own = row + simd_group * 16;
     QuantVectors vectors;
     vectors.from = x + p.offset + vector * ulong(p.cols);

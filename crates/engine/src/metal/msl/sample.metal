@@ -290,19 +290,28 @@ inline Place find_bin(Goal goal, ulong so_far, Team team, Space space) {
         space.told[1] = space.told[2] = space.told[3] = 0;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (before < target && before + weight >= target) {
-        uint bin = team.index * own;
-        ulong here = weight_at(bin, space);
-        while (before + here < target) {
-            before += here;
-            count_before += atomic_load_explicit(&space.counts[bin], memory_order_relaxed);
-            bin++;
-            here = weight_at(bin, space);
-        }
+    // Every thread goes through its bins, and the one that has the bin only writes: no thread is alone in a loop that the
+    // others wait for.
+    uint bin = BINS;
+    uint reached_count = 0;
+    ulong reached = 0;
+    ulong reached_before = 0;
+    for (uint i = team.index * own; i < (team.index + 1) * own; i++) {
+        const ulong here = weight_at(i, space);
+        const uint counted_here = atomic_load_explicit(&space.counts[i], memory_order_relaxed);
+        const bool reaches = before < target && before + here >= target;
+        bin = reaches ? i : bin;
+        reached_count = reaches ? counted_here : reached_count;
+        reached = reaches ? before : reached;
+        reached_before = reaches ? count_before : reached_before;
+        before += here;
+        count_before += counted_here;
+    }
+    if (bin < BINS) {
         space.told[0] = bin;
-        space.told[1] = atomic_load_explicit(&space.counts[bin], memory_order_relaxed);
-        space.told[2] = before;
-        space.told[3] = count_before;
+        space.told[1] = reached_count;
+        space.told[2] = reached;
+        space.told[3] = reached_before;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     place.bin = uint(space.told[0]);

@@ -146,16 +146,16 @@ struct Sums {
     }
 };
 
-// Bands of this many rows of tiles are done column by column: threadgroups that run at the same time share
+// Blocks of this many rows of tiles are done column by column: threadgroups that run at the same time share
 // both factors' lines in the cache.
-#define BAND 8
+#define SWIZZLE 8
 
 // The tile, by row and column, that a threadgroup does.
 inline uint2 tile_of(constant Problem& p, uint group) {
-    const uint band = group / (BAND * p.wide);
-    const uint rest = group % (BAND * p.wide);
-    const uint tall = min(uint(BAND), p.tall - band * BAND);
-    return uint2(band * BAND + rest % tall, rest / tall);
+    const uint block = group / (SWIZZLE * p.wide);
+    const uint rest = group % (SWIZZLE * p.wide);
+    const uint tall = min(uint(SWIZZLE), p.tall - block * SWIZZLE);
+    return uint2(block * SWIZZLE + rest % tall, rest / tall);
 }
 
 // The product of the lines of a tile, by all threads of a threadgroup. `Right` has the `deep` and `read` of
