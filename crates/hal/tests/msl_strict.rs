@@ -43,46 +43,6 @@ fn refuses_what_apple_refuses() {
         ),
         ("float* f() { return nullptr; }", "1:1", pointer),
         (
-            "void f(device float* d) { threadgroup float* t = d; }",
-            "1:50",
-            "'t' is in the threadgroup address space and cannot refer to device memory",
-        ),
-        (
-            "void f(device float* d, threadgroup float* t) { t = d + 4; }",
-            "1:53",
-            "'t' is in the threadgroup address space and cannot refer to device memory",
-        ),
-        (
-            "void f(constant float* c, uint i) { const device float* d = &c[i]; }",
-            "1:61",
-            "'d' is in the device address space and cannot refer to constant memory",
-        ),
-        (
-            "kernel void f() { threadgroup float s[4]; thread float* p = s; }",
-            "1:61",
-            "'p' is in the thread address space and cannot refer to threadgroup memory",
-        ),
-        (
-            "void f() { float x = 1; device float* p = &x; }",
-            "1:43",
-            "'p' is in the device address space and cannot refer to thread memory",
-        ),
-        (
-            "device float* f(threadgroup float* t) { return t; }",
-            "1:48",
-            "the returned pointer is in the device address space and cannot refer to threadgroup memory",
-        ),
-        (
-            "void g(threadgroup float* t, int n) {} void f(device float* d) { g(d, 1); }",
-            "1:68",
-            "parameter 't' of 'g' is in the threadgroup address space and cannot refer to device memory",
-        ),
-        (
-            "void g(thread float& t) {} void f(device float* d) { g(d[3]); }",
-            "1:56",
-            "parameter 't' of 'g' is in the thread address space and cannot refer to device memory",
-        ),
-        (
             "int counter = 0;",
             "1:5",
             "program-scope variable 'counter' must be in the constant address space",

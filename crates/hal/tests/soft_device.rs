@@ -6,6 +6,8 @@
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "soft_device/address_space.rs"]
+mod address_space;
 #[path = "soft_device/bits.rs"]
 mod bits;
 #[path = "soft_device/compiler.rs"]

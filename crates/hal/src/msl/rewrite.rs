@@ -5,11 +5,12 @@
 //! | `[[…]]`, `thread`, `coherent(…)` | gone | [`erase`] |
 //! | `device`, `threadgroup`, `constant` | `sm_device`, `sm_threadgroup`, `sm_constant const`, which are part of the type | [`erase`] |
 //! | `device` and the others after a parameter list | gone | [`erase`] |
+//! | `template <…> void f(thread T* p)` | a candidate only if `T` has no address space | [`space`] |
 //! | `c ? a : b` of objects in memory | `c ? SM_OPERAND(a) : SM_OPERAND(b)` | [`space`] |
 //! | `threadgroup T x[n]` as a parameter | `sm_threadgroup T *x` | [`space`] |
 //! | `1.0`, `1.0h`, `1.0bf` | `1.0f`, `1.0f16`, `((__bf16)1.0)` | [`literal`] |
 //! | `1e-40`, `1e-20` | `0.0f`, `::sm::literal(1e-20f)`: see [`erase`] | [`literal`] |
-//! | `static_cast<T>` | `::sm::scast<T>` | [`erase`] |
+//! | `static_cast<T>` | `::sm::scast<T>`, but for pointers and references | [`erase`] |
 //! | `v.xyz` | `v.swz(::sm::I<0,1,2>{})` | [`swizzle`] |
 //! | `threadgroup T x[n];` in a body | `struct sm_tg_ID { T x[n]; }; auto& x = ::sm::tgvar<ID, sm_tg_ID>().x;` | [`threadgroup`] |
 //! | declarations that differ in the address space of `this`, or in `thread`, only | the first of them, if all say the same | [`duplicate`] |
@@ -61,6 +62,8 @@ pub(crate) struct Rewrite<'s, 'a> {
     pub(crate) variables: Vec<ThreadgroupVariableName>,
     /// Functions that [`duplicate`] dropped, by index.
     pub(crate) dropped: HashSet<usize>,
+    /// First tokens of declarations that stand for dropped ones as well.
+    merged: HashSet<usize>,
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// Fields of the user's classes whose names look like swizzles.
     swizzle_fields: HashSet<&'a str>,
@@ -99,6 +102,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             edits: Edits::default(),
             variables: Vec::new(),
             dropped: HashSet::new(),
+            merged: HashSet::new(),
             diagnostics: Vec::new(),
             swizzle_fields,
             bare,
@@ -112,6 +116,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         rewrite.edits.sort();
         rewrite.threadgroup_variables();
         rewrite.drop_duplicates();
+        rewrite.keep_templates_in_thread();
         rewrite.linkage();
         rewrite.edits.sort();
         rewrite

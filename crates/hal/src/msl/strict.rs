@@ -1,16 +1,13 @@
 //! Refuses what Apple's compiler refuses, wherever the text alone shows it, so that a kernel accepted here is accepted there.
 //!
 //! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields, locals, casts,
-//! returned types); initialisations, assignments, arguments and returned values across address spaces, where both sides are
-//! evident; variables at program scope that are not in `constant`; functions that call themselves; kernels that return a
+//! returned types); variables at program scope that are not in `constant`; functions that call themselves; kernels that return a
 //! value; lambdas; threadgroup variables outside of kernels; static locals; fields with an address space; attributes after the
 //! parameters; `half` as a name; position attributes of different dimensions, or of a type that is no integer.
 //!
 //! Not checked, because types would have to be known:
 //! - pointers to template parameters, aliases and dependent types (`T* p` may carry its address space in `T`);
-//! - address spaces of expressions other than a pointer variable, an array, `p + n`, `&p[i]`, `&x`, and casts;
-//! - calls of overloaded functions, of methods and of templates with the same name, and references to `const`;
-//! - second levels of pointers, function pointers, lambdas, range-based `for`;
+//! - conversions between address spaces, which clang finds, and its dump of the syntax tree (`soft/compile/conversion.rs`);
 //! - recursion through several functions or through overloads;
 //! - implicit conversions, missing vector components and everything else that clang with the device's headers decides.
 //!
@@ -18,7 +15,6 @@
 
 mod form;
 mod pointer;
-mod space;
 mod types;
 
 use std::collections::{HashMap, HashSet};
@@ -58,7 +54,6 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
     }
     strict.forms();
     strict.pointers();
-    strict.spaces();
     strict.diagnostics
 }
 
@@ -200,18 +195,6 @@ impl<'a> Strict<'_, 'a> {
                 call,
                 format!("recursion is not supported in Metal: '{name}' calls itself"),
             );
-        }
-    }
-
-    /// The only function of a name, if it is neither a method nor qualified.
-    fn sole_function(&self, name: &str) -> Option<&'_ Function> {
-        match self.by_name.get(name)?.as_slice() {
-            [only] => {
-                let function = &self.program.functions[*only];
-                let free = !self.program.scopes[function.scope].is_class;
-                (free && function.name.len() == 1).then_some(function)
-            }
-            _ => None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! pass between them; the first of them is the check where a library has one kernel only. Results of both are kept
 //! in the cache: a warm start runs no process at all.
 
+mod conversion;
 mod flag;
 mod header;
 mod share;

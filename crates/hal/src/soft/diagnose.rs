@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// Diagnostics that a user will read; more follow from the first ones.
-const MOST: usize = 20;
+pub(crate) const MOST: usize = 20;
 /// Notes kept for one error.
 const MOST_NOTES: usize = 4;
 
@@ -66,6 +66,25 @@ impl<'a> Places<'a> {
         match self.line(file, line) {
             Some(original) => realign(expanded, &original, column),
             None => column,
+        }
+    }
+
+    /// An error at a place of the compiled text that clang does not call one.
+    pub(crate) fn refuse(
+        &mut self,
+        file: &str,
+        line: u32,
+        column: u32,
+        message: &str,
+    ) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Error,
+            kind: DiagnosticKind::Refused,
+            message: clean(message),
+            file: file.to_owned(),
+            line,
+            column: self.column(file, line, column),
+            source_line: self.line(file, line),
         }
     }
 }
@@ -149,9 +168,7 @@ fn tokens(line: &str) -> Vec<(usize, &str)> {
 /// Turns clang's text into diagnostics. Empty when it says nothing about the program: then it is clang itself
 /// that failed.
 pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> Vec<Diagnostic> {
-    let is_hidden = |file: &str| {
-        file.starts_with('<') || hidden.iter().any(|dir| Path::new(file).starts_with(dir))
-    };
+    let is_hidden = |file: &str| is_hidden(file, hidden);
     let mut found: Vec<Diagnostic> = Vec::new();
     for group in groups(stderr) {
         let Some((head, notes)) = group.split_first() else {
@@ -185,6 +202,11 @@ pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> V
     found.dedup();
     found.truncate(MOST);
     found
+}
+
+/// Whether a file is not the user's.
+pub(crate) fn is_hidden(file: &str, hidden: &[&Path]) -> bool {
+    file.starts_with('<') || hidden.iter().any(|dir| Path::new(file).starts_with(dir))
 }
 
 /// Gives the rewriter's diagnostics, whose columns are those of the preprocessed text, the user's columns and lines.

@@ -117,7 +117,9 @@ impl Rewrite<'_, '_> {
         if other.original == declared.original {
             return;
         }
+        self.merged.insert(other.range.0);
         if other.is_default && !declared.is_default {
+            self.merged.insert(declared.range.0);
             let before = std::mem::replace(other, declared);
             return self.drop_declaration(&before);
         }

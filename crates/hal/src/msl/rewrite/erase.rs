@@ -96,7 +96,8 @@ impl Rewrite<'_, '_> {
             "coherent" if matches!(source.text_at(i + 1), "device" | "constant" | "const") => {
                 self.replace(i, "");
             }
-            "static_cast" => self.replace(i, "::sm::scast"),
+            // Conversions of pointers are looked at in the user's text, not in the headers.
+            "static_cast" if !self.casts_to_pointer(i) => self.replace(i, "::sm::scast"),
             "noinline" | "__noinline__" if in_gnu_attribute(source, i) => {
                 self.replace(i, "always_inline");
             }
@@ -113,6 +114,12 @@ impl Rewrite<'_, '_> {
             text if super::swizzle::indices(text).is_some() => self.swizzle(i),
             _ => {}
         }
+    }
+
+    /// `static_cast<T*>`, `static_cast<T&>`
+    fn casts_to_pointer(&self, i: usize) -> bool {
+        let close = self.source.partner(i + 1);
+        close.is_some_and(|close| matches!(self.source.before(close), "*" | "&"))
     }
 
     /// `metal::name` starts two tokens earlier.

@@ -1,8 +1,117 @@
 //! What address spaces in types need besides their names.
 
-use super::Rewrite;
+use std::collections::HashSet;
+use std::ops::Range;
 
-impl Rewrite<'_, '_> {
+use super::Rewrite;
+use crate::msl::program::Function;
+
+impl<'a> Rewrite<'_, 'a> {
+    /// `thread` is the space that types have without a word, so a template for `thread T*` would also be one for `device T*`,
+    /// with the space in `T`. Functions become candidates for `thread` only. Where C++ has no such choice, the template is an
+    /// error if it is chosen for another space: specialisations of classes, and functions that have specialisations.
+    pub(super) fn keep_templates_in_thread(&mut self) {
+        let source = self.source;
+        let program = self.program;
+        let specialised: HashSet<&str> = program
+            .functions
+            .iter()
+            .filter(|function| function.is_specialisation())
+            .map(|function| function.base_name(source))
+            .collect();
+        for (index, function) in program.functions.iter().enumerate() {
+            if !function.is_template()
+                || self.dropped.contains(&index)
+                || self.merged.contains(&function.first)
+            {
+                continue;
+            }
+            let own = own_heads(self, function);
+            let names: HashSet<&str> = own
+                .iter()
+                .flat_map(|head| self.type_parameters(head))
+                .collect();
+            let mut types = Vec::new();
+            for parameter in function.parameters(source) {
+                types.extend(self.thread_types(parameter.range.start..parameter.tail, &names));
+            }
+            if specialised.contains(function.base_name(source)) {
+                if let Some((open, _)) = function.body {
+                    self.assert_in_thread(open, &types);
+                }
+            } else if !types.is_empty() {
+                let at = source.bytes(function.specifiers, function.specifiers).start;
+                let text = format!(
+                    "__attribute__((enable_if({}, \"the address space is not thread\"))) ",
+                    in_thread(&types)
+                );
+                self.edits.insert(at, text);
+            }
+        }
+        for class in &program.classes {
+            if let Some(name) = class.name.filter(|&name| name < class.open)
+                && !self.merged.contains(&class.first)
+            {
+                let head = class.first..class.specifiers;
+                let names = self.type_parameters(&head).collect();
+                let types = self.thread_types(name..class.open, &names);
+                self.assert_in_thread(class.open, &types);
+            }
+        }
+    }
+
+    /// Asserts behind the brace at `open` that the types bring no address space.
+    fn assert_in_thread(&mut self, open: usize, types: &[&str]) {
+        if !types.is_empty() {
+            let text = format!(
+                " static_assert({}, \"this template is for the thread address space\");",
+                in_thread(types)
+            );
+            let at = self.source.bytes(open, open).end;
+            self.edits.insert(at, text);
+        }
+    }
+
+    /// The types that a template head declares.
+    fn type_parameters<'s>(
+        &'s self,
+        head: &Range<usize>,
+    ) -> impl Iterator<Item = &'a str> + use<'s, 'a> {
+        let source = self.source;
+        head.clone()
+            .filter(move |&i| i > 0 && matches!(source.before(i), "typename" | "class"))
+            .map(move |i| source.text_at(i))
+    }
+
+    /// Each `T` of `thread T*` and `thread T&` in a run of tokens.
+    fn thread_types(&self, range: Range<usize>, names: &HashSet<&str>) -> Vec<&'a str> {
+        let source = self.source;
+        let mut found = Vec::new();
+        for end in range.clone() {
+            if !matches!(source.text_at(end), "*" | "&") {
+                continue;
+            }
+            let words = (range.start..end)
+                .rev()
+                .take_while(|&i| source.is_identifier(i));
+            let (mut in_thread, mut types) = (false, Vec::new());
+            for i in words {
+                match source.text_at(i) {
+                    "thread" => in_thread = true,
+                    "const" | "volatile" => {}
+                    text => types.push(text),
+                }
+            }
+            if let [name] = types.as_slice()
+                && in_thread
+                && names.contains(name)
+            {
+                found.push(*name);
+            }
+        }
+        found
+    }
+
     /// Operands of `?:` that name objects of classes in memory become values: clang does not copy them there.
     pub(super) fn conditionals(&mut self) {
         let source = self.source;
@@ -86,4 +195,25 @@ impl Rewrite<'_, '_> {
             }
         }
     }
+}
+
+/// The template heads that are not those of a class around the function.
+fn own_heads<'f>(rewrite: &Rewrite<'_, '_>, function: &'f Function) -> &'f [Range<usize>] {
+    let source = rewrite.source;
+    let in_template = function
+        .name
+        .clone()
+        .any(|i| source.text_at(i) == "::" && source.before(i) == ">");
+    match &*function.heads {
+        [_, own @ ..] if in_template => own,
+        heads => heads,
+    }
+}
+
+fn in_thread(types: &[&str]) -> String {
+    let parts: Vec<String> = types
+        .iter()
+        .map(|name| format!("::sm::in_thread<{name}>"))
+        .collect();
+    parts.join(" && ")
 }

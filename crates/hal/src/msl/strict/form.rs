@@ -23,6 +23,14 @@ impl Strict<'_, '_> {
         self.fields();
     }
 
+    /// A `[` that neither subscripts nor bounds.
+    fn is_free_bracket(&self, i: usize) -> bool {
+        let source = self.source;
+        source.text_at(i) == "["
+            && !matches!(source.before(i), ")" | "]" | ">" | "*" | "&" | "")
+            && (!source.is_identifier(i - 1) || source.before(i) == "return")
+    }
+
     /// `[…](…) { … }` where a value may stand.
     fn lambda(&mut self, i: usize) {
         let source = self.source;

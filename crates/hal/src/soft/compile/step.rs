@@ -1,5 +1,6 @@
 //! The steps from MSL to an image, each a run of clang or of a pass of ours.
 
+use super::conversion;
 use super::flag::{flags, math_defines, used_constants};
 use super::header::Headers;
 use super::{Compiled, Engine, HEADER, Program, compile_error};
@@ -73,12 +74,7 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        let arguments = ["-fsyntax-only"].map(str::to_owned);
-        let output = self.front(program, &arguments, translation.cpp.clone())?;
-        if output.success {
-            return Ok(());
-        }
-        Err(self.explain(program, &output))
+        self.inspect(program, translation.cpp.clone(), 20)
     }
 
     /// Step 3 for many kernels in one run, as far as saying whether they are correct.
@@ -112,12 +108,35 @@ impl Engine {
                 input += &format!("\n#undef {export}");
             }
         }
-        let arguments = ["-fsyntax-only", "-ferror-limit=200"].map(str::to_owned);
+        self.inspect(program, input, 200)
+    }
+
+    /// Finds what is wrong with a text, up to a number of errors: clang's own, then conversions that only Metal refuses.
+    fn inspect(&self, program: &Program, input: String, limit: u32) -> Result<()> {
+        let arguments = [
+            "-fsyntax-only".to_owned(),
+            format!("-ferror-limit={limit}"),
+            "-Xclang".to_owned(),
+            "-ast-dump".to_owned(),
+        ];
         let output = self.front(program, &arguments, input)?;
-        if output.success {
+        if !output.success {
+            return Err(self.explain(program, &output));
+        }
+        let headers = self.lock_headers().directory.clone().unwrap_or_default();
+        let is_hidden = |file: &str| diagnose::is_hidden(file, &[&headers]);
+        let found = conversion::find(&String::from_utf8_lossy(&output.stdout), is_hidden);
+        if found.is_empty() {
             return Ok(());
         }
-        Err(self.explain(program, &output))
+        let columns = &program.translation()?.columns;
+        let mut places = program.places(columns);
+        let diagnostics = found
+            .into_iter()
+            .take(diagnose::MOST)
+            .map(|c| places.refuse(&c.file, c.line, c.column, &c.message))
+            .collect();
+        Err(compile_error(&program.options, diagnostics))
     }
 
     /// Step 3: from the whole text to the LLVM IR of a kernel.
@@ -132,6 +151,7 @@ impl Engine {
             })?;
         let arguments = ["-S", "-emit-llvm", "-o", "-"].map(str::to_owned);
         let input = format!("{}\n{glue}", translation.cpp);
+        self.inspect(program, input.clone(), 20)?;
         let output = self.front(program, &arguments, input)?;
         if !output.success {
             return Err(self.explain(program, &output));

@@ -33,6 +33,8 @@ template <class T> struct spaceless { using type = T; static constexpr bool plac
 template <class T> struct spaceless<sm_device T> { using type = T; static constexpr bool placed = true; };
 template <class T> struct spaceless<sm_constant T> { using type = T; static constexpr bool placed = true; };
 template <class T> struct spaceless<sm_threadgroup T> { using type = T; static constexpr bool placed = true; };
+// Whether `thread T*` is a pointer to thread memory: where `T` brings a space of its own it is not.
+template <class T> constexpr bool in_thread = !spaceless<__remove_cv(T)>::placed && !spaceless<T>::placed;
 // Without reference, const, volatile and address space.
 template <class T> using bare = __remove_cv(typename spaceless<__remove_reference_t(T)>::type);
 
