@@ -3,11 +3,12 @@
 
 // For its limit on memory.
 use bessemer_fuzz as _;
-use bessemer_hal::msl::translate;
+use bessemer_hal::LanguageVersion;
+use bessemer_hal::msl::translate_as;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match translate(text, "a.metal") {
+    match translate_as(text, "a.metal", LanguageVersion::Metal3_2) {
         Ok(translation) => {
             for kernel in &translation.reflection.kernels {
                 assert!(translation.glue(&kernel.name).is_some());

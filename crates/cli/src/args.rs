@@ -12,8 +12,9 @@ use crate::quantize::QuantizeArgs;
 use crate::spec::{
     BufferSpec, ByteCount, BytesSpec, ConstantSpec, Define, Indexed, OutSpec, PrintSpec, parse_size,
 };
-use bessemer_hal::{Family, MathMode, Size};
+use bessemer_hal::{Family, LanguageVersion, MathMode, Size};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Rust to Metal: language models and kernels on Apple GPUs and, through a software Metal device, on Linux.
@@ -38,9 +39,8 @@ Examples:
 
 Environment:
   BESSEMER_CLANG, BESSEMER_CACHE_DIR, BESSEMER_CACHE_LIMIT_MB, BESSEMER_SOFT_MODE, BESSEMER_SOFT_THREADS,
-  BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_SEED, BESSEMER_SOFT_OPTIMIZE, BESSEMER_SOFT_INSTRUCTION_SET
-  and BESSEMER_SOFT_FAMILY set up the software
-  device; NO_COLOR switches colours off.
+  BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_SEED, BESSEMER_SOFT_OPTIMIZE, BESSEMER_SOFT_INSTRUCTION_SET,
+  BESSEMER_SOFT_FAMILY and BESSEMER_SOFT_LANGUAGE set up the software device; NO_COLOR switches colours off.
 ";
 
 #[derive(Debug, Subcommand)]
@@ -123,9 +123,20 @@ pub(crate) struct CompileArgs {
     /// Look for included files here as well
     #[arg(short = 'I', long = "include", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) include: Vec<PathBuf>,
-    /// Define a macro
+    /// Include this file before the source, as clang's `-include FILE`, which is understood too
+    #[arg(long = "include-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) include_files: Vec<PathBuf>,
+    /// Define a macro; `NAME(PARAMETERS)=VALUE` is a function-like one
     #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
     pub(crate) define: Vec<Define>,
+    /// Version of the language: metal3.0, metal3.1 or metal3.2 [default: $BESSEMER_SOFT_LANGUAGE, or metal3.1]
+    ///
+    /// `-std=VERSION` is understood too.
+    #[arg(long = "std", value_name = "VERSION")]
+    pub(crate) language: Option<LanguageVersion>,
+    /// Enable a warning of `msl check` (-Wall), disable it (-Wno-unused-variable) or make it an error (-Werror)
+    #[arg(short = 'W', value_name = "WARNING")]
+    pub(crate) warnings: Vec<String>,
     /// How freely floating-point arithmetic may be treated
     #[arg(long, value_enum, default_value_t = Math::Safe)]
     pub(crate) math: Math,
@@ -203,6 +214,7 @@ pub(crate) struct CheckArgs {
 const CHECK_EXAMPLES: &str = "\
 Examples:
   bessemer msl check kernels/
+  bessemer msl check -std=metal3.0 -Wall -Werror kernels/
   bessemer msl check gemm.metal --kernel gemm_f16 --math fast
   bessemer msl check gemm.metal --json | jq '.diagnostics[] | .file, .line'
 
@@ -384,6 +396,22 @@ pub(crate) enum CacheAction {
     Clear,
 }
 
+/// The arguments with clang's single-dash spellings of long options of `bessemer msl` as clap knows them: `-std=VERSION`
+/// and `-include FILE`.
+pub(crate) fn normalize(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_none_or(|command| command != "msl") {
+        return arguments;
+    }
+    for argument in arguments.iter_mut().take_while(|a| *a != "--") {
+        if argument == "-include" {
+            *argument = "--include-file".into();
+        } else if let Some(version) = argument.to_str().and_then(|a| a.strip_prefix("-std=")) {
+            *argument = format!("--std={version}").into();
+        }
+    }
+    arguments
+}
+
 /// A count: a whole number that is not 0 and not absurd.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse::<u32>() {
@@ -415,6 +443,22 @@ mod tests {
         assert_eq!(run.buffers.len(), 2);
         assert_eq!(run.mode, Some(ModeArg::Check));
         assert!(run.json);
+    }
+
+    #[test]
+    fn options_are_understood_as_clang_spells_them() {
+        let line = "bessemer msl check -std=metal3.2 -include a.h -Wall -Werror=unused -W no-vla k.metal -- -include";
+        let arguments = line.split(' ').map(OsString::from).collect();
+        let cli = Cli::try_parse_from(normalize(arguments)).unwrap();
+        let Command::Msl(MslCommand::Check(check)) = cli.command else {
+            panic!("not a check");
+        };
+        assert_eq!(check.compile.language, Some(LanguageVersion::Metal3_2));
+        assert_eq!(check.compile.include_files, [PathBuf::from("a.h")]);
+        assert_eq!(check.compile.warnings, ["all", "error=unused", "no-vla"]);
+        assert_eq!(check.files, ["k.metal", "-include"].map(PathBuf::from));
+        let prompt = ["bessemer", "generate", "-include"].map(OsString::from);
+        assert_eq!(normalize(prompt.to_vec()), prompt);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use linux as system;
 
 use crate::args::{CompileArgs, ModeArg, RunArgs};
 use anyhow::Result;
-use bessemer_hal::{Device, Family, noop};
+use bessemer_hal::{Device, Family, LanguageVersion, noop};
 use std::time::Duration;
 
 /// What the command line says about the device; what it leaves open, the environment decides.
@@ -27,6 +27,7 @@ pub(crate) struct Setup {
     pub(crate) timeout: Option<Duration>,
     pub(crate) threads: Option<usize>,
     pub(crate) family: Option<Family>,
+    pub(crate) language: Option<LanguageVersion>,
 }
 
 impl Setup {
@@ -36,6 +37,7 @@ impl Setup {
             // The software device alone has modes.
             mode: cfg!(target_os = "linux").then_some(ModeArg::Fast),
             family: args.family,
+            language: args.language,
             ..Self::default()
         }
     }
@@ -49,6 +51,7 @@ impl From<&RunArgs> for Setup {
             timeout: args.timeout_ms.map(Duration::from_millis),
             threads: args.threads,
             family: args.compile.family,
+            language: args.compile.language,
         }
     }
 }

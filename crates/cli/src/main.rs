@@ -35,7 +35,8 @@ use std::process::ExitCode;
 use terminal::style;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let arguments = args::normalize(std::env::args_os().collect());
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; if nobody reads them, nothing is lost.

@@ -21,6 +21,7 @@ fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
         "file": diagnostic.file,
         "line": diagnostic.line,
         "column": diagnostic.column,
+        "flag": diagnostic.flag,
     })
 }
 

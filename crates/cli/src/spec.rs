@@ -344,16 +344,36 @@ impl FromStr for Define {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (name, value) = text.split_once('=').unwrap_or((text, "1"));
-        let mut letters = name.chars();
-        let first = letters.next();
-        if !first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-            || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
-        {
+        let (head, value) = text.split_once('=').unwrap_or((text, "1"));
+        let (name, parameters) = match head.split_once('(') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (head, None),
+        };
+        if !is_identifier(name) {
             bail!("`{name}` is not the name of a macro");
         }
-        Ok(Self(name.to_owned(), value.to_owned()))
+        if let Some(parameters) = parameters {
+            let list = parameters.strip_suffix(')');
+            let is_list = |list: &str| {
+                list.trim().is_empty()
+                    || list
+                        .split(',')
+                        .map(str::trim)
+                        .all(|name| name == "..." || is_identifier(name))
+            };
+            if !list.is_some_and(is_list) {
+                bail!("`({parameters}` is not a parameter list of macro `{name}`");
+            }
+        }
+        Ok(Self(head.to_owned(), value.to_owned()))
     }
+}
+
+fn is_identifier(text: &str) -> bool {
+    let mut letters = text.chars();
+    let first = letters.next();
+    first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// `64`, `64,2` or `64,2,1`; a missing dimension is 1.
@@ -526,6 +546,19 @@ mod tests {
             Define("A".into(), "1".into())
         );
         assert!("-A".parse::<Define>().is_err());
-        assert!("f(x)=x".parse::<Define>().is_err());
+        for (text, head, value) in [
+            ("f(x)=x", "f(x)", "x"),
+            ("f(a, b)=a=b", "f(a, b)", "a=b"),
+            ("f(...)=__VA_ARGS__", "f(...)", "__VA_ARGS__"),
+            ("f()", "f()", "1"),
+        ] {
+            assert_eq!(
+                text.parse::<Define>().unwrap(),
+                Define(head.into(), value.into())
+            );
+        }
+        for text in ["f(x=x", "f(1)=x", "f(x)y=1", "(x)=x"] {
+            assert!(text.parse::<Define>().is_err(), "{text}");
+        }
     }
 }

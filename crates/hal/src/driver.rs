@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::info::DeviceInfo;
 use crate::library::{CompileOptions, FunctionConstants};
 use crate::matrix::MatrixElement;
-use crate::msl::Reflection;
+use crate::msl::{Diagnostic, Reflection};
 use crate::pipeline::PipelineInfo;
 use crate::size::Size;
 use crate::storage::StorageMode;
@@ -134,12 +134,13 @@ pub trait Library: Debug + Send + Sync + Any {
     fn accepts_any_name(&self) -> bool {
         false
     }
-    /// Checks kernels that exist, without building them, as far as making the library has not done so.
+    /// Checks kernels that exist, without building them, as far as making the library has not done so, and returns
+    /// warnings about them and about the rest of the source.
     ///
     /// # Errors
     /// `Compile`, `Toolchain`.
-    fn check(&self, _names: &[&str]) -> Result<()> {
-        Ok(())
+    fn lint(&self, _names: &[&str]) -> Result<Vec<Diagnostic>> {
+        Ok(Vec::new())
     }
     /// Builds a pipeline for a kernel that exists.
     ///

@@ -12,6 +12,7 @@
 //! | `BESSEMER_SOFT_OPTIMIZE` | 0 compiles kernels in three fifths of the time, for tests; they run up to a quarter slower | 1 |
 //! | `BESSEMER_SOFT_INSTRUCTION_SET` | what kernels are compiled for, `x86-64`, `x86-64-v3` or `armv8-a`; results are the same | the largest the machine has |
 //! | `BESSEMER_SOFT_FAMILY` | GPU family whose limits are enforced, `apple7` to `apple10` or `mac2` | `apple7` |
+//! | `BESSEMER_SOFT_LANGUAGE` | version of the Metal Shading Language, `metal3.0`, `metal3.1` or `metal3.2` | `metal3.1` |
 
 use std::path::PathBuf;
 
@@ -35,6 +36,8 @@ pub const SOFT_OPTIMIZE: &str = "BESSEMER_SOFT_OPTIMIZE";
 pub const SOFT_INSTRUCTION_SET: &str = "BESSEMER_SOFT_INSTRUCTION_SET";
 /// `BESSEMER_SOFT_FAMILY`
 pub const SOFT_FAMILY: &str = "BESSEMER_SOFT_FAMILY";
+/// `BESSEMER_SOFT_LANGUAGE`
+pub const SOFT_LANGUAGE: &str = "BESSEMER_SOFT_LANGUAGE";
 
 /// The value of a variable, if it is set and not empty.
 pub fn text(name: &str) -> Option<String> {

@@ -3,7 +3,7 @@
 use crate::device::DeviceShared;
 use crate::driver;
 use crate::error::{Error, Result};
-use crate::msl::Reflection;
+use crate::msl::{Diagnostic, Reflection};
 use crate::pipeline::{Argument, Pipeline};
 use half::f16;
 use std::collections::BTreeMap;
@@ -29,10 +29,15 @@ pub struct CompileOptions {
     pub label: String,
     /// Floating-point rules.
     pub math_mode: MathMode,
-    /// Preprocessor macros.
+    /// Preprocessor macros: a name, with its parameters if it is function-like (`F(x)`), and its value.
     pub defines: Vec<(String, String)>,
     /// Directories for `#include "…"`. Only the software device has them: Metal compiles one text.
     pub include_dirs: Vec<PathBuf>,
+    /// Files to include before the source, as clang's `-include` does. Only the software device has them.
+    pub include_files: Vec<PathBuf>,
+    /// Warnings that [`Library::lint`] enables, disables (`no-…`) or makes errors (`error`, `error=…`) in addition to
+    /// clang's default ones, as clang spells them after `-W`.
+    pub warnings: Vec<String>,
 }
 
 impl CompileOptions {
@@ -245,10 +250,20 @@ impl Library {
     /// # Errors
     /// [`Error::Compile`] with what is wrong with any of them, [`Error::UnknownFunction`], [`Error::Toolchain`].
     pub fn check(&self, names: &[&str]) -> Result<()> {
+        self.lint(names).map(drop)
+    }
+
+    /// [`Library::check`] that also returns the compiler's warnings about the kernels and about everything in the source
+    /// outside of templates, each followed by its notes. [`CompileOptions::warnings`] chooses them. Only the software
+    /// device has warnings.
+    ///
+    /// # Errors
+    /// As [`Library::check`]. A warning that was made an error is one: [`Error::Compile`] then has the other warnings too.
+    pub fn lint(&self, names: &[&str]) -> Result<Vec<Diagnostic>> {
         for name in names {
             self.function(name)?;
         }
-        self.inner.raw.check(names)
+        self.inner.raw.lint(names)
     }
 
     /// The pipeline of a kernel without function constants.

@@ -1,8 +1,8 @@
 //! The Metal Shading Language front end: lexing, reflection, strictness checks and the rewrite to C++.
 //!
 //! ```text
-//! preprocessed MSL ─ lexer ─ source ─ parse ─┬─ unsupported, strict ── diagnostics
-//!                                            ├─ rewrite ─ edit ─────── C++17 text, column map
+//! preprocessed MSL ─ lexer ─ source ─ parse ─┬─ unsupported, strict, version ── diagnostics
+//!                                            ├─ rewrite ─ edit ─────── C++14 text, column map
 //!                                            └─ reflect ─ glue ─────── reflection, entry of one kernel
 //! ```
 //!
@@ -24,6 +24,7 @@ mod rewrite;
 mod source;
 mod strict;
 mod unsupported;
+mod version;
 
 pub use diagnostic::{Diagnostic, DiagnosticKind, Severity};
 pub use edit::ColumnMap;
@@ -32,6 +33,8 @@ pub use reflect::{
     AddressSpace, Argument, ArgumentKind, Builtin, FunctionConstant, Kernel, Reflection, SLOTS,
 };
 pub use rewrite::ThreadgroupVariableName;
+
+use crate::language::LanguageVersion;
 
 /// A program in C++, with everything that leads back to MSL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,17 +63,30 @@ impl Translation {
     }
 }
 
-/// Translates preprocessed MSL. `primary_file` names the text up to its first line marker.
+/// Translates preprocessed MSL of the default version. `primary_file` names the text up to its first line marker.
+///
+/// # Errors
+/// As [`translate_as`].
+pub fn translate(expanded: &str, primary_file: &str) -> Result<Translation, Vec<Diagnostic>> {
+    translate_as(expanded, primary_file, LanguageVersion::default())
+}
+
+/// Translates preprocessed MSL of a version.
 ///
 /// # Errors
 /// Everything that is wrong with the program, by file, line and column.
-pub fn translate(expanded: &str, primary_file: &str) -> Result<Translation, Vec<Diagnostic>> {
+pub fn translate_as(
+    expanded: &str,
+    primary_file: &str,
+    language: LanguageVersion,
+) -> Result<Translation, Vec<Diagnostic>> {
     let source = source::Source::new(expanded, primary_file)?;
     let program = parse::parse(&source);
     let constants = constant::Constants::new(&source, &program);
     let mut rewrite = rewrite::Rewrite::new(&source, &program);
     let mut diagnostics = unsupported::check(&source, &program);
-    diagnostics.extend(strict::check(&source, &program));
+    diagnostics.extend(strict::check(&source, &program, language));
+    diagnostics.extend(version::check(&source, &program, language));
     diagnostics.append(&mut rewrite.diagnostics);
     let (reflection, entries, found) = reflect::reflect(&rewrite, &constants);
     diagnostics.extend(found);

@@ -37,6 +37,7 @@ use crate::device::Device;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::info::Family;
+use crate::language::LanguageVersion;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -112,6 +113,8 @@ pub struct SoftOptions {
     pub instruction_set: InstructionSet,
     /// The GPU family whose limits are enforced.
     pub family: Family,
+    /// The version of the Metal Shading Language that sources are compiled as.
+    pub language: LanguageVersion,
     /// Where compiled kernels are kept; `None` keeps them for the life of the device only.
     pub cache_dir: Option<PathBuf>,
     /// Bytes at which the least recently used kernels are removed.
@@ -130,6 +133,7 @@ impl Default for SoftOptions {
             optimize: true,
             instruction_set: InstructionSet::native(),
             family: Family::default(),
+            language: LanguageVersion::default(),
             cache_dir: env::cache_dir(),
             cache_limit: 1 << 30,
             clang: None,
@@ -174,6 +178,9 @@ impl SoftOptions {
         }
         if let Some(family) = parsed(env::SOFT_FAMILY)? {
             options.family = family;
+        }
+        if let Some(language) = parsed(env::SOFT_LANGUAGE)? {
+            options.language = language;
         }
         if let Some(megabytes) = env::number(env::CACHE_LIMIT_MB)? {
             options.cache_limit = megabytes.saturating_mul(1 << 20);

@@ -1,11 +1,13 @@
 //! The MSL front end from outside: what becomes of small programs, what is reflected, what is refused.
 
+use bessemer_hal::LanguageVersion;
 use bessemer_hal::msl::{
-    AddressSpace, ArgumentKind, Builtin, DiagnosticKind, Translation, translate,
+    AddressSpace, ArgumentKind, Builtin, DiagnosticKind, Translation, translate, translate_as,
 };
 
 fn accept(text: &str) -> Translation {
-    translate(text, "a.metal").unwrap_or_else(|errors| panic!("{text}\n{errors:?}"))
+    translate_as(text, "a.metal", LanguageVersion::Metal3_2)
+        .unwrap_or_else(|errors| panic!("{text}\n{errors:?}"))
 }
 
 /// The C++ text between the prologue and the epilogue, white space collapsed.

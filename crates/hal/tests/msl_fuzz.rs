@@ -2,16 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use bessemer_hal::msl::translate;
+use bessemer_hal::LanguageVersion;
+use bessemer_hal::msl::{Diagnostic, Translation, translate_as};
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
 
 /// A program that uses everything the front end knows; mutations of it reach far into every pass. It is also where the
 /// fuzz target begins.
 const PROGRAM: &str = include_str!("msl_fuzz/program.metal");
 
+fn translate(text: &str) -> Result<Translation, Vec<Diagnostic>> {
+    translate_as(text, "a.metal", LanguageVersion::Metal3_2)
+}
+
 fn survives(text: &str) {
     let start = Instant::now();
-    match translate(text, "a.metal") {
+    match translate(text) {
         Ok(translation) => {
             for kernel in &translation.reflection.kernels {
                 assert!(translation.glue(&kernel.name).is_some());
@@ -31,7 +36,7 @@ fn survives(text: &str) {
 
 #[test]
 fn the_program_itself_is_accepted() {
-    let translation = translate(PROGRAM, "a.metal").expect("a valid program");
+    let translation = translate(PROGRAM).expect("a valid program");
     assert_eq!(translation.reflection.kernels.len(), 3);
     survives(PROGRAM);
 }

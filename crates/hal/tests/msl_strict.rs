@@ -70,7 +70,7 @@ fn refuses_what_apple_refuses() {
         (
             "void f() { auto g = [](int x) { return x; }; }",
             "1:21",
-            "lambda expressions are not supported in Metal",
+            "lambda expressions need metal3.2 or newer (compiling as metal3.1)",
         ),
         (
             "void f(uint n) { uint half = n / 2; }",

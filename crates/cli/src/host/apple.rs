@@ -12,6 +12,7 @@ pub(super) fn open(setup: &Setup) -> Result<Device> {
         ("--timeout-ms", setup.timeout.is_some()),
         ("--threads", setup.threads.is_some()),
         ("--family", setup.family.is_some()),
+        ("--std", setup.language.is_some()),
     ];
     if let Some((option, _)) = software.into_iter().find(|(_, given)| *given) {
         return Err(Usage::error(format!(

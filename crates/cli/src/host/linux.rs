@@ -38,6 +38,9 @@ fn options(setup: &Setup) -> Result<SoftOptions> {
     if let Some(family) = setup.family {
         options.family = family;
     }
+    if let Some(language) = setup.language {
+        options.language = language;
+    }
     Ok(options)
 }
 

@@ -59,6 +59,8 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
         check_kernels(&mut files, jobs)?;
     } else {
         compile_kernels(&mut files, jobs)?;
+        // What is wrong is known by now, but for warnings.
+        check_kernels(&mut files, jobs)?;
     }
 
     let files: Vec<Checked> = files.into_iter().map(|(_, checked)| checked).collect();
@@ -168,7 +170,7 @@ fn compile_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the chosen kernels, many of one file at once.
+/// Checks the chosen kernels, many of one file at once, with warnings.
 fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
     let kernels: usize = files.iter().map(|(_, checked)| checked.kernels).sum();
     // Enough pieces to keep everyone busy and to show progress; each piece reads the source again.
@@ -178,26 +180,26 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
         .enumerate()
         .filter_map(|(file, (opened, _))| Some((file, opened.as_ref()?)))
         .flat_map(|(file, (library, names))| {
-            let pieces = names.chunks(piece);
+            // A file without kernels is one piece, too.
+            let rest = names.is_empty().then_some(&[][..]);
+            let pieces = names.chunks(piece).chain(rest);
             pieces.map(move |p| (file, library, p.iter().map(String::as_str).collect()))
         })
         .collect();
     let progress = Progress::new("checking", kernels);
     let results = in_parallel(jobs, &tasks, |(_, library, names)| {
-        let result = library.check(names);
+        let result = library.lint(names);
         progress.step(names.len());
         result
     });
-    let failures: Vec<_> = tasks
-        .iter()
-        .zip(results)
-        .filter_map(|((file, ..), result)| Some((*file, result.err()?)))
-        .collect();
-    for (file, error) in failures {
-        if !is_about_source(&error) {
-            return Err(error.into());
+    let results: Vec<_> = tasks.iter().map(|(file, ..)| *file).zip(results).collect();
+    for (file, result) in results {
+        let checked = &mut files[file].1;
+        match result {
+            Ok(warnings) => checked.add_diagnostics(None, warnings),
+            Err(error) if is_about_source(&error) => checked.add(None, None, error),
+            Err(error) => return Err(error.into()),
         }
-        files[file].1.add(None, None, error);
     }
     Ok(())
 }
@@ -252,10 +254,15 @@ impl Checked {
                     .to_owned(),
                 line: place.map_or(0, |(_, line)| line),
                 column: 0,
+                flag: None,
                 source_line: None,
             }],
         };
         self.failed.extend(kernel.map(str::to_owned));
+        self.add_diagnostics(kernel, diagnostics);
+    }
+
+    fn add_diagnostics(&mut self, kernel: Option<&str>, diagnostics: Vec<Diagnostic>) {
         let mut current = None;
         for diagnostic in diagnostics {
             if diagnostic.severity == Severity::Note {
@@ -411,6 +418,10 @@ fn write_finding(
             counted(rest.len(), "other")
         ),
         [] => diagnostic.message.clone(),
+    };
+    let text = match &diagnostic.flag {
+        Some(flag) => format!("{text} [-W{flag}]"),
+        None => text,
     };
     let message = Message {
         text: &text,

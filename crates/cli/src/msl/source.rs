@@ -48,6 +48,8 @@ impl Source {
                 .map(|d| (d.0.clone(), d.1.clone()))
                 .collect(),
             include_dirs: args.include.clone(),
+            include_files: args.include_files.clone(),
+            warnings: args.warnings.clone(),
         }
     }
 

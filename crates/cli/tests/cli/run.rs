@@ -266,7 +266,7 @@ kernel void talk(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]
 }
 ",
     );
-    let line = "msl run log.metal --grid 1 --buffer 0=fill:i32:1:-7";
+    let line = "msl run -std=metal3.2 log.metal --grid 1 --buffer 0=fill:i32:1:-7";
     let said = desk.bessemer(line).exits(0);
     assert!(said.stderr.contains("value -7 of 0"), "{said:?}");
     let json = desk.bessemer(&format!("{line} --json")).exits(0).json();

@@ -23,6 +23,7 @@ pub(super) fn diagnostics(text: &str, label: &str, source: &str) -> Vec<Diagnost
         file: file(SOURCE, label),
         line: 0,
         column: 0,
+        flag: None,
         source_line: None,
     }]
 }
@@ -44,6 +45,7 @@ fn diagnostic(line: &str, label: &str, source: &str) -> Option<Diagnostic> {
         file: file(name, label),
         line: number,
         column: column.parse().ok()?,
+        flag: None,
         source_line: index
             .and_then(|index| source.lines().nth(index as usize))
             .map(str::to_owned),
@@ -124,6 +126,7 @@ mod tests {
             file: file.to_owned(),
             line,
             column,
+            flag: None,
             source_line: None,
         }
     }

@@ -57,6 +57,9 @@ pub struct Diagnostic {
     pub line: u32,
     /// In bytes, counted from 1.
     pub column: u32,
+    /// The warning option that it belongs to, without `-W`: `unused-variable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flag: Option<String>,
     /// The line as the user wrote it, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_line: Option<String>,
@@ -83,6 +86,9 @@ impl fmt::Display for Diagnostic {
             ..
         } = self;
         write!(f, "{file}:{line}:{column}: {severity}: {message}")?;
+        if let Some(flag) = &self.flag {
+            write!(f, " [-W{flag}]")?;
+        }
         if let Some(text) = &self.source_line
             && *column > 0
         {
@@ -113,12 +119,18 @@ mod tests {
             file: "a.metal".into(),
             line: 3,
             column: 7,
+            flag: None,
             source_line: None,
         };
         assert_eq!(
             diagnostic.to_string(),
             "a.metal:3:7: error: 'double' is not supported in Metal"
         );
+        let flagged = Diagnostic {
+            flag: Some("double".into()),
+            ..diagnostic.clone()
+        };
+        assert!(flagged.to_string().ends_with("Metal [-Wdouble]"));
         let shown = Diagnostic {
             source_line: Some("  \tint   x = 1.0;".into()),
             ..diagnostic

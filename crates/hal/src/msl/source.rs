@@ -69,6 +69,7 @@ impl<'a> Source<'a> {
                 file: primary_file.to_owned(),
                 line: 1,
                 column: 1,
+                flag: None,
                 source_line: None,
             }]);
         }
@@ -397,6 +398,7 @@ impl<'a> Source<'a> {
             file: self.file(place).to_owned(),
             line: place.line,
             column: place.column,
+            flag: None,
             source_line: None,
         }
     }

@@ -24,10 +24,15 @@ use super::lexer::Token;
 use super::program::{Function, Program};
 use super::rewrite::threadgroup_aliases;
 use super::source::Source;
+use crate::language::LanguageVersion;
 use types::Types;
 
 /// Everything in the program that Apple's compiler would refuse.
-pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
+pub(crate) fn check(
+    source: &Source<'_>,
+    program: &Program,
+    language: LanguageVersion,
+) -> Vec<Diagnostic> {
     let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, function) in program.functions.iter().enumerate() {
         by_name
@@ -38,6 +43,7 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
     let mut strict = Strict {
         source,
         program,
+        language,
         types: Types::new(source, program),
         by_name,
         aliases: threadgroup_aliases(source),
@@ -61,6 +67,7 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
 struct Strict<'s, 'a> {
     source: &'s Source<'a>,
     program: &'s Program,
+    language: LanguageVersion,
     types: Types<'a>,
     /// All functions of a name, methods and templates too.
     by_name: HashMap<&'a str, Vec<usize>>,

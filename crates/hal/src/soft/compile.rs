@@ -8,6 +8,7 @@
 mod conversion;
 mod flag;
 mod header;
+mod lint;
 mod share;
 mod step;
 
@@ -22,6 +23,7 @@ use super::toolchain;
 use super::{InstructionSet, Mode, SoftOptions};
 use crate::error::{Error, Result};
 use crate::info::Limits;
+use crate::language::LanguageVersion;
 use crate::library::CompileOptions;
 use crate::msl::{self, ColumnMap, Reflection, Translation};
 use flag::{is_self_contained, shim_digest};
@@ -48,6 +50,7 @@ pub(crate) struct Engine {
     seed: u64,
     optimize: bool,
     instruction_set: InstructionSet,
+    language: LanguageVersion,
     clang: Option<PathBuf>,
     cache: Cache,
     permits: Permits,
@@ -66,7 +69,10 @@ pub(crate) struct Program {
     digest: String,
     pub(crate) reflection: Reflection,
     options: CompileOptions,
+    language: LanguageVersion,
     translation: OnceLock<Translation>,
+    /// What the preprocessor warns of, once it was asked.
+    preprocessor_warnings: OnceLock<Vec<msl::Diagnostic>>,
     /// LLVM IR of the only kernel, from when the library was checked until it is compiled.
     ir: Mutex<Option<String>>,
 }
@@ -121,6 +127,7 @@ impl Engine {
             seed: options.seed,
             optimize: options.optimize && matches!(options.mode, Mode::Fast | Mode::Isolated),
             instruction_set: options.instruction_set,
+            language: options.language,
             clang: options.clang.clone(),
             cache: Cache::new(options.cache_dir.clone(), options.cache_limit),
             permits: Permits::new(std::thread::available_parallelism().map_or(1, usize::from)),
@@ -153,7 +160,8 @@ impl Engine {
             "" => UNNAMED,
             label => label,
         };
-        let text = is_self_contained(source).then(|| self.library_key("lib", source, options));
+        let text = (options.include_files.is_empty() && is_self_contained(source))
+            .then(|| self.library_key("lib", source, options));
         if let Some(key) = &text
             && let Some(program) = self.known_library(key, source, file, options)
         {
@@ -164,11 +172,12 @@ impl Engine {
         if let Some(program) = self.known_library(&key, source, file, options) {
             return Ok(program);
         }
-        let translation = msl::translate(&expanded, file).map_err(|diagnostics| {
-            let columns = ColumnMap::default();
-            let mut places = Places::new(file, source, &expanded, &columns);
-            compile_error(options, diagnose::align(diagnostics, &mut places))
-        })?;
+        let translation =
+            msl::translate_as(&expanded, file, self.language).map_err(|diagnostics| {
+                let columns = ColumnMap::default();
+                let mut places = Places::new(file, source, &expanded, &columns);
+                compile_error(options, diagnose::align(diagnostics, &mut places))
+            })?;
         let program = Program {
             file: file.to_owned(),
             source: source.to_owned(),
@@ -176,7 +185,9 @@ impl Engine {
             expanded,
             reflection: translation.reflection.clone(),
             options: options.clone(),
+            language: self.language,
             translation: OnceLock::from(translation),
+            preprocessor_warnings: OnceLock::new(),
             ir: Mutex::default(),
         };
         self.check(&program)?;
@@ -194,6 +205,7 @@ impl Engine {
                 self.instruction_set.name().as_bytes(),
                 self.wish().as_bytes(),
                 self.flavour().as_bytes(),
+                self.language.name().as_bytes(),
                 &[u8::from(self.optimize)],
                 format!("{:?}", program.options.math_mode).as_bytes(),
                 program.file.as_bytes(),
@@ -237,7 +249,9 @@ impl Engine {
             expanded,
             reflection: entry.reflection,
             options: options.clone(),
+            language: self.language,
             translation: OnceLock::new(),
+            preprocessor_warnings: OnceLock::new(),
             ir: Mutex::default(),
         })
     }
@@ -272,6 +286,7 @@ impl Engine {
             shim_digest().into(),
             self.wish().into(),
             self.flavour().into(),
+            self.language.name().into(),
             format!("{:?}", options.math_mode).into(),
             options.label.clone().into(),
             text.into(),
@@ -317,7 +332,7 @@ impl Program {
         if let Some(translation) = self.translation.get() {
             return Ok(translation);
         }
-        let translation = msl::translate(&self.expanded, &self.file)
+        let translation = msl::translate_as(&self.expanded, &self.file, self.language)
             .map_err(|diagnostics| compile_error(&self.options, diagnostics))?;
         Ok(self.translation.get_or_init(|| translation))
     }

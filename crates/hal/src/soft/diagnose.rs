@@ -9,10 +9,12 @@ use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Diagnostics that a user will read; more follow from the first ones.
-pub(crate) const MOST: usize = 20;
-/// Notes kept for one error.
-const MOST_NOTES: usize = 4;
+/// Errors that a user will read; more follow from the first ones.
+pub(crate) const MAX_ERRORS: usize = 20;
+/// Warnings shown of one run.
+const MAX_WARNINGS: usize = 100;
+/// Notes kept for one error or warning.
+const MAX_NOTES: usize = 4;
 
 /// Leads places of the compiled text back to the user's.
 #[derive(Debug)]
@@ -84,6 +86,7 @@ impl<'a> Places<'a> {
             file: file.to_owned(),
             line,
             column: self.column(file, line, column),
+            flag: None,
             source_line: self.line(file, line),
         }
     }
@@ -165,43 +168,124 @@ fn tokens(line: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Turns clang's text into diagnostics. Empty when it says nothing about the program: then it is clang itself
-/// that failed.
+/// Turns clang's text into errors and warnings, each followed by its notes. Without an error where clang says nothing
+/// about the program: then it is clang itself that failed.
 pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> Vec<Diagnostic> {
-    let is_hidden = |file: &str| is_hidden(file, hidden);
-    let mut found: Vec<Diagnostic> = Vec::new();
+    let label = places.label;
+    let is_hidden = |file: &str| file != label && is_hidden(file, hidden);
+    let mut found = Found::default();
+    for line in stderr.lines() {
+        found.extend(unknown_option(line, label));
+    }
     for group in groups(stderr) {
         let Some((head, notes)) = group.split_first() else {
             continue;
         };
+        if is_hidden(head.file) && head.severity != Severity::Error {
+            continue;
+        }
         // An error in the headers belongs where the user's text asked for it.
         let place = std::iter::once(head)
             .chain(notes.iter().filter(|n| n.message.starts_with("in ")))
             .chain(notes)
             .find(|said| !is_hidden(said.file));
-        let Some(place) = place else {
-            if head.severity == Severity::Error {
-                found.push(diagnostic(head, places.label, 0, 0, None));
-            }
-            continue;
-        };
-        let mut put = |said: &Said<'_>, at: &Said<'_>| {
+        let mut at = |said: &Said<'_>, at: &Said<'_>| {
             let column = places.column(at.file, at.line, at.column);
             let text = places.line(at.file, at.line);
-            found.push(diagnostic(said, at.file, at.line, column, text));
+            diagnostic(said, at.file, at.line, column, text)
         };
-        put(head, place);
-        for note in notes
+        let Some(place) = place else {
+            found.extend([diagnostic(head, label, 0, 0, None)]);
+            continue;
+        };
+        let head = at(head, place);
+        let notes = notes
             .iter()
             .filter(|note| !is_hidden(note.file) && !std::ptr::eq(*note, place))
-            .take(MOST_NOTES)
-        {
-            put(note, note);
-        }
+            .take(MAX_NOTES);
+        let notes: Vec<Diagnostic> = notes.map(|note| at(note, note)).collect();
+        found.extend(std::iter::once(head).chain(notes));
     }
-    found.dedup();
-    found.truncate(MOST);
-    found
+    found.more_errors |= stderr.contains("too many errors emitted");
+    found.finish(label)
+}
+
+/// Diagnostics up to a limit.
+#[derive(Debug, Default)]
+struct Found {
+    diagnostics: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+    more_errors: bool,
+}
+
+impl Found {
+    /// Adds an error or a warning and its notes, unless it is there already: every instantiation of a template repeats it.
+    fn extend(&mut self, group: impl IntoIterator<Item = Diagnostic>) {
+        let mut group = group.into_iter();
+        let Some(head) = group.next() else {
+            return;
+        };
+        if self.diagnostics.contains(&head) {
+            return;
+        }
+        if head.severity == Severity::Error {
+            self.errors += 1;
+            if self.errors > MAX_ERRORS {
+                self.more_errors = true;
+                return;
+            }
+        } else {
+            self.warnings += 1;
+            if self.warnings > MAX_WARNINGS {
+                return;
+            }
+        }
+        self.diagnostics.push(head);
+        self.diagnostics.extend(group);
+    }
+
+    /// All of them, and what is left out.
+    fn finish(mut self, label: &str) -> Vec<Diagnostic> {
+        let mut note = |message: String| {
+            self.diagnostics.push(Diagnostic {
+                severity: Severity::Note,
+                kind: DiagnosticKind::Compiler,
+                message,
+                file: label.to_owned(),
+                line: 0,
+                column: 0,
+                flag: None,
+                source_line: None,
+            });
+        };
+        if self.more_errors {
+            note(format!("stopped after {MAX_ERRORS} errors"));
+        }
+        if let Some(more @ 1..) = self.warnings.checked_sub(MAX_WARNINGS) {
+            note(format!("{more} more warnings are not shown"));
+        }
+        self.diagnostics
+    }
+}
+
+/// What clang says about a warning option that it does not know: that has no place.
+fn unknown_option(line: &str, label: &str) -> Option<Diagnostic> {
+    let (severity, message) = match line.split_once(": ")? {
+        ("warning", message) => (Severity::Warning, message),
+        ("error", message) => (Severity::Error, message),
+        _ => return None,
+    };
+    let said = Said {
+        severity,
+        file: label,
+        line: 0,
+        column: 0,
+        message,
+    };
+    message
+        .starts_with("unknown warning option ")
+        .then(|| diagnostic(&said, label, 0, 0, None))
 }
 
 /// Whether a file is not the user's.
@@ -210,16 +294,17 @@ pub(crate) fn is_hidden(file: &str, hidden: &[&Path]) -> bool {
 }
 
 /// Gives the rewriter's diagnostics, whose columns are those of the preprocessed text, the user's columns and lines.
-pub(crate) fn align(mut diagnostics: Vec<Diagnostic>, places: &mut Places<'_>) -> Vec<Diagnostic> {
-    for diagnostic in &mut diagnostics {
+pub(crate) fn align(diagnostics: Vec<Diagnostic>, places: &mut Places<'_>) -> Vec<Diagnostic> {
+    let mut found = Found::default();
+    for mut diagnostic in diagnostics {
         let Diagnostic {
             file, line, column, ..
-        } = diagnostic;
+        } = &mut diagnostic;
         *column = places.column(file, *line, *column);
         diagnostic.source_line = places.line(file, *line);
+        found.extend([diagnostic]);
     }
-    diagnostics.truncate(MOST);
-    diagnostics
+    found.finish(places.label)
 }
 
 /// Whether clang complains about a precompiled header, which is ours to make again.
@@ -241,9 +326,10 @@ fn diagnostic(
     column: u32,
     source_line: Option<String>,
 ) -> Diagnostic {
-    let (kind, message) = match unsupported_header(said.message) {
+    let (message, flag) = split_flag(said.message);
+    let (kind, message) = match unsupported_header(message) {
         Some(message) => (DiagnosticKind::Unsupported, message),
-        None => (DiagnosticKind::Compiler, clean(said.message)),
+        None => (DiagnosticKind::Compiler, clean(message)),
     };
     Diagnostic {
         severity: said.severity,
@@ -252,7 +338,20 @@ fn diagnostic(
         file: file.to_owned(),
         line,
         column,
+        flag: flag.map(str::to_owned),
         source_line,
+    }
+}
+
+/// `message [-Wname]` or `message [-Werror,-Wname]` as (message, name).
+fn split_flag(message: &str) -> (&str, Option<&str>) {
+    let flagged = message
+        .strip_suffix(']')
+        .and_then(|rest| rest.rsplit_once(" [-W"))
+        .filter(|(_, flag)| !flag.contains(' '));
+    match flagged {
+        Some((message, flag)) => (message, Some(flag.strip_prefix("error,-W").unwrap_or(flag))),
+        None => (message, None),
     }
 }
 
@@ -280,22 +379,14 @@ struct Said<'a> {
     message: &'a str,
 }
 
-/// Errors, each with the notes after it. Warnings are not reported: the flags ask for none but by accident.
+/// Errors and warnings, each with the notes after it.
 fn groups(stderr: &str) -> Vec<Vec<Said<'_>>> {
     let mut groups: Vec<Vec<Said<'_>>> = Vec::new();
-    let mut open = false;
     for said in stderr.lines().filter_map(parse) {
-        match said.severity {
-            Severity::Error => {
-                groups.push(vec![said]);
-                open = true;
-            }
-            Severity::Note if open => {
-                if let Some(group) = groups.last_mut() {
-                    group.push(said);
-                }
-            }
-            _ => open = false,
+        match (said.severity, groups.last_mut()) {
+            (Severity::Note, Some(group)) => group.push(said),
+            (Severity::Note, None) => {}
+            _ => groups.push(vec![said]),
         }
     }
     groups
@@ -438,8 +529,10 @@ mod tests {
         let stderr = "k.metal:3:3: error: no matching function for call to 'f'\n\
                       k.metal:2:13: note: candidate function not viable\n\
                       k.metal:2:1: warning: unused\n\
-                      k.metal:2:1: note: of the warning\n";
-        assert_eq!(read_all(stderr).len(), 2);
+                      k.metal:2:1: note: of the warning\n\
+                      /cache/shim-1/include/math.h:9:1: warning: not the user's\n\
+                      k.metal:2:1: note: in instantiation of\n";
+        assert_eq!(read_all(stderr).len(), 4);
     }
 
     #[test]
@@ -484,7 +577,58 @@ mod tests {
         for line in 0..100 {
             stderr.push_str(&format!("k.metal:{line}:1: error: e{line}\n"));
         }
-        assert_eq!(read_all(&stderr).len(), MOST);
+        let found = read_all(&stderr);
+        assert_eq!(found.len(), MAX_ERRORS + 1);
+        assert_eq!(found[MAX_ERRORS].3, "stopped after 20 errors");
+    }
+
+    #[test]
+    fn a_warning_has_its_flag_and_is_said_once() {
+        let columns = ColumnMap::default();
+        let mut places = Places::new("k.metal", SOURCE, EXPANDED, &columns);
+        let stderr = "k.metal:3:3: warning: unused variable 'x' [-Wunused-variable]\n\
+                      k.metal:3:3: note: in instantiation of function template specialization 'f<int>' requested here\n\
+                      k.metal:3:3: warning: unused variable 'x' [-Wunused-variable]\n\
+                      k.metal:3:9: error: comparison of integers [-Werror,-Wsign-compare]\n\
+                      warning: unknown warning option '-Wfoo' [-Wunknown-warning-option]\n";
+        let found = read(stderr, &[], &mut places);
+        let found: Vec<_> = found
+            .iter()
+            .map(|d| (d.severity, d.line, d.message.as_str(), d.flag.as_deref()))
+            .collect();
+        assert_eq!(found.len(), 4, "{found:?}");
+        let unknown = "unknown warning option '-Wfoo'";
+        let option = Some("unknown-warning-option");
+        assert_eq!(found[0], (Severity::Warning, 0, unknown, option));
+        let unused = "unused variable 'x'";
+        assert_eq!(
+            found[1],
+            (Severity::Warning, 3, unused, Some("unused-variable"))
+        );
+        assert_eq!(found[2].0, Severity::Note);
+        let compared = "comparison of integers";
+        assert_eq!(
+            found[3],
+            (Severity::Error, 3, compared, Some("sign-compare"))
+        );
+    }
+
+    #[test]
+    fn many_warnings_are_cut_and_counted() {
+        let stderr: String = (0..MAX_WARNINGS + 5)
+            .map(|line| format!("k.metal:{line}:1: warning: w{line} [-Wunused]\n"))
+            .collect();
+        let found = read_all(&stderr);
+        assert_eq!(found.len(), MAX_WARNINGS + 1);
+        assert_eq!(found[MAX_WARNINGS].3, "5 more warnings are not shown");
+    }
+
+    #[test]
+    fn a_text_from_standard_input_is_the_users() {
+        let columns = ColumnMap::default();
+        let mut places = Places::new("<stdin>", SOURCE, "", &columns);
+        let found = read("<stdin>:3:5: error: x\n", &[], &mut places);
+        assert_eq!((found[0].line, found[0].column), (3, 5));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::driver;
 use crate::error::{Error, Result};
 use crate::info::Limits;
 use crate::library::{CompileOptions, ConstantValue, FunctionConstants};
-use crate::msl::{FunctionConstant, Kernel, Reflection};
+use crate::msl::{Diagnostic, FunctionConstant, Kernel, Reflection};
 use std::sync::Arc;
 
 /// A library that is known to be correct.
@@ -144,8 +144,8 @@ impl driver::Library for Library {
         Some(&self.program.reflection)
     }
 
-    fn check(&self, names: &[&str]) -> Result<()> {
-        self.engine.check_kernels(&self.program, names)
+    fn lint(&self, names: &[&str]) -> Result<Vec<Diagnostic>> {
+        self.engine.lint(&self.program, names)
     }
 
     fn pipeline(

@@ -158,6 +158,7 @@ mod tests {
         for mode in ["fast", "check", "fuzz"] {
             let output = Command::new(clang())
                 .args(section("common"))
+                .args(section("quiet"))
                 .args(section(mode))
                 .args(["-x", "c++-header", "-fsyntax-only"])
                 .arg(directory.path().join("shim.h"))
@@ -172,6 +173,8 @@ mod tests {
     fn every_section_of_the_flags_has_options() {
         for name in [
             "preprocess",
+            "quiet",
+            "lint",
             "common",
             "fast",
             "check",

@@ -53,12 +53,16 @@ pub(crate) fn targets() -> &'static [Target] {
 
 #[cfg(target_os = "linux")]
 fn open(name: &str) -> Result<Device> {
+    use bessemer_hal::LanguageVersion;
     use bessemer_hal::soft::{self, Mode, SoftOptions};
     let mode = Mode::ALL
         .into_iter()
         .find(|mode| mode.name() == name)
         .ok_or_else(|| missing(name))?;
-    soft::device(SoftOptions::in_mode(mode))
+    soft::device(SoftOptions {
+        language: LanguageVersion::Metal3_2,
+        ..SoftOptions::in_mode(mode)
+    })
 }
 
 #[cfg(target_vendor = "apple")]

@@ -1,8 +1,10 @@
 //! Forms that MSL does not have, or not there: lambdas, variables of an address space in the wrong place, `half` as a name.
 
 use super::Strict;
+use crate::language::LanguageVersion;
 use crate::msl::program::Function;
 use crate::msl::rewrite::threadgroup_declaration;
+use crate::msl::version::needs;
 
 impl Strict<'_, '_> {
     pub(super) fn forms(&mut self) {
@@ -46,8 +48,9 @@ impl Strict<'_, '_> {
             ),
             _ => false,
         };
-        if is_lambda {
-            self.refuse(i, "lambda expressions are not supported in Metal");
+        let since = LanguageVersion::Metal3_2;
+        if is_lambda && self.language < since {
+            self.refuse(i, needs("lambda expressions", since, self.language));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Metal's headers on disk, plain and precompiled.
 
 use super::Engine;
-use super::flag::shim_digest;
+use super::flag::{flags, shim_digest};
 use crate::error::{Error, Result};
 use crate::soft::cache::{Key, unique};
 use crate::soft::shim;
@@ -99,6 +99,7 @@ impl Engine {
     ) -> Result<()> {
         let temporary = directory.join(unique());
         let mut all = arguments.to_vec();
+        all.extend(flags("quiet"));
         all.extend(["-Xclang", "-fno-pch-timestamp", "-x", "c++-header"].map(str::to_owned));
         all.push(directory.join("include/shim.h").display().to_string());
         all.push("-o".to_owned());

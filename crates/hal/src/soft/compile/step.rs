@@ -6,7 +6,7 @@ use super::header::Headers;
 use super::{Compiled, Engine, HEADER, Program, compile_error};
 use crate::error::{Error, Result};
 use crate::library::{CompileOptions, MathMode};
-use crate::msl::ColumnMap;
+use crate::msl::{ColumnMap, Diagnostic, Severity};
 use crate::soft::diagnose::{self, Places};
 use crate::soft::plan::KernelPlan;
 use crate::soft::toolchain::{self, Output, tail};
@@ -26,10 +26,29 @@ impl Engine {
         file: &str,
         options: &CompileOptions,
     ) -> Result<String> {
+        let output = self.preprocess(source, file, options, &flags("quiet"))?;
+        if !output.success {
+            let columns = ColumnMap::default();
+            let mut places = Places::new(file, source, "", &columns);
+            return Err(explain(&output, &self.headers()?, options, &mut places));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs the preprocessor with these warning options.
+    pub(super) fn preprocess(
+        &self,
+        source: &str,
+        file: &str,
+        options: &CompileOptions,
+        warnings: &[String],
+    ) -> Result<Output> {
         let compiler = toolchain::find(self.clang.as_deref())?;
         let headers = self.headers()?;
         let mut arguments = flags("preprocess");
+        arguments.extend_from_slice(warnings);
         arguments.extend(math_defines(options.math_mode));
+        arguments.push(format!("-D__METAL_VERSION__={}", self.language.number()));
         arguments.extend(["-fno-caret-diagnostics", "-fno-color-diagnostics"].map(str::to_owned));
         for (name, value) in &options.defines {
             arguments.push(format!("-D{name}={value}"));
@@ -42,21 +61,17 @@ impl Engine {
         for dir in &options.include_dirs {
             arguments.push(format!("-I{}", absolute(dir).display()));
         }
+        for file in &options.include_files {
+            arguments.push("-include".to_owned());
+            arguments.push(absolute(file).display().to_string());
+        }
         arguments.push(format!("-isystem{}", headers.join("stub").display()));
         arguments.push("-".to_owned());
         let name = file.replace('\\', "\\\\").replace('"', "\\\"");
         let name: String = name.chars().filter(|c| !c.is_control()).collect();
         let input = format!("#line 1 \"{name}\"\n{source}\n");
-        let output = {
-            let _permit = self.permits.take();
-            compiler.run(&arguments, input.into_bytes())?
-        };
-        if !output.success {
-            let columns = ColumnMap::default();
-            let mut places = Places::new(file, source, "", &columns);
-            return Err(explain(&output, &headers, options, &mut places));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        let _permit = self.permits.take();
+        compiler.run(&arguments, input.into_bytes())
     }
 
     /// Step 3 for the whole library, as far as saying whether it is correct. Where it has one kernel only, step 3 for
@@ -74,69 +89,41 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        self.inspect(program, translation.cpp.clone(), 20)
+        self.inspect(program, translation.cpp.clone())
     }
 
-    /// Step 3 for many kernels in one run, as far as saying whether they are correct.
-    pub(crate) fn check_kernels(&self, program: &Program, names: &[&str]) -> Result<()> {
-        if names.is_empty() {
-            return Ok(());
-        }
-        let translation = program.translation()?;
-        let mut input = translation.cpp.clone();
-        for (index, name) in names.iter().enumerate() {
-            let kernel = program.reflection.kernel(name);
-            let gates = 0..kernel.map_or(0, |k| k.arguments.len());
-            let exports = [
-                "sm_rt_table",
-                "sm_kernel",
-                "sm_arg_sizes",
-                "sm_gate",
-                "sm_entry",
-            ]
-            .map(str::to_owned);
-            let exports = exports
-                .into_iter()
-                .chain(gates.map(|gate| format!("sm_gate_{gate}")));
-            // An image has one of each; here every kernel gets its own.
-            let exports: Vec<String> = exports.collect();
-            for export in &exports {
-                input += &format!("\n#define {export} {export}_of_{index}");
-            }
-            input += &translation.glue(name).unwrap_or_default();
-            for export in &exports {
-                input += &format!("\n#undef {export}");
-            }
-        }
-        self.inspect(program, input, 200)
-    }
-
-    /// Finds what is wrong with a text, up to a number of errors: clang's own, then conversions that only Metal refuses.
-    fn inspect(&self, program: &Program, input: String, limit: u32) -> Result<()> {
-        let arguments = [
-            "-fsyntax-only".to_owned(),
-            format!("-ferror-limit={limit}"),
-            "-Xclang".to_owned(),
-            "-ast-dump".to_owned(),
-        ];
+    /// Finds what is wrong with a text: clang's own errors, then conversions that only Metal refuses.
+    fn inspect(&self, program: &Program, input: String) -> Result<()> {
+        let mut arguments = flags("quiet");
+        arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump"].map(str::to_owned));
         let output = self.front(program, &arguments, input)?;
         if !output.success {
             return Err(self.explain(program, &output));
         }
-        let headers = self.lock_headers().directory.clone().unwrap_or_default();
-        let is_hidden = |file: &str| diagnose::is_hidden(file, &[&headers]);
-        let found = conversion::find(&String::from_utf8_lossy(&output.stdout), is_hidden);
+        let found = self.conversions(program, &output)?;
         if found.is_empty() {
             return Ok(());
         }
+        Err(compile_error(&program.options, found))
+    }
+
+    /// Conversions between address spaces that clang accepts and Metal refuses, from the dump of a syntax tree.
+    pub(super) fn conversions(
+        &self,
+        program: &Program,
+        output: &Output,
+    ) -> Result<Vec<Diagnostic>> {
+        let headers = self.lock_headers().directory.clone().unwrap_or_default();
+        let is_hidden =
+            |file: &str| file != program.file && diagnose::is_hidden(file, &[&headers]);
+        let found = conversion::find(&String::from_utf8_lossy(&output.stdout), is_hidden);
         let columns = &program.translation()?.columns;
         let mut places = program.places(columns);
-        let diagnostics = found
+        Ok(found
             .into_iter()
-            .take(diagnose::MOST)
+            .take(diagnose::MAX_ERRORS)
             .map(|c| places.refuse(&c.file, c.line, c.column, &c.message))
-            .collect();
-        Err(compile_error(&program.options, diagnostics))
+            .collect())
     }
 
     /// Step 3: from the whole text to the LLVM IR of a kernel.
@@ -149,9 +136,10 @@ impl Engine {
                 name: name.to_owned(),
                 available: Vec::new(),
             })?;
-        let arguments = ["-S", "-emit-llvm", "-o", "-"].map(str::to_owned);
+        let mut arguments = flags("quiet");
+        arguments.extend(["-S", "-emit-llvm", "-o", "-"].map(str::to_owned));
         let input = format!("{}\n{glue}", translation.cpp);
-        self.inspect(program, input.clone(), 20)?;
+        self.inspect(program, input.clone())?;
         let output = self.front(program, &arguments, input)?;
         if !output.success {
             return Err(self.explain(program, &output));
@@ -189,7 +177,8 @@ impl Engine {
         })
     }
 
-    /// Runs clang's front end with the precompiled headers, which are made again if they were damaged.
+    /// Runs clang's front end with the precompiled headers, which are made again if they were damaged. What is `wanted`
+    /// decides about warnings, too.
     pub(super) fn front(
         &self,
         program: &Program,
@@ -204,13 +193,16 @@ impl Engine {
                 [
                     "-fno-caret-diagnostics",
                     "-fno-color-diagnostics",
-                    "-ferror-limit=20",
                     "-fno-elide-type",
+                    // However deep in the headers an error is, the user's own line is among its notes.
+                    "-ftemplate-backtrace-limit=0",
+                    "-fconstexpr-backtrace-limit=0",
                     "-include-pch",
                 ]
                 .map(str::to_owned),
             );
             arguments.push(precompiled.display().to_string());
+            arguments.push(format!("-ferror-limit={}", diagnose::MAX_ERRORS));
             arguments.extend_from_slice(wanted);
             arguments.extend(["-x", "c++", "-"].map(str::to_owned));
             let output = {
@@ -340,19 +332,20 @@ impl Engine {
         })
     }
 
-    pub(super) fn explain(&self, program: &Program, output: &Output) -> Error {
+    fn explain(&self, program: &Program, output: &Output) -> Error {
+        let diagnostics = self.diagnostics(program, output);
+        failure(output, &program.options, diagnostics)
+    }
+
+    /// What clang says about the rewritten program.
+    pub(super) fn diagnostics(&self, program: &Program, output: &Output) -> Vec<Diagnostic> {
         let headers = self.lock_headers().directory.clone().unwrap_or_default();
         let columns = ColumnMap::default();
         let columns = program
             .translation
             .get()
             .map_or(&columns, |translation| &translation.columns);
-        explain(
-            output,
-            &headers,
-            &program.options,
-            &mut program.places(columns),
-        )
+        diagnose::read(&output.stderr, &[&headers], &mut program.places(columns))
     }
 }
 
@@ -364,7 +357,16 @@ fn explain(
     places: &mut Places<'_>,
 ) -> Error {
     let diagnostics = diagnose::read(&output.stderr, &[headers], places);
-    if diagnostics.is_empty() {
+    failure(output, options, diagnostics)
+}
+
+/// The error of a run that failed.
+pub(super) fn failure(
+    output: &Output,
+    options: &CompileOptions,
+    diagnostics: Vec<Diagnostic>,
+) -> Error {
+    if diagnostics.iter().all(|d| d.severity != Severity::Error) {
         return Error::Toolchain {
             message: format!("clang failed without a diagnostic{}", tail(&output.stderr)),
         };

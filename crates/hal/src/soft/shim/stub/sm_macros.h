@@ -20,13 +20,15 @@
 #define __METAL_MEMORY_SCOPE_DEVICE__ 2
 
 // Language and device features.
+#if __METAL_VERSION__ >= 310
 #define __HAVE_BFLOAT__ 1
+#define __HAVE_SIMDGROUP_MATRIX_BFLOAT__ 1
+#endif
 #define __HAVE_NATIVE_HALF__ 1
 #define __HAVE_SIMDGROUP_REDUCTION__ 1
 #define __HAVE_SIMDGROUP_BARRIER__ 1
 #define __HAVE_SIMDGROUP_BALLOT__ 1
 #define __HAVE_SIMDGROUP_MATRIX__ 1
-#define __HAVE_SIMDGROUP_MATRIX_BFLOAT__ 1
 #define __HAVE_QUADGROUP__ 1
 #define __HAVE_INT64__ 1
 #define __HAVE_ATOMIC_FLOAT__ 1

@@ -1,0 +1,112 @@
+//! Warnings: a run of the front end that asks for the diagnostics that a build does without.
+
+use super::flag::flags;
+use super::step::failure;
+use super::{Engine, Program, compile_error};
+use crate::error::Result;
+use crate::library::CompileOptions;
+use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity, Translation};
+use crate::soft::diagnose::{self, Places};
+
+impl Engine {
+    /// Step 3 for a library and many of its kernels in one run, as far as saying what is wrong with them.
+    pub(crate) fn lint(&self, program: &Program, names: &[&str]) -> Result<Vec<Diagnostic>> {
+        let chosen = options(program)?;
+        let mut found = self.preprocessor_warnings(program, &chosen)?;
+        let mut arguments = flags("lint");
+        arguments.extend(chosen);
+        arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump"].map(str::to_owned));
+        let input = with_kernels(program.translation()?, names);
+        let output = self.front(program, &arguments, input)?;
+        found.extend(self.diagnostics(program, &output));
+        if !output.success {
+            return Err(failure(&output, &program.options, found));
+        }
+        found.extend(self.conversions(program, &output)?);
+        if found.iter().any(|d| d.severity == Severity::Error) {
+            return Err(compile_error(&program.options, found));
+        }
+        Ok(found)
+    }
+
+    /// Warnings of the preprocessor: the rewritten text has no directives any more.
+    fn preprocessor_warnings(
+        &self,
+        program: &Program,
+        chosen: &[String],
+    ) -> Result<Vec<Diagnostic>> {
+        if let Some(known) = program.preprocessor_warnings.get() {
+            return Ok(known.clone());
+        }
+        let mut arguments = flags("lint");
+        arguments.extend_from_slice(chosen);
+        // The front end says so, too.
+        arguments.push("-Wno-unknown-warning-option".to_owned());
+        let (source, file) = (&program.source, &program.file);
+        let output = self.preprocess(source, file, &program.options, &arguments)?;
+        let columns = ColumnMap::default();
+        let mut places = Places::new(file, source, "", &columns);
+        let found = diagnose::read(&output.stderr, &[&self.headers()?], &mut places);
+        if !output.success && found.iter().all(|d| d.severity != Severity::Error) {
+            return Err(failure(&output, &program.options, found));
+        }
+        Ok(program.preprocessor_warnings.get_or_init(|| found).clone())
+    }
+}
+
+/// The user's warning options for clang.
+///
+/// Not everything that begins with `-W` is one: clang hands `-Wl,…`, `-Wp,…` and `-Wa,…` to other programs.
+fn options(program: &Program) -> Result<Vec<String>> {
+    let is_name = |name: &String| {
+        let mut letters = name.bytes();
+        !name.is_empty() && letters.all(|c| c.is_ascii_alphanumeric() || b"+-=#_".contains(&c))
+    };
+    let CompileOptions { warnings, .. } = &program.options;
+    if let Some(name) = warnings.iter().find(|name| !is_name(name)) {
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            kind: DiagnosticKind::Compiler,
+            message: format!("unknown warning option '-W{name}'"),
+            file: program.file.clone(),
+            line: 0,
+            column: 0,
+            flag: None,
+            source_line: None,
+        };
+        return Err(compile_error(&program.options, vec![diagnostic]));
+    }
+    Ok(warnings.iter().map(|name| format!("-W{name}")).collect())
+}
+
+/// The program with the entries of these kernels, of which an image has one.
+fn with_kernels(translation: &Translation, names: &[&str]) -> String {
+    let mut text = translation.cpp.clone();
+    // The entries stand at the lines of their kernels, and are not the user's.
+    text += "\n#pragma clang diagnostic ignored \"-Weverything\"";
+    for (index, name) in names.iter().enumerate() {
+        let kernel = translation.reflection.kernel(name);
+        let gates = 0..kernel.map_or(0, |k| k.arguments.len());
+        let exports = [
+            "sm_rt_table",
+            "sm_kernel",
+            "sm_arg_sizes",
+            "sm_gate",
+            "sm_entry",
+        ]
+        .map(str::to_owned);
+        let exports = exports
+            .into_iter()
+            .chain(gates.map(|gate| format!("sm_gate_{gate}")));
+        // An image has one of each; here every kernel gets its own.
+        let exports: Vec<String> = exports.collect();
+        for export in &exports {
+            text += &format!("\n#define {export} {export}_of_{index}");
+        }
+        text += &translation.glue(name).unwrap_or_default();
+        for export in &exports {
+            text += &format!("\n#undef {export}");
+        }
+    }
+    text
+}
