@@ -2,10 +2,12 @@
 
 use crate::chat::ChatArgs;
 use crate::embed::EmbedArgs;
-use crate::failure::EXIT_CODES;
+use crate::failure::exit_codes;
 use crate::generate::GenerateArgs;
 use crate::inspect::InspectArgs;
 use crate::models::ModelsArgs;
+use crate::msl::format::FormatArgs;
+use crate::msl::test::TestArgs;
 use crate::perplexity::PerplexityArgs;
 use crate::pull::PullArgs;
 use crate::quantize::QuantizeArgs;
@@ -19,7 +21,7 @@ use std::path::PathBuf;
 
 /// Rust to Metal: language models and kernels on Apple GPUs and, through a software Metal device, on Linux.
 #[derive(Debug, Parser)]
-#[command(name = "bessemer", version, after_long_help = format!("{TOP_EXAMPLES}\n{EXIT_CODES}"), arg_required_else_help = true)]
+#[command(name = "bessemer", version, after_long_help = format!("{TOP_EXAMPLES}\n{}", exit_codes()), arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -34,7 +36,8 @@ Examples:
   bessemer quantize smollm2 small.gguf --to q4_0   its weights in another format
   bessemer devices                                 what can run kernels here
   bessemer msl kernels softmax.metal               the kernels of a file and their arguments
-  bessemer msl check src/*.metal                   compile everything, for CI
+  bessemer msl check src/                          compile everything, for CI
+  bessemer msl test tests/                         run kernel tests
   bessemer msl run add.metal --grid 1024 --buffer 0=a.npy --buffer 1=b.npy --buffer 2=zeros:f32:1024 --print 2
 
 Environment:
@@ -115,6 +118,8 @@ pub(crate) enum MslCommand {
     Check(CheckArgs),
     /// Run one kernel on given data, optionally with every access checked
     Run(Box<RunArgs>),
+    /// Run kernel tests: buffers, dispatches and expected values in TOML files
+    Test(TestArgs),
 }
 
 /// How a file is compiled.
@@ -166,7 +171,7 @@ impl From<Math> for MathMode {
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = KERNELS_EXAMPLES)]
+#[command(after_long_help = format!("{KERNELS_EXAMPLES}\n\n{}", exit_codes()))]
 pub(crate) struct KernelsArgs {
     /// The MSL file; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -185,7 +190,7 @@ Examples:
   bessemer msl kernels gemm.metal --json | jq -r '.kernels[].name'";
 
 #[derive(Debug, Args)]
-#[command(after_long_help = CHECK_EXAMPLES)]
+#[command(after_long_help = format!("{CHECK_EXAMPLES}\n\n{}", exit_codes()))]
 pub(crate) struct CheckArgs {
     /// MSL files, or directories of `.metal` files; `-` is standard input
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
@@ -206,9 +211,11 @@ pub(crate) struct CheckArgs {
     /// Compilations at the same time [default: one for each core, at least 2]
     #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) jobs: Option<usize>,
-    /// Write JSON
+    /// Count files and kernels, accepted and rejected, with the reasons, instead of writing every message
     #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) summary: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 const CHECK_EXAMPLES: &str = "\
@@ -217,11 +224,12 @@ Examples:
   bessemer msl check -std=metal3.0 -Wall -Werror kernels/
   bessemer msl check gemm.metal --kernel gemm_f16 --math fast
   bessemer msl check gemm.metal --json | jq '.diagnostics[] | .file, .line'
-
-Exit codes: 0 everything compiles, 1 something does not, 2 wrong usage, 130 interrupted.";
+  bessemer msl check kernels/ --format github      annotations in the log of a workflow
+  bessemer msl check kernels/ --format sarif       for code scanning
+  bessemer msl check kernels/ --summary --quick    counts and reasons only";
 
 #[derive(Debug, Args)]
-#[command(after_long_help = RUN_EXAMPLES, group = ArgGroup::new("extent").required(true))]
+#[command(after_long_help = format!("{RUN_EXAMPLES}\n\n{}", exit_codes()), group = ArgGroup::new("extent").required(true))]
 pub(crate) struct RunArgs {
     /// The MSL file; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -326,9 +334,8 @@ pub(crate) struct RunArgs {
         help_heading = "Results"
     )]
     pub(crate) prints: Vec<PrintSpec>,
-    /// Write JSON: time_ms, reports, logs
-    #[arg(long, help_heading = "Results")]
-    pub(crate) json: bool,
+    #[command(flatten, next_help_heading = "Results")]
+    pub(crate) format: FormatArgs,
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -342,9 +349,7 @@ Examples:
       --buffer 1=zeros:f16:8 --bytes 3=f32:2 --const 0=bool:false --print 1
 
 Reports (--mode check): bounds, race, uninitialised, divergent-barrier, early-return, divergent-simd,
-threadgroup-memory; in every mode: crash, timeout.
-
-Exit codes: 0 clean, 1 with reports or a failed compile, 2 wrong usage or a file that cannot be read, 130 interrupted.";
+threadgroup-memory; in every mode: crash, timeout.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArg {
@@ -423,6 +428,7 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::msl::format::Format;
     use clap::CommandFactory as _;
 
     #[test]
@@ -442,7 +448,7 @@ mod tests {
         assert_eq!(run.grid, Some(Size::x(64)));
         assert_eq!(run.buffers.len(), 2);
         assert_eq!(run.mode, Some(ModeArg::Check));
-        assert!(run.json);
+        assert_eq!(run.format.get(), Format::Json);
     }
 
     #[test]

@@ -36,7 +36,8 @@ impl Sources {
         self.files.insert(name.to_owned(), Some(lines));
     }
 
-    fn line(&mut self, file: &str, line: u32) -> Option<&str> {
+    /// A line by its number, from 1.
+    pub(crate) fn line(&mut self, file: &str, line: u32) -> Option<&str> {
         let lines = self
             .files
             .entry(file.to_owned())

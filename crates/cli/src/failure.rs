@@ -1,24 +1,54 @@
-//! How a command ends: one table of exit codes, which `bessemer --help` shows.
+//! How a command ends: one table of exit codes, which the help texts show.
 
+use bessemer_hal::Error as DeviceError;
 use bessemer_llm::Error as ModelError;
 use std::fmt;
 use std::process::ExitCode;
 
-/// The table, for the help text.
-pub(crate) const EXIT_CODES: &str = "\
-Exit codes:
-  0    done, nothing found
-  1    errors or defects were found, or the work failed: device, memory, context, network
-  2    nothing could be done: wrong usage, or a file that is missing, damaged or not supported
-  130  interrupted (ctrl-c)";
+/// The table. Commands other than `msl` end with 0, 1, 2 or 130.
+const EXIT_CODES: [(Outcome, &str); 7] = [
+    (Outcome::Clean, "done, nothing found"),
+    (Outcome::NotCompiled, "msl: a kernel does not compile"),
+    (
+        Outcome::Failed,
+        "other commands: the work failed (device, memory, context, network)",
+    ),
+    (
+        Outcome::Usage,
+        "wrong usage, or a file that is missing, damaged or not supported",
+    ),
+    (
+        Outcome::Defect,
+        "msl: a defect was found (a report, a crash, a time limit, a failed kernel test)",
+    ),
+    (
+        Outcome::ToolFailed,
+        "msl: the tool failed (compiler missing, crashed or out of time; device; memory)",
+    ),
+    (Outcome::Interrupted, "interrupted (ctrl-c)"),
+];
 
-/// What a command that did its work has found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The table, for help texts.
+pub(crate) fn exit_codes() -> String {
+    let rows = EXIT_CODES.map(|(outcome, text)| format!("\n  {:<4} {text}", outcome.code()));
+    format!("Exit codes:{}", rows.concat())
+}
+
+/// How a command ended, from the best to the worst: a command that does several things ends with the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     /// Nothing to complain about.
     Clean,
-    /// Errors in the user's kernels, or defects.
-    Found,
+    /// A kernel does something wrong.
+    Defect,
+    /// A kernel does not compile.
+    NotCompiled,
+    /// The command line or a file is wrong.
+    Usage,
+    /// The work of a command other than `msl` failed.
+    Failed,
+    /// The compiler or the device failed: nothing is known about the kernel.
+    ToolFailed,
     /// Ctrl-c.
     Interrupted,
 }
@@ -28,8 +58,57 @@ impl Outcome {
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Clean => 0,
-            Self::Found => 1,
+            Self::NotCompiled | Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Defect => 3,
+            Self::ToolFailed => 4,
             Self::Interrupted => 130,
+        }
+    }
+
+    /// The outcome of an error: it depends on what went wrong, not on the command.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        if error.downcast_ref::<Usage>().is_some() {
+            return Self::Usage;
+        }
+        match error.downcast_ref::<ModelError>() {
+            Some(
+                ModelError::Io { .. }
+                | ModelError::BadFile { .. }
+                | ModelError::NoTensor { .. }
+                | ModelError::BadTensor { .. }
+                | ModelError::BadMetadata { .. }
+                | ModelError::Architecture { .. }
+                | ModelError::Unsupported { .. }
+                | ModelError::Invalid { .. }
+                | ModelError::Template { .. },
+            ) => Self::Usage,
+            Some(ModelError::Cancelled) => Self::Interrupted,
+            _ => Self::Failed,
+        }
+    }
+
+    /// The outcome of an error of an `msl` command.
+    pub(crate) fn of_kernel(error: &anyhow::Error) -> Self {
+        match Self::of(error) {
+            Self::Failed => match error.downcast_ref::<DeviceError>() {
+                Some(DeviceError::Compile { .. }) => Self::NotCompiled,
+                _ => Self::ToolFailed,
+            },
+            outcome => outcome,
+        }
+    }
+
+    /// The name of what went wrong, in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Defect => "defect",
+            Self::NotCompiled => "compile",
+            Self::Usage => "usage",
+            Self::Failed => "failed",
+            Self::ToolFailed => "tool",
+            Self::Interrupted => "interrupted",
         }
     }
 }
@@ -37,28 +116,6 @@ impl Outcome {
 impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
         Self::from(outcome.code())
-    }
-}
-
-/// The exit code of an error: it depends on what went wrong, not on the command.
-pub(crate) fn code(error: &anyhow::Error) -> u8 {
-    if error.downcast_ref::<Usage>().is_some() {
-        return 2;
-    }
-    match error.downcast_ref::<ModelError>() {
-        Some(
-            ModelError::Io { .. }
-            | ModelError::BadFile { .. }
-            | ModelError::NoTensor { .. }
-            | ModelError::BadTensor { .. }
-            | ModelError::BadMetadata { .. }
-            | ModelError::Architecture { .. }
-            | ModelError::Unsupported { .. }
-            | ModelError::Invalid { .. }
-            | ModelError::Template { .. },
-        ) => 2,
-        Some(ModelError::Cancelled) => Outcome::Interrupted.code(),
-        _ => 1,
     }
 }
 
@@ -99,7 +156,7 @@ mod tests {
             .context(Usage::context("cannot read a.npy"))
             .context("buffer 0")
             .unwrap_err();
-        assert_eq!(code(&error), 2);
+        assert_eq!(Outcome::of(&error), Outcome::Usage);
         assert_eq!(
             format!("{error:#}"),
             "buffer 0: cannot read a.npy: no such file"
@@ -112,14 +169,41 @@ mod tests {
             path: "x.gguf".to_owned(),
             reason: "cut off".to_owned(),
         };
-        assert_eq!(code(&bad.clone().into()), 2);
-        assert_eq!(code(&anyhow::Error::new(bad).context("cannot open it")), 2);
+        let code = |error: anyhow::Error| Outcome::of(&error).code();
+        assert_eq!(code(bad.clone().into()), 2);
+        assert_eq!(code(anyhow::Error::new(bad).context("cannot open it")), 2);
         let full = ModelError::ContextFull {
             needed: 2,
             context: 1,
         };
-        assert_eq!(code(&full.into()), 1);
-        assert_eq!(code(&ModelError::Cancelled.into()), 130);
-        assert_eq!(code(&anyhow::anyhow!("the device failed")), 1);
+        assert_eq!(code(full.into()), 1);
+        assert_eq!(code(ModelError::Cancelled.into()), 130);
+        assert_eq!(code(anyhow::anyhow!("the device failed")), 1);
+    }
+
+    #[test]
+    fn kernel_commands_tell_a_failed_tool_from_a_failed_compile() {
+        let failed = DeviceError::Toolchain {
+            message: "no clang".to_owned(),
+        };
+        let refused = DeviceError::Compile {
+            library: "k".to_owned(),
+            diagnostics: Vec::new(),
+        };
+        let code = |error: anyhow::Error| Outcome::of_kernel(&error).code();
+        assert_eq!(code(failed.into()), 4);
+        assert_eq!(code(refused.into()), 1);
+        assert_eq!(code(Usage::error("no such option")), 2);
+    }
+
+    #[test]
+    fn the_table_has_every_outcome_and_commands_end_with_the_worst() {
+        let help = exit_codes();
+        for code in [0, 1, 2, 3, 4, 130] {
+            assert!(help.contains(&format!("\n  {code} ")), "{help}");
+        }
+        assert!(Outcome::Defect < Outcome::NotCompiled);
+        assert!(Outcome::NotCompiled < Outcome::Usage);
+        assert!(Outcome::Usage < Outcome::ToolFailed);
     }
 }

@@ -78,6 +78,11 @@ pub(crate) fn open(setup: &Setup) -> Result<Device> {
     system::open(setup)
 }
 
+/// Finds out whether there is a compiler for kernels at all.
+pub(crate) fn compiler() -> Result<()> {
+    system::compiler()
+}
+
 /// All devices.
 pub(crate) fn inventory() -> Result<Inventory> {
     let mut inventory = system::inventory()?;
@@ -102,6 +107,10 @@ mod system {
     const NOTHING: &str = "there is no Metal GPU here, which needs macOS or iOS, and no software Metal device, which needs Linux";
 
     pub(super) fn open(_: &Setup) -> Result<Device> {
+        bail!(NOTHING)
+    }
+
+    pub(super) fn compiler() -> Result<()> {
         bail!(NOTHING)
     }
 

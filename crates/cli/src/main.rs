@@ -28,7 +28,7 @@ mod table;
 mod terminal;
 mod tune;
 
-use args::{Cli, Command, MslCommand};
+use args::{Cli, Command};
 use clap::Parser as _;
 use failure::Outcome;
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::complain("error", style::ERROR, &terminal::told(&error));
-            ExitCode::from(failure::code(&error))
+            Outcome::of(&error).into()
         }
     }
 }
@@ -68,9 +68,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Quantize(args) => quantize::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Tune(args) => tune::run(&args, &mut out),
-        Command::Msl(MslCommand::Kernels(args)) => msl::kernels::run(&args, &mut out),
-        Command::Msl(MslCommand::Check(args)) => msl::check::run(&args, &mut out),
-        Command::Msl(MslCommand::Run(args)) => msl::run::run(&args, &mut out),
+        Command::Msl(command) => msl::run(&command, &mut out),
         Command::Cache(args) => cache::run(&args, &mut out),
     }
 }

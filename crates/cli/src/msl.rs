@@ -1,17 +1,45 @@
 //! `bessemer msl`: tools for kernels.
 
-pub(crate) mod check;
+mod annotations;
+mod check;
+mod finding;
+pub(crate) mod format;
 mod inputs;
-pub(crate) mod kernels;
+mod kernels;
+mod launch;
 mod library;
-pub(crate) mod run;
+mod parallel;
+mod run;
+mod sarif;
 mod source;
+pub(crate) mod test;
 
+use crate::args::MslCommand;
 use crate::excerpt::Message;
-use crate::terminal::{self, style};
+use crate::failure::Outcome;
+use crate::terminal::{self, Out, style};
+use anyhow::Result;
 use bessemer_hal::msl::{Diagnostic, Severity};
+use format::Format;
 use serde_json::{Value, json};
 use source::Source;
+
+/// Runs a command. Whatever happens, standard output is one document in the format asked for.
+pub(crate) fn run(command: &MslCommand, out: &mut Out) -> Result<Outcome> {
+    let (format, result) = match command {
+        MslCommand::Kernels(args) if args.json => (Format::Json, kernels::run(args, out)),
+        MslCommand::Kernels(args) => (Format::Text, kernels::run(args, out)),
+        MslCommand::Check(args) => (args.format.get(), check::run(args, out)),
+        MslCommand::Run(args) => (args.format.get(), run::run(args, out)),
+        MslCommand::Test(args) => (args.format.get(), test::run(args, out)),
+    };
+    match result {
+        Err(error) if !terminal::is_broken_pipe(&error) => {
+            format::write_failure(out, format, &error)
+        }
+        result => result,
+    }
+}
 
 /// A compiler's message as JSON.
 fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
@@ -26,7 +54,7 @@ fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
 }
 
 /// Shows why a source does not compile, where that keeps a command from its work.
-fn write_diagnostics(source: &Source, diagnostics: &[Diagnostic]) -> anyhow::Result<()> {
+fn write_diagnostics(source: &Source, diagnostics: &[Diagnostic]) -> Result<()> {
     let mut sources = source.sources();
     let mut err = terminal::stderr();
     for diagnostic in diagnostics {

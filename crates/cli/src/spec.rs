@@ -1,6 +1,7 @@
 //! What arguments of a kernel look like on the command line.
 
 use crate::dtype::{DType, Number};
+use crate::npy::Array;
 use anyhow::{Context as _, Result, bail};
 use bessemer_hal::{ConstantValue, Size};
 use half::f16;
@@ -50,6 +51,8 @@ pub(crate) enum BufferSpec {
         shape: Vec<usize>,
         values: Generator,
     },
+    /// Values that are written out, in a file of kernel tests.
+    Literal(Array),
 }
 
 /// How values are made.

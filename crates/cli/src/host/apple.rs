@@ -22,6 +22,11 @@ pub(super) fn open(setup: &Setup) -> Result<Device> {
     Ok(apple::system_default()?)
 }
 
+/// It is part of the system.
+pub(super) fn compiler() -> Result<()> {
+    Ok(())
+}
+
 pub(super) fn inventory() -> Result<Inventory> {
     let default = apple::system_default().ok();
     let default = default.map(|device| device.info().registry_id);

@@ -11,6 +11,11 @@ pub(super) fn open(setup: &Setup) -> Result<Device> {
     Ok(soft::device(options(setup)?)?)
 }
 
+pub(super) fn compiler() -> Result<()> {
+    soft::compiler(&SoftOptions::from_env()?)?;
+    Ok(())
+}
+
 /// What the command line says, then the environment, then what suits this program: kernels of unknown
 /// quality run in a process of their own.
 fn options(setup: &Setup) -> Result<SoftOptions> {

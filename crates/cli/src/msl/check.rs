@@ -1,27 +1,25 @@
 //! `bessemer msl check`: does everything compile?
 
+mod bisect;
+mod output;
+mod summary;
+
 use crate::args::CheckArgs;
-use crate::excerpt::{Message, Sources};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
-use crate::msl::diagnostic_json;
+use crate::msl::format::Format;
 use crate::msl::library::compile;
+use crate::msl::parallel::{Progress, in_parallel, jobs};
 use crate::msl::source::{self, Source};
-use crate::terminal::{self, Out, counted, style};
+use crate::terminal::Out;
 use anyhow::Result;
 use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
 use bessemer_hal::{Device, Error, Library};
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::Write as _;
-use std::num::NonZero;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Up to so many kernels are compiled in full without being asked to: about ten seconds on two cores.
-const FULL: usize = 32;
+/// Kernels that are compiled in full without being asked to: about ten seconds on two cores.
+const MAX_FULL_KERNELS: usize = 32;
 
 /// A message and the kernels whose compilation brought it up: none if it was the file as a whole.
 #[derive(Debug)]
@@ -36,25 +34,28 @@ struct Finding {
 struct Checked {
     source: Source,
     kernels: usize,
+    /// Kernels that do not compile, as far as they are known.
     failed: BTreeSet<String>,
     findings: Vec<Finding>,
+    /// Failures of the compiler: nothing is known about the file, or about some of its kernels.
+    failures: Vec<String>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
     let start = Instant::now();
-    let sources: Vec<Source> = source::expand(&args.files)?
+    if args.summary && matches!(args.format.get(), Format::Sarif | Format::Github) {
+        return Err(Usage::error("--summary is written as text or JSON only"));
+    }
+    let sources: Vec<Source> = source::expand(&args.files, "metal")?
         .iter()
         .map(|file| Source::read(file))
         .collect::<Result<_>>()?;
     let device = host::open(&Setup::compiling(&args.compile))?;
-    let jobs = args.jobs.unwrap_or_else(|| {
-        let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
-        cores.max(2)
-    });
+    let jobs = jobs(args.jobs);
     let mut files = open_all(args, &device, sources, jobs)?;
     let kernels: usize = files.iter().map(|(_, checked)| checked.kernels).sum();
-    let quick = args.quick || (!args.full && kernels > FULL);
+    let quick = args.quick || (!args.full && kernels > MAX_FULL_KERNELS);
     if quick {
         check_kernels(&mut files, jobs)?;
     } else {
@@ -62,18 +63,20 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
         // What is wrong is known by now, but for warnings.
         check_kernels(&mut files, jobs)?;
     }
+    if args.summary && quick {
+        bisect::find_failing(&mut files, jobs)?;
+    }
 
     let files: Vec<Checked> = files.into_iter().map(|(_, checked)| checked).collect();
-    if args.json {
-        terminal::write_json(out, &to_json(&files))?;
-    } else {
-        write_text(&files, quick, start.elapsed(), out)?;
+    let outcome = files.iter().map(Checked::outcome).max();
+    let outcome = outcome.unwrap_or(Outcome::Clean);
+    match args.format.get() {
+        format if args.summary => summary::write(&files, format, outcome, out)?,
+        Format::Text => output::write_text(&files, quick, start.elapsed(), out)?,
+        Format::Json => output::write_json(&files, outcome, out)?,
+        format => output::write_findings(&files, format, outcome, out)?,
     }
-    Ok(if files.iter().all(|f| f.errors() == 0) {
-        Outcome::Clean
-    } else {
-        Outcome::Found
-    })
+    Ok(outcome)
 }
 
 type Opened = (Option<(Library, Vec<String>)>, Checked);
@@ -100,12 +103,12 @@ fn open_all(
             kernels: 0,
             failed: BTreeSet::new(),
             findings: Vec::new(),
+            failures: Vec::new(),
         };
         let library = match library {
             Ok(library) => library,
-            Err(error) if !is_about_source(&error) => return Err(error.into()),
             Err(error) => {
-                checked.add(None, None, error);
+                checked.record(&[], None, error)?;
                 files.push((None, checked));
                 // The kernel asked for may be in here.
                 unknown.clear();
@@ -165,7 +168,7 @@ fn compile_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
             .and_then(|(library, _)| library.reflection());
         let kernel = reflection.and_then(|r| r.kernel(&name));
         let place = kernel.map(|k| (k.file.as_str(), k.line));
-        checked.add(Some(&name), place, error);
+        checked.record(&[&name], place, error)?;
     }
     Ok(())
 }
@@ -197,40 +200,10 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
         let checked = &mut files[file].1;
         match result {
             Ok(warnings) => checked.add_diagnostics(None, warnings),
-            Err(error) if is_about_source(&error) => checked.add(None, None, error),
-            Err(error) => return Err(error.into()),
+            Err(error) => checked.record(&[], None, error)?,
         }
     }
     Ok(())
-}
-
-/// Applies `work` to all items, `jobs` at a time; the results are in the order of the items.
-fn in_parallel<T: Sync, R: Send>(
-    jobs: usize,
-    items: &[T],
-    work: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let worker = || {
-            let mut done = Vec::new();
-            while let index = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(item) = items.get(index)
-            {
-                done.push((index, work(item)));
-            }
-            done
-        };
-        let workers: Vec<_> = (0..jobs.min(items.len()))
-            .map(|_| scope.spawn(worker))
-            .collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().expect("workers do not panic"))
-            .collect()
-    });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
 }
 
 fn is_about_source(error: &Error) -> bool {
@@ -241,7 +214,32 @@ fn is_about_source(error: &Error) -> bool {
 }
 
 impl Checked {
-    /// Notes a failure, of a kernel at a place if that is known. The instantiations of a template fail alike: the same message is kept once.
+    /// Notes what kept kernels from compiling: an error of the source, or of the compiler as long as there is one. All
+    /// other errors end the command.
+    fn record(&mut self, kernels: &[&str], place: Option<(&str, u32)>, error: Error) -> Result<()> {
+        match error {
+            Error::Toolchain { message } => {
+                host::compiler()?;
+                self.failed.extend(kernels.iter().map(|k| (*k).to_owned()));
+                if !self.failures.contains(&message) {
+                    self.failures.push(message);
+                }
+            }
+            error if is_about_source(&error) => self.add(kernels.first().copied(), place, error),
+            error => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn outcome(&self) -> Outcome {
+        match (self.failures.len(), self.errors()) {
+            (0, 0) => Outcome::Clean,
+            (0, _) => Outcome::NotCompiled,
+            _ => Outcome::ToolFailed,
+        }
+    }
+
+    /// Notes an error of the source, of a kernel at a place if that is known. The instantiations of a template fail alike: the same message is kept once.
     fn add(&mut self, kernel: Option<&str>, place: Option<(&str, u32)>, error: Error) {
         let diagnostics = match error {
             Error::Compile { diagnostics, .. } => diagnostics,
@@ -299,167 +297,4 @@ impl Checked {
             .filter(|f| f.diagnostic.severity == Severity::Error)
             .count()
     }
-}
-
-/// A bar on a terminal; elsewhere a line now and then, so that a log shows life.
-#[derive(Debug)]
-struct Progress {
-    bar: ProgressBar,
-    what: &'static str,
-    told: Mutex<Instant>,
-}
-
-const QUIET_TIME: Duration = Duration::from_secs(10);
-
-impl Progress {
-    fn new(what: &'static str, total: usize) -> Self {
-        let bar = match total {
-            // Over before it can be read.
-            0 | 1 => ProgressBar::hidden(),
-            _ => ProgressBar::new(total as u64),
-        };
-        let template = "{msg} {pos}/{len} [{bar:30}] {eta}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar.set_message(what);
-        Self {
-            bar,
-            what,
-            told: Instant::now().into(),
-        }
-    }
-
-    fn step(&self, count: usize) {
-        self.bar.inc(count as u64);
-        let Ok(mut told) = self.told.lock() else {
-            return;
-        };
-        if self.bar.is_hidden() && told.elapsed() >= QUIET_TIME {
-            *told = Instant::now();
-            let (done, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
-            let _ = writeln!(terminal::stderr(), "{}: {done} of {total}", self.what);
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-fn write_text(files: &[Checked], quick: bool, time: Duration, out: &mut Out) -> Result<()> {
-    for file in files {
-        let mut sources = file.source.sources();
-        for finding in &file.findings {
-            write_finding(finding, file.kernels, &mut sources, out)?;
-        }
-        let (colour, verdict) = match file.errors() {
-            0 => (style::GOOD, "ok".to_owned()),
-            errors => (style::ERROR, counted(errors, "error")),
-        };
-        let kernels = match file.kernels {
-            // Nothing is known of them if the file as a whole is wrong.
-            0 if file.errors() > 0 => String::new(),
-            kernels => format!(" {}:", counted(kernels, "kernel")),
-        };
-        let name = &file.source.name;
-        writeln!(out, "{name}:{kernels} {colour}{verdict}{colour:#}")?;
-    }
-    let errors: usize = files.iter().map(Checked::errors).sum();
-    let kernels = files.iter().map(|f| f.kernels).sum();
-    let failed: usize = files.iter().map(|f| f.failed.len()).sum();
-    let verdict = match (errors, failed) {
-        (0, _) if quick => "all correct, no code generated".to_owned(),
-        (0, _) => "all compile".to_owned(),
-        (_, 0) => counted(errors, "error"),
-        _ => format!(
-            "{} in {}",
-            counted(errors, "error"),
-            counted(failed, "kernel")
-        ),
-    };
-    let colour = if errors == 0 {
-        style::GOOD
-    } else {
-        style::ERROR
-    };
-    writeln!(
-        out,
-        "{} in {}: {colour}{verdict}{colour:#} ({:.1} s)",
-        counted(kernels, "kernel"),
-        counted(files.len(), "file"),
-        time.as_secs_f64()
-    )?;
-    out.flush()?;
-    Ok(())
-}
-
-fn write_finding(
-    finding: &Finding,
-    kernels: usize,
-    sources: &mut Sources,
-    out: &mut Out,
-) -> Result<()> {
-    let Finding {
-        diagnostic,
-        notes,
-        kernels: failing,
-    } = finding;
-    // With one kernel, or all of them, the name adds nothing.
-    let text = match &failing[..] {
-        names if names.is_empty() || kernels == names.len() => diagnostic.message.clone(),
-        [name] if diagnostic.message.contains(name.as_str()) => diagnostic.message.clone(),
-        [name] => format!("{} (kernel `{name}`)", diagnostic.message),
-        [name, rest @ ..] => format!(
-            "{} (kernel `{name}` and {})",
-            diagnostic.message,
-            counted(rest.len(), "other")
-        ),
-        [] => diagnostic.message.clone(),
-    };
-    let text = match &diagnostic.flag {
-        Some(flag) => format!("{text} [-W{flag}]"),
-        None => text,
-    };
-    let message = Message {
-        text: &text,
-        ..diagnostic.into()
-    };
-    sources.write(out, message)?;
-    for note in notes {
-        sources.write(out, note.into())?;
-    }
-    Ok(())
-}
-
-fn to_json(files: &[Checked]) -> Value {
-    let diagnostics: Vec<_> = files
-        .iter()
-        .flat_map(|file| &file.findings)
-        .map(|finding| {
-            let mut value = diagnostic_json(&finding.diagnostic);
-            value["notes"] = finding.notes.iter().map(diagnostic_json).collect();
-            value["kernels"] = finding.kernels.clone().into();
-            value
-        })
-        .collect();
-    let list: Vec<_> = files
-        .iter()
-        .map(|file| {
-            json!({
-                "file": file.source.name,
-                "kernels": file.kernels,
-                "failed": file.failed,
-                "errors": file.errors(),
-            })
-        })
-        .collect();
-    json!({
-        "files": list,
-        "kernels": files.iter().map(|f| f.kernels).sum::<usize>(),
-        "errors": files.iter().map(Checked::errors).sum::<usize>(),
-        "diagnostics": diagnostics,
-    })
 }

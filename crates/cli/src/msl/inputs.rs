@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::failure::Usage;
 use crate::npy::{self, Array};
-use crate::spec::{BufferSpec, Generator, Indexed};
+use crate::spec::{BufferSpec, Generator};
 use anyhow::{Context as _, Result};
 use bessemer_hal::{Buffer, Device, Error, StorageMode};
 use std::fs::File;
@@ -16,7 +16,8 @@ const LONGEST_STREAM: usize = 1 << 30;
 /// A buffer with what it holds before a launch.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(crate) index: u32,
+    /// The index or name that messages call it by.
+    pub(crate) name: String,
     pub(crate) buffer: Buffer,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
@@ -31,14 +32,13 @@ enum Content {
 
 impl Input {
     /// Loads or describes the content and allocates the buffer.
-    pub(crate) fn load(device: &Device, spec: &Indexed<BufferSpec>) -> Result<Self> {
-        let index = spec.index;
-        Self::load_source(device, spec).with_context(|| format!("buffer {index}"))
+    pub(crate) fn load(device: &Device, name: &str, spec: &BufferSpec) -> Result<Self> {
+        Self::load_source(device, name, spec).with_context(|| format!("buffer {name}"))
     }
 
-    fn load_source(device: &Device, spec: &Indexed<BufferSpec>) -> Result<Self> {
+    fn load_source(device: &Device, name: &str, spec: &BufferSpec) -> Result<Self> {
         let limit = device.info().limits.max_buffer_length;
-        let (dtype, shape, content, length) = match &spec.value {
+        let (dtype, shape, content, length) = match spec {
             BufferSpec::Values {
                 dtype,
                 shape,
@@ -55,6 +55,11 @@ impl Input {
                 let length = array.data.len();
                 (array.dtype, array.shape, Content::Bytes(array.data), length)
             }
+            BufferSpec::Literal(array) => {
+                let array = array.clone();
+                let length = array.data.len();
+                (array.dtype, array.shape, Content::Bytes(array.data), length)
+            }
         };
         let buffer = device
             .buffer(length, StorageMode::Shared)
@@ -62,9 +67,9 @@ impl Input {
                 Error::BufferTooLong { .. } => Usage::error(error.to_string()),
                 error => error.into(),
             })?;
-        buffer.set_label(&spec.index.to_string());
+        buffer.set_label(name);
         Ok(Self {
-            index: spec.index,
+            name: name.to_owned(),
             buffer,
             dtype,
             shape,
@@ -95,7 +100,7 @@ impl Input {
         Ok(Array {
             dtype: self.dtype,
             shape: self.shape.clone(),
-            data: data.with_context(|| format!("cannot read buffer {}", self.index))?,
+            data: data.with_context(|| format!("cannot read buffer {}", self.name))?,
         })
     }
 
@@ -110,18 +115,26 @@ impl Input {
     }
 }
 
-/// Reads a `.npy` file, converted if a type is given, or a raw file, taken to be of that type.
+/// Reads a file into a type that Metal has.
 fn read(path: &Path, dtype: Option<DType>, limit: usize) -> Result<Array> {
+    let array = read_any(path, dtype, limit)?;
+    if array.dtype == DType::F64 {
+        return Err(Usage::error(format!(
+            "{0} holds float64, which Metal does not have; convert it with {0}:f32",
+            path.display()
+        )));
+    }
+    Ok(array)
+}
+
+/// Reads a `.npy` file, converted if a type is given, or a raw file, taken to be of that type.
+pub(crate) fn read_any(path: &Path, dtype: Option<DType>, limit: usize) -> Result<Array> {
     if is_npy(path) {
         let array = npy::read(path).map_err(mark_usage)?;
-        return match (dtype, array.dtype) {
-            (Some(dtype), _) => Ok(array.convert(dtype)),
-            (None, DType::F64) => Err(Usage::error(format!(
-                "{0} holds float64, which Metal does not have; convert it with {0}:f32",
-                path.display()
-            ))),
-            (None, _) => Ok(array),
-        };
+        return Ok(match dtype {
+            Some(dtype) => array.convert(dtype),
+            None => array,
+        });
     }
     let load = || -> std::io::Result<Vec<u8>> {
         let mut data = Vec::new();

@@ -3,11 +3,12 @@
 use crate::args::KernelsArgs;
 use crate::failure::Outcome;
 use crate::host::{self, Setup};
+use crate::msl::format::write_json;
 use crate::msl::library::compile;
 use crate::msl::source::Source;
 use crate::msl::{diagnostic_json, write_diagnostics};
 use crate::table::Table;
-use crate::terminal::{self, Out, counted, style};
+use crate::terminal::{Out, counted, style};
 use anyhow::Result;
 use bessemer_hal::msl::{AddressSpace, Argument, ArgumentKind, Kernel, Reflection};
 use bessemer_hal::{Error, Library};
@@ -21,15 +22,13 @@ pub(crate) fn run(args: &KernelsArgs, out: &mut Out) -> Result<Outcome> {
     let library = match compile(&device, &source, &args.compile) {
         Err(Error::Compile { diagnostics, .. }) if args.json => {
             let diagnostics: Vec<_> = diagnostics.iter().map(diagnostic_json).collect();
-            terminal::write_json(
-                out,
-                &json!({ "file": source.name, "kernels": [], "constants": [], "diagnostics": diagnostics }),
-            )?;
-            return Ok(Outcome::Found);
+            let value = json!({ "file": source.name, "kernels": [], "constants": [], "diagnostics": diagnostics });
+            write_json(out, value, Outcome::NotCompiled)?;
+            return Ok(Outcome::NotCompiled);
         }
         Err(Error::Compile { diagnostics, .. }) => {
             write_diagnostics(&source, &diagnostics)?;
-            return Ok(Outcome::Found);
+            return Ok(Outcome::NotCompiled);
         }
         library => library?,
     };
@@ -38,7 +37,7 @@ pub(crate) fn run(args: &KernelsArgs, out: &mut Out) -> Result<Outcome> {
         None => Offered::from_pipelines(&library)?,
     };
     if args.json {
-        terminal::write_json(out, &offered.to_json(&source.name))?;
+        write_json(out, offered.to_json(&source.name), Outcome::Clean)?;
     } else {
         offered.write_text(&source.name, out)?;
     }

@@ -61,9 +61,9 @@ impl Source {
     }
 }
 
-/// Files as they are; of directories, the `.metal` files in them and below, in the order of their names. Hidden directories
-/// are left out, as are links, which may lead back.
-pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// Files as they are; of directories, the files with an extension in them and below, in the order of their names. Hidden
+/// directories are left out, as are links, which may lead back.
+pub(crate) fn expand(paths: &[PathBuf], extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -71,10 +71,10 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             continue;
         }
         let before = files.len();
-        collect(path, &mut files)?;
+        collect(path, extension, &mut files)?;
         if files.len() == before {
             return Err(Usage::error(format!(
-                "no .metal file in {}",
+                "no .{extension} file in {}",
                 path.display()
             )));
         }
@@ -82,7 +82,7 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+fn collect(directory: &Path, extension: &str, files: &mut Vec<PathBuf>) -> Result<()> {
     let cannot = || Usage::context(format!("cannot read {}", directory.display()));
     let entries = std::fs::read_dir(directory).with_context(cannot)?;
     let mut entries = entries
@@ -93,8 +93,8 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         let (path, kind) = (entry.path(), entry.file_type().with_context(cannot)?);
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         if kind.is_dir() && !is_hidden {
-            collect(&path, files)?;
-        } else if kind.is_file() && path.extension().is_some_and(|e| e == "metal") {
+            collect(&path, extension, files)?;
+        } else if kind.is_file() && path.extension().is_some_and(|e| e == extension) {
             files.push(path);
         }
     }

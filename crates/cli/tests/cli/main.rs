@@ -6,9 +6,11 @@
 
 mod check;
 mod devices;
+mod formats;
 mod harness;
 mod inspect;
 mod interrupt;
+mod kernel_tests;
 mod kernels;
 mod language;
 mod memory;
@@ -16,5 +18,6 @@ mod pull;
 mod quantize;
 mod readme;
 mod run;
+mod summary;
 mod tune;
 mod usage;

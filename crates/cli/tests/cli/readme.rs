@@ -62,7 +62,7 @@ fn every_command_of_the_readme_runs() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let shown = format!("bessemer {}\n{stdout}{stderr}", words.join(" "));
         if comment.contains("a data race") {
-            assert_eq!(output.status.code(), Some(1), "{shown}");
+            assert_eq!(output.status.code(), Some(3), "{shown}");
             assert!(stdout.contains("race.metal:10:"), "{shown}");
         } else {
             assert_eq!(output.status.code(), Some(0), "{shown}");

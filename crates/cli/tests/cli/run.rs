@@ -96,7 +96,7 @@ fn a_race_is_reported_at_its_line() {
     let desk = Desk::with("racy.metal", RACY);
     let line = "msl run racy.metal --grid 64 --threadgroup 64 --buffer 0=iota:f32:64 \
                 --buffer 1=zeros:f32:64 --threadgroup-memory 0=256 --mode check";
-    let json = desk.bessemer(&format!("{line} --json")).exits(1).json();
+    let json = desk.bessemer(&format!("{line} --json")).exits(3).json();
     let report = &json["reports"][0];
     assert_eq!(report["kind"], "race", "{json}");
     assert_eq!(report["kernel"], "reverse");
@@ -106,7 +106,7 @@ fn a_race_is_reported_at_its_line() {
     assert!(report.as_object().unwrap().contains_key("buffer"));
     assert!(!report["message"].as_str().unwrap().is_empty());
 
-    let said = desk.bessemer(line).exits(1);
+    let said = desk.bessemer(line).exits(3);
     assert!(said.stdout.contains("racy.metal:1"), "{said:?}");
     assert!(said.stdout.contains(": race: "), "{said:?}");
     assert!(said.stdout.contains('^'), "{said:?}");
@@ -120,7 +120,7 @@ fn an_access_past_a_buffer_is_reported_with_the_buffer() {
              --buffer 2=zeros:f32:8 --mode check --json",
             example("add.metal")
         ))
-        .exits(1)
+        .exits(3)
         .json();
     let report = &json["reports"][0];
     assert_eq!(report["kind"], "bounds", "{json}");
@@ -141,7 +141,7 @@ fn a_kernel_that_never_ends_is_a_timeout() {
                 "msl run spin.metal --grid 1 --buffer 0=zeros:i32:1 --timeout-ms 300 \
                  --mode {mode} --json"
             ))
-            .exits(1)
+            .exits(3)
             .json();
         assert_eq!(json["reports"][0]["kind"], "timeout", "{mode}: {json}");
         assert_eq!(json["reports"][0]["kernel"], "spin");
@@ -156,7 +156,7 @@ fn a_kernel_that_crashes_is_a_report_and_not_the_end_of_the_program() {
     );
     let json = desk
         .bessemer("msl run wild.metal --grid 1 --buffer 0=zeros:i32:1 --json")
-        .exits(1)
+        .exits(3)
         .json();
     assert_eq!(json["reports"][0]["kind"], "crash", "{json}");
     assert_eq!(json["reports"][0]["file"], "wild.metal", "{json}");
@@ -171,7 +171,7 @@ fn threadgroup_memory_that_is_missing_or_too_much_is_a_report() {
                 "msl run racy.metal --grid 64 --threadgroup 64 --buffer 0=iota:f32:64 \
                  --buffer 1=zeros:f32:64 {memory} --json"
             ))
-            .exits(1)
+            .exits(3)
             .json();
         assert_eq!(json["reports"][0]["kind"], "threadgroup-memory", "{json}");
     }
