@@ -45,6 +45,7 @@ pub(crate) fn run(command: &MslCommand, out: &mut Out) -> Result<Outcome> {
 fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
     json!({
         "severity": diagnostic.severity.to_string(),
+        "kind": diagnostic.kind,
         "message": diagnostic.message,
         "file": diagnostic.file,
         "line": diagnostic.line,

@@ -83,6 +83,7 @@ fn json_has_the_same_diagnostics() {
     assert_eq!(diagnostic["line"], 9);
     assert_eq!(diagnostic["column"], 14);
     assert_eq!(diagnostic["severity"], "error");
+    assert_eq!(diagnostic["kind"], "compiler");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! The README's commands do what it says.
+//! The commands of the README and of docs/metal-ci.md do what they say.
 
-use crate::harness::command;
-use std::path::Path;
+use crate::harness::{Desk, command, example};
+use std::path::{Path, PathBuf};
 
-/// The `bessemer` commands of the README, continued lines joined, with what its comments say.
-fn commands(readme: &str) -> Vec<(Vec<String>, String)> {
-    let joined = readme.replace("\\\n", " ");
+/// The `bessemer` commands of a page, continued lines joined, with what its comments say.
+fn commands(page: &str) -> Vec<(Vec<String>, String)> {
+    let joined = page.replace("\\\n", " ");
     joined
         .lines()
         .filter(|line| line.starts_with("bessemer "))
@@ -39,19 +39,26 @@ const MODELS: [&str; 6] = [
     "quantize",
 ];
 
-#[test]
-fn every_command_of_the_readme_runs() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let commands = commands(&readme);
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Runs the commands of a page that are about models, or the others.
+fn run_page(name: &str, about_models: bool) {
+    let root = root();
+    let page = std::fs::read_to_string(root.join(name)).unwrap();
+    let commands: Vec<_> = commands(&page)
+        .into_iter()
+        .filter(|(words, _)| MODELS.contains(&&*words[0]) == about_models)
+        .collect();
     assert!(commands.len() >= 4, "{commands:?}");
     for (words, comment) in commands {
         let desk = tempfile::tempdir().unwrap();
         let mut command = command();
-        if MODELS.contains(&&*words[0]) {
+        if about_models {
             let models = bessemer_llm::pull::directory().unwrap();
             command.env("BESSEMER_CACHE_DIR", models.parent().unwrap());
-            let beginning: String = readme.chars().take(1000).collect();
+            let beginning: String = page.chars().take(1000).collect();
             std::fs::write(desk.path().join("README.md"), beginning).unwrap();
             command.current_dir(desk.path());
         } else {
@@ -61,14 +68,44 @@ fn every_command_of_the_readme_runs() {
         let stdout = String::from_utf8_lossy(&output.stdout);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let shown = format!("bessemer {}\n{stdout}{stderr}", words.join(" "));
-        if comment.contains("a data race") {
-            assert_eq!(output.status.code(), Some(3), "{shown}");
-            assert!(stdout.contains("race.metal:10:"), "{shown}");
-        } else {
-            assert_eq!(output.status.code(), Some(0), "{shown}");
-        }
+        let is_race = comment.contains("a data race");
+        let code = if is_race { 3 } else { 0 };
+        assert_eq!(output.status.code(), Some(code), "{shown}");
+        let places = ["race.metal:10:", "race.metal,line=10,"];
+        assert_eq!(
+            is_race,
+            places.iter().any(|p| stdout.contains(p)),
+            "{shown}"
+        );
         if words[0] == "generate" {
             assert!(stdout.contains("Berlin"), "{shown}");
         }
     }
+}
+
+#[test]
+fn commands_of_the_readme_about_models_run() {
+    run_page("README.md", true);
+}
+
+#[test]
+fn commands_of_the_readme_about_kernels_run() {
+    run_page("README.md", false);
+}
+
+#[test]
+fn commands_of_the_ci_page_run() {
+    run_page("docs/metal-ci.md", false);
+}
+
+#[test]
+fn the_test_on_the_ci_page_passes() {
+    let page = std::fs::read_to_string(root().join("docs/metal-ci.md")).unwrap();
+    let (_, block) = page.split_once("```toml\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let desk = Desk::with("page.toml", block);
+    let kernel = std::fs::read(example("reduce.metal")).unwrap();
+    desk.write("reduce.metal", &kernel);
+    let said = desk.bessemer("msl test page.toml").exits(0);
+    assert!(said.stdout.contains("1 passed, 0 failed"), "{said:?}");
 }

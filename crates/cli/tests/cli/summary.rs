@@ -1,4 +1,5 @@
 //! `msl check --summary`, also past compilers that fail.
+#![cfg(unix)]
 
 use crate::harness::Desk;
 use std::os::unix::fs::PermissionsExt as _;

@@ -17,10 +17,17 @@ fn every_command_has_help_with_examples() {
         "msl kernels --help",
         "msl check --help",
         "msl run --help",
+        "msl test --help",
         "cache --help",
     ] {
         let said = Desk::new().bessemer(line).exits(0);
         assert!(said.stdout.contains("Examples:"), "{line}: {said:?}");
+    }
+    for command in ["", "msl check ", "msl run ", "msl test ", "msl kernels "] {
+        let help = Desk::new().bessemer(&format!("{command}--help")).stdout;
+        for code in [0, 1, 2, 3, 4, 130] {
+            assert!(help.contains(&format!("\n  {code} ")), "{command}: {help}");
+        }
     }
     Desk::new().bessemer("msl --help").exits(0);
     let said = Desk::new().bessemer("--version").exits(0);

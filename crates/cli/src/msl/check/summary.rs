@@ -221,16 +221,11 @@ mod tests {
     use super::*;
 
     fn diagnostic(kind: DiagnosticKind, message: &str) -> Diagnostic {
-        Diagnostic {
-            severity: Severity::Error,
-            kind,
-            message: message.to_owned(),
-            file: "k.metal".to_owned(),
-            line: 1,
-            column: 1,
-            flag: None,
-            source_line: None,
-        }
+        let kind = serde_json::to_value(kind).unwrap();
+        let value = json!({
+            "severity": "error", "kind": kind, "message": message, "file": "k.metal", "line": 1, "column": 1,
+        });
+        serde_json::from_value(value).unwrap()
     }
 
     #[test]

@@ -82,9 +82,7 @@ pub(super) fn execute(test: &KernelTest) -> Tested<'_> {
                 mode: Some(*mode),
                 seed: *seed,
                 timeout: test.timeout,
-                threads: None,
-                family: test.compile.family,
-                language: test.compile.language,
+                ..Setup::compiling(&test.compile)
             }
         } else {
             // The GPU runs kernels in one way.

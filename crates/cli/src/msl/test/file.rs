@@ -31,6 +31,7 @@ pub(super) struct CompileTable {
     pub(super) define: Vec<String>,
     #[serde(default)]
     pub(super) include: Vec<PathBuf>,
+    /// Files included before the source.
     #[serde(default)]
     pub(super) include_file: Vec<PathBuf>,
     pub(super) math: Option<String>,

@@ -203,10 +203,11 @@ impl Planner<'_> {
         }
         let mut options = Vec::new();
         for table in tables {
-            let includes = table.include.iter().map(|dir| self.resolve(dir));
-            options.extend(includes.map(|dir| format!("--include={}", dir.display())));
-            let files = table.include_file.iter().map(|file| self.resolve(file));
-            options.extend(files.map(|file| format!("--include-file={}", file.display())));
+            let dirs = table.include.iter().map(|dir| ("include", dir));
+            let files = table.include_file.iter().map(|file| ("include-file", file));
+            for (name, path) in dirs.chain(files) {
+                options.push(format!("--{name}={}", self.resolve(path).display()));
+            }
             options.extend(table.define.iter().map(|d| format!("--define={d}")));
             for (name, value) in [
                 ("math", &table.math),
