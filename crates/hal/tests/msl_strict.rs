@@ -1,6 +1,7 @@
 //! What Apple's compiler refuses is refused here; what it accepts is accepted.
 
-use bessemer_hal::msl::translate;
+use bessemer_hal::LanguageVersion::{self, Metal3_0, Metal3_1, Metal3_2};
+use bessemer_hal::msl::{translate, translate_as};
 
 fn errors(text: &str) -> Vec<String> {
     match translate(text, "a.metal") {
@@ -149,5 +150,80 @@ fn accepts_what_apple_accepts() {
         "struct B { int x; }; B g(); struct B h(struct B b) { return b; }",
     ] {
         assert_eq!(errors(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn what_a_later_version_brought_is_refused_by_name() {
+    let refused =
+        |text: &str, language: LanguageVersion| match translate_as(text, "a.metal", language) {
+            Ok(_) => None,
+            Err(errors) => Some(errors[0].message.clone()),
+        };
+    for (text, feature, since) in [
+        ("void f() { bfloat x = 0; }", "'bfloat' needs", Metal3_1),
+        (
+            "void f() { metal::bfloat4 x; }",
+            "'bfloat4' needs",
+            Metal3_1,
+        ),
+        (
+            "void f(device packed_bfloat2* x) {}",
+            "'packed_bfloat2' needs",
+            Metal3_1,
+        ),
+        (
+            "void f() { simdgroup_bfloat8x8 m; }",
+            "'simdgroup_bfloat8x8' needs",
+            Metal3_1,
+        ),
+        ("void f() { auto x = 1.5bf; }", "'1.5bf' needs", Metal3_1),
+        (
+            "float f(float x) { return nextafter(x, 1.0f); }",
+            "'nextafter' needs",
+            Metal3_1,
+        ),
+        (
+            "constant os_log log(\"a\", \"b\");",
+            "'os_log' needs",
+            Metal3_2,
+        ),
+        (
+            "void f() { os_log_default.log(\"a\"); }",
+            "'os_log_default' needs",
+            Metal3_2,
+        ),
+        (
+            "void f() { atomic_thread_fence(mem_flags::mem_device); }",
+            "'atomic_thread_fence' needs",
+            Metal3_2,
+        ),
+        (
+            "void f(coherent(device) device uint* p) {}",
+            "'coherent' needs",
+            Metal3_2,
+        ),
+        (
+            "void f() { auto g = [](int x) { return x; }; }",
+            "lambda expressions need",
+            Metal3_2,
+        ),
+    ] {
+        for language in LanguageVersion::ALL {
+            let expected = (language < since)
+                .then(|| format!("{feature} {since} or newer (compiling as {language})"));
+            assert_eq!(refused(text, language), expected, "{text} as {language}");
+        }
+    }
+    // What is the user's own, or only looks like it.
+    for text in [
+        "namespace mine { struct os_log { void log() const; }; } void f() { mine::os_log l; }",
+        "float nextafter(float x, int y) { return x; } float f(float x) { return nextafter(x, 1); }",
+        "uint f() { return 0xbf + 0xBF; }",
+        "struct S { int bfloat; }; int f(S s) { return s.bfloat; }",
+        "typedef ushort bfloat; bfloat f() { return 1; }",
+        "float coherent(float x) { return x; } float f(float x) { return coherent(x); }",
+    ] {
+        assert_eq!(refused(text, Metal3_0), None, "{text}");
     }
 }

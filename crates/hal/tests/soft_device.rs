@@ -16,6 +16,8 @@ mod compiler;
 mod failure;
 #[path = "soft_device/kernel.rs"]
 mod kernel;
+#[path = "soft_device/language.rs"]
+mod language;
 #[path = "soft_device/load.rs"]
 mod load;
 #[path = "soft_device/matrix.rs"]

@@ -180,3 +180,84 @@ fn function_constants_without_values_do_not_keep_a_kernel_from_compiling() {
         .bessemer(&format!("msl check --full {}", example("scale.metal")))
         .exits(0);
 }
+
+const CARELESS: &str = "\
+kernel void k(device int* out [[buffer(0)]]) {
+    int unused = 3;
+    if (out[0] = 4) out[1] = TWICE(1);
+}
+";
+
+#[test]
+fn warnings_are_shown_and_can_be_made_errors() {
+    let desk = Desk::with("k.metal", CARELESS);
+    desk.write("first.h", b"#define TWICE(x) (x * 2)\n");
+    let check = "msl check -include first.h k.metal";
+    let warning = "k.metal:3:16: warning: using the result of an assignment as a condition without parentheses [-Wparentheses]";
+    for depth in ["", "--full", "--quick"] {
+        let said = desk.bessemer(&format!("{check} {depth}")).exits(0);
+        assert!(said.stdout.contains(warning), "{said:?}");
+        assert!(!said.stdout.contains("unused"), "{said:?}");
+    }
+    let said = desk
+        .bessemer(&format!("{check} -Wall -Wno-parentheses"))
+        .exits(0);
+    assert!(
+        said.stdout
+            .contains("k.metal:2:9: warning: unused variable 'unused' [-Wunused-variable]"),
+        "{said:?}"
+    );
+    assert!(!said.stdout.contains("parentheses"), "{said:?}");
+    let said = desk.bessemer(&format!("{check} -Werror")).exits(1);
+    assert!(
+        said.stdout.contains(&warning.replace("warning", "error")),
+        "{said:?}"
+    );
+    let json = desk
+        .bessemer(&format!("{check} --json -Wall -Werror=unused-variable"))
+        .exits(1)
+        .json();
+    assert_eq!(json["errors"], 1);
+    let found = json["diagnostics"].as_array().unwrap().iter();
+    let mut found: Vec<_> = found
+        .map(|d| (d["severity"].as_str().unwrap(), d["flag"].as_str().unwrap()))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [("error", "unused-variable"), ("warning", "parentheses")]
+    );
+}
+
+#[test]
+fn macros_with_parameters_are_defined_on_the_command_line() {
+    let desk = Desk::with("k.metal", CARELESS);
+    let said = desk
+        .bessemer("msl check k.metal -D TWICE(x)=(x*2)")
+        .exits(0);
+    assert!(said.stdout.contains("all compile"), "{said:?}");
+    let said = desk.bessemer("msl check k.metal -D TWICE(x=2").exits(2);
+    assert!(said.stderr.contains("is not a parameter list"), "{said:?}");
+    desk.bessemer("msl kernels k.metal --include-file nowhere.h")
+        .exits(1);
+}
+
+#[test]
+fn the_language_version_is_chosen_as_for_clang() {
+    let desk = Desk::with(
+        "k.metal",
+        "kernel void k(device bfloat* out [[buffer(0)]]) { out[0] = 1.0bf; }\n",
+    );
+    for version in ["", "-std=metal3.1", "--std metal3.2"] {
+        desk.bessemer(&format!("msl check k.metal {version}"))
+            .exits(0);
+    }
+    let said = desk.bessemer("msl check k.metal -std=metal3.0").exits(1);
+    let message = "k.metal:1:22: error: 'bfloat' needs metal3.1 or newer (compiling as metal3.0)";
+    assert!(said.stdout.contains(message), "{said:?}");
+    let said = desk.bessemer("msl check k.metal -std=metal1.0").exits(2);
+    assert!(
+        said.stderr.contains("metal3.0, metal3.1, metal3.2"),
+        "{said:?}"
+    );
+}

@@ -177,6 +177,7 @@ pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> V
     for line in stderr.lines() {
         found.extend(unknown_option(line, label));
     }
+    let mut instantiation: Option<Said<'_>> = None;
     for group in groups(stderr) {
         let Some((head, notes)) = group.split_first() else {
             continue;
@@ -184,11 +185,15 @@ pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> V
         if is_hidden(head.file) && head.severity != Severity::Error {
             continue;
         }
-        // An error in the headers belongs where the user's text asked for it.
+        // An error in the headers belongs where the user's text asked for it. clang says where once, for all errors that it
+        // finds in one instantiation.
         let place = std::iter::once(head)
             .chain(notes.iter().filter(|n| n.message.starts_with("in ")))
             .chain(notes)
-            .find(|said| !is_hidden(said.file));
+            .find(|said| !is_hidden(said.file))
+            .or(instantiation.as_ref())
+            .copied();
+        instantiation = place.filter(|_| is_hidden(head.file));
         let mut at = |said: &Said<'_>, at: &Said<'_>| {
             let column = places.column(at.file, at.line, at.column);
             let text = places.line(at.file, at.line);
@@ -198,10 +203,10 @@ pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> V
             found.extend([diagnostic(head, label, 0, 0, None)]);
             continue;
         };
-        let head = at(head, place);
+        let head = at(head, &place);
         let notes = notes
             .iter()
-            .filter(|note| !is_hidden(note.file) && !std::ptr::eq(*note, place))
+            .filter(|note| !is_hidden(note.file) && **note != place)
             .take(MAX_NOTES);
         let notes: Vec<Diagnostic> = notes.map(|note| at(note, note)).collect();
         found.extend(std::iter::once(head).chain(notes));
@@ -522,6 +527,14 @@ mod tests {
                       k.metal:3:3: note: in instantiation of function template specialization 'metal::dot<metal::vec<float, 3>>' requested here\n";
         let message = "no matching function".to_owned();
         assert_eq!(read_all(stderr), [("k.metal".to_owned(), 3, 3, message)]);
+        // Another error of the same instantiation, and one of another place.
+        let stderr = format!(
+            "{stderr}/cache/shim-1/include/math.h:8:3: error: no type\n\
+             k.metal:2:1: error: of the user's\n\
+             /cache/shim-1/include/math.h:8:3: error: from nowhere\n"
+        );
+        let lines: Vec<u32> = read_all(&stderr).iter().map(|found| found.1).collect();
+        assert_eq!(lines, [3, 3, 2, 0]);
     }
 
     #[test]

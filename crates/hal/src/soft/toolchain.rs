@@ -29,8 +29,24 @@ const NAMES: [&str; 5] = [
     "clang++",
 ];
 /// The largest kernels of public libraries take seconds; a compiler that takes this long hangs.
-const LIMIT: Duration = Duration::from_secs(240);
-const VERSION_LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Limit = Limit {
+    processor: Duration::from_secs(240),
+    // Other work on the machine must not decide what compiles.
+    wall: Duration::from_secs(1200),
+};
+const VERSION_LIMIT: Limit = Limit {
+    wall: Duration::from_secs(20),
+    ..LIMIT
+};
+
+/// How long a compiler may run.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    /// Processor time of each of its processes, in whole seconds.
+    processor: Duration,
+    /// Time on the clock.
+    wall: Duration,
+}
 
 /// A clang++ that the software device can drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,8 +144,8 @@ fn missing(reason: &str) -> Error {
 
 fn ask(path: &Path) -> Result<Compiler, String> {
     let shown = path.display();
-    let output = match spawn(path, [OsStr::new("--version")]) {
-        Ok(child) => finish(child, Vec::new(), VERSION_LIMIT),
+    let output = match spawn(path, [OsStr::new("--version")], VERSION_LIMIT) {
+        Ok(child) => finish(child, Vec::new(), VERSION_LIMIT.wall),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(format!("`{shown}` is not installed"));
         }
@@ -183,18 +199,27 @@ impl Compiler {
         &self,
         arguments: &[A],
         input: Vec<u8>,
-        limit: Duration,
+        limit: Limit,
     ) -> Result<Output> {
+        let start = Instant::now();
         let shown = self.path.display();
         let failed = |what: String| Error::Toolchain { message: what };
         let arguments: Vec<OsString> = arguments.iter().map(|a| a.as_ref().to_owned()).collect();
-        let child = spawn(&self.path, &arguments).map_err(|error| match error.kind() {
+        let child = spawn(&self.path, &arguments, limit).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => missing(&format!("`{shown}` is not there any more")),
             _ => failed(format!("`{shown}` cannot be run: {error}")),
         })?;
-        let (status, stdout, stderr) = finish(child, input, limit)
+        let (status, stdout, stderr) = finish(child, input, limit.wall)
             .map_err(|error| failed(format!("`{shown}` failed: {error}")))?;
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        // The system kills whatever is past its limit; of a program that clang started, clang says so.
+        let killed = status.signal() == Some(libc::SIGKILL) || stderr.contains("command: Killed");
+        if killed && start.elapsed() >= limit.processor {
+            return Err(failed(format!(
+                "`{shown}` was stopped after {} s of processor time",
+                limit.processor.as_secs()
+            )));
+        }
         if let Some(signal) = status.signal() {
             return Err(failed(format!(
                 "`{shown}` was killed by signal {signal}{}{}",
@@ -236,6 +261,7 @@ pub(crate) fn tail(stderr: &str) -> String {
 fn spawn<A: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = A>,
+    limit: Limit,
 ) -> io::Result<Child> {
     let mut command = Command::new(program);
     command
@@ -251,14 +277,13 @@ fn spawn<A: AsRef<OsStr>>(
         .stderr(Stdio::piped())
         .process_group(0);
     // SAFETY: `do_not_outlive` only makes system calls, as the child of a fork must.
-    unsafe { command.pre_exec(do_not_outlive) };
+    unsafe { command.pre_exec(move || do_not_outlive(limit.processor.as_secs())) };
     command.spawn()
 }
 
 /// In the child: the compiler ends with the thread that waits for it, and what it starts in turn, which does
 /// not hear of that, ends at the limit of its processor time.
-fn do_not_outlive() -> io::Result<()> {
-    let seconds = LIMIT.as_secs();
+fn do_not_outlive(seconds: u64) -> io::Result<()> {
     let limit = libc::rlimit {
         rlim_cur: seconds,
         rlim_max: seconds,
@@ -399,16 +424,39 @@ mod tests {
     fn a_hanging_compiler_is_stopped_with_its_children() {
         let (_dir, compiler) = script("sleep 100 & sleep 100");
         let start = Instant::now();
-        let text = message(compiler.run_within(&["-c"], Vec::new(), Duration::from_millis(200)));
+        let limit = Limit {
+            wall: Duration::from_millis(200),
+            ..LIMIT
+        };
+        let text = message(compiler.run_within(&["-c"], Vec::new(), limit));
         assert!(text.contains("not finished"), "{text}");
         assert!(start.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_compiler_that_computes_for_too_long_is_stopped_by_its_processor_time() {
+        let limit = Limit {
+            processor: Duration::from_secs(1),
+            ..LIMIT
+        };
+        let (_dir, compiler) = script("while :; do :; done");
+        let text = message(compiler.run_within(&["-c"], Vec::new(), limit));
+        assert!(text.contains("after 1 s of processor time"), "{text}");
+        // Waiting does not count.
+        let (_dir, compiler) = script("sleep 1.5");
+        assert!(
+            compiler
+                .run_within(&["-c"], Vec::new(), limit)
+                .unwrap()
+                .success
+        );
     }
 
     #[test]
     fn a_compiler_ends_with_the_thread_that_started_it() {
         let (_dir, compiler) = script("exec sleep 100");
         let path = compiler.path.clone();
-        let starter = std::thread::spawn(move || spawn(&path, ["-c"]).unwrap());
+        let starter = std::thread::spawn(move || spawn(&path, ["-c"], LIMIT).unwrap());
         let mut child = starter.join().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }

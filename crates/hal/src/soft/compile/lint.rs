@@ -81,7 +81,16 @@ fn options(program: &Program) -> Result<Vec<String>> {
 
 /// The program with the entries of these kernels, of which an image has one.
 fn with_kernels(translation: &Translation, names: &[&str]) -> String {
-    let mut text = translation.cpp.clone();
+    let lines = translation.cpp.lines();
+    // clang does not know Metal's pragmas, which is no fault of the user's.
+    let lines = lines.map(|line| {
+        if line.starts_with("#pragma METAL ") {
+            ""
+        } else {
+            line
+        }
+    });
+    let mut text = lines.collect::<Vec<_>>().join("\n");
     // The entries stand at the lines of their kernels, and are not the user's.
     text += "\n#pragma clang diagnostic ignored \"-Weverything\"";
     for (index, name) in names.iter().enumerate() {
