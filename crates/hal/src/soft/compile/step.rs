@@ -90,7 +90,7 @@ impl Engine {
             let exports = [
                 "sm_rt_table",
                 "sm_kernel",
-                "sm_arg_sizes",
+                "sm_arg_size",
                 "sm_gate",
                 "sm_entry",
             ]
