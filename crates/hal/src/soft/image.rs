@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Set in `sm_arg_sizes` for a reference: so many bytes must be bound.
+/// Set in what `sm_arg_size` says of a reference: so many bytes must be bound.
 const REFERENCE: u64 = 1 << 63;
 /// Set for a pointer: the kernel decides how many elements it touches.
 const POINTER: u64 = 1 << 62;
@@ -214,14 +214,16 @@ fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, Refusal> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let sizes = library.symbol(c"sm_arg_sizes").map_err(Refusal::Load)?;
+    let size = library.symbol(c"sm_arg_size").map_err(Refusal::Load)?;
     let gate = library.symbol(c"sm_gate").map_err(Refusal::Load)?;
+    // SAFETY: the glue gives every kernel an `sm_arg_size` of this type.
+    let size: unsafe extern "C" fn(u32) -> u64 = unsafe { std::mem::transmute(size) };
     // SAFETY: the glue gives every kernel an `sm_gate` of this type.
     let gate: unsafe extern "C" fn(u32) -> bool = unsafe { std::mem::transmute(gate) };
-    let sizes = sizes.cast::<u64>();
     let parameter = |index: usize| {
-        // SAFETY: the glue makes one entry for each parameter of the kernel, in order, and aligns them.
-        let size = unsafe { sizes.add(index).read_unaligned() };
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        // SAFETY: the glue makes one entry for each parameter of the kernel, in order.
+        let size = unsafe { size(number) };
         let bytes = size & !(REFERENCE | POINTER);
         Parameter {
             min_bytes: if size & REFERENCE != 0 {
@@ -230,7 +232,7 @@ fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, Refusal> {
                 0
             },
             // SAFETY: it reads function constants, which are initialised.
-            active: unsafe { gate(u32::try_from(index).unwrap_or(u32::MAX)) },
+            active: unsafe { gate(number) },
         }
     };
     Ok((0..count).map(parameter).collect())

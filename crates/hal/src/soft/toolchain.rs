@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 
 /// The oldest clang whose IR and options this crate knows.
 pub(crate) const OLDEST: u32 = 17;
-/// The newest one: clang 22 emits no kernels in the mode that keeps address spaces as types.
-pub(crate) const NEWEST: u32 = 21;
+/// The newest one that was tried.
+pub(crate) const NEWEST: u32 = 22;
 /// The versions looked for by name, newest first.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 7] = [
+    "clang++-22",
+    "clang++-21",
     "clang++-20",
     "clang++-19",
     "clang++-18",
@@ -123,7 +125,7 @@ fn search() -> Result<Compiler> {
             Err(reason) => reasons.push(reason),
         }
     }
-    // A clang that is there and is refused says more than five that are not.
+    // A clang that is there and is refused says more than those that are not.
     let reason = reasons
         .iter()
         .find(|reason| !reason.ends_with("is not installed"))
@@ -388,14 +390,14 @@ mod tests {
     fn a_compiler_that_is_too_old_or_too_new_is_refused() {
         let ask = |version: &str| supported_version(Path::new("c++"), version);
         assert_eq!(ask("clang version 17.0.6"), Ok(17));
-        assert_eq!(ask("Ubuntu clang version 21.1.0"), Ok(21));
+        assert_eq!(ask("Ubuntu clang version 22.1.0"), Ok(22));
         assert_eq!(
             ask("clang version 16.0.6").unwrap_err(),
             "`c++` is clang 16"
         );
         assert_eq!(
-            ask("clang version 22.1.8").unwrap_err(),
-            "`c++` is clang 22"
+            ask("clang version 23.1.0").unwrap_err(),
+            "`c++` is clang 23"
         );
         let other = "`c++` is not clang, it says `gcc 14`";
         assert_eq!(ask("gcc 14").unwrap_err(), other);

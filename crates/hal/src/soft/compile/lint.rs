@@ -99,7 +99,7 @@ fn with_kernels(translation: &Translation, names: &[&str]) -> String {
         let exports = [
             "sm_rt_table",
             "sm_kernel",
-            "sm_arg_sizes",
+            "sm_arg_size",
             "sm_gate",
             "sm_entry",
         ]

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Symbols of the image that the host looks up; all others are local to it.
-const EXPORTS: [&str; 3] = ["sm_arg_sizes", "sm_gate", "sm_rt_table"];
+const EXPORTS: [&str; 3] = ["sm_arg_size", "sm_gate", "sm_rt_table"];
 
 /// What the pass adds to a module.
 #[derive(Debug, Default)]

@@ -13,6 +13,13 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 
+// Since version 22 clang emits only what is marked, and what that uses.
+#if __has_cpp_attribute(clang::sycl_external)
+#define SM_EMITTED [[clang::sycl_external]]
+#else
+#define SM_EMITTED
+#endif
+
 // Functions of the library are inlined everywhere. The calling convention makes no difference to what
 // runs, but with it x86-64 hands small structs over as they are, where its usual one packs them into
 // vector registers: that would leave shuffles in the kernel that keep lanes from being vectorised.

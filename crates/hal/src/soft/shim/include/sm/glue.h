@@ -147,7 +147,7 @@ template <class T> constexpr ulong pointee_size() {
   if constexpr (__is_void(T)) return 1;
   else return sizeof(T);
 }
-// One entry of sm_arg_sizes.
+// What sm_arg_size says of one parameter.
 template <class P> constexpr ulong argument_size() {
   if constexpr (__is_reference(P)) return pointee_size<__remove_reference_t(P)>() | 1ul << 63;
   else if constexpr (__is_pointer(P)) return pointee_size<__remove_pointer(P)>() | 1ul << 62;
@@ -169,7 +169,7 @@ template <source... S, uint... index> struct entry<B<S, index>...> {
 };
 }  // namespace sm
 
-#define SM_EXPORT extern "C" __attribute__((visibility("default"), used))
+#define SM_EXPORT extern "C" SM_EMITTED __attribute__((visibility("default"), used))
 
 // SM_KERNEL(function, ::sm::B<...>...): the one kernel of an image.
 #define SM_KERNEL(function, ...)                                                             \
@@ -177,7 +177,10 @@ template <source... S, uint... index> struct entry<B<S, index>...> {
   SM_EXPORT void sm_kernel(const sm_group* g, uint x, uint y, uint z, uint lane) {           \
     ::sm::entry<__VA_ARGS__>::run(function, g, ::sm::thread_id{x, y, z, lane});              \
   }                                                                                          \
-  SM_EXPORT constexpr auto sm_arg_sizes = ::sm::entry<__VA_ARGS__>::argument_sizes(function);
+  SM_EXPORT __attribute__((SM_UNSEEN)) ulong sm_arg_size(uint parameter) {                   \
+    constexpr auto sizes = ::sm::entry<__VA_ARGS__>::argument_sizes(function);               \
+    return sizes.entry[parameter];                                                           \
+  }
 
 // SM_GATES(condition...): for each parameter, whether its [[function_constant(...)]] lets it exist.
 #define SM_GATES(...)                                                     \

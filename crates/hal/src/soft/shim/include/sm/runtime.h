@@ -2,7 +2,7 @@
 // support library may lack, and what the memory checker's instrumentation calls.
 #pragma once
 
-#define SM_SUPPORT extern "C" __attribute__((weak, visibility("hidden"), used, SM_UNSEEN))
+#define SM_SUPPORT extern "C" SM_EMITTED __attribute__((weak, visibility("hidden"), used, SM_UNSEEN))
 
 namespace sm {
 // The bits of a float rounded to 16 bits, ties to even; zero if it is subnormal.
@@ -43,7 +43,7 @@ SM_FN uint odd_float_bits(double d) {
 
 // What the IR pass puts in place of `fptrunc float to bfloat`. The compiler would use an instruction of the processor,
 // where there is one, or call __truncsfbf2, which cannot be inlined, so no loop that rounds to bfloat would be vectorised.
-extern "C" inline __attribute__((always_inline, visibility("hidden"), used, SM_UNSEEN)) __bf16
+extern "C" SM_EMITTED inline __attribute__((always_inline, visibility("hidden"), used, SM_UNSEEN)) __bf16
 sm_round_bfloat(float x) {
   return __builtin_bit_cast(__bf16, ::sm::bfloat_bits(__builtin_bit_cast(uint, x)));
 }
