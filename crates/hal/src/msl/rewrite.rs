@@ -1,4 +1,4 @@
-//! MSL to C++17: the edits that let clang compile a program for the CPU.
+//! MSL to C++14: the edits that let clang compile a program for the CPU.
 //!
 //! | MSL | C++ | where |
 //! |---|---|---|

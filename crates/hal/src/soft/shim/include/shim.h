@@ -1,4 +1,4 @@
-// The Metal standard library as C++17, for kernels that run on the CPU.
+// The Metal standard library as C++14 with clang's extensions, for kernels that run on the CPU.
 //
 // This is the one header that gets precompiled; every kernel image includes it. Address spaces are
 // part of the types (see `abi.h`) and make no difference to code. What a user may name lives in `metal::`
