@@ -83,6 +83,11 @@ fn refuses_what_apple_refuses() {
             "'max_total_threads_per_threadgroup' attribute cannot be applied to types: it stands before the function",
         ),
         (
+            "kernel\n[[max_total_threads_per_threadgroup(256)]]\nvoid k(device float* p) {}",
+            "2:3",
+            "an attribute list cannot appear here: it stands before 'kernel'",
+        ),
+        (
             "void f() { threadgroup float s[4]; }",
             "1:12",
             "threadgroup variables can be declared in kernel functions only",

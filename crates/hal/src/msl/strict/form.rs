@@ -66,9 +66,18 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// Attributes of a function stand before it. After the parameters they belong to its type.
+    /// Attributes of a function stand before it. After the parameters they belong to its type, after `kernel` to nothing.
     fn attribute_place(&mut self, function: &Function) {
         let source = self.source;
+        let kernel =
+            (function.specifiers..function.name.start).find(|&i| source.text_at(i) == "kernel");
+        let after_kernel = kernel.and_then(|i| source.attributes_in(i + 1, i + 1).first());
+        if let Some(attribute) = after_kernel {
+            self.refuse_at(
+                attribute.place,
+                "an attribute list cannot appear here: it stands before 'kernel'",
+            );
+        }
         let end = function.trailing(source).end;
         let misplaced = source
             .attributes_in(function.close + 1, end)
