@@ -84,8 +84,8 @@ fn refuses_what_apple_refuses() {
             "'max_total_threads_per_threadgroup' attribute cannot be applied to types: it stands before the function",
         ),
         (
-            "kernel [[max_total_threads_per_threadgroup(64)]] void k(device float* p) {}",
-            "1:10",
+            "kernel\n[[max_total_threads_per_threadgroup(256)]]\nvoid k(device float* p) {}",
+            "2:3",
             "an attribute list cannot appear here: it stands before 'kernel'",
         ),
         (
