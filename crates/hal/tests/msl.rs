@@ -14,7 +14,7 @@ fn cpp(text: &str) -> String {
     let lines: Vec<&str> = translation
         .cpp
         .lines()
-        .filter(|line| !line.starts_with('#'))
+        .filter(|line| !line.starts_with('#') && !line.starts_with("namespace metal { SM_PLAIN_"))
         .collect();
     lines
         .join(" ")

@@ -30,7 +30,7 @@ pub(crate) use threadgroup::{
     aliases as threadgroup_aliases, declaration as threadgroup_declaration,
 };
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         let (body, columns) = self.edits.apply(self.source);
         let first = self.source.files.first().map_or("", String::as_str);
         let mut cpp = String::with_capacity(body.len() + 256);
+        cpp.push_str(&self.plain_functions());
         cpp.push_str(
             "#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)\n",
         );
@@ -129,6 +130,22 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         cpp.push_str(&body);
         cpp.push_str("\n#pragma clang attribute pop\n");
         (cpp, columns)
+    }
+
+    /// Asks the library for the functions that a template of the user's would otherwise rival, see the shim's `plain.h`.
+    fn plain_functions(&self) -> String {
+        let names: BTreeSet<&str> = self
+            .program
+            .functions
+            .iter()
+            .filter(|f| f.is_template() && !self.program.scopes[f.scope].is_class)
+            .filter(|f| f.name.len() == 1 && self.source.is_identifier(f.name.start))
+            .map(|f| f.base_name(self.source))
+            .collect();
+        let lines = names.iter().map(|name| {
+            format!("#ifdef SM_PLAIN_{name}\nnamespace metal {{ SM_PLAIN_{name} }}\n#endif\n")
+        });
+        lines.collect()
     }
 
     fn replace(&mut self, i: usize, text: impl Into<String>) {

@@ -41,6 +41,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     header!("sm/names.h"),
     header!("sm/pack.h"),
     header!("sm/packed.h"),
+    header!("sm/plain.h"),
     header!("sm/polynomial.h"),
     header!("sm/quadgroup.h"),
     header!("sm/reduce.h"),

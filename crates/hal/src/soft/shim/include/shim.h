@@ -30,6 +30,7 @@
 #include "sm/relational.h"
 #include "sm/geometric.h"
 #include "sm/pack.h"
+#include "sm/plain.h"
 
 #include "sm/barrier.h"
 #include "sm/collective.h"

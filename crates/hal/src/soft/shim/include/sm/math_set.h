@@ -86,7 +86,7 @@ template <class T, int N> SM_FN vec<int, N> ilogb(vec<T, N> a) {
 }
 SM_FN float ldexp(float x, int k) { return ::sm::elementary::ldexp(x, k); }
 SM_FN half ldexp(half x, int k) { return (half)::sm::elementary::ldexp((float)x, k); }
-template <class T, int N> SM_FN vec<T, N> ldexp(vec<T, N> a, vec<int, N> b) {
+template <class T, int N> SM_FN vec<T, N> ldexp(vec<T, N> a, ::sm::same<vec<int, N>> b) {
   using R = vec<T, N>;
   SM_EACH(R, N, SM_CALL2, ldexp)
 }
