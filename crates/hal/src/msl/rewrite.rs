@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `[[…]]`, `thread`, `coherent(…)` | gone | [`erase`] |
 //! | `device`, `threadgroup`, `constant` | `sm_device`, `sm_threadgroup`, `sm_constant const`, which are part of the type | [`erase`] |
-//! | `device` and the others after a parameter list | gone | [`erase`] |
+//! | `device` and the others after a parameter list, and in the result where they are the same | gone | [`erase`] |
 //! | `c ? a : b` of objects in memory | `c ? SM_OPERAND(a) : SM_OPERAND(b)` | [`space`] |
 //! | `threadgroup T x[n]` as a parameter | `sm_threadgroup T *x` | [`space`] |
 //! | `1.0`, `1.0h`, `1.0bf` | `1.0f`, `1.0f16`, `((__bf16)1.0)` | [`literal`] |
@@ -12,6 +12,7 @@
 //! | `static_cast<T>` | `::sm::scast<T>` | [`erase`] |
 //! | `v.xyz` | `v.swz(::sm::I<0,1,2>{})` | [`swizzle`] |
 //! | `threadgroup T x[n];` in a body | `struct sm_tg_ID { T x[n]; }; auto& x = ::sm::tgvar<ID, sm_tg_ID>().x;` | [`threadgroup`] |
+//! | what is not supported | gone, see `unsupported` | [`duplicate`] |
 //! | declarations that differ in the address space of `this`, or in `thread`, only | the first of them, if all say the same | [`duplicate`] |
 //! | `constant T x [[function_constant(i)]];` | `const T x = ::sm::fconst{(i), "x"};` | [`specialise`] |
 //! | functions, kernels | `inline`, `static`: no code unless used | [`linkage`] |
@@ -36,8 +37,9 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnostic::Diagnostic;
 use super::edit::{ColumnMap, Edits};
-use super::program::Program;
+use super::program::{Function, Program};
 use super::source::Source;
+use super::unsupported::Unsupported;
 
 /// A threadgroup variable declared in a kernel, by the ID that the C++ text gives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +61,7 @@ pub(crate) struct Rewrite<'s, 'a> {
     pub(crate) program: &'s Program,
     pub(crate) edits: Edits,
     pub(crate) variables: Vec<ThreadgroupVariableName>,
-    /// Functions that [`duplicate`] dropped, by index.
+    /// Functions that are left out, by index.
     pub(crate) dropped: HashSet<usize>,
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// Fields of the user's classes whose names look like swizzles.
@@ -68,11 +70,17 @@ pub(crate) struct Rewrite<'s, 'a> {
     bare: HashSet<usize>,
     /// Tokens between the parameters and the body of a function.
     trailing: HashSet<usize>,
+    /// The address space in the result of a method, where it is that of the object.
+    returned: HashSet<usize>,
 }
 
 impl<'s, 'a> Rewrite<'s, 'a> {
     /// Makes all edits.
-    pub(crate) fn new(source: &'s Source<'a>, program: &'s Program) -> Self {
+    pub(crate) fn new(
+        source: &'s Source<'a>,
+        program: &'s Program,
+        unsupported: &Unsupported,
+    ) -> Self {
         let swizzle_fields = program
             .variables
             .iter()
@@ -93,6 +101,12 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             .iter()
             .flat_map(|function| function.trailing(source))
             .collect();
+        let returned = program
+            .functions
+            .iter()
+            .filter(|function| program.scopes[function.scope].is_class)
+            .flat_map(|function| own_space(source, function))
+            .collect();
         let mut rewrite = Self {
             source,
             program,
@@ -103,6 +117,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             swizzle_fields,
             bare,
             trailing,
+            returned,
         };
         rewrite.erase();
         rewrite.field_accessors();
@@ -111,6 +126,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         rewrite.array_parameters();
         rewrite.edits.sort();
         rewrite.threadgroup_variables();
+        rewrite.leave_out(unsupported);
         rewrite.drop_duplicates();
         rewrite.linkage();
         rewrite.edits.sort();
@@ -158,6 +174,17 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         self.edits
             .render(self.source, self.source.bytes(first, last))
     }
+}
+
+/// `device` in `device T& operator[](uint) device`: a C++ method does not know where its object lies, so it returns a reference
+/// without an address space.
+fn own_space(source: &Source<'_>, function: &Function) -> Option<usize> {
+    let space = function
+        .trailing(source)
+        .map(|i| source.text_at(i))
+        .find(|text| matches!(*text, "device" | "threadgroup" | "constant"))?;
+    let mut result = function.specifiers..function.name.start;
+    result.find(|&i| source.text_at(i) == space)
 }
 
 /// A line marker for clang, with its newline.

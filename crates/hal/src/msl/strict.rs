@@ -2,8 +2,7 @@
 //!
 //! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields, locals, casts,
 //! returned types); initialisations, assignments, arguments and returned values across address spaces, where both sides are
-//! evident; variables at program scope that are not in `constant`; functions that call themselves; kernels that return a
-//! value; lambdas; threadgroup variables outside of kernels; static locals; fields with an address space; attributes after the
+//! evident; variables at program scope that are not in `constant`; kernels that return a value; lambdas; threadgroup variables outside of kernels; static locals; fields with an address space; attributes after the
 //! parameters; `half` as a name; position attributes of different dimensions, or of a type that is no integer.
 //!
 //! Not checked, because types would have to be known:
@@ -11,7 +10,6 @@
 //! - address spaces of expressions other than a pointer variable, an array, `p + n`, `&p[i]`, `&x`, and casts;
 //! - calls of overloaded functions, of methods and of templates with the same name, and references to `const`;
 //! - second levels of pointers, function pointers, lambdas, range-based `for`;
-//! - recursion through several functions or through overloads;
 //! - implicit conversions, missing vector components and everything else that clang with the device's headers decides.
 //!
 //! In doubt a program is accepted: a refusal here must be a refusal there.
@@ -54,7 +52,6 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
             continue;
         }
         strict.kernel_result(function);
-        strict.recursion(function);
     }
     strict.forms();
     strict.pointers();
@@ -154,52 +151,6 @@ impl<'a> Strict<'_, 'a> {
         {
             let name = source.text_at(function.name.start);
             self.refuse(*only, format!("kernel '{name}' must return void"));
-        }
-    }
-
-    /// A function that calls itself, by a name that is its alone.
-    fn recursion(&mut self, function: &Function) {
-        let source = self.source;
-        let Some((open, close)) = function.body else {
-            return;
-        };
-        let name = function.base_name(source);
-        let alone = self.by_name.get(name).is_some_and(|all| {
-            all.iter().all(|&other| {
-                let other = &self.program.functions[other];
-                // The definition and its forward declarations.
-                other.body.is_none() || other.first == function.first
-            })
-        });
-        let member = self.program.scopes[function.scope].is_class;
-        if !alone || member || function.name.len() != 1 || function.is_template() {
-            return;
-        }
-        let shadowed = function
-            .parameters(source)
-            .iter()
-            .any(|parameter| parameter.name.is_some_and(|p| source.text_at(p) == name));
-        // After a type the name is declared, not called.
-        let declared = |i: usize| {
-            let typed = source.before(i) == ">" && source.partner(i - 1).is_some();
-            let word = source.is_identifier(i - 1);
-            typed || word && !matches!(source.before(i), "return" | "else" | "do")
-        };
-        let call = (open + 1..close).find(|&i| {
-            source.text_at(i) == name
-                && source.text_at(i + 1) == "("
-                && !matches!(source.before(i), "." | "->" | "::")
-                && !declared(i)
-        });
-        let local = (open + 1..close).any(|i| source.text_at(i) == name && declared(i));
-        if let Some(call) = call
-            && !shadowed
-            && !local
-        {
-            self.refuse(
-                call,
-                format!("recursion is not supported in Metal: '{name}' calls itself"),
-            );
         }
     }
 

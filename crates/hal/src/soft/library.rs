@@ -145,7 +145,31 @@ impl driver::Library for Library {
     }
 
     fn check(&self, names: &[&str]) -> Result<()> {
-        self.engine.check_kernels(&self.program, names)
+        let is_supported = |name: &&str| {
+            let kernel = self.program.reflection.kernel(name);
+            kernel.is_none_or(|kernel| kernel.unsupported.is_none())
+        };
+        let supported: Vec<&str> = names.iter().copied().filter(is_supported).collect();
+        let refused = self.program.check_supported(names);
+        match self.engine.check_kernels(&self.program, &supported) {
+            Err(Error::Compile {
+                library,
+                mut diagnostics,
+            }) => {
+                if let Err(Error::Compile {
+                    diagnostics: others,
+                    ..
+                }) = refused
+                {
+                    diagnostics.extend(others);
+                }
+                Err(Error::Compile {
+                    library,
+                    diagnostics,
+                })
+            }
+            outcome => outcome.and(refused),
+        }
     }
 
     fn pipeline(
@@ -161,6 +185,7 @@ impl driver::Library for Library {
                 name: name.to_owned(),
                 available: self.function_names(),
             })?;
+        self.program.check_supported(&[name])?;
         let table = self.table(name, constants)?;
         let compiled = self
             .kernels

@@ -47,6 +47,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     header!("sm/reduce.h"),
     header!("sm/relational.h"),
     header!("sm/runtime.h"),
+    header!("sm/sampler.h"),
     header!("sm/scalar.h"),
     header!("sm/simd_names.h"),
     header!("sm/simdgroup.h"),
@@ -59,6 +60,8 @@ pub const HEADERS: &[(&str, &str)] = &[
 
 /// Macro-only headers under Apple's names, as `(path, text)`.
 pub const STUBS: &[(&str, &str)] = &[
+    stub!("MetalPerformancePrimitives/MetalPerformancePrimitives.h"),
+    stub!("TargetConditionals.h"),
     stub!("metal_array"),
     stub!("metal_assert"),
     stub!("metal_atomic"),

@@ -29,7 +29,7 @@ const NAMES: [&str; 5] = [
     "clang++",
 ];
 /// The largest kernels of public libraries take seconds; a compiler that takes this long hangs.
-const LIMIT: Duration = Duration::from_secs(240);
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 const VERSION_LIMIT: Duration = Duration::from_secs(20);
 
 /// A clang++ that the software device can drive.
@@ -179,7 +179,8 @@ impl Compiler {
         self.run_within(arguments, input, LIMIT)
     }
 
-    fn run_within<A: AsRef<OsStr>>(
+    /// Runs it with a time limit of its own.
+    pub(crate) fn run_within<A: AsRef<OsStr>>(
         &self,
         arguments: &[A],
         input: Vec<u8>,

@@ -41,6 +41,7 @@
 #include "sm/atomic.h"
 #include "sm/uniform.h"
 #include "sm/logging.h"
+#include "sm/sampler.h"
 #include "sm/apple_internal.h"
 
 #include "sm/glue.h"

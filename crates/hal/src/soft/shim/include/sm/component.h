@@ -44,6 +44,8 @@ template <class T> struct shape<sm_threadgroup T> : shape<__remove_cv(T)> {};
 
 template <class T> using if_scalar = enable_if_t<is_scalar<T>>;
 template <class... A> using if_none = enable_if_t<sizeof...(A) == 0>;
+template <class T> using if_number = enable_if_t<metal::is_arithmetic_v<T> && !__is_same(T, bool)>;
+template <class T> using if_floating = enable_if_t<metal::is_floating_point_v<T>>;
 template <class T> using if_integer = enable_if_t<metal::is_integral_v<T>>;
 // The types that the floating-point functions are defined for.
 template <class T> using if_real = enable_if_t<__is_same(T, float) || __is_same(T, half)>;
@@ -53,6 +55,8 @@ template <class T> using if_real = enable_if_t<__is_same(T, float) || __is_same(
 template <class A> struct vector_of { using type = void; };
 template <class T, int N> struct vector_of<vec<T, N>> { using type = vec<T, N>; };
 template <class T, int N> struct vector_of<packed_vec<T, N>> { using type = vec<T, N>; };
+template <class V> struct element_of;
+template <class T, int N> struct element_of<vec<T, N>> { using type = T; };
 template <class R, class... A> struct first_vector { using type = R; };
 template <class A, class... B>
 struct first_vector<void, A, B...> : first_vector<typename vector_of<A>::type, B...> {};
