@@ -94,9 +94,7 @@ pub enum Error {
         found: usize,
     },
     /// A function that synchronises calls itself or is called through a pointer.
-    #[error(
-        "`{function}` synchronises and cannot be inlined into the kernel: Metal has no recursion"
-    )]
+    #[error("`{function}` synchronises and cannot be inlined into the kernel: it calls itself")]
     NotInlined {
         /// Its symbol.
         function: String,

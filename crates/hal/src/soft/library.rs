@@ -145,7 +145,32 @@ impl driver::Library for Library {
     }
 
     fn lint(&self, names: &[&str]) -> Result<Vec<Diagnostic>> {
-        self.engine.lint(&self.program, names)
+        let is_supported = |name: &&str| {
+            let kernel = self.program.reflection.kernel(name);
+            kernel.is_none_or(|kernel| kernel.unsupported.is_none())
+        };
+        let supported: Vec<&str> = names.iter().copied().filter(is_supported).collect();
+        let refused = self.program.check_supported(names);
+        match (self.engine.lint(&self.program, &supported), refused) {
+            (found, Ok(())) => found,
+            (
+                Ok(mut diagnostics)
+                | Err(Error::Compile {
+                    mut diagnostics, ..
+                }),
+                Err(Error::Compile {
+                    library,
+                    diagnostics: others,
+                }),
+            ) => {
+                diagnostics.extend(others);
+                Err(Error::Compile {
+                    library,
+                    diagnostics,
+                })
+            }
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        }
     }
 
     fn pipeline(
@@ -161,6 +186,7 @@ impl driver::Library for Library {
                 name: name.to_owned(),
                 available: self.function_names(),
             })?;
+        self.program.check_supported(&[name])?;
         let table = self.table(name, constants)?;
         let compiled = self
             .kernels

@@ -7,7 +7,7 @@ use super::runtime::Image;
 use crate::access::Access;
 use crate::driver;
 use crate::info::Limits;
-use crate::msl::{ArgumentKind as Kind, Builtin, Kernel};
+use crate::msl::{ArgumentKind as Kind, Builtin, Kernel, SLOTS};
 use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
 use crate::size::Size;
 
@@ -41,9 +41,11 @@ impl Pipeline {
     ) -> Self {
         let mut arguments = Vec::new();
         for (argument, parameter) in kernel.arguments.iter().zip(parameters) {
-            let kind = match argument.kind {
-                Kind::Buffer { index } => ArgumentKind::Buffer(index),
-                Kind::ThreadgroupMemory { index } => ArgumentKind::ThreadgroupMemory(index),
+            let (kind, number) = match argument.kind {
+                Kind::Buffer { index } => (ArgumentKind::Buffer(index), index),
+                Kind::ThreadgroupMemory { index } => {
+                    (ArgumentKind::ThreadgroupMemory(index), SLOTS + index)
+                }
                 _ => continue,
             };
             arguments.push(Argument {
@@ -55,7 +57,7 @@ impl Pipeline {
                     Access::Read
                 },
                 min_bytes: parameter.min_bytes,
-                active: parameter.active,
+                active: parameter.active && compiled.arguments >> number & 1 != 0,
             });
         }
         Self {

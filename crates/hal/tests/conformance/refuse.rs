@@ -254,18 +254,20 @@ const CASES: &[Case] = &[
     Case {
         name: "tensor operations",
         text: "
-        #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>  // REFUSED
-        kernel void k(device float* out [[buffer(0)]]) { out[0] = 1; }",
-        says: "MetalPerformancePrimitives",
+        #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+        kernel void k(device float* out [[buffer(0)]]) {
+            mpp::tensor_ops::matmul2d_descriptor shape(8, 8, 8);  // REFUSED
+            out[0] = 1;
+        }",
+        says: "Metal performance primitives",
         apple_has_it: true,
     },
     Case {
         name: "a vertex function",
         text: "
-        vertex float4 v(uint id [[vertex_id]]) {  // REFUSED
+        vertex float4 k(uint id [[vertex_id]]) {  // REFUSED
             return float4(id);
-        }
-        kernel void k(device float* out [[buffer(0)]]) { out[0] = 1; }",
+        }",
         says: "vertex",
         apple_has_it: true,
     },

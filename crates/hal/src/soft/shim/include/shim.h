@@ -30,6 +30,7 @@
 #include "sm/relational.h"
 #include "sm/geometric.h"
 #include "sm/pack.h"
+#include "sm/plain.h"
 
 #include "sm/barrier.h"
 #include "sm/collective.h"
@@ -40,6 +41,7 @@
 #include "sm/atomic.h"
 #include "sm/uniform.h"
 #include "sm/logging.h"
+#include "sm/sampler.h"
 #include "sm/apple_internal.h"
 
 #include "sm/glue.h"

@@ -72,6 +72,9 @@ __attribute__((convergent)) void sm_sync_sg(uint flags);
 __attribute__((const)) uint sm_lane(void);
 __attribute__((const)) const sm_group* sm_self(void);
 __attribute__((const)) void* sm_tgvar(uint id, ulong size, ulong align);
+// Its first argument; where the call is left, the kernel uses the parameter: a buffer by its index, threadgroup memory by its
+// index + 31.
+__attribute__((const)) void* sm_argument(void* address, uint index);
 }
 
 namespace sm {
