@@ -20,6 +20,8 @@ pub enum ReportKind {
     EarlyReturn,
     /// Lanes of one SIMD-group took part in different SIMD-group operations.
     DivergentSimd,
+    /// A lane read from another lane that took no part in the SIMD-group function.
+    InactiveLane,
     /// More threadgroup memory than the device has, or an unbound threadgroup argument.
     ThreadgroupMemory,
     /// The kernel crashed: a wild pointer, a division by zero, a stack overflow.
@@ -38,6 +40,7 @@ impl ReportKind {
             Self::DivergentBarrier => "divergent-barrier",
             Self::EarlyReturn => "early-return",
             Self::DivergentSimd => "divergent-simd",
+            Self::InactiveLane => "inactive-lane",
             Self::ThreadgroupMemory => "threadgroup-memory",
             Self::Crash => "crash",
             Self::Timeout => "timeout",

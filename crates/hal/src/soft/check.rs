@@ -10,7 +10,8 @@
 //!   hardware, and common code relies on it, they are taken to order both. Between threadgroups nothing is ordered, and
 //!   equal values are no excuse: writing the same value twice is a race;
 //! - *uninitialised*: threadgroup memory read before the threadgroup wrote it;
-//! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have met and did not.
+//! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have met and did not;
+//! - *inactive-lane*: a value from a lane that takes no part in a shuffle.
 //!
 //! An access that would touch memory outside all that belongs to the launch is not performed: its threadgroup is
 //! abandoned there, and the launch goes on with the others.
@@ -25,6 +26,8 @@
 mod collect;
 mod device;
 mod order;
+mod simd;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod threadgroup;
@@ -42,7 +45,9 @@ use crate::report::{Report, ReportKind};
 use collect::{Collector, Key, Witness};
 use device::{DeviceShadow, Touch};
 use order::{Clocks, Conflict, Trace};
+use simd::SimdFunction;
 use std::ptr;
+use steps::Steps;
 use threadgroup::{Piece, ThreadgroupShadow, Unwritten};
 pub(crate) use watch::Watch;
 
@@ -68,6 +73,7 @@ pub(crate) struct LaunchCheck<'a> {
     image: &'a Image,
     bindings: &'a [Binding; BUFFERS],
     geometry: Geometry,
+    step_limit: u64,
     shadow: DeviceShadow,
     collector: Collector,
 }
@@ -77,11 +83,13 @@ impl<'a> LaunchCheck<'a> {
         image: &'a Image,
         bindings: &'a [Binding; BUFFERS],
         geometry: Geometry,
+        step_limit: u64,
     ) -> Self {
         Self {
             image,
             bindings,
             geometry,
+            step_limit,
             shadow: DeviceShadow::new(bindings),
             collector: Collector::default(),
         }
@@ -116,6 +124,8 @@ pub(crate) struct Checker {
     /// Threads of the threadgroup waited at different barriers; that they then reach later barriers at different times
     /// follows from it.
     parted: bool,
+    function: SimdFunction,
+    steps: Steps,
 }
 
 // SAFETY: the pointers are only used between `begin_launch` and `end_launch`, by the thread that called them.
@@ -137,6 +147,8 @@ impl Default for Checker {
             last_buffer: Vec::new(),
             silenced: false,
             parted: false,
+            function: SimdFunction::default(),
+            steps: Steps::default(),
         }
     }
 }
@@ -192,6 +204,8 @@ impl Checker {
         self.slot = slot;
         self.memory = (memory, layout.total);
         self.context = (context, plan.context_bytes);
+        // SAFETY: the worker's context has room for the steps behind the states, and is this worker's alone.
+        self.steps = unsafe { Steps::new(context, launch.step_limit) };
         self.threadgroup.begin_launch(layout, &plan.variables);
         self.last_buffer.clear();
         self.last_buffer.resize(plan.locations.len(), NO_BUFFER);
@@ -210,6 +224,7 @@ impl Checker {
         self.location = 0;
         self.silenced = false;
         self.parted = false;
+        self.steps.begin_group();
         self.threadgroup.begin_group();
         self.device = Clocks::new();
     }
@@ -220,10 +235,15 @@ impl Checker {
         }
     }
 
-    /// The running thread's position in the grid, and the place of its last access.
-    fn whereabouts(&self) -> Whereabouts {
+    /// The running thread's position in the grid, and the place of its last access; of a thread that `runs` on and on,
+    /// the place of its last loop.
+    fn whereabouts(&self, runs: bool) -> Whereabouts {
         let launch = self.launch();
-        let place = launch.image.place(self.location);
+        let mut location = self.location;
+        if runs && let Some(last) = self.steps.last_loop() {
+            location = last;
+        }
+        let place = launch.image.place(location);
         Whereabouts {
             position: position(&launch.geometry, self.number, self.lane),
             near: launch.image.location(place).cloned(),
@@ -627,6 +647,7 @@ impl Checker {
             } => {
                 let sites = &self.launch().image.plan().sites;
                 self.lane = simdgroup * 32 + mask.trailing_zeros();
+                self.function.reported = Some((simdgroup, site));
                 let location = self.location_of_site(site);
                 let elsewhere = match sites[other as usize - 1].kind {
                     SiteKind::Threadgroup => "a threadgroup barrier",

@@ -8,8 +8,8 @@
 //! The way through: `relax` takes out promises that kernels do not keep, `subnormal` flushes constants, `module` cuts the text, `inline` makes sure
 //! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `kernel` cuts
 //! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
-//! find out what outlives them and what all lanes agree on, `columns` lays out the context, `region` and `decide`
-//! write the regions and `link` the module.
+//! find out what outlives them and what all lanes agree on, `columns` lays out the context, `steps` finds the loops that
+//! check mode counts, `region` and `decide` write the regions and `link` the module.
 
 mod check;
 mod columns;
@@ -27,6 +27,7 @@ mod private;
 mod region;
 mod relax;
 mod remat;
+mod steps;
 mod subnormal;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ mod types;
 mod uniform;
 
 use super::plan::{KernelPlan, Site};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
 /// The function that the pass takes apart.
@@ -138,6 +139,11 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     let flow = kernel.flows();
     let uniformity = uniform::Uniformity::new(&kernel, &flow, &order::Order::new(&flow), &live);
 
+    let counted = if options.check {
+        steps::counted(&kernel, &module, &mut locations)
+    } else {
+        BTreeMap::new()
+    };
     let group = module.free_group();
     let analysis = region::Analysis {
         kernel: &kernel,
@@ -149,6 +155,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
         site_blocks: &kernel.site_blocks(),
         group,
         parallel: !options.check,
+        counted: &counted,
     };
     let mut parts = link::Parts {
         kernel: KERNEL.into(),

@@ -13,7 +13,7 @@ use super::runtime::{self, Binding, Bytes, Done, Image, Isolation, Launch, Pool}
 use super::{Mode, SoftOptions};
 use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
 use crate::error::{Error, Fault, Result};
-use crate::report::Report;
+use crate::report::{Report, ReportKind};
 use crate::size::Size;
 use crate::submission::{Completed, Completion, LogLine};
 use std::collections::{BTreeMap, HashMap};
@@ -114,6 +114,7 @@ struct Executor {
     isolation: Option<Isolation>,
     mode: Mode,
     timeout: Duration,
+    step_limit: u64,
     seed: u64,
     submissions: u64,
     executed: Arc<Executed>,
@@ -133,6 +134,7 @@ impl Executor {
             isolation: isolated.then(Isolation::new).transpose()?,
             mode: options.mode,
             timeout: options.timeout,
+            step_limit: options.step_limit,
             seed: options.seed,
             submissions: 0,
             executed,
@@ -315,6 +317,7 @@ impl Executor {
             Mode::Check => runtime::Mode::Check,
             Mode::Fuzz => runtime::Mode::Fuzz { seed: self.seed },
         };
+        launch.step_limit = self.step_limit;
         for binding in &dispatch.bindings {
             let Some(slot) = launch.buffers.get_mut(binding.index as usize) else {
                 continue;
@@ -430,7 +433,9 @@ fn note(reports: &mut Vec<Report>, more: Vec<Report>) {
 /// A fault as the front's error. What the checker found before says more than the crash that followed from it.
 fn failure(fault: runtime::Fault) -> Error {
     let crash = fault.report();
-    if !fault.reports.is_empty() {
+    // In check mode, a loop that does not end has a place.
+    let endless = crash.kind == ReportKind::Timeout && fault.thread.is_some();
+    if endless || !fault.reports.is_empty() {
         let mut reports = fault.reports;
         reports.push(crash);
         return Error::Checked { reports };
@@ -438,7 +443,7 @@ fn failure(fault: runtime::Fault) -> Error {
     let kind = match fault.kind {
         FaultKind::PageFault { .. } => Fault::PageFault,
         FaultKind::DivisionByZero => Fault::DivisionByZero,
-        FaultKind::Timeout { .. } => Fault::Timeout,
+        FaultKind::Timeout { .. } | FaultKind::Endless { .. } => Fault::Timeout,
         FaultKind::OutOfMemory => Fault::OutOfMemory,
         FaultKind::Invalid => Fault::Refused,
         _ => Fault::Crash,

@@ -53,8 +53,16 @@ fn run(device: &Device, kernel: &str) -> Error {
     error
 }
 
+/// What went wrong and in which kernel. The checking device reports a kernel that does not end with its place.
 fn fault(error: &Error) -> (Fault, &str) {
     match error {
+        Error::Checked { reports } => match &reports[..] {
+            [report] if report.kind == ReportKind::Timeout && report.line > 0 => {
+                assert_eq!(report.file, "test.metal");
+                (Fault::Timeout, &report.kernel)
+            }
+            other => panic!("{other:?}"),
+        },
         Error::Execution { fault, kernel, .. } => (*fault, kernel.as_deref().unwrap_or_default()),
         other => panic!("{other:?}"),
     }
@@ -313,7 +321,7 @@ kernel void spins(device int* a [[buffer(0)]]) { for (int k = a[0]; k >= 0; k = 
     for mode in Mode::ALL {
         let device = short(mode);
         let library = library(&device, LOOPS);
-        for kernel in ["empty", "counts", "steps", "spins"] {
+        for (kernel, line) in [("empty", 5), ("counts", 7), ("steps", 10), ("spins", 12)] {
             let pipeline = library.pipeline(kernel).unwrap();
             let buffer = shared(&device, &[0_i32; 8]);
             let mut commands = device.commands();
@@ -324,7 +332,56 @@ kernel void spins(device int* a [[buffer(0)]]) { for (int k = a[0]; k >= 0; k = 
                 .unwrap();
             let error = commands.commit().unwrap().wait().unwrap_err();
             assert_eq!(fault(&error), (Fault::Timeout, kernel), "{mode}: {error}");
+            if let Error::Checked { reports } = &error {
+                assert_eq!((mode, reports[0].line), (Mode::Check, line), "{error}");
+                assert!(reports[0].thread.is_some());
+            }
         }
         check_add(&device);
     }
+}
+
+#[test]
+fn the_checking_device_counts_the_iterations_of_loops() {
+    const LOOPS: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void counts(device uint* a [[buffer(0)]], constant uint& n [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+  uint k = a[i];
+  for (uint e = 0; e < n; e++) k = k * 3 + 1;
+  threadgroup_barrier(mem_flags::mem_device);
+  for (uint e = 0; e < n; e++) {
+    k = k * 5 + 1;
+  }
+  a[i] = k;
+}
+";
+    let device = soft::device(SoftOptions {
+        step_limit: 1000,
+        ..options(Mode::Check)
+    })
+    .unwrap();
+    let pipeline = library(&device, LOOPS).pipeline("counts").unwrap();
+    let run = |n: u32| {
+        let buffer = shared(&device, &[0_u32; 64]);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .bytes(1, &n)
+            .threads(64, 64)?;
+        commands.commit()?.wait()
+    };
+    // The barrier starts the count again.
+    run(900).unwrap();
+    let error = run(1001).unwrap_err();
+    assert_eq!(fault(&error), (Fault::Timeout, "counts"));
+    let Error::Checked { reports } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(reports[0].line, 5, "{error}");
+    assert_eq!(
+        reports[0].message,
+        "a loop has not ended after 1000 iterations"
+    );
+    assert_eq!(reports[0].thread, Some([0, 0, 0]));
 }

@@ -156,6 +156,8 @@ pub struct Launch<'a> {
     pub mode: Mode,
     /// How long it may take.
     pub limit: Duration,
+    /// Loop iterations that a thread may have between two synchronisations, in check mode.
+    pub step_limit: u64,
     /// The launch's number in its submission; part of the seed in fuzz mode.
     pub sequence: u64,
 }
@@ -179,6 +181,7 @@ impl<'a> Launch<'a> {
             threadgroup,
             mode: Mode::Fast,
             limit: Self::DEFAULT_LIMIT,
+            step_limit: u64::MAX,
             sequence: 0,
         }
     }
