@@ -16,8 +16,9 @@
 //! An access that would touch memory outside all that belongs to the launch is not performed: its threadgroup is
 //! abandoned there, and the launch goes on with the others.
 //!
-//! Not seen: an overrun that lands inside another bound range (pointers carry no origin), private arrays overrun within
-//! the thread's own memory, and order that kernels build themselves from atomics and fences between threadgroups.
+//! Where the compiler knows which buffer or variable a pointer was made from, an access outside of it is reported wherever
+//! it lands. Not seen: other overruns that land inside another bound range, private arrays overrun within the thread's own
+//! memory, and order that kernels build themselves from atomics and fences between threadgroups.
 #![expect(
     unsafe_code,
     reason = "workers reach launch and checker through raw pointers"
@@ -26,6 +27,7 @@
 mod collect;
 mod device;
 mod order;
+mod origin;
 mod simd;
 mod steps;
 #[cfg(test)]
@@ -282,6 +284,11 @@ impl Checker {
         let Some(end) = address.checked_add(size) else {
             return self.wild(&access);
         };
+        if let Some(origin) = self.origin(location)
+            && let Some(verdict) = self.access_of(&access, end, origin)
+        {
+            return verdict;
+        }
         if let Some(buffer) = self.find_buffer(&access, end) {
             self.device_access(&access, buffer);
             return Verdict::Go;
@@ -381,15 +388,7 @@ impl Checker {
         let image = self.launch().image;
         if !inside {
             // Between pieces there is nothing to harm, so the thread may go on.
-            self.report(ReportKind::Bounds, access.location, None, || {
-                format!(
-                    "{} at offset {} of {}, which has {}",
-                    access.describe(),
-                    offset as isize - place.start as isize,
-                    piece_name(image, place.piece),
-                    bytes(place.length)
-                )
-            });
+            self.outside_piece(access, place);
             return Verdict::Go;
         }
         let trace = Trace::new(
@@ -438,57 +437,35 @@ impl Checker {
         self.stop()
     }
 
-    /// An access to memory that is not the launch's.
+    /// An access to memory that is not the launch's. It was probably meant for the buffer that the same place touched
+    /// before.
     fn wild(&mut self, access: &Announced) -> Verdict {
-        let launch = self.launch();
-        let guess = self.guess_buffer(access);
-        self.report(ReportKind::Bounds, access.location, guess, || match guess {
-            Some(index) => {
-                let binding = &launch.bindings[index];
+        let last = self.last_buffer.get(access.location as usize).copied();
+        match last.filter(|&last| last != NO_BUFFER) {
+            Some(index) => self.outside_buffer(access, usize::from(index)),
+            None => self.report(ReportKind::Bounds, access.location, None, || {
                 format!(
-                    "{} at offset {} of {}, which has {}",
+                    "{} at address {:#x}, which is outside of every buffer",
                     access.describe(),
-                    access.address.wrapping_sub(binding.start()) as isize,
-                    buffer_name(launch.image, index),
-                    bytes(binding.length())
+                    access.address
                 )
-            }
-            None => format!(
-                "{} at address {:#x}, which belongs to no buffer",
-                access.describe(),
-                access.address
-            ),
-        });
+            }),
+        }
         self.stop()
     }
 
-    /// The buffer that a wild access was probably meant for: what the same place touched before, or the nearest.
-    fn guess_buffer(&self, access: &Announced) -> Option<usize> {
-        /// Beyond this, nearness means nothing: an index of 32 bits times a `float4`.
-        const REACH: usize = 1 << 36;
-        let last = self.last_buffer.get(access.location as usize).copied();
-        if let Some(last) = last.filter(|&last| last != NO_BUFFER) {
-            return Some(usize::from(last));
-        }
-        let distance = |binding: &Binding| {
-            if access.address >= binding.start() {
-                // Zero when it starts inside and ends outside.
-                access.address.saturating_sub(binding.end())
-            } else {
-                // Overruns are more common than underruns.
-                (binding.start() - access.address).saturating_mul(4)
-            }
-        };
-        let low = super::runtime::memory::ZERO_BYTES;
-        self.launch()
-            .bindings
-            .iter()
-            .enumerate()
-            .filter(|(_, binding)| binding.is_bound() && access.address >= low)
-            .map(|(index, binding)| (distance(binding), index))
-            .filter(|&(distance, _)| distance < REACH)
-            .min()
-            .map(|(_, index)| index)
+    fn outside_buffer(&self, access: &Announced, index: usize) {
+        let launch = self.launch();
+        let binding = &launch.bindings[index];
+        self.report(ReportKind::Bounds, access.location, Some(index), || {
+            format!(
+                "{} at offset {} of {}, which has {}",
+                access.describe(),
+                access.address.wrapping_sub(binding.start()) as isize,
+                buffer_name(launch.image, index),
+                bytes(binding.length())
+            )
+        });
     }
 
     fn stop(&mut self) -> Verdict {

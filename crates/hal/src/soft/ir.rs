@@ -6,7 +6,7 @@
 //! one element a lane.
 //!
 //! The way through: `relax` takes out promises that kernels do not keep, `subnormal` flushes constants, `module` cuts the text, `inline` makes sure
-//! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `kernel` cuts
+//! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `origin` finds what its accesses are made to, `kernel` cuts
 //! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
 //! find out what outlives them and what all lanes agree on, `columns` lays out the context, `steps` finds the loops that
 //! check mode counts, `region` and `decide` write the regions and `link` the module.
@@ -22,6 +22,7 @@ mod link;
 mod live;
 mod module;
 mod order;
+mod origin;
 mod parse;
 mod private;
 mod region;
@@ -130,6 +131,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     let mut locations = check::Locations::new();
     let mut function = parse::function(definition, &module.named)?;
     check::instrument(&mut function, &module, &mut locations);
+    let origins = origin::of_accesses(&function, locations.list.len());
     let kernel = kernel::Kernel::new(function, options.check)?;
     let live = live::live_in(&kernel);
     let memory = private::PrivateMemory::new(&kernel, &live);
@@ -201,5 +203,6 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     let mut text = link::assemble(&module, &references, &parts, &mut locations)?;
     text.push_str(&format!("attributes #{group} = {{ {attributes} }}\n"));
     plan.locations = locations.list;
+    plan.origins = origins;
     Ok(Outcome::Done { text, plan })
 }

@@ -40,6 +40,20 @@ pub struct KernelPlan {
     pub variables: Vec<ThreadgroupVariable>,
     /// Source places that sites and accesses refer to; entry 0 is "unknown".
     pub locations: Vec<Location>,
+    /// What the accesses at each location are made to, as far as that is known; may be shorter than `locations`.
+    #[serde(default)]
+    pub origins: Vec<Option<Origin>>,
+}
+
+/// The memory that a pointer was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
+    /// A buffer, by index.
+    Buffer(u32),
+    /// A `[[threadgroup(i)]]` argument, by index.
+    Argument(u32),
+    /// A threadgroup variable, by its number.
+    Variable(u32),
 }
 
 /// One synchronisation point in the kernel's code.

@@ -385,3 +385,119 @@ kernel void counts(device uint* a [[buffer(0)]], constant uint& n [[buffer(1)]],
     );
     assert_eq!(reports[0].thread, Some([0, 0, 0]));
 }
+
+#[test]
+fn overruns_are_blamed_on_what_the_pointer_was_made_from() {
+    const OVERRUNS: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void into_another(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]]) {
+  a[far] = b[0];
+}
+kernel void far_from_tile(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]]) {
+  threadgroup float tile[16];
+  tile[0] = 1;
+  for (long k = 0; k < 2; k++) b[0] += tile[k * far];
+}
+kernel void into_the_next_tile(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]],
+                               threadgroup float* c [[threadgroup(0)]]) {
+  threadgroup float tile[16];
+  tile[0] = 1;
+  c[0] = 2;
+  threadgroup float* p = c;
+  for (long k = 0; k < 2; k++) { *p = far; p += k * far; }
+  b[0] = *p + tile[0];
+}
+kernel void from_either(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]]) {
+  device float* p = far == 5 ? a : b;
+  p[far] = 1;
+}
+";
+    let device = device(Mode::Check);
+    let library = library(&device, OVERRUNS);
+    let reports = |kernel: &str, far: Option<i64>| {
+        let pipeline = library.pipeline(kernel).unwrap();
+        let (a, b) = (empty::<f32>(&device, 16), empty::<f32>(&device, 16));
+        let distance = b.contents().unwrap().as_ptr().addr() as i64
+            - a.contents().unwrap().as_ptr().addr() as i64;
+        let mut commands = device.commands();
+        let mut dispatch = commands
+            .dispatch(&pipeline)
+            .read_write(0, &a)
+            .read_write(1, &b)
+            .bytes(2, &far.unwrap_or(distance / 4));
+        if kernel == "into_the_next_tile" {
+            dispatch = dispatch.threadgroup_memory(0, 64);
+        }
+        dispatch.threads(1, 1).unwrap();
+        match commands.commit().unwrap().wait() {
+            Err(Error::Checked { reports }) => (distance, reports),
+            other => panic!("{kernel}: {other:?}"),
+        }
+    };
+    // Buffer 1 may be written, but not through the pointer to buffer 0.
+    let (distance, found) = reports("into_another", None);
+    assert_eq!((found[0].line, found[0].buffer), (4, Some(0)));
+    assert_eq!(
+        found[0].message,
+        format!("write of 4 bytes at offset {distance} of buffer 0 (`a`), which has 64 bytes")
+    );
+    let (_, found) = reports("far_from_tile", Some(22_544_907));
+    assert_eq!((found[0].line, found[0].buffer), (9, None));
+    assert_eq!(
+        found[0].message,
+        "read of 4 bytes at offset 90179628 of threadgroup variable `tile`, which has 64 bytes"
+    );
+    let (_, found) = reports("into_the_next_tile", Some(-80));
+    assert_eq!(
+        found[0].message,
+        "read of 4 bytes at offset -320 of threadgroup argument 0 (`c`), which has 64 bytes"
+    );
+    let (_, found) = reports("from_either", Some(1 << 40));
+    assert_eq!((found[0].line, found[0].buffer), (22, None));
+    assert!(
+        found[0]
+            .message
+            .ends_with("which is outside of every buffer")
+    );
+    check_add(&device);
+}
+
+#[test]
+fn shuffles_from_beyond_a_small_simd_group_are_found() {
+    const SHUFFLES: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void sum(device float* a [[buffer(0)]], constant uint& most [[buffer(1)]], uint i [[thread_position_in_grid]],
+                uint lane [[thread_index_in_simdgroup]]) {
+  float v = 1;
+  for (ushort offset = most; offset > 0; offset /= 2)
+    v += simd_shuffle_down(v, offset);
+  if (lane == 0) a[i] = v;
+}
+";
+    let device = device(Mode::Check);
+    let pipeline = library(&device, SHUFFLES).pipeline("sum").unwrap();
+    let run = |most: u32, threads: usize| {
+        let buffer = shared(&device, &[0_f32; 64]);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .bytes(1, &most)
+            .threads(threads, threads)?;
+        commands.commit()?.wait()?;
+        buffer.to_vec::<f32>()
+    };
+    assert_eq!(run(16, 64).unwrap()[32], 32.0);
+    assert_eq!(run(4, 8).unwrap()[0], 8.0);
+    let error = run(16, 40).unwrap_err();
+    let Error::Checked { reports } = &error else {
+        panic!("{error:?}");
+    };
+    let report = &reports[0];
+    assert_eq!((report.kind, report.line), (ReportKind::InactiveLane, 7));
+    assert_eq!(report.thread, Some([32, 0, 0]));
+    assert_eq!(
+        report.message,
+        "lane 0 reads the value of lane 16, which does not exist: the SIMD-group has 8 threads"
+    );
+}
