@@ -207,6 +207,12 @@ pub fn executed(device: &Device) -> Option<BTreeMap<String, u64>> {
     Some(device.driver::<Soft>()?.executed())
 }
 
+/// How many reports comments in kernels have suppressed on a software device in [`Mode::Check`]; `None` for another device.
+/// A report counts once for each launch.
+pub fn suppressed(device: &Device) -> Option<u64> {
+    Some(device.driver::<Soft>()?.suppressed())
+}
+
 /// The compiler that a device with these options would drive.
 ///
 /// # Errors

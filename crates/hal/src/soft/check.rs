@@ -25,6 +25,7 @@
 )]
 
 mod collect;
+pub(crate) mod commands;
 mod device;
 mod order;
 mod origin;
@@ -40,11 +41,12 @@ use super::plan::SiteKind;
 use super::runtime::ThreadgroupLayout;
 use super::runtime::fault::Whereabouts;
 use super::runtime::image::Image;
-use super::runtime::launch::{Access, Binding, Geometry};
+use super::runtime::launch::{Access, Binding, Geometry, Launch};
 use super::runtime::memory::{BUFFERS, Unbound, ZeroPages};
 use super::runtime::signal::Slot;
 use crate::report::{Report, ReportKind};
 use collect::{Collector, Key, Witness};
+use commands::Contested;
 use device::{DeviceShadow, Touch};
 use order::{Clocks, Conflict, Trace};
 use simd::SimdFunction;
@@ -76,23 +78,21 @@ pub(crate) struct LaunchCheck<'a> {
     bindings: &'a [Binding; BUFFERS],
     geometry: Geometry,
     step_limit: u64,
+    /// Memory that other commands touch too, and the number of this one among them.
+    contested: Option<(&'a Contested<'a>, usize)>,
     shadow: DeviceShadow,
     collector: Collector,
 }
 
 impl<'a> LaunchCheck<'a> {
-    pub(crate) fn new(
-        image: &'a Image,
-        bindings: &'a [Binding; BUFFERS],
-        geometry: Geometry,
-        step_limit: u64,
-    ) -> Self {
+    pub(crate) fn new(launch: &'a Launch<'a>, geometry: Geometry) -> Self {
         Self {
-            image,
-            bindings,
+            image: launch.image,
+            bindings: &launch.buffers,
             geometry,
-            step_limit,
-            shadow: DeviceShadow::new(bindings),
+            step_limit: launch.step_limit,
+            contested: launch.contested,
+            shadow: DeviceShadow::new(&launch.buffers),
             collector: Collector::default(),
         }
     }
@@ -361,10 +361,29 @@ impl Checker {
                 )
             });
         }
+        let place = launch.image.place(access.location);
+        if let Some((contested, command)) = launch.contested {
+            let touch = commands::Touch {
+                address: access.address,
+                size: access.size,
+                write: access.write,
+                atomic: access.atomic,
+                place,
+            };
+            if let Some(conflict) = contested.touch(command, touch) {
+                self.report(ReportKind::Race, access.location, Some(index), || {
+                    format!(
+                        "{} at offset {offset} of {} conflicts with {conflict}",
+                        access.describe(),
+                        buffer_name(launch.image, index)
+                    )
+                });
+            }
+        }
         let trace = Trace::new(
             self.number as u32,
             self.lane,
-            launch.image.place(access.location),
+            place,
             access.atomic,
             self.device.now(self.lane),
         );

@@ -501,3 +501,56 @@ kernel void sum(device float* a [[buffer(0)]], constant uint& most [[buffer(1)]]
         "lane 0 reads the value of lane 16, which does not exist: the SIMD-group has 8 threads"
     );
 }
+
+#[test]
+fn comments_suppress_reports_and_are_counted() {
+    const RACES: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void allowed(device int* a [[buffer(0)]]) {
+  a[0] = 1;  // bessemer: allow(race) all threads write the same value
+  // bessemer: allow(bounds, race)
+  a[1] = 2;
+}
+kernel void partly(device int* a [[buffer(0)]]) {
+  a[0] = 1;  // bessemer: allow(race)
+  a[1] = 2;  // bessemer: allow(bounds)
+}
+kernel void misspelt(device int* a [[buffer(0)]]) {
+  a[0] = 1;  // bessemer: allow(races)
+}
+";
+    let device = device(Mode::Check);
+    let library = library(&device, RACES);
+    let run = |kernel: &str| {
+        let pipeline = library.pipeline(kernel).unwrap();
+        let buffer = empty::<i32>(&device, 2);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .threads(64, 64)
+            .unwrap();
+        match commands.commit().unwrap().wait() {
+            Ok(_) => {
+                assert_eq!(buffer.to_vec::<i32>().unwrap(), [1, 2]);
+                Vec::new()
+            }
+            Err(Error::Checked { reports }) => reports,
+            Err(other) => panic!("{kernel}: {other}"),
+        }
+    };
+    assert_eq!(run("allowed"), []);
+    assert_eq!(soft::suppressed(&device), Some(2));
+    let reports = run("partly");
+    assert_eq!((reports.len(), reports[0].line), (1, 10));
+    assert_eq!(soft::suppressed(&device), Some(3));
+    let reports = run("misspelt");
+    assert!(
+        reports[0]
+            .message
+            .ends_with("allows `races`, which is no kind of report"),
+        "{}",
+        reports[0]
+    );
+    assert_eq!(soft::suppressed(&device), Some(3));
+}

@@ -8,6 +8,7 @@ use super::fault::{Fault, FaultKind};
 use super::image::Image;
 use super::memory::BUFFERS;
 use crate::report::Report;
+use crate::soft::check::commands::Contested;
 use crate::soft::plan::MAX_LANES;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -158,6 +159,8 @@ pub struct Launch<'a> {
     pub limit: Duration,
     /// Loop iterations that a thread may have between two synchronisations, in check mode.
     pub step_limit: u64,
+    /// Memory that other commands of the submission touch too, and the number of this one among them, in check mode.
+    pub(crate) contested: Option<(&'a Contested<'a>, usize)>,
     /// The launch's number in its submission; part of the seed in fuzz mode.
     pub sequence: u64,
 }
@@ -182,6 +185,7 @@ impl<'a> Launch<'a> {
             mode: Mode::Fast,
             limit: Self::DEFAULT_LIMIT,
             step_limit: u64::MAX,
+            contested: None,
             sequence: 0,
         }
     }

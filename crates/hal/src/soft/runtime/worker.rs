@@ -94,9 +94,7 @@ impl<'a> Job<'a> {
             geometry,
             memory,
             log,
-            check: (launch.mode == Mode::Check).then(|| {
-                LaunchCheck::new(launch.image, &launch.buffers, geometry, launch.step_limit)
-            }),
+            check: (launch.mode == Mode::Check).then(|| LaunchCheck::new(launch, geometry)),
             order: match launch.mode {
                 Mode::Fuzz { seed } => Some(Permutation::new(
                     geometry.total,
