@@ -151,6 +151,11 @@ impl Engine {
         most.min(SEEN[(chance % SEEN.len() as u64) as usize])
     }
 
+    /// Whether kernels are compiled for check mode.
+    pub(crate) fn checks(&self) -> bool {
+        self.mode == Mode::Check
+    }
+
     /// Where to look into kernels, when not in this process.
     pub(crate) fn isolation(&self) -> Option<(&Isolation, Duration)> {
         let (isolation, limit) = self.isolation.as_ref()?;

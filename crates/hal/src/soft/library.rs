@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::info::Limits;
 use crate::library::{CompileOptions, ConstantValue, FunctionConstants};
 use crate::msl::{Diagnostic, FunctionConstant, Kernel, Reflection};
+use crate::report::Sources;
 use std::sync::Arc;
 
 /// A library that is known to be correct.
@@ -19,6 +20,7 @@ pub(crate) struct Library {
     label: String,
     limits: Limits,
     kernels: Kernels,
+    sources: Option<Arc<Sources>>,
 }
 
 impl Library {
@@ -29,8 +31,11 @@ impl Library {
         options: &CompileOptions,
         limits: Limits,
     ) -> Result<Self> {
+        let program = engine.library(source, options)?;
+        let sources = || Arc::new(Sources::new(&program.file, source));
         Ok(Self {
-            program: engine.library(source, options)?,
+            sources: engine.checks().then(sources),
+            program,
             engine,
             label: options.label.clone(),
             limits,
@@ -202,13 +207,14 @@ impl driver::Library for Library {
             }
             Some((isolation, limit)) => (recipe.inspect(isolation, limit)?, Code::Apart(recipe)),
         };
-        Ok(Arc::new(Pipeline::new(
+        let pipeline = Pipeline::new(
             kernel,
             &parameters,
             code,
             &compiled,
             self.engine.most_threads(name, &self.limits),
             &self.limits,
-        )))
+        );
+        Ok(Arc::new(pipeline.with_sources(self.sources.clone())))
     }
 }

@@ -61,6 +61,9 @@ struct sm_rt {
   float (*cos)(float), (*cosh)(float), (*log10)(float), (*sin)(float), (*sinh)(float), (*tan)(float);
   float (*atan2)(float, float), (*fmod)(float, float), (*pow)(float, float);
   double (*sin_double)(double);
+  // Check mode: a loop used up its thread's steps; a lane reads from a lane that does not take part.
+  void (*step)(uint location);
+  void (*inactive_lane)(uint reader, uint source);
 };
 
 extern "C" {
