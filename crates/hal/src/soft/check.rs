@@ -9,20 +9,23 @@
 //!   lanes of its SIMD-group. By the letter, other SIMD-group functions order no memory; as every lane waits there on
 //!   hardware, and common code relies on it, they are taken to order both. Between threadgroups nothing is ordered, and
 //!   equal values are no excuse: writing the same value twice is a race;
-//! - *uninitialised*: threadgroup memory read before the threadgroup wrote it;
+//! - *uninitialised*: threadgroup memory read before the threadgroup wrote it, private memory read before the thread did;
+//! - *misaligned*: an address that is no multiple of the alignment of the type;
+//! - *shift*, *division-by-zero*: operations whose operands are out of range; the kernel goes on;
 //! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have met and did not.
 //!
 //! An access that would touch memory outside all that belongs to the launch is not performed: its threadgroup is
 //! abandoned there, and the launch goes on with the others.
 //!
-//! Not seen: an overrun that lands inside another bound range (pointers carry no origin), private arrays overrun within
-//! the thread's own memory, and order that kernels build themselves from atomics and fences between threadgroups.
+//! Not seen: an overrun that lands inside another bound range (pointers carry no origin), and order that kernels build
+//! themselves from atomics and fences between threadgroups.
 #![expect(
     unsafe_code,
     reason = "workers reach launch and checker through raw pointers"
 )]
 
 mod collect;
+mod defect;
 mod device;
 mod order;
 #[cfg(test)]
@@ -40,6 +43,7 @@ use super::runtime::memory::{BUFFERS, Unbound, ZeroPages};
 use super::runtime::signal::Slot;
 use crate::report::{Report, ReportKind};
 use collect::{Collector, Key, Witness};
+pub(crate) use defect::Defect;
 use device::{DeviceShadow, Touch};
 use order::{Clocks, Conflict, Trace};
 use std::ptr;
@@ -246,6 +250,7 @@ impl Checker {
         address: usize,
         size: usize,
         (write, atomic): (bool, bool),
+        align: usize,
         location: u32,
     ) -> Verdict {
         if self.launch.is_null() || self.group.is_null() || size == 0 {
@@ -264,11 +269,20 @@ impl Checker {
         };
         if let Some(buffer) = self.find_buffer(&access, end) {
             self.device_access(&access, buffer);
+            if !address.is_multiple_of(align) {
+                let launch = self.launch();
+                let offset = address - launch.bindings[buffer].start();
+                let target = || {
+                    let name = buffer_name(launch.image, buffer);
+                    format!("offset {offset} of {name}")
+                };
+                self.report_misaligned(&access, Some(buffer), align, target);
+            }
             return Verdict::Go;
         }
         let inside = |(start, length): (usize, usize)| address >= start && end <= start + length;
         if inside(self.memory) {
-            return self.threadgroup_access(&access);
+            return self.threadgroup_access(&access, align);
         }
         // SAFETY: set by `begin_launch`, and the slot belongs to this thread.
         let (low, high) = unsafe { (*self.slot).kernel_stack() };
@@ -353,7 +367,7 @@ impl Checker {
         }
     }
 
-    fn threadgroup_access(&mut self, access: &Announced) -> Verdict {
+    fn threadgroup_access(&mut self, access: &Announced, align: usize) -> Verdict {
         let offset = access.address - self.memory.0;
         let Some((place, inside)) = self.threadgroup.find(offset, access.size) else {
             return self.wild(access);
@@ -388,6 +402,13 @@ impl Checker {
                 format!("offset {} of {piece}", offset - place.start)
             };
             self.report_race(access, None, conflict, target);
+        }
+        if !access.address.is_multiple_of(align) {
+            let target = || {
+                let piece = piece_name(image, place.piece);
+                format!("offset {} of {piece}", offset - place.start)
+            };
+            self.report_misaligned(access, None, align, target);
         }
         Verdict::Go
     }

@@ -29,6 +29,9 @@ pub struct KernelPlan {
     pub arena_bytes: usize,
     /// Where those variables lie.
     pub variables: Vec<ThreadgroupVariable>,
+    /// Names of private variables that reports may be about; entry 0 is empty.
+    #[serde(default)]
+    pub privates: Vec<String>,
     /// Source places that sites and accesses refer to; entry 0 is "unknown".
     pub locations: Vec<Location>,
 }

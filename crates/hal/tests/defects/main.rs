@@ -191,3 +191,13 @@ fn uninitialised_reads_are_found_and_written_memory_is_clean() {
 fn divergence_is_found_and_uniform_control_flow_is_clean() {
     check(&source!("divergence.metal", 11, 16));
 }
+
+#[test]
+fn private_memory_is_checked_and_what_is_written_and_inside_is_clean() {
+    check(&source!("private.metal", 19, 17));
+}
+
+#[test]
+fn undefined_arithmetic_and_alignment_are_found_and_defined_operations_are_clean() {
+    check(&source!("arithmetic.metal", 16, 8));
+}

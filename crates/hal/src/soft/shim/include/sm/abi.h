@@ -54,6 +54,7 @@ struct sm_rt {
   float (*cos)(float), (*cosh)(float), (*log10)(float), (*sin)(float), (*sinh)(float), (*tan)(float);
   float (*atan2)(float, float), (*fmod)(float, float), (*pow)(float, float);
   double (*sin_double)(double);
+  void (*defect)(uint kind, ulong a, ulong b, ulong c, uint location);
 };
 
 extern "C" {
@@ -65,6 +66,10 @@ __attribute__((convergent)) void sm_sync_sg(uint flags);
 __attribute__((const)) uint sm_lane(void);
 __attribute__((const)) const sm_group* sm_self(void);
 __attribute__((const)) void* sm_tgvar(uint id, ulong size, ulong align);
+#if SM_CHECK
+// Reports a defect of that kind if it is there, see check/defect.rs.
+void __sm_mark(bool there, uint kind, ulong a, ulong b, ulong c);
+#endif
 }
 
 namespace sm {

@@ -3,7 +3,13 @@
 
 namespace sm {
 // MSL takes a shift amount modulo the width of the type.
-template <class T> SM_CX T shift_amount(T n) { return T(n & T(sizeof(T) * 8 - 1)); }
+template <class T> SM_CX T shift_amount(T n) {
+  constexpr uint width = sizeof(T) * 8;
+#if SM_CHECK
+  if (!__builtin_is_constant_evaluated()) __sm_mark(n < T(0) || (ulong)n >= width, 3, (ulong)n, width, 0);
+#endif
+  return T(n & T(width - 1));
+}
 }  // namespace sm
 
 namespace metal {
