@@ -335,3 +335,28 @@ kernel void rows_of_an_array(device float* out [[buffer(0)]], const device float
   float copy[2] = {pair.x, here[3]};
   out[gid] = part[gid % 3][gid % 4] + second(copy);
 }
+
+// Bit-fields, unions, and variables of the same name.
+
+struct Flags {
+  uint low : 4;
+  uint high : 28;
+};
+union Word {
+  uint whole;
+  uchar part[4];
+};
+kernel void bits_and_parts(device float* out [[buffer(0)]], uint gid [[thread_position_in_grid]]) {
+  Flags flags;
+  flags.low = gid;
+  flags.high = 3;
+  Word word;
+  word.part[0] = uchar(gid);
+  out[gid] = float(flags.low + flags.high) + float(word.whole & 255);
+}
+kernel void far_outside_a_large_array(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+                                      uint gid [[thread_position_in_grid]]) {
+  float large[20000];
+  for (uint i = 0; i < 20000; i += 100) large[i] = in[gid];
+  out[gid] = large[uint(in[gid]) * 100000 + 20000];  // DEFECT(bounds) far_outside_a_large_array
+}

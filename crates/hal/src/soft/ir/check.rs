@@ -239,8 +239,13 @@ pub(crate) fn instrument(
                 if let Some((_, pointer)) = arguments.first()
                     && !is_group(pointer)
                 {
-                    let next = rest.peek().filter(|next| accesses(next, pointer));
-                    let aligned = next.map_or(0, |next| promised(original, next.line));
+                    let aligned = if what & ATOMIC != 0 {
+                        alignment_bits(what & MAX_SIZE)
+                    } else {
+                        rest.peek()
+                            .filter(|next| accesses(next, pointer))
+                            .map_or(0, |next| promised(original, next.line))
+                    };
                     insts.push(access(
                         &inst,
                         pointer,
@@ -296,9 +301,16 @@ fn promised(original: &[&str], line: usize) -> u32 {
         .get(line.wrapping_sub(1))
         .and_then(|text| text.rsplit_once(", align "))
         .and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next())
-        .and_then(|digits| digits.parse::<u32>().ok())
-        .filter(|align| align.is_power_of_two());
-    align.map_or(0, |align| align.trailing_zeros().min(31) << ALIGN_SHIFT)
+        .and_then(|digits| digits.parse::<u32>().ok());
+    align.map_or(0, alignment_bits)
+}
+
+fn alignment_bits(align: u32) -> u32 {
+    if align.is_power_of_two() {
+        align.trailing_zeros() << ALIGN_SHIFT
+    } else {
+        0
+    }
 }
 
 /// What a bulk operation reads and writes, and how many bytes.

@@ -7,8 +7,10 @@ use crate::soft::ir::parse::{Id, Inst, Op, Operand, Terminator};
 use crate::soft::ir::types::{Named, Type};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Bytes of the largest variable that is tracked.
-const MAX_TRACKED_BYTES: u64 = 1 << 16;
+/// Bytes of the largest variable that has a shadow.
+const MAX_SHADOW_BYTES: u64 = 1 << 16;
+/// Bytes of the largest variable whose bounds are checked.
+const MAX_TRACKED_BYTES: u64 = u32::MAX as u64;
 
 /// A tracked variable.
 #[derive(Debug, Clone, Copy)]
@@ -256,21 +258,24 @@ fn variables(subject: &Subject<'_>, named: &Named) -> HashMap<Id, Variable> {
         }
     }
     let unwritten = unwritten_uses(subject, &list, named);
-    let mut variables = HashMap::new();
-    for (index, &(id, size)) in list.iter().enumerate() {
-        let shadow = unwritten.contains(index);
-        let indexed = instructions(subject)
-            .filter(|inst| inst.uses().contains(&id))
-            .any(|inst| {
-                !matches!(inst.op, Op::Load { .. } | Op::Store { .. })
-                    && !is_bulk(callee(inst))
-                    && !callee(inst).starts_with("llvm.lifetime.")
-            });
-        if shadow || indexed {
-            variables.insert(id, Variable { size, shadow });
-        }
-    }
-    variables
+    // Variables that are only read and written as a whole need no bounds.
+    let indexed: HashSet<Id> = instructions(subject)
+        .filter(|inst| {
+            let name = callee(inst);
+            !matches!(inst.op, Op::Load { .. } | Op::Store { .. })
+                && !is_bulk(name)
+                && !name.starts_with("llvm.lifetime.")
+        })
+        .flat_map(Inst::uses)
+        .collect();
+    list.iter()
+        .enumerate()
+        .map(|(index, &(id, size))| {
+            let shadow = unwritten.contains(index) && size <= MAX_SHADOW_BYTES;
+            (id, Variable { size, shadow })
+        })
+        .filter(|(id, variable)| variable.shadow || indexed.contains(id))
+        .collect()
 }
 
 /// The variables of `list` that are used where not all of them was certainly written.

@@ -30,6 +30,8 @@ struct Writer<'a> {
     skip: String,
     names: &'a mut Vec<String>,
     origins: HashMap<Id, Origin>,
+    /// Names of the function's values, without the sigil.
+    known: HashSet<&'a str>,
     /// The variable that a pointer was made from, where that is certain.
     objects: HashMap<Id, Id>,
     /// Loads that pass a structure by value, with the location of the call.
@@ -64,6 +66,12 @@ pub(super) fn function(
         skip: format!(", !nosanitize !{}", module.free_metadata()),
         names,
         origins: HashMap::new(),
+        known: subject
+            .function
+            .names
+            .iter()
+            .map(|name| bare(name))
+            .collect(),
         objects: HashMap::new(),
         passed: HashSet::new(),
         returned: HashSet::new(),
@@ -463,8 +471,7 @@ impl Writer<'_> {
         }
         // LLVM numbers equal names; the first one has none.
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        let is_numbered =
-            stem.len() < name.len() && function.names.iter().any(|other| bare(other) == stem);
+        let is_numbered = stem.len() < name.len() && self.known.contains(stem);
         let name = if is_numbered { stem } else { name };
         name.replace('"', "")
     }
@@ -487,8 +494,12 @@ impl Writer<'_> {
         if !inst.ty.is_scalar() || !origin.has_shadow() || !SIZES.contains(&size) {
             return;
         }
-        let id = inst.result.unwrap_or(usize::MAX);
-        if self.returned.contains(&id) {
+        let Some(id) = inst.result else {
+            return;
+        };
+        // Bits next to a bit-field are read to be written again.
+        let bits = self.subject.function.names[id].starts_with("%bf.load");
+        if bits || self.returned.contains(&id) {
             return;
         }
         if self.passed.contains(&id) {
