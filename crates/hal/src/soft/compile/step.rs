@@ -151,7 +151,9 @@ impl Engine {
             })?;
         let arguments = ["-S", "-emit-llvm", "-o", "-"].map(str::to_owned);
         let input = format!("{}\n{glue}", translation.cpp);
-        self.inspect(program, input.clone(), 20)?;
+        if translation.may_convert {
+            self.inspect(program, input.clone(), 20)?;
+        }
         let output = self.front(program, &arguments, input)?;
         if !output.success {
             return Err(self.explain(program, &output));
