@@ -47,6 +47,8 @@ pub struct Translation {
     pub columns: ColumnMap,
     /// The threadgroup variables that `cpp` knows by number.
     pub variables: Vec<ThreadgroupVariableName>,
+    /// Whether the text names `thread` or casts to another address space, without which nothing converts between them.
+    pub(crate) may_convert: bool,
     entries: Vec<glue::Entry>,
 }
 
@@ -110,6 +112,7 @@ pub fn translate_as(
         reflection,
         columns,
         variables,
+        may_convert: rewrite::may_convert(&source),
         entries,
     })
 }

@@ -28,6 +28,7 @@ mod specialise;
 mod swizzle;
 mod threadgroup;
 
+pub(crate) use space::may_convert;
 pub(crate) use threadgroup::{
     aliases as threadgroup_aliases, declaration as threadgroup_declaration,
 };

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Rewrite;
 use crate::msl::program::Function;
+use crate::msl::source::Source;
 
 impl<'a> Rewrite<'_, 'a> {
     /// `thread` is the space that types have without a word, so a template for `thread T*` would also be one for `device T*`,
@@ -195,6 +196,22 @@ impl<'a> Rewrite<'_, 'a> {
             }
         }
     }
+}
+
+/// Whether a text names `thread`, or has a cast such as `(device float*)x`.
+pub(crate) fn may_convert(source: &Source<'_>) -> bool {
+    let casts = |i: usize| {
+        let Some(close) = source.partner(i).filter(|_| source.text_at(i) == "(") else {
+            return false;
+        };
+        let operand =
+            source.is_identifier(close + 1) || matches!(source.text_at(close + 1), "&" | "(" | "*");
+        operand
+            && source.before(close) == "*"
+            && (i..close)
+                .any(|i| matches!(source.text_at(i), "device" | "constant" | "threadgroup"))
+    };
+    (0..source.len()).any(|i| source.text_at(i) == "thread" || casts(i))
 }
 
 /// The template heads that are not those of a class around the function.

@@ -145,7 +145,9 @@ impl Engine {
             arguments.extend(flags("check-raw"));
         }
         let input = format!("{}\n{glue}", translation.cpp);
-        self.inspect(program, input.clone())?;
+        if translation.may_convert {
+            self.inspect(program, input.clone())?;
+        }
         let output = self.front_within(program, &arguments, input, limit)?;
         if !output.success {
             return Err(self.explain(program, &output));
