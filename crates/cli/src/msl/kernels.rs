@@ -10,7 +10,7 @@ use crate::msl::{diagnostic_json, write_diagnostics};
 use crate::table::Table;
 use crate::terminal::{Out, counted, style};
 use anyhow::Result;
-use bessemer_hal::msl::{AddressSpace, Argument, ArgumentKind, Kernel, Reflection};
+use bessemer_hal::msl::{AddressSpace, Argument, ArgumentKind, Diagnostic, Kernel, Reflection};
 use bessemer_hal::{Error, Library};
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -56,6 +56,8 @@ struct OfferedKernel {
     name: String,
     json: Value,
     arguments: Vec<OfferedArgument>,
+    /// Why the device cannot run it.
+    unsupported: Option<Diagnostic>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +101,7 @@ impl Offered {
             kernels.push(OfferedKernel {
                 json: json!({ "name": name }),
                 name,
+                unsupported: None,
                 arguments: arguments
                     .into_iter()
                     .map(|argument| {
@@ -132,13 +135,24 @@ impl Offered {
             writeln!(out, "{file} has no kernel")?;
         } else {
             let mut table = Table::new(["kernel", "argument", "index", "type", "access", "gate"]);
-            for kernel in &self.kernels {
+            for kernel in self.kernels.iter().filter(|k| k.unsupported.is_none()) {
                 let mut name = kernel.name.clone();
                 if kernel.arguments.is_empty() {
                     table.row([name.clone()]);
                 }
                 for argument in &kernel.arguments {
                     table.row(argument.row(std::mem::take(&mut name)));
+                }
+            }
+            table.write(out, style::STRONG)?;
+        }
+        if self.kernels.iter().any(|k| k.unsupported.is_some()) {
+            writeln!(out)?;
+            let mut table = Table::new(["unsupported kernel", "line", "reason"]);
+            for kernel in &self.kernels {
+                if let Some(why) = &kernel.unsupported {
+                    let line = why.line.to_string();
+                    table.row([kernel.name.clone(), line, why.message.clone()]);
                 }
             }
             table.write(out, style::STRONG)?;
@@ -175,6 +189,7 @@ impl Offered {
                 let mut value = kernel.json.clone();
                 let arguments = kernel.arguments.iter().map(OfferedArgument::to_json);
                 value["arguments"] = arguments.collect();
+                value["unsupported"] = kernel.unsupported.as_ref().map(diagnostic_json).into();
                 value
             })
             .collect();
@@ -198,6 +213,7 @@ fn offered_kernel(kernel: &Kernel) -> OfferedKernel {
             "max_total_threads": kernel.max_total_threads,
         }),
         arguments: kernel.arguments.iter().map(offered_argument).collect(),
+        unsupported: kernel.unsupported.clone(),
     }
 }
 

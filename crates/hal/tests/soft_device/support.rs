@@ -67,7 +67,7 @@ fn an_unsupported_kernel_is_refused_at_its_line_when_it_is_asked_for() {
     for (name, expected) in [("image", &image), ("set", &set), ("sampled", &sampled)] {
         assert_eq!(
             said(library.pipeline(name).unwrap_err()),
-            [expected.clone()]
+            std::slice::from_ref(expected)
         );
     }
     let names = ["image", "set", "sampled", "grey"];
