@@ -40,7 +40,7 @@ mod threadgroup;
 mod watch;
 
 use super::group::{Divergence, SmGroup};
-use super::plan::SiteKind;
+use super::plan::{SiteKind, WHOLE_SIMDGROUP};
 use super::runtime::ThreadgroupLayout;
 use super::runtime::fault::Whereabouts;
 use super::runtime::image::Image;
@@ -223,6 +223,7 @@ impl Checker {
         self.launch = ptr::null();
         self.slot = ptr::null();
         self.group = ptr::null();
+        self.steps = Steps::default();
     }
 
     fn begin_group(&mut self, number: u64, group: &SmGroup) {
@@ -664,7 +665,11 @@ impl Checker {
                 self.lane = simdgroup * 32 + mask.trailing_zeros();
                 self.function.reported = Some((simdgroup, site));
                 let location = self.location_of_site(site);
-                let elsewhere = match sites[other as usize - 1].kind {
+                let other_site = &sites[other as usize - 1];
+                let elsewhere = match other_site.kind {
+                    _ if other_site.flags & WHOLE_SIMDGROUP != 0 => {
+                        "a function of simdgroup matrices"
+                    }
                     SiteKind::Threadgroup => "a threadgroup barrier",
                     SiteKind::Simdgroup => "a SIMD-group barrier",
                     SiteKind::Collective => "a SIMD-group function",

@@ -513,11 +513,10 @@ impl<O: Observer> Run<'_, O> {
         }
         self.observer.barrier(site);
         if single && !shuffled {
-            for simdgroup in 0..self.simdgroups() {
-                let first = simdgroup * SIMD_WIDTH;
-                for lane in first..(first + SIMD_WIDTH).min(states.len()) {
-                    if states[lane] != FINISHED {
-                        self.call_lane(states[lane], lane);
+            for (simdgroup, states) in states.chunks(SIMD_WIDTH).enumerate() {
+                for (lane, state) in states.iter().enumerate() {
+                    if *state != FINISHED {
+                        self.call_lane(*state, simdgroup * SIMD_WIDTH + lane);
                     }
                 }
                 self.run_to_barrier(simdgroup);
