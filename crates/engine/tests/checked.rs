@@ -1,6 +1,6 @@
 //! Every kernel of the engine on the checking software device, which reports each access outside of a buffer, each
 //! race and each barrier that not all threads reach. The promise of `metal/kernel.rs` rests on it: a kernel that no
-//! case here runs is a failure.
+//! case here runs is a failure. They run on the fast device as well, as the next version of the language.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -15,6 +15,7 @@ use bessemer::quant::{self, BlockFormat, QuantMatrix, Weights};
 use bessemer::{
     AttentionOptions, ConvOptions, DType, Device, PoolOptions, RopeOptions, Tensor, random,
 };
+use bessemer_hal::LanguageVersion;
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_testing::transformer::{Family, Reference};
 
@@ -443,13 +444,26 @@ type Job<'a> = (&'a str, Box<dyn Fn() + Sync + 'a>);
 
 #[test]
 fn every_kernel_runs_on_the_checking_device_and_nothing_is_reported() {
-    let device = checking();
+    run_every_kernel(&checking());
+}
+
+/// The kernels branch on the version: what Metal compiles depends on the system.
+#[test]
+fn every_kernel_runs_as_metal_3_2() {
+    let options = SoftOptions {
+        mode: Mode::Fast,
+        language: LanguageVersion::Metal3_2,
+        ..SoftOptions::from_env().unwrap()
+    };
+    run_every_kernel(&Device::on(soft::device(options).unwrap()));
+}
+
+fn run_every_kernel(device: &Device) {
     let mut jobs: Vec<Job<'_>> = vec![
-        ("transformers", Box::new(|| transformers(&device))),
-        ("sampling", Box::new(|| sample(&device))),
+        ("transformers", Box::new(|| transformers(device))),
+        ("sampling", Box::new(|| sample(device))),
     ];
     for &case in [ELEMENTWISE, MOVING, ROWS, PRODUCTS].into_iter().flatten() {
-        let device = &device;
         jobs.push((case.0, Box::new(move || run(device, case))));
     }
     // Compiling takes most of the time: as many at once as there are processors.
@@ -468,8 +482,8 @@ fn every_kernel_runs_on_the_checking_device_and_nothing_is_reported() {
     });
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "failed: {failed:?}");
-    let executed = executed(&device);
+    let executed = executed(device);
     let missing: Vec<_> = declared().difference(&executed).cloned().collect();
-    assert!(missing.is_empty(), "not run in check mode: {missing:?}");
+    assert!(missing.is_empty(), "not run: {missing:?}");
     assert!(device.fallbacks().is_empty(), "{:?}", device.fallbacks());
 }

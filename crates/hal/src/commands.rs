@@ -332,9 +332,10 @@ impl Dispatch<'_> {
         self.record(grid, threadgroup)
     }
 
-    fn record(self, grid: Size, threadgroup: Size) -> Result<()> {
+    fn record(mut self, grid: Size, threadgroup: Size) -> Result<()> {
         self.check_shape(grid, threadgroup)?;
         self.check_bindings()?;
+        self.forget_unknown();
         let slices: Vec<_> = self.buffers.iter().map(|(_, s, a)| (s, *a)).collect();
         if grid.is_empty() {
             return Ok(());
@@ -364,6 +365,20 @@ impl Dispatch<'_> {
                 label: self.label,
             }));
         Ok(())
+    }
+
+    /// Leaves out bindings at indices that the kernel has no argument for: as in Metal, they may be there, and nothing waits for
+    /// them.
+    fn forget_unknown(&mut self) {
+        let Some(arguments) = &self.pipeline.raw.info().arguments else {
+            return;
+        };
+        let known = |index: u32| {
+            let kind = ArgumentKind::Buffer(index);
+            arguments.iter().any(|argument| argument.kind == kind)
+        };
+        self.buffers.retain(|(index, ..)| known(*index));
+        self.bytes.retain(|(index, _)| known(*index));
     }
 
     fn check_shape(&self, grid: Size, threadgroup: Size) -> Result<()> {
@@ -438,17 +453,6 @@ impl Dispatch<'_> {
                 }
             }
         }
-        let known = |index: &u32| {
-            arguments
-                .iter()
-                .any(|a| a.kind == ArgumentKind::Buffer(*index))
-        };
-        if let Some(index) = bound.keys().find(|i| !known(i)) {
-            return Err(self.binding_error(
-                &format!("{index}"),
-                "the kernel has no buffer argument at this index".to_owned(),
-            ));
-        }
         Ok(())
     }
 
@@ -470,9 +474,6 @@ impl Dispatch<'_> {
                 "{length} bytes are bound, the kernel needs {}",
                 argument.min_bytes
             ));
-        }
-        if argument.access == Access::Read && access.writes() {
-            return fail("bound for writing, but the kernel only reads it".to_owned());
         }
         if argument.access.writes() && !access.writes() {
             return fail("bound for reading, but the kernel may write it".to_owned());

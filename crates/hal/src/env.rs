@@ -8,6 +8,7 @@
 //! | `BESSEMER_SOFT_MODE` | `fast`, `check`, `fuzz` or `isolated` | `fast` |
 //! | `BESSEMER_SOFT_THREADS` | worker threads of the software device | number of cores |
 //! | `BESSEMER_SOFT_TIMEOUT_MS` | time limit of one submission | 30000 |
+//! | `BESSEMER_SOFT_STEP_LIMIT` | loop iterations that a thread may have between two synchronisations, in `check` mode | 268435456 |
 //! | `BESSEMER_SOFT_SEED` | seed of `fuzz` mode | 0 |
 //! | `BESSEMER_SOFT_OPTIMIZE` | 0 compiles kernels in three fifths of the time, for tests; they run up to a quarter slower | 1 |
 //! | `BESSEMER_SOFT_INSTRUCTION_SET` | what kernels are compiled for, `x86-64`, `x86-64-v3` or `armv8-a`; results are the same | the largest the machine has |
@@ -28,6 +29,8 @@ pub const SOFT_MODE: &str = "BESSEMER_SOFT_MODE";
 pub const SOFT_THREADS: &str = "BESSEMER_SOFT_THREADS";
 /// `BESSEMER_SOFT_TIMEOUT_MS`
 pub const SOFT_TIMEOUT_MS: &str = "BESSEMER_SOFT_TIMEOUT_MS";
+/// `BESSEMER_SOFT_STEP_LIMIT`
+pub const SOFT_STEP_LIMIT: &str = "BESSEMER_SOFT_STEP_LIMIT";
 /// `BESSEMER_SOFT_SEED`
 pub const SOFT_SEED: &str = "BESSEMER_SOFT_SEED";
 /// `BESSEMER_SOFT_OPTIMIZE`

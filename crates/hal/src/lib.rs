@@ -53,7 +53,9 @@ pub use language::LanguageVersion;
 pub use library::{CompileOptions, ConstantValue, Function, FunctionConstants, Library, MathMode};
 pub use matrix::{Matrix, MatrixElement, MatrixProduct, PreparedProduct};
 pub use pipeline::{Argument, ArgumentKind, Pipeline, PipelineInfo};
-pub use report::{Report, ReportKind};
+pub use report::{
+    Baseline, BaselineEntry, BaselineError, Judged, Report, ReportKind, suppression_warnings,
+};
 pub use size::Size;
 pub use storage::StorageMode;
 pub use submission::{Completed, Completion, LogLine, Submission};

@@ -51,13 +51,14 @@ pub struct Translation {
 }
 
 impl Translation {
-    /// The C++ to append to [`Translation::cpp`] for an image of one kernel, by its host name.
+    /// The C++ to append to [`Translation::cpp`] for an image of one kernel, by its host name; none for kernels that are not
+    /// supported.
     pub fn glue(&self, kernel: &str) -> Option<String> {
         let index = self
             .reflection
             .kernels
             .iter()
-            .position(|known| known.name == kernel)?;
+            .position(|known| known.name == kernel && known.unsupported.is_none())?;
         let entry = self.entries.get(index)?;
         Some(glue::glue(&self.reflection.kernels[index], entry))
     }
@@ -83,13 +84,20 @@ pub fn translate_as(
     let source = source::Source::new(expanded, primary_file)?;
     let program = parse::parse(&source);
     let constants = constant::Constants::new(&source, &program);
-    let mut rewrite = rewrite::Rewrite::new(&source, &program);
-    let mut diagnostics = unsupported::check(&source, &program);
+    let mut unsupported = unsupported::check(&source, &program);
+    let mut rewrite = rewrite::Rewrite::new(&source, &program, &unsupported);
+    let mut diagnostics = std::mem::take(&mut unsupported.errors);
     diagnostics.extend(strict::check(&source, &program, language));
     diagnostics.extend(version::check(&source, &program, language));
     diagnostics.append(&mut rewrite.diagnostics);
-    let (reflection, entries, found) = reflect::reflect(&rewrite, &constants);
+    let (reflection, entries, found) = reflect::reflect(&rewrite, &constants, &unsupported);
     diagnostics.extend(found);
+    let none_is_left = !reflection.kernels.iter().any(|k| k.unsupported.is_none());
+    if none_is_left && !unsupported.found.is_empty() {
+        // What else is wrong may follow from the feature: Metal 4, which has tensors, has lambdas too.
+        diagnostics.retain(|diagnostic| diagnostic.kind == DiagnosticKind::Unsupported);
+        diagnostics.append(&mut unsupported.found);
+    }
     if !diagnostics.is_empty() {
         diagnostics.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         diagnostics.dedup();

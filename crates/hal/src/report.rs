@@ -1,10 +1,19 @@
 //! What a checking device found in a kernel.
 
+mod baseline;
+mod suppress;
+
+pub use baseline::{Baseline, BaselineEntry, BaselineError, Judged};
+#[cfg(target_os = "linux")]
+pub(crate) use suppress::Sources;
+pub use suppress::suppression_warnings;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// The kind of defect a [`Report`] is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ReportKind {
@@ -20,6 +29,8 @@ pub enum ReportKind {
     EarlyReturn,
     /// Lanes of one SIMD-group took part in different SIMD-group operations.
     DivergentSimd,
+    /// A lane read from another lane that took no part in the SIMD-group function.
+    InactiveLane,
     /// More threadgroup memory than the device has, or an unbound threadgroup argument.
     ThreadgroupMemory,
     /// The kernel crashed: a wild pointer, a division by zero, a stack overflow.
@@ -29,6 +40,20 @@ pub enum ReportKind {
 }
 
 impl ReportKind {
+    /// All kinds.
+    pub const ALL: &[Self] = &[
+        Self::Bounds,
+        Self::Race,
+        Self::Uninitialised,
+        Self::DivergentBarrier,
+        Self::EarlyReturn,
+        Self::DivergentSimd,
+        Self::InactiveLane,
+        Self::ThreadgroupMemory,
+        Self::Crash,
+        Self::Timeout,
+    ];
+
     /// The name used in reports and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,10 +63,23 @@ impl ReportKind {
             Self::DivergentBarrier => "divergent-barrier",
             Self::EarlyReturn => "early-return",
             Self::DivergentSimd => "divergent-simd",
+            Self::InactiveLane => "inactive-lane",
             Self::ThreadgroupMemory => "threadgroup-memory",
             Self::Crash => "crash",
             Self::Timeout => "timeout",
         }
+    }
+}
+
+impl FromStr for ReportKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let mut kinds = Self::ALL.iter().copied();
+        kinds.find(|kind| kind.as_str() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
+            format!("unknown kind `{name}`; known are {}", names.join(", "))
+        })
     }
 }
 
@@ -93,5 +131,20 @@ impl fmt::Display for Report {
             write!(f, ", {} times", self.count)?;
         }
         f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_back_from_their_names() {
+        for &kind in ReportKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+            let json = serde_json::to_string(&kind).unwrap();
+            assert_eq!(json, format!("\"{kind}\""));
+        }
+        assert!("rase".parse::<ReportKind>().is_err());
     }
 }

@@ -103,6 +103,9 @@ pub struct SoftOptions {
     pub threads: Option<usize>,
     /// Time limit of one submission.
     pub timeout: Duration,
+    /// Loop iterations that a thread may have between two synchronisations in [`Mode::Check`]. More are reported as a
+    /// `timeout`, at the loop.
+    pub step_limit: u64,
     /// Decides the order of everything in [`Mode::Fuzz`].
     pub seed: u64,
     /// Whether code is optimised once more after it was cut at its barriers. Without that, kernels compile in three
@@ -129,6 +132,7 @@ impl Default for SoftOptions {
             mode: Mode::Fast,
             threads: None,
             timeout: Duration::from_secs(30),
+            step_limit: 1 << 28,
             seed: 0,
             optimize: true,
             instruction_set: InstructionSet::native(),
@@ -166,6 +170,9 @@ impl SoftOptions {
         }
         if let Some(milliseconds) = env::number(env::SOFT_TIMEOUT_MS)? {
             options.timeout = Duration::from_millis(milliseconds);
+        }
+        if let Some(steps) = env::number(env::SOFT_STEP_LIMIT)? {
+            options.step_limit = steps;
         }
         if let Some(seed) = env::number(env::SOFT_SEED)? {
             options.seed = seed;
@@ -205,6 +212,12 @@ pub fn device(options: SoftOptions) -> Result<Device> {
 /// `None` for another device. Tests find out with it whether a kernel was run at all, in check mode for example.
 pub fn executed(device: &Device) -> Option<BTreeMap<String, u64>> {
     Some(device.driver::<Soft>()?.executed())
+}
+
+/// How many reports comments in kernels have suppressed on a software device in [`Mode::Check`]; `None` for another device.
+/// A report counts once for each launch.
+pub fn suppressed(device: &Device) -> Option<u64> {
+    Some(device.driver::<Soft>()?.suppressed())
 }
 
 /// The compiler that a device with these options would drive.

@@ -16,7 +16,7 @@ fn cpp(text: &str) -> String {
     let lines: Vec<&str> = translation
         .cpp
         .lines()
-        .filter(|line| !line.starts_with('#'))
+        .filter(|line| !line.starts_with('#') && !line.starts_with("namespace metal { SM_PLAIN_"))
         .collect();
     lines
         .join(" ")
@@ -395,8 +395,16 @@ fn names_what_is_not_supported() {
             "a.metal:1:15: error: textures are not supported by the software device: 'texture2d'",
         ),
         (
-            "constexpr sampler s(address::repeat);",
-            "a.metal:1:11: error: samplers are not supported by the software device: 'sampler'",
+            "kernel void k(sampler s [[sampler(0)]]) {}",
+            "a.metal:1:15: error: samplers are not supported by the software device: 'sampler'",
+        ),
+        (
+            "kernel void k(device float* a, ushort2 p [[pixel_position_in_tile]]) {}",
+            "a.metal:1:44: error: [[pixel_position_in_tile]] is not supported by the software device",
+        ),
+        (
+            "struct B { device float* p; }; struct A { B b[2]; }; kernel void k(constant A& a) {}",
+            "a.metal:1:77: error: argument buffers are not supported by the software device: 'A' holds the pointer 'b'",
         ),
         (
             "vertex float4 v(uint i [[vertex_id]]) { return 0; }",
@@ -437,6 +445,107 @@ fn names_what_is_not_supported() {
     accept(
         "struct A { A() thread = default; A(int) thread = delete; }; void f(float sampler) { float x = sampler * 2.0; }",
     );
+}
+
+/// The names of the kernels that are left, and those of the others with what they are refused for.
+fn offered(text: &str) -> (Vec<String>, Vec<(String, String)>) {
+    let (mut left, mut refused) = (Vec::new(), Vec::new());
+    let translation = accept(text);
+    for kernel in &translation.reflection.kernels {
+        match &kernel.unsupported {
+            None => left.push(kernel.name.clone()),
+            Some(why) => {
+                assert_eq!(why.kind, DiagnosticKind::Unsupported);
+                assert_eq!(translation.glue(&kernel.name), None);
+                let place = format!("{}:{} {}", why.line, why.column, why.message);
+                refused.push((kernel.name.clone(), place));
+            }
+        }
+    }
+    (left, refused)
+}
+
+#[test]
+fn an_unsupported_feature_concerns_the_kernels_that_reach_it() {
+    struct Case {
+        text: &'static str,
+        refused: &'static [&'static str],
+        gone: &'static [&'static str],
+        kept: &'static [&'static str],
+    }
+    for Case {
+        text,
+        refused,
+        gone,
+        kept,
+    } in [
+        Case {
+            text: "float4 get(texture2d<float> t) { return 1; } float get(float x) { return x; } \
+                   kernel void k(texture2d<float> t [[texture(0)]]) {} kernel void ok(device float* a) { a[0] = get(a[1]); }",
+            refused: &["k"],
+            gone: &["texture2d", "void k"],
+            kept: &["float get(float x)"],
+        },
+        Case {
+            text: "struct VO { float4 p [[position]]; }; vertex VO v(uint i [[vertex_id]]) { return {}; } \
+                   [[fragment]] float4 f(VO in [[stage_in]], texture2d<float> t) { return 1; } kernel void ok(device VO* a) {}",
+            refused: &[],
+            gone: &["float4 f", "VO v", "texture2d"],
+            kept: &["struct VO"],
+        },
+        Case {
+            text: "using Image = texture2d<half>; struct Set { Image image; float scale; }; struct Other { float s; }; \
+                   float scale(thread Set& s) { return s.scale; } float scale(thread Other& o) { return o.s; } \
+                   kernel void k(constant Set& s) {} kernel void ok(device float* a) { Other o; a[0] = scale(o); }",
+            refused: &["k"],
+            gone: &["Image", "Set"],
+            kept: &["scale( Other& o)"],
+        },
+        Case {
+            text: "struct A { device float* p; }; kernel void k(device A* a) {} kernel void ok(device float* p) { A a; a.p = p; }",
+            refused: &["k"],
+            gone: &["void k"],
+            kept: &["A a;"],
+        },
+        Case {
+            text: "#pragma mark\nusing namespace mpp::tensor_ops; float inner(float x) { mpp::tensor_ops::matmul2d op; return x; } \
+                   float inner(int x) { return x; } float outer(float x) { return inner(x); } float other(float x) { return x; } \
+                   kernel void k(device float* a) { a[0] = outer(1); } kernel void ok(device float* a) { a[0] = other(1); }",
+            refused: &["k"],
+            gone: &["inner", "outer", "mpp"],
+            kept: &["other"],
+        },
+        Case {
+            text: "template <typename T> kernel void k(T t [[texture(0)]], device float* a) {} template <typename T> kernel void ok(device T* a) {} \
+                   template [[host_name(\"t\")]] kernel void k<texture2d<float>>(texture2d<float>, device float*); \
+                   template [[host_name(\"f\")]] kernel void ok<float>(device float*);",
+            refused: &["t"],
+            gone: &["texture2d"],
+            kept: &["void ok"],
+        },
+        Case {
+            text: "constexpr sampler s(filter::linear); float half_of(float s) { return s / 2; } \
+                   kernel void k(sampler s) {} kernel void ok(device float* a) { float s = 1; a[0] = half_of(s); }",
+            refused: &["k"],
+            gone: &["void k"],
+            kept: &["constexpr sampler s(filter::linear);", "half_of"],
+        },
+    ] {
+        let (left, found) = offered(text);
+        assert_eq!(left.len(), 1, "{text}");
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, refused, "{text}");
+        let cpp = cpp(text);
+        for word in gone {
+            assert!(!cpp.contains(word), "{word} in {cpp}");
+        }
+        for word in kept {
+            assert!(cpp.contains(word), "no {word} in {cpp}");
+        }
+    }
+    let text = "kernel void a(device float* x) {}\nkernel void b(device float* x,\n  texture2d<float> t [[texture(0)]]) {}";
+    let expected = "3:3 textures are not supported by the software device: 'texture2d'".to_owned();
+    assert_eq!(offered(text).1, [("b".to_owned(), expected)]);
 }
 
 #[test]

@@ -26,3 +26,5 @@ mod matrix;
 mod memory;
 #[path = "soft_device/setup.rs"]
 mod setup;
+#[path = "soft_device/support.rs"]
+mod support;

@@ -1,9 +1,10 @@
 //! Integer constant expressions, as they occur in `[[buffer(…)]]` and its relatives.
 //!
 //! Names are looked up by their last part among the program's enumerators and integer constants; a name with two values has
-//! none.
+//! none. Constants of templates (`Q<4>::v`, `twice<3>`) are evaluated with the arguments given.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::lexer::{Token, TokenKind};
 use super::program::Program;
@@ -13,7 +14,20 @@ use super::source::Source;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Constants<'a> {
     values: HashMap<&'a str, Option<i64>>,
+    templates: HashMap<&'a str, Template<'a>>,
 }
+
+/// A class template or a variable template.
+#[derive(Debug, Clone)]
+struct Template<'a> {
+    parameters: Vec<&'a str>,
+    /// The tokens of the body or of the initialiser.
+    range: Range<usize>,
+    is_class: bool,
+}
+
+/// Constants of templates that refer to other templates.
+const TEMPLATE_DEPTH: u32 = 2;
 
 /// Longer initialisers than this are tables or formulas that no index needs.
 const LONGEST: usize = 64;
@@ -23,7 +37,10 @@ const DEPTH: u32 = 64;
 
 impl<'a> Constants<'a> {
     pub(crate) fn new(source: &Source<'a>, program: &Program) -> Self {
-        let mut constants = Self::default();
+        let mut constants = Self {
+            templates: templates(source, program),
+            ..Self::default()
+        };
         for enumeration in &program.enumerations {
             let mut next = Some(0i64);
             for part in source.split_commas(enumeration.open + 1..enumeration.close) {
@@ -37,7 +54,9 @@ impl<'a> Constants<'a> {
         for variable in &program.variables {
             for declarator in &variable.declarators {
                 let tail = declarator.tail.clone();
-                if source.text_at(tail.start) == "=" && tail.len() <= LONGEST && !tail.is_empty() {
+                let short = tail.len() <= LONGEST && !tail.is_empty();
+                let is_template = variable.heads.iter().any(|head| !head.is_empty());
+                if source.text_at(tail.start) == "=" && short && !is_template {
                     let value =
                         constants.evaluate(source, &source.tokens[tail.start + 1..tail.end]);
                     constants.insert(source.text_at(declarator.name), value);
@@ -65,16 +84,96 @@ impl<'a> Constants<'a> {
 
     /// The value of an expression, where it has one that the text shows.
     pub(crate) fn evaluate(&self, source: &Source<'a>, tokens: &[Token]) -> Option<i64> {
+        self.evaluate_inside(source, tokens, 0)
+    }
+
+    fn evaluate_inside(
+        &self,
+        source: &Source<'a>,
+        tokens: &[Token],
+        templates: u32,
+    ) -> Option<i64> {
         let mut evaluation = Evaluation {
             constants: self,
             source,
             tokens,
             at: 0,
             depth: 0,
+            templates,
         };
         let value = evaluation.conditional()?;
         (evaluation.at == tokens.len()).then_some(value)
     }
+
+    /// The constant of a template with arguments: of a class the one named `member`.
+    fn instantiate(
+        &self,
+        source: &Source<'a>,
+        template: &Template<'a>,
+        arguments: &[i64],
+        (member, depth): (&str, u32),
+    ) -> Option<i64> {
+        if depth >= TEMPLATE_DEPTH || arguments.len() > template.parameters.len() {
+            return None;
+        }
+        let mut bound = self.clone();
+        for (name, value) in template.parameters.iter().zip(arguments) {
+            bound.bind(name, Some(*value));
+        }
+        let mut range = template.range.clone();
+        if template.is_class {
+            let declared = range.clone().find(|&i| {
+                source.text_at(i) == member
+                    && source.text_at(i + 1) == "="
+                    && range.contains(&(i + 2))
+            })?;
+            let ends = |i: &usize| matches!(source.text_at(*i), "," | ";" | "}");
+            let end = (declared + 2..range.end).find(ends).unwrap_or(range.end);
+            range = declared + 2..end;
+        }
+        if range.len() > LONGEST {
+            return None;
+        }
+        bound.evaluate_inside(source, &source.tokens[range], depth + 1)
+    }
+}
+
+/// The templates of a program that may hold constants; a name with two of them (a specialisation) has none.
+fn templates<'a>(source: &Source<'a>, program: &Program) -> HashMap<&'a str, Template<'a>> {
+    let mut found: HashMap<&str, Option<Template<'a>>> = HashMap::new();
+    let mut add = |name: usize, head: Range<usize>, range: Range<usize>, is_class: bool| {
+        let parameters = source.split_commas(head).into_iter().map(|parameter| {
+            let equals = parameter.clone().find(|&i| source.text_at(i) == "=");
+            source.before(equals.unwrap_or(parameter.end))
+        });
+        let template = Template {
+            parameters: parameters.collect(),
+            range,
+            is_class,
+        };
+        found
+            .entry(source.text_at(name))
+            .and_modify(|known| *known = None)
+            .or_insert(Some(template));
+    };
+    for class in &program.classes {
+        let head = source.partner(class.first + 1);
+        if let (Some(name), Some(close), Some(end)) = (class.name, head, source.partner(class.open))
+            && source.text_at(class.first) == "template"
+        {
+            add(name, class.first + 2..close, class.open + 1..end, true);
+        }
+    }
+    for variable in &program.variables {
+        if let ([head], [declarator]) = (&*variable.heads, &*variable.declarators)
+            && source.text_at(declarator.tail.start) == "="
+        {
+            let range = declarator.tail.start + 1..declarator.tail.end;
+            add(declarator.name, head.clone(), range, false);
+        }
+    }
+    let known = |(name, template): (&'a str, Option<Template<'a>>)| Some((name, template?));
+    found.into_iter().filter_map(known).collect()
 }
 
 struct Evaluation<'e, 'a> {
@@ -83,6 +182,8 @@ struct Evaluation<'e, 'a> {
     tokens: &'e [Token],
     at: usize,
     depth: u32,
+    /// Templates around the expression.
+    templates: u32,
 }
 
 impl<'a> Evaluation<'_, 'a> {
@@ -200,6 +301,11 @@ impl<'a> Evaluation<'_, 'a> {
             name = self.peek(1);
             self.at += 2;
         }
+        if self.peek(0) == "<"
+            && let Some(template) = self.constants.templates.get(name)
+        {
+            return self.template(template);
+        }
         if is_integer_type(name) && self.take("(") {
             let value = self.conditional()?;
             return self.take(")").then_some(value);
@@ -209,6 +315,31 @@ impl<'a> Evaluation<'_, 'a> {
             "false" => Some(0),
             _ => *self.constants.values.get(name)?,
         }
+    }
+}
+
+impl<'a> Evaluation<'_, 'a> {
+    /// `<4>::v`, of a class template, or `<4>`, of a variable template.
+    fn template(&mut self, template: &Template<'a>) -> Option<i64> {
+        let mut arguments = Vec::new();
+        while self.take(if arguments.is_empty() { "<" } else { "," }) {
+            // `>` ends the list, it compares nothing.
+            arguments.push(self.binary(8)?);
+        }
+        if !self.take(">") {
+            return None;
+        }
+        let mut member = "";
+        if template.is_class {
+            if !self.take("::") {
+                return None;
+            }
+            member = self.peek(0);
+            self.at += 1;
+        }
+        let place = (member, self.templates);
+        self.constants
+            .instantiate(self.source, template, &arguments, place)
     }
 }
 
@@ -298,7 +429,11 @@ mod tests {
     #[test]
     fn evaluates_what_indices_are_made_of() {
         let prelude = "enum Index : uint { A, B = 4, C }; enum class E { X = C * 2 };
-            constant uint N = 3; constant constexpr int M = N + 1;";
+            constant uint N = 3; constant constexpr int M = N + 1;
+            template <int K, uint L = 1> struct Q { static constant constexpr int v = K + 1; enum { w = v * 2, z = K }; };
+            template <int K> constant constexpr int twice = K * 2; template <int K> struct D { enum { v = twice<K> + Q<K>::z }; };
+            template <int K> struct R { enum { v = R<K - 1>::v + R<K - 1>::v }; };
+            template <int K> struct S { enum { v = 1 }; }; template <> struct S<2> { enum { v = 2 }; };";
         for (expression, expected) in [
             ("7u", Some(7)),
             ("0x1F", Some(31)),
@@ -308,6 +443,13 @@ mod tests {
             ("-(2 - 5) % 2", Some(1)),
             ("N > 2 ? 1 : 0", Some(1)),
             ("uint(N) + (int)M", Some(7)),
+            ("Q<4>::v", Some(5)),
+            ("Q<N + 1, 2>::z * 2", Some(8)),
+            ("twice<3> + 1", Some(7)),
+            ("D<3>::v", Some(9)),
+            ("R<9>::v", None),
+            ("S<2>::v", None),
+            ("Q<4>", None),
             ("1 / 0", None),
             ("unknown", None),
             ("1 +", None),

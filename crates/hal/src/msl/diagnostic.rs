@@ -40,6 +40,8 @@ pub enum DiagnosticKind {
     UnknownKernel,
     /// What the C++ compiler says.
     Compiler,
+    /// A comment that is to suppress reports and names no kind of them.
+    Suppression,
 }
 
 /// One message of the front end.

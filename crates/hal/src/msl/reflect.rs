@@ -6,6 +6,7 @@ mod kernel;
 use serde::{Deserialize, Serialize};
 
 pub use super::builtin::Builtin;
+use super::diagnostic::Diagnostic;
 pub(crate) use argument::Shape;
 pub(crate) use kernel::reflect;
 
@@ -43,6 +44,9 @@ pub struct Kernel {
     pub file: String,
     /// Where it is defined or instantiated, from 1.
     pub line: u32,
+    /// Why the software device cannot run it; then its arguments are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<Diagnostic>,
 }
 
 /// A parameter of a kernel.

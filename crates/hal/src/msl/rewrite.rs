@@ -1,10 +1,10 @@
-//! MSL to C++17: the edits that let clang compile a program for the CPU.
+//! MSL to C++14: the edits that let clang compile a program for the CPU.
 //!
 //! | MSL | C++ | where |
 //! |---|---|---|
 //! | `[[…]]`, `thread`, `coherent(…)` | gone | [`erase`] |
 //! | `device`, `threadgroup`, `constant` | `sm_device`, `sm_threadgroup`, `sm_constant const`, which are part of the type | [`erase`] |
-//! | `device` and the others after a parameter list | gone | [`erase`] |
+//! | `device` and the others after a parameter list, and in the result where they are the same | gone | [`erase`] |
 //! | `template <…> void f(thread T* p)` | a candidate only if `T` has no address space | [`space`] |
 //! | `c ? a : b` of objects in memory | `c ? SM_OPERAND(a) : SM_OPERAND(b)` | [`space`] |
 //! | `threadgroup T x[n]` as a parameter | `sm_threadgroup T *x` | [`space`] |
@@ -13,6 +13,7 @@
 //! | `static_cast<T>` | `::sm::scast<T>`, but for pointers and references | [`erase`] |
 //! | `v.xyz` | `v.swz(::sm::I<0,1,2>{})` | [`swizzle`] |
 //! | `threadgroup T x[n];` in a body | `struct sm_tg_ID { T x[n]; }; auto& x = ::sm::tgvar<ID, sm_tg_ID>().x;` | [`threadgroup`] |
+//! | what is not supported | gone, see `unsupported` | [`duplicate`] |
 //! | declarations that differ in the address space of `this`, or in `thread`, only | the first of them, if all say the same | [`duplicate`] |
 //! | `constant T x [[function_constant(i)]];` | `const T x = ::sm::fconst{(i), "x"};` | [`specialise`] |
 //! | functions, kernels | `inline`, `static`: no code unless used | [`linkage`] |
@@ -31,14 +32,15 @@ pub(crate) use threadgroup::{
     aliases as threadgroup_aliases, declaration as threadgroup_declaration,
 };
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::Diagnostic;
 use super::edit::{ColumnMap, Edits};
-use super::program::Program;
+use super::program::{Function, Program};
 use super::source::Source;
+use super::unsupported::Unsupported;
 
 /// A threadgroup variable declared in a kernel, by the ID that the C++ text gives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +62,7 @@ pub(crate) struct Rewrite<'s, 'a> {
     pub(crate) program: &'s Program,
     pub(crate) edits: Edits,
     pub(crate) variables: Vec<ThreadgroupVariableName>,
-    /// Functions that [`duplicate`] dropped, by index.
+    /// Functions that are left out, by index.
     pub(crate) dropped: HashSet<usize>,
     /// First tokens of declarations that stand for dropped ones as well.
     merged: HashSet<usize>,
@@ -71,11 +73,17 @@ pub(crate) struct Rewrite<'s, 'a> {
     bare: HashSet<usize>,
     /// Tokens between the parameters and the body of a function.
     trailing: HashSet<usize>,
+    /// The address space in the result of a method, where it is that of the object.
+    returned: HashSet<usize>,
 }
 
 impl<'s, 'a> Rewrite<'s, 'a> {
     /// Makes all edits.
-    pub(crate) fn new(source: &'s Source<'a>, program: &'s Program) -> Self {
+    pub(crate) fn new(
+        source: &'s Source<'a>,
+        program: &'s Program,
+        unsupported: &Unsupported,
+    ) -> Self {
         let swizzle_fields = program
             .variables
             .iter()
@@ -96,6 +104,12 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             .iter()
             .flat_map(|function| function.trailing(source))
             .collect();
+        let returned = program
+            .functions
+            .iter()
+            .filter(|function| program.scopes[function.scope].is_class)
+            .flat_map(|function| own_space(source, function))
+            .collect();
         let mut rewrite = Self {
             source,
             program,
@@ -107,6 +121,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             swizzle_fields,
             bare,
             trailing,
+            returned,
         };
         rewrite.erase();
         rewrite.field_accessors();
@@ -115,6 +130,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         rewrite.array_parameters();
         rewrite.edits.sort();
         rewrite.threadgroup_variables();
+        rewrite.leave_out(unsupported);
         rewrite.drop_duplicates();
         rewrite.keep_templates_in_thread();
         rewrite.linkage();
@@ -127,6 +143,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         let (body, columns) = self.edits.apply(self.source);
         let first = self.source.files.first().map_or("", String::as_str);
         let mut cpp = String::with_capacity(body.len() + 256);
+        cpp.push_str(&self.plain_functions());
         cpp.push_str(
             "#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)\n",
         );
@@ -134,6 +151,22 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         cpp.push_str(&body);
         cpp.push_str("\n#pragma clang attribute pop\n");
         (cpp, columns)
+    }
+
+    /// Asks the library for the functions that a template of the user's would otherwise rival, see the shim's `plain.h`.
+    fn plain_functions(&self) -> String {
+        let names: BTreeSet<&str> = self
+            .program
+            .functions
+            .iter()
+            .filter(|f| f.is_template() && !self.program.scopes[f.scope].is_class)
+            .filter(|f| f.name.len() == 1 && self.source.is_identifier(f.name.start))
+            .map(|f| f.base_name(self.source))
+            .collect();
+        let lines = names.iter().map(|name| {
+            format!("#ifdef SM_PLAIN_{name}\nnamespace metal {{ SM_PLAIN_{name} }}\n#endif\n")
+        });
+        lines.collect()
     }
 
     fn replace(&mut self, i: usize, text: impl Into<String>) {
@@ -146,6 +179,17 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         self.edits
             .render(self.source, self.source.bytes(first, last))
     }
+}
+
+/// `device` in `device T& operator[](uint) device`: a C++ method does not know where its object lies, so it returns a reference
+/// without an address space.
+fn own_space(source: &Source<'_>, function: &Function) -> Option<usize> {
+    let space = function
+        .trailing(source)
+        .map(|i| source.text_at(i))
+        .find(|text| matches!(*text, "device" | "threadgroup" | "constant"))?;
+    let mut result = function.specifiers..function.name.start;
+    result.find(|&i| source.text_at(i) == space)
 }
 
 /// A line marker for clang, with its newline.

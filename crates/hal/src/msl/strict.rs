@@ -1,14 +1,13 @@
 //! Refuses what Apple's compiler refuses, wherever the text alone shows it, so that a kernel accepted here is accepted there.
 //!
 //! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields, locals, casts,
-//! returned types); variables at program scope that are not in `constant`; functions that call themselves; kernels that return a
-//! value; lambdas; threadgroup variables outside of kernels; static locals; fields with an address space; attributes after the
+//! returned types); variables at program scope that are not in `constant`; kernels that return a value; lambdas; threadgroup
+//! variables outside of kernels; static locals; fields with an address space; attributes after the
 //! parameters; `half` as a name; position attributes of different dimensions, or of a type that is no integer.
 //!
 //! Not checked, because types would have to be known:
 //! - pointers to template parameters, aliases and dependent types (`T* p` may carry its address space in `T`);
 //! - conversions between address spaces, which clang finds, and its dump of the syntax tree (`soft/compile/conversion.rs`);
-//! - recursion through several functions or through overloads;
 //! - implicit conversions, missing vector components and everything else that clang with the device's headers decides.
 //!
 //! In doubt a program is accepted: a refusal here must be a refusal there.
@@ -17,7 +16,7 @@ mod form;
 mod pointer;
 mod types;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::lexer::Token;
@@ -33,19 +32,11 @@ pub(crate) fn check(
     program: &Program,
     language: LanguageVersion,
 ) -> Vec<Diagnostic> {
-    let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (index, function) in program.functions.iter().enumerate() {
-        by_name
-            .entry(function.base_name(source))
-            .or_default()
-            .push(index);
-    }
     let mut strict = Strict {
         source,
         program,
         language,
         types: Types::new(source, program),
-        by_name,
         aliases: threadgroup_aliases(source),
         diagnostics: Vec::new(),
     };
@@ -56,7 +47,6 @@ pub(crate) fn check(
             continue;
         }
         strict.kernel_result(function);
-        strict.recursion(function);
     }
     strict.forms();
     strict.pointers();
@@ -69,8 +59,6 @@ struct Strict<'s, 'a> {
     program: &'s Program,
     language: LanguageVersion,
     types: Types<'a>,
-    /// All functions of a name, methods and templates too.
-    by_name: HashMap<&'a str, Vec<usize>>,
     /// Names of types in threadgroup memory.
     aliases: HashSet<&'a str>,
     diagnostics: Vec<Diagnostic>,
@@ -156,52 +144,6 @@ impl<'a> Strict<'_, 'a> {
         {
             let name = source.text_at(function.name.start);
             self.refuse(*only, format!("kernel '{name}' must return void"));
-        }
-    }
-
-    /// A function that calls itself, by a name that is its alone.
-    fn recursion(&mut self, function: &Function) {
-        let source = self.source;
-        let Some((open, close)) = function.body else {
-            return;
-        };
-        let name = function.base_name(source);
-        let alone = self.by_name.get(name).is_some_and(|all| {
-            all.iter().all(|&other| {
-                let other = &self.program.functions[other];
-                // The definition and its forward declarations.
-                other.body.is_none() || other.first == function.first
-            })
-        });
-        let member = self.program.scopes[function.scope].is_class;
-        if !alone || member || function.name.len() != 1 || function.is_template() {
-            return;
-        }
-        let shadowed = function
-            .parameters(source)
-            .iter()
-            .any(|parameter| parameter.name.is_some_and(|p| source.text_at(p) == name));
-        // After a type the name is declared, not called.
-        let declared = |i: usize| {
-            let typed = source.before(i) == ">" && source.partner(i - 1).is_some();
-            let word = source.is_identifier(i - 1);
-            typed || word && !matches!(source.before(i), "return" | "else" | "do")
-        };
-        let call = (open + 1..close).find(|&i| {
-            source.text_at(i) == name
-                && source.text_at(i + 1) == "("
-                && !matches!(source.before(i), "." | "->" | "::")
-                && !declared(i)
-        });
-        let local = (open + 1..close).any(|i| source.text_at(i) == name && declared(i));
-        if let Some(call) = call
-            && !shadowed
-            && !local
-        {
-            self.refuse(
-                call,
-                format!("recursion is not supported in Metal: '{name}' calls itself"),
-            );
         }
     }
 }

@@ -1,4 +1,7 @@
-//! What Metal has and the software device has not: each is an error that names it, never a wrong result.
+//! What Metal has and the software device has not: each kernel that needs it is refused, by name and place, and left out of the
+//! program. Functions of other stages are left out without a word, as long as a kernel remains.
+
+mod reach;
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +11,7 @@ use super::reflect::{AddressSpace, Shape};
 use super::source::Source;
 
 /// Types that are unmistakable by name.
-const TYPES: [(&str, &str); 13] = [
+const TYPES: [(&str, &str); 15] = [
     ("acceleration_structure", "ray tracing"),
     ("instance_acceleration_structure", "ray tracing"),
     ("primitive_acceleration_structure", "ray tracing"),
@@ -24,6 +27,8 @@ const TYPES: [(&str, &str); 13] = [
     ("object_data", "mesh shaders"),
     ("mesh_grid_properties", "mesh shaders"),
     ("cooperative_tensor", "tensors"),
+    ("tensor_inline", "tensors"),
+    ("tensor_offset", "tensors"),
     ("tensor_handle", "tensors"),
 ];
 
@@ -53,8 +58,7 @@ const TEMPLATES: [(&str, &str); 21] = [
 ];
 
 /// Types that may be a user's name for something else unless a declared name follows.
-const DECLARED: [(&str, &str); 5] = [
-    ("sampler", "samplers"),
+const DECLARED: [(&str, &str); 4] = [
     ("command_buffer", "indirect command buffers"),
     ("render_command", "indirect command buffers"),
     ("compute_command", "indirect command buffers"),
@@ -88,8 +92,58 @@ const STAGES: [&str; 7] = [
     "amplification",
 ];
 
+/// Attributes of arguments that no kernel on the software device can have.
+const ATTRIBUTES: [&str; 31] = [
+    "texture",
+    "sampler",
+    "stage_in",
+    "imageblock_data",
+    "imageblock",
+    "color",
+    "position",
+    "vertex_id",
+    "instance_id",
+    "base_vertex",
+    "base_instance",
+    "amplification_id",
+    "payload",
+    "patch_id",
+    "position_in_patch",
+    "sample_id",
+    "sample_mask",
+    "front_facing",
+    "point_coord",
+    "primitive_id",
+    "barycentric_coord",
+    "render_target_array_index",
+    "viewport_array_index",
+    "pixel_position_in_tile",
+    "tile_index",
+    "pixels_per_tile",
+    "alias_implicit_imageblock",
+    "origin",
+    "direction",
+    "world_space_origin",
+    "thread_index_in_imageblock",
+];
+
+/// What a program has that is not supported.
+#[derive(Debug, Default)]
+pub(crate) struct Unsupported {
+    /// What concerns the whole program.
+    pub(crate) errors: Vec<Diagnostic>,
+    /// Everything that was found, in the order of the text.
+    pub(crate) found: Vec<Diagnostic>,
+    /// Functions to leave out, and why. Kernels among them are refused.
+    pub(crate) functions: HashMap<usize, Diagnostic>,
+    /// Explicit instantiations whose arguments are not supported.
+    pub(crate) instantiations: HashMap<usize, Diagnostic>,
+    /// First and last tokens of other declarations to leave out.
+    pub(crate) ranges: Vec<(usize, usize)>,
+}
+
 /// Everything in the program that is not supported.
-pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
+pub(crate) fn check(source: &Source<'_>, program: &Program) -> Unsupported {
     let mut checker = Checker {
         source,
         program,
@@ -99,7 +153,9 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
             .filter_map(|class| class.name)
             .map(|name| source.text_at(name))
             .collect(),
-        diagnostics: Vec::new(),
+        errors: Vec::new(),
+        marks: Vec::new(),
+        functions: HashMap::new(),
     };
     for i in 0..source.len() {
         if source.is_identifier(i) && !source.tokens[i].system {
@@ -107,16 +163,37 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Vec<Diagnostic> {
         }
     }
     checker.stages();
+    checker.arguments();
     checker.argument_buffers();
     checker.program_scope();
-    checker.diagnostics
+    let mut found: Vec<_> = checker
+        .marks
+        .iter()
+        .map(|(_, found)| found.clone())
+        .collect();
+    // Of several features the first is named.
+    checker.marks.reverse();
+    let spread = reach::spread(source, program, checker.marks, &checker.functions);
+    let whole = checker.functions.into_iter();
+    found.extend(whole.filter_map(|(function, said)| {
+        (spread.functions.get(&function) == Some(&said)).then_some(said)
+    }));
+    Unsupported {
+        errors: checker.errors,
+        found,
+        ..spread
+    }
 }
 
 struct Checker<'s, 'a> {
     source: &'s Source<'a>,
     program: &'s Program,
     classes: HashSet<&'a str>,
-    diagnostics: Vec<Diagnostic>,
+    errors: Vec<Diagnostic>,
+    /// Tokens that name a feature.
+    marks: Vec<(usize, Diagnostic)>,
+    /// Functions that are not supported as a whole.
+    functions: HashMap<usize, Diagnostic>,
 }
 
 impl Checker<'_, '_> {
@@ -124,10 +201,15 @@ impl Checker<'_, '_> {
         let name = self.source.text_at(i);
         let message = format!("{what} are not supported by the software device: '{name}'");
         let message = message.replace("tracing are", "tracing is");
-        self.diagnostics.push(
-            self.source
-                .error_at(i, DiagnosticKind::Unsupported, message),
-        );
+        let diagnostic = self
+            .source
+            .error_at(i, DiagnosticKind::Unsupported, message);
+        self.marks.push((i, diagnostic));
+    }
+
+    /// Notes a function as a whole; the first reason counts.
+    fn refuse(&mut self, function: usize, diagnostic: Diagnostic) {
+        self.functions.entry(function).or_insert(diagnostic);
     }
 
     fn word(&mut self, i: usize) {
@@ -151,8 +233,11 @@ impl Checker<'_, '_> {
             .or_else(|| find(&TEMPLATES).filter(|_| next == "<"))
             .or_else(|| find(&DECLARED).filter(|_| source.is_identifier(i + 1)))
             .or_else(|| match (text, next) {
-                ("raytracing", "::") => Some("ray tracing"),
+                ("raytracing", "::") if source.text_at(i + 2) != "ray" => Some("ray tracing"),
                 ("mpp", "::") => Some("Metal performance primitives"),
+                ("mpp", _) if source.before(i) == "namespace" => {
+                    Some("Metal performance primitives")
+                }
                 ("tensor", "<") if AddressSpace::from_keyword(source.text_at(i + 2)).is_some() => {
                     Some("tensors")
                 }
@@ -171,64 +256,110 @@ impl Checker<'_, '_> {
             return;
         }
         let message = format!("'{text}' is not supported in Metal");
-        self.diagnostics
+        self.errors
             .push(source.error_at(i, DiagnosticKind::Refused, message));
     }
 
     /// Vertex, fragment, mesh and object functions.
     fn stages(&mut self) {
         let source = self.source;
-        for function in &self.program.functions {
+        for (index, function) in self.program.functions.iter().enumerate() {
             if source.tokens[function.first].system {
                 continue;
             }
-            for i in function.specifiers..function.name.start {
-                if matches!(source.text_at(i), "vertex" | "fragment") {
-                    self.unsupported_stage(
-                        source.error_at(i, DiagnosticKind::Unsupported, ""),
-                        source.text_at(i),
-                    );
-                }
-            }
-            for attribute in source.attributes_in(function.first, function.open) {
-                if STAGES.contains(&attribute.name.as_str()) {
-                    let error = source.error(attribute.place, DiagnosticKind::Unsupported, "");
-                    self.unsupported_stage(error, &attribute.name);
-                }
+            let word = (function.specifiers..function.name.start)
+                .find(|&i| matches!(source.text_at(i), "vertex" | "fragment"))
+                .map(|i| (source.tokens[i], source.text_at(i)));
+            let attribute = source
+                .attributes_in(function.first, function.open)
+                .iter()
+                .find(|attribute| STAGES.contains(&attribute.name.as_str()))
+                .map(|attribute| (attribute.place, attribute.name.as_str()));
+            if let Some((place, stage)) = word.or(attribute) {
+                let message = format!("{stage} functions are not supported by the software device");
+                let error = source.error(place, DiagnosticKind::Unsupported, message);
+                self.refuse(index, error);
             }
         }
     }
 
-    fn unsupported_stage(&mut self, mut error: Diagnostic, stage: &str) {
-        error.message = format!("{stage} functions are not supported by the software device");
-        self.diagnostics.push(error);
+    /// Kernel arguments that are neither buffers, threadgroup memory nor positions.
+    fn arguments(&mut self) {
+        let source = self.source;
+        for (index, function) in self.program.functions.iter().enumerate() {
+            if !function.kernel || source.tokens[function.first].system {
+                continue;
+            }
+            for parameter in function.parameters(source) {
+                let sampler = parameter
+                    .range
+                    .clone()
+                    .find(|&i| source.text_at(i) == "sampler" && Some(i) != parameter.name);
+                if let Some(i) = sampler {
+                    let message = "samplers are not supported by the software device: 'sampler'";
+                    let error = source.error_at(i, DiagnosticKind::Unsupported, message);
+                    self.refuse(index, error);
+                }
+                let attributes = source.attributes_in(parameter.range.start, parameter.range.end);
+                let unsupported = attributes
+                    .iter()
+                    .find(|attribute| ATTRIBUTES.contains(&attribute.name.as_str()));
+                if let Some(attribute) = unsupported {
+                    let name = &attribute.name;
+                    let message = format!("[[{name}]] is not supported by the software device");
+                    let error = source.error(attribute.place, DiagnosticKind::Unsupported, message);
+                    self.refuse(index, error);
+                }
+            }
+        }
     }
 
     /// Structs with pointers in them, passed to a kernel: the host would have to write GPU addresses.
     fn argument_buffers(&mut self) {
         let source = self.source;
         let mut pointers: HashMap<&str, &str> = HashMap::new();
+        let mut fields: HashMap<&str, Vec<(&str, &str)>> = HashMap::new();
         for variable in &self.program.variables {
             let scope = &self.program.scopes[variable.scope];
+            if !scope.is_class {
+                continue;
+            }
             for declarator in &variable.declarators {
+                let name = source.text_at(declarator.name);
                 let words = variable.specifiers..declarator.name;
-                let pointer = words
-                    .clone()
-                    .any(|i| matches!(source.text_at(i), "*" | "&"));
-                let spaced = words
-                    .clone()
-                    .any(|i| matches!(source.text_at(i), "device" | "constant"));
-                if scope.is_class && pointer && spaced {
-                    pointers.insert(&scope.name, source.text_at(declarator.name));
+                let has = |list: &[&str]| words.clone().any(|i| list.contains(&source.text_at(i)));
+                if has(&["*", "&"]) && has(&["device", "constant"]) {
+                    pointers.insert(&scope.name, name);
+                }
+                for i in words.filter(|&i| self.classes.contains(source.text_at(i))) {
+                    let holders = fields.entry(source.text_at(i)).or_default();
+                    holders.push((&scope.name, name));
                 }
             }
         }
-        for function in self.program.functions.iter().filter(|f| f.kernel) {
-            self.kernel_arguments(function, &pointers);
+        // A class holds what its fields hold.
+        let mut work: Vec<&str> = pointers.keys().copied().collect();
+        while let Some(class) = work.pop() {
+            for (holder, field) in fields.remove(class).unwrap_or_default() {
+                if !pointers.contains_key(holder) {
+                    pointers.insert(holder, field);
+                    work.push(holder);
+                }
+            }
+        }
+        for (index, function) in self.program.functions.iter().enumerate() {
+            if function.kernel {
+                self.kernel_arguments(index, function, &pointers);
+            }
         }
     }
 
-    fn kernel_arguments(&mut self, function: &Function, pointers: &HashMap<&str, &str>) {
+    fn kernel_arguments(
+        &mut self,
+        index: usize,
+        function: &Function,
+        pointers: &HashMap<&str, &str>,
+    ) {
         let source = self.source;
         for parameter in function.parameters(source) {
             let shape = Shape::read(source, &parameter);
@@ -246,8 +377,8 @@ impl Checker<'_, '_> {
                 let message = format!(
                     "argument buffers are not supported by the software device: '{class}' holds the pointer '{field}'"
                 );
-                self.diagnostics
-                    .push(source.error_at(*last, DiagnosticKind::Unsupported, message));
+                let error = source.error_at(*last, DiagnosticKind::Unsupported, message);
+                self.refuse(index, error);
             }
         }
     }
@@ -268,7 +399,7 @@ impl Checker<'_, '_> {
                 && !self.program.scopes[variable.scope].is_class
             {
                 let message = "threadgroup variables at program scope are not supported by the software device";
-                self.diagnostics
+                self.errors
                     .push(source.error_at(i, DiagnosticKind::Unsupported, message));
             }
         }

@@ -10,21 +10,27 @@
 //!   hardware, and common code relies on it, they are taken to order both. Between threadgroups nothing is ordered, and
 //!   equal values are no excuse: writing the same value twice is a race;
 //! - *uninitialised*: threadgroup memory read before the threadgroup wrote it;
-//! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have met and did not.
+//! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have met and did not;
+//! - *inactive-lane*: a value from a lane that takes no part in a shuffle.
 //!
 //! An access that would touch memory outside all that belongs to the launch is not performed: its threadgroup is
 //! abandoned there, and the launch goes on with the others.
 //!
-//! Not seen: an overrun that lands inside another bound range (pointers carry no origin), private arrays overrun within
-//! the thread's own memory, and order that kernels build themselves from atomics and fences between threadgroups.
+//! Where the compiler knows which buffer or variable a pointer was made from, an access outside of it is reported wherever
+//! it lands. Not seen: other overruns that land inside another bound range, private arrays overrun within the thread's own
+//! memory, and order that kernels build themselves from atomics and fences between threadgroups.
 #![expect(
     unsafe_code,
     reason = "workers reach launch and checker through raw pointers"
 )]
 
 mod collect;
+pub(crate) mod commands;
 mod device;
 mod order;
+mod origin;
+mod simd;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod threadgroup;
@@ -35,14 +41,17 @@ use super::plan::SiteKind;
 use super::runtime::ThreadgroupLayout;
 use super::runtime::fault::Whereabouts;
 use super::runtime::image::Image;
-use super::runtime::launch::{Access, Binding, Geometry};
+use super::runtime::launch::{Access, Binding, Geometry, Launch};
 use super::runtime::memory::{BUFFERS, Unbound, ZeroPages};
 use super::runtime::signal::Slot;
 use crate::report::{Report, ReportKind};
 use collect::{Collector, Key, Witness};
+use commands::Contested;
 use device::{DeviceShadow, Touch};
 use order::{Clocks, Conflict, Trace};
+use simd::SimdFunction;
 use std::ptr;
+use steps::Steps;
 use threadgroup::{Piece, ThreadgroupShadow, Unwritten};
 pub(crate) use watch::Watch;
 
@@ -68,21 +77,22 @@ pub(crate) struct LaunchCheck<'a> {
     image: &'a Image,
     bindings: &'a [Binding; BUFFERS],
     geometry: Geometry,
+    step_limit: u64,
+    /// Memory that other commands touch too, and the number of this one among them.
+    contested: Option<(&'a Contested<'a>, usize)>,
     shadow: DeviceShadow,
     collector: Collector,
 }
 
 impl<'a> LaunchCheck<'a> {
-    pub(crate) fn new(
-        image: &'a Image,
-        bindings: &'a [Binding; BUFFERS],
-        geometry: Geometry,
-    ) -> Self {
+    pub(crate) fn new(launch: &'a Launch<'a>, geometry: Geometry) -> Self {
         Self {
-            image,
-            bindings,
+            image: launch.image,
+            bindings: &launch.buffers,
             geometry,
-            shadow: DeviceShadow::new(bindings),
+            step_limit: launch.step_limit,
+            contested: launch.contested,
+            shadow: DeviceShadow::new(&launch.buffers),
             collector: Collector::default(),
         }
     }
@@ -116,6 +126,8 @@ pub(crate) struct Checker {
     /// Threads of the threadgroup waited at different barriers; that they then reach later barriers at different times
     /// follows from it.
     parted: bool,
+    function: SimdFunction,
+    steps: Steps,
 }
 
 // SAFETY: the pointers are only used between `begin_launch` and `end_launch`, by the thread that called them.
@@ -137,6 +149,8 @@ impl Default for Checker {
             last_buffer: Vec::new(),
             silenced: false,
             parted: false,
+            function: SimdFunction::default(),
+            steps: Steps::default(),
         }
     }
 }
@@ -192,6 +206,8 @@ impl Checker {
         self.slot = slot;
         self.memory = (memory, layout.total);
         self.context = (context, plan.context_bytes);
+        // SAFETY: the worker's context has room for the steps behind the states, and is this worker's alone.
+        self.steps = unsafe { Steps::new(context, launch.step_limit) };
         self.threadgroup.begin_launch(layout, &plan.variables);
         self.last_buffer.clear();
         self.last_buffer.resize(plan.locations.len(), NO_BUFFER);
@@ -210,6 +226,7 @@ impl Checker {
         self.location = 0;
         self.silenced = false;
         self.parted = false;
+        self.steps.begin_group();
         self.threadgroup.begin_group();
         self.device = Clocks::new();
     }
@@ -220,10 +237,15 @@ impl Checker {
         }
     }
 
-    /// The running thread's position in the grid, and the place of its last access.
-    fn whereabouts(&self) -> Whereabouts {
+    /// The running thread's position in the grid, and the place of its last access; of a thread that `runs` on and on,
+    /// the place of its last loop.
+    fn whereabouts(&self, runs: bool) -> Whereabouts {
         let launch = self.launch();
-        let place = launch.image.place(self.location);
+        let mut location = self.location;
+        if runs && let Some(last) = self.steps.last_loop() {
+            location = last;
+        }
+        let place = launch.image.place(location);
         Whereabouts {
             position: position(&launch.geometry, self.number, self.lane),
             near: launch.image.location(place).cloned(),
@@ -262,6 +284,11 @@ impl Checker {
         let Some(end) = address.checked_add(size) else {
             return self.wild(&access);
         };
+        if let Some(origin) = self.origin(location)
+            && let Some(verdict) = self.access_of(&access, end, origin)
+        {
+            return verdict;
+        }
         if let Some(buffer) = self.find_buffer(&access, end) {
             self.device_access(&access, buffer);
             return Verdict::Go;
@@ -334,10 +361,29 @@ impl Checker {
                 )
             });
         }
+        let place = launch.image.place(access.location);
+        if let Some((contested, command)) = launch.contested {
+            let touch = commands::Touch {
+                address: access.address,
+                size: access.size,
+                write: access.write,
+                atomic: access.atomic,
+                place,
+            };
+            if let Some(conflict) = contested.touch(command, touch) {
+                self.report(ReportKind::Race, access.location, Some(index), || {
+                    format!(
+                        "{} at offset {offset} of {} conflicts with {conflict}",
+                        access.describe(),
+                        buffer_name(launch.image, index)
+                    )
+                });
+            }
+        }
         let trace = Trace::new(
             self.number as u32,
             self.lane,
-            launch.image.place(access.location),
+            place,
             access.atomic,
             self.device.now(self.lane),
         );
@@ -361,15 +407,7 @@ impl Checker {
         let image = self.launch().image;
         if !inside {
             // Between pieces there is nothing to harm, so the thread may go on.
-            self.report(ReportKind::Bounds, access.location, None, || {
-                format!(
-                    "{} at offset {} of {}, which has {}",
-                    access.describe(),
-                    offset as isize - place.start as isize,
-                    piece_name(image, place.piece),
-                    bytes(place.length)
-                )
-            });
+            self.outside_piece(access, place);
             return Verdict::Go;
         }
         let trace = Trace::new(
@@ -418,57 +456,35 @@ impl Checker {
         self.stop()
     }
 
-    /// An access to memory that is not the launch's.
+    /// An access to memory that is not the launch's. It was probably meant for the buffer that the same place touched
+    /// before.
     fn wild(&mut self, access: &Announced) -> Verdict {
-        let launch = self.launch();
-        let guess = self.guess_buffer(access);
-        self.report(ReportKind::Bounds, access.location, guess, || match guess {
-            Some(index) => {
-                let binding = &launch.bindings[index];
+        let last = self.last_buffer.get(access.location as usize).copied();
+        match last.filter(|&last| last != NO_BUFFER) {
+            Some(index) => self.outside_buffer(access, usize::from(index)),
+            None => self.report(ReportKind::Bounds, access.location, None, || {
                 format!(
-                    "{} at offset {} of {}, which has {}",
+                    "{} at address {:#x}, which is outside of every buffer",
                     access.describe(),
-                    access.address.wrapping_sub(binding.start()) as isize,
-                    buffer_name(launch.image, index),
-                    bytes(binding.length())
+                    access.address
                 )
-            }
-            None => format!(
-                "{} at address {:#x}, which belongs to no buffer",
-                access.describe(),
-                access.address
-            ),
-        });
+            }),
+        }
         self.stop()
     }
 
-    /// The buffer that a wild access was probably meant for: what the same place touched before, or the nearest.
-    fn guess_buffer(&self, access: &Announced) -> Option<usize> {
-        /// Beyond this, nearness means nothing: an index of 32 bits times a `float4`.
-        const REACH: usize = 1 << 36;
-        let last = self.last_buffer.get(access.location as usize).copied();
-        if let Some(last) = last.filter(|&last| last != NO_BUFFER) {
-            return Some(usize::from(last));
-        }
-        let distance = |binding: &Binding| {
-            if access.address >= binding.start() {
-                // Zero when it starts inside and ends outside.
-                access.address.saturating_sub(binding.end())
-            } else {
-                // Overruns are more common than underruns.
-                (binding.start() - access.address).saturating_mul(4)
-            }
-        };
-        let low = super::runtime::memory::ZERO_BYTES;
-        self.launch()
-            .bindings
-            .iter()
-            .enumerate()
-            .filter(|(_, binding)| binding.is_bound() && access.address >= low)
-            .map(|(index, binding)| (distance(binding), index))
-            .filter(|&(distance, _)| distance < REACH)
-            .min()
-            .map(|(_, index)| index)
+    fn outside_buffer(&self, access: &Announced, index: usize) {
+        let launch = self.launch();
+        let binding = &launch.bindings[index];
+        self.report(ReportKind::Bounds, access.location, Some(index), || {
+            format!(
+                "{} at offset {} of {}, which has {}",
+                access.describe(),
+                access.address.wrapping_sub(binding.start()) as isize,
+                buffer_name(launch.image, index),
+                bytes(binding.length())
+            )
+        });
     }
 
     fn stop(&mut self) -> Verdict {
@@ -627,6 +643,7 @@ impl Checker {
             } => {
                 let sites = &self.launch().image.plan().sites;
                 self.lane = simdgroup * 32 + mask.trailing_zeros();
+                self.function.reported = Some((simdgroup, site));
                 let location = self.location_of_site(site);
                 let elsewhere = match sites[other as usize - 1].kind {
                     SiteKind::Threadgroup => "a threadgroup barrier",

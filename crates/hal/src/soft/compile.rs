@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::info::Limits;
 use crate::language::LanguageVersion;
 use crate::library::CompileOptions;
-use crate::msl::{self, ColumnMap, Reflection, Translation};
+use crate::msl::{self, ColumnMap, Diagnostic, DiagnosticKind, Reflection, Severity, Translation};
 use flag::{is_self_contained, shim_digest};
 use header::Headers;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ pub(crate) struct Program {
     language: LanguageVersion,
     translation: OnceLock<Translation>,
     /// What the preprocessor warns of, once it was asked.
-    preprocessor_warnings: OnceLock<Vec<msl::Diagnostic>>,
+    preprocessor_warnings: OnceLock<Vec<Diagnostic>>,
     /// LLVM IR of the only kernel, from when the library was checked until it is compiled.
     ir: Mutex<Option<String>>,
 }
@@ -87,6 +87,8 @@ pub(crate) struct Compiled {
     pub(crate) variables: Vec<(u32, String)>,
     /// Function constants that the kernel's code reads, by index.
     pub(crate) constants: Vec<u32>,
+    /// Arguments that its code uses, one bit each: buffers by index, threadgroup memory by index + 31.
+    pub(crate) arguments: u64,
 }
 
 impl Compiled {
@@ -111,6 +113,7 @@ struct KernelEntry {
     plan: KernelPlan,
     variables: Vec<(u32, String)>,
     constants: Vec<u32>,
+    arguments: u64,
 }
 
 impl Engine {
@@ -146,6 +149,11 @@ impl Engine {
         let bytes = kernel.bytes().map(u64::from);
         let chance = bytes.fold(scatter(self.seed), |sum, byte| scatter(sum ^ byte));
         most.min(SEEN[(chance % SEEN.len() as u64) as usize])
+    }
+
+    /// Whether kernels are compiled for check mode.
+    pub(crate) fn checks(&self) -> bool {
+        self.mode == Mode::Check
     }
 
     /// Where to look into kernels, when not in this process.
@@ -222,6 +230,7 @@ impl Engine {
             plan: compiled.plan.clone(),
             variables: compiled.variables.clone(),
             constants: compiled.constants.clone(),
+            arguments: compiled.arguments,
         };
         if let Ok(meta) = serde_json::to_vec(&entry) {
             self.cache.store(&key, &[&meta, &compiled.image]);
@@ -277,6 +286,7 @@ impl Engine {
             plan: entry.plan,
             variables: entry.variables,
             constants: entry.constants,
+            arguments: entry.arguments,
         })
     }
 
@@ -327,6 +337,48 @@ impl Engine {
 }
 
 impl Program {
+    /// What to say of a kernel that calls a recursive function in which threads wait for each other.
+    fn recursive(&self, kernel: &str, symbol: &str) -> Error {
+        let digits = symbol.trim_start_matches("_Z");
+        let name = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+        let length = digits[..digits.len() - name.len()].parse().ok();
+        let name = length
+            .and_then(|length| name.get(..length))
+            .unwrap_or(symbol);
+        let place = self.reflection.kernel(kernel);
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            kind: DiagnosticKind::Unsupported,
+            message: format!(
+                "kernel '{kernel}' calls '{name}', which calls itself and synchronises: such recursion is not supported by \
+                 the software device"
+            ),
+            file: place.map_or(&*self.file, |k| &k.file).to_owned(),
+            line: place.map_or(0, |k| k.line),
+            column: 1,
+            flag: None,
+            source_line: None,
+        };
+        compile_error(&self.options, vec![diagnostic])
+    }
+
+    /// Refuses kernels that need what the device does not have.
+    pub(super) fn check_supported(&self, names: &[&str]) -> Result<()> {
+        let kernels = names.iter().filter_map(|name| self.reflection.kernel(name));
+        let mut found: Vec<Diagnostic> = Vec::new();
+        for diagnostic in kernels.filter_map(|kernel| kernel.unsupported.as_ref()) {
+            if !found.contains(diagnostic) {
+                found.push(diagnostic.clone());
+            }
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+        let columns = ColumnMap::default();
+        let found = diagnose::align(found, &mut self.places(&columns));
+        Err(compile_error(&self.options, found))
+    }
+
     /// Step 2. Libraries from the cache take it when a kernel of theirs is compiled.
     fn translation(&self) -> Result<&Translation> {
         if let Some(translation) = self.translation.get() {
@@ -358,7 +410,7 @@ impl Program {
     }
 }
 
-fn compile_error(options: &CompileOptions, diagnostics: Vec<msl::Diagnostic>) -> Error {
+fn compile_error(options: &CompileOptions, diagnostics: Vec<Diagnostic>) -> Error {
     Error::Compile {
         library: options.label.clone(),
         diagnostics,

@@ -74,6 +74,10 @@ impl Soft {
         self.queue.executed()
     }
 
+    pub(super) fn suppressed(&self) -> u64 {
+        self.queue.suppressed()
+    }
+
     fn placement(&self) -> Placement {
         match self.options.mode {
             Mode::Fast | Mode::Fuzz => Placement::Plain,

@@ -448,7 +448,7 @@ const SPACES: [(&str, &str); 3] = [
 /// Metal's names for what the headers call otherwise.
 fn clean(message: &str) -> String {
     let mut text = message.to_owned();
-    for space in ["::metal::", "metal::", "::sm::", "sm::"] {
+    for space in ["::metal::", "metal::", "::sm::", "sm::", "vectors::"] {
         text = text.replace(space, "");
     }
     for (clang, metal) in SPACES {
@@ -456,16 +456,25 @@ fn clean(message: &str) -> String {
     }
     for (long, short) in SCALARS {
         for size in 2..=4 {
-            text = text.replace(
-                &format!("packed_vec<{long}, {size}>"),
-                &format!("packed_{short}{size}"),
-            );
-            text = text.replace(&format!("vec<{long}, {size}>"), &format!("{short}{size}"));
+            let vector = format!("{short}{size}");
+            for (class, named) in [
+                (
+                    format!("packed_vector<{long}[{size}]>"),
+                    format!("packed_{vector}"),
+                ),
+                (
+                    format!("packed_vec<{long}, {size}>"),
+                    format!("packed_{vector}"),
+                ),
+                (format!("vector<{long}[{size}]>"), vector.clone()),
+                (format!("vec<{long}, {size}>"), vector.clone()),
+            ] {
+                text = text.replace(&class, &named);
+            }
             for rows in 2..=4 {
-                text = text.replace(
-                    &format!("matrix<{long}, {size}, {rows}>"),
-                    &format!("{short}{size}x{rows}"),
-                );
+                let matrix = format!("{vector}x{rows}");
+                text = text.replace(&format!("columns_of<{long}[{size}][{rows}]>"), &matrix);
+                text = text.replace(&format!("matrix<{long}, {size}, {rows}>"), &matrix);
             }
         }
     }
@@ -574,6 +583,10 @@ mod tests {
                 "'T' (aka 'half4') has no member",
             ),
             ("matrix<float, 4, 4>", "float4x4"),
+            (
+                "'sm::vectors::vector<unsigned int[3]>' and 'sm::vectors::columns_of<float[3][2]>'",
+                "'uint3' and 'float3x2'",
+            ),
             (
                 "initialization of 'float4' (aka 'vec<float, 4>')",
                 "initialization of 'float4'",

@@ -149,7 +149,7 @@ impl Observer for Unobserved {}
 /// - `kernel` holds the tables of an image that was made together with its plan and that stays loaded.
 /// - `group` describes a threadgroup of 1 to 1,024 threads (`nthreads` is the product of `dims`), and what it points to
 ///   is what the kernel expects; nobody writes `group` meanwhile.
-/// - `context` points to at least `plan.context_bytes` bytes, aligned to 64, that nobody else uses meanwhile.
+/// - `context` points to at least `plan.context_bytes` initialised bytes, aligned to 64, that nobody else uses meanwhile.
 pub unsafe fn run<O: Observer>(
     kernel: Kernel<'_>,
     group: &SmGroup,
@@ -228,9 +228,9 @@ impl<O: Observer> Run<'_, O> {
 
     fn states(&self) -> &[u32] {
         let column = self.context.cast_const().cast::<c_void>().cast::<u32>();
-        // SAFETY: the caller of `run` promises a context of at least the state column, aligned to 64; every state is
-        // written by region 0 before it is looked at (`fast` and `single` start with it), and regions do not run
-        // while the slice is alive, since they are called through `&mut self`.
+        // SAFETY: the caller of `run` promises a context of at least the state column, aligned to 64, of initialised
+        // memory; the state of a lane is written by region 0 before it is looked at (`fast` and `single` start with
+        // it), and regions do not run while the slice is alive, since they are called through `&mut self`.
         unsafe { std::slice::from_raw_parts(column, self.lanes()) }
     }
 
@@ -409,20 +409,31 @@ impl<O: Observer> Run<'_, O> {
     }
 
     fn single(&mut self, shuffled: bool) {
-        let order = self.order(shuffled);
-        for &lane in &order[..self.lanes()] {
-            self.call_lane(0, usize::from(lane));
+        if shuffled {
+            let order = self.order();
+            for &lane in &order[..self.lanes()] {
+                self.call_lane(0, usize::from(lane));
+            }
+        } else {
+            for simdgroup in 0..self.simdgroups() {
+                self.call_mask(0, simdgroup, self.population(simdgroup), true, false);
+                self.run_to_barrier(simdgroup);
+            }
         }
         while self.settle(true, shuffled) && self.release(true, shuffled) {}
     }
 
-    /// The lanes in the order to run them; only the first entries, as many as there are lanes, count.
-    fn order(&mut self, shuffled: bool) -> [u16; MAX_LANES] {
+    /// Runs a SIMD-group on until all its live lanes wait at barriers. One SIMD-group after the other: what holds up
+    /// the lanes of one, as a lock that a lane of it has taken, must not hold up another for ever.
+    fn run_to_barrier(&mut self, simdgroup: usize) {
+        while !self.observer.stop() && self.step(simdgroup, true, false) {}
+    }
+
+    /// The lanes in a random order; only the first entries, as many as there are lanes, count.
+    fn order(&mut self) -> [u16; MAX_LANES] {
         let mut order: [u16; MAX_LANES] = std::array::from_fn(|lane| lane as u16);
         let lanes = self.lanes();
-        if shuffled {
-            self.random.shuffle(&mut order[..lanes]);
-        }
+        self.random.shuffle(&mut order[..lanes]);
         order
     }
 
@@ -501,8 +512,20 @@ impl<O: Observer> Run<'_, O> {
                 .early_return(site, lane as u32, finished as u32);
         }
         self.observer.barrier(site);
+        if single && !shuffled {
+            for simdgroup in 0..self.simdgroups() {
+                let first = simdgroup * SIMD_WIDTH;
+                for lane in first..(first + SIMD_WIDTH).min(states.len()) {
+                    if states[lane] != FINISHED {
+                        self.call_lane(states[lane], lane);
+                    }
+                }
+                self.run_to_barrier(simdgroup);
+            }
+            return true;
+        }
         if single {
-            let order = self.order(shuffled);
+            let order = self.order();
             for lane in order[..states.len()].iter().copied().map(usize::from) {
                 if states[lane] != FINISHED {
                     self.call_lane(states[lane], lane);

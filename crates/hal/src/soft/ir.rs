@@ -6,10 +6,10 @@
 //! one element a lane.
 //!
 //! The way through: `relax` takes out promises that kernels do not keep, `subnormal` flushes constants, `module` cuts the text, `inline` makes sure
-//! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `kernel` cuts
+//! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `origin` finds what its accesses are made to, `kernel` cuts
 //! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
-//! find out what outlives them and what all lanes agree on, `columns` lays out the context, `region` and `decide`
-//! write the regions and `link` the module.
+//! find out what outlives them and what all lanes agree on, `columns` lays out the context, `steps` finds the loops that
+//! check mode counts, `region` and `decide` write the regions and `link` the module.
 
 mod check;
 mod columns;
@@ -22,11 +22,13 @@ mod link;
 mod live;
 mod module;
 mod order;
+mod origin;
 mod parse;
 mod private;
 mod region;
 mod relax;
 mod remat;
+mod steps;
 mod subnormal;
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,7 @@ mod types;
 mod uniform;
 
 use super::plan::{KernelPlan, Site};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
 /// The function that the pass takes apart.
@@ -94,9 +96,7 @@ pub enum Error {
         found: usize,
     },
     /// A function that synchronises calls itself or is called through a pointer.
-    #[error(
-        "`{function}` synchronises and cannot be inlined into the kernel: Metal has no recursion"
-    )]
+    #[error("`{function}` synchronises and cannot be inlined into the kernel: it calls itself")]
     NotInlined {
         /// Its symbol.
         function: String,
@@ -129,6 +129,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     let mut locations = check::Locations::new();
     let mut function = parse::function(definition, &module.named)?;
     check::instrument(&mut function, &module, &mut locations);
+    let origins = origin::of_accesses(&function, locations.list.len());
     let kernel = kernel::Kernel::new(function, options.check)?;
     let live = live::live_in(&kernel);
     let memory = private::PrivateMemory::new(&kernel, &live);
@@ -138,6 +139,11 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     let flow = kernel.flows();
     let uniformity = uniform::Uniformity::new(&kernel, &flow, &order::Order::new(&flow), &live);
 
+    let counted = if options.check {
+        steps::counted(&kernel, &module, &mut locations)
+    } else {
+        BTreeMap::new()
+    };
     let group = module.free_group();
     let analysis = region::Analysis {
         kernel: &kernel,
@@ -149,6 +155,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
         site_blocks: &kernel.site_blocks(),
         group,
         parallel: !options.check,
+        counted: &counted,
     };
     let mut parts = link::Parts {
         kernel: KERNEL.into(),
@@ -194,5 +201,6 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     let mut text = link::assemble(&module, &references, &parts, &mut locations)?;
     text.push_str(&format!("attributes #{group} = {{ {attributes} }}\n"));
     plan.locations = locations.list;
+    plan.origins = origins;
     Ok(Outcome::Done { text, plan })
 }

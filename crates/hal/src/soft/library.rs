@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::info::Limits;
 use crate::library::{CompileOptions, ConstantValue, FunctionConstants};
 use crate::msl::{Diagnostic, FunctionConstant, Kernel, Reflection};
+use crate::report::Sources;
 use std::sync::Arc;
 
 /// A library that is known to be correct.
@@ -19,6 +20,7 @@ pub(crate) struct Library {
     label: String,
     limits: Limits,
     kernels: Kernels,
+    sources: Option<Arc<Sources>>,
 }
 
 impl Library {
@@ -29,8 +31,11 @@ impl Library {
         options: &CompileOptions,
         limits: Limits,
     ) -> Result<Self> {
+        let program = engine.library(source, options)?;
+        let sources = || Arc::new(Sources::new(&program.file, source));
         Ok(Self {
-            program: engine.library(source, options)?,
+            sources: engine.checks().then(sources),
+            program,
             engine,
             label: options.label.clone(),
             limits,
@@ -145,7 +150,32 @@ impl driver::Library for Library {
     }
 
     fn lint(&self, names: &[&str]) -> Result<Vec<Diagnostic>> {
-        self.engine.lint(&self.program, names)
+        let is_supported = |name: &&str| {
+            let kernel = self.program.reflection.kernel(name);
+            kernel.is_none_or(|kernel| kernel.unsupported.is_none())
+        };
+        let supported: Vec<&str> = names.iter().copied().filter(is_supported).collect();
+        let refused = self.program.check_supported(names);
+        match (self.engine.lint(&self.program, &supported), refused) {
+            (found, Ok(())) => found,
+            (
+                Ok(mut diagnostics)
+                | Err(Error::Compile {
+                    mut diagnostics, ..
+                }),
+                Err(Error::Compile {
+                    library,
+                    diagnostics: others,
+                }),
+            ) => {
+                diagnostics.extend(others);
+                Err(Error::Compile {
+                    library,
+                    diagnostics,
+                })
+            }
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        }
     }
 
     fn pipeline(
@@ -161,6 +191,7 @@ impl driver::Library for Library {
                 name: name.to_owned(),
                 available: self.function_names(),
             })?;
+        self.program.check_supported(&[name])?;
         let table = self.table(name, constants)?;
         let compiled = self
             .kernels
@@ -176,13 +207,14 @@ impl driver::Library for Library {
             }
             Some((isolation, limit)) => (recipe.inspect(isolation, limit)?, Code::Apart(recipe)),
         };
-        Ok(Arc::new(Pipeline::new(
+        let pipeline = Pipeline::new(
             kernel,
             &parameters,
             code,
             &compiled,
             self.engine.most_threads(name, &self.limits),
             &self.limits,
-        )))
+        );
+        Ok(Arc::new(pipeline.with_sources(self.sources.clone())))
     }
 }

@@ -7,9 +7,11 @@ use super::runtime::Image;
 use crate::access::Access;
 use crate::driver;
 use crate::info::Limits;
-use crate::msl::{ArgumentKind as Kind, Builtin, Kernel};
+use crate::msl::{ArgumentKind as Kind, Builtin, Kernel, SLOTS};
 use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
+use crate::report::{Report, Sources};
 use crate::size::Size;
+use std::sync::Arc;
 
 /// A kernel ready to run.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub(crate) struct Pipeline {
     code: Code,
     /// The kernel cannot tell how its grid is divided into threadgroups.
     indifferent: bool,
+    /// The library's source, in check mode: its comments may suppress reports.
+    sources: Option<Arc<Sources>>,
 }
 
 /// Where a pipeline's code is.
@@ -41,9 +45,11 @@ impl Pipeline {
     ) -> Self {
         let mut arguments = Vec::new();
         for (argument, parameter) in kernel.arguments.iter().zip(parameters) {
-            let kind = match argument.kind {
-                Kind::Buffer { index } => ArgumentKind::Buffer(index),
-                Kind::ThreadgroupMemory { index } => ArgumentKind::ThreadgroupMemory(index),
+            let (kind, number) = match argument.kind {
+                Kind::Buffer { index } => (ArgumentKind::Buffer(index), index),
+                Kind::ThreadgroupMemory { index } => {
+                    (ArgumentKind::ThreadgroupMemory(index), SLOTS + index)
+                }
                 _ => continue,
             };
             arguments.push(Argument {
@@ -55,7 +61,7 @@ impl Pipeline {
                     Access::Read
                 },
                 min_bytes: parameter.min_bytes,
-                active: parameter.active,
+                active: parameter.active && compiled.arguments >> number & 1 != 0,
             });
         }
         Self {
@@ -72,7 +78,20 @@ impl Pipeline {
             },
             code,
             indifferent: is_indifferent(kernel, compiled),
+            sources: None,
         }
+    }
+
+    /// The pipeline with the source of its library.
+    pub(crate) fn with_sources(mut self, sources: Option<Arc<Sources>>) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// Takes the reports that comments in the source suppress out of `reports`, and returns how many those are.
+    pub(crate) fn suppress(&self, reports: &mut Vec<Report>) -> usize {
+        let sources = self.sources.as_ref();
+        sources.map_or(0, |sources| sources.suppress(reports))
     }
 
     /// The threadgroup to run a grid with, where only speed counts: a kernel that cannot tell the difference

@@ -12,6 +12,15 @@ pub const FINISHED: u32 = u32::MAX;
 /// The flags of a SIMD-level site that is not in the source: lanes only meet there after they have parted.
 pub const RECONVERGE: u32 = u32::MAX;
 
+/// A flag of a SIMD-level site at which all lanes of the SIMD-group must take part: a function of simdgroup matrices.
+pub const WHOLE_SIMDGROUP: u32 = 1 << 16;
+
+/// Offset in the context of the steps that the running lane has left (`i64`), and of the location of the last loop that
+/// it went through (`i32`), in check mode.
+pub const STEPS_OFFSET: usize = 4 * MAX_LANES;
+/// Bytes of both.
+pub const STEPS_BYTES: usize = 64;
+
 /// A kernel as regions between synchronisation points.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelPlan {
@@ -31,6 +40,20 @@ pub struct KernelPlan {
     pub variables: Vec<ThreadgroupVariable>,
     /// Source places that sites and accesses refer to; entry 0 is "unknown".
     pub locations: Vec<Location>,
+    /// What the accesses at each location are made to, as far as that is known; may be shorter than `locations`.
+    #[serde(default)]
+    pub origins: Vec<Option<Origin>>,
+}
+
+/// The memory that a pointer was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
+    /// A buffer, by index.
+    Buffer(u32),
+    /// A `[[threadgroup(i)]]` argument, by index.
+    Argument(u32),
+    /// A threadgroup variable, by its number.
+    Variable(u32),
 }
 
 /// One synchronisation point in the kernel's code.
@@ -38,7 +61,7 @@ pub struct KernelPlan {
 pub struct Site {
     /// Who waits for whom.
     pub kind: SiteKind,
-    /// `mem_flags` of a barrier, or [`RECONVERGE`].
+    /// `mem_flags` of a barrier, [`WHOLE_SIMDGROUP`] or [`RECONVERGE`].
     pub flags: u32,
     /// Index in the image's `sm_ops` table, for collectives.
     pub op: u32,

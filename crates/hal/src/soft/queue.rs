@@ -4,6 +4,8 @@
     reason = "binds, copies and fills device memory that the command list keeps alive"
 )]
 
+mod segment;
+
 use super::buffer::Buffer;
 use super::matrix;
 use super::pipeline::{Code, Pipeline};
@@ -13,9 +15,10 @@ use super::runtime::{self, Binding, Bytes, Done, Image, Isolation, Launch, Pool}
 use super::{Mode, SoftOptions};
 use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
 use crate::error::{Error, Fault, Result};
-use crate::report::Report;
+use crate::report::{Report, ReportKind};
 use crate::size::Size;
 use crate::submission::{Completed, Completion, LogLine};
+use segment::Segment;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -23,6 +26,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,6 +39,7 @@ const STACK: usize = 16 << 20;
 pub(crate) struct Queue {
     sender: Sender<Work>,
     executed: Arc<Executed>,
+    suppressed: Arc<AtomicU64>,
 }
 
 /// How often each kernel was launched in command lists that ran without a failure, by name.
@@ -68,13 +73,18 @@ impl Queue {
     /// The system gives no more threads.
     pub(crate) fn new(options: &SoftOptions) -> io::Result<Self> {
         let executed = Arc::<Executed>::default();
-        let executor = Executor::new(options, executed.clone())?;
+        let suppressed = Arc::<AtomicU64>::default();
+        let executor = Executor::new(options, executed.clone(), suppressed.clone())?;
         let (sender, receiver) = channel();
         std::thread::Builder::new()
             .name("bessemer-0".to_owned())
             .stack_size(STACK)
             .spawn(move || executor.serve(&receiver))?;
-        Ok(Self { sender, executed })
+        Ok(Self {
+            sender,
+            executed,
+            suppressed,
+        })
     }
 
     /// How often each kernel was launched in command lists that ran without a failure, by name.
@@ -83,6 +93,11 @@ impl Queue {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Reports that comments in kernels have suppressed so far.
+    pub(crate) fn suppressed(&self) -> u64 {
+        self.suppressed.load(Ordering::Relaxed)
     }
 
     /// Hands over a list.
@@ -114,13 +129,19 @@ struct Executor {
     isolation: Option<Isolation>,
     mode: Mode,
     timeout: Duration,
+    step_limit: u64,
     seed: u64,
     submissions: u64,
     executed: Arc<Executed>,
+    suppressed: Arc<AtomicU64>,
 }
 
 impl Executor {
-    fn new(options: &SoftOptions, executed: Arc<Executed>) -> io::Result<Self> {
+    fn new(
+        options: &SoftOptions,
+        executed: Arc<Executed>,
+        suppressed: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
         let isolated = options.mode == Mode::Isolated;
         let threads = match options.threads {
             // A forked process has one thread.
@@ -133,9 +154,11 @@ impl Executor {
             isolation: isolated.then(Isolation::new).transpose()?,
             mode: options.mode,
             timeout: options.timeout,
+            step_limit: options.step_limit,
             seed: options.seed,
             submissions: 0,
             executed,
+            suppressed,
         })
     }
 
@@ -214,23 +237,36 @@ impl Executor {
     ) -> Result<Done, runtime::Fault> {
         let mut done = Done::default();
         let mut loaded = Loaded::default();
+        let mut segment = Segment::default();
         for (step, index) in self.order(&list.commands).into_iter().enumerate() {
+            if self.mode == Mode::Check {
+                segment.advance(&list.commands, index);
+                note(
+                    &mut done.reports,
+                    segment.check_command(&list.commands[index]),
+                );
+            }
             match &list.commands[index] {
                 Command::Dispatch(dispatch) => {
                     let bytes = inline_bytes(dispatch);
                     let image = loaded.image(own(&*dispatch.pipeline))?;
                     let mut launch = self.launch(&image, dispatch, &bytes);
+                    launch.contested = segment.contested();
                     launch.sequence = self.submissions.rotate_left(32) ^ step as u64;
                     launch.limit = deadline.map_or(Duration::MAX, |deadline| {
                         deadline.saturating_duration_since(Instant::now())
                     });
                     match run(&launch) {
-                        Ok(more) => note(&mut done.reports, more.reports),
+                        Ok(mut more) => {
+                            self.suppress(dispatch, &mut more.reports);
+                            note(&mut done.reports, more.reports);
+                        }
                         Err(mut fault) => {
                             // The launch had what was left of the time for all commands.
                             if let FaultKind::Timeout { limit } = &mut fault.kind {
                                 *limit = self.timeout;
                             }
+                            self.suppress(dispatch, &mut fault.reports);
                             note(&mut done.reports, std::mem::take(&mut fault.reports));
                             fault.reports = done.reports;
                             if self.threadgroup(dispatch) != dispatch.threadgroup {
@@ -271,6 +307,14 @@ impl Executor {
             }
         }
         Ok(done)
+    }
+
+    /// Takes out the reports that comments in the kernel suppress, and counts them.
+    fn suppress(&self, dispatch: &DispatchCommand, reports: &mut Vec<Report>) {
+        if !reports.is_empty() {
+            let count = own::<Pipeline>(&*dispatch.pipeline).suppress(reports);
+            self.suppressed.fetch_add(count as u64, Ordering::Relaxed);
+        }
     }
 
     /// The commands in order; in fuzz mode those between two barriers in any order.
@@ -315,6 +359,7 @@ impl Executor {
             Mode::Check => runtime::Mode::Check,
             Mode::Fuzz => runtime::Mode::Fuzz { seed: self.seed },
         };
+        launch.step_limit = self.step_limit;
         for binding in &dispatch.bindings {
             let Some(slot) = launch.buffers.get_mut(binding.index as usize) else {
                 continue;
@@ -430,7 +475,9 @@ fn note(reports: &mut Vec<Report>, more: Vec<Report>) {
 /// A fault as the front's error. What the checker found before says more than the crash that followed from it.
 fn failure(fault: runtime::Fault) -> Error {
     let crash = fault.report();
-    if !fault.reports.is_empty() {
+    // In check mode, a loop that does not end has a place.
+    let endless = crash.kind == ReportKind::Timeout && fault.thread.is_some();
+    if endless || !fault.reports.is_empty() {
         let mut reports = fault.reports;
         reports.push(crash);
         return Error::Checked { reports };
@@ -438,7 +485,7 @@ fn failure(fault: runtime::Fault) -> Error {
     let kind = match fault.kind {
         FaultKind::PageFault { .. } => Fault::PageFault,
         FaultKind::DivisionByZero => Fault::DivisionByZero,
-        FaultKind::Timeout { .. } => Fault::Timeout,
+        FaultKind::Timeout { .. } | FaultKind::Endless { .. } => Fault::Timeout,
         FaultKind::OutOfMemory => Fault::OutOfMemory,
         FaultKind::Invalid => Fault::Refused,
         _ => Fault::Crash,

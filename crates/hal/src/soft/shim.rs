@@ -41,11 +41,13 @@ pub const HEADERS: &[(&str, &str)] = &[
     header!("sm/names.h"),
     header!("sm/pack.h"),
     header!("sm/packed.h"),
+    header!("sm/plain.h"),
     header!("sm/polynomial.h"),
     header!("sm/quadgroup.h"),
     header!("sm/reduce.h"),
     header!("sm/relational.h"),
     header!("sm/runtime.h"),
+    header!("sm/sampler.h"),
     header!("sm/scalar.h"),
     header!("sm/simd_names.h"),
     header!("sm/simdgroup.h"),
@@ -58,6 +60,8 @@ pub const HEADERS: &[(&str, &str)] = &[
 
 /// Macro-only headers under Apple's names, as `(path, text)`.
 pub const STUBS: &[(&str, &str)] = &[
+    stub!("MetalPerformancePrimitives/MetalPerformancePrimitives.h"),
+    stub!("TargetConditionals.h"),
     stub!("metal_array"),
     stub!("metal_assert"),
     stub!("metal_atomic"),

@@ -31,7 +31,7 @@ const NAMES: [&str; 7] = [
     "clang++",
 ];
 /// The largest kernels of public libraries take seconds; a compiler that takes this long hangs.
-const LIMIT: Limit = Limit {
+pub(crate) const LIMIT: Limit = Limit {
     processor: Duration::from_secs(240),
     // Other work on the machine must not decide what compiles.
     wall: Duration::from_secs(1200),
@@ -43,11 +43,11 @@ const VERSION_LIMIT: Limit = Limit {
 
 /// How long a compiler may run.
 #[derive(Debug, Clone, Copy)]
-struct Limit {
+pub(crate) struct Limit {
     /// Processor time of each of its processes, in whole seconds.
-    processor: Duration,
+    pub(crate) processor: Duration,
     /// Time on the clock.
-    wall: Duration,
+    pub(crate) wall: Duration,
 }
 
 /// A clang++ that the software device can drive.
@@ -197,7 +197,8 @@ impl Compiler {
         self.run_within(arguments, input, LIMIT)
     }
 
-    fn run_within<A: AsRef<OsStr>>(
+    /// Runs it with a time limit of its own.
+    pub(crate) fn run_within<A: AsRef<OsStr>>(
         &self,
         arguments: &[A],
         input: Vec<u8>,

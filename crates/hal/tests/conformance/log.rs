@@ -22,6 +22,12 @@ fn lines_of_kernels_arrive_with_their_level_and_place() {
                 ("default", "", "", "thread 3 of 8"),
                 ("info", subsystem, category, "half of 5 is 2.50"),
                 ("error", subsystem, category, "hex ff, wide 1099511627776"),
+                (
+                    "error",
+                    subsystem,
+                    category,
+                    "1.0,2.0,3.0,-4.0 and 5,-6 of 3",
+                ),
                 ("debug", subsystem, category, "debug -1"),
                 ("fault", subsystem, category, "fault"),
             ],

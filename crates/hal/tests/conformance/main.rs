@@ -14,6 +14,7 @@ mod log;
 mod math;
 mod matrix;
 mod memory;
+mod overload;
 mod position;
 mod precision;
 mod quad;

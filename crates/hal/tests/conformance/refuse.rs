@@ -78,7 +78,7 @@ const CASES: &[Case] = &[
             threadgroup float* p = out;  // REFUSED
             p[0] = 1;
         }",
-        says: "address space",
+        says: "cannot initialize",
         apple_has_it: false,
     },
     Case {
@@ -87,7 +87,7 @@ const CASES: &[Case] = &[
         kernel void k(device float* out) {
             f(out);  // REFUSED
         }",
-        says: "address space",
+        says: "no matching function",
         apple_has_it: false,
     },
     Case {
@@ -97,7 +97,7 @@ const CASES: &[Case] = &[
             thread float* p = shared;  // REFUSED
             out[0] = p[0];
         }",
-        says: "address space",
+        says: "cannot initialize",
         apple_has_it: false,
     },
     Case {
@@ -254,18 +254,20 @@ const CASES: &[Case] = &[
     Case {
         name: "tensor operations",
         text: "
-        #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>  // REFUSED
-        kernel void k(device float* out [[buffer(0)]]) { out[0] = 1; }",
-        says: "MetalPerformancePrimitives",
+        #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+        kernel void k(device float* out [[buffer(0)]]) {
+            mpp::tensor_ops::matmul2d_descriptor shape(8, 8, 8);  // REFUSED
+            out[0] = 1;
+        }",
+        says: "Metal performance primitives",
         apple_has_it: true,
     },
     Case {
         name: "a vertex function",
         text: "
-        vertex float4 v(uint id [[vertex_id]]) {  // REFUSED
+        vertex float4 k(uint id [[vertex_id]]) {  // REFUSED
             return float4(id);
-        }
-        kernel void k(device float* out [[buffer(0)]]) { out[0] = 1; }",
+        }",
         says: "vertex",
         apple_has_it: true,
     },

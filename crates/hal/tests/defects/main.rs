@@ -55,7 +55,12 @@ impl Source {
 fn device() -> &'static Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     DEVICE.get_or_init(|| {
-        soft::device(SoftOptions::in_mode(Mode::Check)).expect("the tests need the software device")
+        let options = SoftOptions {
+            // More than any loop of the tests has, and soon reached.
+            step_limit: 1 << 16,
+            ..SoftOptions::in_mode(Mode::Check)
+        };
+        soft::device(options).expect("the tests need the software device")
     })
 }
 
@@ -190,4 +195,14 @@ fn uninitialised_reads_are_found_and_written_memory_is_clean() {
 #[test]
 fn divergence_is_found_and_uniform_control_flow_is_clean() {
     check(&source!("divergence.metal", 11, 16));
+}
+
+#[test]
+fn lanes_that_take_no_part_are_found_and_whole_simd_groups_are_clean() {
+    check(&source!("simd.metal", 10, 9));
+}
+
+#[test]
+fn loops_that_do_not_end_are_found_and_those_that_do_are_clean() {
+    check(&source!("endless.metal", 5, 5));
 }

@@ -123,7 +123,7 @@ fn defects_are_reported_on_their_lines() {
               tile[lane] = lane;
               sm_sync_sg(2);
               BUF(uint, 1)[g->tgid[0] * 64 + lane] = tile[63 - lane];",
-            found: &[(ReportKind::Race, 5)],
+            found: &[(ReportKind::Race, 3), (ReportKind::Race, 5)],
         },
         Case {
             name: "SIMD-group barrier for its SIMD-group",

@@ -275,6 +275,51 @@ kernel void k(device int* o) {
 }
 
 #[test]
+fn variables_arrays_and_atomics_are_judged_as_metal_does() {
+    let relaxed = "'order' argument must be 'memory_order_relaxed'";
+    let device_only = "is unavailable: atomic_float is supported in the device address space only";
+    for (text, message) in [
+        ("void f() { device float x; }", "address space"),
+        ("void f(uint n) { float a[n]; }", "variable length array"),
+        (
+            "void f(device atomic_uint* a) { atomic_fetch_add_explicit(a, 1u, memory_order_acq_rel); }",
+            relaxed,
+        ),
+        (
+            "void f(device atomic_int* a) { atomic_store_explicit(a, 1, memory_order_release); }",
+            relaxed,
+        ),
+        (
+            "uint f(threadgroup atomic_uint* a) { return atomic_load_explicit(a, memory_order_acquire); }",
+            relaxed,
+        ),
+        (
+            "void f(threadgroup atomic_float* a) { atomic_fetch_add_explicit(a, 1.0f, memory_order_relaxed); }",
+            device_only,
+        ),
+        (
+            "void f(device atomic_ulong* a) { atomic_fetch_add_explicit(a, 1ul, memory_order_relaxed); }",
+            "no matching function",
+        ),
+    ] {
+        let found = errors(text);
+        assert!(
+            found.len() == 1 && found[0].2.contains(message),
+            "{text}: {found:?}"
+        );
+    }
+    for text in [
+        "void f(threadgroup atomic_uint* a) { atomic_fetch_max_explicit(a, 1u, memory_order_relaxed); }",
+        "void f(device atomic_float* a) { atomic_fetch_add_explicit(a, 1.0f, memory_order_relaxed); }",
+        "float f(threadgroup atomic_float* a) { return atomic_load_explicit(a, memory_order_relaxed); }",
+        "void f(device atomic_ulong* a) { atomic_max_explicit(a, 1ul, memory_order_relaxed); }",
+        "void f() { atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device); atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel); }",
+    ] {
+        assert_eq!(errors(text), [], "{text}");
+    }
+}
+
+#[test]
 fn what_metal_converts_is_accepted() {
     for text in [
         // The object of a method, and copies of objects, wherever they are.

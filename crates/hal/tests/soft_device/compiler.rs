@@ -141,6 +141,34 @@ fn a_compiler_killed_at_any_step_is_an_error_and_the_next_try_succeeds() {
 }
 
 #[test]
+fn a_compiler_that_would_erase_address_spaces_is_refused() {
+    let erase = "-Dopencl_global_device=unused -Dopencl_global_host=unused -Dopencl_local=unused";
+    let no_mode = "s/ -Xclang -fsycl-is-device / /";
+    let clang = clang().display().to_string();
+    for script in [
+        format!("exec {clang} {erase} \"$@\""),
+        format!("exec {clang} $(echo \" $* \" | sed '{no_mode}')"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("clang++");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let device = soft::device(SoftOptions {
+            clang: Some(path),
+            cache_dir: Some(dir.path().join("cache")),
+            ..options(Mode::Fast)
+        })
+        .unwrap();
+        let message = try_library(&device, ADD).map(|_| ()).map_err(toolchain);
+        let message = message.expect_err(&script);
+        assert!(
+            message.contains("cannot precompile Metal's headers"),
+            "{script}: {message}"
+        );
+    }
+}
+
+#[test]
 fn kernels_are_compiled_quickly_by_request_and_where_speed_is_no_aim() {
     let dir = tempfile::tempdir().unwrap();
     let marker = dir.path().join("quick");

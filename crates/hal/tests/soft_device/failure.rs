@@ -53,8 +53,16 @@ fn run(device: &Device, kernel: &str) -> Error {
     error
 }
 
+/// What went wrong and in which kernel. The checking device reports a kernel that does not end with its place.
 fn fault(error: &Error) -> (Fault, &str) {
     match error {
+        Error::Checked { reports } => match &reports[..] {
+            [report] if report.kind == ReportKind::Timeout && report.line > 0 => {
+                assert_eq!(report.file, "test.metal");
+                (Fault::Timeout, &report.kernel)
+            }
+            other => panic!("{other:?}"),
+        },
         Error::Execution { fault, kernel, .. } => (*fault, kernel.as_deref().unwrap_or_default()),
         other => panic!("{other:?}"),
     }
@@ -313,7 +321,7 @@ kernel void spins(device int* a [[buffer(0)]]) { for (int k = a[0]; k >= 0; k = 
     for mode in Mode::ALL {
         let device = short(mode);
         let library = library(&device, LOOPS);
-        for kernel in ["empty", "counts", "steps", "spins"] {
+        for (kernel, line) in [("empty", 5), ("counts", 7), ("steps", 10), ("spins", 12)] {
             let pipeline = library.pipeline(kernel).unwrap();
             let buffer = shared(&device, &[0_i32; 8]);
             let mut commands = device.commands();
@@ -324,7 +332,225 @@ kernel void spins(device int* a [[buffer(0)]]) { for (int k = a[0]; k >= 0; k = 
                 .unwrap();
             let error = commands.commit().unwrap().wait().unwrap_err();
             assert_eq!(fault(&error), (Fault::Timeout, kernel), "{mode}: {error}");
+            if let Error::Checked { reports } = &error {
+                assert_eq!((mode, reports[0].line), (Mode::Check, line), "{error}");
+                assert!(reports[0].thread.is_some());
+            }
         }
         check_add(&device);
     }
+}
+
+#[test]
+fn the_checking_device_counts_the_iterations_of_loops() {
+    const LOOPS: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void counts(device uint* a [[buffer(0)]], constant uint& n [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+  uint k = a[i];
+  for (uint e = 0; e < n; e++) k = k * 3 + 1;
+  threadgroup_barrier(mem_flags::mem_device);
+  for (uint e = 0; e < n; e++) {
+    k = k * 5 + 1;
+  }
+  a[i] = k;
+}
+";
+    let device = soft::device(SoftOptions {
+        step_limit: 1000,
+        ..options(Mode::Check)
+    })
+    .unwrap();
+    let pipeline = library(&device, LOOPS).pipeline("counts").unwrap();
+    let run = |n: u32| {
+        let buffer = shared(&device, &[0_u32; 64]);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .bytes(1, &n)
+            .threads(64, 64)?;
+        commands.commit()?.wait()
+    };
+    // The barrier starts the count again.
+    run(900).unwrap();
+    let error = run(1001).unwrap_err();
+    assert_eq!(fault(&error), (Fault::Timeout, "counts"));
+    let Error::Checked { reports } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(reports[0].line, 5, "{error}");
+    assert_eq!(
+        reports[0].message,
+        "a loop has not ended after 1000 iterations"
+    );
+    assert_eq!(reports[0].thread, Some([0, 0, 0]));
+}
+
+#[test]
+fn overruns_are_blamed_on_what_the_pointer_was_made_from() {
+    const OVERRUNS: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void into_another(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]]) {
+  a[far] = b[0];
+}
+kernel void far_from_tile(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]]) {
+  threadgroup float tile[16];
+  tile[0] = 1;
+  for (long k = 0; k < 2; k++) b[0] += tile[k * far];
+}
+kernel void into_the_next_tile(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]],
+                               threadgroup float* c [[threadgroup(0)]]) {
+  threadgroup float tile[16];
+  tile[0] = 1;
+  c[0] = 2;
+  threadgroup float* p = c;
+  for (long k = 0; k < 2; k++) { *p = far; p += k * far; }
+  b[0] = *p + tile[0];
+}
+kernel void from_either(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]]) {
+  device float* p = far == 5 ? a : b;
+  p[far] = 1;
+}
+";
+    let device = device(Mode::Check);
+    let library = library(&device, OVERRUNS);
+    let reports = |kernel: &str, far: Option<i64>| {
+        let pipeline = library.pipeline(kernel).unwrap();
+        let (a, b) = (empty::<f32>(&device, 16), empty::<f32>(&device, 16));
+        let distance = b.contents().unwrap().as_ptr().addr() as i64
+            - a.contents().unwrap().as_ptr().addr() as i64;
+        let mut commands = device.commands();
+        let mut dispatch = commands
+            .dispatch(&pipeline)
+            .read_write(0, &a)
+            .read_write(1, &b)
+            .bytes(2, &far.unwrap_or(distance / 4));
+        if kernel == "into_the_next_tile" {
+            dispatch = dispatch.threadgroup_memory(0, 64);
+        }
+        dispatch.threads(1, 1).unwrap();
+        match commands.commit().unwrap().wait() {
+            Err(Error::Checked { reports }) => (distance, reports),
+            other => panic!("{kernel}: {other:?}"),
+        }
+    };
+    // Buffer 1 may be written, but not through the pointer to buffer 0.
+    let (distance, found) = reports("into_another", None);
+    assert_eq!((found[0].line, found[0].buffer), (4, Some(0)));
+    assert_eq!(
+        found[0].message,
+        format!("write of 4 bytes at offset {distance} of buffer 0 (`a`), which has 64 bytes")
+    );
+    let (_, found) = reports("far_from_tile", Some(22_544_907));
+    assert_eq!((found[0].line, found[0].buffer), (9, None));
+    assert_eq!(
+        found[0].message,
+        "read of 4 bytes at offset 90179628 of threadgroup variable `tile`, which has 64 bytes"
+    );
+    let (_, found) = reports("into_the_next_tile", Some(-80));
+    assert_eq!(
+        found[0].message,
+        "read of 4 bytes at offset -320 of threadgroup argument 0 (`c`), which has 64 bytes"
+    );
+    let (_, found) = reports("from_either", Some(1 << 40));
+    assert_eq!((found[0].line, found[0].buffer), (22, None));
+    assert!(
+        found[0]
+            .message
+            .ends_with("which is outside of every buffer")
+    );
+    check_add(&device);
+}
+
+#[test]
+fn shuffles_from_beyond_a_small_simd_group_are_found() {
+    const SHUFFLES: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void sum(device float* a [[buffer(0)]], constant uint& most [[buffer(1)]], uint i [[thread_position_in_grid]],
+                uint lane [[thread_index_in_simdgroup]]) {
+  float v = 1;
+  for (ushort offset = most; offset > 0; offset /= 2)
+    v += simd_shuffle_down(v, offset);
+  if (lane == 0) a[i] = v;
+}
+";
+    let device = device(Mode::Check);
+    let pipeline = library(&device, SHUFFLES).pipeline("sum").unwrap();
+    let run = |most: u32, threads: usize| {
+        let buffer = shared(&device, &[0_f32; 64]);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .bytes(1, &most)
+            .threads(threads, threads)?;
+        commands.commit()?.wait()?;
+        buffer.to_vec::<f32>()
+    };
+    assert_eq!(run(16, 64).unwrap()[32], 32.0);
+    assert_eq!(run(4, 8).unwrap()[0], 8.0);
+    let error = run(16, 40).unwrap_err();
+    let Error::Checked { reports } = &error else {
+        panic!("{error:?}");
+    };
+    let report = &reports[0];
+    assert_eq!((report.kind, report.line), (ReportKind::InactiveLane, 7));
+    assert_eq!(report.thread, Some([32, 0, 0]));
+    assert_eq!(
+        report.message,
+        "lane 0 reads the value of lane 16, which does not exist: the SIMD-group has 8 threads"
+    );
+}
+
+#[test]
+fn comments_suppress_reports_and_are_counted() {
+    const RACES: &str = "#include <metal_stdlib>
+using namespace metal;
+kernel void allowed(device int* a [[buffer(0)]]) {
+  a[0] = 1;  // bessemer: allow(race) all threads write the same value
+  // bessemer: allow(bounds, race)
+  a[1] = 2;
+}
+kernel void partly(device int* a [[buffer(0)]]) {
+  a[0] = 1;  // bessemer: allow(race)
+  a[1] = 2;  // bessemer: allow(bounds)
+}
+kernel void misspelt(device int* a [[buffer(0)]]) {
+  a[0] = 1;  // bessemer: allow(races)
+}
+";
+    let device = device(Mode::Check);
+    let library = library(&device, RACES);
+    let run = |kernel: &str| {
+        let pipeline = library.pipeline(kernel).unwrap();
+        let buffer = empty::<i32>(&device, 2);
+        let mut commands = device.commands();
+        commands
+            .dispatch(&pipeline)
+            .read_write(0, &buffer)
+            .threads(64, 64)
+            .unwrap();
+        match commands.commit().unwrap().wait() {
+            Ok(_) => {
+                assert_eq!(buffer.to_vec::<i32>().unwrap(), [1, 2]);
+                Vec::new()
+            }
+            Err(Error::Checked { reports }) => reports,
+            Err(other) => panic!("{kernel}: {other}"),
+        }
+    };
+    assert_eq!(run("allowed"), []);
+    assert_eq!(soft::suppressed(&device), Some(2));
+    let reports = run("partly");
+    assert_eq!((reports.len(), reports[0].line), (1, 10));
+    assert_eq!(soft::suppressed(&device), Some(3));
+    let reports = run("misspelt");
+    assert!(
+        reports[0]
+            .message
+            .ends_with("allows `races`, which is no kind of report"),
+        "{}",
+        reports[0]
+    );
+    assert_eq!(soft::suppressed(&device), Some(3));
 }

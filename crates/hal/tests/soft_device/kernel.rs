@@ -448,6 +448,52 @@ fn threadgroup_variables_are_shared_however_they_are_declared() {
 }
 
 #[test]
+fn methods_for_every_address_space_return_references_to_their_object() {
+    let text = "#include <metal_stdlib>
+using namespace metal;
+template <typename T, size_t N> struct Array {
+  T elements[N ? N : 1];
+  thread T& operator[](size_t i) thread { return elements[i]; }
+  constexpr const thread T& operator[](size_t i) const thread { return elements[i]; }
+  device T& operator[](size_t i) device { return elements[i]; }
+  constexpr const device T& operator[](size_t i) const device { return elements[i]; }
+  constexpr const constant T& operator[](size_t i) const constant { return elements[i]; }
+  threadgroup T& operator[](size_t i) threadgroup { return elements[i]; }
+  constexpr const threadgroup T& operator[](size_t i) const threadgroup { return elements[i]; }
+};
+constant Array<int, 2> table = {{5, 6}};
+template <typename T, uint A> void copy(thread T (&to)[A], constant T (&from)[A]) { for (uint i = 0; i < A; i++) to[i] = from[i]; }
+template <typename T, uint A> void copy(thread T (&to)[A], device T (&from)[A]) { for (uint i = 0; i < A; i++) to[i] = from[i]; }
+template <typename T, uint A> void copy(device T (&to)[A], thread const T (&from)[A]) { for (uint i = 0; i < A; i++) to[i] = from[i]; }
+kernel void k(device Array<int, 2>* a [[buffer(0)]], constant Array<int, 2>& c [[buffer(1)]]) {
+  threadgroup Array<int, 2> shared_;
+  Array<int, 2> own;
+  own[0] = table[1] + c[0];
+  shared_[1] = own[0] + a[0][1];
+  a[1][0] = shared_[1];
+  int plain[2];
+  copy(plain, a[0].elements);
+  copy(a[2].elements, plain);
+  copy(plain, c.elements);
+  a[1][1] = plain[1];
+}
+";
+    for mode in [Mode::Fast, Mode::Check] {
+        let device = device(mode);
+        let pipeline = library(&device, text).pipeline("k").unwrap();
+        let (a, c) = (
+            shared(&device, &[1, 2, 0, 0, 0, 0]),
+            shared(&device, &[10, 20]),
+        );
+        let mut commands = device.commands();
+        let dispatch = commands.dispatch(&pipeline).read_write(0, &a).read(1, &c);
+        dispatch.threads(1, 1).unwrap();
+        commands.commit().unwrap().wait().unwrap();
+        assert_eq!(a.to_vec::<i32>().unwrap(), [1, 2, 18, 20, 1, 2]);
+    }
+}
+
+#[test]
 fn functions_and_classes_are_chosen_by_address_space() {
     const SOURCE: &str = "#include <metal_stdlib>
 using namespace metal;

@@ -1,8 +1,8 @@
 //! Storage modes, memory of the caller's, allocation.
 
-use crate::setup::{device, fast, library, options};
+use crate::setup::{device, empty, fast, library, options};
 use bessemer_hal::soft::{self, Mode};
-use bessemer_hal::{Device, Error, NO_COPY_ALIGNMENT, Pipeline, StorageMode};
+use bessemer_hal::{Buffer, Device, Error, NO_COPY_ALIGNMENT, Pipeline, ReportKind, StorageMode};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -228,4 +228,87 @@ fn pipelines_of_the_fuzzing_device_allow_as_few_threads_as_real_ones() {
         increment(&device(Mode::Fast)).max_total_threads_per_threadgroup(),
         1024
     );
+}
+
+#[test]
+fn commands_that_share_memory_behind_the_fronts_back_race() {
+    let device = device(Mode::Check);
+    let source = "#include <metal_stdlib>
+using namespace metal;
+kernel void writes(device int* a [[buffer(0)]], constant uint& at [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+  a[at + i] = 1;
+}
+kernel void reads(device int* b [[buffer(0)]], const device int* a [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+  b[i] = a[i];
+}
+";
+    let library = library(&device, source);
+    let (writes, reads) = (
+        library.pipeline("writes").unwrap(),
+        library.pipeline("reads").unwrap(),
+    );
+    // SAFETY: the layout is not empty.
+    let pointer = NonNull::new(unsafe { alloc_zeroed(LOAN) }).unwrap();
+    let loan = Loan {
+        pointer,
+        dropped: Arc::default(),
+    };
+    // SAFETY: the loan keeps the memory; check mode runs one command after the other, so that the two buffers do no harm.
+    let one = unsafe { device.buffer_no_copy(pointer, LOAN.size(), loan) }.unwrap();
+    // SAFETY: as above; dropped before the other.
+    let two = unsafe { device.buffer_no_copy(pointer, LOAN.size(), ()) }.unwrap();
+    let out = empty::<i32>(&device, 64);
+    let run = |at: u32, copied: &Buffer, read: &Buffer| {
+        let mut commands = device.commands();
+        commands
+            .dispatch(&writes)
+            .read_write(0, &one)
+            .bytes(1, &at)
+            .threads(64, 32)?;
+        commands.copy(copied.slice(512..768)?, out.slice(0..256)?)?;
+        commands
+            .dispatch(&reads)
+            .read_write(0, &out)
+            .read(1, read)
+            .threads(64, 32)?;
+        commands.commit()?.wait()
+    };
+    // The front sees the first pair, and the bytes of the second differ.
+    run(0, &one, &one).unwrap();
+    run(256, &two, &two).unwrap();
+    let error = run(128, &two, &one).unwrap_err();
+    let Error::Checked { reports } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((reports.len(), reports[0].kind), (1, ReportKind::Race));
+    assert_eq!(
+        reports[0].message,
+        "the read of a copy conflicts with the write by kernel `writes` at line 4: no barrier orders the two commands"
+    );
+    // Two kernels.
+    let mut commands = device.commands();
+    commands
+        .dispatch(&writes)
+        .read_write(0, &one)
+        .bytes(1, &0_u32)
+        .threads(64, 32)
+        .unwrap();
+    commands
+        .dispatch(&reads)
+        .read_write(0, &out)
+        .read(1, &two)
+        .threads(64, 32)
+        .unwrap();
+    let error = commands.commit().unwrap().wait().unwrap_err();
+    let Error::Checked { reports } = &error else {
+        panic!("{error:?}");
+    };
+    let report = &reports[0];
+    assert_eq!((report.kernel.as_str(), report.line), ("reads", 7));
+    assert_eq!(
+        report.message,
+        "read of 4 bytes at offset 0 of buffer 1 (`a`) conflicts with the write by kernel `writes` at line 4: no barrier \
+         orders the two commands"
+    );
+    drop(two);
 }

@@ -22,41 +22,6 @@ const HARMLESS: [&str; 9] = [
     "likely",
 ];
 
-/// Attributes of Metal that no kernel on the software device can have.
-const UNSUPPORTED: [&str; 31] = [
-    "texture",
-    "sampler",
-    "stage_in",
-    "imageblock_data",
-    "imageblock",
-    "color",
-    "position",
-    "vertex_id",
-    "instance_id",
-    "base_vertex",
-    "base_instance",
-    "amplification_id",
-    "payload",
-    "patch_id",
-    "position_in_patch",
-    "sample_id",
-    "sample_mask",
-    "front_facing",
-    "point_coord",
-    "primitive_id",
-    "barycentric_coord",
-    "render_target_array_index",
-    "viewport_array_index",
-    "pixel_position_in_tile",
-    "tile_index",
-    "pixels_per_tile",
-    "alias_implicit_imageblock",
-    "origin",
-    "direction",
-    "world_space_origin",
-    "thread_index_in_imageblock",
-];
-
 /// Attributes of kernel functions.
 const OF_KERNELS: [&str; 6] = [
     "kernel",
@@ -205,14 +170,6 @@ impl Reflector<'_, '_, '_> {
                         .map(|index| ArgumentKind::ThreadgroupMemory { index });
                 }
                 "function_constant" => gate = Some(words(source, &attribute.arguments)),
-                _ if UNSUPPORTED.contains(&name) => {
-                    let message = format!("[[{name}]] is not supported by the software device");
-                    self.diagnostics.push(source.error(
-                        attribute.place,
-                        DiagnosticKind::Unsupported,
-                        message,
-                    ));
-                }
                 _ => match Builtin::from_name(name) {
                     Some(builtin) => kind = Some(ArgumentKind::Builtin(builtin)),
                     None if name.is_empty() || name.contains("::") || HARMLESS.contains(&name) => {}

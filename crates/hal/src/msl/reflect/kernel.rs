@@ -13,15 +13,18 @@ use crate::msl::lexer::TokenKind;
 use crate::msl::program::{Function, Instantiation, base_name};
 use crate::msl::rewrite::Rewrite;
 use crate::msl::source::Source;
+use crate::msl::unsupported::Unsupported;
 
 /// Reads kernels and constants; what is wrong with them goes to the diagnostics.
 pub(crate) fn reflect<'a>(
     rewrite: &Rewrite<'_, 'a>,
     constants: &Constants<'a>,
+    unsupported: &Unsupported,
 ) -> (Reflection, Vec<Entry>, Vec<Diagnostic>) {
     let mut reflector = Reflector {
         rewrite,
         constants,
+        unsupported,
         kernels: Vec::new(),
         diagnostics: Vec::new(),
         signatures: HashMap::new(),
@@ -61,6 +64,7 @@ pub(crate) fn reflect<'a>(
 pub(super) struct Reflector<'r, 's, 'a> {
     pub(super) rewrite: &'r Rewrite<'s, 'a>,
     pub(super) constants: &'r Constants<'a>,
+    unsupported: &'r Unsupported,
     kernels: Vec<(usize, Kernel, Entry)>,
     pub(super) diagnostics: Vec<Diagnostic>,
     /// The arguments of a kernel function, read once for all its instantiations.
@@ -76,8 +80,19 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
     fn functions(&mut self) {
         let program = self.rewrite.program;
         for (index, function) in program.functions.iter().enumerate() {
-            let defined = function.body.is_some() && !self.rewrite.dropped.contains(&index);
+            let why = self.unsupported.functions.get(&index);
+            let defined = function.body.is_some()
+                && (why.is_some() || !self.rewrite.dropped.contains(&index));
             if !function.kernel || !defined || self.source().tokens[function.first].system {
+                continue;
+            }
+            if let Some(why) = why {
+                if !function.is_template() {
+                    let mut found = self.found(function.specifiers, function.scope, &function.name);
+                    found.host = host_name(self.source(), function.first, function.open);
+                    found.unsupported = Some(why.clone());
+                    self.push(found);
+                }
                 continue;
             }
             self.check_attributes(function);
@@ -85,19 +100,13 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
             if function.is_template() {
                 continue;
             }
-            let expression = self.expression(&function.name);
-            let host = host_name(self.source(), function.first, function.open);
-            let threads = self.threads(function, self.constants);
-            let arguments = drafts.into_iter().map(|draft| draft.argument).collect();
-            self.push(Found {
-                first: function.specifiers,
-                scope: function.scope,
-                expression,
-                host,
-                cast: None,
-                arguments,
-                threads,
-            });
+            let found = Found {
+                host: host_name(self.source(), function.first, function.open),
+                arguments: drafts.into_iter().map(|draft| draft.argument).collect(),
+                threads: self.threads(function, self.constants),
+                ..self.found(function.specifiers, function.scope, &function.name)
+            };
+            self.push(found);
         }
     }
 
@@ -114,7 +123,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
                 }
             }
         }
-        for instantiation in &program.instantiations {
+        for (index, instantiation) in program.instantiations.iter().enumerate() {
             let source = self.source();
             let attributes = source.attributes_in(instantiation.first, instantiation.last);
             let asked = attributes
@@ -135,8 +144,19 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
                 }
                 continue;
             };
-            if asked || program.functions[function].kernel {
-                self.instantiate(instantiation, function);
+            if !asked && !program.functions[function].kernel {
+                continue;
+            }
+            let why = self.unsupported.functions.get(&function);
+            match why.or_else(|| self.unsupported.instantiations.get(&index)) {
+                None => self.instantiate(instantiation, function),
+                Some(why) => {
+                    let (first, name) = (instantiation.first, &instantiation.name);
+                    let mut found = self.found(first, instantiation.scope, name);
+                    found.host = host_name(source, first, instantiation.last);
+                    found.unsupported = Some(why.clone());
+                    self.push(found);
+                }
             }
         }
     }
@@ -187,7 +207,6 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
             .into_iter()
             .map(|draft| self.substitute(draft, &bound))
             .collect();
-        let expression = self.expression(&instantiation.name);
         let host = host_name(source, instantiation.first, instantiation.last);
         let deduced = arguments_range(source, &instantiation.name).is_none();
         let cast = instantiation
@@ -203,14 +222,30 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
             self.threads(function, &constants)
         });
         self.push(Found {
-            first: instantiation.first,
-            scope: instantiation.scope,
-            expression,
             host,
             cast,
             arguments,
             threads,
+            ..self.found(
+                instantiation.first,
+                instantiation.scope,
+                &instantiation.name,
+            )
         });
+    }
+
+    /// A kernel of which only the name is known.
+    fn found(&self, first: usize, scope: usize, name: &Range<usize>) -> Found {
+        Found {
+            first,
+            scope,
+            expression: self.expression(name),
+            host: None,
+            cast: None,
+            arguments: Vec::new(),
+            threads: None,
+            unsupported: None,
+        }
     }
 
     fn push(&mut self, found: Found) {
@@ -228,6 +263,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
             max_total_threads: found.threads,
             file: self.source().file(place).to_owned(),
             line: place.line,
+            unsupported: found.unsupported,
         };
         let entry = Entry {
             namespace: path,
@@ -356,6 +392,7 @@ struct Found {
     cast: Option<String>,
     arguments: Vec<Argument>,
     threads: Option<u32>,
+    unsupported: Option<Diagnostic>,
 }
 
 /// The tokens between the angle brackets that end a name.

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::Rewrite;
 use crate::msl::diagnostic::DiagnosticKind;
 use crate::msl::program::{Class, Function, Variable};
+use crate::msl::unsupported::Unsupported;
 
 /// A declaration's place and its words, with address spaces erased.
 #[derive(PartialEq, Eq, Hash)]
@@ -33,6 +34,18 @@ struct Seen {
 }
 
 impl Rewrite<'_, '_> {
+    /// Deletes declarations that the device does not support.
+    pub(super) fn leave_out(&mut self, unsupported: &Unsupported) {
+        for &function in unsupported.functions.keys() {
+            let Function { first, last, .. } = self.program.functions[function];
+            self.delete(first, last);
+            self.dropped.insert(function);
+        }
+        for &(first, last) in &unsupported.ranges {
+            self.delete(first, last);
+        }
+    }
+
     pub(super) fn drop_duplicates(&mut self) {
         let scopes: Vec<String> = (0..self.program.scopes.len())
             .map(|scope| self.scope_key(scope))
@@ -40,6 +53,9 @@ impl Rewrite<'_, '_> {
         let mut seen: HashMap<Key, Seen> = HashMap::new();
         let program = self.program;
         for (index, function) in program.functions.iter().enumerate() {
+            if self.dropped.contains(&index) {
+                continue;
+            }
             let (words, original) = self.function_words(function);
             let key = Key {
                 scope: scopes[function.scope].clone(),
@@ -136,14 +152,20 @@ impl Rewrite<'_, '_> {
 
     fn drop_declaration(&mut self, declared: &Seen) {
         let (first, last) = declared.range;
+        self.delete(first, last);
+        self.dropped.extend(declared.function);
+    }
+
+    /// Deletes a declaration with the attributes before it.
+    fn delete(&mut self, first: usize, last: usize) {
         let bytes = self.source.bytes(first, last);
         let start = self
             .source
             .attributes_in(first, first)
             .first()
-            .map_or(bytes.start, |attribute| attribute.bytes.start);
+            .map_or(bytes.start, |attribute| attribute.bytes.start)
+            .min(bytes.start);
         self.edits.delete(self.source, start..bytes.end);
-        self.dropped.extend(declared.function);
     }
 
     fn is_deleted(&self, function: &Function) -> bool {
@@ -233,6 +255,10 @@ impl Rewrite<'_, '_> {
     fn plain(&self, words: &mut Words, start: usize, end: usize) {
         for i in start..end {
             let text = self.source.text_at(i);
+            if self.returned.contains(&i) {
+                words.push(text);
+                continue;
+            }
             words.original.push_str(text);
             words.original.push(' ');
             words.keep(text);

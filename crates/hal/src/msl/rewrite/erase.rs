@@ -72,8 +72,8 @@ impl Rewrite<'_, '_> {
         match source.text_at(i) {
             "thread" => self.replace(i, ""),
             // A C++ function is not qualified with an address space: methods serve objects wherever they are.
-            "device" | "threadgroup" if self.trailing.contains(&i) => self.replace(i, ""),
-            "constant" if self.trailing.contains(&i) => {
+            "device" | "threadgroup" if self.is_of_object(i) => self.replace(i, ""),
+            "constant" if self.is_of_object(i) => {
                 let bare = self.bare.contains(&i) || beside_const(source, i);
                 let text = if bare { "" } else { "const" };
                 self.replace(i, text);
@@ -120,6 +120,11 @@ impl Rewrite<'_, '_> {
     fn casts_to_pointer(&self, i: usize) -> bool {
         let close = self.source.partner(i + 1);
         close.is_some_and(|close| matches!(self.source.before(close), "*" | "&"))
+    }
+
+    /// Whether an address space is that of the object of a method.
+    fn is_of_object(&self, i: usize) -> bool {
+        self.trailing.contains(&i) || self.returned.contains(&i)
     }
 
     /// `metal::name` starts two tokens earlier.

@@ -69,17 +69,17 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// Attributes of a function stand before it. After the parameters they belong to its type, and between `kernel` and
-    /// the return type to nothing.
+    /// Attributes of a function stand before it. After the parameters they belong to its type, after `kernel` to nothing.
     fn attribute_place(&mut self, function: &Function) {
         let source = self.source;
-        let keyword =
-            (function.first..function.name.start).find(|&i| source.text_at(i) == "kernel");
-        if let Some(i) = keyword
-            && let Some(attribute) = source.attributes_in(i + 1, i + 1).first()
-        {
-            let message = "an attribute list cannot appear here: it stands before 'kernel'";
-            self.refuse_at(attribute.place, message.to_owned());
+        let kernel =
+            (function.specifiers..function.name.start).find(|&i| source.text_at(i) == "kernel");
+        let after_kernel = kernel.and_then(|i| source.attributes_in(i + 1, i + 1).first());
+        if let Some(attribute) = after_kernel {
+            self.refuse_at(
+                attribute.place,
+                "an attribute list cannot appear here: it stands before 'kernel'",
+            );
         }
         let end = function.trailing(source).end;
         let misplaced = source

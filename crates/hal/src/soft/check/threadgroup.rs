@@ -128,6 +128,12 @@ impl ThreadgroupShadow {
         Some((nearest, false))
     }
 
+    /// Where a piece lies.
+    pub(super) fn place(&self, piece: Piece) -> Option<Place> {
+        let places = self.places.iter();
+        places.copied().find(|place| place.piece == piece)
+    }
+
     /// Notes an access inside a piece. Says whether it conflicts with an earlier one.
     pub(super) fn touch(
         &mut self,

@@ -34,9 +34,15 @@ impl Watch {
         self.serve(Checker::end_group);
     }
 
-    /// The running thread's position in the grid, and the place of its last access.
-    pub(crate) fn whereabouts(&mut self) -> Whereabouts {
-        self.serve(|checker| checker.whereabouts())
+    /// The running thread's position in the grid, and the place of its last access; of a thread that `runs` on and on,
+    /// the place of its last loop.
+    pub(crate) fn whereabouts(&mut self, runs: bool) -> Whereabouts {
+        self.serve(|checker| checker.whereabouts(runs))
+    }
+
+    /// Whether the threadgroup was ended because a thread had used up its steps.
+    pub(crate) fn is_endless(&mut self) -> bool {
+        self.serve(|checker| checker.steps.is_endless())
     }
 
     fn serve<R>(&mut self, service: impl FnOnce(&mut Checker) -> R) -> R {
@@ -54,11 +60,13 @@ impl Observer for Watch {
         unsafe {
             (*self.checker).lane = lane;
             (*self.checker).location = 0;
+            (*self.checker).steps.refill();
         }
     }
 
-    fn collective(&mut self, simdgroup: u32, site: u32, _mask: u32) {
+    fn collective(&mut self, simdgroup: u32, site: u32, mask: u32) {
         self.serve(|checker| {
+            checker.simd_function(simdgroup, site, mask);
             let site = &checker.launch().image.plan().sites[site as usize - 1];
             let flags = match site.kind {
                 SiteKind::Collective => MEM_DEVICE | MEM_THREADGROUP,

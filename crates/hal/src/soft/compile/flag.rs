@@ -105,6 +105,37 @@ pub(super) fn used_constants(text: &str, reflection: &Reflection) -> Vec<u32> {
     used
 }
 
+/// The arguments that are left in the code of a kernel, one bit each as the shim's `sm_argument` numbers them, and the text
+/// without those calls.
+pub(super) fn used_arguments(text: &str) -> (String, u64) {
+    const CALL: &str = "@sm_argument(";
+    let mut used = 0;
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        // `%7 = tail call ptr @sm_argument(ptr noundef %6, i32 noundef 3) #4`
+        let parts = line
+            .split_once(CALL)
+            .filter(|(head, _)| !head.starts_with("declare"))
+            .and_then(|(head, rest)| {
+                let (result, _) = head.split_once('=')?;
+                let (arguments, _) = rest.split_once(')')?;
+                let (address, index) = arguments.split_once(',')?;
+                let address = address.split_whitespace().last()?;
+                let index: u32 = index.split_whitespace().last()?.parse().ok()?;
+                Some((result, address, index))
+            });
+        match parts {
+            Some((result, address, index)) => {
+                used |= 1_u64.checked_shl(index).unwrap_or(0);
+                out.push_str(&format!("{result}= getelementptr i8, ptr {address}, i64 0"));
+            }
+            None => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    (out, used)
+}
+
 /// A hash of headers, stubs and flags.
 pub(super) fn shim_digest() -> &'static str {
     static DIGEST: LazyLock<String> = LazyLock::new(|| {
@@ -140,6 +171,19 @@ mod tests {
         ] {
             assert_eq!(is_self_contained(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn arguments_are_used_where_their_marks_are_left() {
+        let text = "define void @sm_kernel(ptr %g) {\n  %6 = load ptr, ptr %g, align 8\n  \
+                    %7 = tail call ptr @sm_argument(ptr noundef %6, i32 noundef 3) #4\n  \
+                    %8 = call ptr @sm_argument(ptr %7, i32 33)\n}\n\
+                    declare ptr @sm_argument(ptr noundef, i32 noundef) #2\n";
+        let (text, used) = used_arguments(text);
+        assert_eq!(used, 1 << 3 | 1 << 33);
+        assert!(text.contains("  %7 = getelementptr i8, ptr %6, i64 0\n"));
+        assert!(text.contains("  %8 = getelementptr i8, ptr %7, i64 0\n"));
+        assert_eq!(text.matches("sm_argument").count(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The steps from MSL to an image, each a run of clang or of a pass of ours.
 
 use super::conversion;
-use super::flag::{flags, math_defines, used_constants};
+use super::flag::{flags, math_defines, used_arguments, used_constants};
 use super::header::Headers;
 use super::{Compiled, Engine, HEADER, Program, compile_error};
 use crate::error::{Error, Result};
@@ -9,10 +9,16 @@ use crate::library::{CompileOptions, MathMode};
 use crate::msl::{ColumnMap, Diagnostic, Severity};
 use crate::soft::diagnose::{self, Places};
 use crate::soft::plan::KernelPlan;
-use crate::soft::toolchain::{self, Output, tail};
+use crate::soft::toolchain::{self, LIMIT, Limit, Output, tail};
 use crate::soft::{Mode, ir};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+/// How long a library's only kernel may take to optimise while the library is read; after that its syntax is checked alone.
+const ATTEMPT: Limit = Limit {
+    processor: Duration::from_secs(4),
+    ..LIMIT
+};
 /// How often a kernel is optimised again because calls were left in it.
 const INLINE_ROUNDS: usize = 3;
 /// Bytes of IR text from which on the time to compile counts more than the last few percent of speed.
@@ -78,16 +84,14 @@ impl Engine {
     /// that kernel says so too, and is done.
     pub(super) fn check(&self, program: &Program) -> Result<()> {
         let translation = program.translation()?;
-        if let [kernel] = &*program.reflection.kernels {
-            match self.lower(program, &kernel.name) {
-                Ok(ir) => {
-                    *program.ir() = Some(ir);
-                    return Ok(());
-                }
-                // What is wrong with the kernel alone is said when it is asked for.
-                Err(Error::Compile { .. }) => {}
-                Err(error) => return Err(error),
-            }
+        let mut supported = program.reflection.kernels.iter();
+        let mut supported = supported.by_ref().filter(|k| k.unsupported.is_none());
+        if let (Some(kernel), None) = (supported.next(), supported.next())
+            // What is wrong with the kernel alone is said when it is asked for.
+            && let Ok(ir) = self.lower(program, &kernel.name, ATTEMPT)
+        {
+            *program.ir() = Some(ir);
+            return Ok(());
         }
         self.inspect(program, translation.cpp.clone())
     }
@@ -114,8 +118,7 @@ impl Engine {
         output: &Output,
     ) -> Result<Vec<Diagnostic>> {
         let headers = self.lock_headers().directory.clone().unwrap_or_default();
-        let is_hidden =
-            |file: &str| file != program.file && diagnose::is_hidden(file, &[&headers]);
+        let is_hidden = |file: &str| file != program.file && diagnose::is_hidden(file, &[&headers]);
         let found = conversion::find(&String::from_utf8_lossy(&output.stdout), is_hidden);
         let columns = &program.translation()?.columns;
         let mut places = program.places(columns);
@@ -127,7 +130,7 @@ impl Engine {
     }
 
     /// Step 3: from the whole text to the LLVM IR of a kernel.
-    fn lower(&self, program: &Program, name: &str) -> Result<String> {
+    fn lower(&self, program: &Program, name: &str, limit: Limit) -> Result<String> {
         let translation = program.translation()?;
         let glue = translation
             .glue(name)
@@ -140,7 +143,7 @@ impl Engine {
         arguments.extend(["-S", "-emit-llvm", "-o", "-"].map(str::to_owned));
         let input = format!("{}\n{glue}", translation.cpp);
         self.inspect(program, input.clone())?;
-        let output = self.front(program, &arguments, input)?;
+        let output = self.front_within(program, &arguments, input, limit)?;
         if !output.success {
             return Err(self.explain(program, &output));
         }
@@ -151,8 +154,9 @@ impl Engine {
     pub(super) fn build(&self, program: &Program, name: &str) -> Result<Compiled> {
         let translation = program.translation()?;
         let known = program.ir().take();
-        let text = known.map_or_else(|| self.lower(program, name), Ok)?;
-        let (text, mut plan) = self.split(text, name)?;
+        let text = known.map_or_else(|| self.lower(program, name, LIMIT), Ok)?;
+        let (text, arguments) = used_arguments(&text);
+        let (text, mut plan) = self.split(text, program, name)?;
         let constants = used_constants(&text, &program.reflection);
         let image = self.link(&text)?;
         let mut places = program.places(&translation.columns);
@@ -174,6 +178,7 @@ impl Engine {
                 .map(|variable| (variable.id, variable.name.clone()))
                 .collect(),
             constants,
+            arguments,
         })
     }
 
@@ -184,6 +189,16 @@ impl Engine {
         program: &Program,
         wanted: &[String],
         input: String,
+    ) -> Result<Output> {
+        self.front_within(program, wanted, input, LIMIT)
+    }
+
+    fn front_within(
+        &self,
+        program: &Program,
+        wanted: &[String],
+        input: String,
+        limit: Limit,
     ) -> Result<Output> {
         let compiler = toolchain::find(self.clang.as_deref())?;
         for attempt in 0.. {
@@ -207,7 +222,7 @@ impl Engine {
             arguments.extend(["-x", "c++", "-"].map(str::to_owned));
             let output = {
                 let _permit = self.permits.take();
-                compiler.run(&arguments, input.clone().into_bytes())?
+                compiler.run_within(&arguments, input.clone().into_bytes(), limit)?
             };
             let damaged = !output.success
                 && output.stderr.contains(&precompiled.display().to_string())
@@ -237,7 +252,12 @@ impl Engine {
     }
 
     /// Step 4: barrier fission, with another round of inlining where calls were left.
-    pub(super) fn split(&self, mut text: String, name: &str) -> Result<(String, KernelPlan)> {
+    fn split(
+        &self,
+        mut text: String,
+        program: &Program,
+        name: &str,
+    ) -> Result<(String, KernelPlan)> {
         let options = ir::Options {
             check: self.mode == Mode::Check,
         };
@@ -245,6 +265,9 @@ impl Engine {
             match ir::fission(&text, &options) {
                 Ok(ir::Outcome::Done { text, plan }) => return Ok((text, plan)),
                 Ok(ir::Outcome::Inline { text: more }) => text = self.inline(more)?,
+                Err(ir::Error::NotInlined { function }) => {
+                    return Err(program.recursive(name, &function));
+                }
                 Err(error) => return Err(broken(name, &error.to_string())),
             }
         }

@@ -272,7 +272,10 @@ fn access(from: &Inst, pointer: &Operand, what: &Operand, place: u32) -> Inst {
         ty: Type::Void,
         op: Op::Call {
             callee: Some(ACCESS.into()),
-            arguments: vec![(Type::Ptr, pointer.clone())],
+            arguments: vec![
+                (Type::Ptr, pointer.clone()),
+                (Type::Int(32), Operand::Constant(place.to_string())),
+            ],
         },
         pieces,
         location: None,

@@ -10,7 +10,7 @@ use super::parse::{Id, Operand};
 use super::private::PrivateMemory;
 use super::remat::Recipes;
 use super::types::{Named, Type};
-use crate::soft::plan::{Column, MAX_LANES};
+use crate::soft::plan::{Column, MAX_LANES, STEPS_BYTES, STEPS_OFFSET};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Bytes between columns.
@@ -68,7 +68,7 @@ impl Columns {
         named: &Named,
     ) -> Result<Self, Error> {
         let mut columns = Self {
-            bytes: 4 * MAX_LANES,
+            bytes: STEPS_OFFSET + if kernel.check { STEPS_BYTES } else { 0 },
             ..Self::default()
         };
         for site in &kernel.sites {

@@ -6,7 +6,7 @@ use super::order::{Loop, Order};
 use super::parse::{Block, Function, Id, Inst, Op, Operand, Piece, Terminator};
 use super::types::Type;
 use super::uniform::Uniformity;
-use crate::soft::plan::{RECONVERGE, SiteKind, ThreadgroupVariable};
+use crate::soft::plan::{RECONVERGE, SiteKind, ThreadgroupVariable, WHOLE_SIMDGROUP};
 use std::collections::{BTreeMap, HashMap};
 
 /// Byte offset of `arena` in `sm_group`.
@@ -15,6 +15,8 @@ const ARENA_OFFSET: usize = 31 * 8 * 2;
 const RED_ZONE: usize = 64;
 /// Mangled beginning of every instantiation of `sm::sync_simd`.
 const COLLECTIVE: &str = "_ZN2sm9sync_simd";
+/// Mangled beginning of the operations of simdgroup matrices, with the sign of a global name.
+const MATRIX_OPERATION: &str = "@_ZN2sm22multiply_accumulate_op";
 
 /// A synchronisation point.
 #[derive(Debug, Clone)]
@@ -57,6 +59,8 @@ pub(crate) struct Kernel {
     pub(crate) ids: usize,
     pub(crate) variables: Vec<ThreadgroupVariable>,
     pub(crate) arena_bytes: usize,
+    /// Whether it is compiled for check mode.
+    pub(crate) check: bool,
     /// Successors of each block inside a region: nothing follows a synchronisation.
     pub(crate) successors: Vec<Vec<usize>>,
     /// Type of each value.
@@ -97,6 +101,7 @@ impl Kernel {
             ids: function.ids,
             variables: Vec::new(),
             arena_bytes: 0,
+            check,
             successors: Vec::new(),
             types: HashMap::new(),
             by_label: HashMap::new(),
@@ -105,6 +110,9 @@ impl Kernel {
         kernel.place_variables(check)?;
         kernel.split()?;
         kernel.connect()?;
+        if check {
+            kernel.meet_after_spinning()?;
+        }
         kernel.arrange()?;
         Ok(kernel)
     }
@@ -258,6 +266,7 @@ impl Kernel {
                     label,
                     insts: std::mem::take(&mut insts),
                     end: Terminator::Sync { site: number },
+                    location: inst.location,
                 });
                 label = self.fresh();
                 if let Some(result) = inst.result {
@@ -279,6 +288,7 @@ impl Kernel {
                 label,
                 insts,
                 end: block.end,
+                location: block.location,
             });
         }
         for block in &mut done {
@@ -319,6 +329,9 @@ impl Kernel {
             };
             match arguments.first() {
                 Some((Type::Ptr, Operand::Constant(op))) if op.starts_with('@') => {
+                    if op.starts_with(MATRIX_OPERATION) {
+                        site.flags = WHOLE_SIMDGROUP;
+                    }
                     site.op = Some(op.clone());
                 }
                 _ => {
@@ -446,6 +459,51 @@ impl Kernel {
         Ok(())
     }
 
+    /// Makes the lanes of a SIMD-group wait for each other behind loops that look at atomics.
+    ///
+    /// A GPU runs the lanes of a SIMD-group in lockstep: those that leave such a loop wait for those that stay. A lane
+    /// that spins for what one of them is to do afterwards, release a lock for instance, spins for ever.
+    fn meet_after_spinning(&mut self) -> Result<(), Error> {
+        let flow = self.flows();
+        let used: Set = self.used_values();
+        let mut edges = Vec::new();
+        for component in &Order::new(&flow).loops {
+            let looks_at_atomic = |block: usize| {
+                self.blocks[block].insts.iter().any(|inst| {
+                    callee(inst).is_some_and(|name| name.starts_with("__tsan_atomic"))
+                        && inst.result.is_some_and(|id| used.contains(id))
+                })
+            };
+            if !component.blocks.iter().any(looks_at_atomic) {
+                continue;
+            }
+            for block in component.blocks.iter() {
+                let leaves = flow[block]
+                    .iter()
+                    .filter(|to| !component.blocks.contains(**to));
+                edges.extend(leaves.map(|&to| (block, to)));
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        for (from, to) in edges {
+            self.meet_at(from, to);
+        }
+        self.connect()
+    }
+
+    /// The values that something uses.
+    fn used_values(&self) -> Set {
+        let mut used = Set::new(self.ids);
+        for (index, block) in self.blocks.iter().enumerate() {
+            let insts = block.insts.iter().flat_map(Inst::uses);
+            insts
+                .chain(self.end_uses(index))
+                .for_each(|id| used.insert(id));
+        }
+        used
+    }
+
     /// Whether lanes can reach the end of an iteration without a SIMD-level site at which others then wait.
     fn may_run_ahead(
         &self,
@@ -500,7 +558,7 @@ impl Kernel {
         })
     }
 
-    /// Puts a meeting point on the edge from `latch` to `head`.
+    /// Puts a meeting point on the edge from `latch` to `head`, of a loop or out of one.
     fn meet_at(&mut self, latch: usize, head: usize) {
         let (before, after) = (self.fresh(), self.fresh());
         let (latch_label, head_label) = (self.blocks[latch].label, self.blocks[head].label);
@@ -543,6 +601,7 @@ impl Kernel {
             label: before,
             insts: Vec::new(),
             end: Terminator::Sync { site },
+            location: None,
         });
         let pieces = vec![Piece::Text("br label ".into()), Piece::Local(head_label)];
         let end = Terminator::Jump {
@@ -553,6 +612,7 @@ impl Kernel {
             label: after,
             insts: Vec::new(),
             end,
+            location: None,
         });
     }
 

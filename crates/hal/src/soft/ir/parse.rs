@@ -91,6 +91,8 @@ pub(crate) struct Block {
     pub(crate) label: Id,
     pub(crate) insts: Vec<Inst>,
     pub(crate) end: Terminator,
+    /// Metadata node of the terminator's debug location.
+    pub(crate) location: Option<u32>,
 }
 
 /// A function.
@@ -288,7 +290,12 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
                 open = Some((label, insts));
             }
             Statement::Skip => open = Some((label, insts)),
-            Statement::End(end) => blocks.push(Block { label, insts, end }),
+            Statement::End(end, location) => blocks.push(Block {
+                label,
+                insts,
+                end,
+                location,
+            }),
         }
     }
     if open.is_some() || blocks.is_empty() {
@@ -308,7 +315,8 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
 
 enum Statement {
     Inst(Inst),
-    End(Terminator),
+    /// With the node of its debug location.
+    End(Terminator, Option<u32>),
     Skip,
 }
 
@@ -393,8 +401,8 @@ fn statement(line: &Line, list: &[Token<'_>], names: &mut Names<'_>) -> Result<S
         })
     };
     match opcode {
-        "ret" => return Ok(Statement::End(Terminator::Return)),
-        "unreachable" => return Ok(Statement::End(Terminator::Unreachable)),
+        "ret" => return Ok(Statement::End(Terminator::Return, location)),
+        "unreachable" => return Ok(Statement::End(Terminator::Unreachable, location)),
         "br" | "switch" => {
             let label =
                 |pair: &[Token<'_>]| pair[0].is_word("label").then(|| pair[1].text.to_owned());
@@ -404,7 +412,10 @@ fn statement(line: &Line, list: &[Token<'_>], names: &mut Names<'_>) -> Result<S
                 .map(|name| names.id(&name))
                 .collect();
             let pieces = pieces(&line.text, list, &kept, names);
-            return Ok(Statement::End(Terminator::Jump { pieces, targets }));
+            return Ok(Statement::End(
+                Terminator::Jump { pieces, targets },
+                location,
+            ));
         }
         "invoke" | "callbr" | "indirectbr" | "resume" | "landingpad" | "catchswitch"
         | "catchpad" | "cleanuppad" | "catchret" | "cleanupret" | "musttail" | "va_arg" => {

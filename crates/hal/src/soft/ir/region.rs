@@ -6,9 +6,10 @@ use super::live::Set;
 use super::parse::{Id, Inst, Op, Operand, Piece, Terminator};
 use super::private::{PrivateMemory, is_lifetime};
 use super::remat::Recipes;
+use super::steps::STEP;
 use super::types::Type;
 use super::uniform::Uniformity;
-use crate::soft::plan::FINISHED;
+use crate::soft::plan::{FINISHED, STEPS_OFFSET};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
@@ -34,6 +35,8 @@ pub(crate) struct Analysis<'a> {
     pub(crate) group: u32,
     /// Whether lane loops are marked as parallel.
     pub(crate) parallel: bool,
+    /// Heads of loops whose iterations are counted, with the locations of the loops.
+    pub(crate) counted: &'a BTreeMap<usize, u32>,
 }
 
 /// The text of one region and the states it can leave a lane in.
@@ -502,11 +505,7 @@ impl<'a> Writer<'a> {
         let incoming: Vec<String> = exits
             .iter()
             .map(|(state, block)| {
-                format!(
-                    "[ {}, %b{} ]",
-                    state.cast_signed(),
-                    self.a.kernel.blocks[*block].label
-                )
+                format!("[ {}, %{} ]", state.cast_signed(), self.end_label(*block))
             })
             .collect();
         self.line(&format!("%sm.state = phi i32 {}", incoming.join(", ")));
@@ -568,6 +567,7 @@ impl<'a> Writer<'a> {
                 for id in std::mem::take(&mut late) {
                     self.keep(id);
                 }
+                self.count_step(index);
             }
             if let Op::Phi { incoming } = &inst.op {
                 let Some(id) = inst.result else { continue };
@@ -586,7 +586,7 @@ impl<'a> Writer<'a> {
                             None => self.name(*id),
                         },
                     };
-                    parts.push(format!("[ {text}, %b{label} ]"));
+                    parts.push(format!("[ {text}, %{} ]", self.end_label(from)));
                 }
                 let name = self.name(id);
                 self.line(&format!("{name} = phi {} {}", inst.ty, parts.join(", ")));
@@ -597,6 +597,9 @@ impl<'a> Writer<'a> {
         }
         for id in late {
             self.keep(id);
+        }
+        if phis {
+            self.count_step(index);
         }
         for ((_, id), name) in sorted(phi_loads, index) {
             let ty = self.type_of(id);
@@ -617,6 +620,44 @@ impl<'a> Writer<'a> {
                 self.line("br label %sm.latch");
             }
         }
+    }
+
+    /// The label of the last part of a block.
+    fn end_label(&self, block: usize) -> String {
+        let label = self.a.kernel.blocks[block].label;
+        if self.a.counted.contains_key(&block) {
+            format!("b{label}.go")
+        } else {
+            format!("b{label}")
+        }
+    }
+
+    /// At the head of a loop, takes one from the lane's steps and tells the runtime when there are none.
+    fn count_step(&mut self, block: usize) {
+        let Some(&location) = self.a.counted.get(&block) else {
+            return;
+        };
+        let label = self.a.kernel.blocks[block].label;
+        let [at, left, fewer, last, none] = std::array::from_fn(|_| self.temporary());
+        self.line(&format!(
+            "{at} = getelementptr inbounds i8, ptr %ctx, i64 {STEPS_OFFSET}"
+        ));
+        self.line(&format!("{left} = load i64, ptr {at}, align 8"));
+        self.line(&format!("{fewer} = add i64 {left}, -1"));
+        self.line(&format!("store i64 {fewer}, ptr {at}, align 8"));
+        self.line(&format!(
+            "{last} = getelementptr inbounds i8, ptr %ctx, i64 {}",
+            STEPS_OFFSET + 8
+        ));
+        self.line(&format!("store i32 {location}, ptr {last}, align 8"));
+        self.line(&format!("{none} = icmp slt i64 {fewer}, 0"));
+        self.line(&format!(
+            "br i1 {none}, label %b{label}.stop, label %b{label}.go"
+        ));
+        let _ = writeln!(self.out, "b{label}.stop:");
+        self.line(&format!("call void @{STEP}(i32 {location})"));
+        self.line(&format!("br label %b{label}.go"));
+        let _ = writeln!(self.out, "b{label}.go:");
     }
 
     /// Writes a new value of `id` to its slot, if it has one.

@@ -28,7 +28,7 @@ pub struct Fault {
 pub struct Whereabouts {
     /// Its position in the grid.
     pub position: [u32; 3],
-    /// Where its last memory access is in the source.
+    /// Where its last memory access is in the source; where its last loop is, if it did not end.
     pub near: Option<Location>,
 }
 
@@ -58,6 +58,11 @@ pub enum FaultKind {
         /// The limit.
         limit: Duration,
     },
+    /// A thread went through loops more often than it may without a synchronisation, in check mode.
+    Endless {
+        /// Iterations that it may have.
+        steps: u64,
+    },
     /// The isolated process died from this signal.
     Died {
         /// The signal, or 0 when the process vanished without one.
@@ -86,7 +91,7 @@ impl Fault {
     /// there or soon after.
     pub fn report(&self) -> Report {
         let kind = match self.kind {
-            FaultKind::Timeout { .. } => ReportKind::Timeout,
+            FaultKind::Timeout { .. } | FaultKind::Endless { .. } => ReportKind::Timeout,
             _ => ReportKind::Crash,
         };
         let near = self.thread.as_ref().and_then(|thread| thread.near.as_ref());
@@ -125,6 +130,9 @@ impl fmt::Display for FaultKind {
             Self::IllegalInstruction => f.write_str("unreachable code was reached"),
             Self::Trap { signal } => write!(f, "trap (signal {signal})"),
             Self::Timeout { limit } => write!(f, "not finished after {limit:?}"),
+            Self::Endless { steps } => {
+                write!(f, "a loop has not ended after {steps} iterations")
+            }
             Self::Died { signal: 0 } => f.write_str("the isolated process vanished"),
             Self::Died { signal } => {
                 write!(f, "the isolated process died from signal {signal}")

@@ -8,6 +8,7 @@ use super::fault::{Fault, FaultKind};
 use super::image::Image;
 use super::memory::BUFFERS;
 use crate::report::Report;
+use crate::soft::check::commands::Contested;
 use crate::soft::plan::MAX_LANES;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -156,6 +157,10 @@ pub struct Launch<'a> {
     pub mode: Mode,
     /// How long it may take.
     pub limit: Duration,
+    /// Loop iterations that a thread may have between two synchronisations, in check mode.
+    pub step_limit: u64,
+    /// Memory that other commands of the submission touch too, and the number of this one among them, in check mode.
+    pub(crate) contested: Option<(&'a Contested<'a>, usize)>,
     /// The launch's number in its submission; part of the seed in fuzz mode.
     pub sequence: u64,
 }
@@ -179,6 +184,8 @@ impl<'a> Launch<'a> {
             threadgroup,
             mode: Mode::Fast,
             limit: Self::DEFAULT_LIMIT,
+            step_limit: u64::MAX,
+            contested: None,
             sequence: 0,
         }
     }

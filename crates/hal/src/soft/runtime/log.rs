@@ -182,6 +182,12 @@ fn convert<'a>(
         let precision = number(&mut at, arguments);
         conversion.precision = usize::try_from(precision).ok().map(|p| p.min(WIDEST));
     }
+    // `%v4f`: as many arguments as the vector has components.
+    let mut components = 1;
+    if byte(at) == b'v' && matches!(byte(at + 1), b'2'..=b'4') {
+        components = usize::from(byte(at + 1) - b'0');
+        at += 2;
+    }
     let modifiers = at;
     while matches!(byte(at), b'h' | b'l' | b'L' | b'j' | b'z' | b't' | b'q') {
         at += 1;
@@ -200,11 +206,13 @@ fn convert<'a>(
         // Not a conversion: keep the text.
         return (0, "%".into());
     }
-    let piece = match arguments.next() {
-        Some(argument) => conversion.render(letter, argument),
-        None => "(missing)".into(),
-    };
-    (at + 1, piece)
+    let pieces: Vec<String> = (0..components)
+        .map(|_| match arguments.next() {
+            Some(argument) => conversion.render(letter, argument),
+            None => "(missing)".into(),
+        })
+        .collect();
+    (at + 1, pieces.join(","))
 }
 
 /// An argument as an integer, and whether it was a signed one.

@@ -34,6 +34,10 @@ pub struct Table {
     pub binary: [extern "C" fn(f32, f32) -> f32; 3],
     /// `sin` of a `double`, for functions of multiples of pi.
     pub sin_double: extern "C" fn(f64) -> f64,
+    /// Reports a loop that has used up the steps of its thread, in check mode.
+    pub step: unsafe extern "C" fn(u32),
+    /// Reports that a lane reads from another that does not take part, in check mode.
+    pub inactive_lane: unsafe extern "C" fn(u32, u32),
 }
 
 /// `log(level, subsystem, category, format, args, kinds, n)`.
@@ -56,6 +60,8 @@ static TABLE: Table = Table {
     unary: math::UNARY,
     binary: math::BINARY,
     sin_double: math::sin_double,
+    step,
+    inactive_lane,
 };
 
 /// The table for `sm_init`.
@@ -107,15 +113,7 @@ impl Current<'_> {
 }
 
 unsafe extern "C" fn access(pointer: *mut c_void, size_and_flags: u32, location: u32) {
-    let Some(current) = Current::get() else {
-        return;
-    };
-    let Some(checker) = ptr::NonNull::new(current.checker) else {
-        return;
-    };
-    let verdict = current.slot.serve(|| {
-        // SAFETY: the worker's checker; observers and services never overlap, so this is the only reference to it.
-        let checker = unsafe { &mut *checker.as_ptr() };
+    ask(|checker| {
         checker.access(
             pointer as usize,
             (size_and_flags & !(ACCESS_WRITE | ACCESS_ATOMIC)) as usize,
@@ -126,8 +124,31 @@ unsafe extern "C" fn access(pointer: *mut c_void, size_and_flags: u32, location:
             location,
         )
     });
+}
+
+unsafe extern "C" fn step(location: u32) {
+    ask(|checker| checker.out_of_steps(location));
+}
+
+unsafe extern "C" fn inactive_lane(reader: u32, source: u32) {
+    ask(|checker| checker.inactive_lane(reader, source));
+}
+
+/// Asks the running threadgroup's checker, and ends the threadgroup if it says so.
+#[inline]
+fn ask(question: impl FnOnce(&mut Checker) -> Verdict) {
+    let Some(current) = Current::get() else {
+        return;
+    };
+    let Some(checker) = ptr::NonNull::new(current.checker) else {
+        return;
+    };
+    let verdict = current.slot.serve(|| {
+        // SAFETY: the worker's checker; observers and services never overlap, so this is the only reference to it.
+        question(unsafe { &mut *checker.as_ptr() })
+    });
     if verdict == Verdict::Stop {
-        // SAFETY: this frame holds nothing, and what called it is kernel code.
+        // SAFETY: this frame and its caller hold nothing, and what called them is kernel code.
         unsafe { current.slot.abandon() };
     }
 }

@@ -12,7 +12,7 @@ use super::signal::{self, Ending, Enrolled, Slot};
 use super::watchdog;
 use crate::soft::check::{Checker, LaunchCheck, Watch};
 use crate::soft::group::{self, Observer, SmGroup, Strategy};
-use crate::soft::plan::MAX_LANES;
+use crate::soft::plan::{STEPS_BYTES, STEPS_OFFSET};
 use std::cell::Cell;
 use std::io;
 use std::ptr;
@@ -94,8 +94,7 @@ impl<'a> Job<'a> {
             geometry,
             memory,
             log,
-            check: (launch.mode == Mode::Check)
-                .then(|| LaunchCheck::new(launch.image, &launch.buffers, geometry)),
+            check: (launch.mode == Mode::Check).then(|| LaunchCheck::new(launch, geometry)),
             order: match launch.mode {
                 Mode::Fuzz { seed } => Some(Permutation::new(
                     geometry.total,
@@ -297,8 +296,8 @@ impl Worker {
 
     /// Memory for the contexts of all lanes, and for threadgroup memory.
     pub(super) fn reserve(&mut self, job: &Job<'_>) -> io::Result<(*mut u8, *mut u8)> {
-        let states = MAX_LANES * size_of::<u32>();
-        let needed = job.launch.image.plan().context_bytes.max(states);
+        let least = STEPS_OFFSET + STEPS_BYTES;
+        let needed = job.launch.image.plan().context_bytes.max(least);
         Ok((
             room(&mut self.context, needed)?,
             room(&mut self.memory, job.memory.total)?,
@@ -368,6 +367,7 @@ fn run_group(
     let image = job.launch.image;
     let slot = current.slot;
     let mut whereabouts = None;
+    let mut endless = false;
     let ending = match job.launch.mode {
         Mode::Fast => {
             fill(0);
@@ -389,8 +389,10 @@ fn run_group(
             let mut watch = unsafe { Watch::new(slot, current.checker) };
             watch.begin_group(number, group);
             let ending = execute(slot, image, group, context, Strategy::Ordered, &mut watch);
-            if matches!(ending, Ending::Signal { .. } | Ending::Deadline) {
-                whereabouts = Some(watch.whereabouts());
+            endless = watch.is_endless();
+            let runs = endless || ending == Ending::Deadline;
+            if runs || matches!(ending, Ending::Signal { .. }) {
+                whereabouts = Some(watch.whereabouts(runs));
             } else {
                 watch.end_group();
             }
@@ -398,6 +400,14 @@ fn run_group(
         }
     };
     match ending {
+        Ending::Abandoned if endless => {
+            let steps = job.launch.step_limit;
+            job.fail(Fault {
+                threadgroup: Some(position),
+                thread: whereabouts.map(Box::new),
+                ..Fault::new(FaultKind::Endless { steps }, image.name())
+            });
+        }
         Ending::Returned | Ending::Abandoned => {}
         other => {
             let overflow =

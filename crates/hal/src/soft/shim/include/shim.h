@@ -1,4 +1,4 @@
-// The Metal standard library as C++17, for kernels that run on the CPU.
+// The Metal standard library as C++14 with clang's extensions, for kernels that run on the CPU.
 //
 // This is the one header that gets precompiled; every kernel image includes it. Address spaces are
 // part of the types (see `abi.h`) and make no difference to code. What a user may name lives in `metal::`
@@ -30,6 +30,7 @@
 #include "sm/relational.h"
 #include "sm/geometric.h"
 #include "sm/pack.h"
+#include "sm/plain.h"
 
 #include "sm/barrier.h"
 #include "sm/collective.h"
@@ -40,6 +41,7 @@
 #include "sm/atomic.h"
 #include "sm/uniform.h"
 #include "sm/logging.h"
+#include "sm/sampler.h"
 #include "sm/apple_internal.h"
 
 #include "sm/glue.h"

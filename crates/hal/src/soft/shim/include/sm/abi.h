@@ -61,6 +61,9 @@ struct sm_rt {
   float (*cos)(float), (*cosh)(float), (*log10)(float), (*sin)(float), (*sinh)(float), (*tan)(float);
   float (*atan2)(float, float), (*fmod)(float, float), (*pow)(float, float);
   double (*sin_double)(double);
+  // Check mode: a loop used up its thread's steps; a lane reads from a lane that does not take part.
+  void (*step)(uint location);
+  void (*inactive_lane)(uint reader, uint source);
 };
 
 extern "C" {
@@ -72,6 +75,9 @@ __attribute__((convergent)) void sm_sync_sg(uint flags);
 __attribute__((const)) uint sm_lane(void);
 __attribute__((const)) const sm_group* sm_self(void);
 __attribute__((const)) void* sm_tgvar(uint id, ulong size, ulong align);
+// Its first argument; where the call is left, the kernel uses the parameter: a buffer by its index, threadgroup memory by its
+// index + 31.
+__attribute__((const)) void* sm_argument(void* address, uint index);
 }
 
 namespace sm {

@@ -1,5 +1,5 @@
-// <metal_atomic>. Threadgroups run on several CPU threads, so these are real atomics; the order that
-// MSL allows is relaxed, and anything stronger is taken as sequentially consistent.
+// <metal_atomic>. Threadgroups run on several CPU threads, so these are real atomics. The order that MSL allows is relaxed;
+// `memory_order_seq_cst`, which Apple's compiler may take for threadgroup memory, is taken as what it says.
 #pragma once
 
 namespace metal {
@@ -32,6 +32,10 @@ template <class T, class F> SM_FN T replace(T* p, F f) {
 }  // namespace sm
 
 namespace metal {
+#define SM_RELAXED(order)                                                                \
+  __attribute__((diagnose_if(order != memory_order_relaxed && order != memory_order_seq_cst, \
+                             "'" #order "' argument must be 'metal::memory_order_relaxed'", "error")))
+
 // Calls a builtin with the order as a constant.
 #define SM_ORDERED(call)                                              \
   if (order == memory_order_relaxed) {                                \
@@ -40,7 +44,7 @@ namespace metal {
     call(__ATOMIC_SEQ_CST);                                           \
   }
 
-template <class T> SM_FN T atomic_load_explicit(const volatile atomic<T>* object, memory_order order) {
+template <class T> SM_FN T atomic_load_explicit(const volatile atomic<T>* object, memory_order order) SM_RELAXED(order) {
   T value;
 #define SM_LOAD(o) __atomic_load(::sm::cell(object), &value, o)
   SM_ORDERED(SM_LOAD)
@@ -48,13 +52,13 @@ template <class T> SM_FN T atomic_load_explicit(const volatile atomic<T>* object
   return value;
 }
 template <class T>
-SM_FN void atomic_store_explicit(volatile atomic<T>* object, ::sm::same<T> desired, memory_order order) {
+SM_FN void atomic_store_explicit(volatile atomic<T>* object, ::sm::same<T> desired, memory_order order) SM_RELAXED(order) {
 #define SM_STORE(o) __atomic_store(::sm::cell(object), &desired, o)
   SM_ORDERED(SM_STORE)
 #undef SM_STORE
 }
 template <class T>
-SM_FN T atomic_exchange_explicit(volatile atomic<T>* object, ::sm::same<T> desired, memory_order order) {
+SM_FN T atomic_exchange_explicit(volatile atomic<T>* object, ::sm::same<T> desired, memory_order order) SM_RELAXED(order) {
   T value;
 #define SM_EXCHANGE(o) __atomic_exchange(::sm::cell(object), &desired, &value, o)
   SM_ORDERED(SM_EXCHANGE)
@@ -63,7 +67,8 @@ SM_FN T atomic_exchange_explicit(volatile atomic<T>* object, ::sm::same<T> desir
 }
 template <class T>
 SM_FN bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object, ::sm::same<T>* expected,
-                                                 ::sm::same<T> desired, memory_order order, memory_order) {
+                                                 ::sm::same<T> desired, memory_order order, memory_order failure)
+    SM_RELAXED(order) SM_RELAXED(failure) {
   bool done;
 #define SM_CAS(o) done = __atomic_compare_exchange(::sm::cell(object), expected, &desired, false, o, o)
   SM_ORDERED(SM_CAS)
@@ -71,11 +76,11 @@ SM_FN bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object, ::s
   return done;
 }
 
-// Integers have an instruction for these; for others, and for bool, see below.
+// Integers of 32 bits have an instruction for these; for others, and for bool, see below.
 #define SM_FETCH(name, builtin)                                                             \
-  template <class T, class = enable_if_t<is_integral_v<T> && !is_same_v<T, bool>>>          \
+  template <class T, class = enable_if_t<is_integral_v<T> && sizeof(T) == 4>>               \
   SM_FN T atomic_fetch_##name##_explicit(volatile atomic<T>* object, ::sm::same<T> operand, \
-                                         memory_order order) {                              \
+                                         memory_order order) SM_RELAXED(order) {            \
     T old;                                                                                  \
     if (order == memory_order_relaxed) old = builtin(::sm::cell(object), operand, __ATOMIC_RELAXED); \
     else old = builtin(::sm::cell(object), operand, __ATOMIC_SEQ_CST);                      \
@@ -90,7 +95,8 @@ SM_FETCH(xor, __atomic_fetch_xor)
 
 #define SM_REPLACE(name, condition, e)                                                      \
   template <class T, enable_if_t<(condition), int> = 0>                                     \
-  SM_FN T atomic_fetch_##name##_explicit(volatile atomic<T>* object, ::sm::same<T> operand, memory_order) { \
+  SM_FN T atomic_fetch_##name##_explicit(volatile atomic<T>* object, ::sm::same<T> operand, memory_order order) \
+      SM_RELAXED(order) {                                                                   \
     return ::sm::replace(::sm::cell(object), SM_LAMBDA(T old) { return T(e); });            \
   }
 SM_REPLACE(add, (is_same_v<T, float>), old + operand)
@@ -98,16 +104,27 @@ SM_REPLACE(sub, (is_same_v<T, float>), old - operand)
 SM_REPLACE(and, (is_same_v<T, bool>), old & operand)
 SM_REPLACE(or, (is_same_v<T, bool>), old | operand)
 SM_REPLACE(xor, (is_same_v<T, bool>), old ^ operand)
-SM_REPLACE(min, (is_integral_v<T> && !is_same_v<T, bool>), (operand < old ? operand : old))
-SM_REPLACE(max, (is_integral_v<T> && !is_same_v<T, bool>), (old < operand ? operand : old))
+SM_REPLACE(min, (is_integral_v<T> && sizeof(T) == 4), (operand < old ? operand : old))
+SM_REPLACE(max, (is_integral_v<T> && sizeof(T) == 4), (old < operand ? operand : old))
 #undef SM_REPLACE
 #undef SM_ORDERED
 
-// 64-bit minimum and maximum without a result, the only 64-bit atomics of older GPU families.
-SM_FN void atomic_min_explicit(volatile atomic<ulong>* object, ulong operand, memory_order order) {
-  atomic_fetch_min_explicit(object, operand, order);
+// Floats are added in device memory only.
+#define SM_NOT_IN_THREADGROUP(name)                                                                     \
+  __attribute__((unavailable("atomic_float is supported in the device address space only"))) SM_FN float \
+  atomic_fetch_##name##_explicit(volatile sm_threadgroup atomic<float>* object, float, memory_order) {  \
+    return object->value;                                                                               \
+  }
+SM_NOT_IN_THREADGROUP(add)
+SM_NOT_IN_THREADGROUP(sub)
+#undef SM_NOT_IN_THREADGROUP
+
+// 64-bit minimum and maximum without a result, the only 64-bit arithmetic.
+SM_FN void atomic_min_explicit(volatile atomic<ulong>* object, ulong operand, memory_order order) SM_RELAXED(order) {
+  ::sm::replace(::sm::cell(object), SM_LAMBDA(ulong old) { return operand < old ? operand : old; });
 }
-SM_FN void atomic_max_explicit(volatile atomic<ulong>* object, ulong operand, memory_order order) {
-  atomic_fetch_max_explicit(object, operand, order);
+SM_FN void atomic_max_explicit(volatile atomic<ulong>* object, ulong operand, memory_order order) SM_RELAXED(order) {
+  ::sm::replace(::sm::cell(object), SM_LAMBDA(ulong old) { return old < operand ? operand : old; });
 }
+#undef SM_RELAXED
 }  // namespace metal

@@ -54,6 +54,36 @@ struct from_above_around {
   static SM_FN uint source(uint i, uint n, uint width) { return from_lane::source(i, i + n, width); }
 };
 
+// Which inactive sources check mode reports. A lane that reads past the edge of the active lanes usually throws the value
+// away: every step of a reduction does that in its last lanes. So shuffles up and down are only reported where the
+// source lies between active lanes, or where the lane whose result counts reads it: the lowest of a shuffle down, the
+// highest of a shuffle up.
+SM_FN uint block_of(uint lane, uint width) { return (uint)(((1ul << width) - 1) << (lane & ~(width - 1))); }
+struct any_source {
+  static SM_FN bool matters(uint, uint, uint) { return true; }
+};
+struct source_below {
+  static SM_FN bool matters(uint lane, uint source, uint block) {
+    return (block & ((1u << source) - 1)) != 0 || (block >> lane) == 1;
+  }
+};
+struct source_above {
+  static SM_FN bool matters(uint lane, uint source, uint block) {
+    return (block >> source) != 0 || (block & ((1u << lane) - 1)) == 0;
+  }
+};
+template <class From> struct reported : any_source {};
+template <> struct reported<from_below> : source_below {};
+template <> struct reported<from_above> : source_above {};
+
+#if SM_CHECK
+template <class Rule> SM_FN void note_inactive(uint lane, uint source, uint mask, uint width) {
+  if (Rule::matters(lane, source, mask & block_of(lane, width))) sm_rt_table->inactive_lane(lane, source);
+}
+#else
+template <class Rule> SM_FN void note_inactive(uint, uint, uint, uint) {}
+#endif
+
 // args: values, n (ushort).
 template <class W, class From, uint width>
 SM_UNCHECKED void shuffle_op(const void* const* args, void* ret, uint mask) {
@@ -67,7 +97,11 @@ SM_UNCHECKED void shuffle_op(const void* const* args, void* ret, uint mask) {
   for (uint i = 0; i < simd_width; i++) {
     if (!active(mask, i)) continue;
     uint source = From::source(i, n[i], width);
-    result[i] = value[active(mask, source) ? source : i];
+    if (!active(mask, source)) {
+      note_inactive<reported<From>>(i, source, mask, width);
+      source = i;
+    }
+    result[i] = value[source];
   }
 }
 
@@ -86,7 +120,11 @@ SM_UNCHECKED void fill_op(const void* const* args, void* ret, uint mask) {
     uint inside = i & last;
     bool within = up ? inside >= n[i] : inside + n[i] <= last;
     uint source = (i & ~last) | ((up ? inside - n[i] : inside + n[i]) & last);
-    if (!active(mask, source)) source = i;
+    if (!active(mask, source)) {
+      using rule = metal::conditional_t<up, source_below, source_above>;
+      if (within) note_inactive<rule>(i, source, mask, (uint)modulo[i]);
+      source = i;
+    }
     result[i] = within ? value[source] : filling[source];
   }
 }

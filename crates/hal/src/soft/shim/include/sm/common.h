@@ -18,11 +18,11 @@ namespace metal {
   SM_FN half smoothstep(half low, half high, half x) {                                  \
     return (half)smoothstep((float)low, (float)high, (float)x);                         \
   }                                                                                     \
-  SM_LIFT3(mix)                                                                         \
-  SM_LIFT1(saturate)                                                                    \
-  SM_LIFT1(sign)                                                                        \
-  SM_LIFT2(step)                                                                        \
-  SM_LIFT3(smoothstep)
+  SM_LIFT3(mix, if_floating)                                                                         \
+  SM_LIFT1(saturate, if_floating)                                                                    \
+  SM_LIFT1(sign, if_floating)                                                                        \
+  SM_LIFT2(step, if_floating)                                                                        \
+  SM_LIFT3(smoothstep, if_floating)
 SM_COMMON_SET
 namespace fast {
 SM_COMMON_SET

@@ -4,9 +4,19 @@
 // optimisation is needed before a vector becomes a handful of scalars.
 #pragma once
 
+// The classes live in a namespace of their own with nothing but their operators, because a call must not find functions
+// of the library by the types of its arguments: in MSL vectors are built in. The array makes that `N` is deduced for
+// parameters of every integer type, as the language does for the size of a vector.
+namespace sm {
+namespace vectors {
+template <class A> struct vector;
+template <class A> struct packed_vector;
+}  // namespace vectors
+}  // namespace sm
+
 namespace metal {
-template <class T, int N> struct vec;
-template <class T, int N> struct packed_vec;
+template <class T, size_t N> using vec = ::sm::vectors::vector<T[N]>;
+template <class T, size_t N> using packed_vec = ::sm::vectors::packed_vector<T[N]>;
 
 // Apple's own: the number of components of a vector type, 0 for anything else.
 template <class T> struct vec_elements { static constexpr int value = 0; };
@@ -26,14 +36,40 @@ template <class T> struct shape {
 };
 template <class T, int N> struct shape<vec<T, N>> { static constexpr int count = N; };
 template <class T, int N> struct shape<packed_vec<T, N>> { static constexpr int count = N; };
+template <class T> struct shape<volatile T> : shape<T> {};
+template <class T> struct shape<const volatile T> : shape<T> {};
 template <class T> struct shape<sm_device T> : shape<__remove_cv(T)> {};
 template <class T> struct shape<sm_constant T> : shape<__remove_cv(T)> {};
 template <class T> struct shape<sm_threadgroup T> : shape<__remove_cv(T)> {};
 
 template <class T> using if_scalar = enable_if_t<is_scalar<T>>;
+template <class... A> using if_none = enable_if_t<sizeof...(A) == 0>;
+template <class T> using if_number = enable_if_t<metal::is_arithmetic_v<T> && !__is_same(T, bool)>;
+template <class T> using if_floating = enable_if_t<metal::is_floating_point_v<T>>;
 template <class T> using if_integer = enable_if_t<metal::is_integral_v<T>>;
 // The types that the floating-point functions are defined for.
 template <class T> using if_real = enable_if_t<__is_same(T, float) || __is_same(T, half)>;
+
+// The type that a function of several vectors works with: that of all arguments that are vectors; the others, scalars for
+// example, become one.
+template <class A> struct vector_of { using type = void; };
+template <class T, int N> struct vector_of<vec<T, N>> { using type = vec<T, N>; };
+template <class T, int N> struct vector_of<packed_vec<T, N>> { using type = vec<T, N>; };
+template <class V> struct element_of;
+template <class T, int N> struct element_of<vec<T, N>> { using type = T; };
+template <class R, class... A> struct first_vector { using type = R; };
+template <class A, class... B>
+struct first_vector<void, A, B...> : first_vector<typename vector_of<A>::type, B...> {};
+template <class R, class A> constexpr bool becomes_vector() {
+  using V = typename vector_of<A>::type;
+  if constexpr (__is_void(R)) return false;
+  else if constexpr (__is_void(V)) return __is_convertible_to(A, R);
+  else return __is_same(V, R);
+}
+template <class R, class... A> constexpr bool become_vectors = (becomes_vector<R, A>() && ...);
+template <class... A>
+using lifted = enable_if_t<become_vectors<typename first_vector<void, A...>::type, A...>,
+                           typename first_vector<void, A...>::type>;
 
 // Scalars that may meet a vector of T in an operator: a float does not silently become an int.
 template <class S, class T>
@@ -43,7 +79,8 @@ using if_operand =
 
 // `return R(M(x, ...), M(y, ...), ...)` for as many components as N says.
 #define SM_EACH(R, N, M, ...)                                                            \
-  if constexpr (N == 2) return R(M(x, __VA_ARGS__), M(y, __VA_ARGS__));                  \
+  if constexpr (N == 1) return R(M(x, __VA_ARGS__));                                     \
+  else if constexpr (N == 2) return R(M(x, __VA_ARGS__), M(y, __VA_ARGS__));             \
   else if constexpr (N == 3)                                                             \
     return R(M(x, __VA_ARGS__), M(y, __VA_ARGS__), M(z, __VA_ARGS__));                   \
   else return R(M(x, __VA_ARGS__), M(y, __VA_ARGS__), M(z, __VA_ARGS__), M(w, __VA_ARGS__));

@@ -7,10 +7,12 @@ namespace metal {
   template <class T, int N> SM_FN R name(packed_vec<T, N> a) { return name(vec<T, N>(a)); }  \
   template <class T, int N, class = ::sm::if_real<T>> SM_FN R name(vec<T, N> a)
 #define SM_OF_TWO(R, name)                                                                   \
-  template <class T, int N> SM_FN R name(packed_vec<T, N> a, ::sm::same<vec<T, N>> b) {      \
+  template <class T, int N, class = ::sm::if_floating<T>>                                    \
+  SM_FN R name(packed_vec<T, N> a, ::sm::same<vec<T, N>> b) {                                \
     return name(vec<T, N>(a), b);                                                            \
   }                                                                                          \
-  template <class T, int N> SM_FN R name(vec<T, N> a, ::sm::same<vec<T, N>> b)
+  template <class T, int N, class = ::sm::if_floating<T>>                                    \
+  SM_FN R name(vec<T, N> a, ::sm::same<vec<T, N>> b)
 
 SM_OF_TWO(T, dot) { return ::sm::dot(a, b, ::sm::first<N>{}); }
 

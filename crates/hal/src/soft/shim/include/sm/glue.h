@@ -133,7 +133,8 @@ template <class T> struct shaped<vec<T, 3>> {
 // sound), values built from the thread's position.
 template <class P, source S, uint index> SM_FN P argument(const sm_group* g, thread_id t) {
   if constexpr (S == BUFFER || S == TG) {
-    void* address = S == TG ? threadgroup_memory_of(g, index) : buffer_of(g, index);
+    void* address = S == TG ? sm_argument(threadgroup_memory_of(g, index), 31 + index)
+                            : sm_argument(buffer_of(g, index), index);
     if constexpr (__is_pointer(P)) return (P)address;
     else return *(__remove_reference_t(P)*)address;
   } else {

@@ -119,20 +119,20 @@ SM_CX uint mul24(uint a, uint b) { return a * b; }
 SM_CX int mad24(int a, int b, int c) { return (int)((uint)a * (uint)b + (uint)c); }
 SM_CX uint mad24(uint a, uint b, uint c) { return a * b + c; }
 
-SM_LIFT2(addsat)
-SM_LIFT2(subsat)
-SM_LIFT2(hadd)
-SM_LIFT2(rhadd)
-SM_LIFT2(mulhi)
-SM_LIFT2(rotate)
-SM_LIFT2(mul24)
-SM_LIFT3(mad24)
-SM_LIFT3(madhi)
-SM_LIFT3(madsat)
-SM_LIFT1(popcount)
-SM_LIFT1(clz)
-SM_LIFT1(ctz)
-SM_LIFT1(reverse_bits)
+SM_LIFT2(addsat, if_integer)
+SM_LIFT2(subsat, if_integer)
+SM_LIFT2(hadd, if_integer)
+SM_LIFT2(rhadd, if_integer)
+SM_LIFT2(mulhi, if_integer)
+SM_LIFT2(rotate, if_integer)
+SM_LIFT2(mul24, if_integer)
+SM_LIFT3(mad24, if_integer)
+SM_LIFT3(madhi, if_integer)
+SM_LIFT3(madsat, if_integer)
+SM_LIFT1(popcount, if_integer)
+SM_LIFT1(clz, if_integer)
+SM_LIFT1(ctz, if_integer)
+SM_LIFT1(reverse_bits, if_integer)
 
 template <class T, int N>
 SM_CX vec<::sm::bits<T>, N> absdiff(vec<T, N> a, ::sm::same<vec<T, N>> b) {

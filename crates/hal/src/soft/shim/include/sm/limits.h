@@ -84,4 +84,17 @@ SM_FLOAT_LIMITS(float, 0x1p-126f, 0x1.fffffep127f, 0x1p-23f, 0x1p-149f, 24, -37,
 SM_FLOAT_LIMITS(half, 0x1p-14f, 65504.0f, 0x1p-10f, 0x1p-24f, 11, -4, 4, -13, 16)
 SM_FLOAT_LIMITS(bfloat, 0x1p-126f, 0x1.fep127f, 0x1p-7f, 0x1p-133f, 8, -37, 38, -125, 128)
 #undef SM_FLOAT_LIMITS
+
+// Of a vector: those of its components, values in all of them.
+template <class T, int N> struct _numeric_limits_impl<vec<T, N>> : numeric_limits<T> {
+  static constexpr vec<T, N> min() { return numeric_limits<T>::min(); }
+  static constexpr vec<T, N> max() { return numeric_limits<T>::max(); }
+  static constexpr vec<T, N> lowest() { return numeric_limits<T>::lowest(); }
+  static constexpr vec<T, N> epsilon() { return numeric_limits<T>::epsilon(); }
+  static constexpr vec<T, N> round_error() { return numeric_limits<T>::round_error(); }
+  static constexpr vec<T, N> infinity() { return numeric_limits<T>::infinity(); }
+  static constexpr vec<T, N> quiet_NaN() { return numeric_limits<T>::quiet_NaN(); }
+  static constexpr vec<T, N> signaling_NaN() { return numeric_limits<T>::signaling_NaN(); }
+  static constexpr vec<T, N> denorm_min() { return numeric_limits<T>::denorm_min(); }
+};
 }  // namespace metal

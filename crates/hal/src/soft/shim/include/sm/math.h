@@ -28,13 +28,13 @@ SM_IF_BFLOAT SM_CX float abs(T x) { return abs((float)x); }
 #undef SM_IF_BFLOAT
 
 // These are shared by integers and floating point.
-SM_LIFT1(abs)
-SM_LIFT2(min)
-SM_LIFT2(max)
-SM_LIFT3(clamp)
-SM_LIFT3(min3)
-SM_LIFT3(max3)
-SM_LIFT3(median3)
+SM_LIFT1(abs, if_number)
+SM_LIFT2(min, if_number)
+SM_LIFT2(max, if_number)
+SM_LIFT3(clamp, if_number)
+SM_LIFT3(min3, if_number)
+SM_LIFT3(max3, if_number)
+SM_LIFT3(median3, if_number)
 
 #define SM_ACCURACY ::sm::default_accuracy
 #include "math_set.h"

@@ -8,21 +8,21 @@
     float x = (float)h;                                \
     return (half)(e);                                  \
   }                                                    \
-  SM_LIFT1(name)
+  SM_LIFT1(name, if_floating)
 #define SM_REAL2(name, e)                              \
   SM_FN float name(float x, float y) { return e; }     \
   SM_FN half name(half h, half i) {                    \
     float x = (float)h, y = (float)i;                  \
     return (half)(e);                                  \
   }                                                    \
-  SM_LIFT2(name)
+  SM_LIFT2(name, if_floating)
 #define SM_REAL3(name, e)                                     \
   SM_FN float name(float x, float y, float z) { return e; }   \
   SM_FN half name(half h, half i, half j) {                   \
     float x = (float)h, y = (float)i, z = (float)j;           \
     return (half)(e);                                         \
   }                                                           \
-  SM_LIFT3(name)
+  SM_LIFT3(name, if_floating)
 #define SM_ELEMENTARY(name) SM_REAL1(name, ::sm::elementary::name<SM_ACCURACY>(x))
 #define SM_ELEMENTARY2(name) SM_REAL2(name, ::sm::elementary::name<SM_ACCURACY>(x, y))
 
@@ -73,10 +73,10 @@ SM_REAL3(fma, __builtin_fmaf(x, y, z))
 
 SM_FN float fract(float x) { return ::sm::elementary::fract(x); }
 SM_FN half fract(half x) { return ::sm::elementary::fract(x); }
-SM_LIFT1(fract)
+SM_LIFT1(fract, if_floating)
 SM_FN float nextafter(float x, float y) { return ::sm::elementary::nextafter(x, y); }
 SM_FN half nextafter(half x, half y) { return ::sm::elementary::nextafter(x, y); }
-SM_LIFT2(nextafter)
+SM_LIFT2(nextafter, if_floating)
 
 SM_FN int ilogb(float x) { return ::sm::elementary::ilogb(x); }
 SM_FN int ilogb(half x) { return ::sm::elementary::ilogb((float)x); }
@@ -86,7 +86,7 @@ template <class T, int N> SM_FN vec<int, N> ilogb(vec<T, N> a) {
 }
 SM_FN float ldexp(float x, int k) { return ::sm::elementary::ldexp(x, k); }
 SM_FN half ldexp(half x, int k) { return (half)::sm::elementary::ldexp((float)x, k); }
-template <class T, int N> SM_FN vec<T, N> ldexp(vec<T, N> a, vec<int, N> b) {
+template <class T, int N> SM_FN vec<T, N> ldexp(vec<T, N> a, ::sm::same<vec<int, N>> b) {
   using R = vec<T, N>;
   SM_EACH(R, N, SM_CALL2, ldexp)
 }

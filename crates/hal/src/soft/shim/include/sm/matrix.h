@@ -1,8 +1,14 @@
 // matrix<T, C, R>: C columns of R components, stored column by column.
 #pragma once
 
+namespace sm {
+namespace vectors {
+template <class A> struct columns_of;
+}  // namespace vectors
+}  // namespace sm
+
 namespace metal {
-template <class T, int C, int R> struct matrix;
+template <class T, size_t C, size_t R> using matrix = ::sm::vectors::columns_of<T[C][R]>;
 }  // namespace metal
 
 namespace sm {
@@ -23,36 +29,38 @@ SM_CX vec<T, R> listed_column(indices<r...>, const A&... a) {
 }
 }  // namespace sm
 
-namespace metal {
-template <class T, int C, int R> struct matrix {
+namespace sm {
+namespace vectors {
+template <class T, size_t C, size_t R> struct columns_of<T[C][R]> {
   using column = vec<T, R>;
   column columns[C];
 
-  matrix() = default;
+  columns_of() = default;
   // A scalar goes on the diagonal.
   template <class S, class = ::sm::if_scalar<S>>
-  SM_CX explicit matrix(S s) : matrix(s, ::sm::first<C>{}) {}
+  SM_CX explicit columns_of(S s) : columns_of(s, ::sm::first<C>{}) {}
   template <class U>
-  SM_CX explicit matrix(const matrix<U, C, R>& m) : matrix(m, ::sm::first<C>{}) {}
+  SM_CX explicit columns_of(const matrix<U, C, R>& m) : columns_of(m, ::sm::first<C>{}) {}
   // All components, or all columns.
   template <class A, class B, class... X, class = ::sm::if_complete<C * R, A, B, X...>>
-  SM_CX matrix(const A& a, const B& b, const X&... x)
-      : matrix(::sm::first<C>{}, a, b, x...) {}
+  SM_CX columns_of(const A& a, const B& b, const X&... x)
+      : columns_of(::sm::first<C>{}, a, b, x...) {}
 
   SM_CX column& operator[](size_t i) { return columns[i]; }
   SM_CX const column& operator[](size_t i) const { return columns[i]; }
 
  private:
   template <class S, int... c>
-  SM_CX matrix(S s, ::sm::indices<c...>)
+  SM_CX columns_of(S s, ::sm::indices<c...>)
       : columns{::sm::diagonal_column<T, R, c>(s, ::sm::first<R>{})...} {}
   template <class U, int... c>
-  SM_CX matrix(const matrix<U, C, R>& m, ::sm::indices<c...>) : columns{column(m.columns[c])...} {}
+  SM_CX columns_of(const matrix<U, C, R>& m, ::sm::indices<c...>) : columns{column(m.columns[c])...} {}
   template <class... A, int... c>
-  SM_CX matrix(::sm::indices<c...>, const A&... a)
+  SM_CX columns_of(::sm::indices<c...>, const A&... a)
       : columns{::sm::listed_column<T, R, c>(::sm::first<R>{}, a...)...} {}
 };
-}  // namespace metal
+}  // namespace vectors
+}  // namespace sm
 
 namespace sm {
 // A matrix from one expression per column; `f` is called with each column number.
@@ -88,7 +96,8 @@ SM_CX matrix<T, R, C> transposed(const matrix<T, C, R>& m, indices<r...>) {
 }
 }  // namespace sm
 
-namespace metal {
+namespace sm {
+namespace vectors {
 #define SM_COLUMNS(M, e) \
   ::sm::by_column<M>([&](int c) __attribute__((always_inline)) { return e; }, ::sm::first<C>{})
 template <class T, int C, int R>
@@ -144,6 +153,10 @@ template <class T, int C, int R> SM_CX bool operator!=(matrix<T, C, R> a, matrix
   return !(a == b);
 }
 
+}  // namespace vectors
+}  // namespace sm
+
+namespace metal {
 template <class T, int C, int R> SM_CX matrix<T, R, C> transpose(matrix<T, C, R> m) {
   return ::sm::transposed(m, ::sm::first<R>{});
 }

@@ -44,5 +44,10 @@ SM_CX vec<T, N> select(vec<T, N> a, ::sm::same<vec<T, N>> b, ::sm::same<vec<bool
   using R = vec<T, N>;
   SM_EACH(R, N, SM_SELECT, select)
 }
+template <class A, class B, class C, class R = ::sm::lifted<A, B>, class... X, class = ::sm::if_none<X...>,
+          class = enable_if_t<__is_convertible_to(C, vec<bool, vec_elements<R>::value>)>>
+SM_CX R select(A a, B b, C c, X...) {
+  return select(R(a), R(b), vec<bool, vec_elements<R>::value>(c));
+}
 #undef SM_SELECT
 }  // namespace metal

@@ -68,6 +68,9 @@ SM_SUPPORT float __extendhfsf2(_Float16 x) {
 // The IR pass reports loads, stores and atomics itself; these perform what is left.
 SM_SUPPORT void __tsan_init() {}
 
+// The IR pass calls it where a loop has used up the steps of its thread.
+SM_SUPPORT void sm_step(uint location) { sm_rt_table->step(location); }
+
 #define SM_TSAN_FETCH(bits, T, name)                                                       \
   SM_SUPPORT T __tsan_atomic##bits##_fetch_##name(volatile T* p, T v, int) {               \
     return __atomic_fetch_##name(p, v, __ATOMIC_SEQ_CST);                                  \

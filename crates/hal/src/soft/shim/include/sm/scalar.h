@@ -23,6 +23,9 @@ static_assert(!__is_same(sm_device int*, int*) && !__is_same(sm_constant int*, i
                   !__is_same(sm_device int*, sm_constant int*) && !__is_same(sm_device int*, sm_threadgroup int*) &&
                   !__is_same(sm_constant int*, sm_threadgroup int*),
               "this clang does not tell the address spaces of Metal apart");
+static_assert(__is_convertible(sm_device int*, int*) && !__is_convertible(int*, sm_device int*) &&
+                  !__is_convertible(sm_device int*, sm_threadgroup int*),
+              "the default address space of this clang does not include those of Metal");
 
 namespace sm {
 template <class T> struct identity { using type = T; };

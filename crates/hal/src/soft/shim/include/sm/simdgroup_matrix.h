@@ -51,6 +51,14 @@ SM_FN simdgroup_matrix<T, Cols, Rows> make_diagonal_simdgroup_matrix(T value) {
 }  // namespace metal
 
 namespace sm {
+// Check mode looks whether all lanes of the SIMD-group take part. Like the functions themselves, this orders no memory.
+#if SM_CHECK
+constexpr uint whole_simdgroup = 1u << 16;
+SM_FN void take_part() { sm_sync_sg(whole_simdgroup); }
+#else
+SM_FN void take_part() {}
+#endif
+
 // Where this lane's two elements lie in memory: the first, and the distance to the second.
 struct place {
   ulong first, step;
@@ -66,6 +74,7 @@ namespace metal {
 template <class T, class S, class = enable_if_t<__is_same(::sm::bare<S>, T)>>
 SM_FN void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, S* source, ulong elements_per_row = 8,
                           ulong2 matrix_origin = ulong2(0, 0), bool transpose_matrix = false) {
+  ::sm::take_part();
   ::sm::place p = ::sm::place_of(elements_per_row, matrix_origin, transpose_matrix);
   auto from = (const __remove_volatile(S)*)source;
   d.thread_elements() = vec<T, 2>(from[p.first], from[p.first + p.step]);
@@ -74,6 +83,7 @@ template <class T, class S, class = enable_if_t<__is_same(::sm::bare<S>, T)>>
 SM_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8>& a, S* destination,
                            ulong elements_per_row = 8, ulong2 matrix_origin = ulong2(0, 0),
                            bool transpose_matrix = false) {
+  ::sm::take_part();
   ::sm::place p = ::sm::place_of(elements_per_row, matrix_origin, transpose_matrix);
   destination[p.first] = a.thread_elements().x;
   destination[p.first + p.step] = a.thread_elements().y;

@@ -2,15 +2,25 @@
 #pragma once
 
 namespace sm {
-// MSL takes a shift amount modulo the width of the type.
-template <class T> SM_CX T shift_amount(T n) { return T(n & T(sizeof(T) * 8 - 1)); }
+// MSL takes a shift amount modulo the width of the type that is shifted.
+template <class T, class U> SM_CX U shift_amount(U n) { return U(n & U(sizeof(T) * 8 - 1)); }
 }  // namespace sm
 
-namespace metal {
+namespace sm {
+namespace vectors {
 #define SM_BINARY(k, op) T(a.k op b.k)
-#define SM_SHIFT(k, op) T(a.k op ::sm::shift_amount(b.k))
+#define SM_SHIFT(k, op) T(a.k op ::sm::shift_amount<T>(b.k))
 #define SM_COMPARE(k, op) (a.k op b.k)
 
+#define SM_ASSIGNMENT(op)                                                       \
+  template <class T, int N>                                                     \
+  SM_CX vec<T, N>& operator op##=(vec<T, N>& a, ::sm::same<vec<T, N>> b) {      \
+    return a = a op b;                                                          \
+  }                                                                             \
+  template <class T, int N>                                                     \
+  SM_CX vec<T, N> operator op##=(volatile vec<T, N>& a, ::sm::same<vec<T, N>> b) { \
+    return a = vec<T, N>(a) op b;                                               \
+  }
 #define SM_OPERATOR(op, M)                                                      \
   template <class T, int N> SM_CX vec<T, N> operator op(vec<T, N> a, vec<T, N> b) { \
     using R = vec<T, N>;                                                        \
@@ -24,10 +34,7 @@ namespace metal {
   SM_CX vec<T, N> operator op(S a, vec<T, N> b) {                               \
     return vec<T, N>(a) op b;                                                   \
   }                                                                             \
-  template <class T, int N>                                                     \
-  SM_CX vec<T, N>& operator op##=(vec<T, N>& a, ::sm::same<vec<T, N>> b) {      \
-    return a = a op b;                                                          \
-  }
+  SM_ASSIGNMENT(op)
 SM_OPERATOR(+, SM_BINARY)
 SM_OPERATOR(-, SM_BINARY)
 SM_OPERATOR(*, SM_BINARY)
@@ -36,9 +43,35 @@ SM_OPERATOR(%, SM_BINARY)
 SM_OPERATOR(&, SM_BINARY)
 SM_OPERATOR(|, SM_BINARY)
 SM_OPERATOR(^, SM_BINARY)
-SM_OPERATOR(<<, SM_SHIFT)
-SM_OPERATOR(>>, SM_SHIFT)
 #undef SM_OPERATOR
+
+// The amount may be of another integer type; the result has the type of what is shifted.
+#define SM_SHIFTING(op)                                                         \
+  template <class T, class U, int N, class = ::sm::if_integer<T>, class = ::sm::if_integer<U>> \
+  SM_CX vec<T, N> operator op(vec<T, N> a, vec<U, N> b) {                       \
+    using R = vec<T, N>;                                                        \
+    SM_EACH(R, N, SM_SHIFT, op)                                                 \
+  }                                                                             \
+  template <class T, int N, class S, class = ::sm::if_operand<S, T>, class = ::sm::if_integer<T>> \
+  SM_CX vec<T, N> operator op(vec<T, N> a, S b) {                               \
+    return a op vec<decltype(+b), N>(+b);                                       \
+  }                                                                             \
+  template <class T, int N, class S, class = ::sm::if_operand<S, T>, class = ::sm::if_integer<T>> \
+  SM_CX vec<T, N> operator op(S a, vec<T, N> b) {                               \
+    return vec<T, N>(a) op b;                                                   \
+  }                                                                             \
+  template <class T, int N, class U>                                            \
+  SM_CX auto operator op##=(vec<T, N>& a, U b) -> decltype(a = a op b) {        \
+    return a = a op b;                                                          \
+  }                                                                             \
+  template <class T, int N, class U>                                            \
+  SM_CX auto operator op##=(volatile vec<T, N>& a, U b) -> decltype(a = vec<T, N>(a) op b) { \
+    return a = vec<T, N>(a) op b;                                               \
+  }
+SM_SHIFTING(<<)
+SM_SHIFTING(>>)
+#undef SM_SHIFTING
+#undef SM_ASSIGNMENT
 
 #define SM_COMPARISON(op)                                                          \
   template <class T, int N> SM_CX vec<bool, N> operator op(vec<T, N> a, vec<T, N> b) { \
@@ -96,4 +129,5 @@ SM_STEP(--, -)
 #undef SM_BINARY
 #undef SM_SHIFT
 #undef SM_COMPARE
-}  // namespace metal
+}  // namespace vectors
+}  // namespace sm
