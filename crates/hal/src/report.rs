@@ -17,12 +17,19 @@ use std::str::FromStr;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ReportKind {
-    /// An access outside the bound range of a buffer or outside a threadgroup variable.
+    /// An access outside the bound range of a buffer, or outside a threadgroup or private variable.
     Bounds,
     /// Two threads touched the same bytes, at least one wrote, and no barrier ordered them.
     Race,
-    /// Threadgroup memory was read before anything was written there.
+    /// Threadgroup or private memory was read before anything was written there.
     Uninitialised,
+    /// An address that is no multiple of the alignment of the type accessed there.
+    Misaligned,
+    /// A shift by the width of the shifted integer or more.
+    Shift,
+    /// An integer division by zero, or of the smallest integer by -1.
+    #[serde(rename = "division-by-zero")]
+    Division,
     /// Threads of one threadgroup waited at different barriers.
     DivergentBarrier,
     /// A barrier was reached while other threads of the group had already returned.
@@ -33,7 +40,7 @@ pub enum ReportKind {
     InactiveLane,
     /// More threadgroup memory than the device has, or an unbound threadgroup argument.
     ThreadgroupMemory,
-    /// The kernel crashed: a wild pointer, a division by zero, a stack overflow.
+    /// The kernel crashed: a wild pointer, a stack overflow.
     Crash,
     /// The kernel ran past the time limit.
     Timeout,
@@ -60,6 +67,9 @@ impl ReportKind {
             Self::Bounds => "bounds",
             Self::Race => "race",
             Self::Uninitialised => "uninitialised",
+            Self::Misaligned => "misaligned",
+            Self::Shift => "shift",
+            Self::Division => "division-by-zero",
             Self::DivergentBarrier => "divergent-barrier",
             Self::EarlyReturn => "early-return",
             Self::DivergentSimd => "divergent-simd",

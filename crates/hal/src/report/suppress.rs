@@ -134,6 +134,7 @@ pub fn suppression_warnings(file: &str, text: &str) -> Vec<Diagnostic> {
                 file: file.to_owned(),
                 line: number,
                 column: u32::try_from(column).unwrap_or(1),
+                flag: None,
                 source_line: Some(line.to_owned()),
             });
         }

@@ -9,7 +9,9 @@
 //!   lanes of its SIMD-group. By the letter, other SIMD-group functions order no memory; as every lane waits there on
 //!   hardware, and common code relies on it, they are taken to order both. Between threadgroups nothing is ordered, and
 //!   equal values are no excuse: writing the same value twice is a race;
-//! - *uninitialised*: threadgroup memory read before the threadgroup wrote it;
+//! - *uninitialised*: threadgroup memory read before the threadgroup wrote it, private memory read before the thread did;
+//! - *misaligned*: an address that is no multiple of the alignment of the type;
+//! - *shift*, *division-by-zero*: operations whose operands are out of range; the kernel goes on;
 //! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have met and did not;
 //! - *inactive-lane*: a value from a lane that takes no part in a shuffle.
 //!
@@ -17,8 +19,8 @@
 //! abandoned there, and the launch goes on with the others.
 //!
 //! Where the compiler knows which buffer or variable a pointer was made from, an access outside of it is reported wherever
-//! it lands. Not seen: other overruns that land inside another bound range, private arrays overrun within the thread's own
-//! memory, and order that kernels build themselves from atomics and fences between threadgroups.
+//! it lands. Not seen: other overruns that land inside another bound range, and order that kernels build themselves from
+//! atomics and fences between threadgroups.
 #![expect(
     unsafe_code,
     reason = "workers reach launch and checker through raw pointers"
@@ -26,6 +28,7 @@
 
 mod collect;
 pub(crate) mod commands;
+mod defect;
 mod device;
 mod order;
 mod origin;
@@ -47,6 +50,7 @@ use super::runtime::signal::Slot;
 use crate::report::{Report, ReportKind};
 use collect::{Collector, Key, Witness};
 use commands::Contested;
+pub(crate) use defect::Defect;
 use device::{DeviceShadow, Touch};
 use order::{Clocks, Conflict, Trace};
 use simd::SimdFunction;
@@ -162,6 +166,8 @@ struct Announced {
     size: usize,
     write: bool,
     atomic: bool,
+    /// What the address of its type is a multiple of.
+    align: usize,
     location: u32,
 }
 
@@ -268,6 +274,7 @@ impl Checker {
         address: usize,
         size: usize,
         (write, atomic): (bool, bool),
+        align: usize,
         location: u32,
     ) -> Verdict {
         if self.launch.is_null() || self.group.is_null() || size == 0 {
@@ -279,6 +286,7 @@ impl Checker {
             size,
             write,
             atomic,
+            align,
             location,
         };
         let Some(end) = address.checked_add(size) else {
@@ -361,6 +369,10 @@ impl Checker {
                 )
             });
         }
+        if !access.address.is_multiple_of(access.align) {
+            let target = || format!("offset {offset} of {}", buffer_name(launch.image, index));
+            self.report_misaligned(access, Some(index), target);
+        }
         let place = launch.image.place(access.location);
         if let Some((contested, command)) = launch.contested {
             let touch = commands::Touch {
@@ -426,6 +438,13 @@ impl Checker {
                 format!("offset {} of {piece}", offset - place.start)
             };
             self.report_race(access, None, conflict, target);
+        }
+        if !access.address.is_multiple_of(access.align) {
+            let target = || {
+                let piece = piece_name(image, place.piece);
+                format!("offset {} of {piece}", offset - place.start)
+            };
+            self.report_misaligned(access, None, target);
         }
         Verdict::Go
     }

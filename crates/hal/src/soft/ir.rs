@@ -5,6 +5,8 @@
 //! No lane needs a stack of its own; values that outlive a synchronisation are kept in columns of a context block,
 //! one element a lane.
 //!
+//! In check mode, `sanitize` instruments the code before it is optimised.
+//!
 //! The way through: `relax` takes out promises that kernels do not keep, `subnormal` flushes constants, `module` cuts the text, `inline` makes sure
 //! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `origin` finds what its accesses are made to, `kernel` cuts
 //! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
@@ -28,6 +30,7 @@ mod private;
 mod region;
 mod relax;
 mod remat;
+mod sanitize;
 mod steps;
 mod subnormal;
 #[cfg(test)]
@@ -36,6 +39,7 @@ mod types;
 mod uniform;
 
 use super::plan::{KernelPlan, Site};
+pub(crate) use sanitize::sanitize;
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
@@ -114,6 +118,11 @@ pub enum Error {
 /// `text` is LLVM IR as clang 17 to 20 writes it, with a definition of
 /// `void sm_kernel(const sm_group*, uint x, uint y, uint z, uint lane)`.
 pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
+    let original: Vec<&str> = if options.check {
+        text.lines().collect()
+    } else {
+        Vec::new()
+    };
     let text = &subnormal::flush(&relax::alignment(text))?;
     let module = module::Module::parse(text)?;
     let definition = module
@@ -126,9 +135,10 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
         return Ok(Outcome::Inline { text });
     }
 
+    let privates = sanitize::variable_names(&module);
     let mut locations = check::Locations::new();
     let mut function = parse::function(definition, &module.named)?;
-    check::instrument(&mut function, &module, &mut locations);
+    check::instrument(&mut function, &module, &original, &mut locations);
     let origins = origin::of_accesses(&function, locations.list.len());
     let kernel = kernel::Kernel::new(function, options.check)?;
     let live = live::live_in(&kernel);
@@ -167,6 +177,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
         context_bytes: columns.bytes,
         arena_bytes: kernel.arena_bytes,
         variables: kernel.variables.clone(),
+        privates,
         ..KernelPlan::default()
     };
     let mut node = module.free_metadata();

@@ -38,6 +38,9 @@ pub struct KernelPlan {
     pub arena_bytes: usize,
     /// Where those variables lie.
     pub variables: Vec<ThreadgroupVariable>,
+    /// Names of private variables that reports may be about; entry 0 is empty.
+    #[serde(default)]
+    pub privates: Vec<String>,
     /// Source places that sites and accesses refer to; entry 0 is "unknown".
     pub locations: Vec<Location>,
     /// What the accesses at each location are made to, as far as that is known; may be shorter than `locations`.

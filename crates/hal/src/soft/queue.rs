@@ -491,8 +491,16 @@ fn failure(fault: runtime::Fault) -> Error {
         _ => Fault::Crash,
     };
     let mut message = crash.message;
-    if let Some([x, y, z]) = fault.threadgroup {
-        message.push_str(&format!(" (threadgroup [{x}, {y}, {z}])"));
+    if let Some(threadgroup) = fault.threadgroup {
+        message.push_str(&format!(" (threadgroup {threadgroup:?}"));
+        if let Some(thread) = crash.thread {
+            message.push_str(&format!(", thread {thread:?}"));
+        }
+        if crash.line > 0 {
+            let (file, line, column) = (crash.file, crash.line, crash.column);
+            message.push_str(&format!(", after {file}:{line}:{column}"));
+        }
+        message.push(')');
     }
     Error::Execution {
         fault: kind,

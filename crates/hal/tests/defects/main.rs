@@ -206,3 +206,13 @@ fn lanes_that_take_no_part_are_found_and_whole_simd_groups_are_clean() {
 fn loops_that_do_not_end_are_found_and_those_that_do_are_clean() {
     check(&source!("endless.metal", 5, 5));
 }
+
+#[test]
+fn private_memory_is_checked_and_what_is_written_and_inside_is_clean() {
+    check(&source!("private.metal", 20, 18));
+}
+
+#[test]
+fn undefined_arithmetic_and_alignment_are_found_and_defined_operations_are_clean() {
+    check(&source!("arithmetic.metal", 16, 8));
+}

@@ -8,6 +8,11 @@ use std::ffi::c_void;
 const WRITE: u32 = 1 << 31;
 const ATOMIC: u32 = 1 << 30;
 
+/// An access to `size` bytes that promises to be aligned by as many.
+const fn aligned(size: u32) -> u32 {
+    size | size.trailing_zeros() << 25
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Access {
     address: usize,
@@ -111,10 +116,10 @@ fn accesses_carry_size_kind_and_place() {
     assert_eq!(
         places(&image, &seen),
         [
-            (3, 13, 4),
-            (3, 11, 2 | WRITE),
-            (5, 25, 2),
-            (5, 23, 8 | WRITE)
+            (3, 13, aligned(4)),
+            (3, 11, aligned(2) | WRITE),
+            (5, 25, aligned(2)),
+            (5, 23, aligned(8) | WRITE)
         ]
     );
     assert_eq!(seen[0].address, buffers[0].as_ptr().addr());
@@ -147,10 +152,10 @@ fn atomics_are_performed_and_reported() {
     assert_eq!(
         kinds,
         [
-            (2, 4 | ATOMIC | WRITE),
-            (4, 4 | ATOMIC),
-            (5, 4 | ATOMIC | WRITE),
-            (6, 4 | WRITE)
+            (2, aligned(4) | ATOMIC | WRITE),
+            (4, aligned(4) | ATOMIC),
+            (5, aligned(4) | ATOMIC | WRITE),
+            (6, aligned(4) | WRITE)
         ]
     );
 }
@@ -171,7 +176,15 @@ KERNEL {
         .iter()
         .map(|(line, _, what)| (*line, *what))
         .collect();
-    assert_eq!(kinds, [(3, 64), (3, 64 | WRITE), (5, 4), (5, 4 | WRITE)]);
+    assert_eq!(
+        kinds,
+        [
+            (3, 64),
+            (3, 64 | WRITE),
+            (5, aligned(4)),
+            (5, aligned(4) | WRITE)
+        ]
+    );
 }
 
 #[test]

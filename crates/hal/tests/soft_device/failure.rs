@@ -104,16 +104,64 @@ fn a_division_by_zero_is_an_error_where_the_processor_traps() {
     for mode in Mode::ALL {
         let device = device(mode);
         let error = run(&device, "divide");
-        let kind = match &error {
-            Error::Execution { fault, .. } => *fault,
+        match &error {
+            Error::Execution { fault, .. } => {
+                assert!(
+                    matches!(fault, Fault::DivisionByZero | Fault::Crash),
+                    "{mode}: {error}"
+                );
+                assert_ne!(mode, Mode::Check);
+            }
+            Error::Checked { reports } => {
+                assert_eq!(mode, Mode::Check);
+                let report = &reports[0];
+                assert_eq!(
+                    (report.kind, report.line, report.column, report.thread),
+                    (ReportKind::Division, 4, 62, Some([0, 0, 0]))
+                );
+            }
             other => panic!("{mode}: {other:?}"),
-        };
-        assert!(
-            matches!(kind, Fault::DivisionByZero | Fault::Crash),
-            "{mode}: {error}"
-        );
+        }
         check_add(&device);
     }
+}
+
+#[test]
+fn a_kernel_goes_on_after_a_division_by_zero_in_check_mode() {
+    let source = "#include <metal_stdlib>
+using namespace metal;
+kernel void k(device int* a [[buffer(0)]], device int* b [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+  int unused = 7 / a[i];
+  b[i] = b[i] % a[i];
+}
+";
+    let device = device(Mode::Check);
+    let pipeline = library(&device, source).pipeline("k").unwrap();
+    let divisors = shared(&device, &[1_i32, 0, 2, 0]);
+    let written = empty::<i32>(&device, 4);
+    let mut commands = device.commands();
+    commands
+        .dispatch(&pipeline)
+        .read(0, &divisors)
+        .read_write(1, &written)
+        .threads(4, 4)
+        .unwrap();
+    let Err(Error::Checked { reports }) = commands.commit().unwrap().wait() else {
+        panic!("the division is not reported");
+    };
+    let found: Vec<_> = reports
+        .iter()
+        .map(|report| (report.kind, report.line, report.thread, report.count))
+        .collect();
+    let second = Some([1, 0, 0]);
+    assert_eq!(
+        found,
+        [
+            (ReportKind::Division, 4, second, 2),
+            (ReportKind::Division, 5, second, 2)
+        ]
+    );
+    check_add(&device);
 }
 
 #[test]

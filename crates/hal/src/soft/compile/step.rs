@@ -141,12 +141,30 @@ impl Engine {
             })?;
         let mut arguments = flags("quiet");
         arguments.extend(["-S", "-emit-llvm", "-o", "-"].map(str::to_owned));
+        if self.mode == Mode::Check {
+            arguments.extend(flags("check-raw"));
+        }
         let input = format!("{}\n{glue}", translation.cpp);
         self.inspect(program, input.clone())?;
         let output = self.front_within(program, &arguments, input, limit)?;
         if !output.success {
             return Err(self.explain(program, &output));
         }
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if self.mode == Mode::Check {
+            return self.instrument(program, name, &text);
+        }
+        Ok(text)
+    }
+
+    /// Instruments the code of a kernel that was not optimised yet, and optimises it.
+    fn instrument(&self, program: &Program, name: &str, text: &str) -> Result<String> {
+        let headers = self.headers()?.display().to_string();
+        let text =
+            ir::sanitize(text, &headers).map_err(|error| broken(name, &error.to_string()))?;
+        let mut arguments = self.front_flags(program.options.math_mode);
+        arguments.extend(["-S", "-emit-llvm", "-o", "-", "-x", "ir", "-"].map(str::to_owned));
+        let output = self.back(&arguments, text)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

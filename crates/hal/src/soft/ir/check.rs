@@ -5,17 +5,22 @@
 
 use super::Error;
 use super::kernel::Arguments;
-use super::lex::{Kind, tokens};
+use super::lex::{Kind, Token, tokens};
 use super::module::Module;
 use super::parse::{Function, Id, Inst, Op, Operand, Piece, locals};
 use super::types::Type;
 use crate::soft::plan::Location;
+use crate::soft::runtime::services::Table;
 use std::collections::HashMap;
 
 /// The function in the image that reports an access.
 pub(crate) const ACCESS: &str = "sm.access";
 const WRITE: u32 = 1 << 31;
 const ATOMIC: u32 = 1 << 30;
+/// First of the five bits that hold the binary logarithm of the alignment.
+const ALIGN_SHIFT: u32 = 25;
+/// Largest size of an access that can be announced.
+const MAX_SIZE: u32 = (1 << ALIGN_SHIFT) - 1;
 
 /// Definition of [`ACCESS`]; the callback is the first entry of the runtime's table.
 pub(crate) const ACCESS_TEXT: &str =
@@ -26,6 +31,30 @@ pub(crate) const ACCESS_TEXT: &str =
   ret void
 }
 ";
+
+/// The call by which [`super::sanitize`] marks a defect: whether there is one, its kind and three numbers.
+pub(crate) const MARK: &str = "__sm_mark";
+/// The function in the image that reports a marked defect.
+const DEFECT: &str = "sm.defect";
+
+/// Definition of [`DEFECT`].
+pub(crate) fn defect_text() -> String {
+    format!(
+        "define internal void @{DEFECT}(i1 %bad, i32 %kind, i64 %a, i64 %b, i64 %c, i32 %place) nounwind {{
+  br i1 %bad, label %report, label %done
+report:
+  %table = load ptr, ptr @sm_rt_table, align 8
+  %entry = getelementptr inbounds i8, ptr %table, i64 {}
+  %callback = load ptr, ptr %entry, align 8
+  call void %callback(i32 %kind, i64 %a, i64 %b, i64 %c, i32 %place)
+  br label %done
+done:
+  ret void
+}}
+",
+        std::mem::offset_of!(Table, defect)
+    )
+}
 
 /// Locations met so far.
 #[derive(Debug, Clone)]
@@ -48,7 +77,7 @@ fn node_field(text: &str, name: &str) -> Option<u32> {
 }
 
 /// Decodes `\xx` in a metadata string.
-fn unescape(text: &str) -> String {
+pub(super) fn unescape(text: &str) -> String {
     let inner = text.trim_matches('"').as_bytes();
     let mut out = Vec::with_capacity(inner.len());
     let mut at = 0;
@@ -108,7 +137,7 @@ impl Locations {
 }
 
 /// The file of a scope: its own or that of the scope around it.
-fn file_of(module: &Module<'_>, mut scope: u32) -> String {
+pub(super) fn file_of(module: &Module<'_>, mut scope: u32) -> String {
     for _ in 0..64 {
         let Some(text) = module.node(scope) else {
             break;
@@ -158,7 +187,14 @@ fn is_noise(name: &str) -> bool {
 }
 
 /// Replaces the instrumentation of the kernel.
-pub(crate) fn instrument(function: &mut Function, module: &Module<'_>, locations: &mut Locations) {
+///
+/// `original` are the lines of the module as the compiler wrote them, with the alignment of every access.
+pub(crate) fn instrument(
+    function: &mut Function,
+    module: &Module<'_>,
+    original: &[&str],
+    locations: &mut Locations,
+) {
     let [g, x, y, z, lane] = function.arguments[..] else {
         return;
     };
@@ -176,7 +212,8 @@ pub(crate) fn instrument(function: &mut Function, module: &Module<'_>, locations
     let is_group = |operand: &Operand| matches!(operand, Operand::Local(id) if *id == arguments.g || fields.contains(id));
     for block in &mut function.blocks {
         let mut insts = Vec::with_capacity(block.insts.len());
-        for inst in std::mem::take(&mut block.insts) {
+        let mut rest = std::mem::take(&mut block.insts).into_iter().peekable();
+        while let Some(inst) = rest.next() {
             let Op::Call {
                 callee: Some(name),
                 arguments,
@@ -185,6 +222,11 @@ pub(crate) fn instrument(function: &mut Function, module: &Module<'_>, locations
                 insts.push(inst);
                 continue;
             };
+            if name == MARK {
+                let place = locations.resolve(module, inst.location);
+                insts.extend(marked(&inst, arguments, place));
+                continue;
+            }
             if !name.starts_with("__tsan_") {
                 insts.push(inst);
                 continue;
@@ -197,10 +239,17 @@ pub(crate) fn instrument(function: &mut Function, module: &Module<'_>, locations
                 if let Some((_, pointer)) = arguments.first()
                     && !is_group(pointer)
                 {
+                    let aligned = if what & ATOMIC != 0 {
+                        alignment_bits(what & MAX_SIZE)
+                    } else {
+                        rest.peek()
+                            .filter(|next| accesses(next, pointer))
+                            .map_or(0, |next| promised(original, next.line))
+                    };
                     insts.push(access(
                         &inst,
                         pointer,
-                        &Operand::Constant(what.cast_signed().to_string()),
+                        &Operand::Constant((what | aligned).cast_signed().to_string()),
                         place,
                     ));
                 }
@@ -212,7 +261,7 @@ pub(crate) fn instrument(function: &mut Function, module: &Module<'_>, locations
                     let Some(pointer) = pointer else { continue };
                     let what = match &bytes {
                         Operand::Constant(text) => {
-                            let size = text.parse::<u32>().unwrap_or(0) & (ATOMIC - 1);
+                            let size = text.parse::<u32>().unwrap_or(0).min(MAX_SIZE);
                             Operand::Constant((size | flag).cast_signed().to_string())
                         }
                         Operand::Local(size) => {
@@ -236,6 +285,32 @@ pub(crate) fn instrument(function: &mut Function, module: &Module<'_>, locations
         block.insts = insts;
     }
     function.ids = ids;
+}
+
+/// Whether `inst` is the access through `pointer` that was announced right before it.
+fn accesses(inst: &Inst, pointer: &Operand) -> bool {
+    match &inst.op {
+        Op::Load { pointer: own, .. } | Op::Store { pointer: own, .. } => own == pointer,
+        _ => false,
+    }
+}
+
+/// The alignment that the access on a line (from 1) promises, as bits of its announcement.
+fn promised(original: &[&str], line: usize) -> u32 {
+    let align = original
+        .get(line.wrapping_sub(1))
+        .and_then(|text| text.rsplit_once(", align "))
+        .and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next())
+        .and_then(|digits| digits.parse::<u32>().ok());
+    align.map_or(0, alignment_bits)
+}
+
+fn alignment_bits(align: u32) -> u32 {
+    if align.is_power_of_two() {
+        align.trailing_zeros() << ALIGN_SHIFT
+    } else {
+        0
+    }
 }
 
 /// What a bulk operation reads and writes, and how many bytes.
@@ -283,6 +358,32 @@ fn access(from: &Inst, pointer: &Operand, what: &Operand, place: u32) -> Inst {
     }
 }
 
+/// The report of a marked defect; none for what cannot happen.
+fn marked(from: &Inst, arguments: &[(Type, Operand)], place: u32) -> Option<Inst> {
+    if matches!(arguments.first(), Some((_, Operand::Constant(bad))) if bad == "false") {
+        return None;
+    }
+    let mut pieces = vec![Piece::Text(format!("call void @{DEFECT}("))];
+    for (ty, value) in arguments {
+        pieces.push(Piece::Text(format!("{ty} ")));
+        push(&mut pieces, value);
+        pieces.push(Piece::Text(", ".into()));
+    }
+    pieces.push(Piece::Text(format!("i32 {place})")));
+    Some(Inst {
+        result: None,
+        opcode: "call".into(),
+        ty: Type::Void,
+        op: Op::Call {
+            callee: Some(DEFECT.into()),
+            arguments: arguments.to_vec(),
+        },
+        pieces,
+        location: None,
+        line: from.line,
+    })
+}
+
 fn convert(from: &Inst, result: Id, before: &str, value: Id, after: &str) -> Inst {
     Inst {
         result: Some(result),
@@ -307,6 +408,9 @@ pub(crate) fn instrument_line(
     module: &Module<'_>,
     locations: &mut Locations,
 ) -> Result<Option<String>, Error> {
+    if text.contains("@__sm_mark(") {
+        return mark_line(text, line, reported, module, locations);
+    }
     if !text.contains("@__tsan_") {
         return Ok(Some(text.to_owned()));
     }
@@ -358,6 +462,36 @@ pub(crate) fn instrument_line(
         Some(text) => format!("{call}\n{text}"),
         None => call,
     }))
+}
+
+/// A line that marks a defect, in a function other than the kernel.
+fn mark_line(
+    text: &str,
+    line: usize,
+    reported: bool,
+    module: &Module<'_>,
+    locations: &mut Locations,
+) -> Result<Option<String>, Error> {
+    let list = tokens(text, line)?;
+    let callee = |t: &Token<'_>| t.kind == Kind::Global && &t.text[1..] == MARK;
+    let (Some(at), true) = (list.iter().position(callee), reported) else {
+        return Ok(None);
+    };
+    let (Some(open), Some(close)) = (
+        list.get(at + 1).filter(|t| t.is('(')),
+        list[at..].iter().find(|t| t.is(')')),
+    ) else {
+        return Ok(None);
+    };
+    let node = list
+        .windows(2)
+        .find(|pair| pair[0].text == "!dbg")
+        .and_then(|pair| pair[1].text[1..].parse().ok());
+    let place = locations.resolve(module, node);
+    let arguments = &text[open.end()..close.start];
+    Ok(Some(format!(
+        "  call void @{DEFECT}({arguments}, i32 {place})"
+    )))
 }
 
 /// A definition for an instrumentation function that the module only declares; none for what is not called.

@@ -366,7 +366,7 @@ pub(crate) fn assemble(
         if let Some(text) = check::definition(&declaration.name) {
             needs_intrinsics = true;
             out.push_str(&text);
-        } else if !declaration.name.starts_with("__tsan_") {
+        } else if !declaration.name.starts_with("__tsan_") && declaration.name != check::MARK {
             let _ = writeln!(out, "{}", strip(&declaration.text, declaration.line, "@")?);
         }
     }
@@ -383,6 +383,7 @@ pub(crate) fn assemble(
     }
     if parts.check {
         out.push_str(check::ACCESS_TEXT);
+        out.push_str(&check::defect_text());
     }
     for (number, group) in &module.attributes {
         let _ = writeln!(

@@ -102,6 +102,8 @@ pub(crate) struct Function {
     pub(crate) blocks: Vec<Block>,
     /// Number of ids in use.
     pub(crate) ids: usize,
+    /// Names by id, as written.
+    pub(crate) names: Vec<String>,
 }
 
 impl Inst {
@@ -203,6 +205,12 @@ fn label_of(line: &Line) -> Option<String> {
 
 /// The parameter names of a `define` line, implicit ones included.
 pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, Error> {
+    let list = typed_parameters(header, line)?;
+    Ok(list.into_iter().map(|(_, name)| name).collect())
+}
+
+/// Types and names of the parameters of a `define` line.
+pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, String)>, Error> {
     let list = tokens(header, line)?;
     let name = list.iter().position(|t| t.kind == Kind::Global);
     let start = name.ok_or_else(|| Error::Syntax {
@@ -214,16 +222,16 @@ pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, Error
     let mut names = Vec::new();
     let mut unnamed = 0usize;
     while !cursor.eat(')') {
-        Type::parse(&mut cursor)?;
+        let ty = Type::parse(&mut cursor)?;
         skip_attributes(&mut cursor);
         match cursor.peek() {
             Some(token) if token.kind == Kind::Local => {
                 cursor.next();
-                names.push(token.text.to_owned());
+                names.push((ty, token.text.to_owned()));
                 unnamed += usize::from(token.text[1..].parse::<u64>().is_ok());
             }
             _ => {
-                names.push(format!("%{unnamed}"));
+                names.push((ty, format!("%{unnamed}")));
                 unnamed += 1;
             }
         }
@@ -306,10 +314,15 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
         });
     }
     let ids = names.ids.len();
+    let mut written = vec![String::new(); ids];
+    for (name, id) in names.ids {
+        written[id] = name;
+    }
     Ok(Function {
         arguments,
         blocks,
         ids,
+        names: written,
     })
 }
 

@@ -9,7 +9,7 @@ use super::image::Image;
 use super::log::{self, Argument, Log, LogLine};
 use super::math;
 use super::signal::Slot;
-use crate::soft::check::{Checker, Verdict};
+use crate::soft::check::{Checker, Defect, Verdict};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
@@ -38,6 +38,8 @@ pub struct Table {
     pub step: unsafe extern "C" fn(u32),
     /// Reports that a lane reads from another that does not take part, in check mode.
     pub inactive_lane: unsafe extern "C" fn(u32, u32),
+    /// Reports a defect that needs no memory access: `defect(kind, a, b, c, location)`, see [`Defect`].
+    pub defect: unsafe extern "C" fn(u32, u64, u64, u64, u32),
 }
 
 /// `log(level, subsystem, category, format, args, kinds, n)`.
@@ -62,6 +64,7 @@ static TABLE: Table = Table {
     sin_double: math::sin_double,
     step,
     inactive_lane,
+    defect,
 };
 
 /// The table for `sm_init`.
@@ -73,6 +76,8 @@ pub fn table() -> &'static Table {
 pub const ACCESS_WRITE: u32 = 1 << 31;
 /// Bit of an access's size: it is atomic.
 pub const ACCESS_ATOMIC: u32 = 1 << 30;
+/// First of the five bits of an access's size that hold the binary logarithm of the alignment of its type.
+pub const ACCESS_ALIGN_SHIFT: u32 = 25;
 
 /// What the calling thread is doing, for the services.
 pub(super) struct Current<'a> {
@@ -116,11 +121,12 @@ unsafe extern "C" fn access(pointer: *mut c_void, size_and_flags: u32, location:
     ask(|checker| {
         checker.access(
             pointer as usize,
-            (size_and_flags & !(ACCESS_WRITE | ACCESS_ATOMIC)) as usize,
+            (size_and_flags & ((1 << ACCESS_ALIGN_SHIFT) - 1)) as usize,
             (
                 size_and_flags & ACCESS_WRITE != 0,
                 size_and_flags & ACCESS_ATOMIC != 0,
             ),
+            1 << (size_and_flags >> ACCESS_ALIGN_SHIFT & 31),
             location,
         )
     });
@@ -149,6 +155,27 @@ fn ask(question: impl FnOnce(&mut Checker) -> Verdict) {
     });
     if verdict == Verdict::Stop {
         // SAFETY: this frame and its caller hold nothing, and what called them is kernel code.
+        unsafe { current.slot.abandon() };
+    }
+}
+
+unsafe extern "C" fn defect(kind: u32, a: u64, b: u64, c: u64, location: u32) {
+    let Some(current) = Current::get() else {
+        return;
+    };
+    let Some(checker) = ptr::NonNull::new(current.checker) else {
+        return;
+    };
+    let Some(defect) = Defect::decode(kind, [a, b, c]) else {
+        return;
+    };
+    let verdict = current.slot.serve(|| {
+        // SAFETY: as in `access`.
+        let checker = unsafe { &mut *checker.as_ptr() };
+        checker.defect(defect, location)
+    });
+    if verdict == Verdict::Stop {
+        // SAFETY: this frame holds nothing, and what called it is kernel code.
         unsafe { current.slot.abandon() };
     }
 }

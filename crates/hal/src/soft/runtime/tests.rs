@@ -54,13 +54,6 @@ region!(illegal, |_: Lane| {
 });
 
 #[cfg(target_arch = "x86_64")]
-region!(division_trap, |_: Lane| {
-    // SAFETY: what clang emits for a division that a check found wrong; raises SIGILL.
-    unsafe { asm!(".byte 0x67, 0x0f, 0xb9, 0x40, 0x03") };
-    FINISHED
-});
-
-#[cfg(target_arch = "x86_64")]
 region!(breakpoint, |_: Lane| {
     // SAFETY: raises SIGTRAP, on purpose.
     unsafe { asm!("int3") };
@@ -217,11 +210,6 @@ fn crashes_are_faults_and_the_pool_survives() {
         Case {
             name: "divide",
             region: divide,
-            kind: FaultKind::DivisionByZero,
-        },
-        Case {
-            name: "division_trap",
-            region: division_trap,
             kind: FaultKind::DivisionByZero,
         },
         Case {

@@ -181,11 +181,6 @@ impl<'a> Job<'a> {
                 ..
             } => FaultKind::DivisionByZero,
             Ending::Signal {
-                signal: DIVISION_TRAP,
-                code,
-                address,
-            } if code != SI_KERNEL && is_division_trap(address) => FaultKind::DivisionByZero,
-            Ending::Signal {
                 signal: libc::SIGILL,
                 ..
             } => FaultKind::IllegalInstruction,
@@ -204,30 +199,6 @@ impl<'a> Job<'a> {
 
 /// The code of a signal that carries no address.
 const SI_KERNEL: i32 = 0x80;
-
-/// The signal that clang's trap instruction raises; its address is that of the instruction.
-#[cfg(target_arch = "x86_64")]
-const DIVISION_TRAP: i32 = libc::SIGILL;
-/// The signal that clang's trap instruction raises; its address is that of the instruction.
-#[cfg(target_arch = "aarch64")]
-const DIVISION_TRAP: i32 = libc::SIGTRAP;
-
-/// Whether the instruction at `address`, which has just trapped, is the one that check-mode images have where a division
-/// would go wrong: clang's trap with its number for that check.
-fn is_division_trap(address: usize) -> bool {
-    const DIVISION: u8 = 3;
-    #[cfg(target_arch = "x86_64")]
-    let code = [0x67, 0x0f, 0xb9, 0x40, DIVISION];
-    #[cfg(target_arch = "aarch64")]
-    let code = (0xd420_0000_u32 | (0x5500 | u32::from(DIVISION)) << 5).to_le_bytes();
-    if address == 0 {
-        return false;
-    }
-    let start = ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: the processor has fetched the instruction there, so its bytes can be read, and no more than those that
-    // belong to it are: the comparison ends at the first that differs.
-    (0..code.len()).all(|at| unsafe { start.add(at).read_volatile() } == code[at])
-}
 
 pub(super) fn out_of_memory(launch: &Launch<'_>) -> Fault {
     Fault::new(FaultKind::OutOfMemory, launch.image.name())

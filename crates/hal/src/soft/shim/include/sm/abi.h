@@ -64,6 +64,7 @@ struct sm_rt {
   // Check mode: a loop used up its thread's steps; a lane reads from a lane that does not take part.
   void (*step)(uint location);
   void (*inactive_lane)(uint reader, uint source);
+  void (*defect)(uint kind, ulong a, ulong b, ulong c, uint location);
 };
 
 extern "C" {
@@ -78,6 +79,10 @@ __attribute__((const)) void* sm_tgvar(uint id, ulong size, ulong align);
 // Its first argument; where the call is left, the kernel uses the parameter: a buffer by its index, threadgroup memory by its
 // index + 31.
 __attribute__((const)) void* sm_argument(void* address, uint index);
+#if SM_CHECK
+// Reports a defect of that kind if it is there, see check/defect.rs.
+void __sm_mark(bool there, uint kind, ulong a, ulong b, ulong c);
+#endif
 }
 
 namespace sm {

@@ -3,7 +3,13 @@
 
 namespace sm {
 // MSL takes a shift amount modulo the width of the type that is shifted.
-template <class T, class U> SM_CX U shift_amount(U n) { return U(n & U(sizeof(T) * 8 - 1)); }
+template <class T, class U> SM_CX U shift_amount(U n) {
+  constexpr uint width = sizeof(T) * 8;
+#if SM_CHECK
+  if (!__builtin_is_constant_evaluated()) __sm_mark(n < U(0) || (ulong)n >= width, 3, (ulong)n, width, 0);
+#endif
+  return U(n & U(width - 1));
+}
 }  // namespace sm
 
 namespace sm {

@@ -1,0 +1,349 @@
+//! Which variables are tracked, and which pointers may point into them.
+
+use super::Subject;
+use crate::soft::ir::lex::{Cursor, tokens};
+use crate::soft::ir::live::Set;
+use crate::soft::ir::parse::{Id, Inst, Op, Operand, Terminator};
+use crate::soft::ir::types::{Named, Type};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Bytes of the largest variable that has a shadow.
+const MAX_SHADOW_BYTES: u64 = 1 << 16;
+/// Bytes of the largest variable whose bounds are checked.
+const MAX_TRACKED_BYTES: u64 = u32::MAX as u64;
+
+/// A tracked variable.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variable {
+    pub(super) size: u64,
+    /// Whether it may be read before it was written.
+    pub(super) shadow: bool,
+}
+
+/// What is known about one function.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) variables: HashMap<Id, Variable>,
+    /// Local variables that hold pointers and whose address goes nowhere.
+    pub(super) slots: HashSet<Id>,
+    /// Those of them that may hold a tracked pointer.
+    pub(super) tracked_slots: HashSet<Id>,
+    /// Values that may point into a tracked variable.
+    pub(super) pointers: HashSet<Id>,
+    /// Parameters that may, by position.
+    pub(super) parameters: BTreeSet<usize>,
+    /// Whether the result may.
+    pub(super) result: bool,
+}
+
+/// What is known about all functions.
+#[derive(Debug)]
+pub(super) struct Analysis {
+    pub(super) facts: Vec<Facts>,
+    /// Functions by name.
+    pub(super) by_name: HashMap<String, usize>,
+}
+
+pub(super) fn callee(inst: &Inst) -> &str {
+    match &inst.op {
+        Op::Call {
+            callee: Some(name), ..
+        } => name,
+        _ => "",
+    }
+}
+
+pub(super) fn argument(inst: &Inst, index: usize) -> Option<&Operand> {
+    match &inst.op {
+        Op::Call { arguments, .. } => arguments.get(index).map(|(_, value)| value),
+        _ => None,
+    }
+}
+
+pub(super) fn is(operand: &Operand, id: Id) -> bool {
+    matches!(operand, Operand::Local(other) if *other == id)
+}
+
+/// Whether an instruction yields a pointer made from its pointer operands.
+pub(super) fn derives(inst: &Inst) -> bool {
+    inst.ty == Type::Ptr
+        && (matches!(inst.op, Op::Gep { .. } | Op::Phi { .. })
+            || matches!(
+                inst.opcode.as_str(),
+                "select" | "bitcast" | "addrspacecast" | "freeze"
+            ))
+}
+
+/// Whether the compiler put the instruction there to fill a variable that the program does not initialise.
+pub(super) fn is_filler(raw: &str) -> bool {
+    raw.contains(", !annotation !")
+}
+
+/// Bytes that a `store` writes.
+pub(super) fn stored_size(raw: &str, named: &Named) -> Option<u64> {
+    let list = tokens(raw, 0).ok()?;
+    let mut cursor = Cursor::new(&list, 0);
+    cursor.skip_words(|word| matches!(word, "store" | "atomic" | "volatile"));
+    Type::parse(&mut cursor)
+        .ok()?
+        .layout(named)
+        .map(|layout| layout.size)
+}
+
+/// The constant length of a `memcpy`, `memmove` or `memset`.
+pub(super) fn bulk_size(inst: &Inst) -> Option<u64> {
+    match argument(inst, 2) {
+        Some(Operand::Constant(text)) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+pub(super) fn is_bulk(name: &str) -> bool {
+    ["llvm.memcpy.", "llvm.memmove.", "llvm.memset."]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+impl Analysis {
+    pub(super) fn new(subjects: &[Subject<'_>], named: &Named) -> Self {
+        let by_name = subjects
+            .iter()
+            .enumerate()
+            .map(|(index, subject)| (subject.definition.name.clone(), index))
+            .collect();
+        let facts = subjects
+            .iter()
+            .map(|subject| Facts {
+                slots: slots(subject),
+                variables: if subject.user {
+                    variables(subject, named)
+                } else {
+                    HashMap::new()
+                },
+                ..Facts::default()
+            })
+            .collect();
+        let mut analysis = Self { facts, by_name };
+        while subjects
+            .iter()
+            .enumerate()
+            .fold(false, |changed, (index, subject)| {
+                analysis.flow(subjects, index, subject) || changed
+            })
+        {}
+        analysis
+    }
+
+    /// The function that a call passes origins to.
+    pub(super) fn target(&self, subjects: &[Subject<'_>], inst: &Inst) -> Option<usize> {
+        let index = *self.by_name.get(callee(inst))?;
+        subjects[index].extensible.then_some(index)
+    }
+
+    /// Follows pointers through one function; whether anything was new.
+    fn flow(&mut self, subjects: &[Subject<'_>], index: usize, subject: &Subject<'_>) -> bool {
+        let mut facts = std::mem::take(&mut self.facts[index]);
+        let arguments = &subject.function.arguments;
+        let mut any = false;
+        for &at in &facts.parameters {
+            any |= facts.pointers.insert(arguments[at]);
+        }
+        loop {
+            let mut changed = false;
+            for inst in subject.function.blocks.iter().flat_map(|b| &b.insts) {
+                let tracked = |operand: &Operand| matches!(operand, Operand::Local(id) if facts.pointers.contains(id));
+                let yields = match &inst.op {
+                    Op::Alloca { .. } => inst
+                        .result
+                        .is_some_and(|id| facts.variables.contains_key(&id)),
+                    Op::Load {
+                        pointer: Operand::Local(slot),
+                        ..
+                    } => inst.ty == Type::Ptr && facts.tracked_slots.contains(slot),
+                    Op::Store {
+                        value,
+                        pointer: Operand::Local(slot),
+                        ..
+                    } => {
+                        if facts.slots.contains(slot) && tracked(value) {
+                            changed |= facts.tracked_slots.insert(*slot);
+                        }
+                        false
+                    }
+                    Op::Call { arguments, .. } => {
+                        let target = self.target(subjects, inst);
+                        let given: Vec<usize> = (0..arguments.len())
+                            .filter(|&at| tracked(&arguments[at].1))
+                            .collect();
+                        // A function that calls itself is taken out of `self` here, and is not followed.
+                        match target.filter(|&target| target != index) {
+                            Some(target) => {
+                                for at in given {
+                                    if subjects[target].pointers.get(at) == Some(&true) {
+                                        any |= self.facts[target].parameters.insert(at);
+                                    }
+                                }
+                                self.facts[target].result
+                            }
+                            None => false,
+                        }
+                    }
+                    _ => derives(inst) && inst.uses().iter().any(|id| facts.pointers.contains(id)),
+                };
+                if let Some(result) = inst.result.filter(|_| yields) {
+                    changed |= facts.pointers.insert(result);
+                }
+            }
+            any |= changed;
+            if !changed {
+                break;
+            }
+        }
+        if subject.extensible && !facts.result {
+            let returned = subject.returned.values().flatten();
+            facts.result = returned.into_iter().any(|id| facts.pointers.contains(id));
+            any |= facts.result;
+        }
+        self.facts[index] = facts;
+        any
+    }
+}
+
+fn instructions<'s>(subject: &'s Subject<'_>) -> impl Iterator<Item = &'s Inst> {
+    subject.function.blocks.iter().flat_map(|b| &b.insts)
+}
+
+fn slots(subject: &Subject<'_>) -> HashSet<Id> {
+    let mut slots: HashSet<Id> = instructions(subject)
+        .filter(|inst| matches!(inst.op, Op::Alloca { .. }))
+        .filter(|inst| subject.raw(inst.line).contains("= alloca ptr,"))
+        .filter_map(|inst| inst.result)
+        .collect();
+    for id in subject.returned.values().flatten() {
+        slots.remove(id);
+    }
+    for inst in instructions(subject) {
+        for id in inst.uses() {
+            let fits = match &inst.op {
+                Op::Load { .. } => inst.ty == Type::Ptr,
+                Op::Store { value, .. } => {
+                    !is(value, id)
+                        && subject
+                            .raw(inst.line)
+                            .trim_start()
+                            .starts_with("store ptr ")
+                }
+                _ => callee(inst).starts_with("llvm.lifetime."),
+            };
+            if !fits {
+                slots.remove(&id);
+            }
+        }
+    }
+    slots
+}
+
+/// The variables of a function that are worth tracking.
+fn variables(subject: &Subject<'_>, named: &Named) -> HashMap<Id, Variable> {
+    let slots = slots(subject);
+    let mut list: Vec<(Id, u64)> = Vec::new();
+    for inst in instructions(subject) {
+        let (Op::Alloca { layout }, Some(id)) = (&inst.op, inst.result) else {
+            continue;
+        };
+        // Only the compiler's own variables have dots in their names, and it writes those before it reads them.
+        let own = subject.function.names[id].contains(['.', '-']);
+        if !own && !slots.contains(&id) && (1..=MAX_TRACKED_BYTES).contains(&layout.size) {
+            list.push((id, layout.size));
+        }
+    }
+    let unwritten = unwritten_uses(subject, &list, named);
+    // Variables that are only read and written as a whole need no bounds.
+    let indexed: HashSet<Id> = instructions(subject)
+        .filter(|inst| {
+            let name = callee(inst);
+            !matches!(inst.op, Op::Load { .. } | Op::Store { .. })
+                && !is_bulk(name)
+                && !name.starts_with("llvm.lifetime.")
+        })
+        .flat_map(Inst::uses)
+        .collect();
+    list.iter()
+        .enumerate()
+        .map(|(index, &(id, size))| {
+            let shadow = unwritten.contains(index) && size <= MAX_SHADOW_BYTES;
+            (id, Variable { size, shadow })
+        })
+        .filter(|(id, variable)| variable.shadow || indexed.contains(id))
+        .collect()
+}
+
+/// The variables of `list` that are used where not all of them was certainly written.
+fn unwritten_uses(subject: &Subject<'_>, list: &[(Id, u64)], named: &Named) -> Set {
+    let index_of: HashMap<Id, usize> = list
+        .iter()
+        .enumerate()
+        .map(|(n, &(id, _))| (id, n))
+        .collect();
+    let blocks = &subject.function.blocks;
+    let by_label: HashMap<Id, usize> = blocks
+        .iter()
+        .enumerate()
+        .map(|(n, b)| (b.label, n))
+        .collect();
+    let mut found = Set::new(list.len());
+    let mut inflow = vec![Set::new(list.len()); blocks.len()];
+    if let Some(first) = inflow.first_mut() {
+        (0..list.len()).for_each(|n| first.insert(n));
+    }
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (number, block) in blocks.iter().enumerate() {
+            let mut state = inflow[number].clone();
+            for inst in &block.insts {
+                if matches!(inst.op, Op::Alloca { .. }) {
+                    continue;
+                }
+                for id in inst.uses() {
+                    let Some(&variable) = index_of.get(&id) else {
+                        continue;
+                    };
+                    let size = list[variable].1;
+                    let raw = subject.raw(inst.line);
+                    let name = callee(inst);
+                    let written = match &inst.op {
+                        _ if is_filler(raw) => continue,
+                        _ if name.starts_with("llvm.lifetime.start") => {
+                            state.insert(variable);
+                            continue;
+                        }
+                        _ if name.starts_with("llvm.lifetime.") => continue,
+                        Op::Store { pointer, value, .. } if is(pointer, id) && !is(value, id) => {
+                            stored_size(raw.trim_start(), named)
+                        }
+                        Op::Call { .. }
+                            if is_bulk(name)
+                                && argument(inst, 0).is_some_and(|to| is(to, id))
+                                && !argument(inst, 1).is_some_and(|from| is(from, id)) =>
+                        {
+                            bulk_size(inst)
+                        }
+                        _ => None,
+                    };
+                    match written {
+                        Some(bytes) if bytes >= size => state.remove(variable),
+                        _ if state.contains(variable) => found.insert(variable),
+                        _ => {}
+                    }
+                }
+            }
+            if let Terminator::Jump { targets, .. } = &block.end {
+                for next in targets.iter().filter_map(|label| by_label.get(label)) {
+                    changed |= inflow[*next].union(&state);
+                }
+            }
+        }
+    }
+    found
+}

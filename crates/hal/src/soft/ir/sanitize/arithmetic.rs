@@ -1,0 +1,176 @@
+//! Divisions and shifts whose operands are out of range.
+
+use super::helper::{DIVISION_BY_ZERO, DIVISION_OVERFLOW, SHIFT};
+use crate::soft::ir::check::MARK;
+use crate::soft::ir::lex::{Cursor, Kind, tokens};
+use crate::soft::ir::types::Type;
+
+/// Lines to put before an instruction, and the instruction itself.
+pub(super) struct Replacement {
+    pub(super) before: Vec<String>,
+    pub(super) line: String,
+}
+
+/// A binary operation on integers: its width and its operands, with the place of the second in the line.
+struct Binary<'a> {
+    bits: u32,
+    left: &'a str,
+    right: &'a str,
+    at: usize,
+}
+
+fn binary<'a>(raw: &'a str, opcode: &str) -> Option<Binary<'a>> {
+    let list = tokens(raw, 0).ok()?;
+    let start = list.iter().position(|t| t.is_word(opcode))?;
+    let mut cursor = Cursor::new(&list[start + 1..], 0);
+    cursor.skip_words(|word| matches!(word, "nuw" | "nsw" | "exact"));
+    let Type::Int(bits) = Type::parse(&mut cursor).ok()? else {
+        return None;
+    };
+    let left = cursor
+        .next()
+        .filter(|t| matches!(t.kind, Kind::Local | Kind::Word))?;
+    cursor.expect(',').ok()?;
+    let right = cursor
+        .next()
+        .filter(|t| matches!(t.kind, Kind::Local | Kind::Word))?;
+    (matches!(bits, 8 | 16 | 32 | 64)).then_some(Binary {
+        bits,
+        left: left.text,
+        right: right.text,
+        at: right.start,
+    })
+}
+
+/// An instruction with its operands in range, if they may not be; `fresh` names new values, `place` is the attachment of
+/// the debug location.
+pub(super) fn replace(
+    raw: &str,
+    opcode: &str,
+    place: &str,
+    fresh: &mut impl FnMut() -> String,
+) -> Option<Replacement> {
+    match opcode {
+        "sdiv" | "udiv" | "srem" | "urem" => division(raw, opcode, place, fresh),
+        "shl" | "lshr" | "ashr" => shift(raw, opcode, place, fresh),
+        _ => None,
+    }
+}
+
+fn swapped(raw: &str, operation: &Binary<'_>, by: &str) -> String {
+    let (before, after) = raw.split_at(operation.at);
+    format!("{before}{by}{}", &after[operation.right.len()..])
+}
+
+fn division(
+    raw: &str,
+    opcode: &str,
+    place: &str,
+    fresh: &mut impl FnMut() -> String,
+) -> Option<Replacement> {
+    let operation = binary(raw, opcode)?;
+    let Binary {
+        bits, left, right, ..
+    } = operation;
+    if right
+        .parse::<i128>()
+        .is_ok_and(|divisor| divisor != 0 && divisor != -1)
+    {
+        return None;
+    }
+    let (zero, safe) = (fresh(), fresh());
+    let mut before = vec![
+        format!("{zero} = icmp eq i{bits} {right}, 0"),
+        format!("call void @{MARK}(i1 {zero}, i32 {DIVISION_BY_ZERO}, i64 0, i64 0, i64 0){place}"),
+    ];
+    let mut bad = zero;
+    if opcode.starts_with('s') {
+        let [smallest, minus_one, overflow, any] = [(); 4].map(|()| fresh());
+        let least = -(1_i128 << (bits - 1));
+        before.extend([
+            format!("{smallest} = icmp eq i{bits} {left}, {least}"),
+            format!("{minus_one} = icmp eq i{bits} {right}, -1"),
+            format!("{overflow} = and i1 {smallest}, {minus_one}"),
+            format!("call void @{MARK}(i1 {overflow}, i32 {DIVISION_OVERFLOW}, i64 0, i64 0, i64 0){place}"),
+            format!("{any} = or i1 {bad}, {overflow}"),
+        ]);
+        bad = any;
+    }
+    before.push(format!(
+        "{safe} = select i1 {bad}, i{bits} 1, i{bits} {right}"
+    ));
+    Some(Replacement {
+        before,
+        line: swapped(raw, &operation, &safe),
+    })
+}
+
+fn shift(
+    raw: &str,
+    opcode: &str,
+    place: &str,
+    fresh: &mut impl FnMut() -> String,
+) -> Option<Replacement> {
+    let operation = binary(raw, opcode)?;
+    let Binary { bits, right, .. } = operation;
+    if right.parse::<u32>().is_ok_and(|amount| amount < bits) {
+        return None;
+    }
+    let (bad, safe) = (fresh(), fresh());
+    let mut before = vec![format!("{bad} = icmp uge i{bits} {right}, {bits}")];
+    let amount = if bits == 64 {
+        right.to_owned()
+    } else {
+        let wide = fresh();
+        before.push(format!("{wide} = sext i{bits} {right} to i64"));
+        wide
+    };
+    before.extend([
+        format!("call void @{MARK}(i1 {bad}, i32 {SHIFT}, i64 {amount}, i64 {bits}, i64 0){place}"),
+        format!("{safe} = and i{bits} {right}, {}", bits - 1),
+    ]);
+    Some(Replacement {
+        before,
+        line: swapped(raw, &operation, &safe),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replace;
+
+    fn replaced(raw: &str, opcode: &str) -> Option<(Vec<String>, String)> {
+        let mut count = 0;
+        let mut fresh = || {
+            count += 1;
+            format!("%n{count}")
+        };
+        replace(raw, opcode, ", !dbg !1", &mut fresh).map(|found| (found.before, found.line))
+    }
+
+    #[test]
+    fn operands_that_may_be_out_of_range_are_replaced() {
+        let (before, line) = replaced("  %q = udiv i32 %a, %b, !dbg !7", "udiv").expect("replaced");
+        assert_eq!(line, "  %q = udiv i32 %a, %n2, !dbg !7");
+        assert_eq!(before.len(), 3);
+        let (before, line) = replaced("  %q = srem exact i64 %a, -1", "srem").expect("replaced");
+        assert!(line.starts_with("  %q = srem exact i64 %a, %n"));
+        assert!(before.iter().any(|l| l.contains("-9223372036854775808")));
+        let (_, line) = replaced("  %s = shl nuw i16 %a, %b", "shl").expect("replaced");
+        assert_eq!(line, "  %s = shl nuw i16 %a, %n2");
+        assert!(replaced("  %s = lshr i32 %a, 32", "lshr").is_some());
+    }
+
+    #[test]
+    fn constants_in_range_are_left_alone() {
+        for (raw, opcode) in [
+            ("  %q = sdiv i32 %a, 3", "sdiv"),
+            ("  %q = sdiv exact i64 %a, 4", "sdiv"),
+            ("  %s = ashr i32 %a, 31", "ashr"),
+            ("  %s = add i32 %a, %b", "add"),
+            ("  %q = udiv <4 x i32> %a, %b", "udiv"),
+        ] {
+            assert_eq!(replaced(raw, opcode), None, "{raw}");
+        }
+    }
+}
