@@ -135,7 +135,7 @@ pub(crate) struct CompileArgs {
     /// Define a macro; `NAME(PARAMETERS)=VALUE` is a function-like one
     #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
     pub(crate) define: Vec<Define>,
-    /// Version of the language: metal3.0, metal3.1 or metal3.2 [default: $BESSEMER_SOFT_LANGUAGE, or metal3.1]
+    /// Choose the language version: metal3.0, metal3.1 or metal3.2 [default: $BESSEMER_SOFT_LANGUAGE, or metal3.1]
     ///
     /// `-std=VERSION` is understood too.
     #[arg(long = "std", value_name = "VERSION")]
@@ -143,10 +143,10 @@ pub(crate) struct CompileArgs {
     /// Enable a warning of `msl check` (-Wall), disable it (-Wno-unused-variable) or make it an error (-Werror)
     #[arg(short = 'W', value_name = "WARNING")]
     pub(crate) warnings: Vec<String>,
-    /// How freely floating-point arithmetic may be treated
+    /// Choose how freely floating-point arithmetic may be reordered
     #[arg(long, value_enum, default_value_t = Math::Safe)]
     pub(crate) math: Math,
-    /// GPU family whose limits the software device enforces: apple7 to apple10 or mac2
+    /// Enforce the limits of a GPU family: apple7 to apple10 or mac2
     #[arg(long, value_name = "FAMILY")]
     pub(crate) family: Option<Family>,
 }
@@ -209,7 +209,7 @@ pub(crate) struct CheckArgs {
     /// Without --full and --quick, files with up to 32 kernels in all are compiled in full.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
-    /// Compilations at the same time [default: one for each core, at least 2]
+    /// Run N compilations at the same time [default: one for each core, at least 2]
     #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) jobs: Option<usize>,
     /// Count files and kernels, accepted and rejected, with the reasons, instead of writing every message
@@ -241,15 +241,15 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) compile: CompileArgs,
 
-    /// Threads in the grid; need not be a multiple of the threadgroup
+    /// Launch this many threads; need not be a multiple of the threadgroup
     #[arg(long, group = "extent", value_name = "X[,Y[,Z]]", value_parser = parse_size,
           help_heading = "Launch")]
     pub(crate) grid: Option<Size>,
-    /// Threadgroups in the grid, instead of threads
+    /// Launch this many threadgroups instead
     #[arg(long, group = "extent", value_name = "X[,Y[,Z]]", value_parser = parse_size,
           requires = "threadgroup", help_heading = "Launch")]
     pub(crate) threadgroups: Option<Size>,
-    /// Threads in a threadgroup [default: what suits the kernel]
+    /// Set the threads in a threadgroup [default: what suits the kernel]
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = parse_size, help_heading = "Launch")]
     pub(crate) threadgroup: Option<Size>,
     /// Repeat the launch N times on the same input and report the fastest
@@ -306,16 +306,16 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) constants: Vec<ConstantSpec>,
 
-    /// How the software device runs the kernel [default: $BESSEMER_SOFT_MODE, or isolated]
+    /// Choose how the software device runs the kernel [default: $BESSEMER_SOFT_MODE, or isolated]
     #[arg(long, value_enum, help_heading = "Device")]
     pub(crate) mode: Option<ModeArg>,
-    /// Seed of fuzz mode
+    /// Set the seed of fuzz mode
     #[arg(long, value_name = "N", help_heading = "Device")]
     pub(crate) seed: Option<u64>,
-    /// Time limit
+    /// Set the time limit in milliseconds
     #[arg(long, value_name = "N", help_heading = "Device")]
     pub(crate) timeout_ms: Option<u64>,
-    /// Worker threads
+    /// Set the number of worker threads
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Device")]
     pub(crate) threads: Option<usize>,
 

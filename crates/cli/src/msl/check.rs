@@ -108,7 +108,7 @@ fn open_all(
         let library = match library {
             Ok(library) => library,
             Err(error) => {
-                checked.record(&[], None, error)?;
+                checked.record(None, None, error)?;
                 files.push((None, checked));
                 // The kernel asked for may be in here.
                 unknown.clear();
@@ -168,7 +168,7 @@ fn compile_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
             .and_then(|(library, _)| library.reflection());
         let kernel = reflection.and_then(|r| r.kernel(&name));
         let place = kernel.map(|k| (k.file.as_str(), k.line));
-        checked.record(&[&name], place, error)?;
+        checked.record(Some(&name), place, error)?;
     }
     Ok(())
 }
@@ -195,12 +195,22 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
         progress.step(names.len());
         result
     });
-    let results: Vec<_> = tasks.iter().map(|(file, ..)| *file).zip(results).collect();
-    for (file, result) in results {
-        let checked = &mut files[file].1;
+    let results: Vec<_> = tasks
+        .iter()
+        .map(|(file, _, names)| (*file, names.iter().map(|n| (*n).to_owned()).collect()))
+        .zip(results)
+        .collect();
+    for ((file, names), result) in results {
+        let (checked, names): (_, Vec<String>) = (&mut files[file].1, names);
         match result {
             Ok(warnings) => checked.add_diagnostics(None, warnings),
-            Err(error) => checked.record(&[], None, error)?,
+            Err(error) => {
+                // Nothing is known about any of them. An error of the source may be that of a single one.
+                if matches!(error, Error::Toolchain { .. }) {
+                    checked.failed.extend(names);
+                }
+                checked.record(None, None, error)?;
+            }
         }
     }
     Ok(())
@@ -216,16 +226,21 @@ fn is_about_source(error: &Error) -> bool {
 impl Checked {
     /// Notes what kept kernels from compiling: an error of the source, or of the compiler as long as there is one. All
     /// other errors end the command.
-    fn record(&mut self, kernels: &[&str], place: Option<(&str, u32)>, error: Error) -> Result<()> {
+    fn record(
+        &mut self,
+        kernel: Option<&str>,
+        place: Option<(&str, u32)>,
+        error: Error,
+    ) -> Result<()> {
         match error {
             Error::Toolchain { message } => {
                 host::compiler()?;
-                self.failed.extend(kernels.iter().map(|k| (*k).to_owned()));
+                self.failed.extend(kernel.map(str::to_owned));
                 if !self.failures.contains(&message) {
                     self.failures.push(message);
                 }
             }
-            error if is_about_source(&error) => self.add(kernels.first().copied(), place, error),
+            error if is_about_source(&error) => self.add(kernel, place, error),
             error => return Err(error.into()),
         }
         Ok(())

@@ -48,7 +48,7 @@ A test, in TOML; files are relative to the file of tests:
   name = \"adds\"
   mode = [\"check\", \"fuzz\"]                  # default: check; also fast, isolated
   [test.buffers]
-  a = \"iota:f32:4\"                          # as --buffer of `msl run`: zeros, ones, iota, random, fill, files
+  a = \"iota:f32:4\"                          # or a file: as --buffer of `msl run`
   b = { dtype = \"f32\", values = [1, 2, 3, 4] }
   out = \"zeros:f32:4\"
   [[test.dispatch]]

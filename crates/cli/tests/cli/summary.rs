@@ -1,7 +1,7 @@
 //! `msl check --summary`, also past compilers that fail.
 #![cfg(unix)]
 
-use crate::harness::Desk;
+use crate::harness::{Desk, Said};
 use std::os::unix::fs::PermissionsExt as _;
 
 const GOOD: &[u8] = b"kernel void one(device int* p [[buffer(0)]]) { p[0] = 1; }\n\
@@ -97,16 +97,18 @@ fn failing_instantiations_are_counted_one_by_one() {
     assert_eq!(json["kernels"]["rejected"], 2, "{json}");
 }
 
-/// A compiler that runs out of processor time on texts with a word in them.
+/// A compiler that fails in this way on texts with a word in them.
 fn failing_compiler(desk: &Desk, word: &str, failure: &str) -> std::path::PathBuf {
+    let dir = desk.path("texts");
+    std::fs::create_dir_all(&dir).unwrap();
+    let dir = dir.display();
     let script = format!(
         "#!/bin/sh
 for name in \"$REAL_CLANG\" clang++-20 clang++-19 clang++-18 clang++-17 clang++; do
     real=$(command -v \"$name\") && break
 done
 case \"$*\" in *--version*) exec \"$real\" --version;; esac
-text=$(mktemp)
-trap 'rm -f \"$text\"' EXIT
+text=$(mktemp -p {dir})
 cat > \"$text\"
 grep -q {word} \"$text\" && {failure}
 \"$real\" \"$@\" < \"$text\"
@@ -118,12 +120,24 @@ grep -q {word} \"$text\" && {failure}
     path
 }
 
+/// Runs a command with a compiler that fails in this way on texts with a word in them.
+fn run_failing(desk: &Desk, word: &str, failure: &str, line: &str) -> Said {
+    let mut command = desk.command();
+    if let Some(clang) = std::env::var_os("BESSEMER_CLANG") {
+        command.env("REAL_CLANG", clang);
+    }
+    command.env("BESSEMER_CLANG", failing_compiler(desk, word, failure));
+    command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
+    let output = command.args(line.split_whitespace()).output().unwrap();
+    Said::from(output).exits(4)
+}
+
 #[test]
 fn a_compiler_that_fails_on_one_file_does_not_end_the_rest() {
     let desk = Desk::new();
     desk.write(
         "kernels/a_slow.metal",
-        b"// ENDLESS\nkernel void slow(device int* p [[buffer(0)]]) { p[0] = 1; }",
+        b"kernel void slow(device int* p [[buffer(0)]]) { p[0] = 1; }",
     );
     desk.write("kernels/good.metal", GOOD);
     desk.write("kernels/wrong.metal", b"kernel void k() { none(); }");
@@ -131,16 +145,7 @@ fn a_compiler_that_fails_on_one_file_does_not_end_the_rest() {
         ("kill -XCPU $$", "time limit of the compiler"),
         ("kill -9 $$", "compiler failed"),
     ] {
-        let run = |line: &str| {
-            let mut command = desk.command();
-            if let Some(clang) = std::env::var_os("BESSEMER_CLANG") {
-                command.env("REAL_CLANG", clang);
-            }
-            command.env("BESSEMER_CLANG", failing_compiler(&desk, "slow", failure));
-            command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
-            let output = command.args(line.split_whitespace()).output().unwrap();
-            crate::harness::Said::from(output).exits(4)
-        };
+        let run = |line: &str| run_failing(&desk, "slow", failure, line);
         let json = run("msl check kernels --summary --json").json();
         assert_eq!(json["exit_code"], 4, "{json}");
         assert_eq!(json["files"]["accepted"], 1, "{json}");
@@ -162,4 +167,17 @@ fn a_compiler_that_fails_on_one_file_does_not_end_the_rest() {
                 .contains("::error title=bessemer::kernels/a_slow.metal: ")
         );
     }
+}
+
+#[test]
+fn kernels_of_which_nothing_is_known_are_not_accepted() {
+    let kernels: String = (0..40)
+        .map(|i| format!("kernel void k{i}(device int* p [[buffer(0)]]) {{ p[0] = 1; }}\n"))
+        .collect();
+    let desk = Desk::with("many.metal", &kernels);
+    // Only where kernels are checked is there an end of the user's warnings in the text.
+    let line = "msl check many.metal --summary --quick --json";
+    let json = run_failing(&desk, "Weverything", "kill -9 $$", line).json();
+    assert_eq!(json["kernels"]["total"], 40, "{json}");
+    assert_eq!(json["kernels"]["accepted"], 0, "{json}");
 }

@@ -191,6 +191,8 @@ fn deciding<'a>(errors: &[&'a Diagnostic]) -> Option<&'a Diagnostic> {
 
 fn error_reason(error: &Diagnostic) -> String {
     match error.kind {
+        // It compiles, but no device of the family can run it.
+        _ if error.message.contains(" cannot be launched: ") => "exceeded limit".to_owned(),
         DiagnosticKind::Unsupported => {
             let end = [" are not supported", " is not supported"]
                 .iter()
@@ -253,6 +255,11 @@ mod tests {
                 "error: rejected by Apple's compiler",
             ),
             Case(DiagnosticKind::Compiler, "expected ';'", "error"),
+            Case(
+                DiagnosticKind::Unsupported,
+                "kernel `k` cannot be launched: 40000 bytes of threadgroup memory",
+                "exceeded limit",
+            ),
         ];
         for Case(kind, message, expected) in cases {
             assert_eq!(error_reason(&diagnostic(kind, message)), expected);
