@@ -218,6 +218,7 @@ fn what_a_later_version_brought_is_refused_by_name() {
         "uint f() { return 0xbf + 0xBF; }",
         "struct S { int bfloat; }; int f(S s) { return s.bfloat; }",
         "typedef ushort bfloat; bfloat f() { return 1; }",
+        "float f() { float nextafter = 1; return nextafter; }",
         "float coherent(float x) { return x; } float f(float x) { return coherent(x); }",
     ] {
         assert_eq!(refused(text, Metal3_0), None, "{text}");

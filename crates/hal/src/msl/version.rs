@@ -85,8 +85,13 @@ fn feature<'a>(
         "::" => i >= 2 && source.is_identifier(i - 2) && source.text_at(i - 2) != "metal",
         _ => false,
     };
-    let known = NAMES.iter().find(|(name, _)| *name == text)?;
-    (!elsewhere).then_some((text, known.1))
+    // A function that is not called may be a variable of the user's.
+    let is_function = matches!(text, "nextafter" | "atomic_thread_fence");
+    if elsewhere || is_function && source.text_at(i + 1) != "(" {
+        return None;
+    }
+    let (_, since) = NAMES.iter().find(|(name, _)| *name == text)?;
+    Some((text, *since))
 }
 
 /// Names that the program declares itself: classes, functions, variables and aliases.
@@ -106,14 +111,17 @@ fn declared_names<'a>(source: &Source<'a>, program: &Program) -> HashSet<&'a str
             .filter(|function| !is_system(function.first))
             .map(|function| function.base_name(source)),
     );
+    let mut in_typedef = false;
     for i in 0..source.len() {
         match source.text_at(i) {
             "using" if source.text_at(i + 2) == "=" => {
                 names.insert(source.text_at(i + 1));
             }
-            "typedef" if !is_system(i) => {
-                let end = (i..source.len()).find(|&end| source.text_at(end) == ";");
-                names.extend(end.map(|end| source.before(end)));
+            "typedef" => in_typedef = !is_system(i),
+            // Names of classes are known already, so that the end may be one inside of them.
+            ";" if in_typedef => {
+                names.insert(source.before(i));
+                in_typedef = false;
             }
             _ => {}
         }
