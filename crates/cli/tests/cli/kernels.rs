@@ -75,3 +75,21 @@ fn a_source_may_come_from_standard_input() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["kernels"][0]["arguments"][0]["index"], 7);
 }
+
+#[test]
+fn unsupported_kernels_are_listed_with_the_reason() {
+    let desk = Desk::with(
+        "mixed.metal",
+        "kernel void add(device int* a [[buffer(0)]]) { a[0] += 1; }\n\
+         kernel void image(texture2d<float> t [[texture(0)]]) {}\n",
+    );
+    let reason = "textures are not supported by the software device: 'texture2d'";
+    let said = desk.bessemer("msl kernels mixed.metal").exits(0);
+    assert!(said.stdout.contains("unsupported kernel"), "{said:?}");
+    assert!(said.stdout.contains(reason), "{said:?}");
+    let said = desk.bessemer("msl kernels mixed.metal --json").exits(0);
+    let kernels = &said.json()["kernels"];
+    assert!(kernels[0]["unsupported"].is_null(), "{said:?}");
+    assert_eq!(kernels[1]["unsupported"]["message"], reason);
+    assert_eq!(kernels[1]["unsupported"]["line"], 2);
+}

@@ -3,7 +3,7 @@
 
 mod reach;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::program::{Function, Program};
@@ -139,7 +139,7 @@ pub(crate) struct Unsupported {
     /// Explicit instantiations whose arguments are not supported.
     pub(crate) instantiations: HashMap<usize, Diagnostic>,
     /// First and last tokens of other declarations to leave out.
-    pub(crate) ranges: Vec<(usize, usize)>,
+    pub(crate) ranges: BTreeMap<usize, usize>,
 }
 
 /// Everything in the program that is not supported.

@@ -41,7 +41,7 @@ impl Rewrite<'_, '_> {
             self.delete(first, last);
             self.dropped.insert(function);
         }
-        for &(first, last) in &unsupported.ranges {
+        for (&first, &last) in &unsupported.ranges {
             self.delete(first, last);
         }
     }

@@ -94,6 +94,10 @@ impl<'a> Spread<'_, 'a> {
             known.or_insert_with(|| diagnostic.clone());
             return;
         }
+        let before = self.found.ranges.range(..=token).next_back();
+        if before.is_some_and(|(_, last)| *last >= token) {
+            return;
+        }
         let (first, last) = self.statement(token);
         if self.drop_range(first, last)
             && let Some(name) = self.declared(first, last)
@@ -146,11 +150,7 @@ impl<'a> Spread<'_, 'a> {
 
     /// Leaves tokens out; false if they were left out before.
     fn drop_range(&mut self, first: usize, last: usize) -> bool {
-        let is_new = !self.found.ranges.contains(&(first, last));
-        if is_new {
-            self.found.ranges.push((first, last));
-        }
-        is_new
+        self.found.ranges.insert(first, last).is_none()
     }
 
     /// The statement around a token: a variable, an alias, an assertion.
@@ -182,9 +182,9 @@ impl<'a> Spread<'_, 'a> {
             "using" if source.text_at(start + 2) == "=" => Some(start + 1),
             "using" | "typedef" => (start..last).rev().find(|&i| source.is_identifier(i)),
             _ => {
-                let variables = &self.program.variables;
-                let variable = variables.iter().find(|v| v.first == first)?;
-                Some(variable.declarators.first()?.name)
+                let variable = *self.index.variables.get(&first)?;
+                let declarators = &self.program.variables[variable].declarators;
+                Some(declarators.first()?.name)
             }
         }
     }
@@ -247,6 +247,8 @@ struct Index {
     functions: Ranges,
     classes: Ranges,
     instantiations: Ranges,
+    /// By first token.
+    variables: HashMap<usize, usize>,
 }
 
 impl Index {
@@ -258,6 +260,9 @@ impl Index {
             functions: Ranges::new(functions),
             classes: Ranges::new(classes),
             instantiations: Ranges::new(instantiations),
+            variables: (program.variables.iter().enumerate())
+                .map(|(number, variable)| (variable.first, number))
+                .collect(),
         }
     }
 }
