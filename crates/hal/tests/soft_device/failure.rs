@@ -114,11 +114,11 @@ fn a_division_by_zero_is_an_error_where_the_processor_traps() {
             }
             Error::Checked { reports } => {
                 assert_eq!(mode, Mode::Check);
-                let report = &reports[0];
-                assert_eq!(
-                    (report.kind, report.line, report.column, report.thread),
-                    (ReportKind::Division, 4, 62, Some([0, 0, 0]))
-                );
+                let found = reports.iter().any(|r| {
+                    (r.kind, r.line, r.column, r.thread)
+                        == (ReportKind::Division, 4, 63, Some([0, 0, 0]))
+                });
+                assert!(found, "{error}");
             }
             other => panic!("{mode}: {other:?}"),
         }
@@ -130,7 +130,8 @@ fn a_division_by_zero_is_an_error_where_the_processor_traps() {
 fn a_kernel_goes_on_after_a_division_by_zero_in_check_mode() {
     let source = "#include <metal_stdlib>
 using namespace metal;
-kernel void k(device int* a [[buffer(0)]], device int* b [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+kernel void k(const device int* a [[buffer(0)]], device int* b [[buffer(1)]],
+              uint i [[thread_position_in_grid]]) {
   int unused = 7 / a[i];
   b[i] = b[i] % a[i];
 }
@@ -157,8 +158,8 @@ kernel void k(device int* a [[buffer(0)]], device int* b [[buffer(1)]], uint i [
     assert_eq!(
         found,
         [
-            (ReportKind::Division, 4, second, 2),
-            (ReportKind::Division, 5, second, 2)
+            (ReportKind::Division, 5, second, 2),
+            (ReportKind::Division, 6, second, 2)
         ]
     );
     check_add(&device);
