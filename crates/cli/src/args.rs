@@ -6,6 +6,7 @@ use crate::failure::exit_codes;
 use crate::generate::GenerateArgs;
 use crate::inspect::InspectArgs;
 use crate::models::ModelsArgs;
+use crate::msl::baseline::BaselineArgs;
 use crate::msl::format::FormatArgs;
 use crate::msl::test::TestArgs;
 use crate::perplexity::PerplexityArgs;
@@ -335,6 +336,8 @@ pub(crate) struct RunArgs {
         help_heading = "Results"
     )]
     pub(crate) prints: Vec<PrintSpec>,
+    #[command(flatten, next_help_heading = "Results")]
+    pub(crate) baseline: BaselineArgs,
     #[command(flatten, next_help_heading = "Results")]
     pub(crate) format: FormatArgs,
 }

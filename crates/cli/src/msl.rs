@@ -1,6 +1,7 @@
 //! `bessemer msl`: tools for kernels.
 
 mod annotations;
+pub(crate) mod baseline;
 mod check;
 mod finding;
 pub(crate) mod format;

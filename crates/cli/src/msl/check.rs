@@ -14,7 +14,7 @@ use crate::msl::source::{self, Source};
 use crate::terminal::Out;
 use anyhow::Result;
 use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
-use bessemer_hal::{Device, Error, Library};
+use bessemer_hal::{Device, Error, Library, suppression_warnings};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -105,6 +105,8 @@ fn open_all(
             findings: Vec::new(),
             failures: Vec::new(),
         };
+        let comments = suppression_warnings(&checked.source.name, &checked.source.text);
+        checked.add_diagnostics(None, comments);
         let library = match library {
             Ok(library) => library,
             Err(error) => {

@@ -4,6 +4,7 @@ use crate::args::RunArgs;
 use crate::excerpt::{Message, Sources};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
+use crate::msl::baseline::KnownReports;
 use crate::msl::finding::{Finding, Findings, report_text};
 use crate::msl::format::{self, Format};
 use crate::msl::inputs::Input;
@@ -25,6 +26,8 @@ struct Ran {
     /// The shortest time on the device; none if the kernel did not run.
     time: Option<Duration>,
     reports: Vec<Report>,
+    /// Reports that the baseline has, and that are not among the others.
+    known: usize,
     logs: Vec<LogLine>,
     /// Whether the buffers hold what the kernel wrote.
     readable: bool,
@@ -36,6 +39,7 @@ type Inputs = Vec<(u32, Input)>;
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
     check_indices(args)?;
+    let known = KnownReports::load(&args.baseline)?;
     let source = Source::read(&args.file)?;
     let device = host::open(&Setup::from(args))?;
     let inputs: Inputs = args
@@ -67,6 +71,12 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
     for report in &mut ran.reports {
         launch::place(report, &library);
     }
+    // Where the kernel could not do its work, there is nothing to accept.
+    if ran.readable {
+        ran.reports = known.judge(ran.reports, &source);
+        ran.known = known.count();
+    }
+    known.finish(ran.readable)?;
     if ran.readable {
         for spec in &args.outs {
             input(&inputs, spec.index)?.save(&spec.value.0)?;
@@ -253,7 +263,8 @@ fn to_json(args: &RunArgs, ran: &Ran, inputs: &Inputs) -> Result<Value> {
         .collect();
     let reports: Vec<_> = ran.reports.iter().map(report_json).collect();
     let time = ran.time.map(|t| t.as_secs_f64() * 1e3);
-    let mut value = json!({ "time_ms": time, "reports": reports, "logs": logs });
+    let mut value =
+        json!({ "time_ms": time, "reports": reports, "known": ran.known, "logs": logs });
     if !args.prints.is_empty() && ran.readable {
         let mut values = serde_json::Map::new();
         for spec in &args.prints {
@@ -317,10 +328,13 @@ fn write_text(
     let time = ran.time.map_or(String::new(), |time| {
         format!(" in {:.3} ms", time.as_secs_f64() * 1e3)
     });
-    let (colour, verdict) = match ran.reports.len() {
+    let (colour, mut verdict) = match ran.reports.len() {
         0 => (style::GOOD, "clean".to_owned()),
         count => (style::ERROR, counted(count, "report")),
     };
+    if ran.known > 0 {
+        verdict += &format!(", {}", counted(ran.known, "known report"));
+    }
     writeln!(out, "{kernel}{time}: {colour}{verdict}{colour:#}")?;
     out.flush()?;
     Ok(())

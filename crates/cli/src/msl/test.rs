@@ -9,6 +9,7 @@ mod plan;
 
 use crate::args::count;
 use crate::failure::{Outcome, Usage, exit_codes};
+use crate::msl::baseline::{BaselineArgs, KnownReports};
 use crate::msl::format::FormatArgs;
 use crate::msl::parallel::{Progress, in_parallel, jobs};
 use crate::msl::source;
@@ -32,6 +33,8 @@ pub(crate) struct TestArgs {
     #[arg(short, long, value_name = "N", value_parser = count)]
     jobs: Option<usize>,
     #[command(flatten)]
+    baseline: BaselineArgs,
+    #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
@@ -40,6 +43,7 @@ Examples:
   bessemer msl test tests/add.toml
   bessemer msl test tests/ --filter softmax
   bessemer msl test tests/ --format github
+  bessemer msl test tests/ --baseline known.json --update-baseline    accept what is reported today
 
 A test, in TOML; files are relative to the file of tests:
   source = \"add.metal\"
@@ -80,9 +84,10 @@ pub(crate) fn run(args: &TestArgs, out: &mut Out) -> Result<Outcome> {
             return Err(Usage::error(format!("no test has `{filter}` in its name")));
         }
     }
+    let known = KnownReports::load(&args.baseline)?;
     let progress = Progress::new("testing", tests.len());
     let tested = in_parallel(jobs(args.jobs), &tests, |test| {
-        let tested = execute::execute(test);
+        let tested = execute::execute(test, &known);
         progress.step(1);
         tested
     });
@@ -90,6 +95,9 @@ pub(crate) fn run(args: &TestArgs, out: &mut Out) -> Result<Outcome> {
     let failures = tested.iter().flat_map(|tested| &tested.failures);
     let outcome = failures.map(execute::Failure::outcome).max();
     let outcome = outcome.unwrap_or(Outcome::Clean);
-    output::write(&tested, args.format.get(), outcome, start.elapsed(), out)?;
+    let closing = output::closing(&tested, known.count());
+    known.finish(args.filter.is_none() && outcome == Outcome::Clean)?;
+    let time = start.elapsed();
+    output::write(&tested, &closing, args.format.get(), outcome, time, out)?;
     Ok(outcome)
 }

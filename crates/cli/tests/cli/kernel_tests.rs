@@ -385,3 +385,70 @@ fn mistakes_that_the_kernel_shows_fail_their_test_only() {
         assert!(said.stdout.starts_with(annotation), "{new}: {said:?}");
     }
 }
+
+/// A kernel with a race that the values do not show, and a test of it.
+fn racy_desk() -> Desk {
+    let desk = Desk::with(
+        "same.metal",
+        "kernel void same(device int* a [[buffer(0)]]) {\n    a[0] = 7;\n}\n",
+    );
+    let tests = "source = \"same.metal\"\n[[test]]\nname = \"same\"\n\
+        [test.buffers]\na = \"zeros:i32:1\"\n\
+        [[test.dispatch]]\nkernel = \"same\"\ngrid = 64\nbind = { a = \"a\" }\n\
+        [test.expect]\na = [7]\n";
+    desk.write("t.toml", tests.as_bytes());
+    desk
+}
+
+#[test]
+fn reports_of_a_baseline_are_accepted_and_new_ones_are_not() {
+    let desk = racy_desk();
+    desk.bessemer("msl test t.toml").exits(3);
+    desk.bessemer("msl test t.toml --baseline known.json")
+        .exits(2);
+    desk.bessemer("msl test t.toml --baseline known.json --update-baseline")
+        .exits(0);
+    let said = desk
+        .bessemer("msl test t.toml --baseline known.json")
+        .exits(0);
+    let closing = "1 passed, 0 failed, 1 known report";
+    assert!(said.stdout.contains(closing), "{said:?}");
+    assert_eq!(said.stderr, "");
+    let run =
+        "msl run same.metal --grid 64 --buffer 0=zeros:i32:1 --mode check --baseline known.json";
+    let said = desk.bessemer(run).exits(0);
+    assert!(said.stdout.contains("clean, 1 known report"), "{said:?}");
+    let json = desk.bessemer(&format!("{run} --json")).exits(0).json();
+    assert_eq!(json["known"], 1, "{json}");
+
+    // Values are still compared, and another line is news.
+    let tests = String::from_utf8(desk.read("t.toml")).unwrap();
+    desk.write("t.toml", tests.replace("[7]", "[8]").as_bytes());
+    let said = desk
+        .bessemer("msl test t.toml --baseline known.json")
+        .exits(3);
+    assert!(said.stdout.contains("got 7, expected 8"), "{said:?}");
+    let kernel = String::from_utf8(desk.read("same.metal")).unwrap();
+    desk.write("same.metal", kernel.replace('7', "8").as_bytes());
+    let said = desk
+        .bessemer("msl test t.toml --baseline known.json")
+        .exits(3);
+    assert!(said.stdout.contains("same.metal:2:"), "{said:?}");
+
+    // What is not needed any more is named, and a damaged file is refused.
+    desk.write(
+        "same.metal",
+        kernel.replace("a[0] = 7", "a[0] + 7").as_bytes(),
+    );
+    desk.write("t.toml", tests.replace("[7]", "[0]").as_bytes());
+    let said = desk
+        .bessemer("msl test t.toml --baseline known.json")
+        .exits(0);
+    assert!(said.stderr.contains("is not reported any more"), "{said:?}");
+    desk.write("known.json", b"{");
+    let said = desk
+        .bessemer("msl test t.toml --baseline known.json")
+        .exits(2);
+    assert!(said.stderr.contains("known.json: the baseline"), "{said:?}");
+    desk.bessemer("msl test t.toml --update-baseline").exits(2);
+}

@@ -1,6 +1,6 @@
 //! The commands of the README and of docs/metal-ci.md do what they say.
 
-use crate::harness::{Desk, command, example};
+use crate::harness::{Desk, example};
 use std::path::{Path, PathBuf};
 
 /// The `bessemer` commands of a page, continued lines joined, with what its comments say.
@@ -45,24 +45,29 @@ fn root() -> PathBuf {
 
 /// Runs the commands of a page that are about models, or the others.
 fn run_page(name: &str, about_models: bool) {
-    let root = root();
-    let page = std::fs::read_to_string(root.join(name)).unwrap();
+    let page = std::fs::read_to_string(root().join(name)).unwrap();
     let commands: Vec<_> = commands(&page)
         .into_iter()
         .filter(|(words, _)| MODELS.contains(&&*words[0]) == about_models)
         .collect();
     assert!(commands.len() >= 4, "{commands:?}");
+    // Commands may write files, and read what those before them wrote.
+    let desk = Desk::new();
+    let beginning: String = page.chars().take(1000).collect();
+    desk.write("README.md", beginning.as_bytes());
+    for entry in std::fs::read_dir(example("")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        desk.write(
+            &format!("examples/msl/{name}"),
+            &std::fs::read(&path).unwrap(),
+        );
+    }
     for (words, comment) in commands {
-        let desk = tempfile::tempdir().unwrap();
-        let mut command = command();
+        let mut command = desk.command();
         if about_models {
             let models = bessemer_llm::pull::directory().unwrap();
             command.env("BESSEMER_CACHE_DIR", models.parent().unwrap());
-            let beginning: String = page.chars().take(1000).collect();
-            std::fs::write(desk.path().join("README.md"), beginning).unwrap();
-            command.current_dir(desk.path());
-        } else {
-            command.current_dir(&root);
         }
         let output = command.args(&words).output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);

@@ -7,6 +7,7 @@ use crate::args::ModeArg;
 use crate::dtype::{DType, Number};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
+use crate::msl::baseline::KnownReports;
 use crate::msl::finding::Location;
 use crate::msl::inputs::{self, Input};
 use crate::msl::launch::{self, BoundInput, Built, Launch};
@@ -62,7 +63,7 @@ pub(super) struct Tested<'a> {
 }
 
 /// Runs a test in all its modes, up to the first that fails.
-pub(super) fn execute(test: &KernelTest) -> Tested<'_> {
+pub(super) fn execute<'a>(test: &'a KernelTest, known: &KnownReports) -> Tested<'a> {
     let start = Instant::now();
     let has_modes = cfg!(target_os = "linux");
     let mut tested = Tested {
@@ -88,7 +89,7 @@ pub(super) fn execute(test: &KernelTest) -> Tested<'_> {
             // The GPU runs kernels in one way.
             Setup::default()
         };
-        let result = run_once(test, &setup);
+        let result = run_once(test, &setup, known);
         tested.failures = result.unwrap_or_else(|error| {
             vec![Failure::Error {
                 outcome: Outcome::of_kernel(&error),
@@ -119,7 +120,7 @@ fn mode_name(mode: ModeArg) -> &'static str {
 }
 
 /// One run on a device of its own.
-fn run_once(test: &KernelTest, setup: &Setup) -> Result<Vec<Failure>> {
+fn run_once(test: &KernelTest, setup: &Setup, known: &KnownReports) -> Result<Vec<Failure>> {
     let source = Source::read(&test.source)?;
     let device = host::open(setup)?;
     let library = match compile(&device, &source, &test.compile) {
@@ -134,9 +135,13 @@ fn run_once(test: &KernelTest, setup: &Setup) -> Result<Vec<Failure>> {
     for input in &inputs {
         input.reset()?;
     }
-    let mut reports = match dispatch_all(test, &device, &library, &inputs)? {
-        Ok(reports) => reports,
-        Err(diagnostics) => return Ok(vec![Failure::Refused(diagnostics)]),
+    let (mut reports, is_readable) = match dispatch_all(test, &device, &library, &inputs)? {
+        Dispatched::Done => (Vec::new(), true),
+        Dispatched::Reports {
+            reports,
+            is_readable,
+        } => (reports, is_readable),
+        Dispatched::Refused(diagnostics) => return Ok(vec![Failure::Refused(diagnostics)]),
     };
     for report in &mut reports {
         launch::place(report, &library);
@@ -148,6 +153,10 @@ fn run_once(test: &KernelTest, setup: &Setup) -> Result<Vec<Failure>> {
             return Ok(vec![Failure::NoReport(kind)]);
         }
     }
+    // Where a kernel could not do its work, there is nothing to accept.
+    if is_readable {
+        reports = known.judge(reports, &source);
+    }
     if !reports.is_empty() {
         return Ok(vec![Failure::Reports(reports)]);
     }
@@ -158,13 +167,36 @@ fn run_once(test: &KernelTest, setup: &Setup) -> Result<Vec<Failure>> {
     Ok(failures)
 }
 
-/// Runs all dispatches in one command buffer. Reports if there are any, or why a kernel does not compile.
+/// What came of the dispatches of a test.
+#[derive(Debug)]
+enum Dispatched {
+    Done,
+    Reports {
+        reports: Vec<Report>,
+        /// Whether the buffers hold what the kernels wrote.
+        is_readable: bool,
+    },
+    /// A kernel does not compile.
+    Refused(Vec<Diagnostic>),
+}
+
+impl Dispatched {
+    /// Launches that were refused, or failed.
+    fn failed(reports: Vec<Report>) -> Self {
+        Self::Reports {
+            reports,
+            is_readable: false,
+        }
+    }
+}
+
+/// Runs all dispatches in one command buffer.
 fn dispatch_all(
     test: &KernelTest,
     device: &Device,
     library: &Library,
     inputs: &[Input],
-) -> Result<Result<Vec<Report>, Vec<Diagnostic>>> {
+) -> Result<Dispatched> {
     let mut commands = device.commands();
     for dispatch in &test.dispatches {
         let kernel = &dispatch.kernel;
@@ -172,22 +204,25 @@ fn dispatch_all(
         known.map_err(|error| Usage::error(error.to_string()))?;
         let pipeline = match launch::build(library, kernel, &dispatch.constants)? {
             Built::Pipeline(pipeline) => pipeline,
-            Built::Report(report) => return Ok(Ok(vec![report])),
-            Built::Refused(diagnostics) => return Ok(Err(diagnostics)),
+            Built::Report(report) => return Ok(Dispatched::failed(vec![report])),
+            Built::Refused(diagnostics) => return Ok(Dispatched::Refused(diagnostics)),
         };
         let launch = prepare(dispatch, &pipeline, inputs)?;
         if let Some(report) = launch.missing_threadgroup_memory(device, &pipeline) {
-            return Ok(Ok(vec![report]));
+            return Ok(Dispatched::failed(vec![report]));
         }
         if let Err(error) = launch.encode(&mut commands, &pipeline) {
-            return Ok(Ok(launch::reports(error, kernel)?));
+            return Ok(Dispatched::failed(launch::reports(error, kernel)?));
         }
     }
     let last = test.dispatches.last().map_or("", |d| &d.kernel);
     let done = commands.commit().and_then(|submission| submission.wait());
     match done {
-        Ok(_) => Ok(Ok(Vec::new())),
-        Err(error) => Ok(Ok(launch::reports(error, last)?)),
+        Ok(_) => Ok(Dispatched::Done),
+        Err(error) => Ok(Dispatched::Reports {
+            is_readable: matches!(error, Error::Checked { .. }),
+            reports: launch::reports(error, last)?,
+        }),
     }
 }
 

@@ -8,21 +8,21 @@ use crate::msl::diagnostic_json;
 use crate::msl::finding::{Finding, Findings};
 use crate::msl::format::{self, Format};
 use crate::msl::run::{report_json, write_report};
-use crate::terminal::{Out, style};
+use crate::terminal::{Out, counted, style};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::time::Duration;
 
-/// Writes the results in a format; text is written test by test with [`write_test`] before.
+/// Writes the results in a format, people's ones with a closing line.
 pub(super) fn write(
     tested: &[Tested<'_>],
+    closing: &str,
     format: Format,
     outcome: Outcome,
     time: Duration,
     out: &mut Out,
 ) -> Result<()> {
-    let closing = closing(tested);
     match format {
         Format::Text => {
             for test in tested {
@@ -52,17 +52,22 @@ pub(super) fn write(
                 failures: &failures,
                 outcome,
             };
-            format::write_findings(out, format, &findings, &mut Sources::default(), &closing)
+            format::write_findings(out, format, &findings, &mut Sources::default(), closing)
         }
     }
 }
 
-fn closing(tested: &[Tested<'_>]) -> String {
+/// `2 passed, 1 failed`
+pub(super) fn closing(tested: &[Tested<'_>], known: usize) -> String {
     let [passed, failed, skipped] = counts(tested);
-    match skipped {
-        0 => format!("{passed} passed, {failed} failed"),
-        _ => format!("{passed} passed, {failed} failed, {skipped} skipped"),
+    let mut text = format!("{passed} passed, {failed} failed");
+    if skipped > 0 {
+        text += &format!(", {skipped} skipped");
     }
+    if known > 0 {
+        text += &format!(", {}", counted(known, "known report"));
+    }
+    text
 }
 
 /// Passed, failed, skipped.
