@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -54,8 +54,12 @@ pub(crate) struct Place {
     pub(crate) pinned: bool,
 }
 
-/// Whether any default may be another device than the CPU: most programs need not look further.
-static CHOICE: AtomicBool = AtomicBool::new(true);
+/// Whether any default may be another device than the CPU: most programs need not look further. Once a device was chosen, by
+/// any thread, it stays so.
+static CHOICE: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const CPU_ONLY: u8 = 1;
+const CHOSEN: u8 = 2;
 /// The default device, and whether it was found by itself: then the dispatch table has a say.
 static DEFAULT: RwLock<Option<(Result<Device>, bool)>> = RwLock::new(None);
 
@@ -116,7 +120,7 @@ impl Device {
 
     /// The same, and whether it was found by itself.
     fn current_or_auto() -> Result<(Self, bool)> {
-        if !CHOICE.load(Ordering::Relaxed) {
+        if CHOICE.load(Ordering::Relaxed) == CPU_ONLY {
             return Ok((Self::cpu(), false));
         }
         if let Some(device) = SCOPES.with_borrow(|scopes| scopes.last().cloned()) {
@@ -132,7 +136,9 @@ impl Device {
             Some(name) => (name.parse(), false),
         };
         if matches!(found.0, Ok(Self(Inner::Cpu))) {
-            CHOICE.store(false, Ordering::Relaxed);
+            // Another thread may be in a scope.
+            let relaxed = Ordering::Relaxed;
+            let _ = CHOICE.compare_exchange(UNKNOWN, CPU_ONLY, relaxed, relaxed);
         }
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
         known(default.get_or_insert(found))
@@ -145,7 +151,7 @@ impl Device {
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*default, Some((_, false))) {
             *default = Some((Ok(gpu.clone()), true));
-            CHOICE.store(true, Ordering::Relaxed);
+            CHOICE.store(CHOSEN, Ordering::Relaxed);
         }
     }
 
@@ -158,7 +164,7 @@ impl Device {
     pub fn set_default(&self) {
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
         *default = Some((Ok(self.clone()), false));
-        CHOICE.store(true, Ordering::Relaxed);
+        CHOICE.store(CHOSEN, Ordering::Relaxed);
     }
 
     /// Calls `body` with this as the default device of the thread.
@@ -169,7 +175,7 @@ impl Device {
                 SCOPES.with_borrow_mut(Vec::pop);
             }
         }
-        CHOICE.store(true, Ordering::Relaxed);
+        CHOICE.store(CHOSEN, Ordering::Relaxed);
         SCOPES.with_borrow_mut(|scopes| scopes.push(self.clone()));
         let _guard = Guard;
         body()
