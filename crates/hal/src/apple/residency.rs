@@ -114,7 +114,8 @@ impl Residency {
         }
         set.raw.removeAllocation(allocation(buffer));
         set.raw.commit();
-        set.is_pending = false;
+        // A set that has not been requested still waits for that.
+        set.is_pending &= !set.is_requested;
     }
 
     /// A new queue knows no set.
@@ -133,38 +134,51 @@ impl Residency {
                 set.is_attached = true;
             }
             if set.is_pending {
-                set.raw.commit();
-                set.is_pending = false;
-                if !set.is_requested {
-                    set.raw.requestResidency();
-                    set.is_requested = true;
-                }
+                set.take_over();
             }
         }
     }
 
-    /// Requests residency again and again until the returned value is dropped; `None` if there is no thread for it.
+    /// Requests residency now and again and again until the returned value is dropped; `None` if there is no thread for
+    /// it.
     pub(super) fn keep_alive(self: &Arc<Self>) -> Option<KeepAlive> {
         let (stop, stopped) = channel::<()>();
         let residency = Arc::downgrade(self);
         std::thread::Builder::new()
             .name("bessemer-residency".to_owned())
             .spawn(move || {
-                while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout)
-                    && let Some(residency) = residency.upgrade()
-                {
+                while let Some(residency) = residency.upgrade() {
                     autoreleasepool(|_| residency.request());
+                    drop(residency);
+                    if stopped.recv_timeout(BEAT) != Err(RecvTimeoutError::Timeout) {
+                        break;
+                    }
                 }
             })
             .ok()?;
         Some(KeepAlive { _stop: stop })
     }
 
+    /// Requests residency of all sets, also of what was added since the last commands.
     fn request(&self) {
-        for set in &lock(&self.state).raw {
-            if set.is_requested {
+        for set in &mut lock(&self.state).raw {
+            if set.is_pending {
+                set.take_over();
+            } else if set.is_requested {
                 set.raw.requestResidency();
             }
+        }
+    }
+}
+
+impl Set {
+    /// Makes additions known to Metal, and requests residency if nobody has.
+    fn take_over(&mut self) {
+        self.raw.commit();
+        self.is_pending = false;
+        if !self.is_requested {
+            self.raw.requestResidency();
+            self.is_requested = true;
         }
     }
 }
