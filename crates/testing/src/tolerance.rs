@@ -101,7 +101,8 @@ pub fn computed_in(dtype: DType) -> DType {
 /// being `f64` itself, may be off: up to one unit, two where it is made of several functions.
 ///
 /// The last number is for `f32` on a Metal device. The kernels have the CPU's functions, made of operations
-/// that every device rounds alike, and with them its bounds; but Metal has no `f64`, so
+/// that every device rounds alike where operands and results are normal, and with them its bounds (subnormal numbers are
+/// flushed there: [`subnormal`](crate::subnormal)); but Metal has no `f64`, so
 /// `tan`, `asinh`, `acosh`, `atanh`, `pow`, `atan2` and `hypot` are computed in one or two `f32`s there: 2.3,
 /// 1.6, 1.7, 1.9, 0.9, 2.2 and 0.7 units measured, where MSL allows its own functions 6, 4, 4, 5, 16 and 6
 /// (it has no `hypot`).
@@ -164,7 +165,7 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
         };
     }
     match op {
-        // One operation of IEEE 754, or none at all. `f32` rounds right after a detour over `f64`, and
+        // One operation of IEEE 754, or none at all, whose subnormal operands and results `judge` takes care of. `f32` rounds right after a detour over `f64`, and
         // `f16` and `bf16` after one over `f32`, since those have more than twice the bits.
         "neg" | "abs" | "sign" | "square" | "sqrt" | "reciprocal" | "relu" | "ceil" | "floor"
         | "round" | "trunc" | "add" | "sub" | "mul" | "div" | "minimum" | "maximum" | "select"

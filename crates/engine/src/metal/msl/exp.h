@@ -1,7 +1,8 @@
 #include "real.h"
 
-// Exponentials. x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and a scaling by 2^n in two steps, so
-// that subnormal results are rounded once. Errors: exp and exp2 1.0 ulp, expm1 1.5.
+// Exponentials. x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and a scaling by 2^n in two steps, as 2^n alone
+// exists neither for the largest results nor for the smallest. Errors: exp and exp2 1.0 ulp, expm1 1.5; results that
+// would be subnormal are 0.
 
 // (e^r - 1 - r) / r^2 for |r| <= ln 2 / 2.
 inline float exp_terms(float r) {
@@ -19,14 +20,14 @@ inline Pair exp_reduce(float x) {
     return pair_of(n, fma(-n, LN_2_LOW, fma(-n, LN_2_HIGH, x)));
 }
 
-// Two numbers whose product is p 2^n: both exist where the product is subnormal or infinite.
+// Two normal numbers whose product is p 2^n, also where the product is none.
 inline Pair halve_scale(float p, float n) {
     const float half_n = rint(n * 0.5f);
     return pair_of(p * power_of_two(half_n), power_of_two(n - half_n));
 }
 
-// e^(x + low) 2^shift as a product of two numbers, for a `low` much smaller than 1. A caller that multiplies
-// the first by what it has to multiply gets subnormal results right.
+// e^(x + low) 2^shift as a product of two numbers, for a `low` much smaller than 1. A caller that multiplies the first
+// by a large factor gets normal results right whose exponential alone would be flushed to zero.
 inline Pair exp_parts(float x, float low, float shift) {
     const Pair reduced = exp_reduce(at_most(at_least(x, -120.0f), 90.0f));
     const float r = reduced.low + low;
@@ -64,7 +65,7 @@ inline float expm1_precise(float x) {
     // Half of it, as 2^n itself does not exist for the largest results.
     const float scale = power_of_two(isnan(x) ? 0.0f : reduced.high - 1.0f);
     const float part = fma(scale, e, scale - 0.5f);
-    // Keeps -0, and the last bit of subnormal numbers.
+    // Keeps -0.
     return fabs(x) < 1e-20f ? x : part + part;
 }
 

@@ -1,8 +1,10 @@
 // What the elementary functions need of float: constants in parts, and tricks with bits.
 //
 // The functions are those of the CPU backend (cpu/math): the same reductions and polynomials, in nothing but
-// operations that IEEE 754 rounds exactly (+, -, *, /, sqrt, fma). So their error is the CPU's and well below
-// what MSL allows its own, no result depends on the chip, and a program has the bits of its steps.
+// operations that IEEE 754 rounds exactly (+, -, *, /, sqrt, fma). So for normal operands and results their error is
+// the CPU's and well below what MSL allows its own, and a program has the bits of its steps. A GPU takes a subnormal
+// float for zero, as an operand and as a result: there results differ from the CPU's, also where only a step on the
+// way is subnormal. Whether a result at the edge is flushed before or after it is rounded is the chip's affair.
 
 #include "arithmetic.h"
 
@@ -41,7 +43,8 @@ inline Pair exact_sum(float a, float b) {
 // 2 to an integer from -127 (which gives 0) to 127.
 inline float power_of_two(float n) { return as_type<float>(uint(int(n) + 127) << 23); }
 
-// For a positive number other than infinity, (k, m) with x = 2^k m and sqrt(1/2) <= m < sqrt(2).
+// For a positive normal number, (k, m) with x = 2^k m and sqrt(1/2) <= m < sqrt(2). Of zero, which subnormal numbers
+// are, k is below every exponent.
 inline Pair decompose(float x) {
     const uint root = 0x3f3504f3;
     const bool tiny = x < 0x1p-126f;
