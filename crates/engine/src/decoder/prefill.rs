@@ -25,8 +25,8 @@ const COMPILED_ROWS: [usize; 2] = [16, 64];
 /// Rows whose logits are computed at once.
 const MOST_LOGITS: usize = 64;
 
-/// Bytes that a command list moves, or is worth, at most: about a tenth of a second of a small GPU.
-const LIST_WORK: u64 = 6_000_000_000;
+/// Bytes that a command list moves, or is worth, at most: about 0.12 seconds of a small GPU.
+const LIST_WORK: u64 = 8_000_000_000;
 
 /// Takes in tokens, which the caller has checked, and waits for all. Lengths are the caller's to change.
 pub(super) fn forward(
