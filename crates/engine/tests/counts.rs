@@ -3,11 +3,18 @@
 //! counts` writes them anew.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
+use bessemer::backends::Backend as _;
+use bessemer::backends::metal::{MetalBackend, MetalOps};
+use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sampling, Sequences};
+use bessemer::kernel::CacheType;
 use bessemer::quant::{BlockFormat, QuantMatrix};
 use bessemer::{AttentionOptions, DType, Device, RopeOptions, Tensor, explain};
-use bessemer_hal::{Family, noop};
+use bessemer_hal::{self as hal, Family, StorageMode, noop};
+use bessemer_testing::transformer::Family as Model;
 
 const WIDTH: usize = 1024;
 const HEADS: usize = 16;
@@ -169,37 +176,132 @@ fn products_of_seconds_are_several_launches() {
     assert_eq!(bands[0], tiles.div_ceil(11) * 128);
 }
 
-#[test]
-fn command_buffers_launches_and_memory_have_names_for_gpu_tools() {
-    let device = Device::on(noop::device(Family::Apple7));
-    let y = device.scope(|| layer(64, 0));
-    let hal = device.hal().unwrap();
-    noop::clear(hal);
-    y.eval().unwrap();
-    device.synchronize().unwrap();
-    let mut launches = Vec::new();
-    let mut memory = 0;
-    for event in noop::record(hal).unwrap().events {
+/// The labels of command buffers, launches and buffers that a recording device was given; all must have one. Pipelines have
+/// the names of their kernels.
+fn labels(device: &hal::Device) -> BTreeSet<String> {
+    let mut labels = BTreeSet::new();
+    let mut bare_buffers = 0;
+    for event in noop::record(device).unwrap().events {
         match event {
             noop::Event::Dispatch { kernel, label, .. } => {
-                launches.push(label.unwrap_or_else(|| panic!("`{kernel}` has no label")));
+                assert!(!kernel.is_empty(), "a pipeline has no label");
+                let label = label.filter(|label| !label.is_empty());
+                labels.insert(label.unwrap_or_else(|| panic!("`{kernel}` has no label")));
             }
-            noop::Event::Commit { label } => assert_eq!(label.as_deref(), Some("tensors")),
-            noop::Event::Allocate { .. } => memory += 1,
+            noop::Event::Commit { label } => {
+                let label = label.filter(|label| !label.is_empty());
+                labels.insert(label.expect("a command buffer has no label"));
+            }
+            noop::Event::Allocate { .. } => bare_buffers += 1,
             noop::Event::LabelBuffer(label) => {
-                assert_eq!(label, "tensor");
-                memory -= 1;
+                assert!(!label.is_empty(), "a buffer has no label");
+                labels.insert(label);
+                bare_buffers -= 1;
             }
             _ => {}
         }
     }
-    for op in ["rms_norm", "matmul", "rope", "attention"] {
-        assert!(
-            launches.iter().any(|label| label == op),
-            "{op}: {launches:?}"
-        );
+    assert_eq!(bare_buffers, 0, "buffers without a label");
+    labels
+}
+
+fn assert_has(labels: &BTreeSet<String>, expected: &[&str]) {
+    for label in expected {
+        assert!(labels.contains(*label), "{label}: {labels:?}");
     }
-    assert_eq!(memory, 0, "buffers without a label");
+}
+
+#[test]
+fn command_buffers_launches_and_memory_have_names_for_gpu_tools() {
+    let device = Device::on(noop::device(Family::Apple7));
+    device.scope(|| layer(64, 0)).eval().unwrap();
+    device.synchronize().unwrap();
+    let found = labels(device.hal().unwrap());
+    assert_has(
+        &found,
+        &[
+            "tensors",
+            "tensor",
+            "rms_norm",
+            "matmul",
+            "rope",
+            "attention",
+        ],
+    );
+}
+
+#[test]
+fn decoders_have_names_for_gpu_tools() {
+    let device = Device::on(noop::device(Family::Apple7));
+    let decoder = Decoder::new(&device, Model::default().spec(1).unwrap()).unwrap();
+    let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, 64).unwrap();
+    let sampling = Sampling {
+        temperature: 0.7,
+        top_k: 10,
+        presence_penalty: 0.5,
+        ..Sampling::default()
+    };
+    let mut sampler = DeviceSampler::new(&device, sampling, decoder.vocab()).unwrap();
+    for tokens in [&[1_u32, 2, 3][..], &[4]] {
+        let run = Run {
+            slot: 0,
+            tokens,
+            logits: Logits::Last,
+        };
+        let mut logits = Vec::new();
+        decoder
+            .forward(&mut sequences, &[run], &mut logits)
+            .unwrap();
+    }
+    decoder
+        .choose(&mut sequences, 0, &mut sampler)
+        .unwrap()
+        .wait()
+        .unwrap();
+    decoder
+        .step(&mut sequences, 0, &mut sampler)
+        .unwrap()
+        .wait()
+        .unwrap();
+    let found = labels(device.hal().unwrap());
+    assert_has(&found, &["prefill", "decode", "decoder", "tensor"]);
+}
+
+#[test]
+fn buffers_of_compatibility_apis_have_names_for_gpu_tools() {
+    let device = Device::on(noop::device(Family::Apple7));
+    let backend = Arc::new(MetalBackend::on(&device).unwrap());
+    let a = backend.create_buffer_zeros(64).unwrap();
+    let b = backend.create_buffer_with_data(&[1.0_f32; 64], StorageMode::Shared);
+    let ops = MetalOps::new(Arc::clone(&backend)).unwrap();
+    ops.add(&a, &b.unwrap(), &a, 64).unwrap();
+    backend.allocate(256).unwrap();
+    backend.allocate_buffer(256).unwrap();
+    backend.allocate_pool(256).unwrap();
+    device.synchronize().unwrap();
+    let memory = [
+        "create_buffer",
+        "create_buffer_with_data",
+        "allocate",
+        "allocate_buffer",
+        "allocate_pool",
+    ];
+    let found = labels(device.hal().unwrap());
+    assert_has(&found, &memory);
+    assert_has(&found, &["tensors", "add"]);
+}
+
+#[test]
+fn a_decoder_keeps_its_memory_resident_as_long_as_it_lives() {
+    let device = Device::on(noop::device(Family::Apple7));
+    let guards = || noop::resident_guards(device.hal().unwrap()).unwrap();
+    let decoder = Decoder::new(&device, Model::default().spec(1).unwrap()).unwrap();
+    assert_eq!(guards(), 1);
+    let other = decoder.clone();
+    drop(decoder);
+    assert_eq!(guards(), 1, "a clone has the same weights");
+    drop(other);
+    assert_eq!(guards(), 0);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::pipeline::PipelineInfo;
 use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::{Completed, Completion};
+use std::any::Any;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
@@ -156,6 +157,11 @@ pub fn prepared_products(device: &Device) -> Option<u64> {
     Some(device.driver::<Noop>()?.prepared.load(Ordering::Relaxed))
 }
 
+/// Guards that keep the memory of `device` resident at the moment.
+pub fn resident_guards(device: &Device) -> Option<usize> {
+    Some(Arc::strong_count(&device.driver::<Noop>()?.kept) - 1)
+}
+
 /// From now on the library of `device` has nothing to compute products with, as Apple's may, and refuses them.
 pub fn refuse_products(device: &Device) {
     if let Some(noop) = device.driver::<Noop>() {
@@ -173,6 +179,8 @@ pub struct Noop {
     /// Whether products are refused.
     refuses: AtomicBool,
     prepared: AtomicU64,
+    /// Has one more owner for every guard that keeps memory resident.
+    kept: Arc<()>,
     record: Arc<Mutex<Record>>,
 }
 
@@ -187,6 +195,7 @@ impl Noop {
         Self {
             refuses: AtomicBool::new(false),
             prepared: AtomicU64::new(0),
+            kept: Arc::default(),
             info: DeviceInfo {
                 name: "Bessemer recording device".to_owned(),
                 kind: DeviceKind::Noop,
@@ -293,6 +302,10 @@ impl driver::Device for Noop {
 
     fn contains_kernels(&self) -> bool {
         true
+    }
+
+    fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
+        Some(Box::new(self.kept.clone()))
     }
 
     fn multiplies_matrices(&self) -> bool {

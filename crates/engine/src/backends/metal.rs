@@ -321,6 +321,7 @@ impl MetalBackend {
 
     fn zeros(&self, op: &'static str, bytes: usize) -> Result<Buffer> {
         let buffer = self.metal.device.buffer(bytes, StorageMode::Shared);
+        let buffer = buffer.inspect(|buffer| buffer.set_label(op));
         buffer.map_err(|e| Error::device(op, e))
     }
 }

@@ -76,12 +76,12 @@ mod tests {
             assert!(!bands.is_empty() && bands.len() as u64 <= count, "{case}");
             let mut at = [0; 3];
             for (band, extent) in &bands {
-                for axis in 0..3 {
-                    assert_eq!(band.origin[axis] as usize, at[axis], "{case}");
+                for (axis, at) in at.iter_mut().enumerate() {
+                    assert_eq!(band.origin[axis] as usize, *at, "{case}");
                     assert_eq!(band.grid[axis] as usize, grid.dims()[axis], "{case}");
-                    assert_eq!(at[axis] % group.dims()[axis], 0, "{case}");
+                    assert_eq!(*at % group.dims()[axis], 0, "{case}");
                     if extent.dims()[axis] != grid.dims()[axis] {
-                        at[axis] += extent.dims()[axis];
+                        *at += extent.dims()[axis];
                     }
                 }
             }

@@ -10,7 +10,8 @@ use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::{NSString, ns_string};
 use objc2_metal::{
-    MTLBuffer, MTLComputeCommandEncoder, MTLComputePipelineState, MTLDevice, MTLLibrary, MTLSize,
+    MTLBuffer, MTLCommandEncoder, MTLComputeCommandEncoder, MTLComputePipelineDescriptor,
+    MTLComputePipelineState, MTLDevice, MTLLibrary, MTLPipelineOption, MTLSize,
 };
 use std::ptr::NonNull;
 
@@ -80,8 +81,15 @@ impl ByteKernels {
             let function = library
                 .newFunctionWithName(name)
                 .ok_or_else(|| failed(format!("`{name}` is missing")))?;
+            let descriptor = MTLComputePipelineDescriptor::new();
+            descriptor.setLabel(Some(name));
+            descriptor.setComputeFunction(Some(&function));
             device
-                .newComputePipelineStateWithFunction_error(&function)
+                .newComputePipelineStateWithDescriptor_options_reflection_error(
+                    &descriptor,
+                    MTLPipelineOption::None,
+                    None,
+                )
                 .map_err(|error| failed(error.localizedDescription().to_string()))
         };
         Ok(Self {
@@ -99,10 +107,12 @@ impl ByteKernels {
         length: usize,
     ) {
         let count = length as u64;
-        encoder.setComputePipelineState(match bytes {
-            Bytes::From(_) => &self.copy,
-            Bytes::Value(_) => &self.fill,
-        });
+        let (name, pipeline) = match bytes {
+            Bytes::From(_) => (ns_string!("copy"), &self.copy),
+            Bytes::Value(_) => (ns_string!("fill"), &self.fill),
+        };
+        encoder.pushDebugGroup(name);
+        encoder.setComputePipelineState(pipeline);
         // SAFETY: the offsets lie inside their buffers, the commands keep the buffers alive, Metal copies
         // the two values, and the kernels touch `length` bytes at each place and nothing else.
         unsafe {
@@ -124,5 +134,6 @@ impl ByteKernels {
         };
         let group = self.copy.threadExecutionWidth();
         encoder.dispatchThreads_threadsPerThreadgroup(line(length.min(THREADS)), line(group));
+        encoder.popDebugGroup();
     }
 }

@@ -13,6 +13,7 @@ use crate::matrix::MatrixElement;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2::{AnyThread, ClassType, msg_send};
+use objc2_foundation::ns_string;
 use objc2_metal::{MTLCommandBuffer, MTLDevice};
 use objc2_metal_performance_shaders::{
     MPSDataType, MPSMatrix, MPSMatrixDescriptor, MPSMatrixMultiplication, MPSSupportsMTLDevice,
@@ -91,7 +92,7 @@ fn kernel(
     product: &ProductCommand,
 ) -> Option<Retained<MPSMatrixMultiplication>> {
     // SAFETY: the initialiser has these arguments, and the front checked that the sizes fit each other.
-    unsafe {
+    let kernel: Option<Retained<MPSMatrixMultiplication>> = unsafe {
         msg_send![
             MPSMatrixMultiplication::alloc(),
             initWithDevice: device,
@@ -103,7 +104,11 @@ fn kernel(
             alpha: product.alpha,
             beta: product.beta,
         ]
-    }
+    };
+    let kernel = kernel?;
+    // SAFETY: the library copies the label.
+    unsafe { kernel.setLabel(Some(ns_string!("matrix product"))) };
+    Some(kernel)
 }
 
 fn describe(matrix: &Matrix, element: MatrixElement) -> Option<Retained<MPSMatrix>> {

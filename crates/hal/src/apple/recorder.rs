@@ -271,6 +271,7 @@ impl<'a> Recorder<'a> {
             .buffer
             .computeCommandEncoderWithDispatchType(MTLDispatchType::Concurrent)
             .ok_or_else(refused)?;
+        encoder.setLabel(self.makings.label.as_deref());
         self.encoder = Encoder::Compute(encoder.clone());
         self.open_groups();
         Ok(encoder)
@@ -282,6 +283,7 @@ impl<'a> Recorder<'a> {
         }
         self.end_encoder();
         let encoder = self.buffer.blitCommandEncoder().ok_or_else(refused)?;
+        encoder.setLabel(self.makings.label.as_deref());
         self.encoder = Encoder::Blit(encoder.clone());
         self.open_groups();
         Ok(encoder)

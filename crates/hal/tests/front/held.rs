@@ -588,6 +588,4 @@ fn memory_is_kept_resident_until_the_guard_is_dropped() {
     assert_eq!(owners(), before + 1);
     drop(two);
     assert_eq!(owners(), before);
-    // Devices without such a need take no effort.
-    drop(recording().keep_resident());
 }
