@@ -50,14 +50,14 @@ fn write_finding(out: &mut impl Write, finding: &Finding, sources: &mut Sources)
     )
 }
 
-/// What a runner decodes in a message.
+/// Escapes a message as runners decode it.
 fn escape_data(text: &str) -> String {
     text.replace('%', "%25")
         .replace('\r', "%0D")
         .replace('\n', "%0A")
 }
 
-/// What a runner decodes in a property, where `:` and `,` have a meaning as well.
+/// Escapes a property, in which `:` and `,` have a meaning as well.
 fn escape_property(text: &str) -> String {
     escape_data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -103,7 +103,7 @@ impl Launch<'_> {
     }
 }
 
-/// What the kernel does with a buffer, as far as it is known.
+/// The kernel's access to a buffer, as far as it is known.
 fn access(pipeline: &Pipeline, index: u32) -> Access {
     pipeline
         .arguments()
@@ -112,7 +112,7 @@ fn access(pipeline: &Pipeline, index: u32) -> Access {
         .map_or(Access::ReadWrite, |a| a.access)
 }
 
-/// What came of building a kernel.
+/// The result of building a kernel.
 #[derive(Debug)]
 pub(crate) enum Built {
     Pipeline(Pipeline),

@@ -261,3 +261,15 @@ fn the_language_version_is_chosen_as_for_clang() {
         "{said:?}"
     );
 }
+
+#[test]
+fn a_comment_that_suppresses_nothing_is_a_warning() {
+    let desk = Desk::with(
+        "k.metal",
+        "kernel void k(device int* a [[buffer(0)]]) {\n    a[0] = 1; // bessemer: allow(rase)\n}\n",
+    );
+    let said = desk.bessemer("msl check k.metal").exits(0);
+    assert!(said.stdout.contains("k.metal:2:"), "{said:?}");
+    assert!(said.stdout.contains("warning: "), "{said:?}");
+    assert!(said.stdout.contains("`rase`"), "{said:?}");
+}

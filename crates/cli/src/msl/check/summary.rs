@@ -208,7 +208,7 @@ fn error_reason(error: &Diagnostic) -> String {
     }
 }
 
-/// Whether the compiler ran out of time, by the clock or by the processor time (SIGXCPU), or failed otherwise.
+/// The reason of a failed compiler: a time limit, by the clock or of processor time (SIGXCPU), or anything else.
 fn failure_reason(message: &str) -> &'static str {
     let is_timeout = ["not finished after", "killed by signal 24"];
     if is_timeout.iter().any(|text| message.contains(text)) {

@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Debug)]
 pub(super) struct Tested<'a> {
     pub(super) test: &'a KernelTest,
@@ -167,7 +167,7 @@ fn run_once(test: &KernelTest, setup: &Setup, known: &KnownReports) -> Result<Ve
     Ok(failures)
 }
 
-/// What came of the dispatches of a test.
+/// The result of the dispatches of a test.
 #[derive(Debug)]
 enum Dispatched {
     Done,

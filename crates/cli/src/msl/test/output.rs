@@ -205,7 +205,7 @@ fn to_findings(tested: &Tested<'_>) -> Vec<Finding> {
     findings.collect()
 }
 
-/// What is no finding about a kernel or a test.
+/// Failures of the tool, which are no findings about a kernel or a test.
 fn tool_failures(tested: &Tested<'_>) -> Vec<String> {
     let name = &tested.test.name;
     let failures = tested.failures.iter().filter_map(|failure| match failure {

@@ -59,7 +59,7 @@ pub(super) struct PlannedDispatch {
     pub(super) constants: Vec<ConstantSpec>,
 }
 
-/// What a buffer must hold at the end.
+/// Expected values of a buffer.
 #[derive(Debug)]
 pub(super) struct Expectation {
     pub(super) location: Location,
