@@ -360,3 +360,26 @@ kernel void far_outside_a_large_array(device float* out [[buffer(0)]], const dev
   for (uint i = 0; i < 20000; i += 100) large[i] = in[gid];
   out[gid] = large[uint(in[gid]) * 100000 + 20000];  // DEFECT(bounds) far_outside_a_large_array
 }
+
+// Values that are read through a null pointer and never used.
+template <bool with_index> float smallest(const device float* in, const device uint* index, uint count) {
+  float values[4];
+  uint indices[4];
+  for (uint i = 0; i < 4; ++i) {
+    values[i] = in[i % count];
+    indices[i] = index[i];
+  }
+  float least = values[0];
+  uint at = indices[0];
+  for (uint i = 1; i < 4; ++i) {
+    if (values[i] < least) {
+      least = values[i];
+      at = indices[i];
+    }
+  }
+  return with_index ? float(at) : least;
+}
+kernel void nothing_behind_null(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+                                uint gid [[thread_position_in_grid]], constant uint& count [[buffer(2)]]) {
+  out[gid] = smallest<false>(in, nullptr, count);
+}
