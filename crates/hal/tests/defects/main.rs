@@ -194,7 +194,7 @@ fn divergence_is_found_and_uniform_control_flow_is_clean() {
 
 #[test]
 fn private_memory_is_checked_and_what_is_written_and_inside_is_clean() {
-    check(&source!("private.metal", 20, 19));
+    check(&source!("private.metal", 22, 20));
 }
 
 #[test]
