@@ -209,7 +209,7 @@ fn loops_that_do_not_end_are_found_and_those_that_do_are_clean() {
 
 #[test]
 fn private_memory_is_checked_and_what_is_written_and_inside_is_clean() {
-    check(&source!("private.metal", 20, 18));
+    check(&source!("private.metal", 22, 20));
 }
 
 #[test]

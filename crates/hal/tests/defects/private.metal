@@ -360,3 +360,73 @@ kernel void far_outside_a_large_array(device float* out [[buffer(0)]], const dev
   for (uint i = 0; i < 20000; i += 100) large[i] = in[gid];
   out[gid] = large[uint(in[gid]) * 100000 + 20000];  // DEFECT(bounds) far_outside_a_large_array
 }
+
+// Values that are read through a null pointer and never used.
+template <bool with_index> float smallest(const device float* in, const device uint* index, uint count) {
+  float values[4];
+  uint indices[4];
+  for (uint i = 0; i < 4; ++i) {
+    values[i] = in[i % count];
+    indices[i] = index[i];
+  }
+  float least = values[0];
+  uint at = indices[0];
+  for (uint i = 1; i < 4; ++i) {
+    if (values[i] < least) {
+      least = values[i];
+      at = indices[i];
+    }
+  }
+  return with_index ? float(at) : least;
+}
+kernel void nothing_behind_null(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+                                uint gid [[thread_position_in_grid]], constant uint& count [[buffer(2)]]) {
+  out[gid] = smallest<false>(in, nullptr, count);
+}
+
+// Copies of values that were never written.
+
+kernel void copied_then_used(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+                             uint gid [[thread_position_in_grid]]) {
+  float value;
+  float copy = value;
+  if (in[gid] > 50) copy = 1;
+  float again[2];
+  again[0] = copy;
+  out[gid] = again[0];  // DEFECT(uninitialised) copied_then_used
+}
+void swap(thread uint& a, thread uint& b) {
+  uint was = a;
+  a = b;
+  b = was;
+}
+template <bool with_index>
+void sort(thread float (&values)[4], thread uint (&indices)[4]) {
+  for (uint i = 0; i < 4; ++i) {
+    for (uint j = i & 1; j < 3; j += 2) {
+      if (values[j + 1] < values[j]) {
+        float was = values[j];
+        values[j] = values[j + 1];
+        values[j + 1] = was;
+        swap(indices[j], indices[j + 1]);
+      }
+    }
+  }
+}
+kernel void swapped_and_never_used(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+                                   uint gid [[thread_position_in_grid]]) {
+  float values[4];
+  uint indices[4];
+  for (uint i = 0; i < 4; ++i) values[i] = in[(gid + i) % 128];
+  sort<false>(values, indices);
+  out[gid] = values[gid % 4];
+}
+kernel void swapped_and_used(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+                             uint gid [[thread_position_in_grid]]) {
+  float values[4];
+  uint indices[4];
+  for (uint i = 0; i < 4; ++i) values[i] = in[(gid + i) % 128];
+  for (uint i = 0; i < 3; ++i) indices[i] = i;
+  sort<true>(values, indices);
+  out[gid] = float(indices[gid % 4]);  // DEFECT(uninitialised) swapped_and_used
+}

@@ -99,7 +99,7 @@ impl Defect {
                 variable,
             } if size >= variable.size => {
                 format!(
-                    "{} is read before anything was written to it",
+                    "{} is read before any value was written to it",
                     named(variable)
                 )
             }
@@ -108,7 +108,7 @@ impl Defect {
                 size,
                 variable,
             } => format!(
-                "read of {} at offset {offset} of {}, where nothing was written",
+                "read of {} at offset {offset} of {}, where no value was written",
                 bytes(size as usize),
                 named(variable)
             ),
@@ -177,11 +177,11 @@ mod tests {
         for (arguments, message) in [
             (
                 (2, [0, 8, packed]),
-                "private variable `acc` is read before anything was written to it",
+                "private variable `acc` is read before any value was written to it",
             ),
             (
                 (2, [4, 4, packed]),
-                "read of 4 bytes at offset 4 of private variable `acc`, where nothing was written",
+                "read of 4 bytes at offset 4 of private variable `acc`, where no value was written",
             ),
             (
                 (1, [-4_i64 as u64, 1, 8 | 2 << 32]),

@@ -34,6 +34,8 @@ pub(super) struct Facts {
     pub(super) parameters: BTreeSet<usize>,
     /// Whether the result may.
     pub(super) result: bool,
+    /// Loads whose value is only stored to private memory again: it need not have been written yet.
+    pub(super) copies: HashSet<Id>,
 }
 
 /// What is known about all functions.
@@ -111,27 +113,37 @@ impl Analysis {
             .enumerate()
             .map(|(index, subject)| (subject.definition.name.clone(), index))
             .collect();
-        let facts = subjects
+        let every = |subject: &Subject<'_>| {
+            let tracked = |(id, size)| (id, Variable { size, shadow: true });
+            candidates(subject).into_iter().map(tracked).collect()
+        };
+        let mut analysis = Self {
+            facts: subjects.iter().map(|s| facts(s, every(s))).collect(),
+            by_name,
+        };
+        analysis.follow(subjects);
+        // Once it is known what may be private, the variables that are worth tracking.
+        analysis.facts = subjects
             .iter()
-            .map(|subject| Facts {
-                slots: slots(subject),
-                variables: if subject.user {
-                    variables(subject, named)
-                } else {
-                    HashMap::new()
-                },
-                ..Facts::default()
+            .zip(std::mem::take(&mut analysis.facts))
+            .map(|(subject, all)| Facts {
+                copies: copies(subject, &all.pointers),
+                ..facts(subject, variables(subject, named, &all.pointers))
             })
             .collect();
-        let mut analysis = Self { facts, by_name };
-        while subjects
-            .iter()
-            .enumerate()
-            .fold(false, |changed, (index, subject)| {
-                analysis.flow(subjects, index, subject) || changed
-            })
-        {}
+        analysis.follow(subjects);
         analysis
+    }
+
+    /// Follows pointers through all functions until nothing is new.
+    fn follow(&mut self, subjects: &[Subject<'_>]) {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (index, subject) in subjects.iter().enumerate() {
+                changed |= self.flow(subjects, index, subject);
+            }
+        }
     }
 
     /// The function that a call passes origins to.
@@ -213,6 +225,34 @@ fn instructions<'s>(subject: &'s Subject<'_>) -> impl Iterator<Item = &'s Inst> 
     subject.function.blocks.iter().flat_map(|b| &b.insts)
 }
 
+fn facts(subject: &Subject<'_>, variables: HashMap<Id, Variable>) -> Facts {
+    Facts {
+        slots: slots(subject),
+        variables,
+        ..Facts::default()
+    }
+}
+
+/// The loads of a function that copy a scalar from private memory to private memory.
+fn copies(subject: &Subject<'_>, private: &HashSet<Id>) -> HashSet<Id> {
+    let is_private =
+        |pointer: &Operand| matches!(pointer, Operand::Local(id) if private.contains(id));
+    let mut copies: HashSet<Id> = instructions(subject)
+        .filter(|inst| inst.ty.is_scalar())
+        .filter(|inst| matches!(&inst.op, Op::Load { pointer, .. } if is_private(pointer)))
+        .filter_map(|inst| inst.result)
+        .collect();
+    for inst in instructions(subject) {
+        for id in inst.uses() {
+            let copied = matches!(&inst.op, Op::Store { value, pointer, .. } if is(value, id) && is_private(pointer));
+            if !copied {
+                copies.remove(&id);
+            }
+        }
+    }
+    copies
+}
+
 fn slots(subject: &Subject<'_>) -> HashSet<Id> {
     let mut slots: HashSet<Id> = instructions(subject)
         .filter(|inst| matches!(inst.op, Op::Alloca { .. }))
@@ -243,10 +283,13 @@ fn slots(subject: &Subject<'_>) -> HashSet<Id> {
     slots
 }
 
-/// The variables of a function that are worth tracking.
-fn variables(subject: &Subject<'_>, named: &Named) -> HashMap<Id, Variable> {
+/// The variables of the user's functions, with their sizes.
+fn candidates(subject: &Subject<'_>) -> Vec<(Id, u64)> {
     let slots = slots(subject);
     let mut list: Vec<(Id, u64)> = Vec::new();
+    if !subject.user {
+        return list;
+    }
     for inst in instructions(subject) {
         let (Op::Alloca { layout }, Some(id)) = (&inst.op, inst.result) else {
             continue;
@@ -257,7 +300,13 @@ fn variables(subject: &Subject<'_>, named: &Named) -> HashMap<Id, Variable> {
             list.push((id, layout.size));
         }
     }
-    let unwritten = unwritten_uses(subject, &list, named);
+    list
+}
+
+/// The variables of a function that are worth tracking; `private` are the pointers that may be private.
+fn variables(subject: &Subject<'_>, named: &Named, private: &HashSet<Id>) -> HashMap<Id, Variable> {
+    let list = candidates(subject);
+    let unwritten = unwritten_uses(subject, &list, named, private);
     // Variables that are only read and written as a whole need no bounds.
     let indexed: HashSet<Id> = instructions(subject)
         .filter(|inst| {
@@ -279,7 +328,13 @@ fn variables(subject: &Subject<'_>, named: &Named) -> HashMap<Id, Variable> {
 }
 
 /// The variables of `list` that are used where not all of them was certainly written.
-fn unwritten_uses(subject: &Subject<'_>, list: &[(Id, u64)], named: &Named) -> Set {
+fn unwritten_uses(
+    subject: &Subject<'_>,
+    list: &[(Id, u64)],
+    named: &Named,
+    private: &HashSet<Id>,
+) -> Set {
+    let copies = copies(subject, private);
     let index_of: HashMap<Id, usize> = list
         .iter()
         .enumerate()
@@ -301,9 +356,18 @@ fn unwritten_uses(subject: &Subject<'_>, list: &[(Id, u64)], named: &Named) -> S
         changed = false;
         for (number, block) in blocks.iter().enumerate() {
             let mut state = inflow[number].clone();
+            // Copied values that may not have been written themselves.
+            let mut doubtful: HashSet<Id> = HashSet::new();
             for inst in &block.insts {
                 if matches!(inst.op, Op::Alloca { .. }) {
                     continue;
+                }
+                if let (Op::Load { pointer, .. }, Some(id)) = (&inst.op, inst.result)
+                    && let Operand::Local(pointer) = pointer
+                    && copies.contains(&id)
+                    && index_of.get(pointer).is_none_or(|&v| state.contains(v))
+                {
+                    doubtful.insert(id);
                 }
                 for id in inst.uses() {
                     let Some(&variable) = index_of.get(&id) else {
@@ -319,6 +383,13 @@ fn unwritten_uses(subject: &Subject<'_>, list: &[(Id, u64)], named: &Named) -> S
                             continue;
                         }
                         _ if name.starts_with("llvm.lifetime.") => continue,
+                        Op::Store {
+                            value: Operand::Local(value),
+                            ..
+                        } if doubtful.contains(value) => {
+                            state.insert(variable);
+                            continue;
+                        }
                         Op::Store { pointer, value, .. } if is(pointer, id) && !is(value, id) => {
                             stored_size(raw.trim_start(), named)
                         }

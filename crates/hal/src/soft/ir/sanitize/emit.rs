@@ -34,6 +34,8 @@ struct Writer<'a> {
     known: HashSet<&'a str>,
     /// The variable that a pointer was made from, where that is certain.
     objects: HashMap<Id, Id>,
+    /// Where the value of a load that only copies comes from.
+    copied: HashMap<Id, Origin>,
     /// Loads that pass a structure by value, with the location of the call.
     passed: HashSet<Id>,
     /// Loads that return a structure by value.
@@ -73,6 +75,7 @@ pub(super) fn function(
             .map(|name| bare(name))
             .collect(),
         objects: HashMap::new(),
+        copied: HashMap::new(),
         passed: HashSet::new(),
         returned: HashSet::new(),
         whole: HashSet::new(),
@@ -497,6 +500,10 @@ impl Writer<'_> {
         let Some(id) = inst.result else {
             return;
         };
+        if self.facts.copies.contains(&id) {
+            self.copied.insert(id, origin);
+            return;
+        }
         // Bits next to a bit-field are read to be written again.
         let bits = self.subject.function.names[id].starts_with("%bf.load");
         if bits || self.returned.contains(&id) {
@@ -597,7 +604,16 @@ impl Writer<'_> {
             return;
         }
         let Origin { shadow, offset, .. } = &origin;
-        self.before.push(if SIZES.contains(&size) {
+        let source = match value {
+            Operand::Local(id) => self.copied.get(id),
+            Operand::Constant(_) => None,
+        };
+        self.before.push(if let Some(from) = source {
+            format!(
+                "call void @sm.copy(ptr {shadow}, i64 {offset}, ptr {}, i64 {}, i64 {size})",
+                from.shadow, from.offset
+            )
+        } else if SIZES.contains(&size) {
             format!("call void @sm.write{size}(ptr {shadow}, i64 {offset})")
         } else {
             format!("call void @sm.write(ptr {shadow}, i64 {offset}, i64 {size})")
