@@ -12,7 +12,7 @@ use crate::soft::plan::KernelPlan;
 use crate::soft::toolchain::{self, LIMIT, Limit, Output, tail};
 use crate::soft::{Mode, ir};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a library's only kernel may take to optimise while the library is read; after that its syntax is checked alone.
 const ATTEMPT: Limit = Limit {
@@ -86,12 +86,18 @@ impl Engine {
         let translation = program.translation()?;
         let mut supported = program.reflection.kernels.iter();
         let mut supported = supported.by_ref().filter(|k| k.unsupported.is_none());
-        if let (Some(kernel), None) = (supported.next(), supported.next())
-            // What is wrong with the kernel alone is said when it is asked for.
-            && let Ok(ir) = self.lower(program, &kernel.name, ATTEMPT)
-        {
-            *program.ir() = Some(ir);
-            return Ok(());
+        if let (Some(kernel), None) = (supported.next(), supported.next()) {
+            let start = Instant::now();
+            match self.lower(program, &kernel.name, ATTEMPT) {
+                Ok(ir) => {
+                    *program.ir() = Some(ir);
+                    return Ok(());
+                }
+                // What is wrong with the kernel alone is said when it is asked for.
+                Err(Error::Compile { .. }) => {}
+                Err(error) if start.elapsed() < ATTEMPT => return Err(error),
+                Err(_) => {}
+            }
         }
         self.inspect(program, translation.cpp.clone())
     }
