@@ -95,7 +95,7 @@ impl Engine {
                 }
                 // What is wrong with the kernel alone is said when it is asked for.
                 Err(Error::Compile { .. }) => {}
-                Err(error) if start.elapsed() < ATTEMPT => return Err(error),
+                Err(error) if start.elapsed() < ATTEMPT.processor => return Err(error),
                 Err(_) => {}
             }
         }
