@@ -39,6 +39,17 @@ fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whether a process has a handler for SIGINT: the second bit of the signals that it catches.
+fn handles_interrupts(id: u32) -> bool {
+    if cfg!(not(target_os = "linux")) {
+        std::thread::sleep(Duration::from_millis(300));
+        return true;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
+}
+
 fn ended(child: Child) -> Output {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -93,8 +104,9 @@ fn an_answer_ends_and_what_was_said_is_shown() {
 #[test]
 fn a_chat_that_waits_ends() {
     let mut command = bessemer(&["smollm2"]);
-    let child = spawn(command.arg("chat"));
-    std::thread::sleep(Duration::from_millis(300));
+    let mut child = spawn(command.arg("chat"));
+    let id = child.id();
+    wait_until(&mut child, || handles_interrupts(id));
     interrupt(&child);
     ended(child);
 }

@@ -40,8 +40,8 @@ kernel void mixed_shifts(device int4* out [[buffer(0)]], device ulong2* wide [[b
                          const device int4* in [[buffer(2)]]) {
   int4 v = in[0];  // -16 8 1 3
   uint4 n = uint4(2, 1, 31, 33);
-  out[0] = v >> n;
-  out[1] = v << n;
+  out[0] = v >> n;  // bessemer: allow(shift) by 33
+  out[1] = v << n;  // bessemer: allow(shift) by 33
   out[2] = int4(uint4(v) >> int4(28, 1, 0, 1));
   out[3] = v;
   out[3] <<= ushort4(1, 2, 3, 4);
