@@ -265,12 +265,13 @@ pub(crate) fn instrument(
                             Operand::Constant((size | flag).cast_signed().to_string())
                         }
                         Operand::Local(size) => {
-                            let narrow = ids;
-                            let what = ids + 1;
-                            ids += 2;
+                            let [narrow, bytes, what] = [ids, ids + 1, ids + 2];
+                            ids += 3;
                             insts.push(convert(&inst, narrow, "trunc i64 ", *size, " to i32"));
+                            let mask = format!(", {MAX_SIZE}");
+                            insts.push(convert(&inst, bytes, "and i32 ", narrow, &mask));
                             let flags = format!(", {}", flag.cast_signed());
-                            insts.push(convert(&inst, what, "or i32 ", narrow, &flags));
+                            insts.push(convert(&inst, what, "or i32 ", bytes, &flags));
                             Operand::Local(what)
                         }
                     };
