@@ -8,6 +8,8 @@ pub use baseline::{Baseline, BaselineEntry, BaselineError, Judged};
 pub(crate) use suppress::Sources;
 pub use suppress::suppression_warnings;
 
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -40,20 +42,6 @@ pub enum ReportKind {
 }
 
 impl ReportKind {
-    /// All kinds.
-    pub const ALL: &[Self] = &[
-        Self::Bounds,
-        Self::Race,
-        Self::Uninitialised,
-        Self::DivergentBarrier,
-        Self::EarlyReturn,
-        Self::DivergentSimd,
-        Self::InactiveLane,
-        Self::ThreadgroupMemory,
-        Self::Crash,
-        Self::Timeout,
-    ];
-
     /// The name used in reports and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,11 +63,8 @@ impl FromStr for ReportKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let mut kinds = Self::ALL.iter().copied();
-        kinds.find(|kind| kind.as_str() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
-            format!("unknown kind `{name}`; known are {}", names.join(", "))
-        })
+        let name: StrDeserializer<'_, ValueError> = name.into_deserializer();
+        Self::deserialize(name).map_err(|error| error.to_string())
     }
 }
 
@@ -140,11 +125,15 @@ mod tests {
 
     #[test]
     fn kinds_are_read_back_from_their_names() {
-        for &kind in ReportKind::ALL {
-            assert_eq!(kind.as_str().parse(), Ok(kind));
-            let json = serde_json::to_string(&kind).unwrap();
-            assert_eq!(json, format!("\"{kind}\""));
+        let error = "rase".parse::<ReportKind>().unwrap_err();
+        let (_, names) = error.split_once("expected one of ").unwrap();
+        let names: Vec<&str> = names
+            .split(", ")
+            .map(|name| name.trim_matches('`'))
+            .collect();
+        assert!(names.contains(&"race") && names.contains(&"inactive-lane"));
+        for name in names {
+            assert_eq!(name.parse::<ReportKind>().unwrap().as_str(), name);
         }
-        assert!("rase".parse::<ReportKind>().is_err());
     }
 }
