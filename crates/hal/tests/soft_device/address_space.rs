@@ -1,7 +1,8 @@
 //! Conversions between address spaces, which Metal does not have, are refused where they stand; what looks like one is not.
 
-use crate::setup::{empty, fast, library, try_library};
-use bessemer_hal::{Error, Library};
+use crate::setup::{empty, fast, library, options, try_library};
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_hal::{Error, LanguageVersion, Library};
 
 const PROLOGUE: &str = "#include <metal_stdlib>\nusing namespace metal;\n";
 
@@ -313,10 +314,16 @@ fn variables_arrays_and_atomics_are_judged_as_metal_does() {
         "void f(device atomic_float* a) { atomic_fetch_add_explicit(a, 1.0f, memory_order_relaxed); }",
         "float f(threadgroup atomic_float* a) { return atomic_load_explicit(a, memory_order_relaxed); }",
         "void f(device atomic_ulong* a) { atomic_max_explicit(a, 1ul, memory_order_relaxed); }",
-        "void f() { atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device); atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel); }",
     ] {
         assert_eq!(errors(text), [], "{text}");
     }
+    let fences = "void f() { atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device); atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel); }";
+    let newer = soft::device(SoftOptions {
+        language: LanguageVersion::Metal3_2,
+        ..options(Mode::Fast)
+    });
+    let fences = format!("{PROLOGUE}{fences}");
+    assert!(try_library(&newer.unwrap(), &fences).is_ok());
 }
 
 #[test]
@@ -340,6 +347,10 @@ fn what_metal_converts_is_accepted() {
         "template <typename P> struct It { P p; float next() thread { return *p++; } };\nvoid f(device float* d) { It<device float*> i{d}; i.next(); float x; It<thread float*> j{&x}; j.next(); }",
         "void f(device char* c, thread char* t) { auto a = (device float*)c; auto b = (thread float*)t; auto n = (ulong)c; auto d = (device float*)n; }",
         "void f(bool b, device float4* d) { float4 x = b ? d[0] : float4(1); device float4* e = b ? d : nullptr; float y = b ? d[0].x : 2; }",
+        // Elements of vectors and matrices are where these are.
+        "void f(device float4x4* m, threadgroup float2x2* t) { ((device float*)&m[0][1])[2] = 1; (threadgroup float2&)t[0][1] = 2; }",
+        // Strings are in constant memory.
+        "struct Log { constexpr Log(constant char*, constant char*) constant {} template <typename... A> void put(constant char*, A...) const constant {} };\nconstant Log l(\"a\", \"b\" \"c\");\nstatic_assert(sizeof(int) == 4, \"size\");\nkernel void k() { l.put(\"%d\", 1); }",
         "constant float table[2] = {1, 2};\nkernel void k(device float* d) { threadgroup float s[4]; threadgroup float* p = s; p[0] = table[0]; constant float* c = table; d[0] = c[1]; }",
     ] {
         assert_eq!(errors(text), [], "{text}");

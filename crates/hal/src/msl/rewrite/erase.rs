@@ -23,11 +23,46 @@ impl Rewrite<'_, '_> {
             match self.source.kind_at(i) {
                 TokenKind::Identifier => self.word(i),
                 TokenKind::Number => self.number(i),
+                TokenKind::String => self.string(i),
                 _ => {}
             }
         }
         self.attributes();
         self.pragmas();
+    }
+
+    /// A string that is an argument lies in `constant` memory. Elsewhere strings are messages of the language itself.
+    fn string(&mut self, i: usize) {
+        let source = self.source;
+        let mut end = i + 1;
+        while source.kind_at(end) == TokenKind::String {
+            end += 1;
+        }
+        if !matches!(source.before(i), "(" | ",") || !matches!(source.text_at(end), ")" | ",") {
+            return;
+        }
+        // The parenthesis that is open here.
+        let mut open = i;
+        while let Some(before) = open.checked_sub(1) {
+            open = match source.text_at(before) {
+                ")" | "]" | "}" => source.partner(before).unwrap_or(before),
+                "(" => {
+                    open = before;
+                    break;
+                }
+                "{" | "[" | ";" => return,
+                _ => before,
+            };
+        }
+        if source.is_identifier(open.saturating_sub(1))
+            && !matches!(
+                source.before(open),
+                "static_assert" | "asm" | "__asm__" | "annotate" | "deprecated"
+            )
+        {
+            let at = source.bytes(i, i).start;
+            self.edits.insert(at, "(sm_constant const char*)");
+        }
     }
 
     fn number(&mut self, i: usize) {

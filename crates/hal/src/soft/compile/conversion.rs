@@ -4,7 +4,8 @@
 //! without a word. Metal has no such conversion. The tree names each of them, in instantiated templates too.
 //!
 //! Left alone, because Metal has them as well: the object of a method, operands of the library's functions, and references to
-//! `const`, which may refer to a copy.
+//! `const`, which may refer to a copy. Casts from `thread` of what a function returned are left alone, too: the elements of
+//! vectors and matrices have no address space here, wherever these are.
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,6 +35,7 @@ struct Node<'a> {
 
 /// A conversion whose operand, which is on the next line, has not been read.
 struct Pending<'a> {
+    depth: usize,
     place: (&'a str, u32, u32),
     target: &'a str,
     context: Context<'a>,
@@ -62,6 +64,8 @@ struct Reader<'a, F> {
     functions: HashSet<&'a str>,
     pending: Option<Pending<'a>>,
     found: Vec<(Option<&'a str>, Conversion)>,
+    /// The depth of a cast from `thread` that was found last, while its operand is read.
+    cast: Option<usize>,
 }
 
 /// All conversions in a dump, each place once. `is_hidden` says which files are not the user's.
@@ -74,6 +78,7 @@ pub(super) fn find(dump: &str, is_hidden: impl Fn(&str) -> bool) -> Vec<Conversi
         functions: HashSet::new(),
         pending: None,
         found: Vec::new(),
+        cast: None,
     };
     for line in dump.lines() {
         reader.read(line);
@@ -107,6 +112,11 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         if let Some(pending) = self.pending.take() {
             self.report(pending, rest);
         }
+        self.cast = self.cast.filter(|cast| *cast < depth);
+        if self.cast.is_some() && (kind.ends_with("CallExpr") || kind == "StringLiteral") {
+            self.found.pop();
+            self.cast = None;
+        }
         if kind.ends_with("Decl") {
             self.functions.insert(address);
         }
@@ -115,7 +125,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         }
         self.name_callee(kind, rest);
         if rest.contains("<AddressSpaceConversion>") && kind.ends_with("CastExpr") {
-            self.convert(kind, rest, place);
+            self.convert(kind, rest, place, depth);
         }
         self.path.push(Node {
             depth,
@@ -208,7 +218,13 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         }
     }
 
-    fn convert(&mut self, kind: &str, rest: &'a str, place: Option<(&'a str, u32, u32)>) {
+    fn convert(
+        &mut self,
+        kind: &str,
+        rest: &'a str,
+        place: Option<(&'a str, u32, u32)>,
+        depth: usize,
+    ) {
         let Some(parent) = self.path.last() else {
             return;
         };
@@ -243,6 +259,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
             None => Context::Other,
         };
         self.pending = Some(Pending {
+            depth,
             place,
             target,
             context,
@@ -252,6 +269,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
     /// `operand` is the line of what is converted.
     fn report(&mut self, pending: Pending<'a>, operand: &'a str) {
         let Pending {
+            depth,
             place: (file, line, column),
             target,
             context,
@@ -293,6 +311,9 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
                 message,
             },
         ));
+        if context == Context::Cast && from_space == "thread" {
+            self.cast = Some(depth);
+        }
     }
 }
 

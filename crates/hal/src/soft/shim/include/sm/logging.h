@@ -30,6 +30,7 @@ template <uint n> struct log_arguments {
   }
   template <class T, int N> SM_FN void put(const packed_vec<T, N>& v) { put(vec<T, N>(v)); }
   SM_FN void put(const char* x) { add((ulong)x, 's'); }
+  SM_FN void put(sm_constant const char* x) { add((ulong)x, 's'); }
 };
 
 SM_UNCHECKED inline void emit_log(log_level level, const char* subsystem, const char* category,
