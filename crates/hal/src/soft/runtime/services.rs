@@ -38,7 +38,7 @@ pub struct Table {
     pub step: unsafe extern "C" fn(u32),
     /// Reports that a lane reads from another that does not take part, in check mode.
     pub inactive_lane: unsafe extern "C" fn(u32, u32),
-    /// Reports a defect that needs no memory access: `defect(kind, a, b, c, location)`, see [`Defect`].
+    /// Reports a defect that needs no memory access: `defect(kind, a, b, c, location)`, see `check::Defect`.
     pub defect: unsafe extern "C" fn(u32, u64, u64, u64, u32),
 }
 
