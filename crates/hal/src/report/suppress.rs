@@ -3,14 +3,19 @@
 //! A comment counts for its own line and, if nothing else stands there, for the line below. Several kinds are separated by
 //! commas; a reason may follow. `crash` and `timeout` end the work and cannot be suppressed.
 
-use super::{Report, ReportKind};
+#[cfg(any(target_os = "linux", test))]
+use super::Report;
+use super::ReportKind;
 use crate::msl::{Diagnostic, DiagnosticKind, Severity};
+#[cfg(any(target_os = "linux", test))]
 use std::collections::HashMap;
+#[cfg(any(target_os = "linux", test))]
 use std::sync::{Mutex, PoisonError};
 
 const MARK: &str = "bessemer:";
 
 /// The lines of a library's source and of the files that it includes.
+#[cfg(any(target_os = "linux", test))]
 #[derive(Debug)]
 pub(crate) struct Sources {
     file: String,
@@ -19,6 +24,7 @@ pub(crate) struct Sources {
     others: Mutex<HashMap<String, Option<Vec<String>>>>,
 }
 
+#[cfg(any(target_os = "linux", test))]
 impl Sources {
     /// A source text, and its name in reports.
     pub(crate) fn new(file: &str, text: &str) -> Self {
@@ -79,6 +85,7 @@ impl Sources {
     }
 }
 
+#[cfg(any(target_os = "linux", test))]
 enum Allowance {
     Yes,
     /// With a name in the comment that is no kind of report.
@@ -99,6 +106,7 @@ fn why(name: &str) -> &'static str {
 }
 
 /// Whether a line holds nothing but a comment.
+#[cfg(any(target_os = "linux", test))]
 fn is_comment(line: &str) -> bool {
     let line = line.trim();
     line.starts_with("//") || (line.starts_with("/*") && line.ends_with("*/"))
