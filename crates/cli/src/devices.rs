@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 use crate::host::{self, Inventory, Listed};
 use crate::terminal::{self, Out, bytes, style};
 use anyhow::Result;
-use bessemer::backends::metal::MetalBackend;
+use bessemer_compat::minitensor::MetalBackend;
 use bessemer_hal::{Device, DeviceInfo, DeviceKind, Pipeline};
 use serde_json::{Value, json};
 use std::io::Write;

@@ -5,7 +5,7 @@ use crate::failure::{Outcome, Usage};
 use crate::table::Table;
 use crate::terminal::{self, Out, bytes, counted, style};
 use anyhow::Result;
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::{Format, Model, TensorInfo, Value};
 use bessemer_llm::memory::{self, Estimate};

@@ -4,7 +4,8 @@ use crate::args::TuneArgs;
 use crate::failure::Outcome;
 use crate::terminal::{self, Out, style};
 use anyhow::Result;
-use bessemer::backends::array::{self, ArrayOp, Measurement};
+use bessemer::dispatch_table::OpClass;
+use bessemer_compat::numrs::{self, Measurement};
 use serde_json::json;
 use std::io::Write;
 
@@ -12,8 +13,8 @@ use std::io::Write;
 pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
     let mut found: Vec<Measurement> = Vec::new();
     let table = match args.show {
-        true => array::DispatchTable::get(),
-        false => array::tune(|measurement| {
+        true => numrs::dispatch_table(),
+        false => numrs::tune(|measurement| {
             if !args.json {
                 let quiet = style::QUIET;
                 // A line that cannot be written is no reason to stop measuring.
@@ -41,9 +42,9 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
                 })
             })
             .collect();
-        let choices: Vec<_> = ArrayOp::ALL
+        let choices: Vec<_> = OpClass::ALL
             .iter()
-            .flat_map(|op| ArrayOp::SIZES.map(|n| (op, n)))
+            .flat_map(|op| numrs::TUNED_SIZES.map(|n| (op, n)))
             .map(|(op, n)| {
                 let backend = table.choose(*op, n).name();
                 json!({ "op": op.name(), "elements": n, "backend": backend })
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
             &json!({ "measured": measured, "measurements": rows, "choices": choices }),
         )?;
     } else {
-        writeln!(out, "{}", array::startup_report())?;
+        writeln!(out, "{}", numrs::startup_report())?;
         out.flush()?;
     }
     Ok(Outcome::Clean)

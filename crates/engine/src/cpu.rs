@@ -1,51 +1,39 @@
 //! The CPU backend: how ops run in native code. `cpu/x.rs` is how op X of `ops/x.rs` runs.
 
-pub(crate) mod arange;
-pub(crate) mod arg_reduce;
-pub(crate) mod arg_sort;
-pub(crate) mod around;
-pub(crate) mod attention;
-pub(crate) mod binary;
-pub(crate) mod cast;
-pub(crate) mod concat;
-pub(crate) mod conv;
-pub(crate) mod copy;
-pub(crate) mod cross_entropy;
+pub(crate) mod axis_split;
 mod divmod;
-pub(crate) mod full;
-pub(crate) mod fused;
-pub(crate) mod gather;
 pub(crate) mod gemm;
 pub(crate) mod grid;
-pub(crate) mod group_norm;
-mod huge;
+mod huge_pages;
 mod index;
-mod key;
-pub(crate) mod layer_norm;
 pub(crate) mod map;
 pub(crate) mod math;
-pub(crate) mod matmul;
-pub(crate) mod packed_matmul;
-pub(crate) mod pad;
 pub mod pool;
-pub(crate) mod pooling;
-pub(crate) mod quant_matmul;
 mod radix;
-pub(crate) mod random;
-pub(crate) mod reduce;
 mod region;
-pub(crate) mod rms_norm;
-mod room;
-pub(crate) mod rope;
 pub(crate) mod row;
-pub(crate) mod scan;
-pub(crate) mod scatter;
 pub mod simd;
-pub(crate) mod slice_update;
-pub(crate) mod softmax;
-pub(crate) mod sort;
-pub(crate) mod take;
-pub(crate) mod ternary;
-pub(crate) mod top_k;
-pub(crate) mod triangle;
-pub(crate) mod unary;
+mod sort_key;
+mod try_vec;
+
+use crate::Result;
+use crate::dispatch::{Input, Output};
+use crate::ops::Op;
+
+/// Declares `cpu/x.rs` for every op X, and the dispatch to them.
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)? $(=> $msl:ident)?,)*) => {
+        $(pub(crate) mod $module;)*
+
+        /// Runs the kernel of an op. The result has at least one element. On an error, a donated input keeps its value.
+        pub(crate) fn run(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+            match op {
+                // An alias shares the storage of another node.
+                Op::Alias(_) => Ok(()),
+                $(Op::$name(op) => $module::run(op, inputs, output),)*
+            }
+        }
+    };
+}
+
+crate::for_each_op!(kernels);

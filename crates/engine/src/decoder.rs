@@ -9,7 +9,7 @@
 //! ```no_run
 //! # fn f(decoder: &bessemer::decoder::Decoder, prompt: &[u32]) -> bessemer::Result<()> {
 //! use bessemer::decoder::{DeviceSampler, Logits, Run, Sequences};
-//! use bessemer::kernel::CacheType;
+//! use bessemer::CacheType;
 //!
 //! let mut sequences = Sequences::new(decoder, CacheType::F16, 1, 2048)?;
 //! let mut sampler = DeviceSampler::greedy(decoder);
@@ -32,8 +32,8 @@ mod count;
 mod pending;
 mod plan;
 mod prefill;
-mod sample;
-mod sampling;
+mod sampler;
+mod sampling_params;
 mod sequence;
 mod spec;
 mod weight;
@@ -44,7 +44,7 @@ use std::sync::Arc;
 use bessemer_hal::Residency;
 
 use self::plan::Plan;
-use self::sample::Choice;
+use self::sampler::Choice;
 use self::weight::Weights;
 use crate::kernel::CacheType;
 use crate::metal::{Launch, Metal};
@@ -52,8 +52,8 @@ use crate::{Device, Error, Result};
 
 pub use self::count::Counts;
 pub use self::pending::Pending;
-pub use self::sample::DeviceSampler;
-pub use self::sampling::Sampling;
+pub use self::sampler::DeviceSampler;
+pub use self::sampling_params::Sampling;
 pub use self::sequence::Sequences;
 pub use self::spec::{Layer, Projection, Spec};
 

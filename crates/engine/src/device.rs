@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bessemer_hal as hal;
 
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::memory::{self, Pressure, Stats};
 use crate::metal::{Fallback, MatrixLibrary, Metal, Options};
 use crate::{DType, Error, Result, Tensor, dispatch_table, env};
@@ -23,7 +23,7 @@ use crate::{DType, Error, Result, Tensor, dispatch_table, env};
 /// innermost [`Device::scope`] of the thread, or that of [`Device::set_default`], or what the variable
 /// `BESSEMER_DEVICE` says (`cpu`, `metal`, `soft` or `auto`), or `auto`: the system's Metal GPU where there
 /// is one, and the CPU elsewhere. The software Metal device is never chosen by itself. Where the GPU was found by
-/// itself, the [`DispatchTable`](crate::backends::array::DispatchTable) that `bessemer tune` has measured may leave
+/// itself, the [`DispatchTable`](crate::dispatch_table::DispatchTable) that `bessemer tune` has measured may leave
 /// an op to the CPU.
 ///
 /// `f64` exists on the CPU only. Ops of the default device that need it run on the CPU; on a device that was
@@ -407,7 +407,7 @@ impl Place {
         op: &'static str,
         inputs: &[&Tensor],
         dtype: DType,
-        measured_as: Option<ArrayOp>,
+        measured_as: Option<OpClass>,
     ) -> Result<Self> {
         let mut pinned: Option<&Device> = None;
         for input in inputs.iter().filter(|t| t.node.place.pinned) {

@@ -83,8 +83,8 @@ impl<'a> Dense<'a> {
         let count = input.layout.count();
         let mut copy = Storage::new(op, count * input.dtype.size())?;
         let shape = *input.layout.shape();
-        cpu::copy::run(
-            &[input],
+        cpu::copy::copy(
+            &input,
             Output {
                 bytes: copy.bytes_mut().expect("just made"),
                 dtype: input.dtype,
@@ -195,15 +195,15 @@ fn compute_on_cpu(node: &Node, work: &mut Work) -> Result<Storage> {
     // Most ops have few inputs; a list in the heap would be a good part of what a small op costs.
     let result = match &work.inputs[..] {
         _ if node.shape.count() == 0 => Ok(()),
-        [] => kernel(&work.op, &[], output),
-        [a] => kernel(&work.op, &[Input::of(a)], output),
-        [a, b] => kernel(&work.op, &[Input::of(a), Input::of(b)], output),
-        [a, b, c] => kernel(
+        [] => cpu::run(&work.op, &[], output),
+        [a] => cpu::run(&work.op, &[Input::of(a)], output),
+        [a, b] => cpu::run(&work.op, &[Input::of(a), Input::of(b)], output),
+        [a, b, c] => cpu::run(
             &work.op,
             &[Input::of(a), Input::of(b), Input::of(c)],
             output,
         ),
-        all => kernel(
+        all => cpu::run(
             &work.op,
             &all.iter().map(Input::of).collect::<Vec<_>>(),
             output,
@@ -297,48 +297,6 @@ fn take(
         }
     }
     None
-}
-
-/// Runs the kernel of an op. The result has at least one element. An error leaves in the output what an
-/// input holds there.
-fn kernel(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
-    match op {
-        Op::Alias(_) => {}
-        Op::Arange(op) => cpu::arange::run(op, output),
-        Op::ArgReduce(op) => cpu::arg_reduce::run(op, inputs, output)?,
-        Op::ArgSort(op) => cpu::arg_sort::run(op, inputs, output)?,
-        Op::Attention(op) => cpu::attention::run(op, inputs, output)?,
-        Op::Binary(_) | Op::Cast(_) | Op::Ternary(_) | Op::Unary(_) => {
-            cpu::fused::run_one(op, inputs, output);
-        }
-        Op::Concat(op) => cpu::concat::run(op, inputs, output)?,
-        Op::Copy(_) => cpu::copy::run(inputs, output),
-        Op::Conv(op) => cpu::conv::run(op, inputs, output)?,
-        Op::CrossEntropy(_) => cpu::cross_entropy::run(inputs, output)?,
-        Op::Full(op) => cpu::full::run(op, output),
-        Op::Fused(op) => cpu::fused::run(&op.steps, inputs, output),
-        Op::Gather(op) => cpu::gather::run(op, inputs, output)?,
-        Op::LayerNorm(op) => cpu::layer_norm::run(op, inputs, output)?,
-        Op::Matmul(op) => return cpu::matmul::run(op, inputs, output),
-        Op::PackedMatmul(op) => return cpu::packed_matmul::run(op, inputs, output),
-        Op::QuantMatmul(op) => return cpu::quant_matmul::run(op, inputs, output),
-        Op::GroupNorm(op) => cpu::group_norm::run(op, inputs, output)?,
-        Op::Pooling(op) => cpu::pooling::run(op, inputs, output)?,
-        Op::Random(op) => cpu::random::run(op, output),
-        Op::Pad(op) => cpu::pad::run(op, inputs, output)?,
-        Op::Reduce(op) => cpu::reduce::run(op, inputs, output)?,
-        Op::RmsNorm(op) => cpu::rms_norm::run(op, inputs, output)?,
-        Op::Rope(op) => cpu::rope::run(op, inputs, output)?,
-        Op::Scan(op) => cpu::scan::run(op, inputs, output)?,
-        Op::Scatter(op) => cpu::scatter::run(op, inputs, output)?,
-        Op::SliceUpdate(op) => cpu::slice_update::run(op, inputs, output)?,
-        Op::Softmax(op) => cpu::softmax::run(op, inputs, output)?,
-        Op::Sort(op) => cpu::sort::run(op, inputs, output)?,
-        Op::Take(op) => cpu::take::run(op, inputs, output)?,
-        Op::TopK(op) => cpu::top_k::run(op, inputs, output)?,
-        Op::Triangle(op) => cpu::triangle::run(op, inputs, output)?,
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, to: &mut [f32]) {
         }
     }
     let piece = (TASK / weight.len().max(1)).max(1) * weight.len();
-    pool::pieces(to, piece, |i, to| {
+    pool::for_each_chunk(to, piece, |i, to| {
         simd::run_narrow(Norm(&x[i * piece..][..to.len()], weight, eps, to));
     });
 }
@@ -87,7 +87,7 @@ pub fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f64) {
 /// Where they have different lengths.
 pub fn add(x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "add: as many of one as of the other");
-    pool::pieces(x, TASK, |i, x| {
+    pool::for_each_chunk(x, TASK, |i, x| {
         for (x, &y) in x.iter_mut().zip(&y[i * TASK..]) {
             *x += y;
         }
@@ -96,7 +96,7 @@ pub fn add(x: &mut [f32], y: &[f32]) {
 
 /// What a feed-forward part bends its numbers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bend {
+pub enum Activation {
     /// `x * sigmoid(x)`
     Silu,
     /// GELU with the error function.
@@ -105,17 +105,17 @@ pub enum Bend {
     GeluTanh,
 }
 
-struct Bent<'a>(Bend, &'a mut [f32], Option<&'a [f32]>);
+struct Activate<'a>(Activation, &'a mut [f32], Option<&'a [f32]>);
 
-impl Task for Bent<'_> {
+impl Task for Activate<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Self(bend, x, factor) = self;
-        match bend {
-            Bend::Silu => x.iter_mut().for_each(|x| *x = x.silu_on::<I>()),
-            Bend::Gelu => x.iter_mut().for_each(|x| *x = x.gelu_on::<I>()),
-            Bend::GeluTanh => x.iter_mut().for_each(|x| *x = x.gelu_tanh_on::<I>()),
+        let Self(activation, x, factor) = self;
+        match activation {
+            Activation::Silu => x.iter_mut().for_each(|x| *x = x.silu_on::<I>()),
+            Activation::Gelu => x.iter_mut().for_each(|x| *x = x.gelu_on::<I>()),
+            Activation::GeluTanh => x.iter_mut().for_each(|x| *x = x.gelu_tanh_on::<I>()),
         }
         if let Some(factor) = factor {
             for (x, &f) in x.iter_mut().zip(factor) {
@@ -129,14 +129,14 @@ impl Task for Bent<'_> {
 ///
 /// # Panics
 /// Where they have different lengths.
-pub fn bend(bend: Bend, x: &mut [f32], factor: Option<&[f32]>) {
+pub fn activate(activation: Activation, x: &mut [f32], factor: Option<&[f32]>) {
     assert!(
         factor.is_none_or(|f| f.len() == x.len()),
-        "bend: as many factors as numbers"
+        "activate: x and factor have different lengths"
     );
-    pool::pieces(x, TASK, |i, x| {
+    pool::for_each_chunk(x, TASK, |i, x| {
         let factor = factor.map(|f| &f[i * TASK..][..x.len()]);
-        simd::run_narrow(Bent(bend, x, factor));
+        simd::run_narrow(Activate(activation, x, factor));
     });
 }
 
@@ -201,19 +201,19 @@ impl Rotation {
     ///
     /// # Panics
     /// Where lengths do not go together.
-    pub fn turn_rows(&self, x: &mut [f32], rows: usize, dim: usize, angles: &[f32]) {
+    pub fn rotate_rows(&self, x: &mut [f32], rows: usize, dim: usize, angles: &[f32]) {
         let row = x.len() / rows.max(1);
         assert!(
             row * rows == x.len() && angles.len() >= rows * self.len(),
-            "turn_rows: angles for every row"
+            "rotate_rows: angles for every row"
         );
         if row == 0 {
             return;
         }
         let some = (TASK / row).max(1);
-        pool::pieces(x, some * row, |i, x| {
+        pool::for_each_chunk(x, some * row, |i, x| {
             for (j, x) in x.chunks_exact_mut(row).enumerate() {
-                self.turn(x, dim, &angles[(i * some + j) * self.len()..][..self.len()]);
+                self.rotate(x, dim, &angles[(i * some + j) * self.len()..][..self.len()]);
             }
         });
     }
@@ -222,10 +222,14 @@ impl Rotation {
     ///
     /// # Panics
     /// Where lengths do not go together.
-    pub fn turn(&self, x: &mut [f32], dim: usize, angles: &[f32]) {
+    pub fn rotate(&self, x: &mut [f32], dim: usize, angles: &[f32]) {
         let half = self.frequencies.len();
         let (cos, sin) = angles.split_at(half);
-        assert_eq!(sin.len(), half, "turn: a cosine and a sine for every pair");
+        assert_eq!(
+            sin.len(),
+            half,
+            "rotate: a cosine and a sine for every pair"
+        );
         for head in x.chunks_exact_mut(dim) {
             match self.style {
                 RopeStyle::Interleaved => {

@@ -1,4 +1,4 @@
-//! Lazy tensors: one op set, run by vectorised native code on any CPU.
+//! Lazy tensors and language models on Metal: Apple GPUs, a software Metal device for Linux, and a vectorised CPU backend.
 //!
 //! ```
 //! use bessemer::{DType, Tensor};
@@ -9,50 +9,52 @@
 //! # Ok::<(), bessemer::Error>(())
 //! ```
 //!
-//! A [`Tensor`] is a cheap, shareable handle. Methods and operators record; reading computes, and joins
-//! elementwise ops into one pass over memory, computes equal expressions once, and reuses the memory of
-//! values that nobody needs any more ([`explain`] shows the plan). Views never copy. A call that makes no
-//! sense gives a tensor that carries a typed [`Error`] to whoever reads it; nothing here panics.
+//! A [`Tensor`] is a cheap, shareable handle. Methods and operators record a graph. Reading a value evaluates it: elementwise
+//! ops are fused into one pass over memory, common subexpressions are computed once, and the memory of dead inputs is donated
+//! to results ([`explain`] shows the schedule). Views never copy. An invalid call returns a tensor that carries a typed
+//! [`Error`] until it is read; nothing here panics.
 //!
-//! # The map
+//! # Modules
 //!
-//! | where | what |
+//! | where | contents |
 //! |---|---|
 //! | `tensor/` | the handle: creation, views, operators, reading, printing |
-//! | `ops/x.rs` | what op X means: parameters, shapes, types, formula |
-//! | `cpu/x.rs` | how op X runs on the CPU |
-//! | `graph/` | from tensors asked for to kernels run: sharing, joining, order, memory |
-//! | `dispatch.rs` | the one place where an op meets a device |
-//! | [`kernel`] | kernels on plain slices, and caches of keys and values |
-//! | [`decoder`] | language models on a Metal device |
-//! | [`quant`] | weights of a few bits: block formats, quantised matrices |
-//! | [`random`] | keys, from which random numbers are made |
+//! | `ops/x.rs` | the definition of op X: parameters, shape and dtype rules, formula |
+//! | `cpu/x.rs` | op X on the CPU |
+//! | `metal/x.rs`, `metal/msl/x.metal` | op X on Metal: arguments and grid, kernels |
+//! | `graph/` | scheduling: common subexpressions, fusion, order, memory |
+//! | `device.rs`, `dispatch.rs` | devices, and the one place where an op meets one |
+//! | [`dispatch_table`] | the backend of each op, by size, as measured |
+//! | [`external`] | tensors in memory that the caller owns |
+//! | [`decoder`] | transformers on a Metal device |
+//! | [`quant`] | quantised weights: block formats, matrices |
+//! | [`random`] | splittable keys and the random numbers derived from them |
 //! | `file/` ([`npz`], [`safetensors`]) | tensors in files |
-//! | `storage.rs`, [`memory`] | bytes, their cache and their limits |
+//! | `storage.rs`, [`memory`] | allocations, their cache and their limits |
 //! | `cpu/simd.rs` ([`simd`]), `cpu/pool.rs` ([`pool`]) | instruction sets and threads |
 //!
-//! Rules of the layer: an op is defined in one file and dispatched in one `match`; kernels get inputs that
-//! its rule has checked; unsafe code lives in the few files that `docs/unsafe.md` lists; results have the
-//! same bits for every number of threads.
+//! Rules of this layer: an op is defined in one file and dispatched in one `match`; a kernel receives inputs that the op's rule
+//! has validated; unsafe code is confined to the files that `docs/unsafe.md` lists; results are bit-identical for every number of
+//! threads.
 
 #[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
-pub mod backends;
 mod cpu;
 pub mod decoder;
 mod device;
 mod dispatch;
-mod dispatch_table;
+pub mod dispatch_table;
 mod dtype;
 mod env;
 mod error;
+pub mod external;
 mod file;
 mod graph;
+// Not public API: kernels on slices for the crates above, which panic when lengths do not match.
+#[doc(hidden)]
 pub mod kernel;
-#[cfg(test)]
-mod kernels;
 mod layout;
 pub mod memory;
 mod metal;
@@ -70,6 +72,7 @@ pub use dtype::{DType, Element, Kind};
 pub use error::{Error, Result};
 pub use file::{npz, safetensors};
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
+pub use kernel::{Activation, CacheType};
 pub use layout::Layout;
 pub use metal::{Fallback, MatrixLibrary};
 pub use ops::attention::AttentionOptions;

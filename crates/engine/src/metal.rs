@@ -3,56 +3,24 @@
 //! `metal/x.rs` is how op X of `ops/x.rs` is launched, `metal/msl/x.metal` its kernels. An op is *recorded*:
 //! its launches join the command stream of the device ([`stream`]), and nothing waits until a value is read.
 
-mod around;
+mod axis_split;
 mod band;
 mod block;
-mod each;
+mod constant;
+pub(crate) mod decoder_args;
+mod elementwise;
 mod fault;
 mod input;
 mod kernel;
 mod mps;
 mod msl;
+mod msl_struct;
 mod pool;
 mod record;
 mod region;
 mod rows;
 pub(crate) mod stream;
 mod view;
-
-mod arange;
-mod arg_reduce;
-mod arg_sort;
-mod attention;
-mod binary;
-mod cast;
-mod concat;
-mod conv;
-mod copy;
-mod cross_entropy;
-mod full;
-mod fused;
-mod gather;
-mod group_norm;
-mod layer_norm;
-mod matmul;
-mod packed_matmul;
-mod pad;
-mod pooling;
-mod quant_matmul;
-mod random;
-mod reduce;
-mod rms_norm;
-mod rope;
-mod scan;
-mod scatter;
-mod slice_update;
-mod softmax;
-mod sort;
-mod take;
-mod ternary;
-mod top_k;
-mod triangle;
-mod unary;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -263,47 +231,25 @@ pub(crate) fn run(
     Ok(true)
 }
 
-fn record(
-    op: &Op,
-    recorder: &mut Recorder<'_>,
-    inputs: &[Input<'_>],
-    output: &Output,
-) -> Result<()> {
-    match op {
-        // It has the memory of what it stands for, and nothing to run.
-        Op::Alias(_) => Ok(()),
-        Op::Arange(op) => arange::record(op, recorder, inputs, output),
-        Op::ArgReduce(op) => arg_reduce::record(op, recorder, inputs, output),
-        Op::ArgSort(op) => arg_sort::record(op, recorder, inputs, output),
-        Op::Attention(op) => attention::record(op, recorder, inputs, output),
-        Op::Binary(_) | Op::Cast(_) | Op::Ternary(_) | Op::Unary(_) => {
-            fused::record_one(op, recorder, inputs, output)
+/// Declares `metal/x.rs` for every op X, and the dispatch to them.
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)? $(=> $msl:ident)?,)*) => {
+        $(mod $module;)*
+
+        /// Records the launches of an op.
+        fn record(
+            op: &Op,
+            recorder: &mut Recorder<'_>,
+            inputs: &[Input<'_>],
+            output: &Output,
+        ) -> Result<()> {
+            match op {
+                // An alias shares the storage of another node.
+                Op::Alias(_) => Ok(()),
+                $(Op::$name(op) => $module::record(op, recorder, inputs, output),)*
+            }
         }
-        Op::Concat(op) => concat::record(op, recorder, inputs, output),
-        Op::Conv(op) => conv::record(op, recorder, inputs, output),
-        Op::Copy(_) => copy::record(recorder, &inputs[0], output),
-        Op::CrossEntropy(op) => cross_entropy::record(op, recorder, inputs, output),
-        Op::Full(op) => full::record(op, recorder, inputs, output),
-        Op::Fused(op) => fused::record(&op.steps, recorder, inputs, output),
-        Op::Gather(op) => gather::record(op, recorder, inputs, output),
-        Op::GroupNorm(op) => group_norm::record(op, recorder, inputs, output),
-        Op::LayerNorm(op) => layer_norm::record(op, recorder, inputs, output),
-        Op::Matmul(op) => matmul::record(op, recorder, inputs, output),
-        Op::PackedMatmul(op) => packed_matmul::record(op, recorder, inputs, output),
-        Op::Pad(op) => pad::record(op, recorder, inputs, output),
-        Op::Pooling(op) => pooling::record(op, recorder, inputs, output),
-        Op::QuantMatmul(op) => quant_matmul::record(op, recorder, inputs, output),
-        Op::Random(op) => random::record(op, recorder, inputs, output),
-        Op::Reduce(op) => reduce::record(op, recorder, inputs, output),
-        Op::RmsNorm(op) => rms_norm::record(op, recorder, inputs, output),
-        Op::Rope(op) => rope::record(op, recorder, inputs, output),
-        Op::Scan(op) => scan::record(op, recorder, inputs, output),
-        Op::Scatter(op) => scatter::record(op, recorder, inputs, output),
-        Op::SliceUpdate(op) => slice_update::record(op, recorder, inputs, output),
-        Op::Softmax(op) => softmax::record(op, recorder, inputs, output),
-        Op::Sort(op) => sort::record(op, recorder, inputs, output),
-        Op::Take(op) => take::record(op, recorder, inputs, output),
-        Op::TopK(op) => top_k::record(op, recorder, inputs, output),
-        Op::Triangle(op) => triangle::record(op, recorder, inputs, output),
-    }
+    };
 }
+
+crate::for_each_op!(kernels);

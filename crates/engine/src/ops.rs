@@ -1,38 +1,125 @@
-//! The ops: what they mean.
+//! Definitions of the ops.
 //!
-//! Op X is `ops/x.rs`: its parameters, its rule for shapes and types, the `Tensor` method that makes it,
-//! and, for ops that others make faster, the formula in terms of simpler ones. How it runs is `cpu/x.rs`.
-//! What needs no kernel of its own is written here in terms of ops that have one.
+//! Op X is `ops/x.rs`: its parameters, its shape and dtype rule, the `Tensor` method that makes it and, for fused ops,
+//! the formula in simpler ones. It runs in `cpu/x.rs` and in `metal/x.rs` with `metal/msl/x.metal`. [`for_each_op!`] lists
+//! the ops that have a kernel; all others are formulas of those.
+//!
+//! [`for_each_op!`]: crate::for_each_op
 
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::{DType, Result, Shape, Tensor};
 
-/// What an op makes of its inputs.
+/// The dtype and shape of a result.
 pub(crate) type Meta = (DType, Shape);
 
-/// The meaning of an op.
+/// Shape and dtype inference of an op.
 pub(crate) trait Rule: Into<Op> {
-    /// The name that errors and plans give it.
+    /// The name in errors and plans.
     fn name(&self) -> &'static str;
 
-    /// The type and shape of the result, or why there is none. `inputs` are as many as the method that
-    /// makes the op passes.
+    /// The dtype and shape of the result, or an error. There are as many `inputs` as the method that makes the op passes.
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta>;
 
-    /// The row of the dispatch table that says where it runs, if it is measured.
-    fn measured_as(&self) -> Option<ArrayOp> {
+    /// The row of the dispatch table that decides where the op runs, if it is measured.
+    fn measured_as(&self) -> Option<OpClass> {
         None
     }
 }
 
-/// Declares [`Op`] with a variant for each op with a kernel. Large parameters are `boxed`: nodes have room for the largest
-/// variant, and small ops show how long it takes to write one.
-macro_rules! ops {
-    ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)?),* $(,)?) => {
+/// The ops that have a kernel, a line each.
+///
+/// `for_each_op!(m)` expands to `m! { … }` with all lines, and so declares the modules in `ops.rs`, `cpu.rs` and
+/// `metal.rs`, [`Op`], the dispatch on the CPU and on Metal, the list of MSL files and the test modules. A line is
+/// `module::Params`; `boxed` keeps large parameters out of line, since a node has room for the largest variant of [`Op`];
+/// `=> other` says that the op launches the kernels of `metal/msl/other.metal` instead of a file of its own.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_op {
+    ($callback:ident) => {
+        $callback! {
+            /// Evenly spaced values.
+            arange::Arange boxed,
+            /// Index of the minimum or maximum.
+            arg_reduce::ArgReduce => reduce,
+            /// Indices that sort an axis.
+            arg_sort::ArgSort => sort,
+            /// Scaled dot-product attention.
+            attention::Attention,
+            /// Elementwise `f(a, b)`.
+            binary::Binary,
+            /// Conversion to another dtype.
+            cast::Cast,
+            /// Concatenation along an axis.
+            concat::Concat,
+            /// Convolution.
+            conv::Conv boxed,
+            /// Contiguous copy of a strided tensor.
+            copy::Copy,
+            /// Cross-entropy of logits and target indices.
+            cross_entropy::CrossEntropy,
+            /// A constant.
+            full::Full,
+            /// Several elementwise ops in one pass over memory.
+            fused::Fused boxed => unary,
+            /// One element along an axis for each index.
+            gather::Gather,
+            /// Group normalization.
+            group_norm::GroupNorm,
+            /// Layer normalization.
+            layer_norm::LayerNorm,
+            /// Matrix multiplication.
+            matmul::Matmul boxed,
+            /// Matrix multiplication by a packed matrix.
+            packed_matmul::PackedMatmul => matmul,
+            /// Matrix multiplication by quantized weights.
+            quant_matmul::QuantMatmul,
+            /// Constant padding.
+            pad::Pad boxed,
+            /// Max and average pooling.
+            pooling::Pooling,
+            /// Counter-based random values.
+            random::Random boxed,
+            /// Reduction over axes.
+            reduce::Reduce,
+            /// RMS normalization.
+            rms_norm::RmsNorm,
+            /// Rotary position embedding.
+            rope::Rope,
+            /// Cumulative sum, product or maximum.
+            scan::Scan,
+            /// Elements written or added at indices.
+            scatter::Scatter,
+            /// A slice replaced.
+            slice_update::SliceUpdate boxed,
+            /// Softmax or its logarithm.
+            softmax::Softmax,
+            /// Sorted elements of an axis.
+            sort::Sort,
+            /// Slices of an axis by index.
+            take::Take,
+            /// Elementwise `f(a, b, c)`.
+            ternary::Ternary,
+            /// Indices of the k largest or smallest elements.
+            top_k::TopK => sort,
+            /// Upper or lower triangle.
+            triangle::Triangle,
+            /// Elementwise `f(a)`.
+            unary::Unary,
+        }
+    };
+}
+
+/// Declares the module of every op with a kernel, and [`Op`].
+macro_rules! declare {
+    ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)? $(=> $msl:ident)?,)*) => {
+        $(pub(crate) mod $module;)*
+
         /// An op of the graph: a kernel with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Op {
-            $($(#[$doc])* $name(ops!(@type $module::$name $($boxed)?)),)*
+            /// The value of another node, found to be the same: it has no kernel.
+            Alias(alias::Alias),
+            $($(#[$doc])* $name(declare!(@params $module::$name $($boxed)?)),)*
         }
 
         $(impl From<$module::$name> for Op {
@@ -42,146 +129,49 @@ macro_rules! ops {
         })*
 
         impl Op {
-            /// The name that errors and plans give it.
+            /// The name in errors and plans.
             pub(crate) fn name(&self) -> &'static str {
                 match self {
+                    Self::Alias(op) => op.name(),
                     $(Self::$name(op) => op.name(),)*
                 }
             }
         }
     };
-    (@type $module:ident::$name:ident) => { $module::$name };
-    (@type $module:ident::$name:ident boxed) => { Box<$module::$name> };
+    (@params $module:ident::$name:ident) => { $module::$name };
+    (@params $module:ident::$name:ident boxed) => { Box<$module::$name> };
 }
 
+crate::for_each_op!(declare);
+
 pub(crate) mod alias;
-pub(crate) mod arange;
-pub(crate) mod arg_reduce;
-pub(crate) mod arg_sort;
-pub(crate) mod attention;
+
+// Formulas of other ops.
 mod batch_norm;
-pub(crate) mod binary;
-pub(crate) mod cast;
-pub(crate) mod concat;
-pub(crate) mod conv;
-pub(crate) mod copy;
-pub(crate) mod cross_entropy;
 mod dot;
 mod einsum;
 mod embedding;
-pub(crate) mod full;
-pub(crate) mod fused;
-pub(crate) mod gather;
-pub(crate) mod group_norm;
-pub(crate) mod layer_norm;
 mod logsumexp;
-pub(crate) mod matmul;
 mod matvec;
 mod mse;
 mod norm;
 mod outer;
-pub(crate) mod packed_matmul;
-pub(crate) mod pad;
-pub(crate) mod pooling;
-pub(crate) mod quant_matmul;
-pub(crate) mod random;
-pub(crate) mod reduce;
 mod repeat;
-pub(crate) mod rms_norm;
-pub(crate) mod rope;
-pub(crate) mod scan;
-pub(crate) mod scatter;
-pub(crate) mod slice_update;
-pub(crate) mod softmax;
-pub(crate) mod sort;
 mod swiglu;
-pub(crate) mod take;
-pub(crate) mod ternary;
-pub(crate) mod top_k;
-pub(crate) mod triangle;
-pub(crate) mod unary;
 mod upsample_nearest;
 mod var;
 
-ops! {
-    /// The value of another node, found to be the same.
-    alias::Alias,
-    /// Numbers at equal distances.
-    arange::Arange boxed,
-    /// Where the least or greatest element is.
-    arg_reduce::ArgReduce,
-    /// The order that sorts.
-    arg_sort::ArgSort,
-    /// Softmax of scaled dot products of queries and keys, times values.
-    attention::Attention,
-    /// `f(a, b)`, element by element.
-    binary::Binary,
-    /// Conversion to another type.
-    cast::Cast,
-    /// Tensors one after the other.
-    concat::Concat,
-    /// Weighted windows of images.
-    conv::Conv boxed,
-    /// The elements of any layout, one after the other.
-    copy::Copy,
-    /// How improbable the target of each row is.
-    cross_entropy::CrossEntropy,
-    /// One number.
-    full::Full,
-    /// Several elementwise ops in one pass over memory.
-    fused::Fused boxed,
-    /// An element along an axis for each index.
-    gather::Gather,
-    /// Groups of channels shifted and scaled to mean 0 and variance 1.
-    group_norm::GroupNorm,
-    /// Rows shifted and scaled to mean 0 and variance 1.
-    layer_norm::LayerNorm,
-    /// Products of matrices.
-    matmul::Matmul boxed,
-    /// Products with a matrix laid out before.
-    packed_matmul::PackedMatmul,
-    /// Products with quantised weights.
-    quant_matmul::QuantMatmul,
-    /// A border of one number.
-    pad::Pad boxed,
-    /// Windows of images reduced to one number.
-    pooling::Pooling,
-    /// Numbers that are a function of a key.
-    random::Random boxed,
-    /// Many elements made one.
-    reduce::Reduce,
-    /// Rows divided by their root mean square.
-    rms_norm::RmsNorm,
-    /// Pairs turned by an angle that grows with the position.
-    rope::Rope,
-    /// Results so far along an axis.
-    scan::Scan,
-    /// Elements put where indices say.
-    scatter::Scatter,
-    /// A block of a tensor replaced.
-    slice_update::SliceUpdate boxed,
-    /// Exponentials that add up to 1.
-    softmax::Softmax,
-    /// Elements in order.
-    sort::Sort,
-    /// Elements of an axis by index.
-    take::Take,
-    /// `f(a, b, c)`, element by element.
-    ternary::Ternary,
-    /// Where the few greatest or least elements are.
-    top_k::TopK,
-    /// Matrices with nothing on one side of a diagonal.
-    triangle::Triangle,
-    /// `f(a)`, element by element.
-    unary::Unary,
+impl From<alias::Alias> for Op {
+    fn from(op: alias::Alias) -> Self {
+        Self::Alias(op)
+    }
 }
 
-// What is larger is boxed.
+// Box larger parameters.
 const _: () = assert!(size_of::<Op>() <= 64);
 
 impl Op {
-    /// Whether it works element by element: those ops join others, take numbers of the program as they
-    /// are, and may write over an input.
+    /// Whether the op is elementwise: such ops are fused, take scalar constants as they are, and may run in place.
     pub(crate) const fn is_pointwise(&self) -> bool {
         matches!(
             self,
@@ -189,8 +179,7 @@ impl Op {
         )
     }
 
-    /// Whether its result begins as a copy of its first input, which it need not make where that input's
-    /// memory becomes the result's.
+    /// Whether the result starts as a copy of the first input, which is not needed where that input is donated.
     pub(crate) const fn updates_first(&self) -> bool {
         matches!(self, Self::Scatter(_) | Self::SliceUpdate(_))
     }

@@ -7,8 +7,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `plain.rs` | blocks of 32: `Q4_0` to `Q8_0` |
-//! | `nested.rs` | blocks of 256: `Q2_K` to `Q6_K` |
+//! | `legacy.rs` | blocks of 32: `Q4_0` to `Q8_0` |
+//! | `k_quants.rs` | blocks of 256: `Q2_K` to `Q6_K` |
 //! | `fit.rs` | the searches for the best scales of those |
 //! | `group.rs` | blocks as integers |
 //! | `matrix.rs` | [`QuantMatrix`], what products take |
@@ -17,14 +17,14 @@ mod fit;
 mod group;
 mod matrix;
 
-mod nested;
-mod plain;
+mod k_quants;
+mod legacy;
 
 use std::fmt;
 
 pub(crate) use group::group;
+pub(crate) use k_quants::{q3_scales, six_bits};
 pub use matrix::{QuantMatrix, Weights};
-pub(crate) use nested::{q3_scales, six_bits};
 
 use crate::{Error, Result};
 
@@ -184,16 +184,16 @@ pub fn quantize(format: BlockFormat, values: &[f32]) -> Result<Vec<u8>> {
     let from = values.chunks_exact(format.block_len());
     for (x, to) in from.zip(blocks.chunks_exact_mut(format.block_bytes())) {
         match format {
-            BlockFormat::Q4_0 => plain::quantize_q4_0(x, to),
-            BlockFormat::Q4_1 => plain::quantize_q4_1(x, to),
-            BlockFormat::Q5_0 => plain::quantize_q5_0(x, to),
-            BlockFormat::Q5_1 => plain::quantize_q5_1(x, to),
-            BlockFormat::Q8_0 => plain::quantize_q8_0(x, to),
-            BlockFormat::Q2K => nested::quantize_q2_k(x, to),
-            BlockFormat::Q3K => nested::quantize_q3_k(x, to),
-            BlockFormat::Q4K => nested::quantize_q4_k(x, to),
-            BlockFormat::Q5K => nested::quantize_q5_k(x, to),
-            BlockFormat::Q6K => nested::quantize_q6_k(x, to),
+            BlockFormat::Q4_0 => legacy::quantize_q4_0(x, to),
+            BlockFormat::Q4_1 => legacy::quantize_q4_1(x, to),
+            BlockFormat::Q5_0 => legacy::quantize_q5_0(x, to),
+            BlockFormat::Q5_1 => legacy::quantize_q5_1(x, to),
+            BlockFormat::Q8_0 => legacy::quantize_q8_0(x, to),
+            BlockFormat::Q2K => k_quants::quantize_q2_k(x, to),
+            BlockFormat::Q3K => k_quants::quantize_q3_k(x, to),
+            BlockFormat::Q4K => k_quants::quantize_q4_k(x, to),
+            BlockFormat::Q5K => k_quants::quantize_q5_k(x, to),
+            BlockFormat::Q6K => k_quants::quantize_q6_k(x, to),
         }
     }
     Ok(blocks)
@@ -221,16 +221,16 @@ pub fn dequantize(format: BlockFormat, blocks: &[u8], to: &mut [f32]) -> Result<
 #[inline(always)]
 pub(crate) fn unpack(format: BlockFormat, blocks: &[u8], to: &mut [f32]) {
     match format {
-        BlockFormat::Q4_0 => each::<18, 32>(blocks, to, plain::dequantize_q4_0),
-        BlockFormat::Q4_1 => each::<20, 32>(blocks, to, plain::dequantize_q4_1),
-        BlockFormat::Q5_0 => each::<22, 32>(blocks, to, plain::dequantize_q5_0),
-        BlockFormat::Q5_1 => each::<24, 32>(blocks, to, plain::dequantize_q5_1),
-        BlockFormat::Q8_0 => each::<34, 32>(blocks, to, plain::dequantize_q8_0),
-        BlockFormat::Q2K => each::<84, 256>(blocks, to, nested::dequantize_q2_k),
-        BlockFormat::Q3K => each::<110, 256>(blocks, to, nested::dequantize_q3_k),
-        BlockFormat::Q4K => each::<144, 256>(blocks, to, nested::dequantize_q4_k),
-        BlockFormat::Q5K => each::<176, 256>(blocks, to, nested::dequantize_q5_k),
-        BlockFormat::Q6K => each::<210, 256>(blocks, to, nested::dequantize_q6_k),
+        BlockFormat::Q4_0 => each::<18, 32>(blocks, to, legacy::dequantize_q4_0),
+        BlockFormat::Q4_1 => each::<20, 32>(blocks, to, legacy::dequantize_q4_1),
+        BlockFormat::Q5_0 => each::<22, 32>(blocks, to, legacy::dequantize_q5_0),
+        BlockFormat::Q5_1 => each::<24, 32>(blocks, to, legacy::dequantize_q5_1),
+        BlockFormat::Q8_0 => each::<34, 32>(blocks, to, legacy::dequantize_q8_0),
+        BlockFormat::Q2K => each::<84, 256>(blocks, to, k_quants::dequantize_q2_k),
+        BlockFormat::Q3K => each::<110, 256>(blocks, to, k_quants::dequantize_q3_k),
+        BlockFormat::Q4K => each::<144, 256>(blocks, to, k_quants::dequantize_q4_k),
+        BlockFormat::Q5K => each::<176, 256>(blocks, to, k_quants::dequantize_q5_k),
+        BlockFormat::Q6K => each::<210, 256>(blocks, to, k_quants::dequantize_q6_k),
     }
 }
 

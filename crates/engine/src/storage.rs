@@ -313,6 +313,15 @@ impl Storage {
         Self::from(Block::Metal(block))
     }
 
+    /// Pointer to the first byte, under the conditions of [`Storage::bytes_mut`].
+    pub(crate) fn as_mut_ptr(&mut self) -> Option<*mut u8> {
+        let inner = Arc::get_mut(&mut self.0)?;
+        match &mut inner.block {
+            Block::Ours { memory, .. } => Some(memory.as_mut_ptr()),
+            Block::Theirs(_) | Block::Metal(_) => None,
+        }
+    }
+
     /// All bytes, to be written, where nobody else uses them and they are ours.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let inner = Arc::get_mut(&mut self.0)?;

@@ -274,8 +274,8 @@ impl Tensor {
         }
     }
 
-    /// What a calculation returns, or a tensor that carries its error: turns `?` into that.
-    pub(crate) fn attempt(body: impl FnOnce() -> Result<Self>) -> Self {
+    /// The tensor that `body` returns, or a tensor that carries its error to the reader.
+    pub fn attempt(body: impl FnOnce() -> Result<Self>) -> Self {
         body().unwrap_or_else(Self::failed)
     }
 

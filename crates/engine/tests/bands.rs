@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use bessemer::CacheType;
 use bessemer::decoder::{Decoder, Logits, Run, Sequences};
-use bessemer::kernel::CacheType;
 use bessemer::quant::{BlockFormat, QuantMatrix};
 use bessemer::{AttentionOptions, ConvOptions, DType, Device, MatrixLibrary, Tensor};
 use bessemer_hal as hal;

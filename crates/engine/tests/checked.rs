@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bessemer::CacheType;
 use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sampling, Sequences};
-use bessemer::kernel::CacheType;
 use bessemer::quant::{self, BlockFormat, QuantMatrix, Weights};
 use bessemer::{
     AttentionOptions, ConvOptions, DType, Device, PoolOptions, RopeOptions, Tensor, random,

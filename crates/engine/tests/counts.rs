@@ -5,15 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use bessemer::backends::Backend as _;
-use bessemer::backends::metal::{MetalBackend, MetalOps};
+use bessemer::CacheType;
 use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sampling, Sequences};
-use bessemer::kernel::CacheType;
 use bessemer::quant::{BlockFormat, QuantMatrix};
 use bessemer::{AttentionOptions, DType, Device, RopeOptions, Tensor, explain};
-use bessemer_hal::{self as hal, Family, StorageMode, noop};
+use bessemer_hal::{self as hal, Family, noop};
 use bessemer_testing::transformer::Family as Model;
 
 const WIDTH: usize = 1024;
@@ -265,30 +262,6 @@ fn decoders_have_names_for_gpu_tools() {
         .unwrap();
     let found = labels(device.hal().unwrap());
     assert_has(&found, &["prefill", "decode", "decoder", "tensor"]);
-}
-
-#[test]
-fn buffers_of_compatibility_apis_have_names_for_gpu_tools() {
-    let device = Device::on(noop::device(Family::Apple7));
-    let backend = Arc::new(MetalBackend::on(&device).unwrap());
-    let a = backend.create_buffer_zeros(64).unwrap();
-    let b = backend.create_buffer_with_data(&[1.0_f32; 64], StorageMode::Shared);
-    let ops = MetalOps::new(Arc::clone(&backend)).unwrap();
-    ops.add(&a, &b.unwrap(), &a, 64).unwrap();
-    backend.allocate(256).unwrap();
-    backend.allocate_buffer(256).unwrap();
-    backend.allocate_pool(256).unwrap();
-    device.synchronize().unwrap();
-    let memory = [
-        "create_buffer",
-        "create_buffer_with_data",
-        "allocate",
-        "allocate_buffer",
-        "allocate_pool",
-    ];
-    let found = labels(device.hal().unwrap());
-    assert_has(&found, &memory);
-    assert_has(&found, &["tensors", "add"]);
 }
 
 #[test]

@@ -10,8 +10,8 @@ mod failure;
 mod step;
 
 use bessemer::decoder::{Decoder, Logits, Run, Sequences, Spec};
-use bessemer::kernel::{Bend, CacheType};
 use bessemer::quant::{BlockFormat, Weights};
+use bessemer::{Activation, CacheType};
 use bessemer::{Device, Error, RopeStyle};
 use bessemer_hal as hal;
 use bessemer_hal::soft::{Mode, SoftOptions};
@@ -245,7 +245,7 @@ fn many_positions_are_shared_by_threadgroups() {
 
 #[test]
 fn activations_and_caps_are_what_they_are_called() {
-    for activation in [Bend::Silu, Bend::Gelu, Bend::GeluTanh] {
+    for activation in [Activation::Silu, Activation::Gelu, Activation::GeluTanh] {
         let family = Family {
             activation,
             soft_caps: [Some(2.0), None],

@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use bessemer::backends::array::DispatchTable;
+use bessemer::dispatch_table::DispatchTable;
 use bessemer::{DType, Device, Tensor};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 

@@ -1,29 +1,31 @@
 //! The law of names: op X is `ops/x.rs`, `cpu/x.rs`, `metal/x.rs`, `metal/msl/x.metal` and `tests/ops/x.rs`.
+//!
+//! The ops with a kernel are those of `for_each_op!`, which declares the modules and embeds the MSL files: one that is
+//! missing does not compile. The tests here see to what the compiler does not.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The modules of the ops with a kernel, and the file of MSL kernels of each.
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)? $(=> $msl:ident)?,)*) => {
+        const KERNELS: &[(&str, &str)] =
+            &[$((stringify!($module), [$(stringify!($msl),)? stringify!($module)][0])),*];
+    };
+}
+
+bessemer::for_each_op!(kernels);
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// The modules of `ops.rs` that declare an op with a kernel.
-fn kernels() -> Vec<String> {
-    let text = fs::read_to_string(folder("src/ops.rs")).unwrap();
-    let list = text.split("\nops! {").nth(1).unwrap();
-    let list = list.split("\n}").next().unwrap();
-    let lines = list
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.starts_with("///"));
-    let mut modules: Vec<_> = lines
-        .filter_map(|l| Some(l.split_once("::")?.0.to_owned()))
-        .collect();
-    modules.dedup();
-    modules
+fn read(path: &str) -> String {
+    fs::read_to_string(folder(path)).unwrap()
 }
 
+/// The names of the files in a folder that end in `.rs`.
 fn names(path: &str) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(folder(path))
         .unwrap()
@@ -35,29 +37,26 @@ fn names(path: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_op_with_a_kernel_has_a_file_of_its_name_for_its_kernel() {
-    // An alias copies nothing, so there is nothing to run.
-    let missing: Vec<_> = kernels()
-        .into_iter()
-        .filter(|m| m != "alias" && !folder(&format!("src/cpu/{m}.rs")).exists())
-        .collect();
-    assert!(missing.is_empty(), "src/cpu lacks {missing:?}");
+fn every_op_with_a_kernel_has_all_its_files() {
+    assert!(KERNELS.len() > 30);
+    for (op, msl) in KERNELS {
+        for path in [
+            format!("src/ops/{op}.rs"),
+            format!("src/cpu/{op}.rs"),
+            format!("src/metal/{op}.rs"),
+            format!("src/metal/msl/{msl}.metal"),
+            format!("tests/ops/{op}.rs"),
+        ] {
+            assert!(folder(&path).exists(), "{op} lacks {path}");
+        }
+    }
 }
 
 #[test]
-fn every_op_with_a_kernel_has_files_of_its_name_for_metal() {
-    // The kernels of joined ops are written when they are met, of functions in the files of single ones; a
-    // packed matrix is multiplied by the kernels of matmul; where the extreme is, is a fold of reduce, and orders
-    // are kept by sort.
-    let written = ["fused", "packed_matmul", "arg_reduce", "arg_sort", "top_k"];
-    for m in kernels().iter().filter(|m| *m != "alias") {
-        let path = folder(&format!("src/metal/{m}.rs"));
-        assert!(path.exists(), "src/metal lacks {m}.rs");
-        let path = folder(&format!("src/metal/msl/{m}.metal"));
-        assert!(
-            path.exists() || written.contains(&m.as_str()),
-            "src/metal/msl lacks {m}.metal"
-        );
+fn the_list_names_another_msl_file_only_where_an_op_has_none() {
+    for (op, msl) in KERNELS {
+        let own = folder(&format!("src/metal/msl/{op}.metal"));
+        assert_eq!(op == msl, own.exists(), "{op}");
     }
 }
 
@@ -69,19 +68,36 @@ fn every_op_has_a_file_of_its_name_for_its_tests() {
         .filter(|op| op != "alias" && !tests.contains(op))
         .collect();
     assert!(missing.is_empty(), "tests/ops lacks {missing:?}");
-    let binary = fs::read_to_string(folder("tests/ops.rs")).unwrap();
-    for test in tests {
+    let binary = read("tests/ops/main.rs");
+    for test in tests.iter().filter(|t| *t != "main") {
+        let listed = KERNELS.iter().any(|(op, _)| op == test);
         assert!(
-            binary.contains(&format!("mod {test};")),
-            "tests/ops.rs lacks {test}"
+            listed || binary.contains(&format!("mod {test};")),
+            "tests/ops/main.rs lacks {test}"
         );
+    }
+}
+
+#[test]
+fn no_other_file_lists_the_ops() {
+    for path in [
+        "src/ops.rs",
+        "src/cpu.rs",
+        "src/metal.rs",
+        "src/dispatch.rs",
+        "tests/ops/main.rs",
+    ] {
+        let text = read(path);
+        for (op, _) in KERNELS {
+            assert!(!text.contains(&format!("mod {op};")), "{path} lists {op}");
+        }
     }
 }
 
 #[test]
 fn only_dispatch_knows_the_kernels_of_ops() {
     for op in names("src/ops") {
-        let text = fs::read_to_string(folder(&format!("src/ops/{op}.rs"))).unwrap();
+        let text = read(&format!("src/ops/{op}.rs"));
         for backend in ["cpu::", "metal::"] {
             assert!(!text.contains(backend), "src/ops/{op}.rs names {backend}");
         }

@@ -3,9 +3,9 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
+use bessemer::CacheType;
 use bessemer::Device;
 use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sequences, Spec};
-use bessemer::kernel::CacheType;
 use bessemer::quant::{BlockFormat, Weights};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_testing::transformer::{Family, Reference};

@@ -147,7 +147,7 @@ fn products_are_near_those_of_ggml() {
             to
         };
         let exact = product(&matrix, Precision::Exact);
-        let fast = product(&matrix.arranged(), Precision::Fast);
+        let fast = product(&matrix.repacked(), Precision::Fast);
         let mut weights = vec![0.0; COLS];
         for row in 0..ROWS {
             matrix.row(row, &mut weights);
@@ -188,7 +188,7 @@ fn products_are_near_those_of_ggml() {
 }
 
 #[test]
-fn arranged_weights_give_the_same_products() {
+fn repacked_weights_give_the_same_products() {
     // Rows that are no whole panels, and vectors that are no whole batches of them.
     const ROWS: usize = 21;
     let number = |i: usize| ((i * 7919 + 13) % 2003) as f32 / 1001.5 - 1.0;
@@ -198,7 +198,7 @@ fn arranged_weights_give_the_same_products() {
     for format in BlockFormat::ALL {
         let blocks = quantize(format, &source).unwrap();
         let matrix = QuantMatrix::from_bytes(format, [ROWS, COLS], blocks).unwrap();
-        let arranged = matrix.arranged();
+        let repacked = matrix.repacked();
         for vectors in [1, 2, 3, 4, 7, 13] {
             let x: Vec<f32> = (0..vectors * COLS).map(|i| number(3 * i + 5)).collect();
             let product = |matrix: &QuantMatrix, precision| {
@@ -211,9 +211,9 @@ fn arranged_weights_give_the_same_products() {
                 to
             };
             let plain = product(&matrix, Precision::Fast);
-            let fast = product(&arranged, Precision::Fast);
+            let fast = product(&repacked, Precision::Fast);
             let exact = product(&matrix, Precision::Exact);
-            let [fine, fine_plain] = [&arranged, &matrix].map(|matrix| {
+            let [fine, fine_plain] = [&repacked, &matrix].map(|matrix| {
                 let mut to = vec![0.0; vectors * ROWS];
                 let products = &mut [Product {
                     matrix,

@@ -4,6 +4,7 @@
     reason = "host slices over device memory; the in-flight and mapping rules below make them sound"
 )]
 
+use crate::access::Access;
 use crate::device::DeviceShared;
 use crate::driver;
 use crate::error::{Error, Result};
@@ -20,6 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Host access is sound by two rules. A slice is handed out only when no submission in flight uses the
 /// bytes in a conflicting way: asking for it waits. And commands that conflict with a slice the host
 /// still holds are refused with [`Error::Mapped`] when they are committed.
+///
+/// When a submission that writes the buffer fails, the contents are lost. The buffer then holds that failure, and
+/// every host access that can see the bytes returns it, until [`Buffer::take_failure`] takes it or the host overwrites
+/// the whole buffer with [`Buffer::write`]. [`Buffer::failure`] looks at it; writes succeed in any case.
 #[derive(Debug, Clone)]
 pub struct Buffer {
     pub(crate) inner: Arc<Inner>,
@@ -43,6 +48,8 @@ struct Usage {
     readers: usize,
     writer: bool,
     pending: Vec<Pending>,
+    /// The first failure of a submission that writes the buffer: the contents are lost since then.
+    failure: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -142,11 +149,11 @@ impl Buffer {
     ///
     /// # Errors
     /// [`Error::Storage`] for private buffers, [`Error::Misaligned`] when the length is no multiple of
-    /// the value's size, the error of a submission that was to write the buffer and failed, and
-    /// [`Error::Mapped`] while a mutable slice is held.
+    /// the value's size, the [failure](Buffer::failure) that the buffer holds, and [`Error::Mapped`] while a mutable
+    /// slice is held.
     pub fn as_slice<T: Pod>(&self) -> Result<HostSlice<'_, T>> {
         let (pointer, count) = self.host_values::<T>()?;
-        self.acquire(false)?;
+        self.acquire(Access::Read)?;
         Ok(HostSlice {
             buffer: &self.inner,
             pointer,
@@ -160,8 +167,13 @@ impl Buffer {
     /// # Errors
     /// As [`Buffer::as_slice`], and [`Error::Mapped`] while any other slice is held.
     pub fn as_mut_slice<T: Pod>(&self) -> Result<HostSliceMut<'_, T>> {
+        self.map_mut(Access::ReadWrite)
+    }
+
+    /// The bytes as values that are written, or read and written.
+    fn map_mut<T: Pod>(&self, access: Access) -> Result<HostSliceMut<'_, T>> {
         let (pointer, count) = self.host_values::<T>()?;
-        self.acquire(true)?;
+        self.acquire(access)?;
         Ok(HostSliceMut {
             buffer: &self.inner,
             pointer,
@@ -190,18 +202,48 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies values in, at a byte offset, and announces the change for managed buffers.
+    /// Copies values in, at a byte offset, and announces the change for managed buffers. A write of the whole buffer
+    /// also clears its [failure](Buffer::failure).
     ///
     /// # Errors
-    /// As [`Buffer::as_mut_slice`], and [`Error::OutOfBounds`].
+    /// [`Error::Storage`] for private buffers, [`Error::OutOfBounds`], and [`Error::Mapped`] while a slice is held.
     pub fn write<T: Pod>(&self, offset: usize, values: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(values);
         self.slice_within(offset, source.len())?;
-        self.as_mut_slice::<u8>()?[offset..offset + source.len()].copy_from_slice(source);
+        self.map_mut::<u8>(Access::Write)?[offset..offset + source.len()].copy_from_slice(source);
+        if source.len() == self.length() {
+            lock(&self.inner.usage).failure = None;
+        }
         if self.inner.mode == StorageMode::Managed {
             self.did_modify_range(offset..offset + source.len())?;
         }
         Ok(())
+    }
+
+    /// The error of the first submission that failed to write the buffer, if its contents have been lost since then.
+    /// Waits for submissions that write the buffer.
+    pub fn failure(&self) -> Option<Error> {
+        self.settled().failure.clone()
+    }
+
+    /// As [`Buffer::failure`], and clears it: the caller takes responsibility for the contents, because it has written
+    /// them again or will not read them before somebody does.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.settled().failure.take()
+    }
+
+    /// The usage, once no submission that writes the buffer is in flight.
+    fn settled(&self) -> MutexGuard<'_, Usage> {
+        loop {
+            let mut usage = lock(&self.inner.usage);
+            usage.settle();
+            let Some(writer) = usage.next_conflict(Access::Read) else {
+                return usage;
+            };
+            drop(usage);
+            // `settle` looks at the outcome.
+            let _ = writer.wait();
+        }
     }
 
     /// Tells the device that the host has written part of a managed buffer.
@@ -216,7 +258,7 @@ impl Buffer {
         }
         self.slice(range.clone())?;
         // The device copy changes, so nothing in flight may use it.
-        self.acquire(true)?;
+        self.acquire(Access::Write)?;
         self.inner.raw.did_modify_range(range);
         lock(&self.inner.usage).writer = false;
         Ok(())
@@ -277,21 +319,24 @@ impl Buffer {
         Ok((pointer.cast(), self.length() / size))
     }
 
-    /// Waits until nothing in flight conflicts, then notes the host's own use.
-    fn acquire(&self, exclusive: bool) -> Result<()> {
+    /// Waits until nothing in flight conflicts, then notes the host's own access. One that only writes does not care
+    /// whether the contents are lost.
+    fn acquire(&self, access: Access) -> Result<()> {
         loop {
             let conflicting = {
                 let mut usage = lock(&self.inner.usage);
-                if usage.writer || (exclusive && usage.readers > 0) {
+                if usage.writer || (access.writes() && usage.readers > 0) {
                     return Err(self.mapped());
                 }
-                if let Some(error) = usage.settle() {
-                    return Err(error);
+                usage.settle();
+                if access.reads()
+                    && let Some(failure) = &usage.failure
+                {
+                    return Err(failure.clone());
                 }
-                let next = usage.pending.iter().find(|p| exclusive || p.writes);
-                match next {
-                    Some(pending) => pending.completion.clone(),
-                    None if exclusive => {
+                match usage.next_conflict(access) {
+                    Some(completion) => completion,
+                    None if access.writes() => {
                         usage.writer = true;
                         return Ok(());
                     }
@@ -301,7 +346,7 @@ impl Buffer {
                     }
                 }
             };
-            // The outcome is judged by `settle`, for every submission in the same way.
+            // `settle` looks at the outcome.
             let _ = conflicting.wait();
         }
     }
@@ -318,9 +363,7 @@ impl Buffer {
         if usage.writer || (writes && usage.readers > 0) {
             return Err(self.mapped());
         }
-        usage
-            .pending
-            .retain(|p| !p.completion.is_done() || (p.writes && p.completion.error().is_some()));
+        usage.settle();
         usage.pending.push(Pending {
             completion: completion.clone(),
             writes,
@@ -337,19 +380,25 @@ impl Buffer {
 }
 
 impl Usage {
-    /// Forgets what is done; the failure of a writer is returned once, by whoever reads next.
-    fn settle(&mut self) -> Option<Error> {
-        let mut failure = None;
+    /// Forgets submissions that have ended, and keeps the failure of the first that was to write the buffer.
+    fn settle(&mut self) {
+        let failure = &mut self.failure;
         self.pending.retain(|p| {
             if !p.completion.is_done() {
                 return true;
             }
             if p.writes && failure.is_none() {
-                failure = p.completion.error();
+                *failure = p.completion.error();
             }
             false
         });
-        failure
+    }
+
+    /// The first submission in flight that a host access must wait for.
+    fn next_conflict(&self, access: Access) -> Option<Arc<Completion>> {
+        let conflicts = |p: &&Pending| access.writes() || p.writes;
+        let first = self.pending.iter().find(conflicts);
+        first.map(|p| Arc::clone(&p.completion))
     }
 }
 
@@ -456,7 +505,7 @@ impl<T: Pod> Deref for HostSliceMut<'_, T> {
 
 impl<T: Pod> DerefMut for HostSliceMut<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as for `HostSlice`, and `acquire(true)` made this the only user of the bytes.
+        // SAFETY: as for `HostSlice`, and `acquire` made this the only user of the bytes.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.count) }
     }
 }

@@ -54,7 +54,7 @@ pub use library::{CompileOptions, ConstantValue, Function, FunctionConstants, Li
 pub use matrix::{Matrix, MatrixElement, MatrixProduct, PreparedProduct};
 pub use pipeline::{Argument, ArgumentKind, Pipeline, PipelineInfo};
 pub use report::{
-    Baseline, BaselineEntry, BaselineError, Judged, Report, ReportKind, suppression_warnings,
+    Baseline, BaselineDiff, BaselineEntry, BaselineError, Report, ReportKind, suppression_warnings,
 };
 pub use size::Size;
 pub use storage::StorageMode;

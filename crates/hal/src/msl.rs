@@ -1,15 +1,15 @@
-//! The Metal Shading Language front end: lexing, reflection, strictness checks and the rewrite to C++.
+//! The Metal Shading Language front end: lexing, reflection, strictness checks and lowering to C++.
 //!
 //! ```text
-//! preprocessed MSL ─ lexer ─ source ─ parse ─┬─ unsupported, strict, version ── diagnostics
-//!                                            ├─ rewrite ─ edit ─────── C++14 text, column map
-//!                                            └─ reflect ─ glue ─────── reflection, entry of one kernel
+//! preprocessed MSL ─ lexer ─ token_stream ─ parse ─┬─ unsupported, strict, version ── diagnostics
+//!                                                  ├─ rewrite ─ edit ─────── C++14 text, column map
+//!                                                  └─ reflect ─ glue ─────── reflection, entry point of one kernel
 //! ```
 //!
-//! Pure Rust, for every operating system: a driver for Apple's GPUs validates arguments against the same [`Reflection`]. The input is
-//! what `clang -E` writes with macro-only stand-ins for Metal's headers; the output is for clang with the software device's
-//! own headers. Nothing here analyses types: what is decided is decided from tokens and declarations, in time linear in the
-//! text, and no input panics.
+//! Pure Rust, for every operating system: a driver for Apple's GPUs validates arguments against the same
+//! [`Reflection`]. The input is the output of `clang -E` with macro-only stubs for Metal's headers; the output is for
+//! clang with the software device's own headers. Nothing here analyses types: all decisions are based on tokens and
+//! declarations, in time linear in the text, and no input panics.
 
 mod builtin;
 mod constant;
@@ -21,8 +21,8 @@ mod parse;
 mod program;
 mod reflect;
 mod rewrite;
-mod source;
 mod strict;
+mod token_stream;
 mod unsupported;
 mod version;
 
@@ -36,25 +36,25 @@ pub use rewrite::ThreadgroupVariableName;
 
 use crate::language::LanguageVersion;
 
-/// A program in C++, with everything that leads back to MSL.
+/// A program lowered to C++, with its reflection and the maps back to MSL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Translation {
-    /// The whole program; line markers lead to the user's files and lines.
+    /// The whole program; line markers refer to the user's files and lines.
     pub cpp: String,
     /// Kernels and function constants.
     pub reflection: Reflection,
-    /// Leads from columns of `cpp` to the user's columns.
+    /// Maps columns of `cpp` to the user's columns.
     pub columns: ColumnMap,
-    /// The threadgroup variables that `cpp` knows by number.
+    /// Names of the threadgroup variables, which `cpp` numbers.
     pub variables: Vec<ThreadgroupVariableName>,
-    /// Whether the text names `thread` or casts to another address space, without which nothing converts between them.
+    /// Whether the text names `thread` or casts to another address space; otherwise no conversion between them is possible.
     pub(crate) may_convert: bool,
-    entries: Vec<glue::Entry>,
+    entries: Vec<glue::EntryPoint>,
 }
 
 impl Translation {
-    /// The C++ to append to [`Translation::cpp`] for an image of one kernel, by its host name; none for kernels that are not
-    /// supported.
+    /// The C++ to append to [`Translation::cpp`] for an image of one kernel, by its host name; `None` for unsupported
+    /// kernels.
     pub fn glue(&self, kernel: &str) -> Option<String> {
         let index = self
             .reflection
@@ -66,7 +66,7 @@ impl Translation {
     }
 }
 
-/// Translates preprocessed MSL of the default version. `primary_file` names the text up to its first line marker.
+/// Lowers preprocessed MSL of the default version to C++. `primary_file` is the name of the text up to its first line marker.
 ///
 /// # Errors
 /// As [`translate_as`].
@@ -74,16 +74,16 @@ pub fn translate(expanded: &str, primary_file: &str) -> Result<Translation, Vec<
     translate_as(expanded, primary_file, LanguageVersion::default())
 }
 
-/// Translates preprocessed MSL of a version.
+/// Lowers preprocessed MSL of a language version to C++.
 ///
 /// # Errors
-/// Everything that is wrong with the program, by file, line and column.
+/// All diagnostics, sorted by file, line and column.
 pub fn translate_as(
     expanded: &str,
     primary_file: &str,
     language: LanguageVersion,
 ) -> Result<Translation, Vec<Diagnostic>> {
-    let source = source::Source::new(expanded, primary_file)?;
+    let source = token_stream::TokenStream::new(expanded, primary_file)?;
     let program = parse::parse(&source);
     let constants = constant::Constants::new(&source, &program);
     let mut unsupported = unsupported::check(&source, &program);
@@ -96,7 +96,7 @@ pub fn translate_as(
     diagnostics.extend(found);
     let none_is_left = !reflection.kernels.iter().any(|k| k.unsupported.is_none());
     if none_is_left && !unsupported.found.is_empty() {
-        // What else is wrong may follow from the feature: Metal 4, which has tensors, has lambdas too.
+        // Other errors may follow from the feature: Metal 4, which has tensors, has lambdas too.
         diagnostics.retain(|diagnostic| diagnostic.kind == DiagnosticKind::Unsupported);
         diagnostics.append(&mut unsupported.found);
     }

@@ -1,18 +1,19 @@
-//! What a checking device found in a kernel.
+//! Defect reports of a checking device.
 
 mod baseline;
 mod suppress;
 
-pub use baseline::{Baseline, BaselineEntry, BaselineError, Judged};
+pub use baseline::{Baseline, BaselineDiff, BaselineEntry, BaselineError};
 #[cfg(target_os = "linux")]
 pub(crate) use suppress::Sources;
 pub use suppress::suppression_warnings;
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 /// The kind of defect a [`Report`] is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -21,11 +22,11 @@ use std::str::FromStr;
 pub enum ReportKind {
     /// An access outside the bound range of a buffer, or outside a threadgroup or private variable.
     Bounds,
-    /// Two threads touched the same bytes, at least one wrote, and no barrier ordered them.
+    /// A data race: two threads accessed the same bytes, at least one wrote, and no barrier ordered them.
     Race,
     /// Threadgroup or private memory was read before anything was written there.
     Uninitialised,
-    /// An address that is no multiple of the alignment of the type accessed there.
+    /// An address that is not a multiple of the alignment of the accessed type.
     Misaligned,
     /// A shift by the width of the shifted integer or more.
     Shift,
@@ -38,7 +39,7 @@ pub enum ReportKind {
     EarlyReturn,
     /// Lanes of one SIMD-group took part in different SIMD-group operations.
     DivergentSimd,
-    /// A lane read from another lane that took no part in the SIMD-group function.
+    /// A lane read from a lane that did not participate in the SIMD-group function.
     InactiveLane,
     /// More threadgroup memory than the device has, or an unbound threadgroup argument.
     ThreadgroupMemory,
@@ -84,28 +85,28 @@ impl fmt::Display for ReportKind {
     }
 }
 
-/// One defect, found at one place of a kernel; repeated findings are counted, not repeated.
+/// A defect at one location of a kernel; repeated findings are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// What kind of defect it is.
+    /// Kind of the defect.
     pub kind: ReportKind,
-    /// What happened, in one sentence.
+    /// Description in one sentence.
     pub message: String,
     /// The kernel's host name.
     pub kernel: String,
-    /// Source file, as the compiler saw it; empty when the place is unknown.
+    /// Source file, as the compiler saw it; empty if the location is unknown.
     pub file: String,
-    /// Line in `file`, from 1; 0 when the place is unknown.
+    /// Line in `file`, from 1; 0 if the location is unknown.
     pub line: u32,
     /// Column in the line, from 1; 0 when unknown.
     pub column: u32,
-    /// Buffer index, where a buffer is concerned.
+    /// Buffer index, if a buffer is concerned.
     pub buffer: Option<u32>,
     /// Position in the grid of the first thread that showed it.
     pub thread: Option<[u32; 3]>,
     /// Position in the grid of that thread's threadgroup.
     pub threadgroup: Option<[u32; 3]>,
-    /// How often it was seen.
+    /// Number of occurrences.
     pub count: u64,
 }
 

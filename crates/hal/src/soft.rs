@@ -6,26 +6,32 @@
 //! ```
 //!
 //! - `device`, `buffer`, `library`, `pipeline`, `queue` implement the traits of [`crate::driver`];
-//! - `toolchain` finds and runs clang, `compile` is the way from MSL to an image, `diagnose` turns what clang
-//!   says back into the user's own file, line and column, `cache` keeps images between runs;
-//! - `image` loads a compiled kernel into the process, once for each set of function constants.
+//! - `toolchain` finds and runs clang, `compile` compiles MSL to an image, `diagnose` maps clang's diagnostics back to
+//!   the user's file, line and column, `cache` keeps images between runs;
+//! - `image` loads a compiled kernel into the process, once per specialization with function constants.
 
+// The hidden modules are not public API: compiler and runtime internals that the integration tests drive directly.
 mod buffer;
 mod cache;
 pub(crate) mod check;
 mod compile;
 mod device;
 mod diagnose;
+#[doc(hidden)]
 pub mod group;
 mod image;
 mod instruction_set;
+#[doc(hidden)]
 pub mod ir;
 mod library;
 mod matrix;
 mod pipeline;
+#[doc(hidden)]
 pub mod plan;
 mod queue;
+#[doc(hidden)]
 pub mod runtime;
+#[doc(hidden)]
 pub mod shim;
 mod toolchain;
 
@@ -33,11 +39,6 @@ pub use device::Soft;
 pub use instruction_set::InstructionSet;
 pub use toolchain::Compiler;
 
-use crate::device::Device;
-use crate::env;
-use crate::error::{Error, Result};
-use crate::info::Family;
-use crate::language::LanguageVersion;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -45,17 +46,23 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the software device runs kernels.
+use crate::device::Device;
+use crate::env;
+use crate::error::{Error, Result};
+use crate::info::Family;
+use crate::language::LanguageVersion;
+
+/// Execution mode of the software device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// As fast as it can, in this process.
+    /// As fast as possible, in this process.
     #[default]
     Fast,
     /// Every access checked: bounds, races, uninitialised threadgroup memory, divergence.
     Check,
-    /// In random order, with the freedom a GPU has in reductions and approximate functions.
+    /// In random order, with the freedom of a GPU in reductions and approximate functions.
     Fuzz,
-    /// In a process of its own, so that a kernel can harm nothing but its buffers.
+    /// In a child process, so that a kernel can corrupt nothing but its buffers.
     Isolated,
 }
 
@@ -94,35 +101,34 @@ impl FromStr for Mode {
     }
 }
 
-/// How to set up a software device.
+/// Options of a software device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SoftOptions {
-    /// How kernels run.
+    /// Execution mode.
     pub mode: Mode,
-    /// Threads that run threadgroups; `None` is one for each core.
+    /// Threads that run threadgroups; `None` is one per core.
     pub threads: Option<usize>,
     /// Time limit of one submission.
     pub timeout: Duration,
-    /// Loop iterations that a thread may have between two synchronisations in [`Mode::Check`]. More are reported as a
-    /// `timeout`, at the loop.
+    /// Maximum number of loop iterations of a thread between two synchronisations in [`Mode::Check`]. More are reported
+    /// as a `timeout` at the loop.
     pub step_limit: u64,
-    /// Decides the order of everything in [`Mode::Fuzz`].
+    /// Seed of all random choices in [`Mode::Fuzz`].
     pub seed: u64,
-    /// Whether code is optimised once more after it was cut at its barriers. Without that, kernels compile in three
-    /// fifths of the time, run up to a quarter slower, and give the same bits. [`Mode::Check`] and [`Mode::Fuzz`] do
-    /// without in any case.
+    /// Whether code is optimised again after barrier splitting. Without it, kernels compile in three fifths of the time,
+    /// run up to a quarter slower, and give the same bits. [`Mode::Check`] and [`Mode::Fuzz`] never do it.
     pub optimize: bool,
-    /// What kernels are compiled for. Results are the same bits for every instruction set.
+    /// Target instruction set of kernels. Results are bit-identical on all of them.
     pub instruction_set: InstructionSet,
     /// The GPU family whose limits are enforced.
     pub family: Family,
-    /// The version of the Metal Shading Language that sources are compiled as.
+    /// Metal Shading Language version of the sources.
     pub language: LanguageVersion,
-    /// Where compiled kernels are kept; `None` keeps them for the life of the device only.
+    /// Cache directory of compiled kernels; `None` keeps them for the life of the device only.
     pub cache_dir: Option<PathBuf>,
-    /// Bytes at which the least recently used kernels are removed.
+    /// Maximum cache size in bytes, beyond which the least recently used kernels are evicted.
     pub cache_limit: u64,
-    /// The clang++ to drive; `None` looks for one on the path.
+    /// The clang++ to use; `None` searches the path.
     pub clang: Option<PathBuf>,
 }
 
@@ -199,28 +205,28 @@ impl SoftOptions {
 
 /// A software device.
 ///
-/// That there is no clang is no error yet: kernels that are in the cache need none. Compiling one that is
-/// not fails with [`Error::Toolchain`], which says what to install.
+/// A missing clang is not an error yet: cached kernels need none. Compiling any other kernel fails with
+/// [`Error::Toolchain`], which says what to install.
 ///
 /// # Errors
-/// [`Error::Unavailable`] when the system gives no threads or the machine lacks the instruction set.
+/// [`Error::Unavailable`] if threads cannot be created or the machine lacks the instruction set.
 pub fn device(options: SoftOptions) -> Result<Device> {
     Ok(Device::from_driver(Arc::new(Soft::new(options)?)))
 }
 
-/// How often each kernel was launched on a software device in command lists that ran without a failure, by name;
-/// `None` for another device. Tests find out with it whether a kernel was run at all, in check mode for example.
+/// Launch counts of a software device by kernel name, of command lists that ran without a failure; `None` for another
+/// device. Tests use it to verify that a kernel was run at all, for example in check mode.
 pub fn executed(device: &Device) -> Option<BTreeMap<String, u64>> {
     Some(device.driver::<Soft>()?.executed())
 }
 
-/// How many reports comments in kernels have suppressed on a software device in [`Mode::Check`]; `None` for another device.
-/// A report counts once for each launch.
+/// Number of reports that comments in kernels have suppressed on a software device in [`Mode::Check`]; `None` for another
+/// device. A report counts once per launch.
 pub fn suppressed(device: &Device) -> Option<u64> {
     Some(device.driver::<Soft>()?.suppressed())
 }
 
-/// The compiler that a device with these options would drive.
+/// The compiler that a device with these options would use.
 ///
 /// # Errors
 /// [`Error::Toolchain`] with the reason why there is none and what to install.

@@ -5,17 +5,18 @@ mod held;
 #[path = "front/product.rs"]
 mod product;
 
+use std::ops::Range;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bessemer_hal::noop::{self, Event};
 use bessemer_hal::{
     Access, Buffer, BufferSlice, Capture, Commands, CompileOptions, Completed, Device, DeviceInfo,
     DeviceKind, Error, Family, Fault, Function, FunctionConstants, Library, Limits,
     NO_COPY_ALIGNMENT, Pipeline, Report, Result, Size, StorageMode, Submission,
 };
-use std::ops::Range;
-use std::path::Path;
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 const NAME: &str = "Bessemer recording device";
 

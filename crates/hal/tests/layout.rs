@@ -84,9 +84,18 @@ fn crates_depend_in_one_direction() {
         ("hal", &[][..]),
         // `bessemer-testing` for its tests alone.
         ("engine", &["bessemer-hal", "bessemer-testing"]),
+        ("compat", &["bessemer", "bessemer-hal"]),
         ("testing", &["bessemer"]),
         ("llm", &["bessemer"]),
-        ("cli", &["bessemer", "bessemer-hal", "bessemer-llm"]),
+        (
+            "cli",
+            &[
+                "bessemer",
+                "bessemer-compat",
+                "bessemer-hal",
+                "bessemer-llm",
+            ],
+        ),
         ("bench", &["bessemer", "bessemer-hal", "bessemer-llm"]),
     ];
     for entry in fs::read_dir(root().join("crates")).unwrap() {

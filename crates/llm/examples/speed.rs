@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
 use bessemer_llm::generate::{Options, Session};

@@ -1,7 +1,8 @@
 //! What sequences have seen.
 
+use bessemer::CacheType;
 use bessemer::decoder::Sequences;
-use bessemer::kernel::{CacheType, KvCache};
+use bessemer::kernel::KvCache;
 
 use crate::{Config, Error, Result, Transformer};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bessemer::kernel::Bend;
+use bessemer::kernel;
 
 use crate::file::{Container, Metadata, Model, TensorView, Value};
 use crate::{Error, Result};
@@ -92,11 +92,11 @@ pub enum Activation {
 
 impl Activation {
     /// The engine's name for it.
-    pub(crate) fn bend(self) -> Bend {
+    pub(crate) fn kernel(self) -> kernel::Activation {
         match self {
-            Self::Silu => Bend::Silu,
-            Self::Gelu => Bend::Gelu,
-            Self::GeluTanh => Bend::GeluTanh,
+            Self::Silu => kernel::Activation::Silu,
+            Self::Gelu => kernel::Activation::Gelu,
+            Self::GeluTanh => kernel::Activation::GeluTanh,
         }
     }
 }

@@ -2,8 +2,9 @@
 
 mod device;
 
+use bessemer::CacheType;
 use bessemer::Device;
-use bessemer::kernel::{self, Attend, CacheType, KvCache};
+use bessemer::kernel::{self, Attend, KvCache};
 use bessemer::quant::{self, Precision, Product, QuantMatrix};
 
 use crate::config::{Architecture, Pooling};
@@ -175,7 +176,7 @@ impl Encoder {
         kernel::layer_norm(&mut x, &self.norm.weight, &self.norm.bias, eps);
         let (heads, dim) = (config.kv_heads, config.head_dim);
         let mut cache = KvCache::new(CacheType::F32, heads, dim, n)?;
-        let bend = config.activation.bend();
+        let activation = config.activation.kernel();
         for layer in &self.layers {
             let q = layer.q.run(&x)?;
             cache.write(0, &layer.k.run(&x)?, &layer.v.run(&x)?);
@@ -194,7 +195,7 @@ impl Encoder {
             let norm = &layer.attention_norm;
             kernel::layer_norm(&mut x, &norm.weight, &norm.bias, eps);
             let mut inner = layer.up.run(&x)?;
-            kernel::bend(bend, &mut inner, None);
+            kernel::activate(activation, &mut inner, None);
             kernel::add(&mut x, &layer.down.run(&inner)?);
             let norm = &layer.output_norm;
             kernel::layer_norm(&mut x, &norm.weight, &norm.bias, eps);

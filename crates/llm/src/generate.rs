@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 
 use crate::model::{BATCH, Cancel, Input, Logits, Space};
 use crate::{Cache, Error, Result, Sampler, Sampling, Transformer};

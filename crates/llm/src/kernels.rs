@@ -1,5 +1,5 @@
 //! The estimates among the tests that torchless names, under its paths: `cargo test --features metal-gpu --lib
-//! kernels::metal`. The others are in the engine.
+//! kernels::metal`. The others are in `bessemer-compat`.
 
 mod metal {
     mod memory {

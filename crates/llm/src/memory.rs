@@ -1,6 +1,6 @@
 //! How much memory a model will need, before it is loaded.
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer::quant::Precision;
 
 use crate::model::{BATCH, weights as weights_of};

@@ -148,7 +148,7 @@ impl Transformer {
         let load = |view: &file::TensorView| {
             let matrix = matrix(view)?;
             Ok::<_, Error>(match precision {
-                Precision::Fast => matrix.repacked(&|range| view.release(range)),
+                Precision::Fast => matrix.repacked_with(&|range| view.release(range)),
                 Precision::Exact => matrix,
             })
         };

@@ -1,6 +1,6 @@
 //! How well a model foretells a text.
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 
 use crate::model::{Input, Logits, Space};
 use crate::{Cache, Error, Result, Transformer};

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
 use bessemer_llm::model::{Input, Logits, Options, Space};

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::{Container, Format, Model};
 use bessemer_llm::model::{Input, Logits, Options, Space};

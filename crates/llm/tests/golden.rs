@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use bessemer::CacheType;
 use bessemer::Device;
-use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::{Format, Model};
 use bessemer_llm::generate::{Full, Options, Session};

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer::quant::{BlockFormat, Precision, Weights};
 use bessemer_llm::file::{Format, GgufWriter, Metadata, Model, NewTensor, Value};
 use bessemer_llm::model::{Input, Logits, Options, Space};

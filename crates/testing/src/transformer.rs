@@ -4,8 +4,8 @@ mod family;
 
 use bessemer::RopeStyle;
 use bessemer::decoder::{Layer, Projection, Spec};
-use bessemer::kernel::{Bend, CacheType};
 use bessemer::quant::QuantMatrix;
+use bessemer::{Activation, CacheType};
 use half::f16;
 
 pub use family::{Family, Format, formats};
@@ -62,11 +62,11 @@ fn project(matrix: &[f64], projection: &Projection, x: &[f64]) -> Vec<f64> {
     y
 }
 
-fn bend(bend: Bend, x: f64) -> f64 {
-    match bend {
-        Bend::Silu => x / (1.0 + (-x).exp()),
-        Bend::Gelu => unary::gelu(x),
-        Bend::GeluTanh => unary::gelu_tanh(x),
+fn activate(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Gelu => unary::gelu(x),
+        Activation::GeluTanh => unary::gelu_tanh(x),
     }
 }
 
@@ -176,11 +176,11 @@ impl<'a> Reference<'a> {
             Some(projection) => {
                 let gate = project(gate, projection, &normed);
                 let pairs = inner.iter_mut().zip(gate);
-                pairs.for_each(|(x, g)| *x *= bend(spec.activation, g));
+                pairs.for_each(|(x, g)| *x *= activate(spec.activation, g));
             }
             None => inner
                 .iter_mut()
-                .for_each(|x| *x = bend(spec.activation, *x)),
+                .for_each(|x| *x = activate(spec.activation, *x)),
         }
         let mut added = project(down, &layer.down, &inner);
         if let Some(weight) = &layer.post_ffn_norm {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use bench_protocol::{Model, Op, Output, Prepared, Work};
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::model::{BATCH, Input, Logits, Options, Space};
 use bessemer_llm::{Cache, Transformer, file};

@@ -117,7 +117,7 @@ fn quantised(quick: bool) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for weights in [Weights::F16, Weights::BF16].into_iter().chain(blocks) {
         for [rows, cols] in shapes.clone() {
-            let matrix = matrix(weights, rows, cols)?.arranged();
+            let matrix = matrix(weights, rows, cols)?.repacked();
             let bytes = matrix.bytes().len() as f64;
             cases.push(Case {
                 promise: "decode",

@@ -1,19 +1,19 @@
 //! `arange` on the CPU.
 
 use super::{cast, pool};
-use crate::dispatch::Output;
+use crate::dispatch::{Input, Output};
 use crate::ops::arange::Arange;
-use crate::{DType, Scalar};
+use crate::{DType, Result, Scalar};
 
 /// Numbers that are converted at once.
 const BLOCK: usize = cast::BLOCK;
 
 /// Writes `start + i * step`: exactly in integers where both are, otherwise in `f64`, then converted.
-pub(crate) fn run(op: &Arange, output: Output<'_>) {
+pub(crate) fn run(op: &Arange, _inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let size = op.dtype.size();
     let chunk = pool::grain(size).next_multiple_of(BLOCK);
     let bytes = output.bytes;
-    pool::pieces(bytes, chunk * size, |i, out| {
+    pool::for_each_chunk(bytes, chunk * size, |i, out| {
         for (j, out) in out.chunks_mut(BLOCK * size).enumerate() {
             let first = i * chunk + j * BLOCK;
             match (op.start, op.step) {
@@ -35,6 +35,7 @@ pub(crate) fn run(op: &Arange, output: Output<'_>) {
         let at = bytes.len() - size;
         bytes[at..].copy_from_slice(&last.to_bytes(op.dtype)[..size]);
     }
+    Ok(())
 }
 
 /// A block of integers, in 64 bits where that is enough.

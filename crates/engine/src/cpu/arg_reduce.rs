@@ -2,11 +2,11 @@
 
 use std::marker::PhantomData;
 
-use super::around::Around;
-use super::key::{Bits, Key};
+use super::axis_split::AxisSplit;
 use super::pool;
 use super::reduce::fold::{Folder, Max, Min, Simple, Widen};
 use super::simd::{self, Isa, Task};
+use super::sort_key::{Bits, Key};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -21,7 +21,7 @@ const COLUMNS: usize = 512;
 
 /// Writes the indices.
 pub(crate) fn run(op: &ArgReduce, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = Around::new(inputs[0].layout.shape(), op.axis);
+    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     let out = output.all::<i64>();
     with_type!(inputs[0].dtype, T => match op.max {
@@ -31,16 +31,16 @@ pub(crate) fn run(op: &ArgReduce, inputs: &[Input<'_>], mut output: Output<'_>) 
     Ok(())
 }
 
-fn find<T, F, const MAX: bool>(data: &[T], around: Around, out: &mut [i64])
+fn find<T, F, const MAX: bool>(data: &[T], around: AxisSplit, out: &mut [i64])
 where
     T: Key + Widen,
     F: Folder<In = T, Total = T::Wide>,
 {
-    let Around { outer, len, inner } = around;
+    let AxisSplit { outer, len, inner } = around;
     let piece = pool::grain(size_of::<T>());
     if inner > 1 {
         let step = (piece / len).max(COLUMNS);
-        pool::pieces(out, step, |i, out| {
+        pool::for_each_chunk(out, step, |i, out| {
             simd::run_narrow(Columns::<T, MAX> {
                 data,
                 len,
@@ -52,7 +52,7 @@ where
     } else if len >= 2 * piece && outer < 64 {
         let pieces = len.div_ceil(piece);
         let mut found = vec![0; outer * pieces];
-        pool::pieces(&mut found, 1, |i, found| {
+        pool::for_each_chunk(&mut found, 1, |i, found| {
             let (row, from) = (i / pieces, i % pieces * piece);
             let part = &data[row * len..][from..len.min(from + piece)];
             simd::run_narrow(Rows::<T, F> {
@@ -71,7 +71,7 @@ where
         }
     } else {
         let step = (piece / len).max(1);
-        pool::pieces(out, step, |i, out| {
+        pool::for_each_chunk(out, step, |i, out| {
             simd::run_narrow(Rows::<T, F> {
                 data: &data[i * step * len..][..out.len() * len],
                 len,

@@ -2,10 +2,19 @@
 
 use super::cast::{f64_to_i32, f64_to_u32};
 use super::divmod::divmod;
+use super::fused;
 use super::map::{Kernel, map};
 use super::math::Math;
-use crate::DType;
+use crate::dispatch::{Input, Output};
 use crate::ops::binary::Binary;
+use crate::ops::fused::Action;
+use crate::{DType, Result};
+
+/// Runs the op.
+pub(crate) fn run(op: &Binary, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    fused::run_one(Action::Binary(*op), inputs, output);
+    Ok(())
+}
 
 /// The kernel of a function for elements of a type. `f16` and `bf16` are computed as `f32`.
 pub(crate) fn kernel(op: Binary, dtype: DType) -> Kernel {
@@ -66,8 +75,8 @@ macro_rules! float {
                 Binary::Rem => divmod::<$T, true>,
                 Binary::Pow => map!(long $T => $T, |a, b| a.pow_on::<I>(b)),
                 // With a NaN on the right the comparison is false, and that is taken.
-                Binary::Min => map!($T => $T, |a, b| if a < b || a.is_nan() { a } else { b }),
-                Binary::Max => map!($T => $T, |a, b| if a > b || a.is_nan() { a } else { b }),
+                Binary::Minimum => map!($T => $T, |a, b| if a < b || a.is_nan() { a } else { b }),
+                Binary::Maximum => map!($T => $T, |a, b| if a > b || a.is_nan() { a } else { b }),
                 Binary::Atan2 => map!(long $T => $T, |a, b| a.atan2_on::<I>(b)),
                 Binary::Hypot => map!(long $T => $T, |a, b| a.hypot_on::<I>(b)),
                 Binary::Eq => map!($T => u8, |a, b| u8::from(a == b)),
@@ -101,8 +110,8 @@ macro_rules! int {
                 Binary::FloorDiv => $div!(div $sign $T),
                 Binary::Rem => $div!(rem $sign $T),
                 Binary::Pow => map!($T => $T, |a, b| $sign!(pow $T, a, b)),
-                Binary::Min => map!($T => $T, |a, b| a.min(b)),
-                Binary::Max => map!($T => $T, |a, b| a.max(b)),
+                Binary::Minimum => map!($T => $T, |a, b| a.min(b)),
+                Binary::Maximum => map!($T => $T, |a, b| a.max(b)),
                 Binary::Eq => map!($U => u8, |a, b| u8::from(a == b)),
                 Binary::Ne => map!($U => u8, |a, b| u8::from(a != b)),
                 Binary::Lt => map!($T => u8, |a, b| u8::from(a < b)),

@@ -4,12 +4,22 @@ mod truncate;
 
 use half::{bf16, f16};
 
+use super::fused;
 use super::map::{Args, Kernel, map};
 use super::math::half::Half;
 use super::simd::Isa;
-use crate::DType;
+use crate::dispatch::{Input, Output};
+use crate::ops::cast::Cast;
+use crate::ops::fused::Action;
+use crate::{DType, Result};
 use truncate::{f32_to_i32, f32_to_u32};
 pub(super) use truncate::{f64_to_i32, f64_to_u32};
+
+/// Runs the op.
+pub(crate) fn run(_op: &Cast, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    fused::run_one(Action::Cast, inputs, output);
+    Ok(())
+}
 
 /// Copies elements.
 pub(crate) fn copy(args: &Args<'_>, out: &mut [u8]) {

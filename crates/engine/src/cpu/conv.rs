@@ -127,7 +127,7 @@ impl<T: Float + Gemm<Acc = <T as Float>::Real> + Element> Problem<'_, T> {
         let taps = self.taps[0] * self.taps[1];
         let plane = self.size[0] * self.size[1];
         let grain = pool::grain(2 * width * size_of::<T>());
-        pool::pieces(block, grain * width, |piece, rows| {
+        pool::for_each_chunk(block, grain * width, |piece, rows| {
             for (r, row) in rows.chunks_exact_mut(width).enumerate() {
                 let r = piece * grain + r;
                 let (channel, tap) = (r / taps, r % taps);
@@ -173,7 +173,7 @@ impl<T: Float + Gemm<Acc = <T as Float>::Real> + Element> Problem<'_, T> {
     fn each_on_its_own(&self, to: &mut [T]) {
         let (area, plane) = (self.places[0] * self.places[1], self.size[0] * self.size[1]);
         let grain = pool::grain(2 * (area + plane) * size_of::<T>());
-        pool::pieces(to, grain * area, |piece, to| {
+        pool::for_each_chunk(to, grain * area, |piece, to| {
             let space = self.places[1] + if T::SAME { 0 } else { plane };
             T::Real::with_scratch(space, |space| {
                 for (i, to) in to.chunks_exact_mut(area).enumerate() {

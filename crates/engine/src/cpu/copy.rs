@@ -2,16 +2,24 @@
 
 use super::fused::{Axes, Walk};
 use super::pool;
+use crate::Result;
 use crate::dispatch::{Input, Output};
+use crate::ops::copy::Copy;
+
+/// Runs the op.
+pub(crate) fn run(_op: &Copy, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    copy(&inputs[0], output);
+    Ok(())
+}
 
 /// Writes the elements of any layout in row-major order.
-pub(crate) fn run(inputs: &[Input<'_>], output: Output<'_>) {
+pub(crate) fn copy(input: &Input<'_>, output: Output<'_>) {
     let Input {
         bytes,
         dtype,
         layout,
         ..
-    } = inputs[0];
+    } = *input;
     let size = dtype.size();
     let mut strides = [[0; crate::MAX_RANK]];
     strides[0][..layout.strides().len()].copy_from_slice(layout.strides());
@@ -25,7 +33,7 @@ pub(crate) fn run(inputs: &[Input<'_>], output: Output<'_>) {
     if axes.turned(&strides[0]).is_some() {
         chunk = axes.chunk(chunk);
     }
-    pool::pieces(output.bytes, chunk * size, |i, out| {
+    pool::for_each_chunk(output.bytes, chunk * size, |i, out| {
         walk.gather(size, bytes, i * chunk, out);
     });
 }

@@ -6,13 +6,14 @@ use super::row::{self, Float, Real, Rows};
 use super::simd::{self, Isa, Task};
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
+use crate::ops::cross_entropy::CrossEntropy;
 use crate::{Error, Layout, Result, Shape};
 
 /// Elements whose exponentials are added up while they are in the fastest cache.
 const BLOCK: usize = 1024;
 
-/// Runs it: targets first, so that a bad one is found before anything is written.
-pub(crate) fn run(inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
+/// Checks the targets first: an index out of range is an error before anything is written.
+pub(crate) fn run(_op: &CrossEntropy, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     let (x, targets) = (inputs[0], inputs[1]);
     let classes = x.layout.shape().last().copied().unwrap_or(0);
     let targets = with_type!(ints targets.dtype, I => {
@@ -33,7 +34,7 @@ pub(crate) fn run(inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
         };
         let count = pool::grain(2 * classes * size_of::<T>());
         let out = output.all::<<T as Float>::Real>();
-        pool::pieces(out, count, |i, to| {
+        pool::for_each_chunk(out, count, |i, to| {
             let targets = &targets[i * count..];
             let space = if T::SAME { BLOCK } else { classes + BLOCK };
             <T as Float>::Real::with_scratch(space, |space| {

@@ -1,12 +1,14 @@
 //! `full` on the CPU.
 
-use crate::dispatch::Output;
+use crate::Result;
+use crate::dispatch::{Input, Output};
 use crate::ops::full::Full;
 
-/// Writes the number.
-pub(crate) fn run(op: &Full, output: Output<'_>) {
+/// Writes the constant.
+pub(crate) fn run(op: &Full, _inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let size = op.dtype.size();
     output
         .bytes
         .copy_from_slice(&op.value.to_bytes(op.dtype)[..size]);
+    Ok(())
 }

@@ -4,9 +4,9 @@
 //! result move through memory. The result is cut into chunks of fixed size for the threads; no element
 //! depends on another, so the cuts do not change bits.
 
+mod direct;
 mod gather;
 mod pair;
-mod plain;
 mod program;
 mod scratch;
 mod stream;
@@ -18,10 +18,9 @@ use scratch::with_memory;
 
 use super::map::Args;
 use super::pool;
-use crate::DType;
 use crate::dispatch::{Input, Output};
-use crate::ops::Op;
-use crate::ops::fused::{Action, Step};
+use crate::ops::fused::{Action, Fused, Step};
+use crate::{DType, Result};
 
 /// Elements of a block, at most.
 const BLOCK: usize = 1024;
@@ -37,16 +36,15 @@ const SCRATCH: usize = 24 << 10;
 /// in place; shorter ones are gathered, several to a block.
 const ROW: usize = 256;
 
-/// Runs one op.
-pub(crate) fn run_one(op: &Op, inputs: &[Input<'_>], output: Output<'_>) {
-    let action = Action::of(op).expect("an elementwise op");
+/// Runs a single elementwise op.
+pub(crate) fn run_one(action: Action, inputs: &[Input<'_>], output: Output<'_>) {
     let step = Step {
         action,
         args: [0, 1, 2],
         dtype: output.dtype,
     };
-    if let Some(output) = plain::run(step, inputs, output) {
-        run(&[step], inputs, output);
+    if let Some(output) = direct::run(step, inputs, output) {
+        run_program(&[step], inputs, output);
     }
 }
 
@@ -85,8 +83,14 @@ enum Kind<'a> {
     },
 }
 
+/// Runs a fused op.
+pub(crate) fn run(op: &Fused, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    run_program(&op.steps, inputs, output);
+    Ok(())
+}
+
 /// Runs a program.
-pub(crate) fn run(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
+pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
     let count = output.shape.count();
     let mut feeds = Vec::with_capacity(inputs.len());
     let mut leaves = Vec::with_capacity(inputs.len());
@@ -132,7 +136,7 @@ pub(crate) fn run(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
     if count <= chunk {
         plan.run(0, output.bytes);
     } else {
-        pool::pieces(output.bytes, chunk * plan.size, |i, out| {
+        pool::for_each_chunk(output.bytes, chunk * plan.size, |i, out| {
             plan.run(i * chunk, out)
         });
     }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use bytemuck::Pod;
 
-use super::around::Around;
+use super::axis_split::AxisSplit;
 use super::index::{self, SOME};
 use super::pool;
 use crate::dispatch::{Dense, Input, Output};
@@ -16,8 +16,8 @@ use crate::{Error, Result};
 pub(crate) fn run(op: &Gather, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     let data = Dense::new(op.name(), inputs[0])?;
     let indices = Dense::new(op.name(), inputs[1])?;
-    let from = Around::new(inputs[0].layout.shape(), op.axis);
-    let to = Around::new(inputs[1].layout.shape(), op.axis);
+    let from = AxisSplit::new(inputs[0].layout.shape(), op.axis);
+    let to = AxisSplit::new(inputs[1].layout.shape(), op.axis);
     let error = OnceLock::new();
     let places = |start, places: &mut [usize]| {
         let result = index::places(
@@ -40,13 +40,13 @@ pub(crate) fn run(op: &Gather, inputs: &[Input<'_>], mut output: Output<'_>) -> 
 
 fn gather<T: Pod + Send + Sync>(
     data: &[T],
-    [from, to]: [Around; 2],
+    [from, to]: [AxisSplit; 2],
     out: &mut [T],
     places: &(dyn Fn(usize, &mut [usize]) -> bool + Sync),
 ) {
     let inner = from.inner;
     let step = pool::grain(2 * size_of::<T>() + 8).next_multiple_of(SOME);
-    pool::pieces(out, step, |i, out| {
+    pool::for_each_chunk(out, step, |i, out| {
         let mut scratch = [0; SOME];
         for (j, out) in out.chunks_mut(SOME).enumerate() {
             let first = i * step + j * SOME;

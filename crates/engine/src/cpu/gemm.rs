@@ -29,7 +29,7 @@ mod kernel_neon;
 mod kernel_scalar;
 mod pack;
 mod packed;
-mod product;
+mod problem;
 mod scratch;
 #[cfg(test)]
 mod tests;
@@ -161,7 +161,7 @@ macro_rules! implement {
     )*};
 }
 
-implement! { product::multiply: f32, f32; f64, f64; f16, f32; bf16, f32; }
+implement! { problem::multiply: f32, f32; f64, f64; f16, f32; bf16, f32; }
 implement! {
     integer::multiply: u8, u8; u16, u16; u32, u32; u64, u64; i8, i8; i16, i16; i32, i32; i64, i64;
 }
@@ -221,7 +221,7 @@ pub(crate) fn gemm_batch<'a, T: Gemm>(
         return;
     }
     let group = TASK.div_ceil(work);
-    pool::pieces(c, group.saturating_mul(each), |piece, c| {
+    pool::for_each_chunk(c, group.saturating_mul(each), |piece, c| {
         for (i, c) in c.chunks_exact_mut(each).enumerate() {
             one(piece * group + i, c);
         }

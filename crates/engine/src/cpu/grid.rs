@@ -4,11 +4,11 @@
     reason = "blocks of columns interleave in memory, so slices cannot say that they are disjoint"
 )]
 
-use super::pool::{self, Pieces};
+use super::pool::{self, DisjointSlice};
 
 /// Some neighbouring columns of a row-major matrix, to be written.
 pub(crate) struct Block<'a, T> {
-    whole: &'a Pieces<'a, T>,
+    whole: &'a DisjointSlice<'a, T>,
     /// Where the block begins, and the length of the matrix's rows.
     start: usize,
     stride: usize,
@@ -45,7 +45,7 @@ pub(crate) fn blocks<T: Send>(
     }
     assert_eq!(data.len() % size, 0, "whole matrices");
     let matrices = data.len() / size;
-    let whole = Pieces::new(data);
+    let whole = DisjointSlice::new(data);
     let count = cols.div_ceil(width);
     pool::run(matrices * count, |i| {
         let (matrix, column) = (i / count, i % count * width);

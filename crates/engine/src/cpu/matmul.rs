@@ -31,14 +31,14 @@ pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], output: Output<'_>) -> Resu
         constant: None,
     };
     let all: Vec<Input<'_>> = [first].into_iter().chain(others.iter().copied()).collect();
-    fused::run(&op.then.steps(dtype), &all, output);
+    fused::run_program(&op.then.steps(dtype), &all, output);
     Ok(())
 }
 
 fn product(op: &Matmul, inputs: &[Input<'_>], mut output: Output<'_>) {
     if let Some(c) = inputs.get(2) {
         let bytes = &mut *output.bytes;
-        copy::run(&[*c], Output { bytes, ..output });
+        copy::copy(c, Output { bytes, ..output });
     }
     with_type!(numbers output.dtype, T => multiply::<T>(op, inputs, &mut output),
         else unreachable!("the rule refuses other types"));

@@ -28,7 +28,7 @@ pub(crate) fn run(op: &Pad, inputs: &[Input<'_>], output: Output<'_>) -> Result<
 }
 
 fn fill<T: Pod + Send + Sync>(bytes: &mut [u8], value: T) {
-    pool::pieces(
+    pool::for_each_chunk(
         bytemuck::cast_slice_mut(bytes),
         pool::grain(size_of::<T>()),
         |_, out| {

@@ -1,24 +1,24 @@
-//! The threads of the CPU backend: one pool for the process.
+//! The thread pool of the CPU backend, one per process.
 //!
-//! The calling thread always works too. Tasks are handed out one by one from a shared counter (`slot`), and the
-//! caller waits for tasks that were begun, never for a worker that has not begun one. After a job the workers watch
-//! for the next one for a moment before they sleep: the ops of a graph follow each other within microseconds, and
-//! waking a sleeping thread takes longer than many of them.
+//! The calling thread takes part in its own job. Tasks are handed out one at a time from a shared counter
+//! (`slot`), and the caller waits only for tasks that have started, never for a worker that has not claimed
+//! one. After a job, workers spin briefly before they park: the ops of a graph follow each other within
+//! microseconds, and waking a parked thread takes longer than many of them.
 //!
-//! Cores may be busy with other processes. A worker that is preempted in the middle of a task holds up the job for
-//! the milliseconds of the other's time slice. So workers give up their core between two tasks every now and then, where
-//! it holds up nobody; and where jobs still wait for late workers longer than these are worth, fewer take part for a
-//! while (`balance`).
+//! Cores may be shared with other processes. A worker preempted in the middle of a task stalls the job for the
+//! other process's time slice, which is milliseconds. So workers yield their core from time to time between two
+//! tasks, where that stalls nothing. If jobs still spend more time waiting for late workers than those workers
+//! contribute, fewer threads take part for a while (`balance`).
 //!
-//! What a task computes must not depend on which thread runs it, nor on how many there are: then results
-//! have the same bits for every thread count.
+//! The result of a task must not depend on which thread runs it, nor on the number of threads, so results are
+//! bit-identical for every thread count.
 #![expect(
     unsafe_code,
     reason = "a job on the caller's stack is shared with the workers until all its tasks are done"
 )]
 
+mod affinity;
 mod balance;
-mod place;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -31,35 +31,35 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use self::balance::{Balance, Cost};
-use self::place::Place;
+use self::affinity::Affinity;
+use self::balance::{Balance, JobTiming};
 use self::slot::{Body, Claim, Slot};
 use crate::env;
 
-/// Bytes that make a task worth a thread of its own: about 20 µs at the speed of one core's memory,
-/// several times what handing out a task costs.
+/// Memory traffic that makes a task worth its own thread: about 20 µs at the bandwidth of one core, several
+/// times the cost of handing out a task.
 pub(crate) const TASK_BYTES: usize = 256 << 10;
 
-/// How long a worker watches for the next job before it sleeps, and a caller for the last tasks.
-const WATCH: Duration = Duration::from_micros(60);
+/// How long a worker spins for the next job before it parks, and a caller for the last tasks.
+const SPIN_TIME: Duration = Duration::from_micros(60);
 
-/// How long a worker works before it offers its core to others, between two tasks. Shorter than the time slices of
-/// schedulers, so that a worker is seldom preempted in the middle of a task; a call that nobody takes costs less than
-/// a thousandth of it.
-const TURN: Duration = Duration::from_micros(1000);
+/// How long a worker runs before it yields its core between two tasks. Shorter than a scheduler time slice, so
+/// a worker is rarely preempted in the middle of a task. A yield with no other runnable thread costs less than
+/// a thousandth of this.
+const YIELD_INTERVAL: Duration = Duration::from_micros(1000);
 
-/// Items of a task for which each item reads and writes `bytes`, so that a task is worth its while.
+/// Items per task if each item reads and writes `bytes`.
 pub(crate) fn grain(bytes: usize) -> usize {
     (TASK_BYTES / bytes.max(1)).max(1)
 }
 
-/// Threads that share the work, the caller included.
+/// Number of threads that share the work, including the caller.
 pub fn threads() -> usize {
     pool().limit.load(Ordering::Relaxed)
 }
 
-/// Uses at most `n` threads from now on; at least one, and no more than the pool was started with.
-/// Returns the number in use.
+/// Limits the pool to `n` threads, clamped to between one and the number it was started with. Returns the
+/// number in use.
 pub fn set_threads(n: usize) -> usize {
     let pool = pool();
     let n = n.clamp(1, pool.workers.len() + 1);
@@ -67,9 +67,8 @@ pub fn set_threads(n: usize) -> usize {
     n
 }
 
-/// Calls `body(i)` for every `i` below `tasks`, on all threads, and returns when all calls have returned.
-/// Inside another job the calls are made here, one after the other. A panic in a call is passed on to
-/// the caller, after the job is over.
+/// Calls `body(i)` for every `i` below `tasks` on all threads, and returns when all calls have returned. Nested
+/// jobs run serially on the calling thread. A panic in a call is propagated to the caller once the job is over.
 pub(crate) fn run(tasks: usize, body: impl Fn(usize) + Sync) {
     if tasks <= 1 || IN_JOB.get() || threads() == 1 {
         (0..tasks).for_each(body);
@@ -78,12 +77,16 @@ pub(crate) fn run(tasks: usize, body: impl Fn(usize) + Sync) {
     pool().run(tasks, &body);
 }
 
-/// Cuts `data` into pieces of `len` elements (the last may be shorter) and calls `body` with the number
-/// of each piece and the piece, on all threads.
-pub(crate) fn pieces<T: Send>(data: &mut [T], len: usize, body: impl Fn(usize, &mut [T]) + Sync) {
+/// Splits `data` into chunks of `len` elements (the last may be shorter) and calls `body` with each chunk's
+/// index and the chunk, on all threads.
+pub(crate) fn for_each_chunk<T: Send>(
+    data: &mut [T],
+    len: usize,
+    body: impl Fn(usize, &mut [T]) + Sync,
+) {
     let len = len.max(1);
     let total = data.len();
-    let whole = Pieces::new(data);
+    let whole = DisjointSlice::new(data);
     run(total.div_ceil(len), |i| {
         let start = i * len;
         // SAFETY: the ranges of different `i` do not overlap, and `run` calls each `i` once.
@@ -91,18 +94,18 @@ pub(crate) fn pieces<T: Send>(data: &mut [T], len: usize, body: impl Fn(usize, &
     });
 }
 
-/// A slice of which several threads may take disjoint parts at once.
-pub(crate) struct Pieces<'a, T> {
+/// A slice that several threads may mutate at once, through disjoint ranges.
+pub(crate) struct DisjointSlice<'a, T> {
     start: *mut T,
     len: usize,
     data: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: parts handed to other threads are disjoint (`range`'s contract), so this is as good as
-// sending `&mut [T]`s there.
-unsafe impl<T: Send> Sync for Pieces<'_, T> {}
+// SAFETY: ranges handed to other threads are disjoint (`range`'s contract), which is equivalent to sending
+// `&mut [T]`s.
+unsafe impl<T: Send> Sync for DisjointSlice<'_, T> {}
 
-impl<'a, T> Pieces<'a, T> {
+impl<'a, T> DisjointSlice<'a, T> {
     /// Shares `data`.
     pub(crate) fn new(data: &'a mut [T]) -> Self {
         Self {
@@ -112,45 +115,45 @@ impl<'a, T> Pieces<'a, T> {
         }
     }
 
-    /// The elements from `start` on, `len` of them.
+    /// The `len` elements from `start`.
     ///
     /// # Safety
     /// No element of the range may be in another range that is still in use.
     ///
     /// # Panics
-    /// Where the range does not lie inside the slice.
+    /// If the range is out of bounds.
     #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
     pub(crate) unsafe fn range(&self, start: usize, len: usize) -> &mut [T] {
         assert!(
             start <= self.len && len <= self.len - start,
-            "piece outside the slice"
+            "range out of bounds"
         );
-        // SAFETY: the range is inside the slice and, by contract, used by nobody else.
+        // SAFETY: the range is inside the slice and, by contract, not aliased.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
     }
 }
 
 thread_local! {
-    /// Whether this thread is running a task: jobs inside jobs are not shared again.
+    /// Set while this thread runs a task: nested jobs are not parallelised.
     static IN_JOB: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Pool {
-    /// Those beside the callers.
+    /// The threads besides the callers.
     workers: Box<[Worker]>,
-    /// Threads to use, the caller counted.
+    /// Threads to use, including the caller.
     limit: AtomicUsize,
-    /// The job whose tasks are handed out.
+    /// The current job.
     slot: Slot,
-    /// Threads that may take part in it, the caller counted.
+    /// Threads that may take part in the current job, including the caller.
     width: AtomicUsize,
-    /// Held by the thread whose job has the workers.
+    /// Held by the thread whose job owns the workers.
     busy: Mutex<Balance>,
-    /// The caller that sleeps until the last task is done.
+    /// The caller that is parked until the last task is done.
     waiting: Mutex<Option<Thread>>,
     is_waiting: AtomicBool,
-    place: Place,
-    /// Called by workers that have seen a job and not yet taken a task of it.
+    affinity: Affinity,
+    /// Called by workers that have seen a job and not yet claimed a task of it.
     #[cfg(test)]
     before_claim: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -158,7 +161,7 @@ struct Pool {
 #[derive(Default)]
 struct Worker {
     thread: OnceLock<Thread>,
-    /// Set before it sleeps. Whoever clears it wakes it.
+    /// Set before it parks. The thread that clears it also unparks the worker.
     is_asleep: AtomicBool,
 }
 
@@ -184,7 +187,7 @@ impl Pool {
             busy: Mutex::default(),
             waiting: Mutex::default(),
             is_waiting: AtomicBool::new(false),
-            place: Place::new(),
+            affinity: Affinity::new(),
             #[cfg(test)]
             before_claim: OnceLock::new(),
         }));
@@ -198,13 +201,13 @@ impl Pool {
             }
             started += 1;
         }
-        // Where the system refuses threads, the work is done with those there are.
+        // If the system refuses to spawn more threads, make do with those that started.
         pool.limit.store(started, Ordering::Relaxed);
         pool
     }
 
     fn run(&'static self, tasks: usize, body: Body<'_>) {
-        // One job has the workers; a second thread with a job does its own work meanwhile.
+        // One job at a time owns the workers; a second caller runs its job serially meanwhile.
         let Ok(mut balance) = self.busy.try_lock() else {
             (0..tasks).for_each(body);
             return;
@@ -218,18 +221,18 @@ impl Pool {
             return;
         }
         self.width.store(width, Ordering::Relaxed);
-        // SAFETY: the slot has no job, since this thread holds the lock and every job is waited for; and this one
+        // SAFETY: the slot has no job, since this thread holds the lock and every job is waited for. This job
         // is over before this function returns.
         unsafe { self.slot.open(tasks, body) };
         self.wake(width - 1);
         let mut own = 0;
         while let Some(claim) = self.slot.claim() {
             own += 1;
-            self.one(claim);
+            self.run_task(claim);
         }
         let spent = start.elapsed();
         let waited = self.wait(start + spent);
-        balance.learn(&Cost {
+        balance.learn(&JobTiming {
             width,
             own,
             spent,
@@ -243,30 +246,30 @@ impl Pool {
         }
     }
 
-    /// Wakes those of the first `count` workers that sleep.
+    /// Unparks the parked workers among the first `count`.
     fn wake(&self, count: usize) {
-        let mut is_clear = false;
+        let mut is_core_avoided = false;
         for worker in &self.workers[..count] {
-            // With `sleep`: either the worker sees the job, or its flag is seen here.
+            // Pairs with `sleep`: either the worker sees the job, or its flag is seen here.
             if worker.is_asleep.load(Ordering::SeqCst)
                 && worker.is_asleep.swap(false, Ordering::SeqCst)
                 && let Some(thread) = worker.thread.get()
             {
-                if !is_clear {
-                    self.place.clear_the_way();
-                    is_clear = true;
+                if !is_core_avoided {
+                    self.affinity.avoid_current_core();
+                    is_core_avoided = true;
                 }
                 thread.unpark();
             }
         }
     }
 
-    /// Does a task.
-    fn one(&self, claim: Claim) {
+    /// Runs one task.
+    fn run_task(&self, claim: Claim) {
         let outer = IN_JOB.replace(true);
         let result = catch_unwind(AssertUnwindSafe(|| (claim.body)(claim.task)));
         IN_JOB.set(outer);
-        // The job may be over from here on. Whoever waits now may wait for another one, and looks again.
+        // The job may be over from here on. A caller that waits now may wait for another job, and checks again.
         if self.slot.done(result.err())
             && self.is_waiting.load(Ordering::SeqCst)
             && let Some(thread) = &*lock(&self.waiting)
@@ -275,11 +278,11 @@ impl Pool {
         }
     }
 
-    /// Waits until the tasks that others began are done, and returns how long that took.
+    /// Waits for tasks that workers have started, and returns how long that took.
     fn wait(&self, start: Instant) -> Duration {
         let mut waited = Duration::ZERO;
         while !self.slot.is_done() {
-            if waited < WATCH {
+            if waited < SPIN_TIME {
                 for _ in 0..32 {
                     std::hint::spin_loop();
                 }
@@ -291,7 +294,7 @@ impl Pool {
         waited
     }
 
-    /// The core is left to others: to the worker that is waited for, perhaps.
+    /// Parks, which frees the core, possibly for the very worker that the job waits for.
     fn sleep_until_done(&self) {
         *lock(&self.waiting) = Some(std::thread::current());
         self.is_waiting.store(true, Ordering::SeqCst);
@@ -302,21 +305,21 @@ impl Pool {
         *lock(&self.waiting) = None;
     }
 
-    /// What worker `index` does, for ever.
+    /// The main loop of worker `index`.
     fn serve(&'static self, index: usize) {
-        self.place.enter();
+        self.affinity.enter();
         let worker = &self.workers[index];
-        // The first time that it is set.
+        // Set once, so this cannot fail.
         let _ = worker.thread.set(std::thread::current());
-        // In this order: the width is that of the job, or of a later one.
+        // The order matters: the width read is that of this job or of a later one.
         let is_wanted = || self.slot.has_tasks() && index + 1 < self.width.load(Ordering::Relaxed);
-        let mut turn = Instant::now();
+        let mut last_yield = Instant::now();
         loop {
             let start = Instant::now();
             while !is_wanted() {
-                if start.elapsed() > WATCH {
+                if start.elapsed() > SPIN_TIME {
                     worker.sleep(is_wanted);
-                    turn = Instant::now();
+                    last_yield = Instant::now();
                     break;
                 }
                 for _ in 0..32 {
@@ -330,10 +333,10 @@ impl Pool {
             while is_wanted()
                 && let Some(claim) = self.slot.claim()
             {
-                self.one(claim);
-                if turn.elapsed() > TURN {
+                self.run_task(claim);
+                if last_yield.elapsed() > YIELD_INTERVAL {
                     std::thread::yield_now();
-                    turn = Instant::now();
+                    last_yield = Instant::now();
                 }
             }
         }
@@ -341,7 +344,7 @@ impl Pool {
 }
 
 impl Worker {
-    /// Sleeps until it is woken, unless there is work.
+    /// Parks until it is woken, unless there is work.
     fn sleep(&self, is_wanted: impl Fn() -> bool) {
         self.is_asleep.store(true, Ordering::SeqCst);
         while !is_wanted() {

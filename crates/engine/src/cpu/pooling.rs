@@ -19,7 +19,7 @@ pub(crate) fn run(op: &Pooling, inputs: &[Input<'_>], mut output: Output<'_>) ->
         let from = dense.all::<T>();
         let (plane, size) = (input[1] * input[2], out_height * out_width);
         let count = pool::grain(4 * (plane + size) * size_of::<T>());
-        pool::pieces(output.all::<T>(), count * size, |i, to| {
+        pool::for_each_chunk(output.all::<T>(), count * size, |i, to| {
             let space = out_width + if T::SAME { 0 } else { plane };
             <T as Float>::Real::with_scratch(space, |space| {
                 for (k, to) in to.chunks_exact_mut(size).enumerate() {

@@ -2,35 +2,35 @@
 //!
 //! [`Precision::Exact`] multiplies dequantised weights with `f32` activations. [`Precision::Fast`] rounds
 //! activations to 8 bits with a scale for every 32 ([`activation`]), or to two such numbers, and multiplies integers, eight rows of
-//! weights at a time where they were arranged so ([`panel`]; the loops are those of `avx2`, or `dot` with `avx512` or `neon`), else row by
-//! row ([`row`]). Halves are multiplied with many activations as 16-bit integers ([`short`]), else in `f32`. A product has
+//! weights at a time where they were repacked so ([`panel`]; the loops are those of `avx2`, or `dot` with `avx512` or `neon`), else row by
+//! row ([`row`]). HalfWeights are multiplied with many activations as 16-bit integers ([`short`]), else in `f32`. A product has
 //! the same bits on any number of threads, and however many activations are multiplied together on the fast path, but for
 //! those two ways of halves.
 
 mod activation;
-mod arranged;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(any(test, target_arch = "aarch64", target_arch = "x86_64"))]
 mod dot;
-mod halves;
+mod fixed_point;
+mod half;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod panel;
-mod part;
+mod repacked;
 mod row;
-mod short;
+mod shared_output;
 
 use std::cell::RefCell;
 
 use self::activation::Activations;
-pub(crate) use self::arranged::Arranged;
-use self::part::Part;
-use self::short::Shorts;
+use self::fixed_point::Shorts;
+pub(crate) use self::repacked::Repacked;
+use self::shared_output::SharedOutput;
 use super::gemm::{self, Matrix};
-use super::pool::{self, Pieces};
+use super::pool::{self, DisjointSlice};
 use crate::dispatch::{Dense, Input, Output};
 use crate::ops::quant_matmul::QuantMatmul;
 use crate::quant::{Precision, Product, QuantMatrix, Weights};
@@ -110,12 +110,12 @@ pub(crate) fn multiply(
     }
     // Taken out meanwhile, so that a call inside a call finds another one.
     let mut scratch = SCRATCH.take();
-    let cut = |p: &Product<'_>| p.matrix.arranged_as().and_then(Arranged::cut);
-    let may = precision == Precision::Fast && !fine && rows >= short::LEAST;
+    let cut = |p: &Product<'_>| p.matrix.repacked_weights().and_then(Repacked::cut);
+    let may = precision == Precision::Fast && !fine && rows >= fixed_point::LEAST;
     let cuts = products.iter().find_map(cut).filter(|_| may);
     // All at once or none: numbers that are not tame are rare.
     let is_short = cuts.is_some_and(|cut| scratch.shorts.set(x, cut));
-    let way = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.arranged_as()) {
+    let way = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.repacked_weights()) {
         (Precision::Fast, Weights::Block(_), _) => Way::Integers,
         (Precision::Fast, _, Some(halves)) if is_short && halves.cut().is_some() => Way::Shorts,
         (Precision::Fast, _, Some(_)) => Way::Packed,
@@ -124,42 +124,48 @@ pub(crate) fn multiply(
     let is = |wanted: Way| move |p: &Product<'_>| way(p) == wanted;
     if products.iter().any(is(Way::Integers)) {
         let parts = 1 + usize::from(fine);
-        let raised = products.iter().any(|p| match p.matrix.arranged_as() {
-            Some(Arranged::Blocks(panels)) => panels.wants_raised(rows * parts),
+        let raised = products.iter().any(|p| match p.matrix.repacked_weights() {
+            Some(Repacked::Blocks(panels)) => panels.wants_raised(rows * parts),
             _ => false,
         });
         scratch.activations.set(x, cols, parts, raised);
-        let body = |m: &QuantMatrix, range, to: &Part<'_>| match m.arranged_as() {
-            Some(Arranged::Blocks(panels)) => panels.multiply(&scratch.activations, range, to),
+        let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| match m.repacked_weights() {
+            Some(Repacked::Blocks(panels)) => panels.multiply(&scratch.activations, range, to),
             _ => row::multiply(m, &scratch.activations, range, to),
         };
-        share(products, rows, is(Way::Integers), Arranged::height, body);
+        share(products, rows, is(Way::Integers), Repacked::height, body);
     }
     if is_short {
-        let body = |m: &QuantMatrix, range, to: &Part<'_>| {
-            if let Some(arranged) = m.arranged_as() {
-                arranged.multiply_shorts(&scratch.shorts, range, to);
+        let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| {
+            if let Some(repacked) = m.repacked_weights() {
+                repacked.multiply_shorts(&scratch.shorts, range, to);
             }
         };
-        share(products, rows, is(Way::Shorts), |_| short::WIDTH, body);
+        share(
+            products,
+            rows,
+            is(Way::Shorts),
+            |_| fixed_point::WIDTH,
+            body,
+        );
     }
     if rows == 1 {
-        let body = |m: &QuantMatrix, range: std::ops::Range<usize>, to: &Part<'_>| {
-            if let Some(arranged) = m.arranged_as() {
-                arranged.vector(x, range.clone(), to.get(0, range.start, range.len()));
+        let body = |m: &QuantMatrix, range: std::ops::Range<usize>, to: &SharedOutput<'_>| {
+            if let Some(repacked) = m.repacked_weights() {
+                repacked.vector(x, range.clone(), to.get(0, range.start, range.len()));
             }
         };
-        share(products, rows, is(Way::Packed), Arranged::height, body);
+        share(products, rows, is(Way::Packed), Repacked::height, body);
     } else {
         for p in products.iter_mut().filter(|p| way(p) == Way::Packed) {
-            if let Some(arranged) = p.matrix.arranged_as() {
-                arranged.multiply(x, p.to);
+            if let Some(repacked) = p.matrix.repacked_weights() {
+                repacked.multiply(x, p.to);
             }
         }
     }
     if rows <= FEW {
-        let body = |m: &QuantMatrix, range, to: &Part<'_>| row::exact(m, x, range, to);
-        share(products, rows, is(Way::Exact), Arranged::height, body);
+        let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| row::exact(m, x, range, to);
+        share(products, rows, is(Way::Exact), Repacked::height, body);
     } else {
         for p in products.iter_mut().filter(|p| way(p) == Way::Exact) {
             tiles(p, x, &mut scratch.tile);
@@ -174,7 +180,7 @@ pub(crate) fn multiply(
 enum Way {
     /// Blocks, as integers.
     Integers,
-    /// Halves, as integers.
+    /// HalfWeights, as integers.
     Shorts,
     /// Plain floats in the panels of matrix products.
     Packed,
@@ -221,14 +227,14 @@ impl Cut {
     }
 }
 
-/// Calls `body` for ranges of rows of all the products that `which` says, on all threads. Rows of arranged weights are cut
+/// Calls `body` for ranges of rows of all the products that `which` says, on all threads. Rows of repacked weights are cut
 /// at multiples of `height`.
 fn share(
     products: &mut [Product<'_>],
     vectors: usize,
     which: impl Fn(&Product<'_>) -> bool,
-    height: impl Fn(&Arranged) -> usize,
-    body: impl Fn(&QuantMatrix, std::ops::Range<usize>, &Part<'_>) + Sync,
+    height: impl Fn(&Repacked) -> usize,
+    body: impl Fn(&QuantMatrix, std::ops::Range<usize>, &SharedOutput<'_>) + Sync,
 ) {
     // More products than a layer has share the room of several calls.
     const MOST: usize = 4;
@@ -247,7 +253,7 @@ fn share(
         let mut cuts = [Cut::default(); MOST];
         for (i, p) in products.iter().enumerate().filter(|(_, p)| which(p)) {
             let row = p.matrix.bytes_read() / p.matrix.rows().max(1);
-            let height = p.matrix.arranged_as().map_or(HEIGHT, &height);
+            let height = p.matrix.repacked_weights().map_or(HEIGHT, &height);
             let tail = if last == Some(i) {
                 2 * pool::threads() * run
             } else {
@@ -259,7 +265,9 @@ fn share(
         if total == 0 {
             continue;
         }
-        let mut targets = products.iter_mut().map(|p| (p.matrix, Pieces::new(p.to)));
+        let mut targets = products
+            .iter_mut()
+            .map(|p| (p.matrix, DisjointSlice::new(p.to)));
         let targets: [_; MOST] = std::array::from_fn(|_| targets.next());
         pool::run(total, |mut task| {
             let mut i = 0;
@@ -272,7 +280,7 @@ fn share(
             body(
                 matrix,
                 cuts[i].range(task, rows),
-                &Part { all, vectors, rows },
+                &SharedOutput { all, vectors, rows },
             );
         });
     }
@@ -292,7 +300,7 @@ fn tiles(product: &mut Product<'_>, x: &[f32], space: &mut Vec<f32>) {
     for first in (0..rows).step_by(height) {
         let count = height.min(rows - first);
         let tile = &mut space[..count * cols];
-        pool::pieces(tile, HEIGHT * cols, |i, to| {
+        pool::for_each_chunk(tile, HEIGHT * cols, |i, to| {
             row::widen_rows(matrix, first + i * HEIGHT, to);
         });
         let right = Matrix::contiguous(&*tile, count, cols).t();

@@ -4,8 +4,8 @@
     reason = "threads write to places of one slice that were counted out for them"
 )]
 
-use super::pool::{self, Pieces};
-use super::room;
+use super::pool::{self, DisjointSlice};
+use super::try_vec;
 use crate::Result;
 
 /// What is sorted: by the bits from `FROM` up to `TO`.
@@ -162,8 +162,8 @@ fn by_buckets<T: Item>(op: &'static str, items: &mut [T], spare: &mut [T]) -> Re
     // Where the items of each bucket from each piece go.
     let piece = LARGE / 4;
     let pieces = items.len().div_ceil(piece);
-    let mut places = room::filled(op, pieces * BUCKETS, 0_u32)?;
-    pool::pieces(&mut places, BUCKETS, |i, counts| {
+    let mut places = try_vec::filled(op, pieces * BUCKETS, 0_u32)?;
+    pool::for_each_chunk(&mut places, BUCKETS, |i, counts| {
         for &item in &items[i * piece..items.len().min((i + 1) * piece)] {
             counts[bucket(item)] += 1;
         }
@@ -177,8 +177,8 @@ fn by_buckets<T: Item>(op: &'static str, items: &mut [T], spare: &mut [T]) -> Re
         }
     }
     starts.push(items.len());
-    let near = Pieces::new(spare);
-    pool::pieces(&mut places, BUCKETS, |i, places| {
+    let near = DisjointSlice::new(spare);
+    pool::for_each_chunk(&mut places, BUCKETS, |i, places| {
         for &item in &items[i * piece..items.len().min((i + 1) * piece)] {
             let at = &mut places[bucket(item)];
             // SAFETY: each place is counted out for one item of one piece.
@@ -195,7 +195,7 @@ fn by_buckets<T: Item>(op: &'static str, items: &mut [T], spare: &mut [T]) -> Re
         }
     }
     tasks.push(BUCKETS);
-    let sorted = Pieces::new(items);
+    let sorted = DisjointSlice::new(items);
     pool::run(tasks.len() - 1, |t| {
         for b in tasks[t]..tasks[t + 1] {
             let (start, len) = (starts[b], starts[b + 1] - starts[b]);

@@ -4,10 +4,10 @@ use half::{bf16, f16};
 
 use super::pool;
 use super::simd::{self, Isa, Task};
-use crate::dispatch::Output;
+use crate::dispatch::{Input, Output};
 use crate::ops::random::{Distribution, Random};
 use crate::random::threefry;
-use crate::{DType, Scalar};
+use crate::{DType, Result, Scalar};
 
 mod normal;
 
@@ -17,8 +17,8 @@ const BATCH: usize = 128;
 /// Blocks of a piece of work: some 30 µs, and a multiple of [`BATCH`].
 const PIECE: usize = 64 * BATCH;
 
-/// Writes the numbers.
-pub(crate) fn run(op: &Random, mut output: Output<'_>) {
+/// Writes the random values.
+pub(crate) fn run(op: &Random, _inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     match &op.distribution {
         Distribution::Bits => match op.dtype {
             DType::U8 => fill(op.key, output.all(), Words(|w| (w >> 24) as u8)),
@@ -51,6 +51,7 @@ pub(crate) fn run(op: &Random, mut output: Output<'_>) {
             fill(op.key, output.all::<u8>(), Words(truth));
         }
     }
+    Ok(())
 }
 
 /// A bound that one multiplication turns into a unit: `2^-bits`.
@@ -200,7 +201,7 @@ impl Sample<f64> for WideNormal {
 
 /// Fills a tensor.
 fn fill<T: Copy + Default + Send, S: Sample<T>>(key: [u32; 2], to: &mut [T], sample: S) {
-    pool::pieces(to, PIECE / S::BLOCKS * S::ELEMENTS, |i, to| {
+    pool::for_each_chunk(to, PIECE / S::BLOCKS * S::ELEMENTS, |i, to| {
         simd::run(Fill {
             key,
             first: (i * PIECE) as u64,

@@ -19,7 +19,7 @@ use self::fold::{
 use self::moment::{Euclid, LogSumExp, Real, Squared, Variance};
 use self::plan::{Plan, Run};
 use super::simd::{self, Isa, Task};
-use super::{pool, room};
+use super::{pool, try_vec};
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
@@ -66,7 +66,7 @@ pub(crate) fn run(op: &Reduce, inputs: &[Input<'_>], output: Output<'_>) -> Resu
 
 /// Converts small floats to `f32`, all of the memory that a plan may walk.
 fn widen<T: Widen<Wide: Into<f64>>>(from: &[T], to: &mut [f32]) {
-    pool::pieces(to, pool::grain(4), |i, to| {
+    pool::for_each_chunk(to, pool::grain(4), |i, to| {
         for (to, x) in to.iter_mut().zip(&from[i * pool::grain(4)..]) {
             *to = x.wide().into() as f32;
         }
@@ -281,7 +281,7 @@ impl<F: Folder> Reducer<'_, F> {
             Run::Reduced => piece / each,
         };
         let step = step.max(1);
-        pool::pieces(out, step, |i, part| {
+        pool::for_each_chunk(out, step, |i, part| {
             let mut totals = [F::EMPTY; COLUMNS];
             for (j, part) in part.chunks_mut(some).enumerate() {
                 let totals = &mut totals[..part.len()];
@@ -306,8 +306,8 @@ impl<F: Folder> Reducer<'_, F> {
         };
         let units = self.units();
         let pieces = units.div_ceil(step);
-        let mut totals = room::filled("reduce", out.len() * pieces, F::EMPTY)?;
-        pool::pieces(&mut totals, width, |i, totals| {
+        let mut totals = try_vec::filled("reduce", out.len() * pieces, F::EMPTY)?;
+        pool::for_each_chunk(&mut totals, width, |i, totals| {
             let from = i % pieces * step;
             self.fold(i / pieces * width, from..units.min(from + step), totals);
         });

@@ -6,7 +6,7 @@
 
 use bytemuck::Pod;
 
-use super::pool::{self, Pieces};
+use super::pool::{self, DisjointSlice};
 use super::reduce::plan::Walk;
 use crate::dispatch::{Dense, Input};
 use crate::{Layout, Result};
@@ -87,7 +87,7 @@ impl Rows {
         };
         let step = (piece / self.len).max(1);
         let rows = self.from.count;
-        let to = Pieces::new(to);
+        let to = DisjointSlice::new(to);
         pool::run(rows.div_ceil(step) * parts, |i| {
             let (group, start) = (i / parts, i % parts * part);
             let len = part.min(self.len - start);

@@ -31,7 +31,7 @@ pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result
         let first = op.offset;
         // A sine and a cosine take about as long as 64 bytes of memory.
         let grain = pool::grain(64 * width);
-        pool::pieces(table, (grain * width).max(1), |i, piece| {
+        pool::for_each_chunk(table, (grain * width).max(1), |i, piece| {
             for (k, entry) in piece.chunks_exact_mut(width.max(1)).enumerate() {
                 let k = i * grain + k;
                 // No sum of two places overflows 128 bits.

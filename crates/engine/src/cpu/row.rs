@@ -306,7 +306,7 @@ pub(crate) fn map<T: Float, K: Kernel<T::Real>>(
     };
     // A row costs several passes over cached data: a task is worth its while with fewer bytes.
     let count = pool::grain(4 * len * size_of::<T>());
-    pool::pieces(output.all::<T>(), count * len, |i, piece| {
+    pool::for_each_chunk(output.all::<T>(), count * len, |i, piece| {
         let space = if T::SAME { 0 } else { 2 * len };
         T::Real::with_scratch(space, |space| {
             let task = Map {

@@ -5,7 +5,7 @@
 
 use half::{bf16, f16};
 
-use super::around::Around;
+use super::axis_split::AxisSplit;
 use super::pool;
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
@@ -22,7 +22,7 @@ const COLUMNS: usize = 512;
 
 /// Writes the results so far.
 pub(crate) fn run(op: &Scan, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
-    let around = Around::new(inputs[0].layout.shape(), op.axis);
+    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     macro_rules! by_type {
         ($fold:ident) => {
@@ -132,14 +132,14 @@ macro_rules! max {
 }
 max!(u8, u16, u32, u64, i8, i16, i32, i64);
 
-fn scan<F: Fold>(data: &[F::In], around: Around, mut output: Output<'_>) {
-    let Around { outer, len, inner } = around;
+fn scan<F: Fold>(data: &[F::In], around: AxisSplit, mut output: Output<'_>) {
+    let AxisSplit { outer, len, inner } = around;
     let out = output.all::<F::Out>();
     let piece = pool::grain(size_of::<F::In>() + size_of::<F::Out>());
     if inner > 1 {
         let rows = len * inner;
         let step = (piece / rows).max(1);
-        pool::pieces(out, step * rows, |i, out| {
+        pool::for_each_chunk(out, step * rows, |i, out| {
             let data = &data[i * step * rows..];
             for (data, out) in data.chunks_exact(rows).zip(out.chunks_exact_mut(rows)) {
                 scan_columns::<F>(data, inner, out);
@@ -150,7 +150,7 @@ fn scan<F: Fold>(data: &[F::In], around: Around, mut output: Output<'_>) {
     if len >= 2 * piece && outer < 64 {
         for (data, out) in data.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
             let mut before = vec![F::EMPTY; len.div_ceil(piece)];
-            pool::pieces(&mut before, 1, |i, total| {
+            pool::for_each_chunk(&mut before, 1, |i, total| {
                 let part = &data[i * piece..len.min((i + 1) * piece)];
                 total[0] = part.chunks(PART).fold(F::EMPTY, |total, part| {
                     let lane = |lane, &x| F::join(lane, F::lift(x));
@@ -164,14 +164,14 @@ fn scan<F: Fold>(data: &[F::In], around: Around, mut output: Output<'_>) {
                 *first = total;
                 total = F::both(total, here);
             }
-            pool::pieces(out, piece, |i, out| {
+            pool::for_each_chunk(out, piece, |i, out| {
                 scan_row::<F>(firsts[i], &data[i * piece..][..out.len()], out);
             });
         }
         return;
     }
     let step = (piece / len).max(1);
-    pool::pieces(out, step * len, |i, out| {
+    pool::for_each_chunk(out, step * len, |i, out| {
         let data = &data[i * step * len..];
         for (data, out) in data.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
             scan_row::<F>(F::EMPTY, data, out);

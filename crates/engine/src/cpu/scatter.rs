@@ -4,7 +4,7 @@
 use bytemuck::Pod;
 use half::{bf16, f16};
 
-use super::around::Around;
+use super::axis_split::AxisSplit;
 use super::index::{self, SOME};
 use super::{copy, pool};
 use crate::dispatch::{Dense, Input, Output};
@@ -17,8 +17,8 @@ use crate::{DType, Result};
 pub(crate) fn run(op: &Scatter, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     let indices = Dense::new(op.name(), inputs[1])?;
     let source = Dense::new(op.name(), inputs[2])?;
-    let into = Around::new(&output.shape, op.axis);
-    let from = Around::new(inputs[1].layout.shape(), op.axis);
+    let into = AxisSplit::new(&output.shape, op.axis);
+    let from = AxisSplit::new(inputs[1].layout.shape(), op.axis);
     let dtype = inputs[1].dtype;
     index::check(
         op.name(),
@@ -55,8 +55,8 @@ pub(crate) fn run(op: &Scatter, inputs: &[Input<'_>], mut output: Output<'_>) ->
 /// Makes the output begin as the first input, which it may be already.
 pub(super) fn copy_first(first: Input<'_>, output: &mut Output<'_>) {
     if output.holds != Some(0) {
-        copy::run(
-            &[first],
+        copy::copy(
+            &first,
             Output {
                 bytes: output.bytes,
                 dtype: output.dtype,
@@ -92,7 +92,7 @@ type Places<'a> = &'a (dyn Fn(usize, &mut [usize]) + Sync);
 
 fn put<T: Pod + Send + Sync>(
     source: &Dense<'_>,
-    around: [Around; 2],
+    around: [AxisSplit; 2],
     bytes: &mut [u8],
     places: Places<'_>,
 ) {
@@ -102,7 +102,7 @@ fn put<T: Pod + Send + Sync>(
 
 fn scatter<T: Pod + Send + Sync>(
     source: &[T],
-    [from, into]: [Around; 2],
+    [from, into]: [AxisSplit; 2],
     out: &mut [T],
     places: Places<'_>,
     join: impl Fn(T, T) -> T + Sync,
@@ -110,7 +110,7 @@ fn scatter<T: Pod + Send + Sync>(
     let inner = from.inner;
     let (block, each) = (into.len * inner, from.len * inner);
     let step = pool::grain(each * (2 * size_of::<T>() + 8));
-    pool::pieces(out, step * block, |i, out| {
+    pool::for_each_chunk(out, step * block, |i, out| {
         let mut scratch = [0; SOME];
         for (j, out) in out.chunks_exact_mut(block).enumerate() {
             let first = (i * step + j) * each;

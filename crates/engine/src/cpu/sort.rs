@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use bytemuck::Pod;
 use half::{bf16, f16};
 
-use super::around::Around;
-use super::key::Key;
+use super::axis_split::AxisSplit;
 use super::radix::{self, Item, Wide};
-use super::{pool, room};
+use super::sort_key::Key;
+use super::{pool, try_vec};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -17,7 +17,7 @@ use crate::ops::sort::Sort;
 
 /// Sorts along the axis.
 pub(crate) fn run(op: &Sort, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = Around::new(inputs[0].layout.shape(), op.axis);
+    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
         rows::<T, T>(op.name(), data.all(), around, around.len, output.all(), sort_row)
@@ -34,12 +34,12 @@ impl<T, R, F: Fn(&[T], &mut [R]) -> Result<()> + Sync> Row<T, R> for F {}
 pub(super) fn rows<T: Pod + Send + Sync, R: Pod + Send + Sync>(
     op: &'static str,
     data: &[T],
-    around: Around,
+    around: AxisSplit,
     results: usize,
     out: &mut [R],
     body: impl Row<T, R>,
 ) -> Result<()> {
-    let Around { outer, len, inner } = around;
+    let AxisSplit { outer, len, inner } = around;
     // The first error that a thread met: the results are thrown away.
     let error = OnceLock::new();
     let keep = |result: Result<()>| {
@@ -49,7 +49,7 @@ pub(super) fn rows<T: Pod + Send + Sync, R: Pod + Send + Sync>(
     };
     let step = pool::grain(len * size_of::<T>() * 8);
     if inner == 1 {
-        pool::pieces(out, step * results, |i, out| {
+        pool::for_each_chunk(out, step * results, |i, out| {
             let rows = data[i * step * len..].chunks_exact(len);
             for (row, out) in rows.zip(out.chunks_exact_mut(results)) {
                 keep(body(row, out));
@@ -60,7 +60,7 @@ pub(super) fn rows<T: Pod + Send + Sync, R: Pod + Send + Sync>(
     // Columns are copied out and back; blocks of them share the work.
     let block = inner * results;
     let step = pool::grain(len * inner * size_of::<T>() * 8).min(outer.max(1));
-    pool::pieces(out, step * block, |i, out| {
+    pool::for_each_chunk(out, step * block, |i, out| {
         let blocks = data[i * step * len * inner..].chunks_exact(len * inner);
         let blocks = blocks.zip(out.chunks_exact_mut(block));
         keep(columns(op, (len, inner, results), blocks, &body));
@@ -75,8 +75,8 @@ fn columns<'a, T: Pod, R: Pod>(
     blocks: impl Iterator<Item = (&'a [T], &'a mut [R])>,
     body: &impl Row<T, R>,
 ) -> Result<()> {
-    let mut row = room::filled(op, len, T::zeroed())?;
-    let mut result = room::filled(op, results, R::zeroed())?;
+    let mut row = try_vec::filled(op, len, T::zeroed())?;
+    let mut result = try_vec::filled(op, results, R::zeroed())?;
     for (data, out) in blocks {
         for column in 0..inner {
             for (to, from) in row.iter_mut().zip(data[column..].iter().step_by(inner)) {
@@ -154,7 +154,7 @@ sortable_float!(f16 u16 i16 u16 |k| k, k; bf16 u16 i16 u16 |k| k, k; f32 u32 i32
     f64 u64 i64 Wide |k| Wide(k), k.0);
 
 fn sort_row<T: Sortable>(row: &[T], out: &mut [T]) -> Result<()> {
-    let mut items = room::empty("sort", row.len())?;
+    let mut items = try_vec::empty("sort", row.len())?;
     items.extend(row.iter().map(|x| x.order()));
     // NaN go to the end, in the order they are in.
     let nans = row.iter().filter(|x| x.is_nan()).count();
@@ -166,7 +166,7 @@ fn sort_row<T: Sortable>(row: &[T], out: &mut [T]) -> Result<()> {
             *to = nan;
         }
     }
-    let mut spare = room::filled("sort", items.len(), T::Order::default())?;
+    let mut spare = try_vec::filled("sort", items.len(), T::Order::default())?;
     let numbers = row.len() - nans;
     for (to, &item) in out
         .iter_mut()

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use bytemuck::Pod;
 
-use super::around::Around;
+use super::axis_split::AxisSplit;
 use super::index::{self, SOME};
 use super::pool;
 use crate::dispatch::{Dense, Input, Output};
@@ -14,7 +14,7 @@ use crate::{DType, Error, Result};
 
 /// Copies the rows that the indices name.
 pub(crate) fn run(op: &Take, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = Around::new(inputs[0].layout.shape(), op.axis);
+    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     let job = Job {
         data: Dense::new(op.name(), inputs[0])?,
         around,
@@ -34,7 +34,7 @@ pub(crate) fn run(op: &Take, inputs: &[Input<'_>], mut output: Output<'_>) -> Re
 
 struct Job<'a> {
     data: Dense<'a>,
-    around: Around,
+    around: AxisSplit,
     indices: Dense<'a>,
     dtype: DType,
     /// Indices.
@@ -47,11 +47,11 @@ impl Job<'_> {
     /// Copies rows of elements of any type of the right size.
     fn run<T: Pod + Send + Sync>(&self, out: &mut [T]) {
         let data = self.data.all::<T>();
-        let Around {
+        let AxisSplit {
             len, inner: width, ..
         } = self.around;
         let step = pool::grain(2 * width * size_of::<T>());
-        pool::pieces(out, step * width, |i, out| {
+        pool::for_each_chunk(out, step * width, |i, out| {
             let mut places = [0; SOME];
             let (first, end) = (i * step, i * step + out.len() / width);
             let mut at = first;

@@ -1,8 +1,17 @@
 //! Functions of three elements on the CPU.
 
+use super::fused;
 use super::map::{Kernel, map};
-use crate::DType;
+use crate::dispatch::{Input, Output};
+use crate::ops::fused::Action;
 use crate::ops::ternary::Ternary;
+use crate::{DType, Result};
+
+/// Runs the op.
+pub(crate) fn run(op: &Ternary, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    fused::run_one(Action::Ternary(*op), inputs, output);
+    Ok(())
+}
 
 /// The kernel of a function for elements of a type. `f16` and `bf16` are computed as `f32`.
 pub(crate) fn kernel(op: Ternary, dtype: DType) -> Kernel {

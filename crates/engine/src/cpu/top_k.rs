@@ -1,10 +1,10 @@
 //! `topk` on the CPU: one look at each element, most of which are no candidates.
 
 use super::arg_sort::expect_short;
-use super::around::Around;
-use super::key::Key;
-use super::room;
+use super::axis_split::AxisSplit;
 use super::sort::rows;
+use super::sort_key::Key;
+use super::try_vec;
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -13,7 +13,7 @@ use crate::ops::top_k::TopK;
 
 /// Writes the indices of the greatest or least elements.
 pub(crate) fn run(op: &TopK, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = Around::new(inputs[0].layout.shape(), op.axis);
+    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     expect_short(op.name(), around.len)?;
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
@@ -54,7 +54,7 @@ fn select<T: Key, C: Candidate>(
 ) -> Result<()> {
     let k = out.len();
     let most = (2 * k).max(k.saturating_add(256)).min(row.len().max(1));
-    let mut best: Vec<C> = room::empty("topk", most)?;
+    let mut best: Vec<C> = try_vec::empty("topk", most)?;
     // Nothing from here on can be among the best.
     let mut bar = C::LAST;
     for (i, x) in row.iter().enumerate() {

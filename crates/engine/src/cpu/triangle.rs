@@ -15,7 +15,7 @@ pub(crate) fn run(op: &Triangle, inputs: &[Input<'_>], output: Output<'_>) -> Re
     let size = output.dtype.size();
     let width = columns * size;
     let step = pool::grain(2 * width);
-    pool::pieces(output.bytes, step * width, |i, out| {
+    pool::for_each_chunk(output.bytes, step * width, |i, out| {
         for (j, out) in out.chunks_exact_mut(width).enumerate() {
             let row = i * step + j;
             let data = &data[row * width..][..width];

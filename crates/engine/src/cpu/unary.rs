@@ -1,10 +1,18 @@
 //! Functions of one element on the CPU.
 
-use super::cast;
 use super::map::{Kernel, map};
 use super::math::{Math, trig};
-use crate::DType;
+use super::{cast, fused};
+use crate::dispatch::{Input, Output};
+use crate::ops::fused::Action;
 use crate::ops::unary::Unary;
+use crate::{DType, Result};
+
+/// Runs the op.
+pub(crate) fn run(op: &Unary, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
+    fused::run_one(Action::Unary(*op), inputs, output);
+    Ok(())
+}
 
 /// The kernel of a function for elements of a type. `f16` and `bf16` are computed as `f32`.
 pub(crate) fn kernel(op: Unary, dtype: DType) -> Kernel {

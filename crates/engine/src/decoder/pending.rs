@@ -80,10 +80,8 @@ impl Ticket {
         before?;
         own?;
         let mut id = [0_u32];
-        let mut read = || self.id.buffer().read(self.id.offset(), &mut id);
-        // A buffer tells once that an earlier writer of its has failed; this one has not.
-        let outcome = read().or_else(|_| read());
-        outcome.map_err(|e| Error::device(OP, e))?;
+        let read = self.id.buffer().read(self.id.offset(), &mut id);
+        read.map_err(|e| Error::device(OP, e))?;
         Ok(id[0])
     }
 }

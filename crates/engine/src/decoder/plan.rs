@@ -7,11 +7,11 @@ mod warm;
 use std::sync::Arc;
 
 use bessemer_hal::BufferSlice;
-use bytemuck::{Pod, Zeroable};
 
 use super::weight::{LayerWeights, Place, Weights};
 use super::{Decoder, OP, Sequences, Spec};
 use crate::Result;
+use crate::metal::decoder_args::DecodeEmbedArgs;
 use crate::metal::{Kernel, Launch, Recorder};
 
 pub(super) use attention::{cache_dtype, joined, most_splits, passes};
@@ -149,25 +149,14 @@ fn only(recorder: Recorder<'_>) -> Launch {
     launches.pop().expect("a launch was recorded")
 }
 
-/// `Embedding` of `msl/decode_embed.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Embedding {
-    width: u32,
-    vocab: u32,
-    scale: f32,
-    token: u32,
-    position: u32,
-}
-
 impl Site<'_> {
     fn embed(&self, decoder: &Decoder, taken: Option<Taken>) -> Result<Launch> {
         let mut recorder = Recorder::new(decoder.metal(), OP);
         let table = &self.weights.embedding;
         let kernel = Kernel::new("decode_embed", "decode_embed")
             .with("E_FORMAT", table.format)
-            .flag(0, taken.is_some());
-        let embedding = Embedding {
+            .flag("GIVEN", taken.is_some());
+        let embedding = DecodeEmbedArgs {
             width: self.spec.width as u32,
             vocab: self.spec.vocab as u32,
             scale: self.spec.embedding_scale,

@@ -344,8 +344,9 @@ impl Sequences {
     pub(super) fn room_for_id(&mut self) -> BufferSlice {
         let (block, last) = &mut self.ids[self.next_id];
         if let Some(ticket) = last.take() {
-            // Whoever waits for it hears of a failure.
+            // The ticket reports a failure, so the next token need not.
             let _ = ticket.resolve();
+            let _ = block.all().buffer().take_failure();
         }
         block.all()
     }
@@ -355,11 +356,8 @@ impl Sequences {
         let slot = &mut self.slots[slot];
         let state = [token, slot.len as u32];
         let place = slot.state.all();
-        let write = || place.buffer().write(place.offset(), &state);
-        // A buffer tells once that an earlier writer of its has failed, which others have heard of.
-        write()
-            .or_else(|_| write())
-            .map_err(|e| Error::device(OP, e))?;
+        let written = place.buffer().write(place.offset(), &state);
+        written.map_err(|e| Error::device(OP, e))?;
         slot.is_placed = true;
         Ok(())
     }

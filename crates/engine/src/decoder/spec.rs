@@ -1,6 +1,6 @@
 //! What a transformer is.
 
-use crate::kernel::Bend;
+use crate::kernel::Activation;
 use crate::quant::QuantMatrix;
 use crate::{Error, Result, RopeTable};
 
@@ -30,7 +30,7 @@ pub struct Spec {
     /// What norms add to the mean square.
     pub eps: f32,
     /// What the feed-forward part bends its numbers with.
-    pub activation: Bend,
+    pub activation: Activation,
     /// What scores are multiplied with.
     pub attention_scale: f32,
     /// Scores become `cap * tanh(score / cap)`.

@@ -19,7 +19,7 @@ use half::f16;
 use half::vec::HalfBitsVecExt;
 
 use crate::cpu::math::Math;
-use crate::cpu::pool::{self, Pieces};
+use crate::cpu::pool::{self, DisjointSlice};
 use crate::cpu::row::{Float, Real};
 use crate::cpu::simd::{self, Family, Isa, MulAdd, Task};
 use crate::{Error, Result};
@@ -265,7 +265,7 @@ impl KvCache {
         };
         let blocks = queries.div_ceil(step);
         let per_head = group / share;
-        let parts = Pieces::new(to);
+        let parts = DisjointSlice::new(to);
         pool::run(self.heads * per_head * blocks, |task| {
             let (head, block) = (
                 task % (self.heads * per_head),
@@ -392,7 +392,7 @@ struct Block<'a, K, V> {
     keys: K,
     values: V,
     space: &'a mut [f32],
-    to: &'a Pieces<'a, f32>,
+    to: &'a DisjointSlice<'a, f32>,
 }
 
 impl<K: View, V: View> Task for Block<'_, K, V> {

@@ -1,21 +1,22 @@
 //! `arange` and `linspace` on Metal.
 
-use bytemuck::{Pod, Zeroable};
-
-use super::each::Each;
+use super::elementwise::Each;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use crate::ops::arange::Arange;
 use crate::{Result, Scalar};
 
-/// An `f64` in parts, as `msl/double.h` has it.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-struct Double {
-    significand: u64,
-    exponent: i32,
-    negative: u32,
+msl_struct! {
+    /// An `f64` unpacked for devices without doubles: `significand 2^exponent`.
+    #[derive(Default)]
+    pub(super) struct Double {
+        /// 0, or with bit 52 as its highest.
+        significand: u64,
+        exponent: i32,
+        negative: u32,
+    }
 }
 
 impl Double {
@@ -43,15 +44,18 @@ impl Double {
     }
 }
 
-/// The numbers, as `msl/arange.metal` has them.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-struct Range {
-    start: Double,
-    step: Double,
-    first: i64,
-    distance: i64,
-    last: u64,
+msl_struct! {
+    /// Arguments of the arange kernel.
+    #[derive(Default)]
+    pub(super) struct ArangeArgs {
+        start: Double,
+        step: Double,
+        /// First element and step, for integers.
+        first: i64,
+        distance: i64,
+        /// Bits of the last element.
+        last: u64,
+    }
 }
 
 pub(crate) fn record(
@@ -60,7 +64,7 @@ pub(crate) fn record(
     _inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let mut range = Range::default();
+    let mut range = ArangeArgs::default();
     let integers = match (op.start, op.step) {
         (Scalar::Int(start), Scalar::Int(step)) => {
             let last = start + (op.len as i128 - 1) * step;
@@ -86,8 +90,8 @@ pub(crate) fn record(
     let each = Each::new(&output.shape, &[]);
     let kernel = Kernel::new("arange", "arange")
         .of("T", op.dtype)
-        .flag(0, integers)
-        .flag(1, op.last.is_some());
+        .flag("INTEGERS", integers)
+        .flag("LAST", op.last.is_some());
     let launch = recorder
         .launch(&kernel)?
         .write(&output.slice)

@@ -1,37 +1,39 @@
 //! `attention` on Metal: a kernel for few queries, which shares the keys among threads, and one for many, which
 //! shares the queries.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::matmul::cost;
+use super::msl_struct::msl_struct;
 use super::record::{Launch, Recorder};
 use crate::ops::attention::Attention;
 use crate::{DType, Layout, Result};
 
-/// As `attention.h` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Problem {
-    q: [i64; 3],
-    k: [i64; 3],
-    v: [i64; 3],
-    mask: [i64; 4],
-    q_offset: i64,
-    k_offset: i64,
-    v_offset: i64,
-    mask_offset: i64,
-    scale: f32,
-    cap: f32,
-    heads: u32,
-    group: u32,
-    queries: u32,
-    keys: u32,
-    dim: u32,
-    value_dim: u32,
-    window: u32,
-    parts: u32,
+msl_struct! {
+    /// Arguments of the attention kernels.
+    pub(super) struct AttentionArgs {
+        /// Strides of batches, heads and rows, in elements; of the mask also of keys.
+        q: [i64; 3],
+        k: [i64; 3],
+        v: [i64; 3],
+        mask: [i64; 4],
+        q_offset: i64,
+        k_offset: i64,
+        v_offset: i64,
+        mask_offset: i64,
+        scale: f32,
+        cap: f32,
+        heads: u32,
+        /// Query heads that share a KV head.
+        group: u32,
+        queries: u32,
+        keys: u32,
+        dim: u32,
+        value_dim: u32,
+        window: u32,
+        /// Splits of the keys.
+        parts: u32,
+    }
 }
 
 /// Queries up to which the keys are shared among threads.
@@ -108,7 +110,7 @@ pub(crate) fn record(
     let v = Heads::new(recorder, &inputs[2], output)?;
     let mask = inputs.get(3).filter(|m| m.count() > 0);
     let mask_span = mask.map(|m| m.span(output));
-    let mut problem = Problem {
+    let mut problem = AttentionArgs {
         q: q.strides,
         k: k.strides,
         v: v.strides,
@@ -138,14 +140,14 @@ pub(crate) fn record(
     let vector = q.is_aligned(dim) && k.is_aligned(dim) && v.is_aligned(value_dim);
     let specialised = |kernel: Kernel| {
         kernel
-            .flag(0, op.causal)
-            .flag(1, op.window.is_some())
-            .flag(2, op.soft_cap().is_some())
+            .flag("CAUSAL", op.causal)
+            .flag("WINDOW", op.window.is_some())
+            .flag("CAP", op.soft_cap().is_some())
             .constant(
-                3,
+                "MASK",
                 mask.map_or(0, |m| if m.dtype == DType::Bool { 1 } else { 2 }),
             )
-            .flag(4, vector)
+            .flag("VECTOR", vector)
     };
     let bind = |launch: Launch| {
         let launch = v.bind(k.bind(q.bind(launch)));
@@ -167,8 +169,8 @@ pub(crate) fn record(
             .with("QUERIES", rows)
             .with("KEYS", tile);
         let kernel = specialised(kernel)
-            .constant(5, dim.div_ceil(8) as u32)
-            .constant(6, value_dim.div_ceil(8) as u32);
+            .constant("EIGHTS", dim.div_ceil(8) as u32)
+            .constant("VALUE_EIGHTS", value_dim.div_ceil(8) as u32);
         let launch = recorder.launch_in_bands(kernel, cost)?;
         let launch = bind(launch).write(&output.slice);
         let grid = (q_shape[2].div_ceil(rows as usize), q_shape[1], batch);

@@ -10,23 +10,23 @@
 //! time, as the memory of a GPU is read in less than a second.
 
 use bessemer_hal::Size;
-use bytemuck::{Pod, Zeroable};
 
+use super::msl_struct::{Uint3, msl_struct};
 /// Seconds that a launch may take by the estimate of its cost, which may be wrong by a factor of four.
 pub(super) const MAX_SECONDS: f64 = 0.5;
-
-/// Index of the function constant `BANDED`.
-pub(super) const CONSTANT: u32 = 31;
 
 /// Buffer index of `BAND_ARGUMENT`.
 pub(super) const BUFFER: u32 = 30;
 
-/// `Band` of `msl/band.h`; a `uint3` takes the place of four.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Band {
-    origin: [u32; 4],
-    grid: [u32; 4],
+msl_struct! {
+    /// A band of a grid.
+    #[derive(PartialEq, Eq)]
+    pub(super) struct Band {
+        /// Where the band begins in the grid.
+        origin: Uint3,
+        /// The whole grid.
+        grid: Uint3,
+    }
 }
 
 /// Cuts a grid along the axis with the most threadgroups into at most `count` bands of about the same size. A threadgroup
@@ -48,8 +48,8 @@ pub(super) fn bands(grid: Size, group: Size, count: u64) -> Option<Vec<(Band, Si
         origin[axis] = begin as u32;
         extent[axis] = step.min(dims[axis] - begin);
         let band = Band {
-            origin,
-            grid: whole,
+            origin: Uint3(origin),
+            grid: Uint3(whole),
         };
         (band, Size::from(extent))
     };
@@ -77,8 +77,8 @@ mod tests {
             let mut at = [0; 3];
             for (band, extent) in &bands {
                 for (axis, at) in at.iter_mut().enumerate() {
-                    assert_eq!(band.origin[axis] as usize, *at, "{case}");
-                    assert_eq!(band.grid[axis] as usize, grid.dims()[axis], "{case}");
+                    assert_eq!(band.origin.0[axis] as usize, *at, "{case}");
+                    assert_eq!(band.grid.0[axis] as usize, grid.dims()[axis], "{case}");
                     assert_eq!(*at % group.dims()[axis], 0, "{case}");
                     if extent.dims()[axis] != grid.dims()[axis] {
                         *at += extent.dims()[axis];

@@ -1,7 +1,21 @@
 //! Functions of two elements on Metal: where `msl/` has them.
 
+use super::fused;
+use super::input::{Input, Output};
+use super::record::Recorder;
 use crate::ops::binary::{Binary, Types};
-use crate::{DType, Kind};
+use crate::ops::fused::Action;
+use crate::{DType, Kind, Result};
+
+/// Records the op.
+pub(super) fn record(
+    op: &Binary,
+    recorder: &mut Recorder<'_>,
+    inputs: &[Input<'_>],
+    output: &Output,
+) -> Result<()> {
+    fused::record_one(Action::Binary(*op), recorder, inputs, output)
+}
 
 /// The file that has the function of elements of a type.
 pub(super) const fn file(op: Binary, dtype: DType) -> &'static str {

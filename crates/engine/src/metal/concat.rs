@@ -1,10 +1,10 @@
 //! `concat` on Metal.
 
-use super::each::{Each, moved};
+use super::elementwise::{Each, moved};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
-use super::region::{self, Inside};
+use super::region::{self, Region};
 use super::view;
 use crate::ops::concat::Concat;
 use crate::shape::MAX_RANK;
@@ -52,9 +52,9 @@ fn weave(
     let each = Each::along_all(&Layout::contiguous(output.shape), 0);
     let kernel = Kernel::new("concat", "concat_woven")
         .of("T", moved(output.dtype))
-        .flag(1, each.is_vector_store())
-        .flag(2, places.len() > 2)
-        .flag(3, places.len() > 3);
+        .flag("VECTOR_OUTPUT", each.is_vector_store())
+        .flag("THIRD", places.len() > 2)
+        .flag("FOURTH", places.len() > 3);
     let mut spans = Vec::with_capacity(WOVEN);
     let (mut steps, mut blocks) = (Vec::with_capacity(WOVEN), Vec::with_capacity(WOVEN));
     for &(input, start) in places {
@@ -62,7 +62,7 @@ fn weave(
         steps.push(view::axes(&input.layout, span.offset).1);
         let mut starts = [0; MAX_RANK];
         starts[axis] = start;
-        blocks.push(Inside::new(&starts, input.layout.shape()));
+        blocks.push(Region::new(&starts, input.layout.shape()));
         spans.push(span);
     }
     let mut launch = recorder

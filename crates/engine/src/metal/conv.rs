@@ -6,47 +6,61 @@
 //! of its own.
 
 use bessemer_hal::BufferSlice;
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
-use super::matmul::{self, Activation, Epilogue, Lie, Problem, Sides};
+use super::matmul::{self, Activation, Epilogue, Lie, MatmulArgs, MatrixStrides};
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
-use super::view::{self, Steps};
+use super::view::{self, ViewStrides};
 use crate::ops::conv::Conv;
 use crate::{Result, Scalar, Shape};
 
 /// Fewer outputs, or sums of fewer products, leave most of a tile empty.
 const FEW: usize = 8;
 
-/// Windows as `msl/windows.h` has them.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Windows {
-    strides: [i64; 3],
-    size: [u32; 2],
-    taps: [u32; 2],
-    stride: [u32; 2],
-    padding: [u32; 2],
-    dilation: [u32; 2],
-    places: u32,
-    unused: u32,
+msl_struct! {
+    /// Windows of a convolution over an image.
+    pub(super) struct ConvWindows {
+        /// Strides of the image from channel to channel, row to row and column to column, in elements.
+        channel: i64,
+        row: i64,
+        column: i64,
+        height: u32,
+        width: u32,
+        taps_height: u32,
+        taps_width: u32,
+        stride_height: u32,
+        stride_width: u32,
+        padding_height: u32,
+        padding_width: u32,
+        dilation_height: u32,
+        dilation_width: u32,
+        /// Windows along the width.
+        places: u32,
+        padding: u32,
+    }
 }
 
-/// Where things lie, as `msl/conv_direct.metal` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Direct {
-    weights: [i64; 4],
-    image: i64,
-    bias: i64,
-    weights_offset: i64,
-    images_offset: i64,
-    bias_offset: i64,
-    outputs: u32,
-    group: u32,
-    channels: u32,
-    unused: u32,
+msl_struct! {
+    /// Arguments of the direct convolution kernel; strides and offsets are in elements.
+    pub(super) struct DirectConvArgs {
+        /// Strides of the weights: outputs, channels, rows and columns.
+        weights: [i64; 4],
+        image: i64,
+        bias: i64,
+        weights_offset: i64,
+        images_offset: i64,
+        bias_offset: i64,
+        /// Outputs in all.
+        outputs: u32,
+        /// Outputs of a group.
+        group: u32,
+        /// Channels of a group.
+        channels: u32,
+        padding: u32,
+    }
 }
 
 /// A convolution with its lengths.
@@ -130,7 +144,7 @@ impl<'a> Problems<'a> {
         })
     }
 
-    /// Windows of one element, all of them: a product of matrices.
+    /// ConvWindows of one element, all of them: a product of matrices.
     fn single(&self, output: &Output) -> Result<Option<([Input<'a>; 2], Epilogue<'a>, Output)>> {
         let op = self.op;
         if self.taps != [1, 1] || op.stride != [1, 1] || op.padding != [0, 0] {
@@ -151,18 +165,25 @@ impl<'a> Problems<'a> {
         Ok(Some(([weights, images], self.epilogue()?, output)))
     }
 
-    fn windows(&self) -> Windows {
+    fn windows(&self) -> ConvWindows {
         let strides = self.images.layout.strides();
-        let two = |of: [usize; 2]| of.map(|x| u32::try_from(x).unwrap_or(u32::MAX));
-        Windows {
-            strides: [1, 2, 3].map(|i| strides[i] as i64),
-            size: two(self.size),
-            taps: two(self.taps),
-            stride: two(self.op.stride),
-            padding: two(self.op.padding),
-            dilation: two(self.op.dilation),
+        let narrow = |x: usize| u32::try_from(x).unwrap_or(u32::MAX);
+        ConvWindows {
+            channel: strides[1] as i64,
+            row: strides[2] as i64,
+            column: strides[3] as i64,
+            height: narrow(self.size[0]),
+            width: narrow(self.size[1]),
+            taps_height: narrow(self.taps[0]),
+            taps_width: narrow(self.taps[1]),
+            stride_height: narrow(self.op.stride[0]),
+            stride_width: narrow(self.op.stride[1]),
+            padding_height: narrow(self.op.padding[0]),
+            padding_width: narrow(self.op.padding[1]),
+            dilation_height: narrow(self.op.dilation[0]),
+            dilation_width: narrow(self.op.dilation[1]),
             places: self.places[1] as u32,
-            unused: 0,
+            padding: 0,
         }
     }
 
@@ -227,13 +248,13 @@ impl<'a> Problems<'a> {
         let (walk, steps) = view::walk(&batch, &walked);
         let sides = |input: &Input<'a>| {
             let strides = input.layout.strides();
-            Sides {
+            MatrixStrides {
                 line: strides[1] as i64,
                 step: strides[2] as i64,
             }
         };
         let side = matmul::tile_side(self.rows, area, batch.count());
-        let problem = Problem {
+        let problem = MatmulArgs {
             rows: self.rows as u32,
             cols: area as u32,
             depth: depth as u32,
@@ -242,11 +263,11 @@ impl<'a> Problems<'a> {
             wide: area.div_ceil(side) as u32,
             alpha: 1.0,
             beta: 1.0,
-            out: Sides {
+            out: MatrixStrides {
                 line: area as i64,
                 step: 1,
             },
-            addend: Sides {
+            addend: MatrixStrides {
                 line: bias.as_ref().map_or(0, |(b, _)| sides(b).line),
                 step: 0,
             },
@@ -254,8 +275,8 @@ impl<'a> Problems<'a> {
             batch: walk,
             left_steps: steps[0],
             right_steps: steps[1],
-            addend_steps: steps.get(2).copied().unwrap_or(Steps::zeroed()),
-            ..Problem::zeroed()
+            addend_steps: steps.get(2).copied().unwrap_or(ViewStrides::zeroed()),
+            ..MatmulArgs::zeroed()
         };
         let lie = Lie::of(problem.left, &problem.left_steps);
         let kernel = Kernel::new("conv", "conv_tile")
@@ -300,7 +321,7 @@ impl<'a> Problems<'a> {
             None => None,
         };
         let strides = self.weights.layout.strides();
-        let direct = Direct {
+        let direct = DirectConvArgs {
             weights: [0, 1, 2, 3].map(|i| strides[i] as i64),
             image: self.images.layout.strides()[0] as i64,
             bias: bias
@@ -312,11 +333,11 @@ impl<'a> Problems<'a> {
             outputs: self.outputs as u32,
             group: self.rows as u32,
             channels: self.inner as u32,
-            unused: 0,
+            padding: 0,
         };
         let kernel = Kernel::new("conv_direct", "conv_direct")
             .of("T", output.dtype)
-            .flag(0, bias.is_some());
+            .flag("BIAS", bias.is_some());
         let depth = self.inner * self.taps[0] * self.taps[1];
         let bias = match bias {
             Some((_, span)) => span.slice,

@@ -2,12 +2,32 @@
 
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::view;
+use crate::ops::copy::Copy;
 use crate::{DType, Result};
 
+msl_struct! {
+    /// Arguments of the contiguous copy kernel, in elements.
+    pub(super) struct CopyArgs {
+        offset: u64,
+        count: u64,
+    }
+}
+
+/// Records the op.
+pub(super) fn record(
+    _op: &Copy,
+    recorder: &mut Recorder<'_>,
+    inputs: &[Input<'_>],
+    output: &Output,
+) -> Result<()> {
+    record_copy(recorder, &inputs[0], output)
+}
+
 /// Writes the elements of any layout in row-major order.
-pub(crate) fn record(
+pub(crate) fn record_copy(
     recorder: &mut Recorder<'_>,
     input: &Input<'_>,
     output: &Output,
@@ -25,10 +45,13 @@ pub(crate) fn record(
         let count = output.count();
         let kernel = Kernel::new("copy", "copy_dense").of("T", dtype);
         recorder
-            .launch(&kernel.flag(0, span.offset.is_multiple_of(4)))?
+            .launch(&kernel.flag("ALIGNED", span.offset.is_multiple_of(4)))?
             .read(span.clone())
             .write(&output.slice)
-            .value(&[span.offset as u64, count as u64])
+            .value(&CopyArgs {
+                offset: span.offset as u64,
+                count: count as u64,
+            })
             .threads(recorder, count.div_ceil(4));
         return Ok(());
     }

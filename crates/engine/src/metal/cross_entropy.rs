@@ -1,21 +1,20 @@
 //! `cross_entropy` on Metal.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::rows::Rows;
-use super::view::{self, Steps, Walk};
+use super::view::{self, ViewStrides, Walk};
 use crate::Result;
 use crate::ops::cross_entropy::CrossEntropy;
 
-/// As `cross_entropy.metal` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Targets {
-    walk: Walk,
-    steps: Steps,
+msl_struct! {
+    /// Layout of the target indices of a cross entropy.
+    pub(super) struct TargetView {
+        walk: Walk,
+        steps: ViewStrides,
+    }
 }
 
 pub(crate) fn record(
@@ -36,7 +35,7 @@ pub(crate) fn record(
     let kernel = Kernel::new("cross_entropy", "cross_entropy")
         .of("T", x.dtype)
         .of("I", targets.dtype)
-        .flag(0, threads == 32);
+        .flag("PACKED", threads == 32);
     let launch = recorder.launch(&kernel)?;
     let (groups, threads) = match threads {
         32 => (count.div_ceil(8.min(count)), 32 * 8.min(count)),
@@ -50,7 +49,7 @@ pub(crate) fn record(
         .read(target)
         .write(&output.slice)
         .value(&rows)
-        .value(&Targets {
+        .value(&TargetView {
             walk,
             steps: steps[0],
         })

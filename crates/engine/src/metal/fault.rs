@@ -5,11 +5,22 @@ use std::sync::Arc;
 use bessemer_hal::BufferSlice;
 
 use super::block::Block;
+use super::msl_struct::{AtomicUint, msl_struct};
 use super::stream::Batch;
 use crate::{Error, Result};
 
-/// Bytes of a fault record: a flag, 4 unused bytes, and the index as 64 bits. `msl/fault.h` writes it.
-pub(crate) const BYTES: usize = 16;
+msl_struct! {
+    /// The record that a kernel leaves when an index is out of range.
+    pub(super) struct FaultRecord {
+        /// Nonzero once there is an index.
+        found: AtomicUint,
+        padding: u32,
+        index: i64,
+    }
+}
+
+/// Bytes of a fault record.
+pub(crate) const BYTES: usize = size_of::<FaultRecord>();
 
 /// A place where kernels of an op leave an index that is out of range.
 pub(crate) struct Fault {
@@ -37,14 +48,13 @@ impl Fault {
     /// The error that was found, once the kernels have run.
     pub(super) fn check(&self) -> Result<()> {
         let bytes = self.record.bytes();
-        if bytes[..4] == [0; 4] {
+        let record: FaultRecord = bytemuck::pod_read_unaligned(&bytes[..BYTES]);
+        if record.found.0 == 0 {
             return Ok(());
         }
-        let mut index = [0; 8];
-        index.copy_from_slice(&bytes[8..BYTES]);
         Err(Error::BadIndex {
             op: self.op,
-            index: i64::from_ne_bytes(index),
+            index: record.index,
             len: self.len,
         })
     }

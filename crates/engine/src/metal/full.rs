@@ -1,6 +1,6 @@
 //! `full` on Metal.
 
-use super::each::moved;
+use super::elementwise::moved;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;

@@ -24,15 +24,14 @@ pub(super) use text::{ENTRY, Program, Table};
 use bytemuck::Zeroable;
 use text::Source;
 
-use super::each::Each;
+use super::elementwise::Each;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::{Launch, Recorder};
 use super::unary;
-use super::view::Steps;
+use super::view::ViewStrides;
 use crate::Result;
-use crate::ops::Op;
-use crate::ops::fused::{Action, Step};
+use crate::ops::fused::{Action, Fused};
 use crate::ops::ternary::Ternary;
 use crate::ops::unary::Unary;
 
@@ -42,12 +41,11 @@ pub(crate) const MAX_INPUTS: usize = 24;
 
 /// Records a single elementwise op.
 pub(crate) fn record_one(
-    op: &Op,
+    action: Action,
     recorder: &mut Recorder<'_>,
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let action = Action::of(op).expect("an elementwise op");
     let from = match action {
         Action::Ternary(Ternary::Select) => inputs[1].dtype,
         _ => inputs[0].dtype,
@@ -68,13 +66,12 @@ pub(crate) fn record_one(
     let each = Each::new(&output.shape, &origins);
 
     // The steps in the places of the inputs; those of numbers are not looked at.
-    let mut steps = [Steps::zeroed(); 3];
+    let mut steps = [ViewStrides::zeroed(); 3];
     let mut kernel = Kernel::table(table, from)
-        .flag(text::VECTOR_OUTPUT, each.is_vector_store())
-        .constant(text::CASE, case);
+        .flag("VECTOR_OUTPUT", each.is_vector_store())
+        .constant("CASE", case);
     let mut found = each.steps.iter();
     for (i, input) in inputs.iter().enumerate() {
-        let index = i as u32;
         let number = input.constant.is_some();
         let mut vector = false;
         if !number && let Some(&step) = found.next() {
@@ -83,9 +80,9 @@ pub(crate) fn record_one(
         }
         let reads = !number && output.holds != Some(i);
         kernel = kernel
-            .flag(text::VECTOR + index, vector)
-            .flag(text::NUMBER + index, number)
-            .flag(text::READS + index, reads);
+            .flag(text::VECTOR[i], vector)
+            .flag(text::SCALAR[i], number)
+            .flag(text::READS[i], reads);
     }
     let mut launch = recorder.launch(&kernel)?;
     launch = bind_output(launch, output);
@@ -110,7 +107,7 @@ pub(crate) fn record_one(
 
 /// Records several in one pass.
 pub(crate) fn record(
-    steps: &[Step],
+    op: &Fused,
     recorder: &mut Recorder<'_>,
     inputs: &[Input<'_>],
     output: &Output,
@@ -134,7 +131,7 @@ pub(crate) fn record(
         };
         sources.push((input.dtype, source));
     }
-    let mut bare = steps.to_vec();
+    let mut bare = op.steps.to_vec();
     for step in &mut bare {
         if let Action::Unary(f) = step.action
             && unary::has_parameter(f)
@@ -149,9 +146,9 @@ pub(crate) fn record(
         inputs: sources,
         steps: bare,
     };
-    let mut kernel = Kernel::program(program).flag(text::VECTOR_OUTPUT, each.is_vector_store());
+    let mut kernel = Kernel::program(program).flag("VECTOR_OUTPUT", each.is_vector_store());
     for (i, steps) in each.steps.iter().enumerate() {
-        kernel = kernel.flag(text::VECTOR + i as u32, each.is_vector(steps));
+        kernel = kernel.flag(text::VECTOR[i], each.is_vector(steps));
     }
     let mut launch = recorder.launch(&kernel)?;
     launch = bind_output(launch, output).value(&each.extent);

@@ -1,23 +1,25 @@
 //! `group_norm` on Metal.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output};
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
-use super::rms_norm::{Norm, Parameter};
+use super::rms_norm::{Norm, NormParameter};
 use crate::Result;
 use crate::ops::group_norm::GroupNorm;
 
-/// As `group_norm.metal` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Parameters {
-    weight: Parameter,
-    bias: Parameter,
-    eps: f32,
-    groups: u32,
-    channels: u32,
-    spatial: u32,
+msl_struct! {
+    /// Arguments of the group norm kernels.
+    pub(super) struct GroupNormArgs {
+        weight: NormParameter,
+        bias: NormParameter,
+        eps: f32,
+        /// Groups of an image.
+        groups: u32,
+        /// Channels of a group.
+        channels: u32,
+        /// Elements of a channel.
+        spatial: u32,
+    }
 }
 
 pub(crate) fn record(
@@ -34,11 +36,11 @@ pub(crate) fn record(
     let kernels = norm.kernels("group_norm", ["group_norm_row", "group_norm_loop"]);
     let kernels = kernels.map(|kernel| {
         let kernel = kernel.of("W", w).of("B", b);
-        kernel.flag(2, op.weight).flag(3, op.bias)
+        kernel.flag("WEIGHT", op.weight).flag("BIAS", op.bias)
     });
     let (launch, threads) = norm.start(recorder, kernels)?;
     let launch = norm.read(launch).write(&output.slice).value(&norm.rows);
-    let launch = launch.value(&Parameters {
+    let launch = launch.value(&GroupNormArgs {
         weight: norm.parameters[0].1,
         bias: norm.parameters[1].1,
         eps: op.eps() as f32,

@@ -16,7 +16,7 @@ use bessemer_hal::{
 };
 
 use super::fused::{self, Program, Table};
-use super::msl;
+use super::{constant, msl};
 use crate::{DType, Error, Result};
 
 /// A kernel with all that it is compiled for.
@@ -26,7 +26,7 @@ pub(crate) struct Kernel {
     entry: &'static str,
     types: Vec<(&'static str, DType)>,
     numbers: Vec<(&'static str, i64)>,
-    constants: Vec<(u32, Constant)>,
+    constants: Vec<(&'static str, Constant)>,
 }
 
 /// The text of a kernel.
@@ -85,15 +85,15 @@ impl Kernel {
         self
     }
 
-    /// Sets a function constant that is a truth value. Costs no compilation.
-    pub(crate) fn flag(mut self, index: u32, value: bool) -> Self {
-        self.constants.push((index, Constant::Bool(value)));
+    /// Sets a boolean function constant. Costs no compilation.
+    pub(crate) fn flag(mut self, name: &'static str, value: bool) -> Self {
+        self.constants.push((name, Constant::Bool(value)));
         self
     }
 
-    /// Sets a function constant that is a `uint`. Costs no compilation.
-    pub(crate) fn constant(mut self, index: u32, value: u32) -> Self {
-        self.constants.push((index, Constant::U32(value)));
+    /// Sets a `uint` function constant. Costs no compilation.
+    pub(crate) fn constant(mut self, name: &'static str, value: u32) -> Self {
+        self.constants.push((name, Constant::U32(value)));
         self
     }
 
@@ -206,7 +206,7 @@ impl Kernels {
 
     /// Compiles a kernel; `None` if it needs what the device lacks.
     fn build(&self, kernel: &Kernel) -> hal::Result<Option<Pipeline>> {
-        let mut text = kernel.text();
+        let (mut text, declared) = constant::assign_indices(&kernel.text());
         let lanes = uses_lanes(&text);
         if lanes && !self.device.info().family.has_simd_matrices() {
             return Ok(None);
@@ -240,14 +240,19 @@ impl Kernels {
             }
         };
         let mut constants = FunctionConstants::new();
-        for &(index, value) in &kernel.constants {
-            constants.set(
-                index,
-                match value {
-                    Constant::Bool(v) => ConstantValue::Bool(v),
-                    Constant::U32(v) => ConstantValue::U32(v),
-                },
-            );
+        for &(name, value) in &kernel.constants {
+            let value = match value {
+                Constant::Bool(v) => ConstantValue::Bool(v),
+                Constant::U32(v) => ConstantValue::U32(v),
+            };
+            let index = constant::index_of(&declared, name, value).map_err(|message| {
+                hal::Error::Binding {
+                    kernel: kernel.name(),
+                    argument: format!("function constant {name}"),
+                    message,
+                }
+            })?;
+            constants.set(index, value);
         }
         let pipeline = library
             .function_with(&kernel.name(), constants)?

@@ -9,17 +9,18 @@
 //! - `matmul_join`: where the result is too small to keep a GPU busy, threadgroups share the depth, and this
 //!   adds up what they leave, always in the same order.
 //!
-//! Integers have one, `matmul_whole`. Where somebody asks for it, the device's own library multiplies instead
+//! Integers have one, `matmul_integer`. Where somebody asks for it, the device's own library multiplies instead
 //! ([`super::mps`]).
 
 use bessemer_hal::BufferSlice;
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::mps;
+use super::msl_struct::msl_struct;
 use super::record::{Launch, Recorder};
-use super::view::{self, Steps, Walk};
+use super::view::{self, ViewStrides, Walk};
 use crate::ops::matmul::{Matmul, Then};
 use crate::ops::unary::Unary;
 use crate::{DType, Layout, Result, Scalar, Shape};
@@ -38,7 +39,7 @@ const LARGE_TILES: usize = 80;
 pub(super) const TILE_THREADS: usize = 128;
 const NARROW_THREADS: usize = 256;
 
-/// SIMD-groups of the latter; `TEAM` of `matmul_narrow.metal`.
+/// SIMD-groups of the latter; `TEAM` of `matmul_skinny.metal`.
 const TEAM: usize = 8;
 
 /// Rows of a SIMD-group of `matmul_wide`.
@@ -59,38 +60,46 @@ const FLOPS_PER_BYTE: u64 = 25;
 /// How many times slower products of integers are: no matrix units, and a multiplication takes several cycles.
 const INTEGER: u64 = 8;
 
-/// How far an operand goes from line to line, and from element to element of a line. As in `product.h`.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Sides {
-    pub(super) line: i64,
-    pub(super) step: i64,
+msl_struct! {
+    /// Strides of an operand from line to line, and from element to element of a line.
+    #[derive(Default)]
+    pub(super) struct MatrixStrides {
+        pub(super) line: i64,
+        pub(super) step: i64,
+    }
 }
 
-/// A product as the kernels know it, `msl/product.h`.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Problem {
-    pub(super) rows: u32,
-    pub(super) cols: u32,
-    pub(super) depth: u32,
-    pub(super) share: u32,
-    pub(super) tall: u32,
-    pub(super) wide: u32,
-    pub(super) alpha: f32,
-    pub(super) beta: f32,
-    pub(super) whole_alpha: i64,
-    pub(super) whole_beta: i64,
-    pub(super) out: Sides,
-    pub(super) addend: Sides,
-    pub(super) residual: Sides,
-    pub(super) left: Sides,
-    pub(super) right: Sides,
-    pub(super) batch: Walk,
-    pub(super) left_steps: Steps,
-    pub(super) right_steps: Steps,
-    pub(super) addend_steps: Steps,
-    pub(super) residual_steps: Steps,
+msl_struct! {
+    /// Arguments of the matmul kernels.
+    pub(super) struct MatmulArgs {
+        pub(super) rows: u32,
+        pub(super) cols: u32,
+        pub(super) depth: u32,
+        /// Elements of the depth that one split takes; all of them where there is one.
+        pub(super) share: u32,
+        /// Tiles that the rows are cut into.
+        pub(super) tall: u32,
+        /// Tiles that the columns are cut into.
+        pub(super) wide: u32,
+        pub(super) alpha: f32,
+        pub(super) beta: f32,
+        /// The same factors, for integers.
+        pub(super) integer_alpha: i64,
+        pub(super) integer_beta: i64,
+        /// Strides along rows and columns.
+        pub(super) out: MatrixStrides,
+        pub(super) addend: MatrixStrides,
+        pub(super) residual: MatrixStrides,
+        /// Strides along rows (of the right factor: columns) and the depth.
+        pub(super) left: MatrixStrides,
+        pub(super) right: MatrixStrides,
+        /// The batch axes, and each operand's strides along them.
+        pub(super) batch: Walk,
+        pub(super) left_steps: ViewStrides,
+        pub(super) right_steps: ViewStrides,
+        pub(super) addend_steps: ViewStrides,
+        pub(super) residual_steps: ViewStrides,
+    }
 }
 
 /// What becomes of a sum of products: `activation(alpha * sum + beta * addend) + residual`, rounded at the end, or
@@ -251,7 +260,7 @@ fn last(layout: &Layout) -> usize {
 /// An operand: what is bound for it, how it goes along the axes of a matrix, and its batch.
 struct Operand<'a> {
     slice: BufferSlice,
-    sides: Sides,
+    sides: MatrixStrides,
     batch: Input<'a>,
     offset: usize,
 }
@@ -276,7 +285,7 @@ impl<'a> Operand<'a> {
         };
         Self {
             slice: span.slice,
-            sides: Sides {
+            sides: MatrixStrides {
                 line: stride(rank - 2),
                 step: stride(rank - 1),
             },
@@ -299,7 +308,7 @@ impl<'a> Operand<'a> {
 
     /// The transpose.
     fn turned(mut self) -> Self {
-        self.sides = Sides {
+        self.sides = MatrixStrides {
             line: self.sides.step,
             step: self.sides.line,
         };
@@ -317,8 +326,8 @@ pub(super) struct Lie {
 }
 
 impl Lie {
-    pub(super) fn of(sides: Sides, steps: &Steps) -> Self {
-        let Sides { line, step } = sides;
+    pub(super) fn of(sides: MatrixStrides, steps: &ViewStrides) -> Self {
+        let MatrixStrides { line, step } = sides;
         let deep = match (line, step) {
             (_, 1) => true,
             (1, _) => false,
@@ -369,20 +378,20 @@ pub(super) fn constants(
 ) -> Kernel {
     kernel
         .with("ACTIVATION", activation as i64)
-        .flag(0, left.deep)
-        .flag(1, right.deep)
-        .flag(2, left.four)
-        .flag(3, right.four)
-        .flag(4, split)
-        .flag(5, addend)
-        .flag(6, residual)
-        .flag(7, stepwise)
+        .flag("LEFT_DEEP", left.deep)
+        .flag("RIGHT_DEEP", right.deep)
+        .flag("LEFT_FOUR", left.four)
+        .flag("RIGHT_FOUR", right.four)
+        .flag("SPLIT", split)
+        .flag("ADDEND", addend)
+        .flag("RESIDUAL", residual)
+        .flag("STEPWISE", stepwise)
 }
 
 /// A product with all that its kernels are given.
 struct Product {
     dtype: DType,
-    problem: Problem,
+    problem: MatmulArgs,
     left: BufferSlice,
     right: BufferSlice,
     addend: Option<BufferSlice>,
@@ -418,12 +427,12 @@ impl Product {
         // Few rows on the left are few columns of the product the other way round.
         let turn = m < n && m <= NARROW && output.dtype.is_float();
         let (rows, cols) = if turn { (n, m) } else { (m, n) };
-        let out = Sides {
+        let out = MatrixStrides {
             line: n as i64,
             step: 1,
         };
-        let orient = |sides: Sides| match turn {
-            true => Sides {
+        let orient = |sides: MatrixStrides| match turn {
+            true => MatrixStrides {
                 line: sides.step,
                 step: sides.line,
             },
@@ -437,13 +446,13 @@ impl Product {
         let (walk, steps) = view::walk(&batch, &walked);
         let mut more = steps[2..].iter();
         let mut steps_of = |there: bool| match there {
-            true => more.next().copied().unwrap_or(Steps::zeroed()),
-            false => Steps::zeroed(),
+            true => more.next().copied().unwrap_or(ViewStrides::zeroed()),
+            false => ViewStrides::zeroed(),
         };
         let (addend_steps, residual_steps) =
             (steps_of(addend.is_some()), steps_of(residual.is_some()));
         let sides = |other: &Option<Operand<'_>>| other.as_ref().map_or(out, |o| o.sides);
-        let problem = Problem {
+        let problem = MatmulArgs {
             rows: rows as u32,
             cols: cols as u32,
             depth: k as u32,
@@ -452,8 +461,8 @@ impl Product {
             wide: 0,
             alpha: epilogue.alpha.to_f64() as f32,
             beta: epilogue.beta.to_f64() as f32,
-            whole_alpha: epilogue.alpha.to_i128() as i64,
-            whole_beta: epilogue.beta.to_i128() as i64,
+            integer_alpha: epilogue.alpha.to_i128() as i64,
+            integer_beta: epilogue.beta.to_i128() as i64,
             out: orient(out),
             addend: orient(sides(&addend)),
             residual: orient(sides(&residual)),
@@ -518,7 +527,7 @@ impl Product {
         {
             across *= 2;
         }
-        let kernel = Kernel::new("matmul_narrow", "matmul_deep").of("T", self.dtype);
+        let kernel = Kernel::new("matmul_skinny", "matmul_deep").of("T", self.dtype);
         let groups = groups(across);
         self.launch(recorder, kernel, groups, NARROW_THREADS, (each, across))
     }
@@ -526,7 +535,7 @@ impl Product {
     /// Rows side by side, columns few.
     fn record_wide(self, recorder: &mut Recorder<'_>) -> Result<()> {
         let groups = (self.problem.rows as usize).div_ceil(WIDE_ROWS);
-        let kernel = Kernel::new("matmul_narrow", "matmul_wide").of("T", self.dtype);
+        let kernel = Kernel::new("matmul_skinny", "matmul_wide").of("T", self.dtype);
         self.launch(recorder, kernel, groups, NARROW_THREADS, (1, 1))
     }
 
@@ -561,9 +570,9 @@ impl Product {
                 self.stepwise,
             );
             constants(kernel, self.lies, self.addend.is_some(), more)
-                .constant(8, cols.min(NARROW as u32))
-                .constant(9, rows as u32)
-                .constant(10, across as u32)
+                .constant("COLS", cols.min(NARROW as u32))
+                .constant("ROWS", rows as u32)
+                .constant("ACROSS", across as u32)
         };
         let to = match splits {
             1 => self.output.clone(),
@@ -577,7 +586,7 @@ impl Product {
             .value(&self.problem)
             .groups(recorder, (groups, splits, self.batches), threads);
         if splits > 1 {
-            let kernel = Kernel::new("matmul_narrow", "matmul_join").of("T", self.dtype);
+            let kernel = Kernel::new("matmul_skinny", "matmul_join").of("T", self.dtype);
             let launch = recorder.launch(&constants(kernel, false))?;
             self.epilogue(launch.read(to))
                 .write(self.output.clone())
@@ -605,11 +614,11 @@ impl Product {
         };
         let p = &self.problem;
         let count = p.rows as usize * p.cols as usize * self.batches;
-        let kernel = Kernel::new("matmul_whole", "matmul_whole")
+        let kernel = Kernel::new("matmul_integer", "matmul_integer")
             .of("T", dtype)
             .with("ACTIVATION", 0)
-            .flag(1, self.lies[1].deep)
-            .flag(5, self.addend.is_some());
+            .flag("RIGHT_DEEP", self.lies[1].deep)
+            .flag("ADDEND", self.addend.is_some());
         let cost = INTEGER.saturating_mul(cost(count, p.depth as usize));
         recorder
             .launch_in_bands(kernel, cost)?

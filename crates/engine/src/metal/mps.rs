@@ -45,8 +45,8 @@ impl MatrixLibrary {
             .find(|l| l.name() == name)
     }
 
-    /// Calls `body`, whose products this multiplies, whatever their device has been told.
-    pub(crate) fn scope<R>(self, body: impl FnOnce() -> R) -> R {
+    /// Calls `body` with this library for matmul on this thread, whatever its devices are set to.
+    pub fn scope<R>(self, body: impl FnOnce() -> R) -> R {
         struct Guard(Option<MatrixLibrary>);
         impl Drop for Guard {
             fn drop(&mut self) {
@@ -104,7 +104,7 @@ pub(super) fn record(
     if let Some(addend) = epilogue.addend {
         // The library adds to what is there.
         let layout = addend.layout.broadcast_to("matmul", shape)?;
-        copy::record(recorder, &Input { layout, ..addend }, output)?;
+        copy::record_copy(recorder, &Input { layout, ..addend }, output)?;
     }
     recorder.products = products;
     Ok(true)

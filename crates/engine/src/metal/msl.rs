@@ -2,104 +2,99 @@
 //!
 //! A source includes headers by `#include "name.h"`. Metal compiles one text at run time, so the resolver
 //! puts them in its place, each once, and marks whose line is whose, so that a compiler's message names the
-//! file it is about.
+//! file it is about. The headers of `host/` are those of the structs that kernels share with the host
+//! ([`msl_struct`]).
 
-/// Embeds the files of `msl/`.
+use super::msl_struct;
+
+/// A file's name and text.
+type File = (&'static str, &'static str);
+
+/// Embeds `msl/x.metal` for every op X that has kernels of its own.
+macro_rules! op_files {
+    ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)? $(=> $msl:ident)?,)*) => {
+        const OP_FILES: &[Option<File>] = &[$(op_files!(@file $module $(=> $msl)?)),*];
+    };
+    (@file $module:ident => $msl:ident) => { None };
+    (@file $module:ident) => {{
+        const NAME: &str = concat!(stringify!($module), ".metal");
+        Some((NAME, include_str!(concat!("msl/", stringify!($module), ".metal"))))
+    }};
+}
+
+crate::for_each_op!(op_files);
+
+/// Embeds the other files of `msl/`: headers, and kernels that are not named after an op.
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("msl/", $name)))),*];
+        const FILES: &[File] = &[$(($name, include_str!(concat!("msl/", $name)))),*];
     };
 }
 
 files![
     "activation.h",
-    "arange.metal",
     "arithmetic.h",
-    "around.h",
     "attention.h",
-    "attention.metal",
     "attention_prefill.metal",
+    "axis_split.h",
     "band.h",
-    "binary.metal",
     "cache.h",
-    "cast.metal",
-    "concat.metal",
-    "conv.metal",
     "conv_direct.metal",
-    "copy.metal",
-    "cross_entropy.metal",
     "decode.h",
     "decode_attention.metal",
     "decode_embed.metal",
-    "decode_feed.metal",
+    "decode_ffn_gate_up.metal",
     "decode_head.metal",
     "decode_heads.h",
     "decode_project.metal",
     "decode_qkv.metal",
-    "decode_turn.metal",
+    "decode_rope.metal",
     "double.h",
-    "each.h",
     "element.h",
+    "elementwise.h",
     "erf.h",
     "exp.h",
     "fault.h",
     "fold.h",
-    "full.metal",
-    "gather.metal",
     "group.h",
-    "group_norm.metal",
     "hyperbolic.h",
     "index.h",
     "inverse_trig.h",
     "key.h",
     "kind.h",
-    "layer_norm.metal",
     "log.h",
-    "matmul.metal",
-    "matmul_narrow.metal",
-    "matmul_whole.metal",
+    "matmul_integer.metal",
+    "matmul_skinny.metal",
     "norm.h",
-    "pad.metal",
-    "pooling.metal",
     "power.h",
     "prefill_attention.metal",
     "prefill_embed.metal",
-    "prefill_feed.metal",
+    "prefill_ffn_gate_up.metal",
     "prefill_norm.metal",
     "prefill_project.metal",
-    "prefill_turn.metal",
+    "prefill_rope.metal",
     "product.h",
     "quant.h",
     "quant_batch.h",
-    "quant_matmul.metal",
     "quant_tile.h",
-    "random.metal",
     "real.h",
-    "reduce.metal",
     "region.h",
-    "rms_norm.metal",
-    "rope.metal",
+    "rope.h",
     "rows.h",
     "sample.metal",
-    "scan.metal",
-    "scatter.metal",
-    "slice_update.metal",
-    "softmax.metal",
-    "sort.metal",
-    "take.metal",
-    "ternary.metal",
     "tile.h",
-    "triangle.metal",
     "trig.h",
-    "turn.h",
     "types.h",
-    "unary.metal",
     "view.h",
     "windows.h",
 ];
 
+fn files() -> impl Iterator<Item = &'static File> {
+    OP_FILES.iter().flatten().chain(FILES)
+}
+
 fn file(name: &str) -> &'static str {
-    let found = FILES.iter().find(|(n, _)| *n == name);
+    let found = files().find(|(n, _)| *n == name);
     found.expect("a file of the list").1
 }
 
@@ -134,7 +129,10 @@ fn splice(name: &str, source: &str, seen: &mut Vec<String>, text: &mut String) {
             }
             Some(header) => {
                 if !seen.iter().any(|s| s == header) {
-                    splice(header, file(header), seen, text);
+                    match msl_struct::header(header) {
+                        Some(source) => splice(header, &source, seen, text),
+                        None => splice(header, file(header), seen, text),
+                    }
                 }
                 let _ = writeln!(text, "#line {} \"{name}\"", i + 2);
             }
@@ -154,13 +152,14 @@ mod tests {
             .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect();
         found.sort();
-        let listed: Vec<_> = FILES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(listed, found, "the list of metal/msl.rs, in order");
+        let mut listed: Vec<_> = files().map(|(name, _)| *name).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, found, "the files of metal/msl.rs");
     }
 
     #[test]
     fn what_is_included_twice_is_there_once() {
-        for (name, _) in FILES {
+        for (name, _) in files() {
             let text = resolve(name);
             assert!(!text.contains("#include \""), "{name}");
             let marks = text.matches("#line 1 \"types.h\"").count();

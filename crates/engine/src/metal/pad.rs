@@ -1,10 +1,10 @@
 //! `pad` on Metal.
 
-use super::each::{Each, moved};
+use super::elementwise::{Each, moved};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
-use super::region::Inside;
+use super::region::Region;
 use super::view;
 use crate::ops::pad::Pad;
 use crate::{Layout, Result};
@@ -21,8 +21,8 @@ pub(crate) fn record(
     let reads = input.count() > 0;
     let kernel = Kernel::new("pad", "pad")
         .of("T", moved(output.dtype))
-        .flag(1, each.is_vector_store())
-        .flag(2, reads);
+        .flag("VECTOR_OUTPUT", each.is_vector_store())
+        .flag("READS", reads);
     let span = reads.then(|| input.span(output));
     let offset = span.as_ref().map_or(0, |span| span.offset);
     let (_, steps) = view::axes(&input.layout, offset);
@@ -32,7 +32,7 @@ pub(crate) fn record(
         .write(&output.slice)
         .value(&each.extent)
         .value(&steps)
-        .value(&Inside::new(&op.before, input.layout.shape()))
+        .value(&Region::new(&op.before, input.layout.shape()))
         .values(&value[..output.dtype.size()]);
     if let Some(span) = span {
         launch = launch.read(span);

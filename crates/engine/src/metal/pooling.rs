@@ -1,25 +1,30 @@
 //! `max_pool` and `avg_pool` on Metal.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
-use super::view::{self, Steps, Walk};
+use super::view::{self, ViewStrides, Walk};
 use crate::Result;
 use crate::ops::pooling::{Pool, Pooling};
 
-/// Windows as `msl/pooling.metal` has them.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Windows {
-    planes: Walk,
-    steps: Steps,
-    strides: [i64; 2],
-    size: [u32; 2],
-    kernel: [u32; 2],
-    stride: [u32; 2],
-    padding: [u32; 2],
+msl_struct! {
+    /// Arguments of the pooling kernel.
+    pub(super) struct PoolArgs {
+        /// The planes, and the input's strides along them, its rows and its columns.
+        planes: Walk,
+        steps: ViewStrides,
+        row: i64,
+        column: i64,
+        height: u32,
+        width: u32,
+        kernel_height: u32,
+        kernel_width: u32,
+        stride_height: u32,
+        stride_width: u32,
+        padding_height: u32,
+        padding_width: u32,
+    }
 }
 
 pub(crate) fn record(
@@ -30,7 +35,7 @@ pub(crate) fn record(
 ) -> Result<()> {
     let input = &inputs[0];
     let span = match input.count() {
-        // Windows of nothing but padding.
+        // PoolArgs of nothing but padding.
         0 => Span {
             slice: recorder.scratch(16)?,
             offset: 0,
@@ -43,15 +48,20 @@ pub(crate) fn record(
         ..*input
     };
     let (walk, steps) = view::walk(planes.layout.shape(), &[(&planes, span.offset)]);
-    let two = |of: [usize; 2]| of.map(|x| u32::try_from(x).unwrap_or(u32::MAX));
-    let windows = Windows {
+    let narrow = |x: usize| u32::try_from(x).unwrap_or(u32::MAX);
+    let windows = PoolArgs {
         planes: walk,
         steps: steps[0],
-        strides: [layout.strides()[1] as i64, layout.strides()[2] as i64],
-        size: two([layout.shape()[1], layout.shape()[2]]),
-        kernel: two(op.kernel),
-        stride: two(op.stride),
-        padding: two(op.padding),
+        row: layout.strides()[1] as i64,
+        column: layout.strides()[2] as i64,
+        height: narrow(layout.shape()[1]),
+        width: narrow(layout.shape()[2]),
+        kernel_height: narrow(op.kernel[0]),
+        kernel_width: narrow(op.kernel[1]),
+        stride_height: narrow(op.stride[0]),
+        stride_width: narrow(op.stride[1]),
+        padding_height: narrow(op.padding[0]),
+        padding_width: narrow(op.padding[1]),
     };
     let pool = match op.pool {
         Pool::Max => 0,
@@ -60,7 +70,7 @@ pub(crate) fn record(
     };
     let kernel = Kernel::new("pooling", "pool")
         .of("T", output.dtype)
-        .constant(0, pool);
+        .constant("POOL", pool);
     let [planes, height, width] = output.shape[..] else {
         unreachable!("the rule gives three axes");
     };

@@ -10,11 +10,10 @@
 //!
 //! All of them read and widen a weight once for up to 64 vectors.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::matmul::{BUSY, cost};
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use crate::Result;
 use crate::ops::quant_matmul::QuantMatmul;
@@ -40,14 +39,15 @@ const TILE_VECTORS: usize = 64;
 /// Floats between lines of a tile in threadgroup memory; `QUANT_PITCH` of `quant_tile.h`.
 const PITCH: usize = 36;
 
-/// A product as `quant_matmul.metal` knows it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Problem {
-    vectors: u32,
-    rows: u32,
-    cols: u32,
-    offset: u32,
+msl_struct! {
+    /// Arguments of the quantized matmul kernels.
+    pub(super) struct QuantMatmulArgs {
+        vectors: u32,
+        rows: u32,
+        cols: u32,
+        /// Offset of the first vector in the bound range, in elements.
+        offset: u32,
+    }
 }
 
 /// The inputs are the activations and the bytes of the matrix.
@@ -66,7 +66,7 @@ pub(crate) fn record(
         return Ok(());
     }
     let x = recorder.dense(&inputs[0], output)?;
-    let problem = Problem {
+    let problem = QuantMatmulArgs {
         vectors: vectors as u32,
         rows: rows as u32,
         cols: cols as u32,
@@ -82,11 +82,11 @@ pub(crate) fn record(
     };
     let kernel = Kernel::new("quant_matmul", path.entry())
         .with("Q_FORMAT", op.matrix.weights().msl())
-        .constant(0, vectors.min(FEW) as u32)
-        .constant(1, few.each as u32)
-        .constant(2, across as u32)
-        .constant(3, tile.eights as u32)
-        .constant(4, tile.team as u32);
+        .constant("VECTORS", vectors.min(FEW) as u32)
+        .constant("EACH", few.each as u32)
+        .constant("ACROSS", across as u32)
+        .constant("EIGHTS", tile.eights as u32)
+        .constant("TILE_TEAM", tile.team as u32);
     let launch = recorder
         .launch_in_bands(kernel, cost(output.count(), cols))?
         .read(inputs[1].span(output))

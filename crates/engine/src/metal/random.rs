@@ -1,25 +1,27 @@
 //! `random::…` on Metal: the bits of the CPU.
 
-use bytemuck::{Pod, Zeroable};
-
-use super::each::{Each, moved};
+use super::elementwise::{Each, moved};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use crate::ops::random::{Distribution, Random};
 use crate::{DType, Result};
 
-/// What is drawn, as `msl/random.metal` has it.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-struct Law {
-    key: [u32; 2],
-    bits: u32,
-    low: f32,
-    range: f32,
-    last: f32,
-    start: u64,
-    width: u64,
+msl_struct! {
+    /// Arguments of the random number kernel.
+    #[derive(Default)]
+    pub(super) struct RandomArgs {
+        key: [u32; 2],
+        /// Of uniform floats: random bits used, lower bound, range and last value.
+        bits: u32,
+        low: f32,
+        range: f32,
+        last: f32,
+        /// Of integers; of booleans, `width` is how many of 2^32 words are true.
+        start: u64,
+        width: u64,
+    }
 }
 
 pub(crate) fn record(
@@ -28,9 +30,9 @@ pub(crate) fn record(
     _inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let mut law = Law {
+    let mut law = RandomArgs {
         key: op.key,
-        ..Law::default()
+        ..RandomArgs::default()
     };
     // Integers of a size are the same bits, signed or not.
     let (kind, dtype) = match &op.distribution {
@@ -57,7 +59,7 @@ pub(crate) fn record(
     let each = Each::new(&output.shape, &[]);
     let kernel = Kernel::new("random", "random").of("T", dtype);
     let launch = recorder
-        .launch(&kernel.constant(0, kind))?
+        .launch(&kernel.constant("KIND", kind))?
         .write(&output.slice)
         .value(&each.extent)
         .value(&law);

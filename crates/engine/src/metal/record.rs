@@ -297,7 +297,7 @@ impl<'a> Recorder<'a> {
     pub(crate) fn launch_in_bands(&self, kernel: Kernel, cost: u64) -> Result<Launch> {
         let limit = self.metal.stream.launch_work();
         let banded = cost > limit;
-        let launch = self.launch(&kernel.flag(band::CONSTANT, banded))?;
+        let launch = self.launch(&kernel.flag("BANDED", banded))?;
         Ok(Launch {
             cost,
             band_cost: banded.then_some(limit),
@@ -330,7 +330,7 @@ impl<'a> Recorder<'a> {
             return Ok(input.span(output));
         }
         let copy = self.scratch_output(input.dtype, *input.layout.shape())?;
-        copy::record(self, input, &copy)?;
+        copy::record_copy(self, input, &copy)?;
         Ok(Span {
             slice: copy.slice,
             offset: 0,

@@ -5,29 +5,33 @@
 //! there are few results, each is computed in parts, which a second launch joins. What is done in which order
 //! depends on nothing but the shape.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
-use super::view::{self, Steps, Walk};
+use super::view::{self, ViewStrides, Walk};
 use crate::ops::reduce::{Fold, Reduce};
 use crate::shape::Axes;
 use crate::{DType, Result};
 
-/// As `reduce.metal` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Reduction {
-    kept: Walk,
-    kept_steps: Steps,
-    reduced: Walk,
-    reduced_steps: Steps,
-    count: u64,
-    results: u32,
-    parts: u32,
-    chunk: u32,
-    ddof: f32,
+msl_struct! {
+    /// Arguments of the reduction kernels.
+    pub(super) struct ReduceArgs {
+        /// The axes that are kept, and the input's strides along them.
+        kept: Walk,
+        kept_steps: ViewStrides,
+        /// The axes that are reduced.
+        reduced: Walk,
+        reduced_steps: ViewStrides,
+        /// Elements of a result.
+        count: u64,
+        results: u32,
+        /// Partial results of each result.
+        parts: u32,
+        /// Elements of a partial result, where they are contiguous.
+        chunk: u32,
+        ddof: f32,
+    }
 }
 
 /// How `fold.h` computes a fold.
@@ -101,9 +105,9 @@ impl Method {
         };
         kernel
             .with("FOLD", self.fold)
-            .constant(0, self.answer)
-            .flag(1, self.magnitude)
-            .constant(9, kind(from))
+            .constant("ANSWER", self.answer)
+            .flag("MAGNITUDE", self.magnitude)
+            .constant("KIND", kind(from))
     }
 }
 
@@ -209,7 +213,8 @@ pub(super) fn launch(
     }
     let (kept, kept_steps) = walk(kept, span.offset);
     let (reduced, reduced_steps) = walk(reduced, 0);
-    let step = |walk: &Walk, steps: &Steps| steps.strides[walk.rank as usize - 1].unsigned_abs();
+    let step =
+        |walk: &Walk, steps: &ViewStrides| steps.strides[walk.rank as usize - 1].unsigned_abs();
     let columns = results > 1 && step(&kept, &kept_steps) < step(&reduced, &reduced_steps);
     let plan = Plan::new(results, count, columns);
     let (entry, parts) = match plan {
@@ -223,7 +228,7 @@ pub(super) fn launch(
         && reduced_steps.strides[0] == 1
         && aligned(&kept_steps.offset)
         && kept_steps.strides[..kept.rank as usize].iter().all(aligned);
-    let reduction = Reduction {
+    let reduction = ReduceArgs {
         kept,
         kept_steps,
         reduced,
@@ -238,10 +243,10 @@ pub(super) fn launch(
     let kernel = |entry| method.of(Kernel::new("reduce", entry), input.dtype, output.dtype);
     let packed = matches!(plan, Plan::Simd);
     let first = kernel(entry)
-        .flag(2, parts > 1)
-        .flag(3, vector)
-        .flag(4, packed)
-        .flag(5, plain);
+        .flag("SPLIT", parts > 1)
+        .flag("VECTOR", vector)
+        .flag("PACKED", packed)
+        .flag("PLAIN", plain);
     let launch = recorder.launch(&first)?;
     let launch = match count {
         0 => launch.value(&0_u64),
@@ -270,10 +275,10 @@ pub(super) fn launch(
         recorder
             .launch(
                 &kernel("reduce_parts")
-                    .flag(2, true)
-                    .flag(3, false)
-                    .flag(4, true)
-                    .flag(5, true),
+                    .flag("SPLIT", true)
+                    .flag("VECTOR", false)
+                    .flag("PACKED", true)
+                    .flag("PLAIN", true),
             )?
             .read(states)
             .write(&output.slice)

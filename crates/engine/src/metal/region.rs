@@ -1,23 +1,22 @@
 //! Blocks of a tensor, moved as they are.
 
-use bytemuck::{Pod, Zeroable};
-
-use super::each::{Each, moved};
+use super::elementwise::{Each, moved};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use crate::shape::MAX_RANK;
 use crate::{Layout, Result, Shape};
 
-/// A block inside a larger result, as `msl/region.h` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Inside {
-    start: [u32; MAX_RANK],
-    len: [u32; MAX_RANK],
+msl_struct! {
+    /// A block of a larger result: its first index and its length along each axis.
+    pub(super) struct Region {
+        start: [u32; MAX_RANK],
+        len: [u32; MAX_RANK],
+    }
 }
 
-impl Inside {
+impl Region {
     /// The block of a shape that begins at these indices.
     pub(super) fn new(start: &[usize], shape: &Shape) -> Self {
         let mut inside = Self {
@@ -55,8 +54,8 @@ pub(super) fn write(
     );
     let kernel = Kernel::new(file, entry)
         .of("T", moved(input.dtype))
-        .flag(0, each.is_vector(&each.steps[0]))
-        .flag(1, each.is_vector(&each.steps[1]));
+        .flag("VECTOR_INPUT", each.is_vector(&each.steps[0]))
+        .flag("VECTOR_OUTPUT", each.is_vector(&each.steps[1]));
     let launch = recorder
         .launch(&kernel)?
         .read(span)

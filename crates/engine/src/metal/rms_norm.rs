@@ -1,9 +1,8 @@
 //! `rms_norm` on Metal, and how all norms of rows are launched.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::{Launch, Recorder};
 use super::rows::{self, Rows};
 use crate::ops::rms_norm::RmsNorm;
@@ -33,12 +32,13 @@ pub(crate) fn record(
     Ok(())
 }
 
-/// A vector of weights or biases, as `norm.h` has it.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Parameter {
-    stride: i64,
-    offset: i64,
+msl_struct! {
+    /// Stride and offset of a norm's weight or bias vector, in elements.
+    #[derive(Default)]
+    pub(super) struct NormParameter {
+        stride: i64,
+        offset: i64,
+    }
 }
 
 /// A norm of the rows along the last axis.
@@ -47,7 +47,7 @@ pub(super) struct Norm {
     span: Span,
     dtype: DType,
     /// What is bound for each parameter, nothing for one that there is not.
-    pub(super) parameters: Vec<(Option<Span>, Parameter)>,
+    pub(super) parameters: Vec<(Option<Span>, NormParameter)>,
     /// Whether four elements are one load.
     vector: bool,
 }
@@ -74,10 +74,10 @@ impl Norm {
         let vector = rows.is_aligned(HELD) && (rows.len as usize).is_multiple_of(HELD);
         let parameters = parameters.iter().map(|p| {
             let Some(p) = p else {
-                return (None, Parameter::default());
+                return (None, NormParameter::default());
             };
             let (span, stride) = (p.span(output), p.layout.strides()[0]);
-            let parameter = Parameter {
+            let parameter = NormParameter {
                 stride: stride as i64,
                 offset: span.offset as i64,
             };
@@ -103,8 +103,8 @@ impl Norm {
         entries.map(|entry| {
             Kernel::new(file, entry)
                 .of("T", self.dtype)
-                .flag(0, self.vector)
-                .flag(1, self.threads() == 32)
+                .flag("VECTOR", self.vector)
+                .flag("PACKED", self.threads() == 32)
         })
     }
 

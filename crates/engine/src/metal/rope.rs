@@ -1,36 +1,43 @@
 //! `rope` on Metal. Positions come from a buffer where the caller has them in one, so that every step of a
 //! generation records the same launch.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
-use super::view::{self, Steps, Walk};
+use super::view::{self, ViewStrides, Walk};
 use crate::ops::rope::{Rope, RopeStyle};
 use crate::{DType, Result};
 
-/// As `rope.metal` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Rotation {
-    walk: Walk,
-    steps: Steps,
-    row_stride: i64,
-    stride: i64,
-    turns_offset: i64,
-    turns_whole: i64,
-    turns_stride: i64,
-    at_offset: i64,
-    at_batch: i64,
-    at_stride: i64,
-    first: u64,
-    factor: f32,
-    pairs: u32,
-    dim: u32,
-    seq: u32,
-    outer: u32,
-    same: u32,
+msl_struct! {
+    /// Arguments of the RoPE kernel; strides and offsets are in elements.
+    pub(super) struct RopeArgs {
+        /// The axes before the last two, and the input's strides along them.
+        walk: Walk,
+        steps: ViewStrides,
+        row_stride: i64,
+        stride: i64,
+        /// Offset and strides of the table of rotations.
+        table_offset: i64,
+        table_whole: i64,
+        table_stride: i64,
+        /// Offset and strides of the positions.
+        at_offset: i64,
+        at_batch: i64,
+        at_stride: i64,
+        /// Position of the first row where none are given.
+        first: u64,
+        factor: f32,
+        pairs: u32,
+        /// Elements of a row.
+        dim: u32,
+        /// Rows of a sequence.
+        seq: u32,
+        /// Sequences.
+        outer: u32,
+        /// Sequences that share their positions.
+        same: u32,
+    }
 }
 
 pub(crate) fn record(
@@ -62,14 +69,14 @@ pub(crate) fn record(
     let heads = if seq == 1 { 1 } else { heads };
     let strides = x.layout.strides();
     let turn_strides = turns.layout.strides();
-    let rotation = Rotation {
+    let rotation = RopeArgs {
         walk,
         steps: steps[0],
         row_stride: strides[rank - 2] as i64,
         stride: strides[rank - 1] as i64,
-        turns_offset: turns_span.offset as i64,
-        turns_whole: turn_strides[0] as i64,
-        turns_stride: turn_strides[1] as i64,
+        table_offset: turns_span.offset as i64,
+        table_whole: turn_strides[0] as i64,
+        table_stride: turn_strides[1] as i64,
         at_offset: at.as_ref().map_or(0, |(span, _)| span.offset as i64),
         at_batch: at.as_ref().map_or(0, |(_, l)| match each {
             true => l.strides()[0] as i64,
@@ -90,9 +97,9 @@ pub(crate) fn record(
     let kernel = Kernel::new("rope", "rope")
         .of("T", output.dtype)
         .of("P", positions.map_or(DType::I64, |p| p.dtype))
-        .flag(0, op.style == RopeStyle::Interleaved)
-        .flag(1, positions.is_some())
-        .constant(2, heads as u32);
+        .flag("INTERLEAVED", op.style == RopeStyle::Interleaved)
+        .flag("GIVEN", positions.is_some())
+        .constant("HEADS", heads as u32);
     let launch = recorder.launch(&kernel)?.read(span).read(turns_span);
     let launch = match at {
         Some((span, _)) => launch.read(span),

@@ -1,11 +1,10 @@
 //! Rows along one axis of an input of any layout.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::{Launch, Recorder};
-use super::view::{self, Steps, Walk};
+use super::view::{self, ViewStrides, Walk};
 use crate::{Layout, Result};
 
 /// Most threads that a threadgroup has on any device.
@@ -29,20 +28,22 @@ pub(super) fn launch(
     Ok((launch, threads))
 }
 
-/// Rows as `msl/rows.h` has them.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct Rows {
-    walk: Walk,
-    steps: Steps,
-    stride: i64,
-    /// Elements of a row.
-    pub(crate) len: u32,
-    /// Elements of a row-major result between two elements of a row.
-    pub(crate) inner: u32,
-    /// Rows.
-    pub(crate) count: u32,
-    padding: u32,
+msl_struct! {
+    /// Rows along one axis of an input of any layout.
+    pub(crate) struct Rows {
+        /// The other axes, and the input's strides along them.
+        walk: Walk,
+        steps: ViewStrides,
+        /// Stride along the axis, in elements.
+        stride: i64,
+        /// Elements of a row.
+        pub(crate) len: u32,
+        /// Elements of a row-major result between two elements of a row.
+        pub(crate) inner: u32,
+        /// Number of rows.
+        pub(crate) count: u32,
+        padding: u32,
+    }
 }
 
 impl Rows {

@@ -1,9 +1,8 @@
 //! `cumsum`, `cumprod` and `cummax` on Metal.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::reduce::Method;
 use super::rows::Rows;
@@ -20,13 +19,15 @@ const PART: usize = 16 * ITEMS * THREADS;
 const PARTS: usize = 1024;
 const BUSY: usize = 128;
 
-/// As `scan.metal` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Scanning {
-    rows: Rows,
-    parts: u32,
-    chunk: u32,
+msl_struct! {
+    /// Arguments of the scan kernels.
+    pub(super) struct ScanArgs {
+        rows: Rows,
+        /// Chunks of a row.
+        parts: u32,
+        /// Elements of a chunk.
+        chunk: u32,
+    }
 }
 
 pub(crate) fn record(
@@ -48,7 +49,7 @@ pub(crate) fn record(
         0..BUSY => (len / PART).min(PARTS.min(8 * BUSY / count)).max(1),
         _ => 1,
     };
-    let scanning = Scanning {
+    let scanning = ScanArgs {
         rows,
         parts: parts as u32,
         chunk: len.div_ceil(parts) as u32,
@@ -57,8 +58,8 @@ pub(crate) fn record(
     let kernel = |entry| {
         method
             .of(Kernel::new("scan", entry), input.dtype, output.dtype)
-            .flag(2, packed)
-            .flag(3, parts > 1)
+            .flag("PACKED", packed)
+            .flag("SPLIT", parts > 1)
     };
     // Rows beside one another, and enough of them.
     if rows.inner > 1 && (count >= BUSY || len <= ITEMS) {

@@ -5,16 +5,27 @@
 //! has a thread. Where there are few, each element of the result has one, which looks at all indices of its
 //! column, or, where that would take long, finds its own by bisection after they were sorted.
 
-use super::around::{Around, bits, index_kind};
+use super::axis_split::{AxisSplit, bits, index_kind};
 use super::copy;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::rows::Rows;
 use super::sort::{self, Wanted};
-use crate::cpu::around;
+use crate::cpu;
 use crate::ops::scatter::Scatter;
 use crate::{DType, Layout, Result};
+
+msl_struct! {
+    /// A row-major result, split at the scattered axis.
+    pub(super) struct ScatterTarget {
+        /// Length of the axis.
+        len: u32,
+        /// Elements of a row.
+        width: u32,
+    }
+}
 
 /// With this many columns a thread for each keeps a GPU busy.
 const COLUMNS: usize = 4096;
@@ -33,20 +44,20 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     if output.holds != Some(0) {
-        copy::record(recorder, &inputs[0], output)?;
+        copy::record_copy(recorder, &inputs[0], output)?;
     }
     if inputs[1].count() == 0 {
         return Ok(());
     }
-    let into = around::Around::new(&output.shape, op.axis);
+    let into = cpu::axis_split::AxisSplit::new(&output.shape, op.axis);
     let count = inputs[1].layout.shape()[op.axis];
     let columns = into.outer * into.inner;
     let by_column = columns >= COLUMNS || count <= FEW;
     if !by_column && (columns * into.len).saturating_mul(count) > LOOKS {
         return ordered(op, recorder, inputs, output);
     }
-    let (by, indices) = Around::new(recorder, &inputs[1], op.axis, output)?;
-    let (from, source) = Around::new(recorder, &inputs[2], op.axis, output)?;
+    let (by, indices) = AxisSplit::new(recorder, &inputs[1], op.axis, output)?;
+    let (from, source) = AxisSplit::new(recorder, &inputs[2], op.axis, output)?;
     let fault = recorder.fault(into.len)?;
     let (entry, rows) = match by_column {
         true => ("scatter_columns", into.outer),
@@ -60,7 +71,10 @@ pub(crate) fn record(
         .update(fault)
         .value(&by)
         .value(&from)
-        .value(&[into.len as u32, into.inner as u32]);
+        .value(&ScatterTarget {
+            len: into.len as u32,
+            width: into.inner as u32,
+        });
     match by_column {
         true => launch.threads(recorder, (into.inner, rows)),
         false => launch.threads(recorder, (into.inner, rows, into.outer)),
@@ -75,8 +89,8 @@ fn kernel(op: &Scatter, entry: &'static str, inputs: &[Input<'_>], output: &Outp
     };
     Kernel::new("scatter", entry)
         .of("T", dtype)
-        .constant(0, index_kind(inputs[1].dtype))
-        .flag(1, op.add)
+        .constant("INDEX", index_kind(inputs[1].dtype))
+        .flag("ADD", op.add)
 }
 
 /// Sorts the indices of each column, so that elements of the result find theirs.
@@ -86,10 +100,13 @@ fn ordered(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let (by, indices) = Around::new(recorder, &inputs[1], op.axis, output)?;
-    let (from, source) = Around::new(recorder, &inputs[2], op.axis, output)?;
-    let into = around::Around::new(&output.shape, op.axis);
-    let to = [into.len as u32, into.inner as u32];
+    let (by, indices) = AxisSplit::new(recorder, &inputs[1], op.axis, output)?;
+    let (from, source) = AxisSplit::new(recorder, &inputs[2], op.axis, output)?;
+    let into = cpu::axis_split::AxisSplit::new(&output.shape, op.axis);
+    let to = ScatterTarget {
+        len: into.len as u32,
+        width: into.inner as u32,
+    };
     let count = by.len as usize;
     let fault = recorder.fault(into.len)?;
     let shape = *inputs[1].layout.shape();

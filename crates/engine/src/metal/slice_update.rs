@@ -1,10 +1,10 @@
 //! `slice_update` on Metal.
 
-use super::each::{Each, moved};
+use super::elementwise::{Each, moved};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
-use super::region::{self, Inside};
+use super::region::{self, Region};
 use super::{copy, view};
 use crate::ops::slice_update::SliceUpdate;
 use crate::{Layout, Result};
@@ -21,7 +21,7 @@ pub(crate) fn record(
     if source.count() == 0 {
         return match in_place {
             true => Ok(()),
-            false => copy::record(recorder, input, output),
+            false => copy::record_copy(recorder, input, output),
         };
     }
     if in_place {
@@ -44,8 +44,8 @@ pub(crate) fn record(
     each.steps.push(steps);
     let kernel = Kernel::new("slice_update", "slice_update")
         .of("T", moved(output.dtype))
-        .flag(0, each.is_vector(&each.steps[0]))
-        .flag(1, each.is_vector_store());
+        .flag("VECTOR_INPUT", each.is_vector(&each.steps[0]))
+        .flag("VECTOR_OUTPUT", each.is_vector_store());
     let launch = recorder
         .launch(&kernel)?
         .read(span)
@@ -53,7 +53,7 @@ pub(crate) fn record(
         .write(&output.slice)
         .value(&each.extent)
         .values(&each.steps)
-        .value(&Inside::new(&op.start, source.layout.shape()));
+        .value(&Region::new(&op.start, source.layout.shape()));
     each.launch(launch, recorder);
     Ok(())
 }

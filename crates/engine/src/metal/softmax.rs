@@ -20,7 +20,7 @@ pub(crate) fn record(
     let threads = (rows.len as usize).div_ceil(HELD).next_multiple_of(32);
     let kernels = ["softmax_row", "softmax_loop"].map(|entry| {
         let kernel = Kernel::new("softmax", entry).of("T", output.dtype);
-        kernel.flag(0, op.log)
+        kernel.flag("LOG", op.log)
     });
     let (launch, threads) = rows::launch(recorder, kernels, threads)?;
     launch.read(span).write(&output.slice).value(&rows).groups(

@@ -3,16 +3,15 @@
 //! Blocks of a row are sorted in threadgroup memory and merged in passes over all of it. Where only a few
 //! are wanted, blocks keep no more than those, and are sorted again until one is left.
 
-use bessemer_hal::BufferSlice;
-use bytemuck::{Pod, Zeroable};
-
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
+use super::msl_struct::msl_struct;
 use super::record::{Launch, Recorder};
 use super::reduce::kind;
 use super::rows::Rows;
 use crate::ops::sort::Sort;
 use crate::{DType, Error, Result};
+use bessemer_hal::BufferSlice;
 
 /// Elements that a threadgroup sorts, and that a thread merges; as `sort.metal` has them.
 const BLOCK: usize = 1024;
@@ -21,17 +20,22 @@ const ITEMS: usize = 8;
 /// So many are few: a pass over blocks leaves a quarter at most.
 const FEW: usize = BLOCK / 4;
 
-/// As `sort.metal` has it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Sorting {
-    rows: Rows,
-    len: u32,
-    keep: u32,
-    next: u32,
-    result: u32,
-    blocks: u32,
-    width: u32,
+msl_struct! {
+    /// Arguments of the sort kernels.
+    pub(super) struct SortArgs {
+        rows: Rows,
+        /// Keys of a row that come in.
+        len: u32,
+        /// Keys that a block keeps.
+        keep: u32,
+        /// Keys of a row that go out.
+        next: u32,
+        /// Elements of a row of the result.
+        result: u32,
+        blocks: u32,
+        /// Keys of a run that is already sorted.
+        width: u32,
+    }
 }
 
 /// What is wanted of the elements in order.
@@ -117,12 +121,12 @@ impl Sorter {
         };
         Kernel::new("sort", entry)
             .of("T", key)
-            .flag(0, first)
-            .flag(1, last)
-            .flag(2, self.wanted.indices)
-            .flag(3, self.wanted.descending)
-            .constant(4, self.dtype.size() as u32)
-            .constant(9, kind(self.dtype))
+            .flag("FIRST", first)
+            .flag("LAST", last)
+            .flag("INDICES", self.wanted.indices)
+            .flag("DESCENDING", self.wanted.descending)
+            .constant("SIZE", self.dtype.size() as u32)
+            .constant("KIND", kind(self.dtype))
     }
 
     /// Memory for so many keys of each row, then as many indices.
@@ -173,7 +177,7 @@ impl Sorter {
         let reads = from.is_none() || (last && !self.wanted.indices);
         let threads = len.min(BLOCK).next_power_of_two().max(2) / 2;
         self.bind(launch, reads, from, to.as_ref().unwrap_or(&output.slice))
-            .value(&Sorting {
+            .value(&SortArgs {
                 rows: self.rows,
                 len: len as u32,
                 keep: if last {
@@ -230,7 +234,7 @@ impl Sorter {
                 Some(&from),
                 to.as_ref().unwrap_or(&output.slice),
             )
-            .value(&Sorting {
+            .value(&SortArgs {
                 rows: self.rows,
                 len: len as u32,
                 keep: 0,

@@ -1,6 +1,6 @@
 //! `take` on Metal.
 
-use super::around::{Around, bits, index_kind};
+use super::axis_split::{AxisSplit, bits, index_kind};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -15,29 +15,29 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let (data, indices) = (&inputs[0], &inputs[1]);
-    let (around, span) = Around::new(recorder, data, op.axis, output)?;
+    let (split, span) = AxisSplit::new(recorder, data, op.axis, output)?;
     let places = indices.span(output);
     let (walk, steps) = view::walk(indices.layout.shape(), &[(indices, places.offset)]);
-    let fault = recorder.fault(around.len as usize)?;
+    let fault = recorder.fault(split.len as usize)?;
     // The rows of the result are as wide as those of the data.
-    let four = around.is_even() && around.width.is_multiple_of(4);
-    let width = around.width as usize / if four { 4 } else { 1 };
+    let four = split.is_even() && split.width.is_multiple_of(4);
+    let width = split.width as usize / if four { 4 } else { 1 };
     // As many rows are read as are written, at most.
     let read = output.slice.length().min(span.slice.length());
     let kernel = Kernel::new("take", "take")
         .of("T", bits(data.dtype))
-        .constant(0, index_kind(indices.dtype))
-        .flag(1, four);
+        .constant("INDEX", index_kind(indices.dtype))
+        .flag("FOUR", four);
     recorder
         .launch(&kernel)?
         .read_part(span, read)
         .read(places)
         .write(&output.slice)
         .update(fault)
-        .value(&around)
+        .value(&split)
         .value(&walk)
         .value(&steps[0])
         .cost((read + output.slice.length()) as u64)
-        .threads(recorder, (width, indices.count(), around.outer()));
+        .threads(recorder, (width, indices.count(), split.outer()));
     Ok(())
 }

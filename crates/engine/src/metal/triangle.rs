@@ -1,6 +1,6 @@
 //! `tril` and `triu` on Metal.
 
-use super::each::{Each, moved};
+use super::elementwise::{Each, moved};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -18,9 +18,9 @@ pub(crate) fn record(
     let each = Each::along_all(&inputs[0].layout, span.offset);
     let kernel = Kernel::new("triangle", "triangle")
         .of("T", moved(output.dtype))
-        .flag(0, each.is_vector(&each.steps[0]))
-        .flag(1, each.is_vector_store())
-        .flag(2, op.upper);
+        .flag("VECTOR_INPUT", each.is_vector(&each.steps[0]))
+        .flag("VECTOR_OUTPUT", each.is_vector_store())
+        .flag("UPPER", op.upper);
     let launch = recorder
         .launch(&kernel)?
         .read(span)

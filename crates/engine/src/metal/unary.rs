@@ -1,7 +1,21 @@
 //! Functions of one element on Metal: where `msl/` has them.
 
+use super::fused;
+use super::input::{Input, Output};
+use super::record::Recorder;
+use crate::ops::fused::Action;
 use crate::ops::unary::{Answer, Unary};
-use crate::{DType, Kind};
+use crate::{DType, Kind, Result};
+
+/// Records the op.
+pub(super) fn record(
+    op: &Unary,
+    recorder: &mut Recorder<'_>,
+    inputs: &[Input<'_>],
+    output: &Output,
+) -> Result<()> {
+    fused::record_one(Action::Unary(*op), recorder, inputs, output)
+}
 
 /// The file that has the function.
 pub(super) const fn file(op: Unary) -> &'static str {

@@ -1,33 +1,32 @@
 //! How kernels walk through inputs of any layout.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::input::Input;
+use super::msl_struct::msl_struct;
 use crate::cpu::fused::Axes;
 use crate::{Layout, MAX_RANK, Shape};
 
-/// The axes of a result, as few as say where the elements of all inputs lie, as `msl/view.h` has them.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct Walk {
-    /// Lengths of the axes, outermost first; unused ones are 1.
-    pub(crate) dims: [u32; MAX_RANK],
-    /// Axes in use, at least one.
-    pub(crate) rank: u32,
-    padding: u32,
+msl_struct! {
+    /// The axes that an elementwise kernel walks, as few as describe the layouts of all inputs.
+    pub(crate) struct Walk {
+        /// Lengths of the axes, outermost first; unused ones are 1.
+        pub(crate) dims: [u32; MAX_RANK],
+        /// Axes in use, at least one.
+        pub(crate) rank: u32,
+        padding: u32,
+    }
 }
 
-/// How far one input goes for each axis of a [`Walk`], and where it begins; in elements.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct Steps {
-    pub(crate) strides: [i64; MAX_RANK],
-    pub(crate) offset: i64,
+msl_struct! {
+    /// Strides of one input along the axes of a [`Walk`], and the offset of its first element; in elements.
+    pub(crate) struct ViewStrides {
+        pub(crate) strides: [i64; MAX_RANK],
+        pub(crate) offset: i64,
+    }
 }
 
 /// The common axes of inputs, which all have (or are broadcast to) this shape. `offsets` say where each one
 /// begins in what is bound for it.
-pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<Steps>) {
+pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<ViewStrides>) {
     let mut strides: Vec<_> = inputs
         .iter()
         .map(|(input, _)| {
@@ -53,7 +52,7 @@ pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<
         for (to, &from) in all.iter_mut().zip(&strides[..axes.rank()]) {
             *to = from as i64;
         }
-        Steps {
+        ViewStrides {
             strides: all,
             offset: offset as i64,
         }
@@ -62,13 +61,13 @@ pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<
 }
 
 /// All axes of a shape, at least one, and how an input goes along them that begins at this element.
-pub(crate) fn axes(layout: &Layout, offset: usize) -> (Walk, Steps) {
+pub(crate) fn axes(layout: &Layout, offset: usize) -> (Walk, ViewStrides) {
     let mut walk = Walk {
         dims: [1; MAX_RANK],
         rank: layout.shape().rank().max(1) as u32,
         padding: 0,
     };
-    let mut steps = Steps {
+    let mut steps = ViewStrides {
         strides: [0; MAX_RANK],
         offset: offset as i64,
     };

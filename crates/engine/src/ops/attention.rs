@@ -167,6 +167,7 @@ impl Tensor {
 
     /// [`Tensor::attention`] as a formula of simpler ops, with all scores in memory, which tests compare
     /// with it.
+    #[doc(hidden)]
     pub fn decompose_attention(
         &self,
         keys: &Self,

@@ -1,7 +1,7 @@
 //! Functions of two elements, with broadcasting: arithmetic, comparisons, logic, bits.
 
 use super::{Meta, Rule};
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::tensor::Operand;
 use crate::{DType, Error, Kind, Result, Tensor};
 
@@ -54,8 +54,8 @@ macro_rules! binary {
                 }
             }
 
-            fn measured_as(&self) -> Option<ArrayOp> {
-                Some(ArrayOp::Elementwise)
+            fn measured_as(&self) -> Option<OpClass> {
+                Some(OpClass::Elementwise)
             }
 
             fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
@@ -88,9 +88,9 @@ binary! {
     /// `a` to the power of `b`; of integers wrapping, and 0 for negative `b` unless `a` is 1 or -1.
     Pow pow Number;
     /// The lesser; NaN if one is.
-    Min minimum Same;
+    Minimum minimum Same;
     /// The greater; NaN if one is.
-    Max maximum Same;
+    Maximum maximum Same;
     /// The angle of the point (`b`, `a`).
     Atan2 atan2 Float;
     /// `sqrt(a² + b²)` without overflow on the way.

@@ -1,7 +1,7 @@
 //! `cast`: conversion to another type.
 
 use super::{Meta, Rule};
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::{DType, Result, Tensor};
 
 /// `y = x as dtype`.
@@ -19,8 +19,8 @@ impl Rule for Cast {
         Ok((self.dtype, *inputs[0].shape()))
     }
 
-    fn measured_as(&self) -> Option<ArrayOp> {
-        Some(ArrayOp::Elementwise)
+    fn measured_as(&self) -> Option<OpClass> {
+        Some(OpClass::Elementwise)
     }
 }
 

@@ -104,6 +104,7 @@ impl Tensor {
     }
 
     /// [`Tensor::group_norm`] as a formula of simpler ops, which tests compare with it.
+    #[doc(hidden)]
     pub fn decompose_group_norm(
         &self,
         groups: usize,

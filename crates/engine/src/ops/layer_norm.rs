@@ -71,6 +71,7 @@ impl Tensor {
     }
 
     /// [`Tensor::layer_norm`] as a formula of simpler ops, which tests compare with it.
+    #[doc(hidden)]
     pub fn decompose_layer_norm(
         &self,
         weight: Option<&Self>,

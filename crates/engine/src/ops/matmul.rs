@@ -4,7 +4,7 @@ use super::binary::Binary;
 use super::fused::{Action, Step};
 use super::unary::Unary;
 use super::{Meta, Rule};
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::{DType, Error, Result, Scalar, Shape, Tensor};
 
 /// `alpha * a·b`, or `alpha * a·b + beta * c` where there is a third input. All have the rank of the
@@ -70,8 +70,8 @@ impl Rule for Matmul {
         "matmul"
     }
 
-    fn measured_as(&self) -> Option<ArrayOp> {
-        Some(ArrayOp::Matmul)
+    fn measured_as(&self) -> Option<OpClass> {
+        Some(OpClass::Matmul)
     }
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

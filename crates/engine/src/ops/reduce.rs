@@ -2,7 +2,7 @@
 //! in [`super::norm`], `logsumexp` in [`super::logsumexp`]: all of them are one op.
 
 use super::{Meta, Rule};
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::{Axes, DType, Error, Kind, Result, Tensor};
 
 /// What a reduction makes of the elements it takes together.
@@ -75,8 +75,8 @@ impl Rule for Reduce {
         }
     }
 
-    fn measured_as(&self) -> Option<ArrayOp> {
-        Some(ArrayOp::Reduction)
+    fn measured_as(&self) -> Option<OpClass> {
+        Some(OpClass::Reduction)
     }
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

@@ -83,6 +83,7 @@ impl Tensor {
     }
 
     /// [`Tensor::rms_norm`] as a formula of simpler ops, which tests compare with it.
+    #[doc(hidden)]
     pub fn decompose_rms_norm(&self, weight: &Self, eps: f64) -> Self {
         let dtype = self.dtype().to_float();
         let wide = computed_in(dtype);

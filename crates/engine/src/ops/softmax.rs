@@ -77,6 +77,7 @@ impl Tensor {
 
     /// [`Tensor::softmax`] as a formula of simpler ops, which tests compare with it:
     /// `e / sum(e)` with `e = exp(x - max(x))`.
+    #[doc(hidden)]
     pub fn decompose_softmax(&self, axis: isize) -> Self {
         let dtype = self.dtype().to_float();
         let x = self.cast(computed_in(dtype));
@@ -85,6 +86,7 @@ impl Tensor {
     }
 
     /// [`Tensor::log_softmax`] as a formula of simpler ops: `x - max(x) - log(sum(exp(x - max(x))))`.
+    #[doc(hidden)]
     pub fn decompose_log_softmax(&self, axis: isize) -> Self {
         let dtype = self.dtype().to_float();
         let x = self.cast(computed_in(dtype));

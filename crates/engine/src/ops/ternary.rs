@@ -1,7 +1,7 @@
 //! Functions of three elements, with broadcasting: `select`, `clamp`, `mul_add`, `lerp`.
 
 use super::{Meta, Rule};
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::tensor::Operand;
 use crate::{DType, Error, Kind, Result, Tensor};
 
@@ -28,8 +28,8 @@ impl Rule for Ternary {
         }
     }
 
-    fn measured_as(&self) -> Option<ArrayOp> {
-        Some(ArrayOp::Elementwise)
+    fn measured_as(&self) -> Option<OpClass> {
+        Some(OpClass::Elementwise)
     }
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

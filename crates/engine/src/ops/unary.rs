@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use super::{Meta, Rule};
-use crate::backends::array::ArrayOp;
+use crate::dispatch_table::OpClass;
 use crate::{DType, Error, Kind, Result, Tensor};
 
 /// The result type of a function.
@@ -56,8 +56,8 @@ macro_rules! unary {
                 }
             }
 
-            fn measured_as(&self) -> Option<ArrayOp> {
-                Some(ArrayOp::Elementwise)
+            fn measured_as(&self) -> Option<OpClass> {
+                Some(OpClass::Elementwise)
             }
 
             fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {

@@ -1,6 +1,6 @@
 //! Blocks as integers: what the products of integers take.
 
-use super::nested::{q3_scales, six_bits};
+use super::k_quants::{q3_scales, six_bits};
 use super::{BlockFormat, half};
 
 /// 32 weights as integers: weight `i` is `scale[i / 16] * q[i] - offset[i / 16]`.

@@ -9,7 +9,7 @@ use bessemer_hal::NO_COPY_ALIGNMENT;
 use half::{bf16, f16};
 
 use super::{BlockFormat, unpack};
-use crate::cpu::quant_matmul::Arranged;
+use crate::cpu::quant_matmul::Repacked;
 use crate::metal::{Block, Metal};
 use crate::storage::{Bytes, Storage};
 use crate::{Error, Result, Shape};
@@ -50,7 +50,7 @@ impl Weights {
     /// Bytes of `rows` of `cols` such weights as [`QuantMatrix::repacked`] keeps them on this machine; `None` where it
     /// leaves them as they are.
     pub fn repacked_bytes(self, rows: usize, cols: usize) -> Option<usize> {
-        Arranged::bytes(self, rows, cols)
+        Repacked::bytes(self, rows, cols)
     }
 
     /// The number that kernels know them by, which is ggml's: the `FORMAT` of `metal/msl/quant.h`.
@@ -114,7 +114,7 @@ struct Inner {
     cols: usize,
     /// The owner's bytes, and what Metal devices have of them.
     bytes: Storage,
-    arranged: Option<Arranged>,
+    repacked: Option<Repacked>,
 }
 
 /// A range of what somebody owns.
@@ -174,7 +174,7 @@ impl QuantMatrix {
             rows,
             cols,
             bytes: Storage::of(Part { owner, range }),
-            arranged: None,
+            repacked: None,
         })))
     }
 
@@ -191,23 +191,23 @@ impl QuantMatrix {
     /// This matrix repacked for fast products on this machine, at the price of a second copy in memory; this
     /// matrix itself where nothing is gained. Single rows are still read from the owner's bytes.
     #[must_use]
-    pub fn arranged(&self) -> Self {
-        self.repacked(&drop)
+    pub fn repacked(&self) -> Self {
+        self.repacked_with(&drop)
     }
 
-    /// As [`Self::arranged`], a few megabytes at a time: `copied` gets the ranges of [`Self::bytes`] that were repacked,
-    /// which products will not read any more, so that a mapped file need not be resident as well.
+    /// As [`Self::repacked`], a few megabytes at a time. `copied` is called with each range of [`Self::bytes`] that has
+    /// been repacked: matmuls no longer read it, so a mapped file can drop those pages.
     #[must_use]
-    pub fn repacked(&self, copied: &dyn Fn(Range<usize>)) -> Self {
+    pub fn repacked_with(&self, copied: &dyn Fn(Range<usize>)) -> Self {
         let this = &*self.0;
-        match Arranged::new(this.weights, self.bytes(), this.rows, this.cols, copied) {
+        match Repacked::new(this.weights, self.bytes(), this.rows, this.cols, copied) {
             None => self.clone(),
-            arranged => Self(Arc::new(Inner {
+            repacked => Self(Arc::new(Inner {
                 weights: this.weights,
                 rows: this.rows,
                 cols: this.cols,
                 bytes: this.bytes.clone(),
-                arranged,
+                repacked,
             })),
         }
     }
@@ -234,13 +234,13 @@ impl QuantMatrix {
 
     /// Whether products on the CPU read a repacked copy.
     pub fn is_repacked(&self) -> bool {
-        self.0.arranged.is_some()
+        self.0.repacked.is_some()
     }
 
     /// Bytes that a product with one vector reads on the CPU.
     pub fn bytes_read(&self) -> usize {
-        match &self.0.arranged {
-            Some(arranged) => arranged.len(),
+        match &self.0.repacked {
+            Some(repacked) => repacked.len(),
             None => self.0.bytes.len(),
         }
     }
@@ -249,20 +249,21 @@ impl QuantMatrix {
     ///
     /// # Panics
     /// Where there is no such row, or `to` has not its length.
+    #[doc(hidden)]
     pub fn row(&self, i: usize, to: &mut [f32]) {
         assert_eq!(to.len(), self.cols(), "a row has as many columns");
         let len = self.0.bytes.len() / self.rows().max(1);
         self.weights().widen(&self.bytes()[i * len..][..len], to);
     }
 
-    /// The bytes as a Metal device has them: where they are, or a copy that is made once and kept. Arranged or
+    /// The bytes as a Metal device has them: where they are, or a copy that is made once and kept. Repacked or
     /// not, they are those of [`Self::bytes`], and begin at a multiple of 4.
     pub(crate) fn on(&self, metal: &Arc<Metal>) -> Result<&Block> {
         self.0.bytes.block_on(metal, "quant_matmul")
     }
 
-    pub(crate) fn arranged_as(&self) -> Option<&Arranged> {
-        self.0.arranged.as_ref()
+    pub(crate) fn repacked_weights(&self) -> Option<&Repacked> {
+        self.0.repacked.as_ref()
     }
 
     /// Where it is: two matrices at one place are the same.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use bessemer::Device;
 use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sequences};
-use bessemer::kernel::{Bend, CacheType};
 use bessemer::quant::{BlockFormat, Weights};
+use bessemer::{Activation, CacheType};
 use bessemer_hal::{Family as Gpu, noop};
 use bessemer_testing::transformer::Family;
 
@@ -66,7 +66,7 @@ fn shapes() -> [(&'static str, Family); 4] {
         vocab: 512,
         layers: 3,
         formats: [Weights::Block(BlockFormat::Q4_0); 4],
-        activation: Bend::GeluTanh,
+        activation: Activation::GeluTanh,
         soft_caps: [None, None],
         window: Some(512),
         ..Family::gemma()

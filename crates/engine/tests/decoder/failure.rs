@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bessemer::CacheType;
 use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sequences};
-use bessemer::kernel::CacheType;
 use bessemer::quant::Weights;
 use bessemer::{Device, Error};
 use bessemer_hal as hal;

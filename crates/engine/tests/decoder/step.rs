@@ -1,7 +1,7 @@
 //! Tokens that are chosen on the device.
 
+use bessemer::CacheType;
 use bessemer::decoder::{DeviceSampler, Sequences};
-use bessemer::kernel::CacheType;
 use bessemer::{Error, decoder::Decoder};
 use bessemer_testing::transformer::{Family, Reference};
 

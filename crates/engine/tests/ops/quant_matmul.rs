@@ -106,7 +106,7 @@ fn fast_products_stay_within_what_rounding_activations_brings() {
             let matrix = matrix(format, rows, 512);
             let x = numbers(vectors * 512, 5);
             let truth = reference(&x, &matrix);
-            for matrix in [matrix.clone(), matrix.arranged()] {
+            for matrix in [matrix.clone(), matrix.repacked()] {
                 let actual = product(&x, &matrix, Precision::Fast);
                 let what = format!("{format} {rows}x{vectors}");
                 // The very integers: what is left are sums in f32. One activation of 512 that is off by one is twice as
@@ -128,7 +128,7 @@ fn fast_products_stay_within_what_rounding_activations_brings() {
 #[test]
 fn a_vector_has_the_same_bits_among_others_and_on_one_thread() {
     for format in BlockFormat::ALL {
-        let matrix = matrix(format, 200, 512).arranged();
+        let matrix = matrix(format, 200, 512).repacked();
         let mut x = numbers(19 * 512, 11);
         // As large as rounded activations get.
         x[..512].fill(1.0);
@@ -145,13 +145,13 @@ fn a_vector_has_the_same_bits_among_others_and_on_one_thread() {
 }
 
 #[test]
-fn arranged_weights_give_what_rows_give() {
+fn repacked_weights_give_what_rows_give() {
     for format in BlockFormat::ALL {
         let plain = matrix(format, 21, 768);
         let x = numbers(5 * 768, 13);
         let (a, b) = (
             product(&x, &plain, Precision::Fast),
-            product(&x, &plain.arranged(), Precision::Fast),
+            product(&x, &plain.repacked(), Precision::Fast),
         );
         assert_eq!((a.len(), b.len()), (5 * 21, 5 * 21));
         for (a, b) in a.iter().zip(b) {
@@ -190,7 +190,7 @@ fn plain_floats_are_multiplied_too() {
     }
 }
 
-/// Rows of halves, arranged.
+/// Rows of halves, repacked.
 fn halves(weights: Weights, rows: usize, values: &[f32]) -> QuantMatrix {
     let half = |&v: &f32| match weights {
         Weights::F16 => half::f16::from_f32(v).to_le_bytes(),
@@ -199,7 +199,7 @@ fn halves(weights: Weights, rows: usize, values: &[f32]) -> QuantMatrix {
     let shape = [rows, values.len() / rows];
     let bytes = values.iter().flat_map(half).collect();
     let matrix = QuantMatrix::from_bytes(weights, shape, bytes).unwrap();
-    matrix.arranged()
+    matrix.repacked()
 }
 
 /// The product, vector by vector, which halves are multiplied with in `f32`.
@@ -269,7 +269,7 @@ fn numbers_that_no_scale_suits_are_multiplied_with_halves_in_f32() {
 
 #[test]
 fn several_products_share_a_call() {
-    let (a, b) = (matrix(BlockFormat::Q4_0, 20, 256).arranged(), {
+    let (a, b) = (matrix(BlockFormat::Q4_0, 20, 256).repacked(), {
         let bytes = numbers(30 * 256, 3);
         let bytes = bytes.iter().flat_map(|v| v.to_le_bytes()).collect();
         QuantMatrix::from_bytes(Weights::F32, [30, 256], bytes).unwrap()
@@ -293,7 +293,7 @@ fn several_products_share_a_call() {
 
 #[test]
 fn numbers_that_are_none_are_not_hidden() {
-    let matrix = matrix(BlockFormat::Q4_0, 8, 64).arranged();
+    let matrix = matrix(BlockFormat::Q4_0, 8, 64).repacked();
     for bad in [f32::NAN, f32::INFINITY] {
         let mut x = numbers(64, 29);
         x[40] = bad;
@@ -474,9 +474,9 @@ fn what_is_not_finite_stays_in_its_own_vector() {
 }
 
 #[test]
-fn the_op_takes_arranged_weights_and_none() {
+fn the_op_takes_repacked_weights_and_none() {
     let plain = matrix(BlockFormat::Q4K, 24, 256);
-    judge(&plain.arranged(), 3, 67);
+    judge(&plain.repacked(), 3, 67);
     let x = Tensor::from_slice(&numbers(3 * 256, 67), [3, 256]);
     let none = QuantMatrix::from_bytes(BlockFormat::Q4K, [0, 256], Vec::new()).unwrap();
     let y = x.quant_matmul(&none);

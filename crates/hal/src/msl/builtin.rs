@@ -1,4 +1,4 @@
-//! The builtin values that a kernel parameter may ask for.
+//! The builtin values that kernel parameters can have.
 
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +100,8 @@ impl Builtin {
         }
     }
 
-    /// Whether it has as many components as the grid has dimensions, wherever a kernel asks for several such values.
+    /// Returns whether it has as many components as the grid has dimensions, the same for all such values of a
+    /// kernel.
     pub(crate) fn has_dimensions(self) -> bool {
         matches!(
             self,
@@ -113,7 +114,7 @@ impl Builtin {
         )
     }
 
-    /// The builtin of an attribute's name.
+    /// Looks up a builtin by the name of its attribute.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.name() == name)
     }

@@ -1,14 +1,14 @@
-//! Integer constant expressions, as they occur in `[[buffer(…)]]` and its relatives.
+//! Evaluates integer constant expressions, as in `[[buffer(…)]]`.
 //!
-//! Names are looked up by their last part among the program's enumerators and integer constants; a name with two values has
-//! none. Constants of templates (`Q<4>::v`, `twice<3>`) are evaluated with the arguments given.
+//! Names are looked up by their last component among the program's enumerators and integer constants; an ambiguous
+//! name has no value. Constants of templates (`Q<4>::v`, `twice<3>`) are evaluated with the given arguments.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::lexer::{Token, TokenKind};
 use super::program::Program;
-use super::source::Source;
+use super::token_stream::TokenStream;
 
 /// The integer constants of a program, by name.
 #[derive(Debug, Default, Clone)]
@@ -26,17 +26,17 @@ struct Template<'a> {
     is_class: bool,
 }
 
-/// Constants of templates that refer to other templates.
-const TEMPLATE_DEPTH: u32 = 2;
+/// Maximum nesting of template constants.
+const MAX_TEMPLATE_DEPTH: u32 = 2;
 
-/// Longer initialisers than this are tables or formulas that no index needs.
-const LONGEST: usize = 64;
+/// Maximum length of an initialiser in tokens; longer ones are tables or formulas that no index needs.
+const MAX_INITIALISER_TOKENS: usize = 64;
 
-/// Nesting inside one expression.
-const DEPTH: u32 = 64;
+/// Maximum nesting inside one expression.
+const MAX_EXPRESSION_DEPTH: u32 = 64;
 
 impl<'a> Constants<'a> {
-    pub(crate) fn new(source: &Source<'a>, program: &Program) -> Self {
+    pub(crate) fn new(source: &TokenStream<'a>, program: &Program) -> Self {
         let mut constants = Self {
             templates: templates(source, program),
             ..Self::default()
@@ -54,7 +54,7 @@ impl<'a> Constants<'a> {
         for variable in &program.variables {
             for declarator in &variable.declarators {
                 let tail = declarator.tail.clone();
-                let short = tail.len() <= LONGEST && !tail.is_empty();
+                let short = tail.len() <= MAX_INITIALISER_TOKENS && !tail.is_empty();
                 let is_template = variable.heads.iter().any(|head| !head.is_empty());
                 if source.text_at(tail.start) == "=" && short && !is_template {
                     let value =
@@ -77,23 +77,23 @@ impl<'a> Constants<'a> {
             .or_insert(value);
     }
 
-    /// Gives a template parameter its value, over any constant of that name.
+    /// Binds a template parameter to its value, shadowing any constant of that name.
     pub(crate) fn bind(&mut self, name: &'a str, value: Option<i64>) {
         self.values.insert(name, value);
     }
 
-    /// The value of an expression, where it has one that the text shows.
-    pub(crate) fn evaluate(&self, source: &Source<'a>, tokens: &[Token]) -> Option<i64> {
+    /// Evaluates an expression, if the text shows its value.
+    pub(crate) fn evaluate(&self, source: &TokenStream<'a>, tokens: &[Token]) -> Option<i64> {
         self.evaluate_inside(source, tokens, 0)
     }
 
     fn evaluate_inside(
         &self,
-        source: &Source<'a>,
+        source: &TokenStream<'a>,
         tokens: &[Token],
         templates: u32,
     ) -> Option<i64> {
-        let mut evaluation = Evaluation {
+        let mut evaluator = ConstantEvaluator {
             constants: self,
             source,
             tokens,
@@ -101,19 +101,19 @@ impl<'a> Constants<'a> {
             depth: 0,
             templates,
         };
-        let value = evaluation.conditional()?;
-        (evaluation.at == tokens.len()).then_some(value)
+        let value = evaluator.conditional()?;
+        (evaluator.at == tokens.len()).then_some(value)
     }
 
-    /// The constant of a template with arguments: of a class the one named `member`.
+    /// Evaluates the constant of a template with arguments; for a class, the one named `member`.
     fn instantiate(
         &self,
-        source: &Source<'a>,
+        source: &TokenStream<'a>,
         template: &Template<'a>,
         arguments: &[i64],
         (member, depth): (&str, u32),
     ) -> Option<i64> {
-        if depth >= TEMPLATE_DEPTH || arguments.len() > template.parameters.len() {
+        if depth >= MAX_TEMPLATE_DEPTH || arguments.len() > template.parameters.len() {
             return None;
         }
         let mut bound = self.clone();
@@ -131,15 +131,15 @@ impl<'a> Constants<'a> {
             let end = (declared + 2..range.end).find(ends).unwrap_or(range.end);
             range = declared + 2..end;
         }
-        if range.len() > LONGEST {
+        if range.len() > MAX_INITIALISER_TOKENS {
             return None;
         }
         bound.evaluate_inside(source, &source.tokens[range], depth + 1)
     }
 }
 
-/// The templates of a program that may hold constants; a name with two of them (a specialisation) has none.
-fn templates<'a>(source: &Source<'a>, program: &Program) -> HashMap<&'a str, Template<'a>> {
+/// The templates of a program that may hold constants; a name with two of them (a specialization) has none.
+fn templates<'a>(source: &TokenStream<'a>, program: &Program) -> HashMap<&'a str, Template<'a>> {
     let mut found: HashMap<&str, Option<Template<'a>>> = HashMap::new();
     let mut add = |name: usize, head: Range<usize>, range: Range<usize>, is_class: bool| {
         let parameters = source.split_commas(head).into_iter().map(|parameter| {
@@ -176,17 +176,17 @@ fn templates<'a>(source: &Source<'a>, program: &Program) -> HashMap<&'a str, Tem
     found.into_iter().filter_map(known).collect()
 }
 
-struct Evaluation<'e, 'a> {
+struct ConstantEvaluator<'e, 'a> {
     constants: &'e Constants<'a>,
-    source: &'e Source<'a>,
+    source: &'e TokenStream<'a>,
     tokens: &'e [Token],
     at: usize,
     depth: u32,
-    /// Templates around the expression.
+    /// Number of enclosing templates.
     templates: u32,
 }
 
-impl<'a> Evaluation<'_, 'a> {
+impl<'a> ConstantEvaluator<'_, 'a> {
     fn peek(&self, ahead: usize) -> &'a str {
         self.tokens
             .get(self.at + ahead)
@@ -201,7 +201,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     fn conditional(&mut self) -> Option<i64> {
         self.depth += 1;
-        if self.depth > DEPTH {
+        if self.depth > MAX_EXPRESSION_DEPTH {
             return None;
         }
         let condition = self.binary(0)?;
@@ -275,11 +275,11 @@ impl<'a> Evaluation<'_, 'a> {
             TokenKind::Identifier => self.name(),
             _ if text == "(" => {
                 self.at += 1;
-                // A cast to a builtin integer type changes no index.
+                // A cast to a builtin integer type does not change an index.
                 if is_integer_type(self.peek(0)) && self.peek(1) == ")" {
                     self.at += 2;
                     self.depth += 1;
-                    let value = if self.depth > DEPTH {
+                    let value = if self.depth > MAX_EXPRESSION_DEPTH {
                         None
                     } else {
                         self.unary()
@@ -318,12 +318,12 @@ impl<'a> Evaluation<'_, 'a> {
     }
 }
 
-impl<'a> Evaluation<'_, 'a> {
-    /// `<4>::v`, of a class template, or `<4>`, of a variable template.
+impl<'a> ConstantEvaluator<'_, 'a> {
+    /// Evaluates `<4>::v` of a class template, or `<4>` of a variable template.
     fn template(&mut self, template: &Template<'a>) -> Option<i64> {
         let mut arguments = Vec::new();
         while self.take(if arguments.is_empty() { "<" } else { "," }) {
-            // `>` ends the list, it compares nothing.
+            // `>` ends the list and is not a comparison.
             arguments.push(self.binary(8)?);
         }
         if !self.take(">") {
@@ -418,7 +418,7 @@ mod tests {
 
     fn value(prelude: &str, expression: &str) -> Option<i64> {
         let text = format!("{prelude}\nint probe = {expression};");
-        let source = Source::new(&text, "a.metal").expect("balanced");
+        let source = TokenStream::new(&text, "a.metal").expect("balanced");
         let program = parse(&source);
         let constants = Constants::new(&source, &program);
         let probe = program.variables.last().expect("probe");

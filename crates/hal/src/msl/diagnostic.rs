@@ -1,68 +1,68 @@
-//! What the front end has to say about a program, in the user's own file, line and column.
+//! Diagnostics of the front end, with the user's own file, line and column.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How bad a [`Diagnostic`] is.
+/// Severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Severity {
-    /// The program is refused.
+    /// The program is rejected.
     Error,
-    /// The program is accepted; the writer may want to know.
+    /// The program is accepted, but should be looked at.
     Warning,
     /// Belongs to the diagnostic before it.
     Note,
 }
 
-/// What a [`Diagnostic`] is about, for callers that decide by kind and not by text.
+/// Category of a [`Diagnostic`], for callers that do not parse the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DiagnosticKind {
-    /// The text is not a program: unbalanced brackets, an attribute without its argument.
+    /// Malformed text: unbalanced brackets, an attribute without its argument.
     Syntax,
-    /// Metal has it, the software device does not.
+    /// A Metal feature that the software device does not support.
     Unsupported,
-    /// Apple's compiler refuses it.
+    /// Apple's compiler rejects it.
     Refused,
-    /// An attribute that no Metal version knows.
+    /// An attribute that no Metal version has.
     UnknownAttribute,
-    /// Two kernels of the same host name.
+    /// Two kernels with the same host name.
     DuplicateKernel,
     /// Two arguments of one kernel at the same index.
     DuplicateIndex,
-    /// An argument index above what Metal has, or one that is not a constant.
+    /// An argument index that is out of range or not a constant.
     Index,
-    /// An instantiation of a kernel that is not in the text.
+    /// An instantiation of an unknown kernel.
     UnknownKernel,
-    /// What the C++ compiler says.
+    /// A message of the C++ compiler.
     Compiler,
-    /// A comment that is to suppress reports and names no kind of them.
+    /// A comment that tries to suppress an unknown kind of report.
     Suppression,
 }
 
-/// One message of the front end.
+/// A message of the front end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What it is about.
+    /// Category.
     pub kind: DiagnosticKind,
     /// Lower case, no full stop.
     pub message: String,
     /// The file as the preprocessor named it.
     pub file: String,
-    /// Counted from 1.
+    /// From 1.
     pub line: u32,
-    /// In bytes, counted from 1.
+    /// In bytes, from 1.
     pub column: u32,
-    /// The warning option that it belongs to, without `-W`: `unused-variable`.
+    /// The warning option it belongs to, without `-W`: `unused-variable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flag: Option<String>,
-    /// The line as the user wrote it, where it is known.
+    /// The line as the user wrote it, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_line: Option<String>,
 }
@@ -95,7 +95,7 @@ impl fmt::Display for Diagnostic {
             && *column > 0
         {
             let until = text.get(..*column as usize - 1).unwrap_or(text);
-            // Tabs stay tabs, so that the caret stands under its column whatever their width.
+            // Tabs stay tabs, so that the caret is under its column whatever their width.
             let blanks: String = until
                 .chars()
                 .map(|c| if c == '\t' { '\t' } else { ' ' })

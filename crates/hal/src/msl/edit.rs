@@ -1,6 +1,7 @@
-//! Edits of the preprocessed text, and the map that leads from a column of the result back to the user's column.
+//! Edits of the preprocessed text, and the map from columns of the result back to the user's columns.
 //!
-//! Line structure is kept: an edit never adds or removes a newline or a line marker, so clang's own line numbers are the user's.
+//! Line structure is preserved: an edit never adds or removes a newline or a line marker, so clang's line numbers
+//! are the user's.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,9 +9,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::source::Source;
+use super::token_stream::TokenStream;
 
-/// Replacements of byte ranges. Where two overlap, the one that starts first (then the longer) wins.
+/// Replacements of byte ranges. If two overlap, the one that starts first (then the longer one) wins.
 #[derive(Debug, Default)]
 pub(crate) struct Edits {
     list: Vec<Edit>,
@@ -36,15 +37,15 @@ impl Edits {
         self.replace(at..at, text);
     }
 
-    /// Deletes text, but not the newlines and line markers in it.
-    pub(crate) fn delete(&mut self, source: &Source<'_>, range: Range<usize>) {
+    /// Deletes text, but keeps its newlines and line markers.
+    pub(crate) fn delete(&mut self, source: &TokenStream<'_>, range: Range<usize>) {
         self.replace_lines(source, range, String::new());
     }
 
-    /// Replaces text by one line, and keeps the newlines and line markers that were in it after it.
+    /// Replaces text with one line, followed by the newlines and line markers of the old text.
     pub(crate) fn replace_lines(
         &mut self,
-        source: &Source<'_>,
+        source: &TokenStream<'_>,
         range: Range<usize>,
         mut text: String,
     ) {
@@ -60,11 +61,11 @@ impl Edits {
         self.replace(range, text);
     }
 
-    /// Brings the edits into order; needed before [`Edits::render`].
+    /// Sorts the edits; required before [`Edits::render`].
     pub(crate) fn sort(&mut self) {
         if !self.sorted {
             self.list.sort_by_key(|edit| {
-                // What is inserted stands before what is replaced; then the longer edit first.
+                // Insertions come before replacements; then the longer edit comes first.
                 let Range { start, end } = edit.range;
                 (start, start != end, Reverse(end))
             });
@@ -73,7 +74,7 @@ impl Edits {
     }
 
     /// The edited text of a byte range on one line, without markers.
-    pub(crate) fn render(&self, source: &Source<'_>, range: Range<usize>) -> String {
+    pub(crate) fn render(&self, source: &TokenStream<'_>, range: Range<usize>) -> String {
         let mut out = String::new();
         let mut at = range.start;
         let first = self
@@ -95,9 +96,9 @@ impl Edits {
     }
 
     /// Applies all edits to the whole text.
-    pub(crate) fn apply(&mut self, source: &Source<'_>) -> (String, ColumnMap) {
+    pub(crate) fn apply(&mut self, source: &TokenStream<'_>) -> (String, ColumnMap) {
         self.sort();
-        let mut writer = Writer {
+        let mut writer = EditWriter {
             source,
             out: String::with_capacity(source.text.len() + source.text.len() / 8),
             lines: vec![Vec::new()],
@@ -119,7 +120,7 @@ impl Edits {
     }
 }
 
-/// Text on one line: runs of white space become one blank, markers vanish.
+/// Joins text to one line: runs of white space become one space, markers are dropped.
 pub(crate) fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split('\n') {
@@ -136,17 +137,17 @@ pub(crate) fn one_line(text: &str) -> String {
     out
 }
 
-struct Writer<'s, 'a> {
-    source: &'s Source<'a>,
+struct EditWriter<'s, 'a> {
+    source: &'s TokenStream<'a>,
     out: String,
-    /// For every line of the output: (column of the output, column of the input) where the distance changes.
+    /// For every line of the output: (output column, input column) wherever the offset changes.
     lines: Vec<Vec<(u32, u32)>>,
-    /// Where the current line starts in the output and in the input.
+    /// Start of the current line in the output and in the input.
     out_line: usize,
     in_line: usize,
 }
 
-impl Writer<'_, '_> {
+impl EditWriter<'_, '_> {
     fn push(&mut self, text: &str) {
         let start = self.out.len();
         self.out.push_str(text);
@@ -178,7 +179,7 @@ impl Writer<'_, '_> {
         self.mark(edit.range.end);
     }
 
-    /// Notes that the end of the output stands for byte `at` of the input.
+    /// Records that the end of the output corresponds to byte `at` of the input.
     fn mark(&mut self, at: usize) {
         let point = (
             column(self.out.len(), self.out_line),
@@ -194,14 +195,14 @@ fn column(at: usize, line_start: usize) -> u32 {
     u32::try_from(at.saturating_sub(line_start) + 1).unwrap_or(u32::MAX)
 }
 
-/// Leads from `(file, line, column of the C++ text)` to the column that the user wrote.
+/// Maps `(file, line, column of the C++ text)` to the column that the user wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnMap {
     files: HashMap<String, HashMap<u32, Vec<(u32, u32)>>>,
 }
 
 impl ColumnMap {
-    fn new(source: &Source<'_>, lines: &[Vec<(u32, u32)>]) -> Self {
+    fn new(source: &TokenStream<'_>, lines: &[Vec<(u32, u32)>]) -> Self {
         let mut map = Self::default();
         for (segments, &(file, line)) in lines.iter().zip(&source.lines) {
             if segments.is_empty() {
@@ -228,7 +229,7 @@ impl ColumnMap {
             return column;
         };
         let moved = original.saturating_add(column - out);
-        // Inside replaced text every column is that of its start or, at most, of what follows.
+        // Inside replaced text, columns map to its start or, at most, to what follows.
         match segments.get(next) {
             Some(&(_, limit)) => moved.min(limit.max(original)),
             None => moved,

@@ -1,28 +1,30 @@
-//! The C++ that makes one kernel an image's entry: `SM_KERNEL` and `SM_GATES`, which the shim defines.
+//! Glue code: the C++ that makes one kernel the entry point of an image, with `SM_KERNEL` and `SM_GATES` of the
+//! shim.
 //!
-//! `SM_KERNEL((&f<float>), ::sm::B<::sm::BUFFER,0>, …)` names the function, in parentheses because of its commas, and where each
-//! parameter comes from; parameter types are deduced in C++. `SM_GATES(true, (has_mask), …)` follows with one condition for each
-//! parameter (a single `true` for a kernel without parameters).
+//! `SM_KERNEL((&f<float>), ::sm::B<::sm::BUFFER,0>, …)` names the function, in parentheses because of its commas,
+//! and the source of each parameter; parameter types are deduced in C++. `SM_GATES(true, (has_mask), …)` follows
+//! with one condition per parameter (a single `true` for a kernel without parameters).
 
 use super::reflect::{ArgumentKind, Kernel};
 use super::rewrite::marker;
 
-/// How C++ names a kernel.
+/// The C++ name of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct EntryPoint {
     /// `a::b`; empty at global scope.
     pub(crate) namespace: String,
-    /// The function as it is written inside that namespace.
+    /// The function as written inside that namespace.
     pub(crate) expression: String,
-    /// The erased parameter list of an instantiation whose template arguments are deduced.
+    /// The rewritten parameter list of an instantiation whose template arguments are deduced.
     pub(crate) cast: Option<String>,
 }
 
 /// The text to append for one kernel.
-pub(crate) fn glue(kernel: &Kernel, entry: &Entry) -> String {
+pub(crate) fn glue(kernel: &Kernel, entry: &EntryPoint) -> String {
     let line = marker(kernel.line, &kernel.file);
     let inside = !entry.namespace.is_empty();
-    // A kernel of the global scope may share its name with a function of Metal's that a using directive shows.
+    // A kernel at global scope may share its name with one of Metal's functions that a using directive makes
+    // visible.
     let scope = match entry.expression.chars().next() {
         Some(c) if !inside && (c.is_alphabetic() || c == '_') => "::",
         _ => "",

@@ -1,18 +1,19 @@
-//! Tokens of preprocessed MSL, each with its place in the user's own file.
+//! Lexer for preprocessed MSL: tokens with their locations in the user's own files.
 //!
-//! The input is what `clang -E` writes: text with `# line "file" flags` markers. Any other text lexes too: comments are
-//! white space, a stray byte is a punctuator, an unterminated literal ends with its line. The lexer never fails.
+//! The input is the output of `clang -E`: text with `# line "file" flags` markers. Any other text lexes too:
+//! comments are white space, a stray byte is a punctuator, an unterminated literal ends with its line. The lexer
+//! never fails.
 
 use std::collections::HashMap;
 
-/// What a [`Token`] is.
+/// Kind of a [`Token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
     /// A name or a keyword.
     Identifier,
     /// A preprocessing number: `1`, `0x1p3`, `1.0h`, `1'000u`.
     Number,
-    /// A string literal with its prefix, also a raw one.
+    /// A string literal with its prefix, including raw strings.
     String,
     /// A character literal with its prefix.
     Character,
@@ -26,12 +27,12 @@ pub enum TokenKind {
     Directive,
 }
 
-/// A token and where it was written.
+/// A token and its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind of the token.
     pub kind: TokenKind,
-    /// Where the file was read from a system directory (flag 3 of the line marker).
+    /// Whether the file is a system header (flag 3 of the line marker).
     pub system: bool,
     /// First byte in the preprocessed text.
     pub start: u32,
@@ -45,18 +46,18 @@ pub struct Token {
     pub column: u32,
 }
 
-/// Everything the lexer found.
+/// Output of the lexer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lexed {
-    /// In the order of the text; markers and pragmas among them.
+    /// In text order, including markers and pragmas.
     pub tokens: Vec<Token>,
     /// The files that the markers name; the first is the primary file.
     pub files: Vec<String>,
-    /// For every line of the text: the file and the line in it. Never empty.
+    /// File and line of every line of the text. Never empty.
     pub lines: Vec<(u32, u32)>,
 }
 
-/// Lexes at most 4 GiB of text; more is cut off (the caller refuses it first).
+/// Lexes at most 4 GiB of text; the rest is ignored (the caller rejects it first).
 pub fn lex(text: &str, primary_file: &str) -> Lexed {
     let mut lexer = Lexer {
         bytes: text.as_bytes(),
@@ -140,7 +141,7 @@ impl Lexer<'_> {
         self.out.lines.push((self.file, self.line));
     }
 
-    /// The newline that ends the line of `from`, a backslash before it hiding it.
+    /// The newline that ends the line of `from`; a backslash does not continue it.
     fn line_end(&self, from: usize) -> usize {
         let rest = &self.bytes[from..];
         rest.iter()
@@ -193,7 +194,7 @@ impl Lexer<'_> {
     }
 
     fn enter(&mut self, marker: &Marker) {
-        // The marker names the line after it.
+        // The marker gives the number of the line after it.
         self.line = marker.line.saturating_sub(1);
         self.system = marker.system;
         let Some(name) = &marker.file else { return };
@@ -215,7 +216,7 @@ impl Lexer<'_> {
             _ => self.punctuator(start),
         };
         self.push(kind, start);
-        // A raw string may span lines; its token keeps the place of its start.
+        // A raw string may span lines; its token has the location of its start.
         for i in start..self.at {
             if self.bytes[i] == b'\n' {
                 self.start_line(i + 1);
@@ -252,7 +253,7 @@ impl Lexer<'_> {
             if !(continues_identifier(byte) || byte == b'.' || after_exponent || separator) {
                 break;
             }
-            // `0xe+1` is a sum in Metal's C++ only with spaces; the standard's number rule is kept.
+            // `0xe+1` is a single preprocessing number, as in standard C++.
             self.at += 1;
         }
         TokenKind::Number
@@ -337,7 +338,7 @@ impl Marker {
     }
 }
 
-/// The text up to the closing quote with `\\` and `\"` resolved, and what follows.
+/// Unescapes `\\` and `\"` up to the closing quote, and returns the rest.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut characters = text.char_indices();

@@ -1,7 +1,8 @@
-//! The declaration walker: finds namespaces, classes, functions, variables and instantiations without analysing types.
+//! The declaration parser: finds namespaces, classes, functions, variables and instantiations without analysing
+//! types.
 //!
-//! It never refuses a program: what it cannot read it passes over, and clang has the last word. Work is linear in the tokens,
-//! recursion is bounded by the nesting of brackets.
+//! It never rejects a program: whatever it cannot parse it skips, and clang decides. Its work is linear in the
+//! number of tokens, and recursion is bounded by the nesting of brackets.
 
 use std::ops::Range;
 
@@ -9,28 +10,28 @@ use super::lexer::TokenKind;
 use super::program::{
     Class, Declarator, Enumeration, Function, Instantiation, Program, Scope, Variable,
 };
-use super::source::Source;
+use super::token_stream::TokenStream;
 
-/// Walks the whole text.
-pub(crate) fn parse(source: &Source<'_>) -> Program {
-    let mut walker = Walker {
+/// Parses the whole text.
+pub(crate) fn parse(source: &TokenStream<'_>) -> Program {
+    let mut parser = DeclarationParser {
         source,
         program: Program::default(),
     };
-    let global = walker.enter(None, "", false);
-    walker.walk(0, source.len(), global);
-    walker.program
+    let global = parser.enter(None, "", false);
+    parser.walk(0, source.len(), global);
+    parser.program
 }
 
-/// Names in one `namespace a::b::c {`.
-const LONGEST_NAME: usize = 16;
+/// Maximum number of names in `namespace a::b::c {`.
+const MAX_NAMESPACE_NAMES: usize = 16;
 
-struct Walker<'s, 'a> {
-    source: &'s Source<'a>,
+struct DeclarationParser<'s, 'a> {
+    source: &'s TokenStream<'a>,
     program: Program,
 }
 
-/// What the scan of one declaration has met so far.
+/// State of the scan of one declaration.
 #[derive(Debug)]
 struct Scan {
     first: usize,
@@ -39,7 +40,7 @@ struct Scan {
     scope: usize,
     alias: bool,
     equals: bool,
-    /// The declarator is grouped, as in `void (*f)(int)`: no parameter list follows.
+    /// The declarator is parenthesised, as in `void (*f)(int)`: no parameter list follows.
     grouped: bool,
     name: Range<usize>,
     parameters: Option<(usize, usize)>,
@@ -47,7 +48,7 @@ struct Scan {
     class: Option<(Option<usize>, usize)>,
 }
 
-impl Walker<'_, '_> {
+impl DeclarationParser<'_, '_> {
     fn enter(&mut self, parent: Option<usize>, name: &str, is_class: bool) -> usize {
         self.program.scopes.push(Scope {
             parent,
@@ -94,7 +95,7 @@ impl Walker<'_, '_> {
         let s = self.source;
         let mut at = i + 1;
         let mut names = Vec::new();
-        while (s.is_identifier(at) || s.text_at(at) == "::") && names.len() < LONGEST_NAME {
+        while (s.is_identifier(at) || s.text_at(at) == "::") && names.len() < MAX_NAMESPACE_NAMES {
             if s.is_identifier(at) && s.text_at(at) != "inline" {
                 names.push(s.text_at(at));
             }
@@ -168,7 +169,7 @@ impl Walker<'_, '_> {
         end
     }
 
-    /// One token of a declaration that neither ends it nor opens a brace.
+    /// Consumes a token of a declaration that neither ends it nor opens a brace.
     fn step(&mut self, scan: &mut Scan, i: usize, end: usize) -> usize {
         let s = self.source;
         let before_declarator = scan.parameters.is_none() && !scan.equals;
@@ -255,7 +256,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Passes a constructor's `: a(1), b{2}`; returns the index of the body's brace.
+    /// Skips a constructor's `: a(1), b{2}`; returns the index of the body's brace.
     fn initialisers(&self, mut i: usize, end: usize) -> usize {
         let s = self.source;
         while i < end {
@@ -290,7 +291,7 @@ impl Walker<'_, '_> {
                 ":" => bases = true,
                 "," if bases => {}
                 "::" | "<" | "..." => {}
-                // The next declaration has begun.
+                // The next declaration has started.
                 "struct" | "class" | "union" | "enum" if !(enumeration && i == key + 1) => {
                     return key + 1;
                 }
@@ -355,7 +356,7 @@ impl Walker<'_, '_> {
         semicolon + 1
     }
 
-    /// A declaration that ends with a semicolon.
+    /// Finishes a declaration that ends with a semicolon.
     fn finish(&mut self, scan: Scan, semicolon: usize) {
         let s = self.source;
         if let Some((Some(class), _)) = scan.class {
@@ -418,7 +419,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Classes inside a function body; nothing else in there is a declaration for the walker.
+    /// Finds classes inside a function body; nothing else in there is recorded.
     fn local_classes(&mut self, start: usize, end: usize, scope: usize) {
         let s = self.source;
         let mut i = start;
@@ -445,8 +446,8 @@ impl Walker<'_, '_> {
     }
 }
 
-/// The start of a name whose last part is at `i`, with its qualification.
-fn name_start(s: &Source<'_>, mut i: usize) -> usize {
+/// The start of the qualified name whose last component is at `i`.
+fn name_start(s: &TokenStream<'_>, mut i: usize) -> usize {
     loop {
         if i >= 1 && s.before(i) == "~" {
             i -= 1;
@@ -468,7 +469,7 @@ fn name_start(s: &Source<'_>, mut i: usize) -> usize {
 }
 
 /// The name that ends right before token `end`, with qualification and template arguments.
-pub(crate) fn name_before(s: &Source<'_>, end: usize) -> Range<usize> {
+pub(crate) fn name_before(s: &TokenStream<'_>, end: usize) -> Range<usize> {
     let Some(last) = end.checked_sub(1) else {
         return end..end;
     };
@@ -482,7 +483,11 @@ pub(crate) fn name_before(s: &Source<'_>, end: usize) -> Range<usize> {
 }
 
 /// The names that `range` declares. With `typed`, the first part starts with the type.
-pub(crate) fn declarators(s: &Source<'_>, range: Range<usize>, typed: bool) -> Vec<Declarator> {
+pub(crate) fn declarators(
+    s: &TokenStream<'_>,
+    range: Range<usize>,
+    typed: bool,
+) -> Vec<Declarator> {
     let mut found = Vec::new();
     for (n, part) in s.split_commas(range).into_iter().enumerate() {
         let mut name = None;

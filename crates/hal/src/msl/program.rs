@@ -1,10 +1,10 @@
-//! The declarations of a program, as far as the front end needs them: what is declared where, in token indices.
+//! The declarations of a program in token indices, as far as the front end needs them.
 
 use std::ops::Range;
 
-use super::source::Source;
+use super::token_stream::TokenStream;
 
-/// Everything the declaration walker found.
+/// Output of the declaration parser.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     pub(crate) scopes: Vec<Scope>,
@@ -19,7 +19,7 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) parent: Option<usize>,
-    /// Empty for the global scope and for what has no name.
+    /// Empty for the global scope and for unnamed ones.
     pub(crate) name: String,
     pub(crate) is_class: bool,
     /// Its index among the classes.
@@ -29,7 +29,7 @@ pub(crate) struct Scope {
 /// A function declaration or definition.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// First token, the template heads included.
+    /// First token, including template heads.
     pub(crate) first: usize,
     /// The `;` or the closing brace.
     pub(crate) last: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Function {
 pub(crate) struct Parameter {
     pub(crate) range: Range<usize>,
     pub(crate) name: Option<usize>,
-    /// Where the array bounds or the default argument start; the end of the range otherwise.
+    /// Start of the array bounds or the default argument; otherwise the end of the range.
     pub(crate) tail: usize,
 }
 
@@ -65,18 +65,18 @@ pub(crate) struct Class {
     pub(crate) first: usize,
     /// The `;` of the whole declaration.
     pub(crate) last: usize,
-    /// The scope it stands in.
+    /// The enclosing scope.
     pub(crate) parent: usize,
     /// First token after the template heads.
     pub(crate) specifiers: usize,
-    /// Its name, or the name a typedef gives it.
+    /// Its name, or its typedef name.
     pub(crate) name: Option<usize>,
     pub(crate) open: usize,
-    /// Members of an anonymous struct or union belong to the class around it.
+    /// Members of an anonymous struct or union belong to the enclosing class.
     pub(crate) anonymous: bool,
 }
 
-/// A declaration of variables at namespace scope or of fields in a class.
+/// A declaration of namespace-scope variables or of class fields.
 #[derive(Debug)]
 pub(crate) struct Variable {
     pub(crate) first: usize,
@@ -87,7 +87,7 @@ pub(crate) struct Variable {
     pub(crate) declarators: Vec<Declarator>,
 }
 
-/// One declared name.
+/// A declared name.
 #[derive(Debug, Clone)]
 pub(crate) struct Declarator {
     pub(crate) name: usize,
@@ -95,18 +95,18 @@ pub(crate) struct Declarator {
     pub(crate) tail: Range<usize>,
 }
 
-/// `template void f<float>(…);` and its relatives.
+/// An explicit instantiation, such as `template void f<float>(…);`.
 #[derive(Debug)]
 pub(crate) struct Instantiation {
     pub(crate) first: usize,
     pub(crate) last: usize,
     pub(crate) scope: usize,
     pub(crate) name: Range<usize>,
-    /// The parameter list, where the spelling has one.
+    /// The parameter list, if the spelling has one.
     pub(crate) parameters: Option<(usize, usize)>,
 }
 
-/// `enum { … }`: what lies between its braces.
+/// The braces of `enum { … }`.
 #[derive(Debug)]
 pub(crate) struct Enumeration {
     pub(crate) open: usize,
@@ -114,8 +114,8 @@ pub(crate) struct Enumeration {
 }
 
 impl Program {
-    /// Whether a function constructs the class around it.
-    pub(crate) fn is_constructor(&self, source: &Source<'_>, function: &Function) -> bool {
+    /// Returns whether a function is a constructor of its class.
+    pub(crate) fn is_constructor(&self, source: &TokenStream<'_>, function: &Function) -> bool {
         let scope = &self.scopes[function.scope];
         scope.is_class && scope.name == function.base_name(source)
     }
@@ -141,18 +141,18 @@ impl Function {
         self.heads.iter().any(|head| !head.is_empty())
     }
 
-    /// `template<> void f<float>()`
+    /// Returns whether it is `template<> void f<float>()`.
     pub(crate) fn is_specialisation(&self) -> bool {
         !self.heads.is_empty() && !self.is_template()
     }
 
     /// The last identifier of the name: `f` in `a::f<float>`.
-    pub(crate) fn base_name<'a>(&self, source: &Source<'a>) -> &'a str {
+    pub(crate) fn base_name<'a>(&self, source: &TokenStream<'a>) -> &'a str {
         base_name(source, &self.name)
     }
 
     /// The tokens between the parameter list and the body, initialisers or `= default`.
-    pub(crate) fn trailing(&self, source: &Source<'_>) -> Range<usize> {
+    pub(crate) fn trailing(&self, source: &TokenStream<'_>) -> Range<usize> {
         let start = self.close + 1;
         let mut end = start;
         while end < self.last && !matches!(source.text_at(end), ":" | "=" | "{" | ";") {
@@ -161,13 +161,13 @@ impl Function {
         start..end
     }
 
-    pub(crate) fn parameters(&self, source: &Source<'_>) -> Vec<Parameter> {
+    pub(crate) fn parameters(&self, source: &TokenStream<'_>) -> Vec<Parameter> {
         parameters(source, self.open, self.close)
     }
 }
 
 /// The last identifier of a qualified name outside its template arguments.
-pub(crate) fn base_name<'a>(source: &Source<'a>, name: &Range<usize>) -> &'a str {
+pub(crate) fn base_name<'a>(source: &TokenStream<'a>, name: &Range<usize>) -> &'a str {
     let mut found = "";
     let mut i = name.start;
     while i < name.end {
@@ -179,7 +179,7 @@ pub(crate) fn base_name<'a>(source: &Source<'a>, name: &Range<usize>) -> &'a str
     found
 }
 
-/// Words that may stand in a parameter before or instead of its type, and never name it.
+/// Words that may precede or replace the type of a parameter, and never name it.
 const NEVER_NAMES: [&str; 34] = [
     "const",
     "constant",
@@ -236,7 +236,7 @@ pub(crate) const QUALIFIERS: [&str; 14] = [
 ];
 
 /// The parameters between two parentheses; none for `(void)`.
-pub(crate) fn parameters(source: &Source<'_>, open: usize, close: usize) -> Vec<Parameter> {
+pub(crate) fn parameters(source: &TokenStream<'_>, open: usize, close: usize) -> Vec<Parameter> {
     let parts = source.split_commas(open + 1..close);
     if let [only] = parts.as_slice()
         && only.len() == 1
@@ -250,7 +250,7 @@ pub(crate) fn parameters(source: &Source<'_>, open: usize, close: usize) -> Vec<
         .collect()
 }
 
-fn parameter(source: &Source<'_>, range: Range<usize>) -> Parameter {
+fn parameter(source: &TokenStream<'_>, range: Range<usize>) -> Parameter {
     let mut end = range.end;
     let mut grouped = None;
     let mut i = range.start;

@@ -1,29 +1,30 @@
-//! What the host must know of a program: its kernels with their arguments, and its function constants.
+//! Reflection for the host: kernels with their arguments, and function constants.
 
 mod argument;
 mod kernel;
 
-use serde::{Deserialize, Serialize};
-
 pub use super::builtin::Builtin;
-use super::diagnostic::Diagnostic;
 pub(crate) use argument::Shape;
 pub(crate) use kernel::reflect;
 
-/// Metal's argument tables have this many buffer and threadgroup-memory slots.
+use serde::{Deserialize, Serialize};
+
+use super::diagnostic::Diagnostic;
+
+/// Number of buffer slots and of threadgroup memory slots in Metal's argument tables.
 pub const SLOTS: u32 = 31;
 
-/// The kernels and function constants of a program, in the order of the text.
+/// The kernels and function constants of a program, in text order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reflection {
-    /// Every kernel that the host can ask for.
+    /// Every kernel that the host can request.
     pub kernels: Vec<Kernel>,
     /// Every function constant that the host can set.
     pub constants: Vec<FunctionConstant>,
 }
 
 impl Reflection {
-    /// The kernel of a host name.
+    /// Looks up a kernel by host name.
     pub fn kernel(&self, name: &str) -> Option<&Kernel> {
         self.kernels.iter().find(|kernel| kernel.name == name)
     }
@@ -32,19 +33,19 @@ impl Reflection {
 /// A kernel function, or one instantiation of a kernel template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// The name that the host asks for.
+    /// The host name.
     pub name: String,
     /// The function, qualified and with its template arguments.
     pub function: String,
-    /// In the order of the parameters.
+    /// In parameter order.
     pub arguments: Vec<Argument>,
     /// `[[max_total_threads_per_threadgroup(n)]]`
     pub max_total_threads: Option<u32>,
-    /// Where it is defined or instantiated.
+    /// File of its definition or instantiation.
     pub file: String,
-    /// Where it is defined or instantiated, from 1.
+    /// Line of its definition or instantiation, from 1.
     pub line: u32,
-    /// Why the software device cannot run it; then its arguments are not known.
+    /// Why the software device cannot run it; its arguments are unknown then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<Diagnostic>,
 }
@@ -52,19 +53,19 @@ pub struct Kernel {
 /// A parameter of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Argument {
-    /// Empty where the parameter has none.
+    /// Empty if the parameter has no name.
     pub name: String,
     /// Where its value comes from.
     pub kind: ArgumentKind,
     /// As written; `thread` for values.
     pub address_space: AddressSpace,
-    /// The kernel may write through it: neither `const` nor `constant`.
+    /// Whether the kernel may write through it: it is neither `const` nor `constant`.
     pub writable: bool,
-    /// The type, or what a pointer, reference or array refers to; without address space and `const`.
+    /// The type, or the type that a pointer, reference or array refers to; without address space and `const`.
     pub type_name: String,
     /// `T&` rather than `T*` or `T[n]`.
     pub by_reference: bool,
-    /// The condition of `[[function_constant(…)]]`; the argument exists where it is true.
+    /// The condition of `[[function_constant(…)]]`; the argument exists if it is true.
     pub gate: Option<String>,
 }
 
@@ -73,17 +74,17 @@ pub struct Argument {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ArgumentKind {
-    /// A slot of the buffer table.
+    /// A slot in the buffer table.
     Buffer {
         /// 0 to 30
         index: u32,
     },
-    /// Threadgroup memory that the host sizes.
+    /// Threadgroup memory whose size the host sets.
     ThreadgroupMemory {
         /// 0 to 30
         index: u32,
     },
-    /// The thread's place in the grid and its relatives.
+    /// A thread position or a related builtin value.
     Builtin(Builtin),
 }
 
@@ -97,12 +98,12 @@ pub enum AddressSpace {
     Constant,
     /// Shared by the threads of a threadgroup.
     Threadgroup,
-    /// A thread's own.
+    /// Private to a thread.
     Thread,
 }
 
 impl AddressSpace {
-    /// The address space of a keyword.
+    /// Parses an address space keyword.
     pub(crate) fn from_keyword(word: &str) -> Option<Self> {
         match word {
             "device" => Some(Self::Device),

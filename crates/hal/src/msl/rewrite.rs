@@ -5,9 +5,9 @@
 //! | `[[…]]`, `thread`, `coherent(…)` | gone | [`erase`] |
 //! | `device`, `threadgroup`, `constant` | `sm_device`, `sm_threadgroup`, `sm_constant const`, which are part of the type | [`erase`] |
 //! | `device` and the others after a parameter list, and in the result where they are the same | gone | [`erase`] |
-//! | `template <…> void f(thread T* p)` | a candidate only if `T` has no address space | [`space`] |
-//! | `c ? a : b` of objects in memory | `c ? SM_OPERAND(a) : SM_OPERAND(b)` | [`space`] |
-//! | `threadgroup T x[n]` as a parameter | `sm_threadgroup T *x` | [`space`] |
+//! | `template <…> void f(thread T* p)` | a candidate only if `T` has no address space | [`address_space`] |
+//! | `c ? a : b` of objects in memory | `c ? SM_OPERAND(a) : SM_OPERAND(b)` | [`address_space`] |
+//! | `threadgroup T x[n]` as a parameter | `sm_threadgroup T *x` | [`address_space`] |
 //! | `1.0`, `1.0h`, `1.0bf` | `1.0f`, `1.0f16`, `((__bf16)1.0)` | [`literal`] |
 //! | `1e-40`, `1e-20` | `0.0f`, `::sm::literal(1e-20f)`: see [`erase`] | [`literal`] |
 //! | `static_cast<T>` | `::sm::scast<T>`, but for pointers and references | [`erase`] |
@@ -19,16 +19,16 @@
 //! | functions, kernels | `inline`, `static`: no code unless used | [`linkage`] |
 //! | explicit instantiations | gone; kernels among them are reflected | [`linkage`] |
 
+mod address_space;
 mod duplicate;
 mod erase;
 mod linkage;
 mod literal;
-mod space;
 mod specialise;
 mod swizzle;
 mod threadgroup;
 
-pub(crate) use space::may_convert;
+pub(crate) use address_space::may_convert;
 pub(crate) use threadgroup::{
     aliases as threadgroup_aliases, declaration as threadgroup_declaration,
 };
@@ -40,48 +40,48 @@ use serde::{Deserialize, Serialize};
 use super::diagnostic::Diagnostic;
 use super::edit::{ColumnMap, Edits};
 use super::program::{Function, Program};
-use super::source::Source;
+use super::token_stream::TokenStream;
 use super::unsupported::Unsupported;
 
-/// A threadgroup variable declared in a kernel, by the ID that the C++ text gives it.
+/// A threadgroup variable declared in a kernel, with its ID in the C++ text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadgroupVariableName {
     /// The first argument of `sm::tgvar`.
     pub id: u32,
     /// The user's name.
     pub name: String,
-    /// Where it is declared.
+    /// File of its declaration.
     pub file: String,
-    /// Where it is declared, from 1.
+    /// Line of its declaration, from 1.
     pub line: u32,
 }
 
 /// The edits of one program, pass by pass.
 #[derive(Debug)]
 pub(crate) struct Rewrite<'s, 'a> {
-    pub(crate) source: &'s Source<'a>,
+    pub(crate) source: &'s TokenStream<'a>,
     pub(crate) program: &'s Program,
     pub(crate) edits: Edits,
     pub(crate) variables: Vec<ThreadgroupVariableName>,
-    /// Functions that are left out, by index.
+    /// Indices of the functions that are removed.
     pub(crate) dropped: HashSet<usize>,
-    /// First tokens of declarations that stand for dropped ones as well.
+    /// First tokens of declarations that also stand for removed duplicates.
     merged: HashSet<usize>,
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// Fields of the user's classes whose names look like swizzles.
     swizzle_fields: HashSet<&'a str>,
-    /// Tokens `constant` that qualify a constructor, where C++ allows no `const`.
+    /// `constant` tokens that qualify a constructor, where C++ allows no `const`.
     bare: HashSet<usize>,
     /// Tokens between the parameters and the body of a function.
     trailing: HashSet<usize>,
-    /// The address space in the result of a method, where it is that of the object.
+    /// The address space in the result of a method, if it is that of the object.
     returned: HashSet<usize>,
 }
 
 impl<'s, 'a> Rewrite<'s, 'a> {
     /// Makes all edits.
     pub(crate) fn new(
-        source: &'s Source<'a>,
+        source: &'s TokenStream<'a>,
         program: &'s Program,
         unsupported: &Unsupported,
     ) -> Self {
@@ -109,7 +109,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
             .functions
             .iter()
             .filter(|function| program.scopes[function.scope].is_class)
-            .flat_map(|function| own_space(source, function))
+            .flat_map(|function| object_space(source, function))
             .collect();
         let mut rewrite = Self {
             source,
@@ -131,9 +131,9 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         rewrite.array_parameters();
         rewrite.edits.sort();
         rewrite.threadgroup_variables();
-        rewrite.leave_out(unsupported);
+        rewrite.drop_unsupported(unsupported);
         rewrite.drop_duplicates();
-        rewrite.keep_templates_in_thread();
+        rewrite.restrict_thread_templates();
         rewrite.linkage();
         rewrite.edits.sort();
         rewrite
@@ -154,7 +154,8 @@ impl<'s, 'a> Rewrite<'s, 'a> {
         (cpp, columns)
     }
 
-    /// Asks the library for the functions that a template of the user's would otherwise rival, see the shim's `plain.h`.
+    /// Requests the library's non-template overloads of functions that a template of the user's would otherwise
+    /// compete with, see the shim's `plain.h`.
     fn plain_functions(&self) -> String {
         let names: BTreeSet<&str> = self
             .program
@@ -182,9 +183,9 @@ impl<'s, 'a> Rewrite<'s, 'a> {
     }
 }
 
-/// `device` in `device T& operator[](uint) device`: a C++ method does not know where its object lies, so it returns a reference
-/// without an address space.
-fn own_space(source: &Source<'_>, function: &Function) -> Option<usize> {
+/// `device` in `device T& operator[](uint) device`: a C++ method does not know the address space of its object, so
+/// it returns a reference without one.
+fn object_space(source: &TokenStream<'_>, function: &Function) -> Option<usize> {
     let space = function
         .trailing(source)
         .map(|i| source.text_at(i))

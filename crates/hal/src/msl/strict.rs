@@ -1,16 +1,19 @@
-//! Refuses what Apple's compiler refuses, wherever the text alone shows it, so that a kernel accepted here is accepted there.
+//! Rejects what Apple's compiler rejects, if the text alone shows it, so that a kernel accepted here is accepted
+//! there.
 //!
-//! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields, locals, casts,
-//! returned types); variables at program scope that are not in `constant`; kernels that return a value; lambdas; threadgroup
-//! variables outside of kernels; static locals; fields with an address space; attributes after the
-//! parameters; `half` as a name; position attributes of different dimensions, or of a type that is no integer.
+//! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields,
+//! locals, casts, return types); program-scope variables that are not in `constant`; kernels that return a value;
+//! lambdas; threadgroup variables outside of kernels; static locals; fields with an address space; attributes after
+//! the parameters; `half` as a name; position attributes of different dimensions, or of a type that is not an
+//! integer.
 //!
-//! Not checked, because types would have to be known:
+//! Not checked, because it would need types:
 //! - pointers to template parameters, aliases and dependent types (`T* p` may carry its address space in `T`);
-//! - conversions between address spaces, which clang finds, and its dump of the syntax tree (`soft/compile/conversion.rs`);
-//! - implicit conversions, missing vector components and everything else that clang with the device's headers decides.
+//! - conversions between address spaces, which clang and its AST dump find (`soft/compile/conversion.rs`);
+//! - implicit conversions, missing vector components and everything else that clang with the device's headers
+//!   decides.
 //!
-//! In doubt a program is accepted: a refusal here must be a refusal there.
+//! In doubt a program is accepted: whatever is rejected here must be rejected there.
 
 mod form;
 mod pointer;
@@ -22,13 +25,13 @@ use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::lexer::Token;
 use super::program::{Function, Program};
 use super::rewrite::threadgroup_aliases;
-use super::source::Source;
+use super::token_stream::TokenStream;
 use crate::language::LanguageVersion;
-use types::Types;
+use types::KnownTypes;
 
-/// Everything in the program that Apple's compiler would refuse.
+/// Reports everything in the program that Apple's compiler would reject.
 pub(crate) fn check(
-    source: &Source<'_>,
+    source: &TokenStream<'_>,
     program: &Program,
     language: LanguageVersion,
 ) -> Vec<Diagnostic> {
@@ -36,7 +39,7 @@ pub(crate) fn check(
         source,
         program,
         language,
-        types: Types::new(source, program),
+        types: KnownTypes::new(source, program),
         aliases: threadgroup_aliases(source),
         diagnostics: Vec::new(),
     };
@@ -53,33 +56,33 @@ pub(crate) fn check(
     strict.diagnostics
 }
 
-/// The checks share what is known of the program.
+/// State shared by the checks.
 struct Strict<'s, 'a> {
-    source: &'s Source<'a>,
+    source: &'s TokenStream<'a>,
     program: &'s Program,
     language: LanguageVersion,
-    types: Types<'a>,
+    types: KnownTypes<'a>,
     /// Names of types in threadgroup memory.
     aliases: HashSet<&'a str>,
     diagnostics: Vec<Diagnostic>,
 }
 
 impl<'a> Strict<'_, 'a> {
-    fn refuse(&mut self, i: usize, message: impl Into<String>) {
+    fn reject(&mut self, i: usize, message: impl Into<String>) {
         self.diagnostics
             .push(self.source.error_at(i, DiagnosticKind::Refused, message));
     }
 
-    fn refuse_at(&mut self, place: Token, message: impl Into<String>) {
+    fn reject_at(&mut self, token: Token, message: impl Into<String>) {
         let message = message.into();
         self.diagnostics
-            .push(self.source.error(place, DiagnosticKind::Refused, message));
+            .push(self.source.error(token, DiagnosticKind::Refused, message));
     }
 
     fn doubles(&mut self) {
         for i in 0..self.source.len() {
             if self.source.text_at(i) == "double" && !self.source.tokens[i].system {
-                self.refuse(i, "'double' is not supported in Metal");
+                self.reject(i, "'double' is not supported in Metal");
             }
         }
     }
@@ -108,14 +111,14 @@ impl<'a> Strict<'_, 'a> {
                         | "("
                 )
             });
-            // Only what is evidently a variable: `type name = …;`, `type name;`, `type name[…];`
+            // Only obvious variables: `type name = …;`, `type name;`, `type name[…];`
             let evident = self.types.is_type_sequence(
                 source,
                 skip_storage(source, variable.specifiers)..declarator.name,
             );
             if outside && !placed && evident {
                 let name = source.text_at(declarator.name);
-                self.refuse(
+                self.reject(
                     declarator.name,
                     format!(
                         "program-scope variable '{name}' must be in the constant address space"
@@ -143,13 +146,13 @@ impl<'a> Strict<'_, 'a> {
             && self.types.is_known(source.text_at(*only))
         {
             let name = source.text_at(function.name.start);
-            self.refuse(*only, format!("kernel '{name}' must return void"));
+            self.reject(*only, format!("kernel '{name}' must return void"));
         }
     }
 }
 
-/// Passes words that say nothing of the type.
-fn skip_storage(source: &Source<'_>, mut i: usize) -> usize {
+/// Skips words that are not part of the type.
+fn skip_storage(source: &TokenStream<'_>, mut i: usize) -> usize {
     while matches!(
         source.text_at(i),
         "static" | "inline" | "const" | "constexpr"

@@ -1,17 +1,18 @@
-//! What Metal has and the software device has not: each kernel that needs it is refused, by name and place, and left out of the
-//! program. Functions of other stages are left out without a word, as long as a kernel remains.
+//! Metal features that the software device does not support: each kernel that needs one is rejected, by name and
+//! location, and removed from the program. Functions of other stages are removed silently, as long as a kernel
+//! remains.
 
-mod reach;
+mod propagate;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::program::{Function, Program};
 use super::reflect::{AddressSpace, Shape};
-use super::source::Source;
+use super::token_stream::TokenStream;
 
 /// Types that are unmistakable by name.
-const TYPES: [(&str, &str); 15] = [
+const UNSUPPORTED_TYPES: [(&str, &str); 15] = [
     ("acceleration_structure", "ray tracing"),
     ("instance_acceleration_structure", "ray tracing"),
     ("primitive_acceleration_structure", "ray tracing"),
@@ -33,7 +34,7 @@ const TYPES: [(&str, &str); 15] = [
 ];
 
 /// Class templates that are unmistakable with their angle bracket.
-const TEMPLATES: [(&str, &str); 21] = [
+const UNSUPPORTED_TEMPLATES: [(&str, &str); 21] = [
     ("texture1d", "textures"),
     ("texture1d_array", "textures"),
     ("texture2d", "textures"),
@@ -57,16 +58,16 @@ const TEMPLATES: [(&str, &str); 21] = [
     ("mesh", "mesh shaders"),
 ];
 
-/// Types that may be a user's name for something else unless a declared name follows.
-const DECLARED: [(&str, &str); 4] = [
+/// Types that may be a user's own name unless a declared name follows.
+const UNSUPPORTED_DECLARED_TYPES: [(&str, &str); 4] = [
     ("command_buffer", "indirect command buffers"),
     ("render_command", "indirect command buffers"),
     ("compute_command", "indirect command buffers"),
     ("compute_pipeline_state", "indirect command buffers"),
 ];
 
-/// C++ that MSL leaves out.
-const KEYWORDS: [&str; 12] = [
+/// C++ keywords that MSL does not have.
+const REJECTED_KEYWORDS: [&str; 12] = [
     "goto",
     "dynamic_cast",
     "typeid",
@@ -81,7 +82,7 @@ const KEYWORDS: [&str; 12] = [
     "__asm__",
 ];
 
-/// Stages whose functions no compute device runs.
+/// Stages whose functions a compute device cannot run.
 const STAGES: [&str; 7] = [
     "vertex",
     "fragment",
@@ -92,8 +93,8 @@ const STAGES: [&str; 7] = [
     "amplification",
 ];
 
-/// Attributes of arguments that no kernel on the software device can have.
-const ATTRIBUTES: [&str; 31] = [
+/// Argument attributes that the software device does not support.
+const UNSUPPORTED_ATTRIBUTES: [&str; 31] = [
     "texture",
     "sampler",
     "stage_in",
@@ -127,24 +128,24 @@ const ATTRIBUTES: [&str; 31] = [
     "thread_index_in_imageblock",
 ];
 
-/// What a program has that is not supported.
+/// Unsupported features of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Unsupported {
-    /// What concerns the whole program.
+    /// Errors that concern the whole program.
     pub(crate) errors: Vec<Diagnostic>,
-    /// Everything that was found, in the order of the text.
+    /// Everything that was found, in text order.
     pub(crate) found: Vec<Diagnostic>,
-    /// Functions to leave out, and why. Kernels among them are refused.
+    /// Functions to remove, and why. Kernels among them are rejected.
     pub(crate) functions: HashMap<usize, Diagnostic>,
-    /// Explicit instantiations whose arguments are not supported.
+    /// Explicit instantiations with unsupported arguments.
     pub(crate) instantiations: HashMap<usize, Diagnostic>,
-    /// First and last tokens of other declarations to leave out.
+    /// First and last tokens of other declarations to remove.
     pub(crate) ranges: BTreeMap<usize, usize>,
 }
 
-/// Everything in the program that is not supported.
-pub(crate) fn check(source: &Source<'_>, program: &Program) -> Unsupported {
-    let mut checker = Checker {
+/// Finds everything in the program that is not supported.
+pub(crate) fn check(source: &TokenStream<'_>, program: &Program) -> Unsupported {
+    let mut features = FeatureChecker {
         source,
         program,
         classes: program
@@ -159,44 +160,44 @@ pub(crate) fn check(source: &Source<'_>, program: &Program) -> Unsupported {
     };
     for i in 0..source.len() {
         if source.is_identifier(i) && !source.tokens[i].system {
-            checker.word(i);
+            features.word(i);
         }
     }
-    checker.stages();
-    checker.arguments();
-    checker.argument_buffers();
-    checker.program_scope();
-    let mut found: Vec<_> = checker
+    features.stages();
+    features.arguments();
+    features.argument_buffers();
+    features.program_scope();
+    let mut found: Vec<_> = features
         .marks
         .iter()
         .map(|(_, found)| found.clone())
         .collect();
-    // Of several features the first is named.
-    checker.marks.reverse();
-    let spread = reach::spread(source, program, checker.marks, &checker.functions);
-    let whole = checker.functions.into_iter();
+    // Of several features the first one is named.
+    features.marks.reverse();
+    let propagated = propagate::propagate(source, program, features.marks, &features.functions);
+    let whole = features.functions.into_iter();
     found.extend(whole.filter_map(|(function, said)| {
-        (spread.functions.get(&function) == Some(&said)).then_some(said)
+        (propagated.functions.get(&function) == Some(&said)).then_some(said)
     }));
     Unsupported {
-        errors: checker.errors,
+        errors: features.errors,
         found,
-        ..spread
+        ..propagated
     }
 }
 
-struct Checker<'s, 'a> {
-    source: &'s Source<'a>,
+struct FeatureChecker<'s, 'a> {
+    source: &'s TokenStream<'a>,
     program: &'s Program,
     classes: HashSet<&'a str>,
     errors: Vec<Diagnostic>,
     /// Tokens that name a feature.
     marks: Vec<(usize, Diagnostic)>,
-    /// Functions that are not supported as a whole.
+    /// Functions that are unsupported as a whole.
     functions: HashMap<usize, Diagnostic>,
 }
 
-impl Checker<'_, '_> {
+impl FeatureChecker<'_, '_> {
     fn unsupported(&mut self, i: usize, what: &str) {
         let name = self.source.text_at(i);
         let message = format!("{what} are not supported by the software device: '{name}'");
@@ -207,8 +208,8 @@ impl Checker<'_, '_> {
         self.marks.push((i, diagnostic));
     }
 
-    /// Notes a function as a whole; the first reason counts.
-    fn refuse(&mut self, function: usize, diagnostic: Diagnostic) {
+    /// Marks a whole function as unsupported; the first reason is kept.
+    fn mark_function(&mut self, function: usize, diagnostic: Diagnostic) {
         self.functions.entry(function).or_insert(diagnostic);
     }
 
@@ -217,7 +218,7 @@ impl Checker<'_, '_> {
         let text = source.text_at(i);
         let next = source.text_at(i + 1);
         let member = matches!(source.before(i), "." | "->");
-        if KEYWORDS.contains(&text) && !member {
+        if REJECTED_KEYWORDS.contains(&text) && !member {
             self.keyword(i);
             return;
         }
@@ -229,9 +230,9 @@ impl Checker<'_, '_> {
                 .find(|(name, _)| *name == text)
                 .map(|(_, what)| *what)
         };
-        let what = find(&TYPES)
-            .or_else(|| find(&TEMPLATES).filter(|_| next == "<"))
-            .or_else(|| find(&DECLARED).filter(|_| source.is_identifier(i + 1)))
+        let what = find(&UNSUPPORTED_TYPES)
+            .or_else(|| find(&UNSUPPORTED_TEMPLATES).filter(|_| next == "<"))
+            .or_else(|| find(&UNSUPPORTED_DECLARED_TYPES).filter(|_| source.is_identifier(i + 1)))
             .or_else(|| match (text, next) {
                 ("raytracing", "::") if source.text_at(i + 2) != "ray" => Some("ray tracing"),
                 ("mpp", "::") => Some("Metal performance primitives"),
@@ -260,7 +261,7 @@ impl Checker<'_, '_> {
             .push(source.error_at(i, DiagnosticKind::Refused, message));
     }
 
-    /// Vertex, fragment, mesh and object functions.
+    /// Finds vertex, fragment, mesh and object functions.
     fn stages(&mut self) {
         let source = self.source;
         for (index, function) in self.program.functions.iter().enumerate() {
@@ -274,16 +275,16 @@ impl Checker<'_, '_> {
                 .attributes_in(function.first, function.open)
                 .iter()
                 .find(|attribute| STAGES.contains(&attribute.name.as_str()))
-                .map(|attribute| (attribute.place, attribute.name.as_str()));
-            if let Some((place, stage)) = word.or(attribute) {
+                .map(|attribute| (attribute.token, attribute.name.as_str()));
+            if let Some((token, stage)) = word.or(attribute) {
                 let message = format!("{stage} functions are not supported by the software device");
-                let error = source.error(place, DiagnosticKind::Unsupported, message);
-                self.refuse(index, error);
+                let error = source.error(token, DiagnosticKind::Unsupported, message);
+                self.mark_function(index, error);
             }
         }
     }
 
-    /// Kernel arguments that are neither buffers, threadgroup memory nor positions.
+    /// Finds kernel arguments that are neither buffers, threadgroup memory nor positions.
     fn arguments(&mut self) {
         let source = self.source;
         for (index, function) in self.program.functions.iter().enumerate() {
@@ -298,23 +299,23 @@ impl Checker<'_, '_> {
                 if let Some(i) = sampler {
                     let message = "samplers are not supported by the software device: 'sampler'";
                     let error = source.error_at(i, DiagnosticKind::Unsupported, message);
-                    self.refuse(index, error);
+                    self.mark_function(index, error);
                 }
                 let attributes = source.attributes_in(parameter.range.start, parameter.range.end);
                 let unsupported = attributes
                     .iter()
-                    .find(|attribute| ATTRIBUTES.contains(&attribute.name.as_str()));
+                    .find(|attribute| UNSUPPORTED_ATTRIBUTES.contains(&attribute.name.as_str()));
                 if let Some(attribute) = unsupported {
                     let name = &attribute.name;
                     let message = format!("[[{name}]] is not supported by the software device");
-                    let error = source.error(attribute.place, DiagnosticKind::Unsupported, message);
-                    self.refuse(index, error);
+                    let error = source.error(attribute.token, DiagnosticKind::Unsupported, message);
+                    self.mark_function(index, error);
                 }
             }
         }
     }
 
-    /// Structs with pointers in them, passed to a kernel: the host would have to write GPU addresses.
+    /// Finds structs with pointers that are passed to a kernel: the host would have to write GPU addresses.
     fn argument_buffers(&mut self) {
         let source = self.source;
         let mut pointers: HashMap<&str, &str> = HashMap::new();
@@ -337,7 +338,7 @@ impl Checker<'_, '_> {
                 }
             }
         }
-        // A class holds what its fields hold.
+        // A class contains what its fields contain.
         let mut work: Vec<&str> = pointers.keys().copied().collect();
         while let Some(class) = work.pop() {
             for (holder, field) in fields.remove(class).unwrap_or_default() {
@@ -378,12 +379,12 @@ impl Checker<'_, '_> {
                     "argument buffers are not supported by the software device: '{class}' holds the pointer '{field}'"
                 );
                 let error = source.error_at(*last, DiagnosticKind::Unsupported, message);
-                self.refuse(index, error);
+                self.mark_function(index, error);
             }
         }
     }
 
-    /// Threadgroup variables outside functions.
+    /// Finds threadgroup variables outside functions.
     fn program_scope(&mut self) {
         let source = self.source;
         for variable in &self.program.variables {

@@ -1,18 +1,18 @@
-//! What a later version of the language brought, refused in an earlier one.
+//! Rejects features of later language versions.
 //!
-//! The versions are those of Apple's specification. Only what it states is here, and only uses that cannot mean something
-//! of the user's: in doubt a program is accepted.
+//! The versions are those of Apple's specification. Only features that it states are listed, and only uses that
+//! cannot refer to the user's own declarations are rejected: in doubt a program is accepted.
 
 use std::collections::HashSet;
 
 use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::lexer::TokenKind;
 use super::program::Program;
-use super::source::Source;
+use super::token_stream::TokenStream;
 use crate::language::LanguageVersion::{self, Metal3_1, Metal3_2};
 
-/// Names of the library that are newer than Metal 3.0.
-const NAMES: [(&str, LanguageVersion); 12] = [
+/// Library names that are newer than Metal 3.0.
+const LIBRARY_NAMES: [(&str, LanguageVersion); 12] = [
     ("bfloat", Metal3_1),
     ("bfloat2", Metal3_1),
     ("bfloat3", Metal3_1),
@@ -27,9 +27,9 @@ const NAMES: [(&str, LanguageVersion); 12] = [
     ("atomic_thread_fence", Metal3_2),
 ];
 
-/// Everything in the program that needs a later version of the language.
+/// Reports everything in the program that needs a later language version.
 pub(crate) fn check(
-    source: &Source<'_>,
+    source: &TokenStream<'_>,
     program: &Program,
     language: LanguageVersion,
 ) -> Vec<Diagnostic> {
@@ -49,7 +49,7 @@ pub(crate) fn check(
     diagnostics
 }
 
-/// The message about a feature that the language does not have yet.
+/// The message about a feature that the language version does not have.
 pub(crate) fn needs(feature: &str, since: LanguageVersion, language: LanguageVersion) -> String {
     let verb = if feature.ends_with('s') {
         "need"
@@ -59,9 +59,9 @@ pub(crate) fn needs(feature: &str, since: LanguageVersion, language: LanguageVer
     format!("{feature} {verb} {since} or newer (compiling as {language})")
 }
 
-/// The feature that a token stands for, and the version that brought it.
+/// The feature that a token refers to, and the version that introduced it.
 fn feature<'a>(
-    source: &Source<'a>,
+    source: &TokenStream<'a>,
     i: usize,
     declared: &HashSet<&str>,
 ) -> Option<(&'a str, LanguageVersion)> {
@@ -75,27 +75,27 @@ fn feature<'a>(
         return None;
     }
     let is_qualifier = text == "coherent" && source.text_at(i + 1) == "(";
-    // `coherent(device) device T*`; a call of a function of that name has other arguments.
+    // `coherent(device) device T*`; a call of a user's function of that name has other arguments.
     if is_qualifier && matches!(source.text_at(i + 2), "device" | "system") {
         return Some((text, Metal3_2));
     }
     let elsewhere = match source.before(i) {
         "." | "->" => true,
-        // In a namespace of the user's.
+        // In one of the user's namespaces.
         "::" => i >= 2 && source.is_identifier(i - 2) && source.text_at(i - 2) != "metal",
         _ => false,
     };
-    // A function that is not called may be a variable of the user's.
+    // Without a call it may be a variable of the user's.
     let is_function = matches!(text, "nextafter" | "atomic_thread_fence");
     if elsewhere || is_function && source.text_at(i + 1) != "(" {
         return None;
     }
-    let (_, since) = NAMES.iter().find(|(name, _)| *name == text)?;
+    let (_, since) = LIBRARY_NAMES.iter().find(|(name, _)| *name == text)?;
     Some((text, *since))
 }
 
-/// Names that the program declares itself: classes, functions, variables and aliases.
-fn declared_names<'a>(source: &Source<'a>, program: &Program) -> HashSet<&'a str> {
+/// Names that the program itself declares: classes, functions, variables and aliases.
+fn declared_names<'a>(source: &TokenStream<'a>, program: &Program) -> HashSet<&'a str> {
     let is_system = |i: usize| source.tokens[i].system;
     let classes = program.classes.iter().filter_map(|class| class.name);
     let variables = program.variables.iter();
@@ -118,7 +118,7 @@ fn declared_names<'a>(source: &Source<'a>, program: &Program) -> HashSet<&'a str
                 names.insert(source.text_at(i + 1));
             }
             "typedef" => in_typedef = !is_system(i),
-            // Names of classes are known already, so that the end may be one inside of them.
+            // Class names are known already, so the typedef may also end inside one.
             ";" if in_typedef => {
                 names.insert(source.before(i));
                 in_typedef = false;

@@ -1,17 +1,17 @@
-//! Known reports, kept in a file: what is in it is no news.
+//! Baselines: files of known reports, which are not reported as new.
 //!
-//! An entry is a kind, a kernel, the name of the file and a hash of the source line, so that it survives when lines move,
-//! when a message is worded differently and when the sources lie in another directory. It stands for as many reports as
-//! there were.
+//! An entry is a kind, a kernel, the name of the file and a hash of the source line, so that it survives moved lines,
+//! reworded messages and another source directory. It counts the reports it stands for.
 
-use super::{Report, ReportKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The version of the file's format.
-const VERSION: u32 = 1;
+use super::{Report, ReportKind};
 
-/// Reports that are known.
+/// Version of the file format.
+const FORMAT_VERSION: u32 = 1;
+
+/// A set of known reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
     version: u32,
@@ -22,61 +22,61 @@ pub struct Baseline {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BaselineEntry {
-    /// The file's name without its directory; empty where the place is unknown.
+    /// File name without its directory; empty if the location is unknown.
     pub file: String,
     /// The kernel's host name.
     pub kernel: String,
-    /// The kind of the reports, by its name.
+    /// Kind of the reports.
     pub kind: ReportKind,
-    /// A hash of the source line, spaces aside; empty where it is unknown.
+    /// Hash of the source line, ignoring white space; empty if unknown.
     pub line: String,
-    /// How many reports these are.
+    /// Number of reports.
     pub times: usize,
 }
 
-/// A text that is no baseline.
+/// A text that is not a baseline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BaselineError {
-    /// Not JSON, or not with the fields of a baseline.
+    /// Not JSON, or without the fields of a baseline.
     #[error("the baseline cannot be read: {message}")]
     Syntax {
-        /// What the parser says.
+        /// The parser's message.
         message: String,
     },
-    /// A format that this version does not know.
-    #[error("the baseline is of version {found}; this program reads version {VERSION}")]
+    /// An unknown format version.
+    #[error("the baseline is of version {found}; this program reads version {FORMAT_VERSION}")]
     Version {
-        /// The version that the text states.
+        /// The version in the text.
         found: u32,
     },
 }
 
-/// Reports, judged by a baseline.
+/// Reports compared with a baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Judged {
+pub struct BaselineDiff {
     /// Reports that are not in the baseline.
     pub new: Vec<Report>,
-    /// Reports that are.
+    /// Reports that are in the baseline.
     pub known: Vec<Report>,
-    /// Entries for which there is no report any more, with the number of those that are missing.
+    /// Entries without a report any more, with the number of missing reports.
     pub stale: Vec<BaselineEntry>,
 }
 
 impl Default for Baseline {
     fn default() -> Self {
         Self {
-            version: VERSION,
+            version: FORMAT_VERSION,
             reports: Vec::new(),
         }
     }
 }
 
 impl Baseline {
-    /// Reads a baseline.
+    /// Parses a baseline.
     ///
     /// # Errors
-    /// The text is no baseline, or one of another version.
+    /// The text is not a baseline, or has another format version.
     pub fn parse(text: &str) -> Result<Self, BaselineError> {
         #[derive(Deserialize)]
         struct Version {
@@ -86,13 +86,13 @@ impl Baseline {
             message: error.to_string(),
         };
         let Version { version: found } = serde_json::from_str(text).map_err(syntax)?;
-        if found != VERSION {
+        if found != FORMAT_VERSION {
             return Err(BaselineError::Version { found });
         }
         serde_json::from_str(text).map_err(syntax)
     }
 
-    /// The baseline of these reports; `line` gives the source line that a report is about.
+    /// Builds the baseline of these reports; `line` returns the source line of a report.
     pub fn of(reports: &[Report], line: impl Fn(&Report) -> Option<String>) -> Self {
         let mut baseline = Self::default();
         for report in reports {
@@ -106,21 +106,25 @@ impl Baseline {
         baseline
     }
 
-    /// The text of the file. Equal baselines have equal texts.
+    /// Serialises the baseline. Equal baselines have equal texts.
     pub fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("strings and numbers are JSON");
         text.push('\n');
         text
     }
 
-    /// The entries, in the order of the file.
+    /// The entries, in file order.
     pub fn entries(&self) -> &[BaselineEntry] {
         &self.reports
     }
 
-    /// Parts `reports` into new and known ones; `line` gives the source line that a report is about.
-    pub fn filter(&self, reports: Vec<Report>, line: impl Fn(&Report) -> Option<String>) -> Judged {
-        let mut judged = Judged::default();
+    /// Splits `reports` into new and known ones; `line` returns the source line of a report.
+    pub fn filter(
+        &self,
+        reports: Vec<Report>,
+        line: impl Fn(&Report) -> Option<String>,
+    ) -> BaselineDiff {
+        let mut diff = BaselineDiff::default();
         let mut left = self.reports.clone();
         for report in reports {
             let entry = entry(&report, &line);
@@ -128,14 +132,14 @@ impl Baseline {
             match open.find(|e| e.times > 0 && same(e, &entry)) {
                 Some(known) => {
                     known.times -= 1;
-                    judged.known.push(report);
+                    diff.known.push(report);
                 }
-                None => judged.new.push(report),
+                None => diff.new.push(report),
             }
         }
         left.retain(|entry| entry.times > 0);
-        judged.stale = left;
-        judged
+        diff.stale = left;
+        diff
     }
 }
 
@@ -155,7 +159,7 @@ fn entry(report: &Report, line: impl Fn(&Report) -> Option<String>) -> BaselineE
     }
 }
 
-/// Half of a SHA-256 of the line's words.
+/// The first half of a SHA-256 of the line's words.
 fn hash(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let digest = Sha256::digest(words.join(" "));
@@ -203,26 +207,26 @@ mod tests {
         let mut elsewhere = report(ReportKind::Race, 3);
         elsewhere.file = "/home/ci/a.metal".into();
         elsewhere.message = "worded differently".into();
-        let judged = baseline.filter(
+        let diff = baseline.filter(
             vec![elsewhere.clone(), report(ReportKind::Race, 4)],
             line_of(moved),
         );
-        assert_eq!(judged.known, [elsewhere]);
-        assert_eq!(judged.new, [report(ReportKind::Race, 4)]);
-        assert_eq!(judged.stale.len(), 1);
-        assert_eq!(judged.stale[0].kind, ReportKind::Bounds);
+        assert_eq!(diff.known, [elsewhere]);
+        assert_eq!(diff.new, [report(ReportKind::Race, 4)]);
+        assert_eq!(diff.stale.len(), 1);
+        assert_eq!(diff.stale[0].kind, ReportKind::Bounds);
     }
 
     #[test]
     fn equal_lines_are_counted() {
         let race = |line| report(ReportKind::Race, line);
         let baseline = Baseline::of(&[race(2)], line_of(TEXT));
-        let judged = baseline.filter(vec![race(2), race(4)], line_of(TEXT));
-        assert_eq!((judged.known, judged.new), (vec![race(2)], vec![race(4)]));
+        let diff = baseline.filter(vec![race(2), race(4)], line_of(TEXT));
+        assert_eq!((diff.known, diff.new), (vec![race(2)], vec![race(4)]));
         let baseline = Baseline::of(&[race(2), race(4)], line_of(TEXT));
         assert_eq!(baseline.entries()[0].times, 2);
-        let judged = baseline.filter(vec![race(4)], line_of(TEXT));
-        assert_eq!((judged.stale[0].times, judged.new.len()), (1, 0));
+        let diff = baseline.filter(vec![race(4)], line_of(TEXT));
+        assert_eq!((diff.stale[0].times, diff.new.len()), (1, 0));
     }
 
     #[test]
@@ -230,8 +234,8 @@ mod tests {
         let mut lost = report(ReportKind::Timeout, 0);
         lost.file.clear();
         let baseline = Baseline::of(&[lost.clone()], |_| None);
-        let judged = baseline.filter(vec![lost], |_| None);
-        assert_eq!((judged.known.len(), judged.stale.len()), (1, 0));
+        let diff = baseline.filter(vec![lost], |_| None);
+        assert_eq!((diff.known.len(), diff.stale.len()), (1, 0));
     }
 
     #[test]

@@ -1,32 +1,34 @@
 //! Comments in kernels that suppress reports: `// bessemer: allow(race) both threads write the same value`.
 //!
-//! A comment counts for its own line and, if nothing else stands there, for the line below. Several kinds are separated by
-//! commas; a reason may follow. `crash` and `timeout` end the work and cannot be suppressed.
+//! A comment applies to its own line and, if it is alone on it, to the line below. Several kinds are separated by commas;
+//! a reason may follow. `crash` and `timeout` abort the submission and cannot be suppressed.
 
-#[cfg(any(target_os = "linux", test))]
-use super::Report;
-use super::ReportKind;
-use crate::msl::{Diagnostic, DiagnosticKind, Severity};
 #[cfg(any(target_os = "linux", test))]
 use std::collections::HashMap;
 #[cfg(any(target_os = "linux", test))]
 use std::sync::{Mutex, PoisonError};
 
-const MARK: &str = "bessemer:";
+#[cfg(any(target_os = "linux", test))]
+use super::Report;
+use super::ReportKind;
+use crate::msl::{Diagnostic, DiagnosticKind, Severity};
 
-/// The lines of a library's source and of the files that it includes.
+/// Prefix of suppression comments.
+const COMMENT_PREFIX: &str = "bessemer:";
+
+/// The lines of a library's source and of its included files.
 #[cfg(any(target_os = "linux", test))]
 #[derive(Debug)]
 pub(crate) struct Sources {
     file: String,
     lines: Vec<String>,
-    /// Included files, as far as reports were about them; `None` where they cannot be read.
+    /// Included files, read on demand; `None` if they cannot be read.
     others: Mutex<HashMap<String, Option<Vec<String>>>>,
 }
 
 #[cfg(any(target_os = "linux", test))]
 impl Sources {
-    /// A source text, and its name in reports.
+    /// Creates the sources of a text with its file name in reports.
     pub(crate) fn new(file: &str, text: &str) -> Self {
         Self {
             file: file.to_owned(),
@@ -49,8 +51,8 @@ impl Sources {
         other.as_ref()?.get(index).cloned()
     }
 
-    /// Takes the reports that comments allow out of `reports`, and returns how many those are. A report that stays
-    /// although there is a comment says why.
+    /// Removes the reports that comments allow, and returns their number. A report that stays although there is a
+    /// comment says why.
     pub(crate) fn suppress(&self, reports: &mut Vec<Report>) -> usize {
         let before = reports.len();
         reports.retain_mut(|report| {
@@ -88,11 +90,11 @@ impl Sources {
 #[cfg(any(target_os = "linux", test))]
 enum Allowance {
     Yes,
-    /// With a name in the comment that is no kind of report.
+    /// With a name in the comment that is not a kind of report.
     No(Option<String>),
 }
 
-/// The kind of that name, if reports of it can be suppressed.
+/// Parses a kind whose reports can be suppressed.
 fn suppressible(name: &str) -> Option<ReportKind> {
     let kind: ReportKind = name.parse().ok()?;
     (!matches!(kind, ReportKind::Crash | ReportKind::Timeout)).then_some(kind)
@@ -105,7 +107,7 @@ fn why(name: &str) -> &'static str {
     }
 }
 
-/// Whether a line holds nothing but a comment.
+/// Returns whether a line consists of a comment only.
 #[cfg(any(target_os = "linux", test))]
 fn is_comment(line: &str) -> bool {
     let line = line.trim();
@@ -120,7 +122,7 @@ fn allowed(line: &str) -> impl Iterator<Item = &str> {
         .min()
         .map_or("", |at| &line[at..]);
     let list = comment
-        .split_once(MARK)
+        .split_once(COMMENT_PREFIX)
         .and_then(|(_, rest)| rest.trim_start().strip_prefix("allow("))
         .and_then(|rest| rest.split_once(')'))
         .map_or("", |(list, _)| list);
@@ -129,7 +131,7 @@ fn allowed(line: &str) -> impl Iterator<Item = &str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Warnings about comments in a source text that try to suppress what is no kind of report.
+/// Returns warnings about suppression comments that do not name a kind of report.
 pub fn suppression_warnings(file: &str, text: &str) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

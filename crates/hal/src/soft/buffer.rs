@@ -1,29 +1,30 @@
-//! The software device's memory.
+//! Buffers of the software device.
 #![expect(
     unsafe_code,
     reason = "maps memory and copies between the copies of a buffer"
 )]
 
-use crate::driver::{self, HostMemory};
-use crate::storage::StorageMode;
 use std::io;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How the device wants its memory.
+use crate::driver::{self, HostMemory};
+use crate::storage::StorageMode;
+
+/// How the device's memory is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// Ordinary private memory.
     Plain,
-    /// Between pages that fault when they are touched.
+    /// Between guard pages that fault on access.
     Guarded,
-    /// Shared with the processes that the device forks.
+    /// Shared with the child processes of the device.
     Shared,
 }
 
-/// A buffer: one memory, or two for managed storage and for adopted memory that another process must see.
+/// A buffer: one allocation, or two for managed storage and for adopted memory that a child process must see.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     length: usize,
@@ -31,15 +32,15 @@ pub(crate) struct Buffer {
     device: Memory,
     /// The host's copy of a managed buffer.
     host: Option<Mapping>,
-    account: Arc<Account>,
+    in_use: Arc<BytesInUse>,
 }
 
-/// Bytes in the buffers of a device that exist.
+/// Bytes in all live buffers of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Account(AtomicUsize);
+pub(crate) struct BytesInUse(AtomicUsize);
 
-impl Account {
-    /// How many.
+impl BytesInUse {
+    /// The current number.
     pub(crate) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -47,7 +48,7 @@ impl Account {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.account.0.fetch_sub(self.length, Ordering::Relaxed);
+        self.in_use.0.fetch_sub(self.length, Ordering::Relaxed);
     }
 }
 
@@ -55,45 +56,45 @@ impl Drop for Buffer {
 enum Memory {
     Mapped(Mapping),
     Adopted(HostMemory),
-    /// Adopted memory that kernels see as a copy, in and out with every submission that uses it.
+    /// Adopted memory that kernels see as a copy, copied in and out with every submission that uses it.
     Staged(HostMemory, Mapping),
 }
 
 impl Buffer {
-    /// Zeroed memory.
+    /// Allocates zeroed memory.
     ///
     /// # Errors
-    /// The system has no more.
+    /// Out of memory.
     pub(crate) fn allocate(
         length: usize,
         mode: StorageMode,
         placement: Placement,
-        account: &Arc<Account>,
+        in_use: &Arc<BytesInUse>,
     ) -> io::Result<Self> {
         let host = match mode {
-            // Where commands run in another process, that process brings the bytes to the host's copy.
+            // If commands run in a child process, that process writes the host's copy.
             StorageMode::Managed => Some(Mapping::new(length, placement)?),
             StorageMode::Shared | StorageMode::Private => None,
         };
         let device = Memory::Mapped(Mapping::new(length, placement)?);
-        account.0.fetch_add(length, Ordering::Relaxed);
+        in_use.0.fetch_add(length, Ordering::Relaxed);
         Ok(Self {
             length,
             mode,
             device,
             host,
-            account: account.clone(),
+            in_use: in_use.clone(),
         })
     }
 
-    /// The caller's memory.
+    /// Wraps the caller's memory.
     ///
     /// # Errors
-    /// The system has no memory for the copy that forked processes see.
+    /// Out of memory for the copy that child processes see.
     pub(crate) fn adopt(
         memory: HostMemory,
         placement: Placement,
-        account: &Arc<Account>,
+        in_use: &Arc<BytesInUse>,
     ) -> io::Result<Self> {
         let length = memory.length;
         let device = if placement == Placement::Shared {
@@ -102,28 +103,28 @@ impl Buffer {
         } else {
             Memory::Adopted(memory)
         };
-        account.0.fetch_add(length, Ordering::Relaxed);
+        in_use.0.fetch_add(length, Ordering::Relaxed);
         Ok(Self {
             length,
             mode: StorageMode::Shared,
             device,
             host: None,
-            account: account.clone(),
+            in_use: in_use.clone(),
         })
     }
 
-    /// Fills fresh memory with a number that no computation would give.
-    pub(crate) fn spoil(&self) {
-        /// As `f32`, `f16` and `bf16` a NaN; as an index, out of range.
-        const SPOILED: u8 = 0xff;
+    /// Poisons fresh memory with a value that no computation would produce.
+    pub(crate) fn poison(&self) {
+        /// A NaN as `f32`, `f16` and `bf16`; out of range as an index.
+        const POISON_BYTE: u8 = 0xff;
         let host = self.host.as_ref().map(|host| host.start);
         for start in [Some(self.pointer()), host].into_iter().flatten() {
-            // SAFETY: the memory has so many bytes, and nobody else knows the buffer yet.
-            unsafe { start.write_bytes(SPOILED, self.length) };
+            // SAFETY: the memory has this many bytes, and nothing else knows the buffer yet.
+            unsafe { start.write_bytes(POISON_BYTE, self.length) };
         }
     }
 
-    /// Where kernels see the bytes.
+    /// Address at which kernels see the bytes.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         match &self.device {
             Memory::Mapped(mapping) | Memory::Staged(_, mapping) => mapping.start,
@@ -131,15 +132,15 @@ impl Buffer {
         }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// Before a submission uses the buffer: brings adopted memory to the copy that kernels see.
+    /// Copies adopted memory to the mapping that kernels see, before a submission uses the buffer.
     pub(crate) fn stage_in(&self) {
         if let Memory::Staged(memory, copy) = &self.device {
-            // SAFETY: both have `length` bytes and are apart; the front lets no host writer near while a
+            // SAFETY: both have `length` bytes and do not overlap; the front keeps host writers out while a
             // submission is in flight.
             unsafe {
                 ptr::copy_nonoverlapping(
@@ -151,7 +152,7 @@ impl Buffer {
         }
     }
 
-    /// After a submission wrote the buffer: brings the copy back to adopted memory.
+    /// Copies the mapping back to adopted memory, after a submission wrote to the buffer.
     pub(crate) fn stage_out(&self) {
         if let Memory::Staged(memory, copy) = &self.device {
             // SAFETY: as above, and the front counts the submission as a writer of the memory.
@@ -165,7 +166,7 @@ impl Buffer {
         }
     }
 
-    /// Brings the device's bytes to the host copy of a managed buffer.
+    /// Copies the device's bytes to the host copy of a managed buffer.
     pub(crate) fn synchronize(&self) {
         if let Some(host) = &self.host {
             // SAFETY: two mappings of `length` bytes each; the front counts the command as a write, so the host
@@ -189,8 +190,8 @@ impl driver::Buffer for Buffer {
 
     fn did_modify_range(&self, range: Range<usize>) {
         if let Some(host) = &self.host {
-            // SAFETY: the front checked the range against `length`, which both mappings have, and waited until
-            // no submission uses the buffer.
+            // SAFETY: the front checked the range against `length`, which both mappings have, and waited until no
+            // submission uses the buffer.
             unsafe {
                 ptr::copy_nonoverlapping(
                     host.start.as_ptr().add(range.start),
@@ -201,7 +202,7 @@ impl driver::Buffer for Buffer {
         }
     }
 
-    /// There is no tool that would show it; errors and reports name buffers by the front's labels and by index.
+    /// A no-op: no tool would show it, and errors and reports name buffers by the front's labels and by index.
     fn set_label(&self, _: &str) {}
 }
 
@@ -213,7 +214,7 @@ struct Mapping {
     start: NonNull<u8>,
 }
 
-// SAFETY: plain memory that the mapping alone owns; whoever goes through the pointer answers for races.
+// SAFETY: plain memory that the mapping alone owns; users of the pointer are responsible for races.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; a shared reference gives nothing but the address.
 unsafe impl Sync for Mapping {}
@@ -262,12 +263,12 @@ impl Mapping {
             start,
         };
         if placement != Placement::Shared {
-            // Forked processes run other devices' kernels: they need not see this memory, pay for it or fail for it.
-            // SAFETY: the mapping is ours; where the advice is not taken, nothing is lost but time.
+            // Child processes run other devices' kernels: they need not see this memory, pay for it or fail for it.
+            // SAFETY: the mapping is ours; if the advice is ignored, only time is lost.
             unsafe { libc::madvise(map.as_ptr().cast(), map_length, libc::MADV_DONTFORK) };
         }
         for offset in [0, guard + usable] {
-            // SAFETY: the guard pages lie inside the mapping and outside what `start` gives away.
+            // SAFETY: the guard pages lie inside the mapping and outside the range that `start` exposes.
             let failed = guard > 0
                 && unsafe {
                     libc::mprotect(map.add(offset).as_ptr().cast(), guard, libc::PROT_NONE)
@@ -282,7 +283,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing uses it: buffers are kept alive by what does.
+        // SAFETY: the mapping is ours and unused: everything that uses a buffer keeps it alive.
         unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_length) };
     }
 }

@@ -1,11 +1,10 @@
-//! Compiled kernels on disk, found by what they were made from.
+//! On-disk cache of compiled kernels, addressed by a hash of their inputs.
 //!
-//! An entry is one file, named after the hash of everything that decides its content. It is written beside its
-//! place and renamed into it, so that other processes see all of it or nothing; its checksum is verified when it
-//! is read, so that a torn or damaged entry is the same as none. Nothing here can fail a compilation: a cache
-//! that cannot be read is empty, one that cannot be written keeps nothing.
+//! An entry is one file, named after the hash of everything that determines its content. It is written to a
+//! temporary file and renamed, so that other processes see all of it or nothing; its checksum is verified on load,
+//! so that a torn or corrupt entry is a cache miss. The cache never fails a compilation: if it cannot be read it is
+//! empty, and if it cannot be written it keeps nothing.
 
-use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -14,21 +13,23 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Changes when entries of older versions must not be read any more.
-const FORMAT: &str = "1";
-const MAGIC: &[u8; 8] = b"BSMRENT1";
-const CHECKSUM: usize = 32;
-/// Remains of processes that died while they wrote are removed after this time.
-const STALE: Duration = Duration::from_secs(3600);
-/// Directories that no process has used for this long are removed.
-const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
+use sha2::{Digest, Sha256};
 
-/// The name of an entry: its kind and the hash of what it is made from.
+/// Version of the directory layout and the entry format.
+const LAYOUT_VERSION: &str = "1";
+const MAGIC: &[u8; 8] = b"BSMRENT1";
+const CHECKSUM_BYTES: usize = 32;
+/// Age from which temporary files of dead processes are removed.
+const STALE_TEMPORARY_AGE: Duration = Duration::from_secs(3600);
+/// Age from which unused header directories are removed.
+const UNUSED_DIRECTORY_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Name of an entry: its kind and the hash of its inputs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key(String);
 
 impl Key {
-    /// Hashes parts; each goes in with its length, so that no two lists of parts collide.
+    /// Hashes the inputs, each prefixed with its length, so that no two lists collide.
     pub(crate) fn new<'a>(kind: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -38,7 +39,7 @@ impl Key {
         Self(format!("{kind}-{}", hex(&hash.finalize())))
     }
 
-    /// The name.
+    /// The entry's file name.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -53,31 +54,31 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 pub(crate) struct Cache {
     root: Option<PathBuf>,
     limit: u64,
-    /// Bytes that may still be written before the size of the whole is looked at.
+    /// Bytes that may be written until the total size is checked again.
     allowance: AtomicU64,
-    private: OnceLock<Option<Scratch>>,
+    private: OnceLock<Option<ScratchDir>>,
 }
 
 impl Cache {
     /// A cache in `dir`, or none.
     pub(crate) fn new(dir: Option<PathBuf>, limit: u64) -> Self {
         Self {
-            // Relative directories would move with the host program; clang runs elsewhere.
+            // Absolute: clang runs in another working directory.
             root: dir
                 .and_then(|d| std::path::absolute(d).ok())
-                .map(|d| d.join(format!("soft-v{FORMAT}"))),
+                .map(|d| d.join(format!("soft-v{LAYOUT_VERSION}"))),
             limit,
             allowance: AtomicU64::new(0),
             private: OnceLock::new(),
         }
     }
 
-    /// The parts of an entry, if it is there and whole.
+    /// Returns the parts of an entry if it exists and is intact.
     pub(crate) fn load(&self, key: &Key) -> Option<Vec<Vec<u8>>> {
         let path = self.path(key)?;
         let bytes = fs::read(&path).ok()?;
         let Some(parts) = decode(&bytes) else {
-            // Damaged: out of the way, so that it is rebuilt.
+            // Corrupt: remove it, so that it is rebuilt.
             let _ = fs::remove_file(&path);
             return None;
         };
@@ -85,7 +86,7 @@ impl Cache {
         Some(parts)
     }
 
-    /// Keeps an entry if it can.
+    /// Stores an entry if possible.
     pub(crate) fn store(&self, key: &Key, parts: &[&[u8]]) {
         let (Some(root), Some(path)) = (self.root.as_deref(), self.path(key)) else {
             return;
@@ -96,38 +97,39 @@ impl Cache {
         }
     }
 
-    /// A directory `name` that contains `files`, in the cache or, where that cannot be or is not `wanted`, in private.
+    /// Creates a directory `name` with `files`: in the cache, or in a private scratch directory if the cache is not
+    /// writable or not `shared`.
     ///
     /// # Errors
-    /// No directory at all can be written.
+    /// Not even a temporary directory can be written.
     pub(crate) fn directory(
         &self,
         name: &str,
         files: &[(&str, &[u8])],
-        wanted: bool,
+        shared: bool,
     ) -> io::Result<PathBuf> {
-        if let Some(root) = self.root.as_ref().filter(|_| wanted) {
+        if let Some(root) = self.root.as_ref().filter(|_| shared) {
             let path = root.join(name);
-            if holds(&path, files) || publish(root, &path, files).is_ok() {
+            if has_files(&path, files) || publish(root, &path, files).is_ok() {
                 touch(&path);
                 return Ok(path);
             }
         }
         let private = self
             .private
-            .get_or_init(|| self.scratches().next())
+            .get_or_init(|| self.scratch_dirs().next())
             .as_ref()
             .ok_or_else(|| io::Error::other("no temporary directory can be written"))?;
         let path = private.path().join(name);
-        if !holds(&path, files) {
+        if !has_files(&path, files) {
             publish(private.path(), &path, files)?;
         }
         Ok(path)
     }
 
-    /// Private directories for files on their way, best first: in the system's temporary directory, in memory, and
-    /// at last in the cache. Those that cannot be written are left out.
-    pub(crate) fn scratches(&self) -> impl Iterator<Item = Scratch> {
+    /// Private temporary directories in order of preference: the system's temporary directory, memory, and finally
+    /// the cache. Unwritable ones are skipped.
+    pub(crate) fn scratch_dirs(&self) -> impl Iterator<Item = ScratchDir> {
         [
             Some(std::env::temp_dir()),
             Some("/dev/shm".into()),
@@ -135,14 +137,14 @@ impl Cache {
         ]
         .into_iter()
         .flatten()
-        .filter_map(|place| Scratch::new(&place).ok())
+        .filter_map(|place| ScratchDir::new(&place).ok())
     }
 
     fn path(&self, key: &Key) -> Option<PathBuf> {
         Some(self.root.as_ref()?.join(key.as_str()))
     }
 
-    /// Looks at the size of the whole at the first write and then each time another 32nd of the limit was written.
+    /// Checks the total size at the first write, and then after every 1/32 of the limit.
     fn account(&self, written: u64) {
         let left = self.allowance.load(Ordering::Relaxed);
         if left > written {
@@ -157,8 +159,8 @@ impl Cache {
     }
 }
 
-/// Removes what was used longest ago until an eighth of the limit is free. Only entries this module has made, by
-/// their names, and never through a link.
+/// Evicts the least recently used entries until an eighth of the limit is free. Removes only files with names of
+/// this module, and never follows links.
 fn shrink(root: &Path, limit: u64) {
     let Ok(listing) = fs::read_dir(root) else {
         return;
@@ -173,14 +175,16 @@ fn shrink(root: &Path, limit: u64) {
         let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         let age = now.duration_since(used).unwrap_or_default();
         match kind(&name.to_string_lossy()) {
-            Some(Kind::Entry) if meta.is_file() => entries.push((used, meta.len(), item.path())),
-            Some(Kind::Temporary) if age > STALE && meta.is_file() => {
+            Some(CacheFileKind::Entry) if meta.is_file() => {
+                entries.push((used, meta.len(), item.path()))
+            }
+            Some(CacheFileKind::Temporary) if age > STALE_TEMPORARY_AGE && meta.is_file() => {
                 let _ = fs::remove_file(item.path());
             }
-            Some(Kind::Temporary) if age > STALE && meta.is_dir() => {
+            Some(CacheFileKind::Temporary) if age > STALE_TEMPORARY_AGE && meta.is_dir() => {
                 let _ = fs::remove_dir_all(item.path());
             }
-            Some(Kind::Directory) if age > UNUSED && meta.is_dir() => {
+            Some(CacheFileKind::Directory) if age > UNUSED_DIRECTORY_AGE && meta.is_dir() => {
                 let _ = fs::remove_dir_all(item.path());
             }
             _ => {}
@@ -202,25 +206,25 @@ fn shrink(root: &Path, limit: u64) {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum CacheFileKind {
     Entry,
     Temporary,
     Directory,
 }
 
-fn kind(name: &str) -> Option<Kind> {
+fn kind(name: &str) -> Option<CacheFileKind> {
     let (kind, hash) = name.split_once('-')?;
     match kind {
-        "tmp" | "bessemer" => Some(Kind::Temporary),
-        "shim" => Some(Kind::Directory),
+        "tmp" | "bessemer" => Some(CacheFileKind::Temporary),
+        "shim" => Some(CacheFileKind::Directory),
         "lib" | "kernel" if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
-            Some(Kind::Entry)
+            Some(CacheFileKind::Entry)
         }
         _ => None,
     }
 }
 
-/// A name no other thread or process uses.
+/// A name that no other thread or process uses.
 pub(super) fn unique() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let nanoseconds = SystemTime::now()
@@ -230,7 +234,7 @@ pub(super) fn unique() -> String {
     format!("tmp-{}-{number}-{nanoseconds}", std::process::id())
 }
 
-/// Creates a directory and its parents, for this user only: code is loaded from it.
+/// Creates a directory and its parents, accessible to this user only: code is loaded from it.
 fn make_dir(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -241,7 +245,7 @@ fn make_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Writes a file under another name and renames it.
+/// Writes a temporary file and renames it.
 fn replace(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = root.join(unique());
     let written = File::create_new(&temporary)
@@ -253,13 +257,13 @@ fn replace(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Makes a directory with files appear at once. If another process was faster, its work is as good.
+/// Publishes a directory with its files atomically. If another process was faster, its directory is used.
 fn publish(root: &Path, path: &Path, files: &[(&str, &[u8])]) -> io::Result<()> {
     make_dir(root)?;
     let temporary = root.join(unique());
     let outcome = fill(&temporary, files).and_then(|()| {
-        if path.is_dir() && !holds(path, files) {
-            // Damaged. Renamed first: another process may be reading it.
+        if path.is_dir() && !has_files(path, files) {
+            // Corrupt. Rename it first: another process may be reading it.
             let aside = root.join(unique());
             fs::rename(path, &aside)?;
             let _ = fs::remove_dir_all(&aside);
@@ -270,7 +274,7 @@ fn publish(root: &Path, path: &Path, files: &[(&str, &[u8])]) -> io::Result<()> 
         let _ = fs::remove_dir_all(&temporary);
     }
     match outcome {
-        Err(_) if holds(path, files) => Ok(()),
+        Err(_) if has_files(path, files) => Ok(()),
         other => other,
     }
 }
@@ -287,7 +291,7 @@ fn fill(dir: &Path, files: &[(&str, &[u8])]) -> io::Result<()> {
     Ok(())
 }
 
-fn holds(dir: &Path, files: &[(&str, &[u8])]) -> bool {
+fn has_files(dir: &Path, files: &[(&str, &[u8])]) -> bool {
     files.iter().all(|(name, bytes)| {
         let path = dir.join(name);
         fs::metadata(&path).is_ok_and(|meta| meta.len() == bytes.len() as u64)
@@ -295,7 +299,7 @@ fn holds(dir: &Path, files: &[(&str, &[u8])]) -> bool {
     })
 }
 
-/// Marks a file or directory as used now.
+/// Updates the modification time, which is the time of last use.
 fn touch(path: &Path) {
     if let Ok(file) = File::open(path) {
         let _ = file.set_modified(SystemTime::now());
@@ -319,7 +323,7 @@ fn encode(parts: &[&[u8]]) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let rest = bytes.strip_prefix(MAGIC)?;
-    let (checksum, body) = rest.split_at_checked(CHECKSUM)?;
+    let (checksum, body) = rest.split_at_checked(CHECKSUM_BYTES)?;
     if Sha256::digest(body).as_slice() != checksum {
         return None;
     }
@@ -338,15 +342,15 @@ fn decode(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(parts)
 }
 
-/// A private directory, removed with all it contains.
+/// A private directory, removed with its contents on drop.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct ScratchDir(PathBuf);
 
-impl Scratch {
+impl ScratchDir {
     fn new(place: &Path) -> io::Result<Self> {
         let scratch = Self(place.join(format!("bessemer-{}", unique())));
         make_dir(&scratch.0)?;
-        // A directory that can be made but holds no byte is on a full disk.
+        // On a full disk a directory can be created, but not written to.
         let probe = scratch.0.join("probe");
         fs::write(&probe, [0; 4096])?;
         fs::remove_file(&probe)?;
@@ -359,7 +363,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -1,26 +1,28 @@
-//! The checker: finds what a GPU would let pass.
+//! The checker: finds defects that a GPU would let pass.
 //!
-//! Images compiled for check mode announce every memory access; threadgroups run lane by lane, so the checker knows whose
-//! access it is. It reports, with the place in the user's source:
+//! Images compiled for check mode report every memory access; threadgroups run lane by lane, so the checker knows
+//! the accessing thread. It reports, with a location in the user's source:
 //! - *bounds*: device memory outside the bound range, threadgroup memory outside a variable or argument, writes to
-//!   read-only bindings or constants, and addresses that belong to nothing;
-//! - *race*: two accesses to the same byte, at least one a write, not both atomic, by threads that nothing orders. In a
-//!   threadgroup, `threadgroup_barrier` orders the memory that its flags name, and so does `simdgroup_barrier` for the
-//!   lanes of its SIMD-group. By the letter, other SIMD-group functions order no memory; as every lane waits there on
-//!   hardware, and common code relies on it, they are taken to order both. Between threadgroups nothing is ordered, and
-//!   equal values are no excuse: writing the same value twice is a race;
-//! - *uninitialised*: threadgroup memory read before the threadgroup wrote it, private memory read before the thread did;
-//! - *misaligned*: an address that is no multiple of the alignment of the type;
-//! - *shift*, *division-by-zero*: operations whose operands are out of range; the kernel goes on;
-//! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have met and did not;
-//! - *inactive-lane*: a value from a lane that takes no part in a shuffle.
+//!   read-only bindings or constants, and wild addresses;
+//! - *race*: two accesses to the same byte, at least one a write, not both atomic, by threads without a
+//!   happens-before relation. In a threadgroup, `threadgroup_barrier` orders the memory that its flags name, and so
+//!   does `simdgroup_barrier` for the lanes of its SIMD-group. By the specification, other SIMD-group functions
+//!   order no memory; since all lanes wait there on hardware, and common code relies on it, they are taken to order
+//!   both kinds. Threadgroups are never ordered, and equal values are no excuse: writing the same value twice is a
+//!   race;
+//! - *uninitialised*: threadgroup memory read before the threadgroup wrote it, private memory read before the
+//!   thread did;
+//! - *misaligned*: an address that is not a multiple of the type's alignment;
+//! - *shift*, *division-by-zero*: operands out of range; the kernel continues;
+//! - *divergent-barrier*, *early-return*, *divergent-simd*: lanes that should have converged and did not;
+//! - *inactive-lane*: a value read from a lane that does not participate in a shuffle.
 //!
-//! An access that would touch memory outside all that belongs to the launch is not performed: its threadgroup is
-//! abandoned there, and the launch goes on with the others.
+//! An access outside all memory of the launch is not performed: its threadgroup is abandoned there, and the launch
+//! continues with the others.
 //!
-//! Where the compiler knows which buffer or variable a pointer was made from, an access outside of it is reported wherever
-//! it lands. Not seen: other overruns that land inside another bound range, and order that kernels build themselves from
-//! atomics and fences between threadgroups.
+//! If the compiler knows the buffer or variable that a pointer is derived from, an access outside of it is reported
+//! wherever it lands. Not detected: other overruns that land inside another bound range; and synchronisation
+//! between threadgroups that kernels build from atomics and fences is not recognised.
 #![expect(
     unsafe_code,
     reason = "workers reach launch and checker through raw pointers"
@@ -30,60 +32,62 @@ mod collect;
 pub(crate) mod commands;
 mod defect;
 mod device;
-mod order;
+mod happens_before;
+mod loop_counter;
+mod observer;
 mod origin;
 mod simd;
-mod steps;
 #[cfg(test)]
 mod tests;
 mod threadgroup;
-mod watch;
+
+pub(crate) use defect::Defect;
+pub(crate) use observer::CheckObserver;
+
+use std::ptr;
 
 use super::group::{Divergence, SmGroup};
 use super::plan::{SiteKind, WHOLE_SIMDGROUP};
 use super::runtime::ThreadgroupLayout;
-use super::runtime::fault::Whereabouts;
+use super::runtime::fault::ThreadLocation;
 use super::runtime::image::Image;
 use super::runtime::launch::{Access, Binding, Geometry, Launch};
-use super::runtime::memory::{BUFFERS, Unbound, ZeroPages};
-use super::runtime::signal::Slot;
+use super::runtime::memory::{BUFFER_COUNT, Unbound, ZeroPages};
+use super::runtime::signal::ThreadSlot;
 use crate::report::{Report, ReportKind};
-use collect::{Collector, Key, Witness};
-use commands::Contested;
-pub(crate) use defect::Defect;
-use device::{DeviceShadow, Touch};
-use order::{Clocks, Conflict, Trace};
+use collect::{Collector, FindingKey, Witness};
+use commands::OverlapShadow;
+use device::{DeviceAccess, DeviceShadow};
+use happens_before::{AccessRecord, Clocks, Conflict};
+use loop_counter::LoopCounter;
 use simd::SimdFunction;
-use std::ptr;
-use steps::Steps;
-use threadgroup::{Piece, ThreadgroupShadow, Unwritten};
-pub(crate) use watch::Watch;
+use threadgroup::{Allocation, ThreadgroupShadow, UnwrittenRead};
 
 /// `mem_flags::mem_device`.
 const MEM_DEVICE: u32 = 1;
 /// `mem_flags::mem_threadgroup`.
 const MEM_THREADGROUP: u32 = 2;
-/// No buffer, in the table of last buffers.
+/// Marks an empty entry in the table of last buffers.
 const NO_BUFFER: u8 = u8::MAX;
 
-/// What is to happen after an access was announced.
+/// What happens after an access was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Perform it.
-    Go,
-    /// It would do harm: abandon the threadgroup.
-    Stop,
+    /// Performs it.
+    Proceed,
+    /// Abandons the threadgroup: the access would corrupt memory.
+    Abandon,
 }
 
 /// A launch under check, shared by its workers.
 #[derive(Debug)]
 pub(crate) struct LaunchCheck<'a> {
     image: &'a Image,
-    bindings: &'a [Binding; BUFFERS],
+    bindings: &'a [Binding; BUFFER_COUNT],
     geometry: Geometry,
     step_limit: u64,
-    /// Memory that other commands touch too, and the number of this one among them.
-    contested: Option<(&'a Contested<'a>, usize)>,
+    /// Memory that other commands of the segment access too, and the number of this command.
+    overlaps: Option<(&'a OverlapShadow<'a>, usize)>,
     shadow: DeviceShadow,
     collector: Collector,
 }
@@ -95,43 +99,43 @@ impl<'a> LaunchCheck<'a> {
             bindings: &launch.buffers,
             geometry,
             step_limit: launch.step_limit,
-            contested: launch.contested,
+            overlaps: launch.overlaps,
             shadow: DeviceShadow::new(&launch.buffers),
             collector: Collector::default(),
         }
     }
 
-    /// What was found.
+    /// The findings.
     pub(crate) fn into_reports(self) -> Vec<Report> {
         self.collector.into_reports(self.image)
     }
 }
 
-/// What one worker's checker knows about its threadgroup.
+/// The checker of one worker, with the state of its threadgroup.
 #[derive(Debug)]
 pub(crate) struct Checker {
     launch: *const LaunchCheck<'static>,
-    slot: *const Slot,
-    /// The worker's threadgroup memory: address and length.
+    slot: *const ThreadSlot,
+    /// Address and length of the worker's threadgroup memory.
     memory: (usize, usize),
-    /// The worker's context block.
+    /// Address and length of the worker's context block.
     context: (usize, usize),
     group: *const SmGroup,
     number: u64,
     lane: u32,
-    /// The lane's last access.
+    /// Location of the lane's last access.
     location: u32,
     threadgroup: ThreadgroupShadow,
     device: Clocks,
-    /// For each place, the buffer that it last touched rightly: names the buffer of an access that hits nothing.
+    /// For each location, the buffer of its last valid access: names the buffer of a wild access.
     last_buffer: Vec<u8>,
     /// The threadgroup was abandoned; what follows from that is not reported.
     silenced: bool,
-    /// Threads of the threadgroup waited at different barriers; that they then reach later barriers at different times
-    /// follows from it.
-    parted: bool,
+    /// Threads of the threadgroup waited at different barriers; that they reach later barriers at different times
+    /// follows from it, and is not reported.
+    barriers_diverged: bool,
     function: SimdFunction,
-    steps: Steps,
+    loop_counter: LoopCounter,
 }
 
 // SAFETY: the pointers are only used between `begin_launch` and `end_launch`, by the thread that called them.
@@ -152,26 +156,26 @@ impl Default for Checker {
             device: Clocks::new(),
             last_buffer: Vec::new(),
             silenced: false,
-            parted: false,
+            barriers_diverged: false,
             function: SimdFunction::default(),
-            steps: Steps::default(),
+            loop_counter: LoopCounter::default(),
         }
     }
 }
 
-/// An announced access.
+/// A memory access to check.
 #[derive(Debug, Clone, Copy)]
-struct Announced {
-    address: usize,
-    size: usize,
-    write: bool,
-    atomic: bool,
-    /// What the address of its type is a multiple of.
-    align: usize,
-    location: u32,
+pub(crate) struct AccessEvent {
+    pub(crate) address: usize,
+    pub(crate) size: usize,
+    pub(crate) write: bool,
+    pub(crate) atomic: bool,
+    /// Alignment of its type.
+    pub(crate) align: usize,
+    pub(crate) location: u32,
 }
 
-impl Announced {
+impl AccessEvent {
     fn verb(&self) -> &'static str {
         match (self.atomic, self.write) {
             (false, false) => "read",
@@ -203,17 +207,18 @@ impl Checker {
     pub(crate) fn begin_launch(
         &mut self,
         launch: &LaunchCheck<'_>,
-        slot: &Slot,
+        slot: &ThreadSlot,
         layout: &ThreadgroupLayout,
-        (memory, context): (usize, usize),
+        memory: usize,
+        context: usize,
     ) {
         let plan = launch.image.plan();
         self.launch = ptr::from_ref(launch).cast();
         self.slot = slot;
         self.memory = (memory, layout.total);
         self.context = (context, plan.context_bytes);
-        // SAFETY: the worker's context has room for the steps behind the states, and is this worker's alone.
-        self.steps = unsafe { Steps::new(context, launch.step_limit) };
+        // SAFETY: the worker's context has room for the counter after the states, and belongs to this worker alone.
+        self.loop_counter = unsafe { LoopCounter::new(context, launch.step_limit) };
         self.threadgroup.begin_launch(layout, &plan.variables);
         self.last_buffer.clear();
         self.last_buffer.resize(plan.locations.len(), NO_BUFFER);
@@ -223,7 +228,7 @@ impl Checker {
         self.launch = ptr::null();
         self.slot = ptr::null();
         self.group = ptr::null();
-        self.steps = Steps::default();
+        self.loop_counter = LoopCounter::default();
     }
 
     fn begin_group(&mut self, number: u64, group: &SmGroup) {
@@ -232,8 +237,8 @@ impl Checker {
         self.lane = 0;
         self.location = 0;
         self.silenced = false;
-        self.parted = false;
-        self.steps.begin_group();
+        self.barriers_diverged = false;
+        self.loop_counter.begin_group();
         self.threadgroup.begin_group();
         self.device = Clocks::new();
     }
@@ -244,18 +249,18 @@ impl Checker {
         }
     }
 
-    /// The running thread's position in the grid, and the place of its last access; of a thread that `runs` on and on,
-    /// the place of its last loop.
-    fn whereabouts(&self, runs: bool) -> Whereabouts {
+    /// The running thread's position in the grid, and the location of its last access; for a thread in an endless
+    /// loop (`runs`), the location of the loop.
+    fn whereabouts(&self, runs: bool) -> ThreadLocation {
         let launch = self.launch();
         let mut location = self.location;
-        if runs && let Some(last) = self.steps.last_loop() {
+        if runs && let Some(last) = self.loop_counter.last_loop() {
             location = last;
         }
-        let place = launch.image.place(location);
-        Whereabouts {
+        let canonical = launch.image.canonical_location(location);
+        ThreadLocation {
             position: position(&launch.geometry, self.number, self.lane),
-            near: launch.image.location(place).cloned(),
+            near: launch.image.location(canonical).cloned(),
         }
     }
 
@@ -269,38 +274,30 @@ impl Checker {
         unsafe { &*self.group }
     }
 
-    /// Looks at an access before it is performed.
-    pub(crate) fn access(
-        &mut self,
-        address: usize,
-        size: usize,
-        (write, atomic): (bool, bool),
-        align: usize,
-        location: u32,
-    ) -> Verdict {
-        if self.launch.is_null() || self.group.is_null() || size == 0 {
-            return Verdict::Go;
-        }
-        self.location = location;
-        let access = Announced {
+    /// Checks an access before it is performed.
+    pub(crate) fn access(&mut self, access: AccessEvent) -> Verdict {
+        let AccessEvent {
             address,
             size,
             write,
-            atomic,
-            align,
             location,
-        };
+            ..
+        } = access;
+        if self.launch.is_null() || self.group.is_null() || size == 0 {
+            return Verdict::Proceed;
+        }
+        self.location = location;
         let Some(end) = address.checked_add(size) else {
             return self.wild(&access);
         };
         if let Some(origin) = self.origin(location)
-            && let Some(verdict) = self.access_of(&access, end, origin)
+            && let Some(verdict) = self.check_origin(&access, end, origin)
         {
             return verdict;
         }
         if let Some(buffer) = self.find_buffer(&access, end) {
             self.device_access(&access, buffer);
-            return Verdict::Go;
+            return Verdict::Proceed;
         }
         let inside = |(start, length): (usize, usize)| address >= start && end <= start + length;
         if inside(self.memory) {
@@ -309,12 +306,12 @@ impl Checker {
         // SAFETY: set by `begin_launch`, and the slot belongs to this thread.
         let (low, high) = unsafe { (*self.slot).kernel_stack() };
         if inside(self.context) || (address >= low && end <= high) {
-            return Verdict::Go;
+            return Verdict::Proceed;
         }
         let group = (self.group as usize, size_of::<SmGroup>());
         let constant = inside(group) || self.launch().image.contains(address);
         if constant && !write {
-            return Verdict::Go;
+            return Verdict::Proceed;
         }
         if constant {
             self.report(ReportKind::Bounds, access.location, None, || {
@@ -328,8 +325,8 @@ impl Checker {
         }
     }
 
-    /// The buffer that an access lies in: what its place touched last, or any.
-    fn find_buffer(&mut self, access: &Announced, end: usize) -> Option<usize> {
+    /// The buffer that contains an access: the last one of its location, or any other.
+    fn find_buffer(&mut self, access: &AccessEvent, end: usize) -> Option<usize> {
         let bindings = self.launch().bindings;
         let holds = |index: usize| {
             let binding = &bindings[index];
@@ -342,13 +339,13 @@ impl Checker {
         {
             return Some(usize::from(last));
         }
-        // Of two bindings of the same memory, the writable one is meant by a write.
-        let found = (0..BUFFERS)
+        // If two bindings alias, a write means the writable one.
+        let found = (0..BUFFER_COUNT)
             .filter(|&index| holds(index))
             .max_by_key(|&index| {
                 (
                     !access.write || bindings[index].access() == Access::Write,
-                    BUFFERS - index,
+                    BUFFER_COUNT - index,
                 )
             })?;
         if let Some(last) = self.last_buffer.get_mut(access.location as usize) {
@@ -357,7 +354,7 @@ impl Checker {
         Some(found)
     }
 
-    fn device_access(&mut self, access: &Announced, index: usize) {
+    fn device_access(&mut self, access: &AccessEvent, index: usize) {
         let launch = self.launch();
         let binding = &launch.bindings[index];
         let offset = access.address - binding.start();
@@ -374,16 +371,16 @@ impl Checker {
             let target = || format!("offset {offset} of {}", buffer_name(launch.image, index));
             self.report_misaligned(access, Some(index), target);
         }
-        let place = launch.image.place(access.location);
-        if let Some((contested, command)) = launch.contested {
-            let touch = commands::Touch {
+        let canonical = launch.image.canonical_location(access.location);
+        if let Some((overlaps, command)) = launch.overlaps {
+            let touch = commands::CommandTouch {
                 address: access.address,
                 size: access.size,
                 write: access.write,
                 atomic: access.atomic,
-                place,
+                location: canonical,
             };
-            if let Some(conflict) = contested.touch(command, touch) {
+            if let Some(conflict) = overlaps.touch(command, touch) {
                 self.report(ReportKind::Race, access.location, Some(index), || {
                     format!(
                         "{} at offset {offset} of {} conflicts with {conflict}",
@@ -393,18 +390,18 @@ impl Checker {
                 });
             }
         }
-        let trace = Trace::new(
+        let record = AccessRecord::new(
             self.number as u32,
             self.lane,
-            place,
+            canonical,
             access.atomic,
             self.device.now(self.lane),
         );
-        let touch = Touch {
+        let touch = DeviceAccess {
             address: access.address,
             size: access.size,
             write: access.write,
-            trace,
+            record,
         };
         if let Some(conflict) = launch.shadow.touch(touch, &self.device) {
             let target = || format!("offset {offset} of {}", buffer_name(launch.image, index));
@@ -412,50 +409,50 @@ impl Checker {
         }
     }
 
-    fn threadgroup_access(&mut self, access: &Announced) -> Verdict {
+    fn threadgroup_access(&mut self, access: &AccessEvent) -> Verdict {
         let offset = access.address - self.memory.0;
-        let Some((place, inside)) = self.threadgroup.find(offset, access.size) else {
+        let Some((range, inside)) = self.threadgroup.find(offset, access.size) else {
             return self.wild(access);
         };
         let image = self.launch().image;
         if !inside {
-            // Between pieces there is nothing to harm, so the thread may go on.
-            self.outside_piece(access, place);
-            return Verdict::Go;
+            // Red zones protect the other allocations, so the thread may continue.
+            self.outside_allocation(access, range);
+            return Verdict::Proceed;
         }
-        let trace = Trace::new(
+        let record = AccessRecord::new(
             0,
             self.lane,
-            image.place(access.location),
+            image.canonical_location(access.location),
             access.atomic,
             self.threadgroup.now(self.lane),
         );
         let conflict = self
             .threadgroup
-            .touch(offset, access.size, access.write, trace);
+            .touch(offset, access.size, access.write, record);
         if let Some(conflict) = conflict {
             let target = || {
-                let piece = piece_name(image, place.piece);
-                format!("offset {} of {piece}", offset - place.start)
+                let allocation = allocation_name(image, range.allocation);
+                format!("offset {} of {allocation}", offset - range.start)
             };
             self.report_race(access, None, conflict, target);
         }
         if !access.address.is_multiple_of(access.align) {
             let target = || {
-                let piece = piece_name(image, place.piece);
-                format!("offset {} of {piece}", offset - place.start)
+                let allocation = allocation_name(image, range.allocation);
+                format!("offset {} of {allocation}", offset - range.start)
             };
             self.report_misaligned(access, None, target);
         }
-        Verdict::Go
+        Verdict::Proceed
     }
 
-    /// An access through a binding that is not there. Reads of buffers give zeroes: the optimiser may load from a
-    /// parameter that a function constant has switched off.
-    fn unbound(&mut self, access: &Announced, unbound: Unbound) -> Verdict {
+    /// An access through a missing binding. Reads of buffers give zeros: the optimiser may load from a parameter
+    /// that a function constant has disabled.
+    fn unbound(&mut self, access: &AccessEvent, unbound: Unbound) -> Verdict {
         let image = self.launch().image;
         match unbound {
-            Unbound::Buffer(_) if !access.write => return Verdict::Go,
+            Unbound::Buffer(_) if !access.write => return Verdict::Proceed,
             Unbound::Buffer(index) => {
                 let index = index as usize;
                 self.report(ReportKind::Bounds, access.location, Some(index), || {
@@ -468,7 +465,7 @@ impl Checker {
                     format!(
                         "{} at {}, for which no memory was set",
                         access.describe(),
-                        piece_name(image, Piece::Argument(index))
+                        allocation_name(image, Allocation::Argument(index))
                     )
                 });
             }
@@ -476,9 +473,9 @@ impl Checker {
         self.stop()
     }
 
-    /// An access to memory that is not the launch's. It was probably meant for the buffer that the same place touched
+    /// An access outside the launch's memory. It was probably meant for the buffer that the same location accessed
     /// before.
-    fn wild(&mut self, access: &Announced) -> Verdict {
+    fn wild(&mut self, access: &AccessEvent) -> Verdict {
         let last = self.last_buffer.get(access.location as usize).copied();
         match last.filter(|&last| last != NO_BUFFER) {
             Some(index) => self.outside_buffer(access, usize::from(index)),
@@ -493,7 +490,7 @@ impl Checker {
         self.stop()
     }
 
-    fn outside_buffer(&self, access: &Announced, index: usize) {
+    fn outside_buffer(&self, access: &AccessEvent, index: usize) {
         let launch = self.launch();
         let binding = &launch.bindings[index];
         self.report(ReportKind::Bounds, access.location, Some(index), || {
@@ -509,12 +506,12 @@ impl Checker {
 
     fn stop(&mut self) -> Verdict {
         self.silenced = true;
-        Verdict::Stop
+        Verdict::Abandon
     }
 
     fn report_race(
         &self,
-        access: &Announced,
+        access: &AccessEvent,
         buffer: Option<usize>,
         conflict: Conflict,
         target: impl FnOnce() -> String,
@@ -529,7 +526,7 @@ impl Checker {
                 u64::from(earlier.group())
             };
             let thread = position(&launch.geometry, number, earlier.lane());
-            let place = match launch.image.location(earlier.place()) {
+            let line = match launch.image.location(earlier.location()) {
                 Some(location) => format!(" at line {}", location.line),
                 None => String::new(),
             };
@@ -540,7 +537,7 @@ impl Checker {
                 format!("it is in threadgroup {there:?}, and threadgroups are not ordered")
             };
             format!(
-                "{} at {} conflicts with {} by thread {thread:?}{place}: {why}",
+                "{} at {} conflicts with {} by thread {thread:?}{line}: {why}",
                 access.describe(),
                 target(),
                 verb_of(conflict)
@@ -550,26 +547,26 @@ impl Checker {
 
     fn report_unwritten(&mut self) {
         let image = self.launch().image;
-        for Unwritten {
+        for UnwrittenRead {
             offset,
             size,
             reader,
         } in self.threadgroup.take_unwritten()
         {
-            let Some((place, _)) = self.threadgroup.find(offset, size) else {
+            let Some((range, _)) = self.threadgroup.find(offset, size) else {
                 continue;
             };
-            let key = Key {
+            let key = FindingKey {
                 kind: ReportKind::Uninitialised,
-                place: reader.place(),
+                location: reader.location(),
                 buffer: None,
             };
             self.add(key, reader.lane(), || {
                 format!(
                     "read of {} at offset {} of {}, where nothing was written",
                     bytes(size),
-                    offset - place.start,
-                    piece_name(image, place.piece)
+                    offset - range.start,
+                    allocation_name(image, range.allocation)
                 )
             });
         }
@@ -582,15 +579,15 @@ impl Checker {
         buffer: Option<usize>,
         message: impl FnOnce() -> String,
     ) {
-        let key = Key {
+        let key = FindingKey {
             kind,
-            place: self.launch().image.place(location),
+            location: self.launch().image.canonical_location(location),
             buffer: buffer.map(|index| index as u32),
         };
         self.add(key, self.lane, message);
     }
 
-    fn add(&self, key: Key, lane: u32, message: impl FnOnce() -> String) {
+    fn add(&self, key: FindingKey, lane: u32, message: impl FnOnce() -> String) {
         let launch = self.launch();
         let witness = Witness {
             group: self.number,
@@ -603,7 +600,7 @@ impl Checker {
     fn line_of_site(&self, site: u32) -> String {
         let image = self.launch().image;
         let site = &image.plan().sites[site as usize - 1];
-        match image.location(image.place(site.location)) {
+        match image.location(image.canonical_location(site.location)) {
             Some(location) => format!("line {}", location.line),
             None => "another place".into(),
         }
@@ -631,7 +628,7 @@ impl Checker {
         }
     }
 
-    /// Whether two sites are copies of one call that the optimiser made.
+    /// Returns whether two sites are copies of one call that the optimiser duplicated.
     fn same_call(&self, site: u32, other: u32) -> bool {
         let location = self.location_of_site(site);
         location != 0 && location == self.location_of_site(other)
@@ -642,7 +639,7 @@ impl Checker {
             Divergence::Barrier { site, other, .. } | Divergence::Simd { site, other, .. }
                 if self.same_call(site, other) => {}
             Divergence::Barrier { site, lane, other } => {
-                if std::mem::replace(&mut self.parted, true) {
+                if std::mem::replace(&mut self.barriers_diverged, true) {
                     return;
                 }
                 self.lane = lane;
@@ -667,9 +664,7 @@ impl Checker {
                 let location = self.location_of_site(site);
                 let other_site = &sites[other as usize - 1];
                 let elsewhere = match other_site.kind {
-                    _ if other_site.flags & WHOLE_SIMDGROUP != 0 => {
-                        "a function of simdgroup matrices"
-                    }
+                    _ if other_site.flags & WHOLE_SIMDGROUP != 0 => "a simdgroup matrix function",
                     SiteKind::Threadgroup => "a threadgroup barrier",
                     SiteKind::Simdgroup => "a SIMD-group barrier",
                     SiteKind::Collective => "a SIMD-group function",
@@ -687,7 +682,7 @@ impl Checker {
     }
 
     fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
-        if self.parted {
+        if self.barriers_diverged {
             return;
         }
         self.lane = lane;
@@ -722,13 +717,13 @@ fn buffer_name(image: &Image, index: usize) -> String {
     }
 }
 
-fn piece_name(image: &Image, piece: Piece) -> String {
-    match piece {
-        Piece::Variable(id) => match image.variable_name(id) {
+fn allocation_name(image: &Image, allocation: Allocation) -> String {
+    match allocation {
+        Allocation::Variable(id) => match image.variable_name(id) {
             Some(name) => format!("threadgroup variable `{name}`"),
             None => "a threadgroup variable".into(),
         },
-        Piece::Argument(index) => match image.threadgroup_argument_name(index) {
+        Allocation::Argument(index) => match image.threadgroup_argument_name(index) {
             Some(name) => format!("threadgroup argument {index} (`{name}`)"),
             None => format!("threadgroup argument {index}"),
         },

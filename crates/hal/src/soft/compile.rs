@@ -1,9 +1,9 @@
-//! From MSL to an image.
+//! The compile pipeline, from MSL to an image.
 //!
-//! A library costs one preprocessing, one rewrite and one syntax check of the whole text, so that errors in
-//! ordinary functions are reported when it is made, as Metal does. A kernel costs two runs of clang with the IR
-//! pass between them; the first of them is the check where a library has one kernel only. Results of both are kept
-//! in the cache: a warm start runs no process at all.
+//! A library costs one preprocessor run, one rewrite and one syntax check of the whole text, so that errors in
+//! ordinary functions are reported when the library is created, as in Metal. A kernel costs two more runs of clang
+//! with the IR pass between them; if a library has a single kernel, the first of these runs is also the syntax
+//! check. The results of both are cached: a warm start spawns no process.
 
 mod conversion;
 mod flag;
@@ -12,10 +12,18 @@ mod lint;
 mod share;
 mod step;
 
-pub(crate) use share::Kernels;
+pub(crate) use share::CompiledKernels;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::cache::{Cache, Key, hex};
-use super::diagnose::{self, Places};
+use super::diagnose::{self, SourceMap};
 use super::plan::KernelPlan;
 use super::runtime::Isolation;
 use super::runtime::fuzz::scatter;
@@ -28,24 +36,18 @@ use crate::library::CompileOptions;
 use crate::msl::{self, ColumnMap, Diagnostic, DiagnosticKind, Reflection, Severity, Translation};
 use flag::{is_self_contained, shim_digest};
 use header::Headers;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use share::Permits;
-use std::io;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-/// Changes whenever images made by other versions must not be used.
-const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/", env!("BESSEMER_CODEGEN"));
-/// What a library without a label is called in diagnostics, as Metal calls it.
-const UNNAMED: &str = "program_source";
-/// What the names of header files begin with in plans.
-pub(crate) const HEADER: &str = "<metal>";
+/// Identifies the code generator; images of other versions are not used.
+const CODEGEN_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/", env!("BESSEMER_CODEGEN"));
+/// File name in diagnostics of a library without a label, as in Metal.
+const UNNAMED_FILE: &str = "program_source";
+/// Prefix of the shim's header files in plans.
+pub(crate) const HEADER_PREFIX: &str = "<metal>";
 
-/// Everything that compiling needs.
+/// Compiles libraries and kernels, with the device's options and its cache.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct KernelCompiler {
     mode: Mode,
     seed: u64,
     optimize: bool,
@@ -55,13 +57,13 @@ pub(crate) struct Engine {
     cache: Cache,
     permits: Permits,
     headers: Mutex<Headers>,
-    /// Where kernels are looked into in isolated mode, and how long that may take.
+    /// Forks the processes that inspect kernels in isolated mode, with their time limit.
     isolation: Option<(Isolation, Duration)>,
 }
 
-/// A library that has been read, checked or found in the cache.
+/// A library that was checked, or loaded from the cache.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct LibraryProgram {
     /// The file name in diagnostics.
     pub(crate) file: String,
     source: String,
@@ -71,28 +73,28 @@ pub(crate) struct Program {
     options: CompileOptions,
     language: LanguageVersion,
     translation: OnceLock<Translation>,
-    /// What the preprocessor warns of, once it was asked.
+    /// Warnings of the preprocessor, once it was run for them.
     preprocessor_warnings: OnceLock<Vec<Diagnostic>>,
-    /// LLVM IR of the only kernel, from when the library was checked until it is compiled.
+    /// LLVM IR of a sole kernel, kept from the library's check until the kernel is compiled.
     ir: Mutex<Option<String>>,
 }
 
 /// A compiled kernel.
 #[derive(Debug)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledKernel {
     /// The shared object.
     pub(crate) image: Vec<u8>,
     pub(crate) plan: KernelPlan,
-    /// Names of threadgroup variables by the number the plan gives them.
+    /// Names of the threadgroup variables, by their ids in the plan.
     pub(crate) variables: Vec<(u32, String)>,
-    /// Function constants that the kernel's code reads, by index.
+    /// Indices of the function constants that the kernel's code reads.
     pub(crate) constants: Vec<u32>,
-    /// Arguments that its code uses, one bit each: buffers by index, threadgroup memory by index + 31.
+    /// Bit set of the arguments that the code uses: buffers by index, threadgroup memory by index + 31.
     pub(crate) arguments: u64,
 }
 
-impl Compiled {
-    /// Bytes of threadgroup memory that the kernel declares, without what check mode leaves between variables.
+impl CompiledKernel {
+    /// Bytes of threadgroup memory that the kernel declares, without the red zones of check mode.
     pub(crate) fn threadgroup_memory(&self) -> usize {
         let variables = self.plan.variables.iter();
         variables
@@ -116,9 +118,9 @@ struct KernelEntry {
     arguments: u64,
 }
 
-impl Engine {
+impl KernelCompiler {
     /// # Errors
-    /// The system has no memory to share with other processes, in isolated mode.
+    /// Shared memory cannot be allocated, in isolated mode.
     pub(crate) fn new(options: &SoftOptions) -> io::Result<Self> {
         let isolated = options.mode == Mode::Isolated;
         Ok(Self {
@@ -138,55 +140,56 @@ impl Engine {
         })
     }
 
-    /// Threads that a threadgroup of a kernel may have, if its source does not say. On a GPU that depends on the registers
-    /// that it needs, and on the chip; in fuzz mode it is by chance what real pipelines report.
-    pub(crate) fn most_threads(&self, kernel: &str, limits: &Limits) -> usize {
-        const SEEN: [usize; 9] = [384, 448, 512, 576, 640, 768, 832, 896, 1024];
-        let most = limits.max_total_threads_per_threadgroup;
+    /// The maximum threads per threadgroup of a kernel whose source does not limit it. On a GPU that depends on the
+    /// chip and on the kernel's register pressure; in fuzz mode it is a random value among those that real
+    /// pipelines report.
+    pub(crate) fn max_threads(&self, kernel: &str, limits: &Limits) -> usize {
+        const OBSERVED_MAX_THREADS: [usize; 9] = [384, 448, 512, 576, 640, 768, 832, 896, 1024];
+        let max = limits.max_total_threads_per_threadgroup;
         if self.mode != Mode::Fuzz {
-            return most;
+            return max;
         }
         let bytes = kernel.bytes().map(u64::from);
         let chance = bytes.fold(scatter(self.seed), |sum, byte| scatter(sum ^ byte));
-        most.min(SEEN[(chance % SEEN.len() as u64) as usize])
+        max.min(OBSERVED_MAX_THREADS[(chance % OBSERVED_MAX_THREADS.len() as u64) as usize])
     }
 
-    /// Whether kernels are compiled for check mode.
+    /// Returns whether kernels are instrumented for check mode.
     pub(crate) fn checks(&self) -> bool {
         self.mode == Mode::Check
     }
 
-    /// Where to look into kernels, when not in this process.
+    /// The isolation to inspect kernels with, if not in this process.
     pub(crate) fn isolation(&self) -> Option<(&Isolation, Duration)> {
         let (isolation, limit) = self.isolation.as_ref()?;
         Some((isolation, *limit))
     }
 
-    /// Reads and checks a library.
-    pub(crate) fn library(&self, source: &str, options: &CompileOptions) -> Result<Program> {
+    /// Reads and checks a library, or loads it from the cache.
+    pub(crate) fn library(&self, source: &str, options: &CompileOptions) -> Result<LibraryProgram> {
         let file = match options.label.as_str() {
-            "" => UNNAMED,
+            "" => UNNAMED_FILE,
             label => label,
         };
         let text = (options.include_files.is_empty() && is_self_contained(source))
             .then(|| self.library_key("lib", source, options));
         if let Some(key) = &text
-            && let Some(program) = self.known_library(key, source, file, options)
+            && let Some(program) = self.cached_library(key, source, file, options)
         {
             return Ok(program);
         }
         let expanded = self.expand(source, file, options)?;
         let key = text.unwrap_or_else(|| self.library_key("lib", &expanded, options));
-        if let Some(program) = self.known_library(&key, source, file, options) {
+        if let Some(program) = self.cached_library(&key, source, file, options) {
             return Ok(program);
         }
         let translation =
             msl::translate_as(&expanded, file, self.language).map_err(|diagnostics| {
                 let columns = ColumnMap::default();
-                let mut places = Places::new(file, source, &expanded, &columns);
-                compile_error(options, diagnose::align(diagnostics, &mut places))
+                let mut source_map = SourceMap::new(file, source, &expanded, &columns);
+                compile_error(options, diagnose::align(diagnostics, &mut source_map))
             })?;
-        let program = Program {
+        let program = LibraryProgram {
             file: file.to_owned(),
             source: source.to_owned(),
             digest: hex(&Sha256::digest(&expanded)),
@@ -203,16 +206,16 @@ impl Engine {
         Ok(program)
     }
 
-    /// Compiles a kernel that the reflection lists.
-    pub(crate) fn kernel(&self, program: &Program, name: &str) -> Result<Compiled> {
+    /// Compiles a kernel of the reflection, or loads it from the cache.
+    pub(crate) fn kernel(&self, program: &LibraryProgram, name: &str) -> Result<CompiledKernel> {
         let key = Key::new(
             "kernel",
             [
-                FORMAT.as_bytes(),
+                CODEGEN_VERSION.as_bytes(),
                 shim_digest().as_bytes(),
                 self.instruction_set.name().as_bytes(),
-                self.wish().as_bytes(),
-                self.flavour().as_bytes(),
+                self.requested_compiler().as_bytes(),
+                self.variant().as_bytes(),
                 self.language.name().as_bytes(),
                 &[u8::from(self.optimize)],
                 format!("{:?}", program.options.math_mode).as_bytes(),
@@ -221,7 +224,7 @@ impl Engine {
                 name.as_bytes(),
             ],
         );
-        if let Some(compiled) = self.known_kernel(&key) {
+        if let Some(compiled) = self.cached_kernel(&key) {
             return Ok(compiled);
         }
         let compiled = self.build(program, name)?;
@@ -238,20 +241,20 @@ impl Engine {
         Ok(compiled)
     }
 
-    fn known_library(
+    fn cached_library(
         &self,
         key: &Key,
         source: &str,
         file: &str,
         options: &CompileOptions,
-    ) -> Option<Program> {
+    ) -> Option<LibraryProgram> {
         let mut parts = self.cache.load(key)?.into_iter();
         let entry: LibraryEntry = serde_json::from_slice(&parts.next()?).ok()?;
         if !self.is_current(&entry.compiler) {
             return None;
         }
         let expanded = String::from_utf8(parts.next()?).ok()?;
-        Some(Program {
+        Some(LibraryProgram {
             file: file.to_owned(),
             source: source.to_owned(),
             digest: hex(&Sha256::digest(&expanded)),
@@ -265,7 +268,7 @@ impl Engine {
         })
     }
 
-    fn store_library(&self, key: &Key, program: &Program) {
+    fn store_library(&self, key: &Key, program: &LibraryProgram) {
         let entry = LibraryEntry {
             compiler: self.fingerprint(),
             reflection: program.reflection.clone(),
@@ -275,13 +278,13 @@ impl Engine {
         }
     }
 
-    fn known_kernel(&self, key: &Key) -> Option<Compiled> {
+    fn cached_kernel(&self, key: &Key) -> Option<CompiledKernel> {
         let mut parts = self.cache.load(key)?.into_iter();
         let entry: KernelEntry = serde_json::from_slice(&parts.next()?).ok()?;
         if !self.is_current(&entry.compiler) {
             return None;
         }
-        Some(Compiled {
+        Some(CompiledKernel {
             image: parts.next()?,
             plan: entry.plan,
             variables: entry.variables,
@@ -292,10 +295,10 @@ impl Engine {
 
     fn library_key(&self, kind: &str, text: &str, options: &CompileOptions) -> Key {
         let mut parts: Vec<Vec<u8>> = vec![
-            FORMAT.into(),
+            CODEGEN_VERSION.into(),
             shim_digest().into(),
-            self.wish().into(),
-            self.flavour().into(),
+            self.requested_compiler().into(),
+            self.variant().into(),
             self.language.name().into(),
             format!("{:?}", options.math_mode).into(),
             options.label.clone().into(),
@@ -308,8 +311,9 @@ impl Engine {
         Key::new(kind, parts.iter().map(Vec::as_slice))
     }
 
-    /// The compiler asked for; its version is compared when an entry is read, see [`Engine::is_current`].
-    fn wish(&self) -> String {
+    /// The compiler that the options name; its identity is compared when an entry is read, see
+    /// [`KernelCompiler::is_current`].
+    fn requested_compiler(&self) -> String {
         self.clang
             .as_ref()
             .map_or(String::new(), |path| path.display().to_string())
@@ -319,15 +323,15 @@ impl Engine {
         toolchain::fingerprint(self.clang.as_deref())
     }
 
-    /// Whether an entry was made by the compiler that is installed now. Where none is installed any more, what is
-    /// there is as good as it gets: images need no compiler.
+    /// Returns whether an entry was made by the installed compiler. If none is installed any more, every entry is
+    /// valid: images need no compiler to run.
     fn is_current(&self, compiler: &str) -> bool {
         let now = self.fingerprint();
         now.is_empty() || now == compiler
     }
 
-    /// Which of the three ways of compiling the mode needs.
-    fn flavour(&self) -> &'static str {
+    /// Name of the code variant that the mode needs, which is also a section of the flags.
+    fn variant(&self) -> &'static str {
         match self.mode {
             Mode::Fast | Mode::Isolated => "fast",
             Mode::Check => "check",
@@ -336,16 +340,16 @@ impl Engine {
     }
 }
 
-impl Program {
-    /// What to say of a kernel that calls a recursive function in which threads wait for each other.
-    fn recursive(&self, kernel: &str, symbol: &str) -> Error {
+impl LibraryProgram {
+    /// The error for a kernel that calls a recursive function containing a synchronisation.
+    fn recursion_error(&self, kernel: &str, symbol: &str) -> Error {
         let digits = symbol.trim_start_matches("_Z");
         let name = digits.trim_start_matches(|c: char| c.is_ascii_digit());
         let length = digits[..digits.len() - name.len()].parse().ok();
         let name = length
             .and_then(|length| name.get(..length))
             .unwrap_or(symbol);
-        let place = self.reflection.kernel(kernel);
+        let location = self.reflection.kernel(kernel);
         let diagnostic = Diagnostic {
             severity: Severity::Error,
             kind: DiagnosticKind::Unsupported,
@@ -353,8 +357,8 @@ impl Program {
                 "kernel '{kernel}' calls '{name}', which calls itself and synchronises: such recursion is not supported by \
                  the software device"
             ),
-            file: place.map_or(&*self.file, |k| &k.file).to_owned(),
-            line: place.map_or(0, |k| k.line),
+            file: location.map_or(&*self.file, |k| &k.file).to_owned(),
+            line: location.map_or(0, |k| k.line),
             column: 1,
             flag: None,
             source_line: None,
@@ -362,7 +366,7 @@ impl Program {
         compile_error(&self.options, vec![diagnostic])
     }
 
-    /// Refuses kernels that need what the device does not have.
+    /// Fails for kernels that use unsupported features.
     pub(super) fn check_supported(&self, names: &[&str]) -> Result<()> {
         let kernels = names.iter().filter_map(|name| self.reflection.kernel(name));
         let mut found: Vec<Diagnostic> = Vec::new();
@@ -375,11 +379,11 @@ impl Program {
             return Ok(());
         }
         let columns = ColumnMap::default();
-        let found = diagnose::align(found, &mut self.places(&columns));
+        let found = diagnose::align(found, &mut self.source_map(&columns));
         Err(compile_error(&self.options, found))
     }
 
-    /// Step 2. Libraries from the cache take it when a kernel of theirs is compiled.
+    /// Step 2, run lazily for libraries from the cache.
     fn translation(&self) -> Result<&Translation> {
         if let Some(translation) = self.translation.get() {
             return Ok(translation);
@@ -393,8 +397,8 @@ impl Program {
         self.ir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the source calls `is_function_constant_defined(name)`.
-    pub(crate) fn asks_whether_defined(&self, name: &str) -> bool {
+    /// Returns whether the source calls `is_function_constant_defined(name)`.
+    pub(crate) fn queries_constant(&self, name: &str) -> bool {
         const CALL: &str = "is_function_constant_defined";
         self.expanded.match_indices(CALL).any(|(at, _)| {
             let rest = self.expanded[at + CALL.len()..].trim_start();
@@ -405,8 +409,8 @@ impl Program {
         })
     }
 
-    fn places<'a>(&'a self, columns: &'a ColumnMap) -> Places<'a> {
-        Places::new(&self.file, &self.source, &self.expanded, columns)
+    fn source_map<'a>(&'a self, columns: &'a ColumnMap) -> SourceMap<'a> {
+        SourceMap::new(&self.file, &self.source, &self.expanded, columns)
     }
 }
 

@@ -1,7 +1,11 @@
 //! The device of the software driver.
 
-use super::buffer::{Account, Buffer, Placement};
-use super::compile::Engine;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::buffer::{Buffer, BytesInUse, Placement};
+use super::compile::KernelCompiler;
 use super::library::Library;
 use super::queue::Queue;
 use super::{Mode, SoftOptions};
@@ -11,28 +15,25 @@ use crate::info::{DeviceInfo, DeviceKind};
 use crate::library::CompileOptions;
 use crate::storage::StorageMode;
 use crate::submission::Completion;
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
 
 /// The software driver's device.
 #[derive(Debug)]
 pub struct Soft {
     info: DeviceInfo,
     options: SoftOptions,
-    engine: Arc<Engine>,
+    compiler: Arc<KernelCompiler>,
     queue: Queue,
-    account: Arc<Account>,
+    in_use: Arc<BytesInUse>,
 }
 
 impl Soft {
     /// A device with its threads.
-    ///
+    /// Creates a device and starts its threads.
     /// # Errors
-    /// `Unavailable` when the system gives no threads or the machine lacks the instruction set.
+    /// `Unavailable` if threads cannot be created or the machine lacks the instruction set.
     pub(super) fn new(options: SoftOptions) -> Result<Self> {
         let memory = physical_memory();
-        // As on Apple silicon: what is left of the machine's memory when system and host programs have their part.
+        // As on Apple silicon: the share of the machine's memory that the system and host programs leave.
         let working_set = memory / 4 * 3;
         let refused = |error: std::io::Error| Error::Unavailable {
             device: "the software Metal device".to_owned(),
@@ -58,14 +59,14 @@ impl Soft {
                 removable: false,
                 limits: options.family.limits(working_set),
             },
-            engine: Arc::new(Engine::new(&options).map_err(refused)?),
+            compiler: Arc::new(KernelCompiler::new(&options).map_err(refused)?),
             queue,
             options,
-            account: Arc::default(),
+            in_use: Arc::default(),
         })
     }
 
-    /// How the device was set up.
+    /// The options the device was created with.
     pub fn options(&self) -> &SoftOptions {
         &self.options
     }
@@ -90,7 +91,7 @@ impl Soft {
         Error::OutOfMemory {
             device: self.info.name.clone(),
             requested,
-            in_use: self.account.bytes(),
+            in_use: self.in_use.bytes(),
             limit: self.info.recommended_working_set,
         }
     }
@@ -107,21 +108,22 @@ impl driver::Device for Soft {
         mode: StorageMode,
         contents: Contents,
     ) -> Result<Arc<dyn driver::Buffer>> {
-        let Ok(buffer) = Buffer::allocate(length, mode, self.placement(), &self.account) else {
+        let Ok(buffer) = Buffer::allocate(length, mode, self.placement(), &self.in_use) else {
             return Err(self.out_of_memory(length));
         };
-        // The system's memory is zero. Whoever counts on that without asking is to find out here, not on a GPU.
+        // The system's memory is zeroed. Code that relies on that without asking for it must fail here, not on a
+        // GPU.
         if contents == Contents::Unspecified
             && matches!(self.options.mode, Mode::Check | Mode::Fuzz)
         {
-            buffer.spoil();
+            buffer.poison();
         }
         Ok(Arc::new(buffer))
     }
 
     fn adopt(&self, memory: HostMemory) -> Result<Arc<dyn driver::Buffer>> {
         let length = memory.length;
-        match Buffer::adopt(memory, self.placement(), &self.account) {
+        match Buffer::adopt(memory, self.placement(), &self.in_use) {
             Ok(buffer) => Ok(Arc::new(buffer)),
             Err(_) => Err(self.out_of_memory(length)),
         }
@@ -129,7 +131,7 @@ impl driver::Device for Soft {
 
     fn compile(&self, source: &str, options: &CompileOptions) -> Result<Arc<dyn driver::Library>> {
         Ok(Arc::new(Library::new(
-            self.engine.clone(),
+            self.compiler.clone(),
             source,
             options,
             self.info.limits,
@@ -158,7 +160,7 @@ impl driver::Device for Soft {
     }
 }
 
-/// Bytes of memory this process may use: the machine's, or less where a control group says so.
+/// Bytes of memory this process may use: the machine's, or the limit of the control group.
 fn physical_memory() -> usize {
     const UNKNOWN: usize = 4 << 30;
     let read = |path: &str| std::fs::read_to_string(path).ok();

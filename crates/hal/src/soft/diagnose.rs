@@ -1,35 +1,37 @@
-//! What clang says, in the user's own words and places.
+//! Maps clang's diagnostics back to the user's source.
 //!
-//! clang compiles text that went through the preprocessor and the rewriter, against headers the user has never
-//! seen. Lines survive that way by line markers; columns are led back through the rewriter's column map and then
-//! across the blanks and macros that preprocessing changed. Errors inside the headers move to the place in the
-//! user's text that led there, notes inside the headers vanish, and types get their Metal names back.
+//! clang compiles text that went through the preprocessor and the rewriter, against headers the user never sees.
+//! Line markers preserve the lines; columns are mapped back through the rewriter's column map, and then across the
+//! whitespace and the macros that preprocessing changed. Errors inside the headers move to the location in the
+//! user's text that instantiated or called them, notes inside the headers are dropped, and types get their Metal
+//! names back.
 
-use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Errors that a user will read; more follow from the first ones.
+use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity};
+
+/// Maximum number of errors shown; later ones usually follow from the first.
 pub(crate) const MAX_ERRORS: usize = 20;
-/// Warnings shown of one run.
+/// Maximum number of warnings shown per run.
 const MAX_WARNINGS: usize = 100;
-/// Notes kept for one error or warning.
+/// Maximum number of notes kept per error or warning.
 const MAX_NOTES: usize = 4;
 
-/// Leads places of the compiled text back to the user's.
+/// Maps locations in the compiled text back to the user's source.
 #[derive(Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct SourceMap<'a> {
     columns: &'a ColumnMap,
     /// Lines of the preprocessed text, by file and line.
     expanded: HashMap<(&'a str, u32), &'a str>,
     label: &'a str,
     source: Vec<&'a str>,
-    /// Files other than the main one, as far as they were looked at.
+    /// Lines of the other files, read on demand; `None` if a file cannot be read.
     others: HashMap<String, Option<Vec<String>>>,
 }
 
-impl<'a> Places<'a> {
-    /// For one library: its file name, its text, and that text preprocessed.
+impl<'a> SourceMap<'a> {
+    /// Builds the map of one library from its file name, its text, and that text preprocessed.
     pub(crate) fn new(
         label: &'a str,
         source: &'a str,
@@ -38,7 +40,7 @@ impl<'a> Places<'a> {
     ) -> Self {
         Self {
             columns,
-            expanded: lines_by_place(expanded),
+            expanded: lines_by_location(expanded),
             label,
             source: source.lines().collect(),
             others: HashMap::new(),
@@ -59,7 +61,7 @@ impl<'a> Places<'a> {
         other.as_ref()?.get(index).cloned()
     }
 
-    /// The user's column of a place in the compiled text.
+    /// Maps a location in the compiled text to the user's column.
     pub(crate) fn column(&mut self, file: &str, line: u32, column: u32) -> u32 {
         let column = self.columns.original(file, line, column);
         let Some(expanded) = self.expanded.get(&(file, line)).copied() else {
@@ -71,8 +73,8 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// An error at a place of the compiled text that clang does not call one.
-    pub(crate) fn refuse(
+    /// Builds an error at a location that clang itself accepts.
+    pub(crate) fn error_at(
         &mut self,
         file: &str,
         line: u32,
@@ -82,7 +84,7 @@ impl<'a> Places<'a> {
         Diagnostic {
             severity: Severity::Error,
             kind: DiagnosticKind::Refused,
-            message: clean(message),
+            message: with_metal_names(message),
             file: file.to_owned(),
             line,
             column: self.column(file, line, column),
@@ -92,23 +94,23 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Lines by file and number, from the line markers in the text.
-fn lines_by_place(text: &str) -> HashMap<(&str, u32), &str> {
-    let mut places = HashMap::new();
+/// Indexes lines by file and number, following the line markers in the text.
+fn lines_by_location(text: &str) -> HashMap<(&str, u32), &str> {
+    let mut source_map = HashMap::new();
     let (mut file, mut number) = ("", 0_u32);
     for line in text.lines() {
         if let Some((at, name)) = marker(line) {
             (file, number) = (name, at);
             continue;
         }
-        // A macro may spread one line over several: the first has the tokens the user wrote.
-        places.entry((file, number)).or_insert(line);
+        // A macro may expand one line into several: the first one has the tokens the user wrote.
+        source_map.entry((file, number)).or_insert(line);
         number = number.saturating_add(1);
     }
-    places
+    source_map
 }
 
-/// `# 12 "file" 1` as (12, file).
+/// Parses `# 12 "file" 1` as (12, file).
 fn marker(line: &str) -> Option<(u32, &str)> {
     let rest = line.strip_prefix("# ")?;
     let (number, rest) = rest.split_once(' ')?;
@@ -116,8 +118,8 @@ fn marker(line: &str) -> Option<(u32, &str)> {
     Some((number.parse().ok()?, &name[..name.rfind('"')?]))
 }
 
-/// Finds the token at `column` of `expanded` in `original`: the same token, as often repeated before it. Where
-/// a macro hides it, the best guess is the column itself.
+/// Finds the token at `column` of `expanded` in `original`: the same token with the same number of occurrences
+/// before it. If a macro hides it, falls back to the column itself.
 fn realign(expanded: &str, original: &str, column: u32) -> u32 {
     if expanded == original {
         return column;
@@ -136,15 +138,15 @@ fn realign(expanded: &str, original: &str, column: u32) -> u32 {
         .filter(|(_, text)| *text == token)
         .nth(before);
     match found {
-        Some((place, _)) => {
+        Some((location, _)) => {
             let inside = (at - start).min(token.len().saturating_sub(1));
-            u32::try_from(place + inside + 1).unwrap_or(column)
+            u32::try_from(location + inside + 1).unwrap_or(column)
         }
         None => column.min(u32::try_from(original.len()).unwrap_or(u32::MAX).max(1)),
     }
 }
 
-/// Words and single other characters with their offsets, up to a comment.
+/// Splits a line into words and single other characters with their offsets, up to a comment.
 fn tokens(line: &str) -> Vec<(usize, &str)> {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let code = &line[..line.find("//").unwrap_or(line.len())];
@@ -168,16 +170,20 @@ fn tokens(line: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Turns clang's text into errors and warnings, each followed by its notes. Without an error where clang says nothing
-/// about the program: then it is clang itself that failed.
-pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> Vec<Diagnostic> {
-    let label = places.label;
+/// Parses clang's stderr into errors and warnings, each followed by its notes. If the result has no error although
+/// clang failed, then clang itself is broken, not the program.
+pub(crate) fn read(
+    stderr: &str,
+    hidden: &[&Path],
+    source_map: &mut SourceMap<'_>,
+) -> Vec<Diagnostic> {
+    let label = source_map.label;
     let is_hidden = |file: &str| file != label && is_hidden(file, hidden);
-    let mut found = Found::default();
+    let mut found = DiagnosticList::default();
     for line in stderr.lines() {
         found.extend(unknown_option(line, label));
     }
-    let mut instantiation: Option<Said<'_>> = None;
+    let mut instantiation: Option<ClangMessage<'_>> = None;
     for group in groups(stderr) {
         let Some((head, notes)) = group.split_first() else {
             continue;
@@ -185,28 +191,28 @@ pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> V
         if is_hidden(head.file) && head.severity != Severity::Error {
             continue;
         }
-        // An error in the headers belongs where the user's text asked for it. clang says where once, for all errors that it
-        // finds in one instantiation.
-        let place = std::iter::once(head)
+        // An error in the headers is reported where the user's text caused it. clang prints that location only once
+        // for all errors of one instantiation.
+        let location = std::iter::once(head)
             .chain(notes.iter().filter(|n| n.message.starts_with("in ")))
             .chain(notes)
-            .find(|said| !is_hidden(said.file))
+            .find(|clang| !is_hidden(clang.file))
             .or(instantiation.as_ref())
             .copied();
-        instantiation = place.filter(|_| is_hidden(head.file));
-        let mut at = |said: &Said<'_>, at: &Said<'_>| {
-            let column = places.column(at.file, at.line, at.column);
-            let text = places.line(at.file, at.line);
-            diagnostic(said, at.file, at.line, column, text)
+        instantiation = location.filter(|_| is_hidden(head.file));
+        let mut at = |clang: &ClangMessage<'_>, at: &ClangMessage<'_>| {
+            let column = source_map.column(at.file, at.line, at.column);
+            let text = source_map.line(at.file, at.line);
+            diagnostic(clang, at.file, at.line, column, text)
         };
-        let Some(place) = place else {
+        let Some(location) = location else {
             found.extend([diagnostic(head, label, 0, 0, None)]);
             continue;
         };
-        let head = at(head, &place);
+        let head = at(head, &location);
         let notes = notes
             .iter()
-            .filter(|note| !is_hidden(note.file) && **note != place)
+            .filter(|note| !is_hidden(note.file) && **note != location)
             .take(MAX_NOTES);
         let notes: Vec<Diagnostic> = notes.map(|note| at(note, note)).collect();
         found.extend(std::iter::once(head).chain(notes));
@@ -215,17 +221,18 @@ pub(crate) fn read(stderr: &str, hidden: &[&Path], places: &mut Places<'_>) -> V
     found.finish(label)
 }
 
-/// Diagnostics up to a limit.
+/// Deduplicated diagnostics, up to the limits.
 #[derive(Debug, Default)]
-struct Found {
+struct DiagnosticList {
     diagnostics: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
     more_errors: bool,
 }
 
-impl Found {
-    /// Adds an error or a warning and its notes, unless it is there already: every instantiation of a template repeats it.
+impl DiagnosticList {
+    /// Adds an error or a warning with its notes, unless it is a duplicate: clang repeats it for every
+    /// instantiation of a template.
     fn extend(&mut self, group: impl IntoIterator<Item = Diagnostic>) {
         let mut group = group.into_iter();
         let Some(head) = group.next() else {
@@ -250,7 +257,7 @@ impl Found {
         self.diagnostics.extend(group);
     }
 
-    /// All of them, and what is left out.
+    /// Returns the diagnostics, with notes about what was left out.
     fn finish(mut self, label: &str) -> Vec<Diagnostic> {
         let mut note = |message: String| {
             self.diagnostics.push(Diagnostic {
@@ -274,14 +281,14 @@ impl Found {
     }
 }
 
-/// What clang says about a warning option that it does not know: that has no place.
+/// Parses clang's message about an unknown warning option, which has no location.
 fn unknown_option(line: &str, label: &str) -> Option<Diagnostic> {
     let (severity, message) = match line.split_once(": ")? {
         ("warning", message) => (Severity::Warning, message),
         ("error", message) => (Severity::Error, message),
         _ => return None,
     };
-    let said = Said {
+    let clang = ClangMessage {
         severity,
         file: label,
         line: 0,
@@ -290,30 +297,34 @@ fn unknown_option(line: &str, label: &str) -> Option<Diagnostic> {
     };
     message
         .starts_with("unknown warning option ")
-        .then(|| diagnostic(&said, label, 0, 0, None))
+        .then(|| diagnostic(&clang, label, 0, 0, None))
 }
 
-/// Whether a file is not the user's.
+/// Returns whether a file belongs to the headers rather than to the user.
 pub(crate) fn is_hidden(file: &str, hidden: &[&Path]) -> bool {
     file.starts_with('<') || hidden.iter().any(|dir| Path::new(file).starts_with(dir))
 }
 
-/// Gives the rewriter's diagnostics, whose columns are those of the preprocessed text, the user's columns and lines.
-pub(crate) fn align(diagnostics: Vec<Diagnostic>, places: &mut Places<'_>) -> Vec<Diagnostic> {
-    let mut found = Found::default();
+/// Maps the rewriter's diagnostics, whose columns are those of the preprocessed text, to the user's columns and
+/// lines.
+pub(crate) fn align(
+    diagnostics: Vec<Diagnostic>,
+    source_map: &mut SourceMap<'_>,
+) -> Vec<Diagnostic> {
+    let mut found = DiagnosticList::default();
     for mut diagnostic in diagnostics {
         let Diagnostic {
             file, line, column, ..
         } = &mut diagnostic;
-        *column = places.column(file, *line, *column);
-        diagnostic.source_line = places.line(file, *line);
+        *column = source_map.column(file, *line, *column);
+        diagnostic.source_line = source_map.line(file, *line);
         found.extend([diagnostic]);
     }
-    found.finish(places.label)
+    found.finish(source_map.label)
 }
 
-/// Whether clang complains about a precompiled header, which is ours to make again.
-pub(crate) fn about_precompiled(stderr: &str) -> bool {
+/// Returns whether clang complains about a precompiled header, which is then rebuilt.
+pub(crate) fn is_about_precompiled_header(stderr: &str) -> bool {
     [
         "PCH file",
         "AST file",
@@ -325,19 +336,19 @@ pub(crate) fn about_precompiled(stderr: &str) -> bool {
 }
 
 fn diagnostic(
-    said: &Said<'_>,
+    clang: &ClangMessage<'_>,
     file: &str,
     line: u32,
     column: u32,
     source_line: Option<String>,
 ) -> Diagnostic {
-    let (message, flag) = split_flag(said.message);
+    let (message, flag) = split_flag(clang.message);
     let (kind, message) = match unsupported_header(message) {
         Some(message) => (DiagnosticKind::Unsupported, message),
-        None => (DiagnosticKind::Compiler, clean(message)),
+        None => (DiagnosticKind::Compiler, with_metal_names(message)),
     };
     Diagnostic {
-        severity: said.severity,
+        severity: clang.severity,
         kind,
         message,
         file: file.to_owned(),
@@ -348,7 +359,7 @@ fn diagnostic(
     }
 }
 
-/// `message [-Wname]` or `message [-Werror,-Wname]` as (message, name).
+/// Splits `message [-Wname]` or `message [-Werror,-Wname]` into (message, name).
 fn split_flag(message: &str) -> (&str, Option<&str>) {
     let flagged = message
         .strip_suffix(']')
@@ -360,8 +371,8 @@ fn split_flag(message: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// What to say instead of clang's "file not found" about a header that Metal has and the software device has not.
-/// There is no such header in view, so that `__has_include` says no.
+/// Replaces clang's "file not found" for headers that Metal has and the software device does not. The stubs omit
+/// such headers, so that `__has_include` is false for them.
 fn unsupported_header(message: &str) -> Option<String> {
     let header = message.strip_suffix(" file not found")?;
     header
@@ -374,9 +385,9 @@ fn unsupported_header(message: &str) -> Option<String> {
         })
 }
 
-/// One line of clang's.
+/// One line of clang's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said<'a> {
+struct ClangMessage<'a> {
     severity: Severity,
     file: &'a str,
     line: u32,
@@ -384,21 +395,21 @@ struct Said<'a> {
     message: &'a str,
 }
 
-/// Errors and warnings, each with the notes after it.
-fn groups(stderr: &str) -> Vec<Vec<Said<'_>>> {
-    let mut groups: Vec<Vec<Said<'_>>> = Vec::new();
-    for said in stderr.lines().filter_map(parse) {
-        match (said.severity, groups.last_mut()) {
-            (Severity::Note, Some(group)) => group.push(said),
+/// Groups errors and warnings with the notes that follow them.
+fn groups(stderr: &str) -> Vec<Vec<ClangMessage<'_>>> {
+    let mut groups: Vec<Vec<ClangMessage<'_>>> = Vec::new();
+    for clang in stderr.lines().filter_map(parse) {
+        match (clang.severity, groups.last_mut()) {
+            (Severity::Note, Some(group)) => group.push(clang),
             (Severity::Note, None) => {}
-            _ => groups.push(vec![said]),
+            _ => groups.push(vec![clang]),
         }
     }
     groups
 }
 
-/// `file:line:column: error: message`
-fn parse(text: &str) -> Option<Said<'_>> {
+/// Parses `file:line:column: error: message`.
+fn parse(text: &str) -> Option<ClangMessage<'_>> {
     let kinds = [
         (": error: ", Severity::Error),
         (": fatal error: ", Severity::Error),
@@ -412,7 +423,7 @@ fn parse(text: &str) -> Option<Said<'_>> {
     let message = &text[at + mark.len()..];
     let (rest, column) = text[..at].rsplit_once(':')?;
     let (file, line) = rest.rsplit_once(':')?;
-    Some(Said {
+    Some(ClangMessage {
         severity,
         file,
         line: line.parse().ok()?,
@@ -421,7 +432,7 @@ fn parse(text: &str) -> Option<Said<'_>> {
     })
 }
 
-/// C++ names of Metal's scalar types.
+/// C++ and Metal names of the scalar types.
 const SCALARS: [(&str, &str); 13] = [
     ("unsigned char", "uchar"),
     ("unsigned short", "ushort"),
@@ -438,20 +449,20 @@ const SCALARS: [(&str, &str); 13] = [
     ("float", "float"),
 ];
 
-/// Clang's names of the address spaces that `abi.h` defines.
-const SPACES: [(&str, &str); 3] = [
+/// clang's names of the address spaces that `abi.h` defines, and Metal's.
+const ADDRESS_SPACES: [(&str, &str); 3] = [
     ("__global_device", "device"),
     ("__global_host", "constant"),
     ("__local", "threadgroup"),
 ];
 
-/// Metal's names for what the headers call otherwise.
-fn clean(message: &str) -> String {
+/// Replaces the headers' C++ names with Metal's.
+fn with_metal_names(message: &str) -> String {
     let mut text = message.to_owned();
     for space in ["::metal::", "metal::", "::sm::", "sm::", "vectors::"] {
         text = text.replace(space, "");
     }
-    for (clang, metal) in SPACES {
+    for (clang, metal) in ADDRESS_SPACES {
         text = text.replace(clang, metal);
     }
     for (long, short) in SCALARS {
@@ -484,7 +495,7 @@ fn clean(message: &str) -> String {
     without_repeated_aka(&text)
 }
 
-/// `'float3' (aka 'float3')` says it once.
+/// Reduces `'float3' (aka 'float3')` to `'float3'`.
 fn without_repeated_aka(text: &str) -> String {
     let mut out = text.to_owned();
     let mut from = 0;
@@ -514,8 +525,8 @@ mod tests {
 
     fn read_all(stderr: &str) -> Vec<(String, u32, u32, String)> {
         let columns = ColumnMap::default();
-        let mut places = Places::new("k.metal", SOURCE, EXPANDED, &columns);
-        read(stderr, &[Path::new("/cache/shim-1")], &mut places)
+        let mut source_map = SourceMap::new("k.metal", SOURCE, EXPANDED, &columns);
+        read(stderr, &[Path::new("/cache/shim-1")], &mut source_map)
             .into_iter()
             .map(|d| (d.file, d.line, d.column, d.message))
             .collect()
@@ -536,7 +547,7 @@ mod tests {
                       k.metal:3:3: note: in instantiation of function template specialization 'metal::dot<metal::vec<float, 3>>' requested here\n";
         let message = "no matching function".to_owned();
         assert_eq!(read_all(stderr), [("k.metal".to_owned(), 3, 3, message)]);
-        // Another error of the same instantiation, and one of another place.
+        // Another error of the same instantiation, and one elsewhere.
         let stderr = format!(
             "{stderr}/cache/shim-1/include/math.h:8:3: error: no type\n\
              k.metal:2:1: error: of the user's\n\
@@ -563,16 +574,16 @@ mod tests {
             let stderr = format!("k.metal:1:10: fatal error: '{name}' file not found\n");
             read_all(&stderr)[0].3.clone()
         };
-        let said = message("MetalPerformancePrimitives/MetalPerformancePrimitives.h");
-        assert!(said.contains("not supported by the software device"));
-        assert!(said.contains("Metal 4 tensors"));
-        assert!(said.ends_with("'MetalPerformancePrimitives/MetalPerformancePrimitives.h'"));
+        let clang = message("MetalPerformancePrimitives/MetalPerformancePrimitives.h");
+        assert!(clang.contains("not supported by the software device"));
+        assert!(clang.contains("Metal 4 tensors"));
+        assert!(clang.ends_with("'MetalPerformancePrimitives/MetalPerformancePrimitives.h'"));
         assert_eq!(message("mine.h"), "'mine.h' file not found");
     }
 
     #[test]
     fn types_get_their_metal_names() {
-        for (said, clean_text) in [
+        for (clang, expected) in [
             (
                 "no viable conversion from 'metal::vec<float, 3>' to 'vec<unsigned int, 2>'",
                 "no viable conversion from 'float3' to 'uint2'",
@@ -592,7 +603,7 @@ mod tests {
                 "initialization of 'float4'",
             ),
         ] {
-            assert_eq!(clean(said), clean_text);
+            assert_eq!(with_metal_names(clang), expected);
         }
     }
 
@@ -611,13 +622,13 @@ mod tests {
     #[test]
     fn a_warning_has_its_flag_and_is_said_once() {
         let columns = ColumnMap::default();
-        let mut places = Places::new("k.metal", SOURCE, EXPANDED, &columns);
+        let mut source_map = SourceMap::new("k.metal", SOURCE, EXPANDED, &columns);
         let stderr = "k.metal:3:3: warning: unused variable 'x' [-Wunused-variable]\n\
                       k.metal:3:3: note: in instantiation of function template specialization 'f<int>' requested here\n\
                       k.metal:3:3: warning: unused variable 'x' [-Wunused-variable]\n\
                       k.metal:3:9: error: comparison of integers [-Werror,-Wsign-compare]\n\
                       warning: unknown warning option '-Wfoo' [-Wunknown-warning-option]\n";
-        let found = read(stderr, &[], &mut places);
+        let found = read(stderr, &[], &mut source_map);
         let found: Vec<_> = found
             .iter()
             .map(|d| (d.severity, d.line, d.message.as_str(), d.flag.as_deref()))
@@ -652,15 +663,15 @@ mod tests {
     #[test]
     fn a_text_from_standard_input_is_the_users() {
         let columns = ColumnMap::default();
-        let mut places = Places::new("<stdin>", SOURCE, "", &columns);
-        let found = read("<stdin>:3:5: error: x\n", &[], &mut places);
+        let mut source_map = SourceMap::new("<stdin>", SOURCE, "", &columns);
+        let found = read("<stdin>:3:5: error: x\n", &[], &mut source_map);
         assert_eq!((found[0].line, found[0].column), (3, 5));
     }
 
     #[test]
     fn a_file_name_may_contain_colons() {
-        let said = parse("a:b.metal:3:4: error: x: note: y").unwrap();
-        assert_eq!((said.file, said.line, said.column), ("a:b.metal", 3, 4));
-        assert_eq!(said.message, "x: note: y");
+        let clang = parse("a:b.metal:3:4: error: x: note: y").unwrap();
+        assert_eq!((clang.file, clang.line, clang.column), ("a:b.metal", 3, 4));
+        assert_eq!(clang.message, "x: note: y");
     }
 }

@@ -1,8 +1,8 @@
-//! Running one threadgroup, region by region.
+//! Executes one threadgroup, region by region.
 //!
 //! Lanes run until they wait at a synchronisation site or finish. Within a SIMD-group, lanes that wait at the same
-//! SIMD-level site go on together, the first site in program order before the others, so that lanes that parted at a
-//! branch meet again behind it; a threadgroup barrier opens when every live lane of the group waits at one.
+//! SIMD-level site proceed together, the first site in program order first, so that lanes that diverged at a branch
+//! reconverge after it. A threadgroup barrier opens when every live lane of the group waits at one.
 //!
 //! A kernel may be abandoned at any instruction (see the runtime), so nothing here allocates, locks or owns.
 
@@ -11,28 +11,29 @@
     reason = "calls compiled kernels and reads the context block that they write"
 )]
 
-use super::plan::{Column, FINISHED, KernelPlan, MAX_LANES, RECONVERGE, SIMD_WIDTH, SiteKind};
 use std::ffi::c_void;
 
-/// What a kernel knows about its threadgroup; the compiled code reads it by these offsets.
+use super::plan::{Column, FINISHED, KernelPlan, MAX_LANES, RECONVERGE, SIMD_WIDTH, SiteKind};
+
+/// Threadgroup descriptor; compiled code reads it at these offsets.
 #[repr(C)]
 #[derive(Debug, Clone)]
 pub struct SmGroup {
     /// Buffer bindings with their offsets applied.
     pub buf: [*mut c_void; 31],
-    /// Host-sized threadgroup memory.
+    /// Threadgroup memory whose size the host sets.
     pub tgmem: [*mut c_void; 31],
-    /// Threadgroup variables declared inside the kernel.
+    /// Memory of the threadgroup variables declared inside the kernel.
     pub arena: *mut c_void,
     /// Threads in the grid.
     pub grid: [u32; 3],
-    /// Threads in a threadgroup as dispatched.
+    /// Threads per threadgroup as dispatched.
     pub tgs: [u32; 3],
     /// Threadgroups in the grid.
     pub ngroups: [u32; 3],
     /// Position of this threadgroup.
     pub tgid: [u32; 3],
-    /// Threads in this threadgroup.
+    /// Threads in this threadgroup, fewer at the edges of the grid.
     pub dims: [u32; 3],
     /// Product of `dims`.
     pub nthreads: u32,
@@ -56,32 +57,32 @@ impl Default for SmGroup {
 
 /// Runs lanes `base + x` for `x` in `x0..x1`: `(group, context, base, x0, x1, y, z)`.
 pub type RegionFn = unsafe extern "C" fn(*const SmGroup, *mut u8, u32, u32, u32, u32, u32);
-/// Performs a collective for one SIMD-group: `(operand columns, result column, active lanes)`.
+/// Performs a collective of one SIMD-group: `(operand columns, result column, active lanes)`.
 pub type OpFn = unsafe extern "C" fn(*const *const c_void, *mut c_void, u32);
 
-/// A loaded kernel.
+/// The code of a loaded kernel.
 #[derive(Debug, Clone, Copy)]
-pub struct Kernel<'a> {
+pub struct KernelCode<'a> {
     /// The image's `sm_regions`.
     pub regions: &'a [RegionFn],
     /// The image's `sm_ops`.
     pub ops: &'a [OpFn],
-    /// What the compiler said about them.
+    /// The compiler's description of them.
     pub plan: &'a KernelPlan,
 }
 
-/// In which order lanes run.
+/// Lane scheduling strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// As many lanes a call as possible.
+    /// As many lanes per call as possible.
     Fast,
-    /// One lane after the other.
+    /// One lane at a time, in order.
     Ordered,
-    /// One lane after the other in an order drawn from the seed.
+    /// One lane at a time, in a random order drawn from the seed.
     Shuffled(u64),
 }
 
-/// Lanes that should have gone the same way and did not.
+/// Lanes that should have stayed convergent and did not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Divergence {
     /// Live lanes of a SIMD-group wait elsewhere while `mask` performs `site`.
@@ -90,7 +91,7 @@ pub enum Divergence {
         simdgroup: u32,
         /// The site that is performed.
         site: u32,
-        /// Lanes that take part.
+        /// Lanes that participate.
         mask: u32,
         /// The site of the lowest other live lane.
         other: u32,
@@ -108,9 +109,9 @@ pub enum Divergence {
     },
 }
 
-/// Watches a threadgroup run. The runs of [`Strategy::Fast`] report no lanes, since many run at once.
+/// Observes the execution of a threadgroup. [`Strategy::Fast`] does not report lanes, since many run in one call.
 pub trait Observer {
-    /// `lane` is about to run on its own.
+    /// `lane` is about to run by itself.
     fn lane(&mut self, lane: u32) {
         let _ = lane;
     }
@@ -130,13 +131,13 @@ pub trait Observer {
     fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
         let _ = (site, lane, finished);
     }
-    /// Asked between regions: whether to give up.
+    /// Polled between regions: whether to abort.
     fn stop(&mut self) -> bool {
         false
     }
 }
 
-/// Sees nothing.
+/// Observes nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unobserved;
 
@@ -147,11 +148,12 @@ impl Observer for Unobserved {}
 /// # Safety
 ///
 /// - `kernel` holds the tables of an image that was made together with its plan and that stays loaded.
-/// - `group` describes a threadgroup of 1 to 1,024 threads (`nthreads` is the product of `dims`), and what it points to
-///   is what the kernel expects; nobody writes `group` meanwhile.
-/// - `context` points to at least `plan.context_bytes` initialised bytes, aligned to 64, that nobody else uses meanwhile.
+/// - `group` describes a threadgroup of 1 to 1,024 threads (`nthreads` is the product of `dims`), its pointers are
+///   what the kernel expects, and nothing writes to `group` meanwhile.
+/// - `context` points to at least `plan.context_bytes` initialised bytes, aligned to 64, that nothing else uses
+///   meanwhile.
 pub unsafe fn run<O: Observer>(
-    kernel: Kernel<'_>,
+    kernel: KernelCode<'_>,
     group: &SmGroup,
     context: *mut u8,
     strategy: Strategy,
@@ -163,7 +165,7 @@ pub unsafe fn run<O: Observer>(
             && group.dims.iter().product::<u32>() == group.nthreads,
         "a threadgroup has 1 to 1024 threads"
     );
-    let mut run = Run {
+    let mut run = Scheduler {
         kernel,
         group,
         context,
@@ -172,10 +174,10 @@ pub unsafe fn run<O: Observer>(
     };
     match strategy {
         Strategy::Fast => run.fast(),
-        Strategy::Ordered => run.single(false),
+        Strategy::Ordered => run.single(LaneOrder::Ordered),
         Strategy::Shuffled(seed) => {
             run.random = Random(seed);
-            run.single(true);
+            run.single(LaneOrder::Shuffled);
         }
     }
 }
@@ -199,15 +201,26 @@ impl Random {
     }
 }
 
-struct Run<'a, O> {
-    kernel: Kernel<'a>,
+/// How the lanes of one region are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LaneOrder {
+    /// Many lanes per call.
+    Batched,
+    /// One lane per call, in order.
+    Ordered,
+    /// One lane per call, in a random order.
+    Shuffled,
+}
+
+struct Scheduler<'a, O> {
+    kernel: KernelCode<'a>,
     group: &'a SmGroup,
     context: *mut u8,
     observer: &'a mut O,
     random: Random,
 }
 
-impl<O: Observer> Run<'_, O> {
+impl<O: Observer> Scheduler<'_, O> {
     fn lanes(&self) -> usize {
         self.group.nthreads as usize
     }
@@ -216,7 +229,7 @@ impl<O: Observer> Run<'_, O> {
         self.lanes().div_ceil(SIMD_WIDTH)
     }
 
-    /// Lanes of SIMD-group `simdgroup` that exist.
+    /// Mask of the lanes that SIMD-group `simdgroup` has.
     fn population(&self, simdgroup: usize) -> u32 {
         let lanes = (self.lanes() - simdgroup * SIMD_WIDTH).min(SIMD_WIDTH);
         if lanes == SIMD_WIDTH {
@@ -228,9 +241,9 @@ impl<O: Observer> Run<'_, O> {
 
     fn states(&self) -> &[u32] {
         let column = self.context.cast_const().cast::<c_void>().cast::<u32>();
-        // SAFETY: the caller of `run` promises a context of at least the state column, aligned to 64, of initialised
-        // memory; the state of a lane is written by region 0 before it is looked at (`fast` and `single` start with
-        // it), and regions do not run while the slice is alive, since they are called through `&mut self`.
+        // SAFETY: the caller of `run` promises an initialised context with at least the state column, aligned to
+        // 64. Region 0 writes the state of a lane before it is read (`fast` and `single` start with it), and no
+        // region runs while the slice is alive, since they are called through `&mut self`.
         unsafe { std::slice::from_raw_parts(column, self.lanes()) }
     }
 
@@ -239,8 +252,8 @@ impl<O: Observer> Run<'_, O> {
         let row = (base / self.group.dims[0] as usize) as u32;
         let (y, z) = (row % self.group.dims[1], row / self.group.dims[1]);
         let function = self.kernel.regions[region as usize];
-        // SAFETY: the caller of `run` promises that the table belongs to the plan and that the group and the context
-        // are what the region expects; the lanes lie in the group.
+        // SAFETY: the caller of `run` promises that the table belongs to the plan and that the group and the
+        // context are what the region expects; the lanes lie in the group.
         unsafe {
             function(
                 self.group,
@@ -271,17 +284,10 @@ impl<O: Observer> Run<'_, O> {
         self.call_range(region, lane, lane + 1);
     }
 
-    /// Runs one region for the lanes in `mask` of a SIMD-group.
-    fn call_mask(
-        &mut self,
-        region: u32,
-        simdgroup: usize,
-        mask: u32,
-        single: bool,
-        shuffled: bool,
-    ) {
+    /// Runs one region for the lanes of a SIMD-group in `mask`.
+    fn call_mask(&mut self, region: u32, simdgroup: usize, mask: u32, order: LaneOrder) {
         let first = simdgroup * SIMD_WIDTH;
-        if !single {
+        if order == LaneOrder::Batched {
             let mut rest = u64::from(mask);
             let mut at = 0;
             while rest != 0 {
@@ -294,16 +300,16 @@ impl<O: Observer> Run<'_, O> {
             }
             return;
         }
-        let mut order = [0usize; SIMD_WIDTH];
+        let mut bits = [0usize; SIMD_WIDTH];
         let mut count = 0;
         for bit in (0..SIMD_WIDTH).filter(|bit| mask >> bit & 1 == 1) {
-            order[count] = bit;
+            bits[count] = bit;
             count += 1;
         }
-        if shuffled {
-            self.random.shuffle(&mut order[..count]);
+        if order == LaneOrder::Shuffled {
+            self.random.shuffle(&mut bits[..count]);
         }
-        for bit in &order[..count] {
+        for bit in &bits[..count] {
             self.call_lane(region, first + bit);
         }
     }
@@ -329,18 +335,18 @@ impl<O: Observer> Run<'_, O> {
         };
         let result = info.result.as_ref().map_or(std::ptr::null_mut(), at);
         let op = self.kernel.ops[info.op as usize];
-        const FEW: usize = 8;
-        if info.args.len() <= FEW {
-            let mut args = [std::ptr::null::<c_void>(); FEW];
+        const INLINE_OPERANDS: usize = 8;
+        if info.args.len() <= INLINE_OPERANDS {
+            let mut args = [std::ptr::null::<c_void>(); INLINE_OPERANDS];
             for (slot, column) in args.iter_mut().zip(&info.args) {
                 *slot = at(column).cast_const();
             }
-            // SAFETY: the columns hold the operands of all lanes in `mask`, which regions stored when they left for
-            // this site; the operation writes the results of those lanes only.
+            // SAFETY: the columns hold the operands of all lanes in `mask`, which regions stored when they exited
+            // to this site; the operation writes the results of those lanes only.
             unsafe { op(args.as_ptr(), result, mask) }
         } else {
-            const MANY: usize = 256;
-            let mut args = [std::ptr::null::<c_void>(); MANY];
+            const MAX_OPERANDS: usize = 256;
+            let mut args = [std::ptr::null::<c_void>(); MAX_OPERANDS];
             for (slot, column) in args[..info.args.len()].iter_mut().zip(&info.args) {
                 *slot = at(column).cast_const();
             }
@@ -354,12 +360,12 @@ impl<O: Observer> Run<'_, O> {
             && self.kernel.plan.sites[state as usize - 1].kind == SiteKind::Threadgroup
     }
 
-    /// Whether a site is in the source.
+    /// Returns whether a site is written in the source, rather than inserted for reconvergence.
     fn is_written(&self, site: u32) -> bool {
         self.kernel.plan.sites[site as usize - 1].flags != RECONVERGE
     }
 
-    /// The state of all lanes after `region` ran for all of them, if it is the same.
+    /// The state of all lanes after `region` ran for all of them, if they agree.
     fn common_state(&self, region: u32) -> Option<u32> {
         if let Some([only]) = self
             .kernel
@@ -386,7 +392,7 @@ impl<O: Observer> Run<'_, O> {
             match self.common_state(region) {
                 Some(FINISHED) => return,
                 Some(state) => {
-                    // Regions with one exit leave the state column to the plan.
+                    // Regions with a single exit do not write the state column.
                     if self.is_barrier(state) {
                         self.observer.barrier(state);
                     } else {
@@ -398,55 +404,59 @@ impl<O: Observer> Run<'_, O> {
                     self.call_range(region, 0, lanes);
                 }
                 None => {
-                    if !self.settle(false, false) || !self.release(false, false) {
+                    if !self.settle(LaneOrder::Batched) || !self.release(LaneOrder::Batched) {
                         return;
                     }
-                    // Lanes came from several regions now: look at the states themselves.
+                    // The lanes come from several regions now: read the states themselves.
                     region = u32::MAX;
                 }
             }
         }
     }
 
-    fn single(&mut self, shuffled: bool) {
-        if shuffled {
-            let order = self.order();
-            for &lane in &order[..self.lanes()] {
+    fn single(&mut self, order: LaneOrder) {
+        if order == LaneOrder::Shuffled {
+            let lanes = self.shuffled_lanes();
+            for &lane in &lanes[..self.lanes()] {
                 self.call_lane(0, usize::from(lane));
             }
         } else {
             for simdgroup in 0..self.simdgroups() {
-                self.call_mask(0, simdgroup, self.population(simdgroup), true, false);
+                self.call_mask(0, simdgroup, self.population(simdgroup), order);
                 self.run_to_barrier(simdgroup);
             }
         }
-        while self.settle(true, shuffled) && self.release(true, shuffled) {}
+        while self.settle(order) && self.release(order) {}
     }
 
-    /// Runs a SIMD-group on until all its live lanes wait at barriers. One SIMD-group after the other: what holds up
-    /// the lanes of one, as a lock that a lane of it has taken, must not hold up another for ever.
+    /// Runs a SIMD-group until all its live lanes wait at barriers. One SIMD-group after the other: whatever blocks
+    /// the lanes of one, such as a lock held by one of them, must not block another forever.
     fn run_to_barrier(&mut self, simdgroup: usize) {
-        while !self.observer.stop() && self.step(simdgroup, true, false) {}
+        while !self.observer.stop() && self.step(simdgroup, LaneOrder::Ordered) {}
     }
 
-    /// The lanes in a random order; only the first entries, as many as there are lanes, count.
-    fn order(&mut self) -> [u16; MAX_LANES] {
+    /// The lanes in a random order; only the first `lanes()` entries are valid.
+    fn shuffled_lanes(&mut self) -> [u16; MAX_LANES] {
         let mut order: [u16; MAX_LANES] = std::array::from_fn(|lane| lane as u16);
         let lanes = self.lanes();
         self.random.shuffle(&mut order[..lanes]);
         order
     }
 
-    /// Resolves SIMD-level sites until every live lane waits at a barrier; false to give up.
-    fn settle(&mut self, single: bool, shuffled: bool) -> bool {
+    /// Performs SIMD-level sites until every live lane waits at a barrier; false to abort.
+    fn settle(&mut self, order: LaneOrder) -> bool {
         let mut open: [u8; MAX_LANES / SIMD_WIDTH] = std::array::from_fn(|index| index as u8);
         let mut left = self.simdgroups();
         while left > 0 {
             if self.observer.stop() {
                 return false;
             }
-            let pick = if shuffled { self.random.below(left) } else { 0 };
-            if !self.step(usize::from(open[pick]), single, shuffled) {
+            let pick = if order == LaneOrder::Shuffled {
+                self.random.below(left)
+            } else {
+                0
+            };
+            if !self.step(usize::from(open[pick]), order) {
                 open.copy_within(pick + 1..left, pick);
                 left -= 1;
             }
@@ -455,7 +465,7 @@ impl<O: Observer> Run<'_, O> {
     }
 
     /// Performs one SIMD-level site of a SIMD-group; false if no lane waits at one.
-    fn step(&mut self, simdgroup: usize, single: bool, shuffled: bool) -> bool {
+    fn step(&mut self, simdgroup: usize, order: LaneOrder) -> bool {
         let first = simdgroup * SIMD_WIDTH;
         let states = &self.states()[first..(first + SIMD_WIDTH).min(self.lanes())];
         let waiting = states
@@ -484,12 +494,12 @@ impl<O: Observer> Run<'_, O> {
             });
         }
         self.perform(simdgroup, site, mask);
-        self.call_mask(site, simdgroup, mask, single, shuffled);
+        self.call_mask(site, simdgroup, mask, order);
         true
     }
 
-    /// Opens the barrier that all live lanes wait at; false if none is live.
-    fn release(&mut self, single: bool, shuffled: bool) -> bool {
+    /// Opens the barrier at which all live lanes wait; false if no lane is live.
+    fn release(&mut self, order: LaneOrder) -> bool {
         let mut states = [FINISHED; MAX_LANES];
         states[..self.lanes()].copy_from_slice(self.states());
         let states = &states[..self.lanes()];
@@ -512,7 +522,7 @@ impl<O: Observer> Run<'_, O> {
                 .early_return(site, lane as u32, finished as u32);
         }
         self.observer.barrier(site);
-        if single && !shuffled {
+        if order == LaneOrder::Ordered {
             for (simdgroup, states) in states.chunks(SIMD_WIDTH).enumerate() {
                 for (lane, state) in states.iter().enumerate() {
                     if *state != FINISHED {
@@ -523,9 +533,9 @@ impl<O: Observer> Run<'_, O> {
             }
             return true;
         }
-        if single {
-            let order = self.order();
-            for lane in order[..states.len()].iter().copied().map(usize::from) {
+        if order == LaneOrder::Shuffled {
+            let lanes = self.shuffled_lanes();
+            for lane in lanes[..states.len()].iter().copied().map(usize::from) {
                 if states[lane] != FINISHED {
                     self.call_lane(states[lane], lane);
                 }
@@ -550,8 +560,9 @@ impl<O: Observer> Run<'_, O> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::mem::offset_of;
+
+    use super::*;
 
     #[test]
     fn group_layout_is_the_one_kernels_are_compiled_against() {

@@ -1,18 +1,9 @@
-//! A compiled kernel in the process.
+//! Loads a compiled kernel into the process.
 //!
-//! Function constants are variables that an image initialises when it is loaded, so every set of values is a load
-//! of its own, from a file in memory: no compilation, and nothing on disk that could disappear.
+//! Function constants are variables that an image initialises on load, so each specialization is a separate load of
+//! the same image, from a memory file: no recompilation, and no file on disk that could disappear.
 #![expect(unsafe_code, reason = "loads machine code and calls into it")]
 
-use super::compile::{Compiled, HEADER};
-use super::group::{OpFn, RegionFn};
-use super::plan::SiteKind;
-use super::runtime::isolated::loader;
-use super::runtime::services::{self, ConstantMismatch, Table};
-use super::runtime::signal;
-use super::runtime::{Block, ConstantTable, Done, Fault, FaultKind, Image, Isolation, Log};
-use crate::error::{Error, Result};
-use crate::msl::{ArgumentKind, Kernel};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,52 +12,66 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Set in what `sm_arg_size` says of a reference: so many bytes must be bound.
-const REFERENCE: u64 = 1 << 63;
-/// Set for a pointer: the kernel decides how many elements it touches.
-const POINTER: u64 = 1 << 62;
+use super::compile::{CompiledKernel, HEADER_PREFIX};
+use super::group::{OpFn, RegionFn};
+use super::plan::SiteKind;
+use super::runtime::isolated::loader;
+use super::runtime::services::{self, ConstantMismatch, Table};
+use super::runtime::signal;
+use super::runtime::{ConstantTable, Done, Fault, FaultKind, Image, Isolation, Log, MappedMemory};
+use crate::error::{Error, Result};
+use crate::msl::{ArgumentKind, Kernel};
 
-/// What an image says about one parameter of its kernel.
+/// Flag in the result of `sm_arg_size` for a reference: exactly this many bytes are read.
+const REFERENCE_FLAG: u64 = 1 << 63;
+/// Flag for a pointer: the kernel decides how many elements it accesses.
+const POINTER_FLAG: u64 = 1 << 62;
+
+/// Properties of a kernel parameter, as computed by its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// Bytes that must be bound; 0 where the kernel decides.
+    /// Minimum size of the binding in bytes; 0 for pointers.
     pub(crate) min_bytes: usize,
-    /// False when a function constant switches the parameter off.
+    /// False if a function constant disables the parameter.
     pub(crate) active: bool,
 }
 
-/// Why an image could not be made ready.
+/// Why an image could not be loaded.
 #[derive(Debug)]
-pub(crate) enum Refusal {
-    /// The loader said no, or a symbol is missing.
+pub(crate) enum LoadError {
+    /// The dynamic linker failed, or a symbol is missing.
     Load(String),
-    /// A function constant, by name, has a value of another type.
+    /// The value of a function constant, given by name, has the wrong type.
     Constant(String, String),
     /// The initialisers of the program's constants raised a signal.
     Crash(c_int),
 }
 
-/// A kernel ready to run, with its parameters in the order of the source.
+/// A loaded kernel, with its parameters in source order.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct LoadedKernel {
     pub(crate) image: Image,
     pub(crate) parameters: Vec<Parameter>,
 }
 
-/// All that it takes to load a kernel.
+/// Everything needed to load a kernel.
 #[derive(Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct KernelLoader {
     kernel: String,
-    compiled: Arc<Compiled>,
+    compiled: Arc<CompiledKernel>,
     constants: ConstantTable,
     parameters: usize,
     buffers: Vec<(u32, String)>,
     memories: Vec<(u32, String)>,
 }
 
-impl Recipe {
-    /// A compiled kernel with values for its function constants.
-    pub(crate) fn new(kernel: &Kernel, compiled: Arc<Compiled>, constants: ConstantTable) -> Self {
+impl KernelLoader {
+    /// Creates the loader of a compiled kernel with values for its function constants.
+    pub(crate) fn new(
+        kernel: &Kernel,
+        compiled: Arc<CompiledKernel>,
+        constants: ConstantTable,
+    ) -> Self {
         let (mut buffers, mut memories) = (Vec::new(), Vec::new());
         for argument in &kernel.arguments {
             match argument.kind {
@@ -87,22 +92,25 @@ impl Recipe {
         }
     }
 
-    /// Loads the kernel into this process and initialises it, which runs code from the user's source.
-    pub(crate) fn load(&self) -> Result<Ready, Refusal> {
+    /// Loads the kernel into this process and initialises it, which runs code of the user's source.
+    pub(crate) fn load(&self) -> Result<LoadedKernel, LoadError> {
         let plan = &self.compiled.plan;
-        let library = Handle::open(&self.compiled.image).map_err(Refusal::Load)?;
-        let init = library.symbol(c"sm_init").map_err(Refusal::Load)?;
+        let library = Handle::open(&self.compiled.image).map_err(LoadError::Load)?;
+        let init = library.symbol(c"sm_init").map_err(LoadError::Load)?;
         let mut crash = None;
         let initialise = || {
             // SAFETY: the IR pass gives every image an `sm_init` of this type.
             let init: unsafe extern "C" fn(*const Table) = unsafe { std::mem::transmute(init) };
-            // SAFETY: the table is the one the shim declares; this thread looks constants up in `constants`, and has
-            // no deadline that could interrupt a lookup.
+            // SAFETY: the table is the one the shim declares; this thread looks constants up in `constants`, and
+            // has no deadline that could interrupt a lookup.
             crash = unsafe { signal::attempt(|| init(services::table())) };
         };
-        let defined = self.constants.during(initialise).map_err(refused)?;
+        let defined = self
+            .constants
+            .during(initialise)
+            .map_err(constant_mismatch)?;
         if let Some(signal) = crash {
-            return Err(Refusal::Crash(signal));
+            return Err(LoadError::Crash(signal));
         }
         let parameters = describe(&library, self.parameters)?;
         let regions: Vec<RegionFn> = functions(&library, c"sm_regions", plan.regions)?
@@ -118,10 +126,10 @@ impl Recipe {
             .map(|pointer| unsafe { std::mem::transmute::<*const c_void, OpFn>(pointer) })
             .collect();
         let image = {
-            // It asks the loader where the library's segments are.
+            // `Image::new` asks the dynamic linker for the library's segments.
             let _loading = loader();
-            // SAFETY: tables and plan come from one run of the IR pass, all symbols are bound, constructors have run,
-            // and the image keeps the library.
+            // SAFETY: tables and plan come from one run of the IR pass, all symbols are bound, constructors have
+            // run, and the image keeps the library loaded.
             unsafe { Image::new(self.kernel.as_str(), regions, ops, plan.clone()) }
         };
         let image = image
@@ -129,35 +137,35 @@ impl Recipe {
             .with_buffers(self.buffers.iter().cloned())
             .with_threadgroup_arguments(self.memories.iter().cloned())
             .with_variables(self.compiled.variables.iter().cloned())
-            .with_user_files(|file| !file.starts_with(HEADER))
+            .with_user_files(|file| !file.starts_with(HEADER_PREFIX))
             .keeping(library);
-        Ok(Ready { image, parameters })
+        Ok(LoadedKernel { image, parameters })
     }
 
-    /// Asks the kernel for its parameters in a process of its own: nothing of the user's source runs in this one.
+    /// Queries the kernel's parameters in a child process, so that no code of the user's source runs in this one.
     pub(crate) fn inspect(&self, isolation: &Isolation, limit: Duration) -> Result<Vec<Parameter>> {
         let out_of_memory = |error: io::Error| Error::Toolchain {
             message: format!("no memory to inspect kernel `{}`: {error}", self.kernel),
         };
-        let answer = Block::shared(16 * self.parameters.max(1)).map_err(out_of_memory)?;
+        let answer = MappedMemory::shared(16 * self.parameters.max(1)).map_err(out_of_memory)?;
         let place = |index: usize| {
-            // SAFETY: the block has room for `parameters` pairs of words.
+            // SAFETY: the block holds `parameters` pairs of words.
             unsafe { answer.pointer().add(16 * index) }.cast::<[u8; 16]>()
         };
         let outcome = isolation.run(limit, &Log::default(), |_| {
-            let ready = self.load().map_err(|refusal| self.fault(refusal))?;
+            let ready = self.load().map_err(|error| self.fault(error))?;
             for (index, parameter) in ready.parameters.iter().enumerate() {
                 let word = u128::from(parameter.active) << 64 | parameter.min_bytes as u128;
                 // SAFETY: inside the block.
                 unsafe { place(index).write(word.to_ne_bytes()) };
             }
-            // The process ends now; unloading would only run more of the user's code.
+            // The process exits now; unloading would only run more of the user's code.
             std::mem::forget(ready);
             Ok(Done::default())
         });
-        outcome.map_err(|fault| self.unfault(&fault))?;
+        outcome.map_err(|fault| self.load_error(&fault))?;
         let read = |index| {
-            // SAFETY: as above, and the process that wrote is gone.
+            // SAFETY: as above, and the writing process has exited.
             let word = u128::from_ne_bytes(unsafe { place(index).read() });
             Parameter {
                 min_bytes: word as u64 as usize,
@@ -167,14 +175,15 @@ impl Recipe {
         Ok((0..self.parameters).map(read).collect())
     }
 
-    /// A refusal that travels between processes.
-    pub(crate) fn fault(&self, refusal: Refusal) -> Fault {
-        let (kind, detail) = match refusal {
-            Refusal::Load(message) => (FaultKind::Invalid, message),
-            Refusal::Constant(name, message) => {
-                (FaultKind::Invalid, format!("{name}{SEPARATOR}{message}"))
-            }
-            Refusal::Crash(signal) => (FaultKind::Died { signal }, String::new()),
+    /// Encodes a load error as a fault, which can be passed between processes.
+    pub(crate) fn fault(&self, error: LoadError) -> Fault {
+        let (kind, detail) = match error {
+            LoadError::Load(message) => (FaultKind::Invalid, message),
+            LoadError::Constant(name, message) => (
+                FaultKind::Invalid,
+                format!("{name}{NAME_SEPARATOR}{message}"),
+            ),
+            LoadError::Crash(signal) => (FaultKind::Died { signal }, String::new()),
         };
         Fault {
             detail,
@@ -182,23 +191,23 @@ impl Recipe {
         }
     }
 
-    fn unfault(&self, fault: &Fault) -> Error {
-        let refusal = match (fault.kind, fault.detail.split_once(SEPARATOR)) {
+    fn load_error(&self, fault: &Fault) -> Error {
+        let error = match (fault.kind, fault.detail.split_once(NAME_SEPARATOR)) {
             (FaultKind::Invalid, Some((name, message))) => {
-                Refusal::Constant(name.to_owned(), message.to_owned())
+                LoadError::Constant(name.to_owned(), message.to_owned())
             }
-            (FaultKind::Invalid, None) => Refusal::Load(fault.detail.clone()),
-            (FaultKind::Died { signal }, _) => Refusal::Crash(signal),
-            _ => Refusal::Crash(0),
+            (FaultKind::Invalid, None) => LoadError::Load(fault.detail.clone()),
+            (FaultKind::Died { signal }, _) => LoadError::Crash(signal),
+            _ => LoadError::Crash(0),
         };
-        refusal.into_error(&self.kernel)
+        error.into_error(&self.kernel)
     }
 }
 
-/// Parts a constant's name from what is said about it; no name contains it.
-const SEPARATOR: char = '\u{1f}';
+/// Separates a constant's name from the message about it; no name contains it.
+const NAME_SEPARATOR: char = '\u{1f}';
 
-fn refused(mismatches: Vec<ConstantMismatch>) -> Refusal {
+fn constant_mismatch(mismatches: Vec<ConstantMismatch>) -> LoadError {
     let say = |m: &ConstantMismatch| {
         format!(
             "function constant `{}` is of type {}, the value given is of type {}",
@@ -207,26 +216,26 @@ fn refused(mismatches: Vec<ConstantMismatch>) -> Refusal {
     };
     let list: Vec<_> = mismatches.iter().map(say).collect();
     let first = mismatches.into_iter().next();
-    Refusal::Constant(first.map_or(String::new(), |m| m.name), list.join("; "))
+    LoadError::Constant(first.map_or(String::new(), |m| m.name), list.join("; "))
 }
 
-fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, Refusal> {
+fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, LoadError> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let size = library.symbol(c"sm_arg_size").map_err(Refusal::Load)?;
-    let gate = library.symbol(c"sm_gate").map_err(Refusal::Load)?;
-    // SAFETY: the glue gives every kernel an `sm_arg_size` of this type.
+    let size = library.symbol(c"sm_arg_size").map_err(LoadError::Load)?;
+    let gate = library.symbol(c"sm_gate").map_err(LoadError::Load)?;
+    // SAFETY: the glue code gives every kernel an `sm_arg_size` of this type.
     let size: unsafe extern "C" fn(u32) -> u64 = unsafe { std::mem::transmute(size) };
-    // SAFETY: the glue gives every kernel an `sm_gate` of this type.
+    // SAFETY: the glue code gives every kernel an `sm_gate` of this type.
     let gate: unsafe extern "C" fn(u32) -> bool = unsafe { std::mem::transmute(gate) };
     let parameter = |index: usize| {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
-        // SAFETY: the glue makes one entry for each parameter of the kernel, in order.
+        // SAFETY: the glue code has one case per parameter of the kernel, in order.
         let size = unsafe { size(number) };
-        let bytes = size & !(REFERENCE | POINTER);
+        let bytes = size & !(REFERENCE_FLAG | POINTER_FLAG);
         Parameter {
-            min_bytes: if size & REFERENCE != 0 {
+            min_bytes: if size & REFERENCE_FLAG != 0 {
                 usize::try_from(bytes).unwrap_or(usize::MAX)
             } else {
                 0
@@ -238,30 +247,32 @@ fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, Refusal> {
     Ok((0..count).map(parameter).collect())
 }
 
-/// The first `count` entries of a table of functions.
-fn functions(library: &Handle, table: &CStr, count: u32) -> Result<Vec<*const c_void>, Refusal> {
+/// Reads the first `count` entries of a function table.
+fn functions(library: &Handle, table: &CStr, count: u32) -> Result<Vec<*const c_void>, LoadError> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let table = library.symbol(table).map_err(Refusal::Load)?;
+    let table = library.symbol(table).map_err(LoadError::Load)?;
     let table = table.cast::<*const c_void>();
     (0..count as usize)
         .map(|index| {
-            // SAFETY: the plan, which belongs to the image, says how many entries there are.
+            // SAFETY: the plan, which belongs to the image, has the number of entries.
             let pointer = unsafe { table.add(index).read_unaligned() };
             if pointer.is_null() {
-                return Err(Refusal::Load(format!("entry {index} of a table is empty")));
+                return Err(LoadError::Load(format!(
+                    "entry {index} of a table is empty"
+                )));
             }
             Ok(pointer)
         })
         .collect()
 }
 
-/// A library that the dynamic linker has loaded.
+/// A library loaded by the dynamic linker.
 #[derive(Debug)]
 struct Handle(*mut c_void);
 
-// SAFETY: the handle is a token; the loader does its own locking.
+// SAFETY: the handle is opaque; the dynamic linker does its own locking.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -271,7 +282,7 @@ impl Handle {
         let file = memory_file(image).map_err(|error| format!("no memory file: {error}"))?;
         let path = unique_path(file.as_raw_fd());
         let _loading = loader();
-        // Everything is bound now: lazy binding would take the loader's locks in code that may be interrupted.
+        // Bind everything now: lazy binding would take the linker's locks in code that may be interrupted.
         // SAFETY: the image has no constructors of its own, so loading runs no foreign code.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
@@ -304,8 +315,8 @@ fn memory_file(bytes: &[u8]) -> io::Result<File> {
         // SAFETY: the name is a C string; the result is checked.
         unsafe { libc::memfd_create(c"bessemer-kernel".as_ptr(), flags) }
     };
-    // Kernels since 6.3 may be set up to refuse memory files whose makers do not say that they contain code; older
-    // ones do not know the flag.
+    // Since 6.3, Linux may be configured to reject memory files that are not marked executable; older versions do
+    // not know the flag.
     let mut fd: c_int = create(libc::MFD_CLOEXEC | EXECUTABLE);
     if fd < 0 {
         fd = create(libc::MFD_CLOEXEC);
@@ -313,16 +324,16 @@ fn memory_file(bytes: &[u8]) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor just made, owned by nobody else.
+    // SAFETY: a descriptor just created, with no other owner.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(bytes)?;
     Ok(file)
 }
 
-/// A path to a descriptor that has never been used before.
+/// A path to a descriptor that was never used before.
 ///
-/// The loader takes equal names for equal libraries, and descriptor numbers are used again. Empty and `.` path
-/// components lead nowhere else, but make names differ.
+/// The dynamic linker identifies libraries by name, and descriptor numbers are reused. Empty and `.` components
+/// make the names differ without changing the file.
 fn unique_path(fd: c_int) -> CString {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -335,7 +346,7 @@ fn unique_path(fd: c_int) -> CString {
 }
 
 fn last_error() -> String {
-    // SAFETY: the text belongs to this thread until its next call into the loader.
+    // SAFETY: the text belongs to this thread until its next call into the dynamic linker.
     unsafe {
         let text = libc::dlerror();
         if text.is_null() {
@@ -345,8 +356,8 @@ fn last_error() -> String {
     }
 }
 
-impl Refusal {
-    /// The refusal as an error about a kernel.
+impl LoadError {
+    /// Converts to an error about a kernel.
     pub(crate) fn into_error(self, kernel: &str) -> Error {
         match self {
             Self::Load(message) => Error::Toolchain {

@@ -1,16 +1,16 @@
 //! Instruction sets that kernels are compiled for.
 //!
-//! A kernel gives the same bits whichever of them it is compiled for, so that results do not depend on the host:
+//! A kernel gives the same bits on every one of them, so that results do not depend on the host:
 //!
-//! - every operation is rounded as written, in every math mode: no contraction, reordering or reciprocal estimates (`rcpps`
-//!   alone differs between AMD and Intel). `fma` and the functions made of it round once everywhere; where there is no
-//!   instruction, the C library's function does;
-//! - conversions to `bfloat` are ours, in integers: `vcvtneps2bf16` flushes subnormal results in any mode;
-//! - `half` is computed in `float` and rounded, as no set listed here computes in half precision;
-//! - elementary functions are ours or the runtime's: the C library has others for processors with `fma`.
+//! - every operation is rounded as written, in every math mode: no contraction, reassociation or reciprocal
+//!   estimates (`rcpps` alone differs between AMD and Intel). `fma` and the functions made of it round once
+//!   everywhere, through the C library if there is no instruction;
+//! - conversions to `bfloat` are ours, in integer arithmetic: `vcvtneps2bf16` always flushes subnormal results;
+//! - `half` is computed in `float` and rounded, since none of these instruction sets computes in half precision;
+//! - elementary functions are ours or the runtime's: the C library picks others for processors with `fma`.
 //!
-//! AVX-512 is not among them: nothing that it has is needed for speed here, and every feature more would have to be shown
-//! to change no bits.
+//! AVX-512 is not supported: speed does not need it here, and every additional feature would have to be shown to
+//! change no bits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,26 +18,26 @@ use std::str::FromStr;
 /// An instruction set that kernels are compiled for. The bits of results are the same for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum InstructionSet {
-    /// What every x86-64 processor has: SSE2.
+    /// The x86-64 baseline: SSE2.
     X86_64,
-    /// AVX2, FMA, F16C and BMI, which x86-64 processors since 2013 have.
+    /// AVX2, FMA, F16C and BMI, available on x86-64 processors since 2013.
     X86_64V3,
-    /// What every 64-bit ARM processor has: NEON.
+    /// The AArch64 baseline: NEON.
     Armv8,
 }
 
 impl InstructionSet {
-    /// All of them, larger ones later.
+    /// All instruction sets, larger ones later.
     pub const ALL: [Self; 3] = [Self::X86_64, Self::X86_64V3, Self::Armv8];
 
-    /// The largest that this machine runs.
+    /// The largest that this machine supports.
     pub fn native() -> Self {
         let mut supported = Self::ALL.into_iter().filter(|set| set.is_supported());
-        // The software device exists on these two architectures only, each with a first set that all machines have.
+        // The software device exists on these two architectures only, each with a baseline that all machines have.
         supported.next_back().unwrap_or(Self::X86_64)
     }
 
-    /// Whether this machine runs it.
+    /// Returns whether this machine supports it.
     pub fn is_supported(self) -> bool {
         match self {
             Self::X86_64 => cfg!(target_arch = "x86_64"),
@@ -87,9 +87,10 @@ impl FromStr for InstructionSet {
             let names = Self::ALL.map(Self::name).join(", ");
             format!("unknown instruction set `{text}`; known are {names}")
         })?;
-        match set.is_supported() {
-            true => Ok(set),
-            false => Err(format!("this machine does not have {set}")),
+        if set.is_supported() {
+            Ok(set)
+        } else {
+            Err(format!("this machine does not have {set}"))
         }
     }
 }
@@ -103,9 +104,10 @@ mod tests {
         let native = InstructionSet::native();
         assert!(native.is_supported());
         for set in InstructionSet::ALL {
-            match set.is_supported() {
-                true => assert_eq!(set.to_string().parse(), Ok(set)),
-                false => assert!(set.name().parse::<InstructionSet>().is_err()),
+            if set.is_supported() {
+                assert_eq!(set.to_string().parse(), Ok(set));
+            } else {
+                assert!(set.name().parse::<InstructionSet>().is_err());
             }
         }
         assert!("x86-64-v9".parse::<InstructionSet>().is_err());

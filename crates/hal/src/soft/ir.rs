@@ -1,94 +1,99 @@
-//! Barrier fission on LLVM IR text.
+//! Barrier splitting (work-group function fission) on LLVM IR text.
 //!
-//! A kernel arrives as one function for one thread, with calls that stand for synchronisation. It leaves as *regions*:
-//! functions that run a row of lanes from one synchronisation point to the next, as a loop that LLVM can vectorise.
-//! No lane needs a stack of its own; values that outlive a synchronisation are kept in columns of a context block,
-//! one element a lane.
+//! A kernel arrives as a function for one thread, with calls that stand for synchronisation. It is split into
+//! *regions*: functions that run a row of lanes from one synchronisation site to the next, as a loop that LLVM can
+//! vectorise. Lanes need no stacks; values that live across a site are spilled to columns of a context block, one
+//! element per lane.
 //!
 //! In check mode, `sanitize` instruments the code before it is optimised.
 //!
-//! The way through: `relax` takes out promises that kernels do not keep, `subnormal` flushes constants, `module` cuts the text, `inline` makes sure
-//! that all synchronisation lies in the kernel, `parse` and `instruction` read the kernel, `check` replaces the instrumentation of check mode, `origin` finds what its accesses are made to, `kernel` cuts
-//! at the synchronisation points and puts them in program `order`; `live`, `private`, `remat` and `uniform`
-//! find out what outlives them and what all lanes agree on, `columns` lays out the context, `steps` finds the loops that
-//! check mode counts, `region` and `decide` write the regions and `link` the module.
+//! The passes in order: `alignment` lowers alignments that kernels do not keep, `subnormal` flushes constants,
+//! `module` splits the text, `inline` moves all synchronisation into the kernel, `parse` and `instruction` parse
+//! the kernel, `tsan` lowers the instrumentation of check mode, `origin` traces what its accesses refer to,
+//! `kernel` splits it at the synchronisation sites and numbers these in program order (`block_order`); `liveness`,
+//! `private_memory`, `remat` and `uniformity` analyse what lives across sites and what is uniform, `spill` lays out
+//! the context, `loop_counter` finds the loops that check mode counts, `region` and `unswitch` emit the regions,
+//! and `link` the module.
 
-mod check;
-mod columns;
-mod decide;
+mod alignment;
+mod block_order;
 mod inline;
 mod instruction;
 mod kernel;
 mod lex;
 mod link;
-mod live;
+mod liveness;
+mod loop_counter;
 mod module;
-mod order;
 mod origin;
 mod parse;
-mod private;
+mod private_memory;
 mod region;
-mod relax;
 mod remat;
 mod sanitize;
-mod steps;
+mod spill;
 mod subnormal;
 #[cfg(test)]
 mod tests;
+mod tsan;
 mod types;
-mod uniform;
+mod uniformity;
+mod unswitch;
 
-use super::plan::{KernelPlan, Site};
 pub(crate) use sanitize::sanitize;
+
 use std::collections::{BTreeMap, HashMap};
+
 use thiserror::Error;
 
-/// The function that the pass takes apart.
+use super::plan::{KernelPlan, Site};
+
+/// Name of the function that the pass splits.
 const KERNEL: &str = "sm_kernel";
 
-/// How to compile.
+/// Options of the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Report memory accesses, leave red zones, and do not promise that lanes are independent.
+    /// Reports memory accesses, adds red zones, and does not mark lanes as independent.
     pub check: bool,
 }
 
-/// What the pass produced.
+/// Result of the pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The module of regions.
     Done {
         /// LLVM IR text.
         text: String,
-        /// What the runtime must know.
+        /// The description of the regions for the runtime.
         plan: KernelPlan,
     },
-    /// Functions that synchronise are not inlined yet: compile this text with the optimiser and come back.
+    /// Functions that synchronise are not inlined yet: run the optimiser on this text, then the pass again.
     Inline {
         /// The same module, with those functions marked `alwaysinline`.
         text: String,
     },
 }
 
-/// Why a module cannot be taken apart.
+/// Why a module cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no kernel in the module.
+    /// The module defines no kernel.
     #[error("the module does not define `sm_kernel`")]
     NoKernel,
-    /// Text that is not understood.
+    /// Text that cannot be parsed.
     #[error("line {line} of the LLVM IR: {what}")]
     Syntax {
-        /// Line of the text, from 1; 0 where it is not known.
+        /// LogicalLine of the text, from 1; 0 if unknown.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// Text that is understood, but that kernels cannot have.
+    /// Valid text that is not supported in kernels.
     #[error("line {line} of the LLVM IR: {what} is not supported in a kernel")]
     Unsupported {
-        /// Line of the text, from 1; 0 where it is not known.
+        /// LogicalLine of the text, from 1; 0 if unknown.
         line: usize,
         /// The construct.
         what: String,
@@ -96,24 +101,24 @@ pub enum Error {
     /// The kernel function has the wrong parameters.
     #[error("`sm_kernel` must have 5 parameters, found {found}")]
     Signature {
-        /// Parameters found.
+        /// Number of parameters.
         found: usize,
     },
     /// A function that synchronises calls itself or is called through a pointer.
     #[error("`{function}` synchronises and cannot be inlined into the kernel: it calls itself")]
     NotInlined {
-        /// Its symbol.
+        /// Its mangled name.
         function: String,
     },
-    /// Private arrays that do not fit.
-    #[error("{bytes} bytes of private memory a thread are too many")]
+    /// Private arrays that are too large.
+    #[error("{bytes} bytes of private memory per thread are too many")]
     TooMuchPrivateMemory {
-        /// Bytes of one array.
+        /// Size of one array in bytes.
         bytes: usize,
     },
 }
 
-/// Cuts the kernel of a module at its synchronisation points.
+/// Splits the kernel of a module at its synchronisation sites.
 ///
 /// `text` is LLVM IR as clang 17 to 20 writes it, with a definition of
 /// `void sm_kernel(const sm_group*, uint x, uint y, uint z, uint lane)`.
@@ -123,7 +128,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     } else {
         Vec::new()
     };
-    let text = &subnormal::flush(&relax::alignment(text))?;
+    let text = &subnormal::flush(&alignment::lower(text))?;
     let module = module::Module::parse(text)?;
     let definition = module
         .functions
@@ -136,30 +141,31 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
     }
 
     let privates = sanitize::variable_names(&module);
-    let mut locations = check::Locations::new();
+    let mut locations = tsan::Locations::new();
     let mut function = parse::function(definition, &module.named)?;
-    check::instrument(&mut function, &module, &original, &mut locations);
+    tsan::lower_function(&mut function, &module, &original, &mut locations);
     let origins = origin::of_accesses(&function, locations.list.len());
-    let kernel = kernel::Kernel::new(function, options.check)?;
-    let live = live::live_in(&kernel);
-    let memory = private::PrivateMemory::new(&kernel, &live);
-    let recipes = remat::recipes(&kernel, &memory);
-    let columns = columns::Columns::new(&kernel, &live, &memory, &recipes, &module.named)?;
+    let kernel = kernel::KernelFunction::new(function, options.check)?;
+    let live = liveness::live_in(&kernel);
+    let memory = private_memory::PrivateMemory::new(&kernel, &live);
+    let remats = remat::rematerializable(&kernel, &memory);
+    let columns = spill::SpillLayout::new(&kernel, &live, &memory, &remats, &module.named)?;
 
-    let flow = kernel.flows();
-    let uniformity = uniform::Uniformity::new(&kernel, &flow, &order::Order::new(&flow), &live);
+    let flow = kernel.cfg();
+    let uniformity =
+        uniformity::Uniformity::new(&kernel, &flow, &block_order::BlockOrder::new(&flow), &live);
 
     let counted = if options.check {
-        steps::counted(&kernel, &module, &mut locations)
+        loop_counter::counted_loops(&kernel, &module, &mut locations)
     } else {
         BTreeMap::new()
     };
     let group = module.free_group();
-    let analysis = region::Analysis {
+    let analysis = region::KernelAnalysis {
         kernel: &kernel,
         live: &live,
         memory: &memory,
-        recipes: &recipes,
+        remats: &remats,
         columns: &columns,
         uniformity: &uniformity,
         site_blocks: &kernel.site_blocks(),
@@ -167,10 +173,10 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
         parallel: !options.check,
         counted: &counted,
     };
-    let mut parts = link::Parts {
+    let mut parts = link::ModuleParts {
         kernel: KERNEL.into(),
         check: options.check,
-        ..link::Parts::default()
+        ..link::ModuleParts::default()
     };
     let mut plan = KernelPlan {
         regions: u32::try_from(kernel.sites.len() + 1).unwrap_or(u32::MAX),
@@ -202,9 +208,9 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
             op,
             args: columns.operands[index]
                 .iter()
-                .map(|place| place.column)
+                .map(|slot| slot.column)
                 .collect(),
-            result: columns.results[index].as_ref().map(|place| place.column),
+            result: columns.results[index].as_ref().map(|slot| slot.column),
             location: locations.resolve(&module, site.location),
         });
     }

@@ -1,7 +1,9 @@
-//! Libraries of the software device: kernels compiled when they are asked for.
+//! Libraries of the software device: kernels are compiled on demand.
 
-use super::compile::{Compiled, Engine, Kernels, Program};
-use super::image::Recipe;
+use std::sync::Arc;
+
+use super::compile::{CompiledKernel, CompiledKernels, KernelCompiler, LibraryProgram};
+use super::image::KernelLoader;
 use super::pipeline::{Code, Pipeline};
 use super::runtime::{ConstantTable, ConstantType};
 use crate::driver;
@@ -10,42 +12,41 @@ use crate::info::Limits;
 use crate::library::{CompileOptions, ConstantValue, FunctionConstants};
 use crate::msl::{Diagnostic, FunctionConstant, Kernel, Reflection};
 use crate::report::Sources;
-use std::sync::Arc;
 
-/// A library that is known to be correct.
+/// A library whose source was checked.
 #[derive(Debug)]
 pub(crate) struct Library {
-    engine: Arc<Engine>,
-    program: Program,
+    compiler: Arc<KernelCompiler>,
+    program: LibraryProgram,
     label: String,
     limits: Limits,
-    kernels: Kernels,
+    kernels: CompiledKernels,
     sources: Option<Arc<Sources>>,
 }
 
 impl Library {
-    /// Reads and checks a source.
+    /// Reads and checks the source.
     pub(crate) fn new(
-        engine: Arc<Engine>,
+        compiler: Arc<KernelCompiler>,
         source: &str,
         options: &CompileOptions,
         limits: Limits,
     ) -> Result<Self> {
-        let program = engine.library(source, options)?;
+        let program = compiler.library(source, options)?;
         let sources = || Arc::new(Sources::new(&program.file, source));
         Ok(Self {
-            sources: engine.checks().then(sources),
+            sources: compiler.checks().then(sources),
             program,
-            engine,
+            compiler,
             label: options.label.clone(),
             limits,
-            kernels: Kernels::default(),
+            kernels: CompiledKernels::default(),
         })
     }
 
-    /// The values as images look them up.
+    /// The constant values as images look them up.
     ///
-    /// A value for an index that the source does not declare is refused: it is a mistake, and nothing would tell.
+    /// A value for an undeclared index is an error: it is a mistake that would otherwise go unnoticed.
     fn table(&self, kernel: &str, constants: &FunctionConstants) -> Result<ConstantTable> {
         let declared = &self.program.reflection.constants;
         let mut table = ConstantTable::default();
@@ -65,12 +66,12 @@ impl Library {
         Ok(table)
     }
 
-    /// As Metal does, refuses a kernel that reads a constant without a value, unless the source asks
-    /// `is_function_constant_defined` about it. Constants that only other constants are made from read as zero.
+    /// Rejects a kernel that reads a function constant without a value, as Metal does, unless the source calls
+    /// `is_function_constant_defined` for it. Constants that only initialise other constants read as zero.
     fn check_complete(
         &self,
         kernel: &str,
-        compiled: &Compiled,
+        compiled: &CompiledKernel,
         constants: &FunctionConstants,
     ) -> Result<()> {
         let missing: Vec<&FunctionConstant> = self
@@ -81,7 +82,7 @@ impl Library {
             .filter(|constant| {
                 compiled.constants.contains(&constant.index)
                     && constants.get(constant.index).is_none()
-                    && !self.program.asks_whether_defined(&constant.name)
+                    && !self.program.queries_constant(&constant.name)
             })
             .collect();
         match missing.first() {
@@ -111,7 +112,7 @@ impl Library {
     }
 }
 
-/// `: 0 (`scale`, float), 1 (…)`
+/// Formats `: 0 (`scale`, float), 1 (…)`.
 fn list<'a>(constants: impl Iterator<Item = &'a FunctionConstant>) -> String {
     let names: Vec<_> = constants
         .map(|c| format!("{} (`{}`, {})", c.index, c.name, c.type_name))
@@ -156,7 +157,7 @@ impl driver::Library for Library {
         };
         let supported: Vec<&str> = names.iter().copied().filter(is_supported).collect();
         let refused = self.program.check_supported(names);
-        match (self.engine.lint(&self.program, &supported), refused) {
+        match (self.compiler.lint(&self.program, &supported), refused) {
             (found, Ok(())) => found,
             (
                 Ok(mut diagnostics)
@@ -195,24 +196,26 @@ impl driver::Library for Library {
         let table = self.table(name, constants)?;
         let compiled = self
             .kernels
-            .get(name, || self.engine.kernel(&self.program, name))?;
+            .get(name, || self.compiler.kernel(&self.program, name))?;
         self.check_complete(name, &compiled, constants)?;
         let bytes = compiled.threadgroup_memory();
         self.check_memory(kernel, bytes)?;
-        let recipe = Recipe::new(kernel, compiled.clone(), table);
-        let (parameters, code) = match self.engine.isolation() {
+        let loader = KernelLoader::new(kernel, compiled.clone(), table);
+        let (parameters, code) = match self.compiler.isolation() {
             None => {
-                let ready = recipe.load().map_err(|refusal| refusal.into_error(name))?;
-                (ready.parameters, Code::Here(Box::new(ready.image)))
+                let loaded = loader.load().map_err(|error| error.into_error(name))?;
+                (loaded.parameters, Code::InProcess(Box::new(loaded.image)))
             }
-            Some((isolation, limit)) => (recipe.inspect(isolation, limit)?, Code::Apart(recipe)),
+            Some((isolation, limit)) => {
+                (loader.inspect(isolation, limit)?, Code::PerProcess(loader))
+            }
         };
         let pipeline = Pipeline::new(
             kernel,
             &parameters,
             code,
             &compiled,
-            self.engine.most_threads(name, &self.limits),
+            self.compiler.max_threads(name, &self.limits),
             &self.limits,
         );
         Ok(Arc::new(pipeline.with_sources(self.sources.clone())))

@@ -1,30 +1,32 @@
-//! Products of matrices: what Metal Performance Shaders compute, plainly.
+//! Reference matrix multiplication, in place of Metal Performance Shaders.
 //!
-//! Subnormal numbers of single precision are zero, before and after every operation, as they are in kernels.
+//! Single-precision subnormals are flushed to zero before and after every operation, as in kernels.
 #![expect(
     unsafe_code,
     reason = "sees the memory of a checked product as numbers"
 )]
 
-use crate::driver::{Matrix, ProductCommand};
-use crate::matrix::MatrixElement;
-use bytemuck::Pod;
-use half::f16;
 use std::slice;
 use std::time::Instant;
 
-/// Sums that are made side by side.
-const COLUMNS: usize = 64;
+use bytemuck::Pod;
+use half::f16;
 
-/// A number that is multiplied as an `f32`.
-trait Number: Pod {
-    fn wide(self) -> f32;
+use crate::driver::{Matrix, ProductCommand};
+use crate::matrix::MatrixElement;
+
+/// Columns of the result that are accumulated at a time.
+const COLUMN_BLOCK_LEN: usize = 64;
+
+/// An element type that is multiplied as `f32`.
+trait Element: Pod {
+    fn widen(self) -> f32;
     fn narrow(value: f32) -> Self;
 }
 
-impl Number for f32 {
-    fn wide(self) -> f32 {
-        flushed(self)
+impl Element for f32 {
+    fn widen(self) -> f32 {
+        flush(self)
     }
 
     fn narrow(value: f32) -> Self {
@@ -32,8 +34,8 @@ impl Number for f32 {
     }
 }
 
-impl Number for f16 {
-    fn wide(self) -> f32 {
+impl Element for f16 {
+    fn widen(self) -> f32 {
         self.to_f32()
     }
 
@@ -42,8 +44,8 @@ impl Number for f16 {
     }
 }
 
-/// Zero of the same sign in place of a subnormal number.
-fn flushed(x: f32) -> f32 {
+/// Flushes subnormals to a zero of the same sign.
+fn flush(x: f32) -> f32 {
     let bits = x.to_bits();
     f32::from_bits(match bits & 0x7f80_0000 {
         0 => bits & 0x8000_0000,
@@ -51,11 +53,12 @@ fn flushed(x: f32) -> f32 {
     })
 }
 
-/// Multiplies; false if the deadline comes first. Takes no locks and no memory: a forked process may call it.
+/// Multiplies; false if the deadline passes first. Takes no locks and does not allocate: a forked process may call
+/// it.
 ///
 /// # Safety
-/// The pointers are where the regions of the product are, all of which can be read and the result's written, and
-/// nobody else writes them meanwhile.
+/// The pointers are the addresses of the product's regions, which are all readable, and the result's writable, and
+/// nothing else writes to them meanwhile.
 pub(super) unsafe fn multiply(
     product: &ProductCommand,
     factors: [*const u8; 2],
@@ -64,23 +67,23 @@ pub(super) unsafe fn multiply(
 ) -> bool {
     match product.element {
         // SAFETY: as the caller promises.
-        MatrixElement::F16 => unsafe { typed::<f16>(product, factors, result, deadline) },
+        MatrixElement::F16 => unsafe { multiply_typed::<f16>(product, factors, result, deadline) },
         // SAFETY: as the caller promises.
-        MatrixElement::F32 => unsafe { typed::<f32>(product, factors, result, deadline) },
+        MatrixElement::F32 => unsafe { multiply_typed::<f32>(product, factors, result, deadline) },
     }
 }
 
 /// # Safety
 /// As [`multiply`]; the elements are `T`s.
-unsafe fn typed<T: Number>(
+unsafe fn multiply_typed<T: Element>(
     product: &ProductCommand,
     [left, right]: [*const u8; 2],
     result: *mut u8,
     deadline: Option<Instant>,
 ) -> bool {
     let count = |matrix: &Matrix| matrix.region.length / size_of::<T>();
-    // SAFETY: the regions have so many elements; the front checked that offsets are multiples of their size, which
-    // is all it takes on memory in pages.
+    // SAFETY: the regions have this many elements; the front checked that offsets are multiples of the element
+    // size, which is sufficient since the memory is page-aligned.
     let (left, right, result) = unsafe {
         (
             slice::from_raw_parts(left.cast::<T>(), count(&product.left)),
@@ -88,26 +91,26 @@ unsafe fn typed<T: Number>(
             slice::from_raw_parts_mut(result.cast::<T>(), count(&product.result)),
         )
     };
-    let strides = |matrix: &Matrix, turned: bool| {
+    let strides = |matrix: &Matrix, transposed: bool| {
         let row = matrix.row_bytes / size_of::<T>();
-        if turned { (1, row) } else { (row, 1) }
+        if transposed { (1, row) } else { (row, 1) }
     };
     let (left_row, left_step) = strides(&product.left, product.turn_left);
     let (right_step, right_column) = strides(&product.right, product.turn_right);
     let (result_row, _) = strides(&product.result, false);
-    let (alpha, beta) = (flushed(product.alpha as f32), flushed(product.beta as f32));
+    let (alpha, beta) = (flush(product.alpha as f32), flush(product.beta as f32));
     for row in 0..product.result.rows {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return false;
         }
-        for first in (0..product.result.columns).step_by(COLUMNS) {
-            let columns = COLUMNS.min(product.result.columns - first);
-            let mut sums = [0.0_f32; COLUMNS];
+        for first in (0..product.result.columns).step_by(COLUMN_BLOCK_LEN) {
+            let columns = COLUMN_BLOCK_LEN.min(product.result.columns - first);
+            let mut sums = [0.0_f32; COLUMN_BLOCK_LEN];
             for k in 0..product.depth() {
-                let factor = left[row * left_row + k * left_step].wide();
+                let factor = left[row * left_row + k * left_step].widen();
                 for (column, sum) in sums[..columns].iter_mut().enumerate() {
                     let at = k * right_step + (first + column) * right_column;
-                    *sum = flushed(*sum + flushed(factor * right[at].wide()));
+                    *sum = flush(*sum + flush(factor * right[at].widen()));
                 }
             }
             let line = &mut result[row * result_row + first..][..columns];
@@ -115,9 +118,9 @@ unsafe fn typed<T: Number>(
                 let kept = if product.beta == 0.0 {
                     0.0
                 } else {
-                    flushed(beta * to.wide())
+                    flush(beta * to.widen())
                 };
-                *to = T::narrow(flushed(flushed(alpha * sum) + kept));
+                *to = T::narrow(flush(flush(alpha * sum) + kept));
             }
         }
     }

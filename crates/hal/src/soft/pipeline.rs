@@ -1,7 +1,9 @@
-//! Pipelines of the software device: a loaded image with what the front must know of it.
+//! Pipelines of the software device: a loaded image with its reflection.
 
-use super::compile::Compiled;
-use super::image::{Parameter, Recipe};
+use std::sync::Arc;
+
+use super::compile::CompiledKernel;
+use super::image::{KernelLoader, Parameter};
 use super::plan::{MAX_LANES, SIMD_WIDTH};
 use super::runtime::Image;
 use crate::access::Access;
@@ -11,36 +13,35 @@ use crate::msl::{ArgumentKind as Kind, Builtin, Kernel, SLOTS};
 use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
 use crate::report::{Report, Sources};
 use crate::size::Size;
-use std::sync::Arc;
 
 /// A kernel ready to run.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     info: PipelineInfo,
     code: Code,
-    /// The kernel cannot tell how its grid is divided into threadgroups.
-    indifferent: bool,
-    /// The library's source, in check mode: its comments may suppress reports.
+    /// Whether the kernel cannot observe how its grid is divided into threadgroups.
+    agnostic: bool,
+    /// The library's source, in check mode: comments in it may suppress reports.
     sources: Option<Arc<Sources>>,
 }
 
-/// Where a pipeline's code is.
+/// Location of a pipeline's code.
 #[derive(Debug)]
 pub(crate) enum Code {
-    /// In this process.
-    Here(Box<Image>),
-    /// To be loaded by each process that runs it, and never by this one.
-    Apart(Recipe),
+    /// Loaded into this process.
+    InProcess(Box<Image>),
+    /// Loaded by each child process that runs it, and never by this one.
+    PerProcess(KernelLoader),
 }
 
 impl Pipeline {
-    /// From the source's view of a kernel and the image's.
+    /// Combines the source's reflection of a kernel with the image's.
     pub(crate) fn new(
         kernel: &Kernel,
         parameters: &[Parameter],
         code: Code,
-        compiled: &Compiled,
-        most_threads: usize,
+        compiled: &CompiledKernel,
+        max_threads: usize,
         limits: &Limits,
     ) -> Self {
         let mut arguments = Vec::new();
@@ -69,7 +70,7 @@ impl Pipeline {
                 name: kernel.name.clone(),
                 max_total_threads_per_threadgroup: kernel
                     .max_total_threads
-                    .map_or(most_threads, |n| {
+                    .map_or(max_threads, |n| {
                         limits.max_total_threads_per_threadgroup.min(n as usize)
                     }),
                 thread_execution_width: limits.simd_width,
@@ -77,7 +78,7 @@ impl Pipeline {
                 arguments: Some(arguments),
             },
             code,
-            indifferent: is_indifferent(kernel, compiled),
+            agnostic: is_threadgroup_agnostic(kernel, compiled),
             sources: None,
         }
     }
@@ -88,17 +89,17 @@ impl Pipeline {
         self
     }
 
-    /// Takes the reports that comments in the source suppress out of `reports`, and returns how many those are.
+    /// Removes the reports that comments in the source suppress, and returns their number.
     pub(crate) fn suppress(&self, reports: &mut Vec<Report>) -> usize {
         let sources = self.sources.as_ref();
         sources.map_or(0, |sources| sources.suppress(reports))
     }
 
-    /// The threadgroup to run a grid with, where only speed counts: a kernel that cannot tell the difference
-    /// is run in the largest ones, so that it pays for fewer.
+    /// The threadgroup size to run a grid with in fast mode: a kernel that cannot observe it runs in the largest
+    /// threadgroups, to amortise their overhead.
     pub(crate) fn threadgroup(&self, asked: Size) -> Size {
         let rows = asked.height == 1 && asked.depth == 1 && asked.width.is_multiple_of(SIMD_WIDTH);
-        if self.indifferent && rows {
+        if self.agnostic && rows {
             Size::x(MAX_LANES)
         } else {
             asked
@@ -111,9 +112,10 @@ impl Pipeline {
     }
 }
 
-/// Whether a kernel sees nothing of its threadgroup: no member waits for another, shares memory with it or
-/// knows its place in the group. The lane in a SIMD-group stays the same in groups of whole SIMD-groups.
-fn is_indifferent(kernel: &Kernel, compiled: &Compiled) -> bool {
+/// Returns whether a kernel cannot observe its threadgroup size: it has no synchronisation and no threadgroup
+/// memory, and reads no position in the group. The lane in a SIMD-group is the same in all threadgroups of whole
+/// SIMD-groups.
+fn is_threadgroup_agnostic(kernel: &Kernel, compiled: &CompiledKernel) -> bool {
     let plain = |kind: &Kind| {
         matches!(
             kind,

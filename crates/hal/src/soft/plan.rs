@@ -1,54 +1,54 @@
-//! What the compiler tells the runtime about one kernel image.
+//! The compiler's description of a kernel image for the runtime.
 
 use serde::{Deserialize, Serialize};
 
-/// Threads a threadgroup may have at most; columns have this many lanes.
+/// Maximum threads per threadgroup; columns have this many lanes.
 pub const MAX_LANES: usize = 1024;
 /// Lanes in a SIMD-group.
 pub const SIMD_WIDTH: usize = 32;
 /// The state of a lane that has returned.
 pub const FINISHED: u32 = u32::MAX;
 
-/// The flags of a SIMD-level site that is not in the source: lanes only meet there after they have parted.
+/// Flags of a SIMD-level site that is not in the source: a reconvergence point of diverged lanes.
 pub const RECONVERGE: u32 = u32::MAX;
 
-/// A flag of a SIMD-level site at which all lanes of the SIMD-group must take part: a function of simdgroup matrices.
+/// Flag of a SIMD-level site at which all lanes of the SIMD-group must participate: a simdgroup matrix function.
 pub const WHOLE_SIMDGROUP: u32 = 1 << 16;
 
-/// Offset in the context of the steps that the running lane has left (`i64`), and of the location of the last loop that
-/// it went through (`i32`), in check mode.
+/// Offset in the context of the loop iterations that the running lane has left (`i64`), followed by the location of
+/// its last loop (`i32`), in check mode.
 pub const STEPS_OFFSET: usize = 4 * MAX_LANES;
-/// Bytes of both.
+/// Size of both in bytes.
 pub const STEPS_BYTES: usize = 64;
 
-/// A kernel as regions between synchronisation points.
+/// A kernel split into regions at its synchronisation sites.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelPlan {
     /// Number of entries in the image's `sm_regions` table.
     pub regions: u32,
     /// `sites[k - 1]` describes synchronisation site `k`, after which region `k` runs.
     pub sites: Vec<Site>,
-    /// `exits[k]` lists the states in which region `k` can leave a lane, in ascending order: ids of sites, then
+    /// `exits[k]` lists the states in which region `k` can leave a lane, in ascending order: site ids, then
     /// [`FINISHED`].
     #[serde(default)]
     pub exits: Vec<Vec<u32>>,
-    /// Bytes of context a threadgroup needs.
+    /// Context size of a threadgroup in bytes.
     pub context_bytes: usize,
-    /// Bytes of threadgroup memory declared inside the kernel.
+    /// Bytes of the threadgroup variables declared inside the kernel.
     pub arena_bytes: usize,
-    /// Where those variables lie.
+    /// Offsets of those variables.
     pub variables: Vec<ThreadgroupVariable>,
     /// Names of private variables that reports may be about; entry 0 is empty.
     #[serde(default)]
     pub privates: Vec<String>,
-    /// Source places that sites and accesses refer to; entry 0 is "unknown".
+    /// Source locations of sites and accesses; entry 0 is "unknown".
     pub locations: Vec<Location>,
-    /// What the accesses at each location are made to, as far as that is known; may be shorter than `locations`.
+    /// The memory accessed at each location, if known; may be shorter than `locations`.
     #[serde(default)]
     pub origins: Vec<Option<Origin>>,
 }
 
-/// The memory that a pointer was made from.
+/// The memory that a pointer is derived from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// A buffer, by index.
@@ -59,10 +59,10 @@ pub enum Origin {
     Variable(u32),
 }
 
-/// One synchronisation point in the kernel's code.
+/// A synchronisation point in the kernel's code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
-    /// Who waits for whom.
+    /// The threads that wait for each other.
     pub kind: SiteKind,
     /// `mem_flags` of a barrier, [`WHOLE_SIMDGROUP`] or [`RECONVERGE`].
     pub flags: u32,
@@ -76,7 +76,7 @@ pub struct Site {
     pub location: u32,
 }
 
-/// Who waits at a [`Site`].
+/// The threads that wait at a [`Site`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteKind {
     /// All threads of the threadgroup.
@@ -87,12 +87,12 @@ pub enum SiteKind {
     Collective,
 }
 
-/// Per-lane values of one size, lane after lane.
+/// A spilled per-lane value: one element per lane, contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
     /// Offset of lane 0 in the context.
     pub offset: usize,
-    /// Bytes a lane.
+    /// Bytes per lane.
     pub size: usize,
 }
 
@@ -103,11 +103,11 @@ pub struct ThreadgroupVariable {
     pub id: u32,
     /// Offset in the arena.
     pub offset: usize,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
 }
 
-/// A place in the user's source.
+/// A location in the user's source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// File name as in the line markers.
@@ -116,6 +116,6 @@ pub struct Location {
     pub line: u32,
     /// Column, from 1, in the text that was compiled.
     pub column: u32,
-    /// The place that this one was inlined into.
+    /// The location that this one was inlined at.
     pub inlined_at: Option<u32>,
 }

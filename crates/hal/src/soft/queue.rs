@@ -1,10 +1,22 @@
-//! Runs command lists in the order in which they were submitted.
+//! Executes command lists in submission order.
 #![expect(
     unsafe_code,
     reason = "binds, copies and fills device memory that the command list keeps alive"
 )]
 
 mod segment;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::buffer::Buffer;
 use super::matrix;
@@ -19,22 +31,11 @@ use crate::report::{Report, ReportKind};
 use crate::size::Size;
 use crate::submission::{Completed, Completion, LogLine};
 use segment::Segment;
-use std::collections::{BTreeMap, HashMap};
-use std::io;
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-/// Kernels run on the executor's own stack too; memory is only used where their private arrays reach it.
-const STACK: usize = 16 << 20;
+/// Stack of the executor thread, which runs kernels too; pages are only committed as private arrays reach them.
+const EXECUTOR_STACK_BYTES: usize = 16 << 20;
 
-/// The way in: hands command lists to the executor thread.
+/// Sends command lists to the executor thread.
 #[derive(Debug)]
 pub(crate) struct Queue {
     sender: Sender<Work>,
@@ -42,22 +43,22 @@ pub(crate) struct Queue {
     suppressed: Arc<AtomicU64>,
 }
 
-/// How often each kernel was launched in command lists that ran without a failure, by name.
+/// Launch counts by kernel name, of command lists that ran without a failure.
 type Executed = Mutex<BTreeMap<String, u64>>;
 
 #[derive(Debug)]
 struct Work {
     list: CommandList,
-    guard: Guard,
+    guard: CompletionGuard,
 }
 
-/// Finishes a submission even when the executor does not come to it.
+/// Completes a submission with an error if the executor never gets to it.
 #[derive(Debug)]
-struct Guard(Arc<Completion>);
+struct CompletionGuard(Arc<Completion>);
 
-impl Drop for Guard {
+impl Drop for CompletionGuard {
     fn drop(&mut self) {
-        // Only the first result counts: this is nothing when there is one.
+        // A no-op if there is a result already: only the first one counts.
         self.0.finish(Err(Error::Execution {
             fault: Fault::DeviceLost,
             kernel: None,
@@ -67,10 +68,10 @@ impl Drop for Guard {
 }
 
 impl Queue {
-    /// Starts the threads. They end when the queue is dropped and all that was submitted has run.
+    /// Starts the threads. They exit when the queue is dropped and all submitted lists have run.
     ///
     /// # Errors
-    /// The system gives no more threads.
+    /// No more threads can be created.
     pub(crate) fn new(options: &SoftOptions) -> io::Result<Self> {
         let executed = Arc::<Executed>::default();
         let suppressed = Arc::<AtomicU64>::default();
@@ -78,7 +79,7 @@ impl Queue {
         let (sender, receiver) = channel();
         std::thread::Builder::new()
             .name("bessemer-0".to_owned())
-            .stack_size(STACK)
+            .stack_size(EXECUTOR_STACK_BYTES)
             .spawn(move || executor.serve(&receiver))?;
         Ok(Self {
             sender,
@@ -87,7 +88,7 @@ impl Queue {
         })
     }
 
-    /// How often each kernel was launched in command lists that ran without a failure, by name.
+    /// Launch counts by kernel name, of command lists that ran without a failure.
     pub(crate) fn executed(&self) -> BTreeMap<String, u64> {
         self.executed
             .lock()
@@ -95,19 +96,19 @@ impl Queue {
             .clone()
     }
 
-    /// Reports that comments in kernels have suppressed so far.
+    /// Number of reports that comments in kernels have suppressed so far.
     pub(crate) fn suppressed(&self) -> u64 {
         self.suppressed.load(Ordering::Relaxed)
     }
 
-    /// Hands over a list.
+    /// Submits a list.
     ///
     /// # Errors
-    /// The executor is gone.
+    /// The executor has stopped.
     pub(crate) fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
         let work = Work {
             list,
-            guard: Guard(completion),
+            guard: CompletionGuard(completion),
         };
         self.sender.send(work).map_err(|_| Error::Execution {
             fault: Fault::DeviceLost,
@@ -125,7 +126,7 @@ fn now() -> Duration {
 
 struct Executor {
     pool: Pool,
-    /// Runs submissions in processes of their own, in isolated mode.
+    /// Runs submissions in child processes, in isolated mode.
     isolation: Option<Isolation>,
     mode: Mode,
     timeout: Duration,
@@ -166,7 +167,7 @@ impl Executor {
         while let Ok(Work { list, guard }) = receiver.recv() {
             self.submissions += 1;
             let outcome = catch_unwind(AssertUnwindSafe(|| self.execute(&list)));
-            // Resources go before the result comes: who waits for it may count on their release.
+            // Resources are released before the result is published: a waiter may rely on that.
             drop(list);
             guard.0.finish(outcome.unwrap_or_else(|_| {
                 Err(Error::Execution {
@@ -186,8 +187,8 @@ impl Executor {
             Some(isolation) => {
                 let staged = staged(list);
                 staged.iter().for_each(|(buffer, _)| buffer.stage_in());
-                let outcome = isolation.run(self.timeout, self.pool.log(), |sole| {
-                    self.perform(list, deadline, |launch| sole.run(launch))
+                let outcome = isolation.run(self.timeout, self.pool.log(), |runner| {
+                    self.perform(list, deadline, |launch| runner.run(launch))
                 });
                 staged
                     .iter()
@@ -197,7 +198,7 @@ impl Executor {
             }
         };
         let logs = self.logs();
-        let reports = outcome.map_err(failure)?.reports;
+        let reports = outcome.map_err(execution_error)?.reports;
         if !reports.is_empty() {
             return Err(Error::Checked { reports });
         }
@@ -210,7 +211,7 @@ impl Executor {
         })
     }
 
-    /// Counts the kernels of a list that ran without a failure.
+    /// Counts the launches of a list that ran without a failure.
     fn count(&self, list: &CommandList) {
         let mut executed = self.executed.lock().unwrap_or_else(PoisonError::into_inner);
         for command in &list.commands {
@@ -227,8 +228,8 @@ impl Executor {
         }
     }
 
-    /// Performs the commands; `run` runs their kernels. In isolated mode this is the life of the forked process: it
-    /// takes no locks and changes nothing that is not shared memory.
+    /// Executes the commands; `run` runs their kernels. In isolated mode this runs in the forked process: it takes
+    /// no locks and modifies nothing but shared memory.
     fn perform(
         &self,
         list: &CommandList,
@@ -236,12 +237,12 @@ impl Executor {
         run: impl Fn(&Launch<'_>) -> Result<Done, runtime::Fault>,
     ) -> Result<Done, runtime::Fault> {
         let mut done = Done::default();
-        let mut loaded = Loaded::default();
+        let mut forked = ForkedImages::default();
         let mut segment = Segment::default();
         for (step, index) in self.order(&list.commands).into_iter().enumerate() {
             if self.mode == Mode::Check {
                 segment.advance(&list.commands, index);
-                note(
+                merge_reports(
                     &mut done.reports,
                     segment.check_command(&list.commands[index]),
                 );
@@ -249,9 +250,9 @@ impl Executor {
             match &list.commands[index] {
                 Command::Dispatch(dispatch) => {
                     let bytes = inline_bytes(dispatch);
-                    let image = loaded.image(own(&*dispatch.pipeline))?;
+                    let image = forked.image(own(&*dispatch.pipeline))?;
                     let mut launch = self.launch(&image, dispatch, &bytes);
-                    launch.contested = segment.contested();
+                    launch.overlaps = segment.overlaps();
                     launch.sequence = self.submissions.rotate_left(32) ^ step as u64;
                     launch.limit = deadline.map_or(Duration::MAX, |deadline| {
                         deadline.saturating_duration_since(Instant::now())
@@ -259,15 +260,15 @@ impl Executor {
                     match run(&launch) {
                         Ok(mut more) => {
                             self.suppress(dispatch, &mut more.reports);
-                            note(&mut done.reports, more.reports);
+                            merge_reports(&mut done.reports, more.reports);
                         }
                         Err(mut fault) => {
-                            // The launch had what was left of the time for all commands.
+                            // The launch had the remaining time; report the limit of the whole submission.
                             if let FaultKind::Timeout { limit } = &mut fault.kind {
                                 *limit = self.timeout;
                             }
                             self.suppress(dispatch, &mut fault.reports);
-                            note(&mut done.reports, std::mem::take(&mut fault.reports));
+                            merge_reports(&mut done.reports, std::mem::take(&mut fault.reports));
                             fault.reports = done.reports;
                             if self.threadgroup(dispatch) != dispatch.threadgroup {
                                 fault.threadgroup = None;
@@ -280,8 +281,8 @@ impl Executor {
                     let factors =
                         [&product.left, &product.right].map(|m| address(&m.region).cast_const());
                     let result = address(&product.result.region);
-                    // SAFETY: the front checked that all elements lie in the buffers, which the list keeps, and
-                    // that the result overlaps no factor.
+                    // SAFETY: the front checked that all elements lie in the buffers, which the list keeps alive,
+                    // and that the result does not overlap a factor.
                     let ended = unsafe { matrix::multiply(product, factors, result, deadline) };
                     if !ended {
                         let kind = FaultKind::Timeout {
@@ -295,7 +296,7 @@ impl Executor {
                 Command::Copy { source, target } => {
                     let length = source.length.min(target.length);
                     // SAFETY: the front checked both ranges and that they do not overlap; the list keeps the
-                    // buffers.
+                    // buffers alive.
                     unsafe { ptr::copy_nonoverlapping(address(source), address(target), length) };
                 }
                 Command::Fill { target, value } => {
@@ -309,7 +310,7 @@ impl Executor {
         Ok(done)
     }
 
-    /// Takes out the reports that comments in the kernel suppress, and counts them.
+    /// Removes the reports that comments in the kernel suppress, and counts them.
     fn suppress(&self, dispatch: &DispatchCommand, reports: &mut Vec<Report>) {
         if !reports.is_empty() {
             let count = own::<Pipeline>(&*dispatch.pipeline).suppress(reports);
@@ -317,7 +318,7 @@ impl Executor {
         }
     }
 
-    /// The commands in order; in fuzz mode those between two barriers in any order.
+    /// The execution order of the commands; fuzz mode shuffles those between two barriers.
     fn order(&self, commands: &[Command]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..commands.len()).collect();
         if self.mode != Mode::Fuzz {
@@ -334,7 +335,7 @@ impl Executor {
         order
     }
 
-    /// Only in fast mode may a kernel run in other threadgroups than it was launched with.
+    /// Only fast mode may run a kernel with another threadgroup size than it was dispatched with.
     fn threadgroup(&self, dispatch: &DispatchCommand) -> Size {
         match self.mode {
             Mode::Fast => own::<Pipeline>(&*dispatch.pipeline).threadgroup(dispatch.threadgroup),
@@ -370,7 +371,7 @@ impl Executor {
                 } else {
                     runtime::Access::Read
                 };
-                // SAFETY: the front checked the range and its hazards; the list keeps the buffer.
+                // SAFETY: the front checked the range and its hazards; the list keeps the buffer alive.
                 *slot = unsafe { Binding::new(address(region), region.length, access) };
             }
         }
@@ -410,41 +411,41 @@ impl Executor {
     }
 }
 
-/// Images that a forked process has loaded for its submission. They are never unloaded: the process ends.
+/// Images that a forked process has loaded for its submission. They are never unloaded: the process exits.
 #[derive(Default)]
-struct Loaded(HashMap<*const Pipeline, ManuallyDrop<Rc<Image>>>);
+struct ForkedImages(HashMap<*const Pipeline, ManuallyDrop<Rc<Image>>>);
 
-/// An image of this process, or of the submission.
-enum Held<'a> {
-    Here(&'a Image),
-    Apart(Rc<Image>),
+/// An image of the pipeline, or one loaded for this submission.
+enum ImageRef<'a> {
+    Shared(&'a Image),
+    Forked(Rc<Image>),
 }
 
-impl Deref for Held<'_> {
+impl Deref for ImageRef<'_> {
     type Target = Image;
 
     fn deref(&self) -> &Image {
         match self {
-            Self::Here(image) => image,
-            Self::Apart(image) => image,
+            Self::Shared(image) => image,
+            Self::Forked(image) => image,
         }
     }
 }
 
-impl Loaded {
-    fn image<'a>(&mut self, pipeline: &'a Pipeline) -> Result<Held<'a>, runtime::Fault> {
-        let recipe = match pipeline.code() {
-            Code::Here(image) => return Ok(Held::Here(image)),
-            Code::Apart(recipe) => recipe,
+impl ForkedImages {
+    fn image<'a>(&mut self, pipeline: &'a Pipeline) -> Result<ImageRef<'a>, runtime::Fault> {
+        let loader = match pipeline.code() {
+            Code::InProcess(image) => return Ok(ImageRef::Shared(image)),
+            Code::PerProcess(loader) => loader,
         };
         let key = ptr::from_ref(pipeline);
         if let Some(image) = self.0.get(&key) {
-            return Ok(Held::Apart(Rc::clone(image)));
+            return Ok(ImageRef::Forked(Rc::clone(image)));
         }
-        let ready = recipe.load().map_err(|refusal| recipe.fault(refusal))?;
-        let image = Rc::new(ready.image);
+        let loaded = loader.load().map_err(|error| loader.fault(error))?;
+        let image = Rc::new(loaded.image);
         self.0.insert(key, ManuallyDrop::new(image.clone()));
-        Ok(Held::Apart(image))
+        Ok(ImageRef::Forked(image))
     }
 }
 
@@ -459,8 +460,8 @@ fn level(number: u32) -> &'static str {
     }
 }
 
-/// Adds reports, or counts them with equal ones of earlier launches.
-fn note(reports: &mut Vec<Report>, more: Vec<Report>) {
+/// Merges reports; equal ones of earlier launches are counted.
+fn merge_reports(reports: &mut Vec<Report>, more: Vec<Report>) {
     fn place(r: &Report) -> impl PartialEq {
         (r.kind, &r.kernel, &r.file, r.line, r.column, r.buffer)
     }
@@ -472,10 +473,11 @@ fn note(reports: &mut Vec<Report>, more: Vec<Report>) {
     }
 }
 
-/// A fault as the front's error. What the checker found before says more than the crash that followed from it.
-fn failure(fault: runtime::Fault) -> Error {
+/// Converts a fault to the front's error. Earlier findings of the checker say more than the crash that followed
+/// from them.
+fn execution_error(fault: runtime::Fault) -> Error {
     let crash = fault.report();
-    // In check mode, a loop that does not end has a place.
+    // In check mode, an endless loop has a source location.
     let endless = crash.kind == ReportKind::Timeout && fault.thread.is_some();
     if endless || !fault.reports.is_empty() {
         let mut reports = fault.reports;
@@ -509,10 +511,10 @@ fn failure(fault: runtime::Fault) -> Error {
     }
 }
 
-/// Every buffer of a list, and whether the list may write it.
+/// Every buffer of a list, and whether the list may write to it.
 fn staged(list: &CommandList) -> Vec<(&Buffer, bool)> {
     let mut found: Vec<(&Buffer, bool)> = Vec::new();
-    for (region, written) in list.commands.iter().flat_map(regions) {
+    for (region, written) in list.commands.iter().flat_map(touched_regions) {
         let buffer: &Buffer = own(&*region.buffer);
         match found.iter_mut().find(|(known, _)| ptr::eq(*known, buffer)) {
             Some((_, known)) => *known |= written,
@@ -522,8 +524,8 @@ fn staged(list: &CommandList) -> Vec<(&Buffer, bool)> {
     found
 }
 
-/// What a command touches, and whether it may write there.
-fn regions(command: &Command) -> Vec<(&Region, bool)> {
+/// The buffer ranges that a command touches, and whether it may write to them.
+fn touched_regions(command: &Command) -> Vec<(&Region, bool)> {
     match command {
         Command::Dispatch(dispatch) => dispatch
             .bindings
@@ -551,7 +553,7 @@ fn address(region: &Region) -> *mut u8 {
     unsafe { buffer.pointer().as_ptr().add(region.offset) }
 }
 
-/// Aligned copies of what is passed inline; they live as long as the launch.
+/// Aligned copies of inline bytes; they live as long as the launch.
 fn inline_bytes(dispatch: &DispatchCommand) -> Vec<(u32, Bytes)> {
     dispatch
         .bindings

@@ -1,16 +1,16 @@
-//! The software device's runtime: what happens between "dispatch" and "done".
+//! The software device's runtime: executes a dispatch.
 //!
-//! A [`Launch`] is one dispatch of one [`Image`]. A [`Pool`] runs it: the calling thread and the pool's workers take
-//! threadgroups from a counter, and each threadgroup is run by [`group`](super::group) inside a frame that kernel
-//! code can be thrown out of (`signal.rs`): a wild pointer, a division by zero, a stack overflow or an endless loop
-//! ends the launch with a [`Fault`], not the process. [`Isolation`] does the same in a forked child, for code that may
-//! overwrite anything.
+//! A [`Launch`] is one dispatch of one [`Image`]. A [`Pool`] runs it: the calling thread and the pool's workers
+//! take threadgroups from a shared counter, and [`group`](super::group) executes each of them inside a recovery
+//! frame (`signal.rs`): a wild pointer, a division by zero, a stack overflow or an endless loop ends the launch
+//! with a [`Fault`], not the process. [`Isolation`] does the same in a forked child, for code that may overwrite
+//! anything.
 //!
-//! Rules that keep this sound:
+//! Soundness rules:
 //! - between entering and leaving kernel code, frames hold no locks and own nothing, except inside a service
 //!   (`services.rs`), which is never interrupted;
-//! - images are loaded with all symbols bound (`RTLD_NOW`): lazy binding would run the dynamic linker, which does
-//!   hold locks, in interruptible code.
+//! - images are loaded with all symbols bound (`RTLD_NOW`): lazy binding would run the dynamic linker, which holds
+//!   locks, in interruptible code.
 
 pub mod fault;
 pub mod fuzz;
@@ -31,12 +31,12 @@ mod tests;
 mod watchdog;
 mod worker;
 
-pub use fault::{Fault, FaultKind, Whereabouts};
+pub use fault::{Fault, FaultKind, ThreadLocation};
 pub use image::Image;
-pub use isolated::{Isolation, Sole};
+pub use isolated::{ChildRunner, Isolation};
 pub use launch::{Access, Binding, Bytes, Done, Launch, Mode};
 pub use log::{Log, LogLine};
-pub use memory::Block;
+pub use memory::MappedMemory;
 pub use pool::Pool;
 pub use services::{ConstantTable, ConstantType};
 pub(crate) use worker::ThreadgroupLayout;

@@ -1,8 +1,8 @@
-//! The Metal standard library in C++, as text that travels inside the binary.
+//! The Metal standard library in C++, embedded in the binary.
 //!
-//! `HEADERS` is the library, precompiled once and then part of every kernel image. `STUBS` is what the
-//! preprocessor sees under Apple's header names: macros only. `FLAGS` are the compiler options that both
-//! rely on; the file explains its own sections.
+//! `HEADERS` is the library, precompiled once and then part of every kernel image. `STUBS` is what the preprocessor
+//! sees under Apple's header names: macros only. `FLAGS` are the compiler options that both rely on; the file
+//! documents its sections.
 
 macro_rules! header {
     ($path:literal) => {
@@ -130,8 +130,9 @@ pub const FLAGS: &str = include_str!("shim/flags.txt");
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::Command;
+
+    use super::*;
 
     /// Options of one section of [`FLAGS`].
     fn section(name: &str) -> Vec<&'static str> {

@@ -1,11 +1,9 @@
-//! Finding clang and running it.
+//! Finds and runs clang.
 #![expect(
     unsafe_code,
     reason = "bounds the life of the compiler's processes and kills the group of one that hangs"
 )]
 
-use crate::env;
-use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -16,12 +14,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// The oldest clang whose IR and options this crate knows.
-pub(crate) const OLDEST: u32 = 17;
-/// The newest one that was tried.
-pub(crate) const NEWEST: u32 = 22;
-/// The versions looked for by name, newest first.
-const NAMES: [&str; 7] = [
+use crate::env;
+use crate::error::{Error, Result};
+
+/// Oldest supported clang: older ones lack options or print other IR.
+pub(crate) const MIN_CLANG_MAJOR: u32 = 17;
+/// Newest clang that the test suites were run with.
+pub(crate) const MAX_CLANG_MAJOR: u32 = 22;
+/// Program names that are searched for, newest first.
+const CLANG_NAMES: [&str; 7] = [
     "clang++-22",
     "clang++-21",
     "clang++-20",
@@ -30,38 +31,39 @@ const NAMES: [&str; 7] = [
     "clang++-17",
     "clang++",
 ];
-/// The largest kernels of public libraries take seconds; a compiler that takes this long hangs.
-pub(crate) const LIMIT: Limit = Limit {
+/// Time limit of one compiler run. The largest kernels of public libraries take seconds; a compiler that takes this
+/// long hangs.
+pub(crate) const COMPILE_TIME_LIMIT: TimeLimit = TimeLimit {
     processor: Duration::from_secs(240),
-    // Other work on the machine must not decide what compiles.
+    // Generous, so that load on the machine does not decide what compiles.
     wall: Duration::from_secs(1200),
 };
-const VERSION_LIMIT: Limit = Limit {
+const VERSION_TIME_LIMIT: TimeLimit = TimeLimit {
     wall: Duration::from_secs(20),
-    ..LIMIT
+    ..COMPILE_TIME_LIMIT
 };
 
-/// How long a compiler may run.
+/// Time limit of a compiler process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit {
-    /// Processor time of each of its processes, in whole seconds.
+pub(crate) struct TimeLimit {
+    /// CPU time of each of its processes, in whole seconds.
     pub(crate) processor: Duration,
-    /// Time on the clock.
+    /// Wall-clock time.
     pub(crate) wall: Duration,
 }
 
 /// A clang++ that the software device can drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiler {
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
-    /// The first line of what it says about itself.
+    /// First line of `clang++ --version`.
     pub version: String,
     /// Its major version.
     pub major: u32,
 }
 
-/// What a program said and how it ended well or with an exit code of its own.
+/// Output of a program that exited by itself, with success or with exit code 1.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) success: bool,
@@ -69,29 +71,29 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
 }
 
-/// Finds a compiler, once for each `wish` in the life of the process.
+/// Finds a compiler; the result is cached per `requested` path for the life of the process.
 ///
 /// # Errors
-/// `Toolchain`, with what to install. Failures are not remembered: the user may install clang meanwhile.
-pub(crate) fn find(wish: Option<&Path>) -> Result<Compiler> {
+/// `Toolchain`, with what to install. Failures are not cached: the user may install clang meanwhile.
+pub(crate) fn find(requested: Option<&Path>) -> Result<Compiler> {
     static KNOWN: LazyLock<Mutex<HashMap<Option<PathBuf>, Compiler>>> =
         LazyLock::new(Mutex::default);
-    let key = wish.map(Path::to_owned);
+    let key = requested.map(Path::to_owned);
     let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(compiler) = lock().get(&key) {
         return Ok(compiler.clone());
     }
-    let compiler = match wish {
-        Some(path) => ask(path).map_err(|why| missing(&why)),
+    let compiler = match requested {
+        Some(path) => probe(path).map_err(|why| missing(&why)),
         None => search(),
     }?;
     lock().insert(key, compiler.clone());
     Ok(compiler)
 }
 
-/// What tells one compiler from another without running it: path, size and date of the program, or of every
-/// program that a search would consider. Empty when there is none.
-pub(crate) fn fingerprint(wish: Option<&Path>) -> String {
+/// Identifies a compiler without running it: path, size and modification time of the program, or of every program
+/// that a search would consider. Empty if there is none.
+pub(crate) fn fingerprint(requested: Option<&Path>) -> String {
     let known = |path: &Path| {
         let path = path.canonicalize().ok()?;
         let meta = path.metadata().ok()?;
@@ -111,43 +113,46 @@ pub(crate) fn fingerprint(wish: Option<&Path>) -> String {
         let path = std::env::var_os("PATH")?;
         std::env::split_paths(&path).find_map(|dir| known(&dir.join(name)))
     };
-    match wish {
+    match requested {
         Some(path) => on_path(path).unwrap_or_default(),
-        None => NAMES.iter().filter_map(|n| on_path(Path::new(n))).collect(),
+        None => CLANG_NAMES
+            .iter()
+            .filter_map(|n| on_path(Path::new(n)))
+            .collect(),
     }
 }
 
 fn search() -> Result<Compiler> {
     let mut reasons = Vec::new();
-    for name in NAMES {
-        match ask(Path::new(name)) {
+    for name in CLANG_NAMES {
+        match probe(Path::new(name)) {
             Ok(compiler) => return Ok(compiler),
             Err(reason) => reasons.push(reason),
         }
     }
-    // A clang that is there and is refused says more than those that are not.
+    // An unsupported clang is a better explanation than a missing one.
     let reason = reasons
         .iter()
         .find(|reason| !reason.ends_with("is not installed"))
         .cloned()
-        .unwrap_or_else(|| format!("none of {} is on the path", NAMES.join(", ")));
+        .unwrap_or_else(|| format!("none of {} is on the path", CLANG_NAMES.join(", ")));
     Err(missing(&reason))
 }
 
 fn missing(reason: &str) -> Error {
     Error::Toolchain {
         message: format!(
-            "{reason}; compiling kernels for the software Metal device needs clang {OLDEST} to {NEWEST}: \
+            "{reason}; compiling kernels for the software Metal device needs clang {MIN_CLANG_MAJOR} to {MAX_CLANG_MAJOR}: \
              on Debian and Ubuntu `apt-get install clang-19`, elsewhere set {} to a clang++",
             env::CLANG
         ),
     }
 }
 
-fn ask(path: &Path) -> Result<Compiler, String> {
+fn probe(path: &Path) -> Result<Compiler, String> {
     let shown = path.display();
-    let output = match spawn(path, [OsStr::new("--version")], VERSION_LIMIT) {
-        Ok(child) => finish(child, Vec::new(), VERSION_LIMIT.wall),
+    let output = match spawn(path, [OsStr::new("--version")], VERSION_TIME_LIMIT) {
+        Ok(child) => finish(child, Vec::new(), VERSION_TIME_LIMIT.wall),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(format!("`{shown}` is not installed"));
         }
@@ -168,17 +173,17 @@ fn ask(path: &Path) -> Result<Compiler, String> {
     })
 }
 
-/// The major version, if the device can drive it.
+/// Returns the major version, if it is supported.
 fn supported_version(path: &Path, version: &str) -> Result<u32, String> {
     let shown = path.display();
     match major_version(version) {
         None => Err(format!("`{shown}` is not clang, it says `{version}`")),
-        Some(major) if (OLDEST..=NEWEST).contains(&major) => Ok(major),
+        Some(major) if (MIN_CLANG_MAJOR..=MAX_CLANG_MAJOR).contains(&major) => Ok(major),
         Some(major) => Err(format!("`{shown}` is clang {major}")),
     }
 }
 
-/// The number after `clang version`.
+/// Parses the number after `clang version`.
 fn major_version(line: &str) -> Option<u32> {
     let (_, rest) = line.split_once("clang version ")?;
     rest.split(|c: char| !c.is_ascii_digit())
@@ -191,18 +196,18 @@ impl Compiler {
     /// Runs the compiler with `input` on its standard input.
     ///
     /// # Errors
-    /// `Toolchain` when it is not there any more, was killed, crashed or took too long. An exit code of
-    /// 1, which is how clang answers a wrong program, is an [`Output`].
+    /// `Toolchain` if it has disappeared, was killed, crashed or timed out. Exit code 1, which is how clang reports
+    /// an invalid program, is an [`Output`].
     pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: &[A], input: Vec<u8>) -> Result<Output> {
-        self.run_within(arguments, input, LIMIT)
+        self.run_within(arguments, input, COMPILE_TIME_LIMIT)
     }
 
-    /// Runs it with a time limit of its own.
+    /// Runs the compiler with a time limit.
     pub(crate) fn run_within<A: AsRef<OsStr>>(
         &self,
         arguments: &[A],
         input: Vec<u8>,
-        limit: Limit,
+        limit: TimeLimit,
     ) -> Result<Output> {
         let start = Instant::now();
         let shown = self.path.display();
@@ -215,7 +220,7 @@ impl Compiler {
         let (status, stdout, stderr) = finish(child, input, limit.wall)
             .map_err(|error| failed(format!("`{shown}` failed: {error}")))?;
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
-        // The system kills whatever is past its limit; of a program that clang started, clang says so.
+        // The kernel kills a process that exceeds its limit; for a subprocess, clang's driver reports it.
         let killed = status.signal() == Some(libc::SIGKILL) || stderr.contains("command: Killed");
         if killed && start.elapsed() >= limit.processor {
             return Err(failed(format!(
@@ -234,7 +239,7 @@ impl Compiler {
                 tail(&stderr)
             )));
         }
-        // clang's driver survives its own crashes and those of the programs it starts, and says so.
+        // clang's driver survives its own crashes and those of its subprocesses, and reports them.
         let crashed = ["PLEASE submit a bug report", "unable to execute command"]
             .iter()
             .any(|text| stderr.contains(text));
@@ -252,7 +257,7 @@ impl Compiler {
     }
 }
 
-/// The end of what a program said, for an error message.
+/// The last lines of a program's stderr, for an error message.
 pub(crate) fn tail(stderr: &str) -> String {
     let lines: Vec<_> = stderr.lines().filter(|l| !l.trim().is_empty()).collect();
     match lines.len() {
@@ -264,7 +269,7 @@ pub(crate) fn tail(stderr: &str) -> String {
 fn spawn<A: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = A>,
-    limit: Limit,
+    limit: TimeLimit,
 ) -> io::Result<Child> {
     let mut command = Command::new(program);
     command
@@ -273,20 +278,20 @@ fn spawn<A: AsRef<OsStr>>(
         .env_remove("CPATH")
         .env_remove("CPLUS_INCLUDE_PATH")
         .env_remove("C_INCLUDE_PATH")
-        // Nothing may be found relative to wherever the host program happens to run.
+        // Nothing may be found relative to the host program's working directory.
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    // SAFETY: `do_not_outlive` only makes system calls, as the child of a fork must.
-    unsafe { command.pre_exec(move || do_not_outlive(limit.processor.as_secs())) };
+    // SAFETY: `limit_lifetime` only makes system calls, as required between fork and exec.
+    unsafe { command.pre_exec(move || limit_lifetime(limit.processor.as_secs())) };
     command.spawn()
 }
 
-/// In the child: the compiler ends with the thread that waits for it, and what it starts in turn, which does
-/// not hear of that, ends at the limit of its processor time.
-fn do_not_outlive(seconds: u64) -> io::Result<()> {
+/// Runs in the child between fork and exec. The compiler dies with the thread that waits for it; its subprocesses,
+/// which do not get that signal, die at the latest at the CPU time limit.
+fn limit_lifetime(seconds: u64) -> io::Result<()> {
     let limit = libc::rlimit {
         rlim_cur: seconds,
         rlim_max: seconds,
@@ -299,7 +304,7 @@ fn do_not_outlive(seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Feeds, reads and waits, all at once, so that no pipe can fill and block either side.
+/// Writes stdin, reads stdout and stderr and waits concurrently, so that no full pipe can block either side.
 fn finish(
     mut child: Child,
     input: Vec<u8>,
@@ -311,7 +316,7 @@ fn finish(
         if input.is_empty() {
             drop(stdin);
         } else {
-            // A compiler that stops reading early says why on its standard error.
+            // A compiler that stops reading early reports why on stderr.
             std::thread::spawn(move || stdin.write_all(&input));
         }
     }
@@ -356,16 +361,17 @@ fn drain(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
 
 fn kill_group(leader: u32) {
     if let Ok(group) = libc::pid_t::try_from(leader) {
-        // SAFETY: the child was started as the leader of its own group and has not been waited for, so
-        // that the number is still its own.
+        // SAFETY: the child was started as the leader of its own process group and has not been reaped, so the id
+        // is still its own.
         unsafe { libc::kill(-group, libc::SIGKILL) };
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
 
     fn script(text: &str) -> (tempfile::TempDir, Compiler) {
         let dir = tempfile::tempdir().unwrap();
@@ -389,19 +395,19 @@ mod tests {
 
     #[test]
     fn a_compiler_that_is_too_old_or_too_new_is_refused() {
-        let ask = |version: &str| supported_version(Path::new("c++"), version);
-        assert_eq!(ask("clang version 17.0.6"), Ok(17));
-        assert_eq!(ask("Ubuntu clang version 22.1.0"), Ok(22));
+        let probe = |version: &str| supported_version(Path::new("c++"), version);
+        assert_eq!(probe("clang version 17.0.6"), Ok(17));
+        assert_eq!(probe("Ubuntu clang version 22.1.0"), Ok(22));
         assert_eq!(
-            ask("clang version 16.0.6").unwrap_err(),
+            probe("clang version 16.0.6").unwrap_err(),
             "`c++` is clang 16"
         );
         assert_eq!(
-            ask("clang version 23.1.0").unwrap_err(),
+            probe("clang version 23.1.0").unwrap_err(),
             "`c++` is clang 23"
         );
         let other = "`c++` is not clang, it says `gcc 14`";
-        assert_eq!(ask("gcc 14").unwrap_err(), other);
+        assert_eq!(probe("gcc 14").unwrap_err(), other);
     }
 
     #[test]
@@ -427,9 +433,9 @@ mod tests {
     fn a_hanging_compiler_is_stopped_with_its_children() {
         let (_dir, compiler) = script("sleep 100 & sleep 100");
         let start = Instant::now();
-        let limit = Limit {
+        let limit = TimeLimit {
             wall: Duration::from_millis(200),
-            ..LIMIT
+            ..COMPILE_TIME_LIMIT
         };
         let text = message(compiler.run_within(&["-c"], Vec::new(), limit));
         assert!(text.contains("not finished"), "{text}");
@@ -438,9 +444,9 @@ mod tests {
 
     #[test]
     fn a_compiler_that_computes_for_too_long_is_stopped_by_its_processor_time() {
-        let limit = Limit {
+        let limit = TimeLimit {
             processor: Duration::from_secs(1),
-            ..LIMIT
+            ..COMPILE_TIME_LIMIT
         };
         let (_dir, compiler) = script("while :; do :; done");
         let text = message(compiler.run_within(&["-c"], Vec::new(), limit));
@@ -459,7 +465,7 @@ mod tests {
     fn a_compiler_ends_with_the_thread_that_started_it() {
         let (_dir, compiler) = script("exec sleep 100");
         let path = compiler.path.clone();
-        let starter = std::thread::spawn(move || spawn(&path, ["-c"], LIMIT).unwrap());
+        let starter = std::thread::spawn(move || spawn(&path, ["-c"], COMPILE_TIME_LIMIT).unwrap());
         let mut child = starter.join().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }

@@ -1,7 +1,8 @@
 //! Kernel arguments, program-scope constants, and the language around them.
 
-use crate::harness::{Run, Source, source};
 use bytemuck::{Pod, Zeroable};
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("argument.metal");
 

@@ -1,7 +1,8 @@
 //! Conversions by value and by bits.
 
-use crate::harness::{Run, Source, source};
 use half::{bf16, f16};
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("cast.metal");
 

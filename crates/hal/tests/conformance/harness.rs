@@ -1,14 +1,16 @@
 //! One way to run a kernel on every device the suite was asked to test.
 
-use crate::tolerance::Bound;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
 use bessemer_hal::{
     Access, Buffer, CompileOptions, ConstantValue, Device, Error, FunctionConstants, Library,
     LogLine, MathMode, Result, Size, StorageMode,
 };
 use bytemuck::Pod;
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::tolerance::Bound;
 
 /// Chooses the devices of the suite.
 const TEST_DEVICE: &str = "BESSEMER_TEST_DEVICE";

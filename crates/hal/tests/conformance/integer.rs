@@ -1,8 +1,10 @@
 //! Integer functions, against the same formulas in 128 bits.
 
-use crate::harness::{Run, Source, source};
-use bytemuck::Pod;
 use std::fmt::Debug;
+
+use bytemuck::Pod;
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("integer.metal");
 

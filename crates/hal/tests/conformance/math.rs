@@ -1,10 +1,12 @@
 //! Mathematical functions against double precision.
 
-use crate::harness::{Outcome, Run, Source, source};
-use crate::tolerance::{Bound, ROUNDED, fast, half, precise};
+use std::f64::consts::PI;
+
 use bytemuck::{Pod, Zeroable};
 use half::f16;
-use std::f64::consts::PI;
+
+use crate::harness::{Outcome, Run, Source, source};
+use crate::tolerance::{Bound, ROUNDED, fast, half, precise};
 
 const SOURCE: Source = source!("math.metal");
 

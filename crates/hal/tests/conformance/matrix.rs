@@ -1,8 +1,9 @@
 //! Matrices.
 
-use crate::harness::{Run, Source, source};
 use bytemuck::{Pod, Zeroable};
 use half::f16;
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("matrix.metal");
 

@@ -1,8 +1,9 @@
 //! Quad-group functions.
 
+use half::f16;
+
 use crate::harness::{Run, Source, source};
 use crate::simd::{Lane, all};
-use half::f16;
 
 const SOURCE: Source = source!("quad.metal");
 

@@ -1,7 +1,8 @@
 //! What must not compile: each text with the line it fails on.
 
-use crate::harness::{compile, targets};
 use bessemer_hal::{CompileOptions, Error, Result};
+
+use crate::harness::{compile, targets};
 
 struct Case {
     name: &'static str,

@@ -1,7 +1,8 @@
 //! Relational functions and special values.
 
-use crate::harness::{Run, Source, source};
 use half::f16;
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("relational.metal");
 

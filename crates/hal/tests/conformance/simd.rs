@@ -1,9 +1,11 @@
 //! SIMD-group functions.
 
-use crate::harness::{Run, Source, source};
+use std::fmt::Debug;
+
 use bytemuck::Pod;
 use half::{bf16, f16};
-use std::fmt::Debug;
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("simd.metal");
 

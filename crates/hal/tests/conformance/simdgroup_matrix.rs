@@ -1,8 +1,9 @@
 //! `simdgroup_matrix`.
 
+use half::{bf16, f16};
+
 use crate::harness::{Run, Source, source};
 use crate::simd::{Lane, all};
-use half::{bf16, f16};
 
 const SOURCE: Source = source!("simdgroup_matrix.metal");
 

@@ -1,7 +1,8 @@
 //! Function constants.
 
-use crate::harness::{Run, Source, source};
 use half::f16;
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("specialise.metal");
 

@@ -1,10 +1,11 @@
 //! Buffers of every mode, ranges, order of commands, limits of pipelines, options.
 
-use crate::harness::{Source, compile, source, targets};
 use bessemer_hal::{
     ArgumentKind, CompileOptions, Device, Error, Library, MathMode, NO_COPY_ALIGNMENT, Result,
     StorageMode,
 };
+
+use crate::harness::{Source, compile, source, targets};
 
 const SOURCE: Source = source!("storage.metal");
 

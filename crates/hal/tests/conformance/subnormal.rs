@@ -1,8 +1,9 @@
 //! Subnormal numbers. Those of `float` and `bfloat` are zero of the same sign in arithmetic, before and after each
 //! operation, also where the compiler computes; those of `half` are kept; what moves bits keeps them.
 
-use crate::harness::{Run, Source, source};
 use half::{bf16, f16};
+
+use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("subnormal.metal");
 

@@ -1,7 +1,8 @@
 //! Template kernels, their names, and the C++ around them.
 
-use crate::harness::{Run, Source, compile, source, targets};
 use bessemer_hal::CompileOptions;
+
+use crate::harness::{Run, Source, compile, source, targets};
 
 const SOURCE: Source = source!("template.metal");
 

@@ -1,10 +1,12 @@
 //! Vectors of every element type.
 
-use crate::harness::{Run, Source, source};
-use crate::integer::{Integer, wrap};
+use std::fmt::Debug;
+
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
-use std::fmt::Debug;
+
+use crate::harness::{Run, Source, source};
+use crate::integer::{Integer, wrap};
 
 const SOURCE: Source = source!("vector.metal");
 

@@ -5,13 +5,14 @@
 //! All kernels are launched alike: two threadgroups of 64 threads over 128 floats.
 #![cfg(target_os = "linux")]
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{
     ArgumentKind, CompileOptions, Device, Error, Library, Report, Result, StorageMode,
 };
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 const THREADS: usize = 128;
 const GROUP: usize = 64;

@@ -1,12 +1,5 @@
 //! What only a driver under the test's control can show: reflection, waiting, failures in flight.
 
-use super::{NAME, binding, labelled, launch, pipeline, recording};
-use bessemer_hal::driver::{self, CommandList, HostMemory};
-use bessemer_hal::{
-    Access, Argument, ArgumentKind, Buffer, Commands, CompileOptions, Completed, Completion,
-    Device, DeviceInfo, Error, Fault, FunctionConstants, Matrix, MatrixElement, MatrixProduct,
-    PipelineInfo, Result, Size, StorageMode,
-};
 use std::any::Any;
 use std::ops::Range;
 use std::path::Path;
@@ -14,6 +7,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use bessemer_hal::driver::{self, CommandList, HostMemory};
+use bessemer_hal::{
+    Access, Argument, ArgumentKind, Buffer, Commands, CompileOptions, Completed, Completion,
+    Device, DeviceInfo, Error, Fault, FunctionConstants, Matrix, MatrixElement, MatrixProduct,
+    PipelineInfo, Result, Size, StorageMode,
+};
+
+use super::{NAME, binding, labelled, launch, pipeline, recording};
 
 /// A driver that lets a test decide what a pipeline is and when a submission ends.
 #[derive(Debug)]
@@ -369,8 +371,80 @@ fn the_host_waits_for_writers_in_flight_and_not_for_readers() {
     assert!(writing.is_done());
 }
 
+/// A failure of the test's kernel.
+fn page_fault(message: &str) -> Error {
+    Error::Execution {
+        fault: Fault::PageFault,
+        kernel: Some("k".to_owned()),
+        message: message.to_owned(),
+    }
+}
+
+/// A buffer of eight bytes whose last writer has failed.
+fn lost(device: &Device) -> Buffer {
+    let buffer = labelled(device, 8, "b");
+    submit(device, &buffer, &[Access::Write]);
+    let driver = device.driver::<Held>().expect("the driver of this test");
+    driver.finish(Err(page_fault("at 0x10")));
+    buffer
+}
+
 #[test]
-fn a_failed_writer_is_reported_once_to_whoever_reads_and_the_device_goes_on() {
+fn a_failed_writer_is_reported_by_every_read_until_the_failure_is_taken() {
+    let device = Held::device(plain());
+    let buffer = lost(&device);
+    let failure = page_fault("at 0x10");
+    for _ in 0..2 {
+        assert_eq!(buffer.failure(), Some(failure.clone()));
+        assert_eq!(buffer.to_vec::<u8>(), Err(failure.clone()));
+        assert_eq!(buffer.read(0, &mut [0_u8]), Err(failure.clone()));
+        let slice = buffer.as_slice::<u8>().map(|_| ());
+        assert_eq!(slice, Err(failure.clone()));
+        let slice = buffer.as_mut_slice::<u8>().map(|_| ());
+        assert_eq!(slice, Err(failure.clone()));
+    }
+    assert_eq!(buffer.take_failure(), Some(failure));
+    assert_eq!((buffer.failure(), buffer.take_failure()), (None, None));
+    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]));
+}
+
+#[test]
+fn a_write_of_the_whole_buffer_clears_the_failure_and_no_other_does() {
+    let device = Held::device(plain());
+    let buffer = lost(&device);
+    let failure = page_fault("at 0x10");
+    for (offset, values) in [(0, &[1_u8; 7][..]), (1, &[1; 7]), (0, &[])] {
+        assert_eq!(buffer.write(offset, values), Ok(()));
+        assert_eq!(buffer.to_vec::<u8>(), Err(failure.clone()));
+    }
+    assert!(buffer.write(1, &[2_u8; 8]).is_err(), "out of bounds");
+    assert_eq!(buffer.failure(), Some(failure));
+    assert_eq!(buffer.write(0, &[3_u8; 8]), Ok(()));
+    assert_eq!(buffer.failure(), None);
+    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![3; 8]));
+}
+
+#[test]
+fn asking_for_a_failure_waits_for_writers_in_flight_and_not_for_readers() {
+    let device = Held::device(plain());
+    let driver = device.driver::<Held>().expect("the driver of this test");
+    let buffer = labelled(&device, 8, "b");
+    submit(&device, &buffer, &[Access::Read]);
+    assert_eq!(buffer.failure(), None, "a reader cannot fail the contents");
+    submit(&device, &buffer, &[Access::Write]);
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| buffer.take_failure());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!host.is_finished(), "the host waits for the writer");
+        driver.finish(Ok(Completed::default()));
+        driver.finish(Err(page_fault("late")));
+        assert_eq!(host.join().unwrap(), Some(page_fault("late")));
+    });
+    assert_eq!(buffer.failure(), None);
+}
+
+#[test]
+fn a_refused_submission_leaves_no_failure_and_the_device_goes_on() {
     let device = Held::device(plain());
     let kernel = pipeline(&device, "k");
     let driver = device.driver::<Held>().unwrap();
@@ -384,19 +458,9 @@ fn a_failed_writer_is_reported_once_to_whoever_reads_and_the_device_goes_on() {
             .unwrap();
         commands
     };
-    let failure = Error::Execution {
-        fault: Fault::PageFault,
-        kernel: Some("k".to_owned()),
-        message: "at 0x10".to_owned(),
-    };
-    let submission = record().commit().unwrap();
-    driver.finish(Err(failure.clone()));
-    assert_eq!(submission.wait(), Err(failure.clone()));
-    assert_eq!(buffer.to_vec::<u8>(), Err(failure));
-    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]));
-
     driver.refuses.store(true, Ordering::SeqCst);
     assert_eq!(record().commit().map(|_| ()), Err(refused()));
+    assert_eq!(buffer.failure(), None);
     assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]), "nothing is pending");
     driver.refuses.store(false, Ordering::SeqCst);
     let submission = record().commit().unwrap();
@@ -551,11 +615,6 @@ fn the_host_waits_for_every_submission_that_conflicts_with_its_access() {
 #[test]
 fn a_failed_writer_is_not_forgotten_when_others_follow() {
     use Access::{Read, ReadWrite, Write};
-    let failure = |message: &str| Error::Execution {
-        fault: Fault::PageFault,
-        kernel: Some("k".to_owned()),
-        message: message.to_owned(),
-    };
     // What follows is committed before or after the failure is known, and ends well.
     for later in [Read, Write, ReadWrite] {
         for known_first in [false, true] {
@@ -564,15 +623,16 @@ fn a_failed_writer_is_not_forgotten_when_others_follow() {
             let buffer = labelled(&device, 8, "b");
             submit(&device, &buffer, &[Write]);
             if known_first {
-                driver.finish(Err(failure("first")));
+                driver.finish(Err(page_fault("first")));
                 submit(&device, &buffer, &[later]);
             } else {
                 submit(&device, &buffer, &[later]);
-                driver.finish(Err(failure("first")));
+                driver.finish(Err(page_fault("first")));
             }
             driver.finish(Ok(Completed::default()));
             let case = format!("{later:?}, known first: {known_first}");
-            assert_eq!(buffer.to_vec::<u8>(), Err(failure("first")), "{case}");
+            assert_eq!(buffer.to_vec::<u8>(), Err(page_fault("first")), "{case}");
+            assert_eq!(buffer.take_failure(), Some(page_fault("first")), "{case}");
             assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]), "{case}");
         }
     }
@@ -584,10 +644,11 @@ fn a_failed_writer_is_not_forgotten_when_others_follow() {
     submit(&device, &buffer, &[Write]);
     submit(&device, &buffer, &[ReadWrite]);
     for message in ["reader", "first", "second"] {
-        driver.finish(Err(failure(message)));
+        driver.finish(Err(page_fault(message)));
     }
-    assert_eq!(buffer.write(0, &[1_u8]), Err(failure("first")));
-    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]));
+    assert_eq!(buffer.write(0, &[1_u8]), Ok(()));
+    assert_eq!(buffer.take_failure(), Some(page_fault("first")));
+    assert_eq!(buffer.to_vec::<u8>(), Ok(vec![1, 0, 0, 0, 0, 0, 0, 0]));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Products of matrices by a device's library: what is refused, what is recorded.
 
-use super::{labelled, launch, misaligned, out_of_bounds, recording};
 use bessemer_hal::noop::{self, Event};
 use bessemer_hal::{Buffer, Error, Matrix, MatrixElement, MatrixProduct, Result};
+
+use super::{labelled, launch, misaligned, out_of_bounds, recording};
 
 const NAME: &str = "matrix product";
 

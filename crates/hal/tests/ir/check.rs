@@ -1,9 +1,11 @@
 //! Check mode reports every access with its place in the source, and every synchronisation.
 
-use super::harness::Image;
-use bessemer_hal::soft::group::{Divergence, Observer, Strategy};
 use std::cell::RefCell;
 use std::ffi::c_void;
+
+use bessemer_hal::soft::group::{Divergence, Observer, Strategy};
+
+use super::harness::Image;
 
 const WRITE: u32 = 1 << 31;
 const ATOMIC: u32 = 1 << 30;

@@ -1,14 +1,15 @@
 //! Compiles C++ kernels through the pass and runs them.
 
-use bessemer_hal::soft::group::{
-    self, Kernel, Observer, OpFn, RegionFn, SmGroup, Strategy, Unobserved,
-};
-use bessemer_hal::soft::ir::{Options, Outcome, fission};
-use bessemer_hal::soft::plan::KernelPlan;
 use std::ffi::{CString, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use bessemer_hal::soft::group::{
+    self, KernelCode, Observer, OpFn, RegionFn, SmGroup, Strategy, Unobserved,
+};
+use bessemer_hal::soft::ir::{Options, Outcome, fission};
+use bessemer_hal::soft::plan::KernelPlan;
 
 /// What the shim declares, and a few SIMD-group operations.
 pub(crate) const PRELUDE: &str = r#"
@@ -273,7 +274,7 @@ impl Image {
         group.tgmem[0] = shared.as_mut_ptr().cast();
         let start = arena.as_ptr().align_offset(64);
         group.arena = arena[start..].as_mut_ptr().cast();
-        let kernel = Kernel {
+        let kernel = KernelCode {
             regions: &self.regions,
             ops: &self.ops,
             plan: &self.plan,

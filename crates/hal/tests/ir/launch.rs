@@ -1,12 +1,14 @@
 //! Compiled kernels launched by the runtime: results, faults and reports.
 
-use super::harness;
+use std::time::Duration;
+
 use bessemer_hal::soft::runtime::services;
 use bessemer_hal::soft::runtime::{
-    Access, Binding, Block, Fault, FaultKind, Image, Isolation, Launch, Mode, Pool,
+    Access, Binding, Fault, FaultKind, Image, Isolation, Launch, MappedMemory, Mode, Pool,
 };
 use bessemer_hal::{Report, ReportKind};
-use std::time::Duration;
+
+use super::harness;
 
 fn image(source: &str, check: bool) -> Image {
     let table = std::ptr::from_ref(services::table()).cast();
@@ -237,7 +239,7 @@ fn compiled_crashes_and_hangs_are_faults() {
     for case in cases {
         let image = image(&format!("KERNEL {{\n{}\n}}", case.body), false);
         let mut input = vec![0_u32; 1024];
-        let out = Block::shared(4096).unwrap();
+        let out = MappedMemory::shared(4096).unwrap();
         let mut plan = Launch::new(&image, [1024, 1, 1], [64, 1, 1]);
         plan.buffers[0] = bind(&mut input, Access::Read);
         // SAFETY: the block lives until the launches are over.

@@ -1,7 +1,8 @@
 //! Random structured kernels against an interpreter that runs all threads in step.
 
-use super::harness::run_all;
 use std::fmt::Write;
+
+use super::harness::run_all;
 
 struct Random(u64);
 

@@ -1,8 +1,9 @@
 //! Conversions between address spaces, which Metal does not have, are refused where they stand; what looks like one is not.
 
-use crate::setup::{empty, fast, library, options, try_library};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Error, LanguageVersion, Library};
+
+use crate::setup::{empty, fast, library, options, try_library};
 
 const PROLOGUE: &str = "#include <metal_stdlib>\nusing namespace metal;\n";
 

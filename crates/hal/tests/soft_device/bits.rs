@@ -1,9 +1,10 @@
 //! Results do not depend on the machine: the same bits for every instruction set, optimised or not.
 
-use crate::setup::{cache, device, library, options, shared};
 use bessemer_hal::soft::{self, InstructionSet, Mode, SoftOptions};
 use bessemer_hal::{CompileOptions, Device, MathMode, StorageMode};
 use half::{bf16, f16};
+
+use crate::setup::{cache, device, library, options, shared};
 
 /// Results a thread writes.
 const RESULTS: usize = 56;

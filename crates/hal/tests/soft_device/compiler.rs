@@ -1,12 +1,14 @@
 //! Compilers that fail, sources that are wrong, caches that are damaged.
 
-use crate::setup::{ADD, check_add, clang, device, fast, library, options, try_library};
-use bessemer_hal::soft::{self, Mode, SoftOptions};
-use bessemer_hal::{CompileOptions, Device, Error, FunctionConstants, MathMode};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_hal::{CompileOptions, Device, Error, FunctionConstants, MathMode};
+
+use crate::setup::{ADD, check_add, clang, device, fast, library, options, try_library};
 
 /// Line, column and text of the first diagnostic.
 fn first(error: Error) -> (u32, u32, String) {

@@ -1,9 +1,11 @@
 //! Kernels that misbehave. Each failure is a typed error, and the device is fine afterwards.
 
-use crate::setup::{check_add, device, empty, library, options, shared};
+use std::time::{Duration, Instant};
+
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Buffer, CompileOptions, Device, Error, Fault, FunctionConstants, ReportKind};
-use std::time::{Duration, Instant};
+
+use crate::setup::{check_add, device, empty, library, options, shared};
 
 const BAD: &str = "#include <metal_stdlib>
 using namespace metal;

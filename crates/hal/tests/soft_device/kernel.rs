@@ -1,11 +1,12 @@
 //! Kernels that must simply work.
 
+use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_hal::{Device, FunctionConstants};
+
 use crate::compiler::broken_compiler;
 use crate::setup::{
     ADD, assert_close, check_add, device, empty, fast, library, options, ramp, shared,
 };
-use bessemer_hal::soft::{self, Mode, SoftOptions};
-use bessemer_hal::{Device, FunctionConstants};
 
 const MODES: [Mode; 4] = Mode::ALL;
 

@@ -1,10 +1,12 @@
 //! Versions of the language, its rules of C++14, and warnings.
 
-use crate::setup::{empty, fast, library, options, try_library};
+use std::fs;
+
 use bessemer_hal::msl::{Diagnostic, Severity};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{CompileOptions, Device, Error, LanguageVersion, Library};
-use std::fs;
+
+use crate::setup::{empty, fast, library, options, try_library};
 
 /// What one thread of kernel `k` writes to its only buffer.
 fn computed<const N: usize>(device: &Device, library: &Library) -> [i32; N] {

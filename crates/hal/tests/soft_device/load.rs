@@ -1,8 +1,10 @@
 //! Many threads, many dispatches.
 
-use crate::setup::{ADD, check_add, device, empty, fast, library, shared};
-use bessemer_hal::soft::Mode;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use bessemer_hal::soft::Mode;
+
+use crate::setup::{ADD, check_add, device, empty, fast, library, shared};
 
 #[test]
 fn eight_threads_record_and_submit_at_once() {

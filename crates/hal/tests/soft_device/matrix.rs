@@ -1,11 +1,13 @@
 //! Products of matrices: what Metal Performance Shaders do, on the software device.
 
-use crate::setup::device;
+use std::time::Duration;
+
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{
     Device, Error, Fault, Matrix, MatrixElement, MatrixProduct, StorageMode, Submission,
 };
-use std::time::Duration;
+
+use crate::setup::device;
 
 /// Numbers that are exact in half precision, and so are products and short sums of them.
 fn wave(count: usize, step: usize) -> Vec<f32> {

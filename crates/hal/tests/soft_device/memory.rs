@@ -1,12 +1,14 @@
 //! Storage modes, memory of the caller's, allocation.
 
-use crate::setup::{device, empty, fast, library, options};
-use bessemer_hal::soft::{self, Mode};
-use bessemer_hal::{Buffer, Device, Error, NO_COPY_ALIGNMENT, Pipeline, ReportKind, StorageMode};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use bessemer_hal::soft::{self, Mode};
+use bessemer_hal::{Buffer, Device, Error, NO_COPY_ALIGNMENT, Pipeline, ReportKind, StorageMode};
+
+use crate::setup::{device, empty, fast, library, options};
 
 const INCREMENT: &str = "kernel void increment(device int* x [[buffer(0)]], uint i [[thread_position_in_grid]]) { x[i] += 1; }";
 

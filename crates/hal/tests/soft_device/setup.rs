@@ -1,10 +1,11 @@
 //! What the tests have in common.
 
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Buffer, CompileOptions, Device, Library, StorageMode};
 use bytemuck::Pod;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 pub(crate) const ADD: &str = "#include <metal_stdlib>
 using namespace metal;

@@ -1,9 +1,11 @@
 //! What a kernel needs decides about it, and not about its library.
 
-use crate::setup::{device, empty, fast, library, shared, try_library};
+use std::time::{Duration, Instant};
+
 use bessemer_hal::Error;
 use bessemer_hal::soft::Mode;
-use std::time::{Duration, Instant};
+
+use crate::setup::{device, empty, fast, library, shared, try_library};
 
 const MIXED: &str = "#include <metal_stdlib>
 using namespace metal;

@@ -567,6 +567,13 @@ mod tests {
         assert!(text.ends_with("hello1000"));
     }
 
+    /// Widths are added up: their product would exceed the limit of a text.
+    #[test]
+    fn a_format_with_several_wide_fields_is_allowed() {
+        let text = render(&environment(), "{{ '%9000s%9000s' | format('a', 'b') }}").unwrap();
+        assert_eq!(text.len(), 18_000);
+    }
+
     #[test]
     fn constants_are_not_computed_without_limits() {
         let sum = vec!["'a' * 30000000"; 100].join(" ~ ");

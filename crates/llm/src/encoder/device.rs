@@ -1,6 +1,6 @@
 //! The same encoder as a graph of tensors, for a Metal device.
 
-use bessemer::kernel::Bend;
+use bessemer::Activation;
 use bessemer::{AttentionOptions, Device, Tensor};
 
 use super::{Encoder, Norm, Projection};
@@ -52,10 +52,10 @@ impl Encoder {
                 .attention_norm
                 .apply(&(&x + layer.output.apply(&mixed)), eps);
             let inner = layer.up.apply(&x);
-            let inner = match config.activation.bend() {
-                Bend::Silu => inner.silu(),
-                Bend::Gelu => inner.gelu(),
-                Bend::GeluTanh => inner.gelu_tanh(),
+            let inner = match config.activation.kernel() {
+                Activation::Silu => inner.silu(),
+                Activation::Gelu => inner.gelu(),
+                Activation::GeluTanh => inner.gelu_tanh(),
             };
             x = layer
                 .output_norm

@@ -24,7 +24,7 @@ impl Transformer {
             ffn: config.ffn,
             vocab: config.vocab,
             eps: config.norm.eps as f32,
-            activation: config.activation.bend(),
+            activation: config.activation.kernel(),
             attention_scale: config.attention_scale as f32,
             attention_softcap: config.attention_softcap.map(|c| c as f32),
             causal: config.is_causal,

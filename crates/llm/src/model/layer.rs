@@ -206,8 +206,8 @@ impl Transformer {
         let is_local = config.local_layers.get(index).copied().unwrap_or(false);
         let rotation = &self.rotations[usize::from(is_local)];
         let angles = &angles[usize::from(is_local)];
-        rotation.turn_rows(q, count, dim, angles);
-        rotation.turn_rows(k, count, dim, angles);
+        rotation.rotate_rows(q, count, dim, angles);
+        rotation.rotate_rows(k, count, dim, angles);
         cancel.check()?;
         let mixed = &mut mixed[..count * q_row.max(width)];
         let mut at = 0;
@@ -243,7 +243,7 @@ impl Transformer {
         cancel.check()?;
         kernel::rms_norm(x, &layer.ffn_norm, eps, normed);
         let up = &mut up[..count * config.ffn];
-        let bend = config.activation.bend();
+        let activation = config.activation.kernel();
         let inner = match &layer.gate {
             Some(gated) => {
                 let gate = &mut gate[..count * config.ffn];
@@ -260,12 +260,12 @@ impl Transformer {
                 quant::multiply(normed, self.precision, products)?;
                 gated.finish(gate);
                 layer.up.finish(up);
-                kernel::bend(bend, gate, Some(up));
+                kernel::activate(activation, gate, Some(up));
                 gate
             }
             None => {
                 self.project(&layer.up, normed, up)?;
-                kernel::bend(bend, up, None);
+                kernel::activate(activation, up, None);
                 up
             }
         };

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bessemer::CacheType;
 use bessemer::Device;
-use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
 use bessemer_llm::generate::{Finish, Options, Report, Session};

@@ -7,8 +7,8 @@ mod model;
 mod reference;
 mod text;
 
+use bessemer::CacheType;
 use bessemer::Device;
-use bessemer::kernel::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
 use bessemer_llm::model::{Input, Logits, Options, Space};

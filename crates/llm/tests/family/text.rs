@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bessemer::kernel::CacheType;
+use bessemer::CacheType;
 use bessemer_llm::generate::{Finish, Full, Options, Report, Session};
 use bessemer_llm::{Error, Sampling};
 

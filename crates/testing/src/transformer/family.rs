@@ -1,7 +1,7 @@
 //! Random transformers.
 
+use bessemer::Activation;
 use bessemer::decoder::{Layer, Projection, Spec};
-use bessemer::kernel::Bend;
 use bessemer::quant::{self, BlockFormat, QuantMatrix, Weights};
 use bessemer::{Result, RopeOptions, RopeScaling, RopeStyle};
 use half::{bf16, f16};
@@ -49,7 +49,7 @@ pub struct Family {
     /// Whether the feed-forward part has a gate.
     pub is_gated: bool,
     /// What it bends with.
-    pub activation: Bend,
+    pub activation: Activation,
     /// Of scores, and of logits.
     pub soft_caps: [Option<f32>; 2],
     /// Of every layer but the last of every three.
@@ -79,7 +79,7 @@ impl Default for Family {
             has_head_norms: false,
             has_post_norms: false,
             is_gated: true,
-            activation: Bend::Silu,
+            activation: Activation::Silu,
             soft_caps: [None, None],
             window: None,
             embedding_scale: 1.0,
@@ -106,7 +106,7 @@ impl Family {
             style: RopeStyle::HalfSplit,
             has_head_norms: true,
             has_post_norms: true,
-            activation: Bend::GeluTanh,
+            activation: Activation::GeluTanh,
             soft_caps: [Some(20.0), Some(10.0)],
             window: Some(6),
             embedding_scale: 8.0,
@@ -129,7 +129,7 @@ impl Family {
             has_qkv_bias: true,
             has_bias: true,
             is_gated: false,
-            activation: Bend::Gelu,
+            activation: Activation::Gelu,
             ..Self::default()
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
     let bytes = batch * key_heads * parts * size * size_of::<T::Real>();
     let mut partial = Storage::new("attention", bytes)?;
     let partial = bytemuck::cast_slice_mut::<u8, T::Real>(partial.bytes_mut().expect("just made"));
-    pool::pieces(partial, size, |i, to| {
+    pool::for_each_chunk(partial, size, |i, to| {
         let (head, part) = (i / parts, i % parts);
         let space = rows * (problem.dim + KEYS) + KEYS * (problem.dim + problem.value_dim);
         T::Real::with_scratch(space, |space| {

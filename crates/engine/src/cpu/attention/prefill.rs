@@ -33,7 +33,7 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
             i % blocks * KEYS,
         )
     };
-    pool::pieces(k_all, k_size, |i, panels| {
+    pool::for_each_chunk(k_all, k_size, |i, panels| {
         simd::run_as(
             Family::Attention,
             Arrange {
@@ -44,7 +44,7 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
             },
         );
     });
-    pool::pieces(v_all, v_size, |i, panels| {
+    pool::for_each_chunk(v_all, v_size, |i, panels| {
         simd::run_as(
             Family::Attention,
             Arrange {

@@ -82,7 +82,7 @@ const fn is_exact(action: Action) -> bool {
                 | Unary::Round
                 | Unary::Trunc
         ),
-        Action::Binary(f) => matches!(f, Binary::Min | Binary::Max),
+        Action::Binary(f) => matches!(f, Binary::Minimum | Binary::Maximum),
         Action::Ternary(f) => matches!(f, Ternary::Select | Ternary::Clamp),
         Action::Cast => false,
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::float::{Float, Wide, finish, widen};
 use super::kernel::{Kernel, Side, Tile};
 use super::pack::{Block, pack};
-use super::product::{Product, Right, View};
+use super::problem::{Product, Right, View};
 use super::scratch::{self, Local};
 use crate::cpu::pool;
 use crate::storage::Storage;

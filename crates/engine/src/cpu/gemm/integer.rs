@@ -54,7 +54,7 @@ pub(super) fn multiply<T: Int>(
     };
     let rows = pool::grain(n * k.max(1) * size_of::<T>());
     let used = (m - 1) * ldc + n;
-    pool::pieces(&mut c[..used], rows.saturating_mul(ldc), |piece, c| {
+    pool::for_each_chunk(&mut c[..used], rows.saturating_mul(ldc), |piece, c| {
         for (i, c) in c.chunks_mut(ldc).enumerate() {
             simd::run_at(
                 mix.level,

@@ -7,9 +7,9 @@ use super::column;
 use super::drive::{depth, pack_shared};
 use super::float::{Float, Wide, WithKernel};
 use super::kernel::Kernel;
-use super::product::{Right, View, run, scale};
+use super::problem::{Right, View, run, scale};
 use super::{Matrix, Mix, check_shapes};
-use crate::cpu::huge::{Part, REPACK_BAND_BYTES};
+use crate::cpu::huge_pages::{ArenaSlice, REPACK_BAND_BYTES};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Level};
 
@@ -20,7 +20,7 @@ pub(crate) struct Packed<T: Wide> {
     level: Level,
     rows: usize,
     cols: usize,
-    panels: Part,
+    panels: ArenaSlice,
     kind: PhantomData<T>,
 }
 
@@ -101,11 +101,11 @@ impl<T: Wide> Packed<T> {
 struct Pack<'a, T>(Matrix<'a, T>, &'a dyn Fn(Range<usize>));
 
 impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
-    type Output = Part;
-    fn call<K: Kernel<Float = T::Float>>(self) -> Part {
+    type Output = ArenaSlice;
+    fn call<K: Kernel<Float = T::Float>>(self) -> ArenaSlice {
         let Self(b, packed) = self;
         let all = b.cols.next_multiple_of(K::COLS);
-        let mut buffer = Part::new(all * b.rows * size_of::<T>());
+        let mut buffer = ArenaSlice::new(all * b.rows * size_of::<T>());
         let panels = bytemuck::cast_slice_mut::<u8, T>(buffer.bytes_mut());
         if b.rows == 0 || b.cols == 0 {
             return buffer;
@@ -125,7 +125,7 @@ impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
                 let first = i * depth;
                 let steps = depth.min(b.rows - first);
                 let range = from * steps..until.next_multiple_of(K::COLS) * steps;
-                pool::pieces(&mut panels[range], steps * K::COLS, |i, panel| {
+                pool::for_each_chunk(&mut panels[range], steps * K::COLS, |i, panel| {
                     let col = from + i * K::COLS;
                     let cols = K::COLS.min(b.cols - col);
                     for (step, to) in panel.chunks_exact_mut(K::COLS).enumerate() {

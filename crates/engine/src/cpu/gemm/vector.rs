@@ -99,7 +99,7 @@ fn dots<T: Wide>(
         gather(mix.level, &x, vector);
         let vector = &*vector;
         let piece = pool::grain(depth * size_of::<T>());
-        pool::pieces(sums, piece, |i, sums| {
+        pool::for_each_chunk(sums, piece, |i, sums| {
             let start = matrix.offset as isize + (i * piece) as isize * matrix.row;
             let matrix = Matrix {
                 offset: start as usize,
@@ -143,7 +143,7 @@ fn columns<T: Wide>(
             .split_at_mut(depth * count);
         gather(mix.level, &x, vectors);
         let vectors = &*vectors;
-        pool::pieces(sums, piece * count, |i, sums| {
+        pool::for_each_chunk(sums, piece * count, |i, sums| {
             let matrix = Matrix {
                 offset: matrix.offset + i * piece,
                 ..matrix

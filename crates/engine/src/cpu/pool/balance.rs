@@ -1,47 +1,50 @@
-//! How many threads are worth their while.
+//! Adapts the number of threads to the load of the machine.
 //!
-//! A worker that shares its core with another process may be preempted in the middle of a task, and the job then waits for
-//! it for a whole time slice. With `n` threads, jobs that wait for more than one part in `n` of their time are done
-//! sooner by `n - 1` threads that are never waited for. So waiting is held against working, and where it weighs more,
-//! one thread sits out for a while. Whoever comes back has the core for a moment first, since schedulers favour threads that
-//! have slept: so the next pause is twice as long until a thread has stayed for as long as that.
+//! A worker that shares its core with another process may be preempted in the middle of a task, and the job
+//! then stalls for a whole time slice. With `n` threads, jobs that spend more than `1/n` of their time waiting
+//! finish sooner on `n - 1` threads that never stall. So time waited is weighed against time worked, and if
+//! waiting wins, one thread sits out for a while. Schedulers favour threads that have slept, so a returning
+//! thread has its core to itself at first and looks good. Hence the pause doubles each time, until a thread has
+//! stayed for as long as the pause.
 
 use std::time::{Duration, Instant};
 
-/// What working in good time outweighs later: the slice of another process is longer.
-const CREDIT: f64 = 1.5e-3;
+/// Upper bound of the credit, in seconds: shorter than the time slice of another process, so one stall can
+/// exceed it.
+const MAX_CREDIT_SECONDS: f64 = 1.5e-3;
 
-/// A thread sits out for so long, at least and at most. At the most, trying again costs a few percent of the time.
-const LEAST: Duration = Duration::from_millis(4);
-const MOST: Duration = Duration::from_millis(256);
+/// How long a thread sits out. At the maximum, retrying costs a few percent of the time.
+const MIN_PAUSE: Duration = Duration::from_millis(4);
+const MAX_PAUSE: Duration = Duration::from_millis(256);
 
-/// A task may take so many times as long as another one of the same job: waiting for that is not waiting for a late worker.
-const UNEVEN: f64 = 4.0;
+/// Tasks of one job may differ in length by this factor; waiting for a longer task is not waiting for a late
+/// worker.
+const MAX_TASK_IMBALANCE: f64 = 4.0;
 
-/// What a job cost its caller.
-pub(super) struct Cost {
+/// Timing of a job, as seen by its caller.
+pub(super) struct JobTiming {
     /// Threads that could take part.
     pub(super) width: usize,
-    /// Tasks that the caller did itself.
+    /// Tasks that the caller ran itself.
     pub(super) own: usize,
-    /// How long the caller worked, and then waited for others.
+    /// How long the caller worked, and then waited for the others.
     pub(super) spent: Duration,
     pub(super) waited: Duration,
-    /// When it was over.
+    /// When the job finished.
     pub(super) now: Instant,
 }
 
-/// The state between jobs.
+/// State carried from job to job.
 #[derive(Debug)]
 pub(super) struct Balance {
-    /// Threads that sit out.
+    /// Number of threads that sit out.
     absent: usize,
-    /// When one of them may try again, and how long the next one sits out.
+    /// When one of them may return, and how long the next one sits out.
     again: Option<Instant>,
     pause: Duration,
-    /// When the last one came back.
+    /// When the last one returned.
     back: Option<Instant>,
-    /// Seconds of work in good time that have not been outweighed.
+    /// Seconds of on-time work not yet offset by waiting.
     credit: f64,
 }
 
@@ -50,43 +53,43 @@ impl Default for Balance {
         Self {
             absent: 0,
             again: None,
-            pause: LEAST,
+            pause: MIN_PAUSE,
             back: None,
-            credit: CREDIT,
+            credit: MAX_CREDIT_SECONDS,
         }
     }
 }
 
 impl Balance {
-    /// Threads for the next job of those that `limit` allows.
+    /// Number of threads for the next job, at most `limit`.
     pub(super) fn width(&mut self, limit: usize, now: Instant) -> usize {
         if self.again.is_some_and(|again| now >= again) {
             self.absent -= 1;
             self.again = (self.absent > 0).then(|| now + self.pause);
-            // It has to prove itself.
+            // A returning thread starts without credit.
             self.credit = 0.0;
             self.back = Some(now);
         }
         limit.saturating_sub(self.absent).max(1)
     }
 
-    /// Weighs what a job cost.
-    pub(super) fn learn(&mut self, cost: &Cost) {
-        let (spent, waited) = (cost.spent.as_secs_f64(), cost.waited.as_secs_f64());
-        let task = spent / cost.own.max(1) as f64;
-        let others = cost.width.saturating_sub(1).max(1) as f64;
-        let late = (waited - UNEVEN * task).max(0.0);
+    /// Updates the credit with the timing of a job.
+    pub(super) fn learn(&mut self, timing: &JobTiming) {
+        let (spent, waited) = (timing.spent.as_secs_f64(), timing.waited.as_secs_f64());
+        let task = spent / timing.own.max(1) as f64;
+        let others = timing.width.saturating_sub(1).max(1) as f64;
+        let late = (waited - MAX_TASK_IMBALANCE * task).max(0.0);
         self.credit += spent / others - late;
-        if self.credit < -CREDIT {
+        if self.credit < -MAX_CREDIT_SECONDS {
             self.absent += 1;
-            self.again = Some(cost.now + self.pause);
-            self.pause = (2 * self.pause).min(MOST);
+            self.again = Some(timing.now + self.pause);
+            self.pause = (2 * self.pause).min(MAX_PAUSE);
             self.credit = 0.0;
-        } else if self.credit > CREDIT {
-            self.credit = CREDIT;
-            let stayed = |back| cost.now.saturating_duration_since(back) >= self.pause;
+        } else if self.credit > MAX_CREDIT_SECONDS {
+            self.credit = MAX_CREDIT_SECONDS;
+            let stayed = |back| timing.now.saturating_duration_since(back) >= self.pause;
             if self.absent == 0 && self.back.is_none_or(stayed) {
-                self.pause = LEAST;
+                self.pause = MIN_PAUSE;
             }
         }
     }
@@ -96,17 +99,17 @@ impl Balance {
 mod tests {
     use super::*;
 
-    /// A run of jobs of 100 µs, in time of its own.
-    struct Run {
+    /// A simulated sequence of jobs of 100 µs.
+    struct Simulation {
         balance: Balance,
         limit: usize,
         now: Instant,
-        /// Jobs since the number of threads changed.
+        /// Jobs since the number of threads last changed.
         same: usize,
         last: usize,
     }
 
-    impl Run {
+    impl Simulation {
         fn new(limit: usize) -> Self {
             Self {
                 balance: Balance::default(),
@@ -117,8 +120,8 @@ mod tests {
             }
         }
 
-        /// With `n` threads, every `stalls[n]`th job waits 4 ms for a worker, counted from when they became `n`.
-        /// Returns the threads of every job.
+        /// With `n` threads, every `stalls[n]`th job waits 4 ms for a worker, counted from when there were `n`.
+        /// Returns the number of threads of every job.
         fn jobs(&mut self, stalls: &[usize], count: usize) -> Vec<usize> {
             let spent = Duration::from_micros(100);
             let one = |_| {
@@ -130,7 +133,7 @@ mod tests {
                 self.now += spent;
                 if width > 1 {
                     self.now += waited;
-                    self.balance.learn(&Cost {
+                    self.balance.learn(&JobTiming {
                         width,
                         own: 10,
                         spent,
@@ -150,40 +153,40 @@ mod tests {
 
     #[test]
     fn a_machine_of_our_own_is_used_as_a_whole() {
-        let widths = Run::new(2).jobs(&[0, 0, 0], 10_000);
+        let widths = Simulation::new(2).jobs(&[0, 0, 0], 10_000);
         assert_eq!(share(&widths, 2), 1.0);
     }
 
     #[test]
     fn a_worker_that_is_often_late_sits_out() {
-        // 4 ms in every 5.2 ms are waited for: one thread does as much in 2 ms.
-        let widths = Run::new(2).jobs(&[0, 0, 12], 50_000);
+        // 4 ms of every 5.2 ms are spent waiting: one thread does the same work in 2 ms.
+        let widths = Simulation::new(2).jobs(&[0, 0, 12], 50_000);
         assert!(share(&widths, 1) > 0.97, "{}", share(&widths, 1));
     }
 
     #[test]
-    fn a_worker_that_is_late_as_soon_as_its_turn_is_over_sits_out() {
-        // 3 ms go well before another process has the core for 4 ms.
-        let widths = Run::new(2).jobs(&[0, 0, 30], 50_000);
+    fn a_worker_that_is_late_once_its_time_slice_ends_sits_out() {
+        // 3 ms go well before another process takes the core for 4 ms.
+        let widths = Simulation::new(2).jobs(&[0, 0, 30], 50_000);
         assert!(share(&widths, 1) > 0.97, "{}", share(&widths, 1));
     }
 
     #[test]
     fn a_worker_that_is_seldom_late_is_kept() {
-        let widths = Run::new(2).jobs(&[0, 0, 500], 50_000);
+        let widths = Simulation::new(2).jobs(&[0, 0, 500], 50_000);
         assert!(share(&widths, 2) > 0.9, "{}", share(&widths, 2));
     }
 
     #[test]
     fn as_many_threads_are_left_as_are_not_held_up() {
-        // Two of four cores are taken: three threads wait as often as four.
-        let widths = Run::new(4).jobs(&[0, 0, 0, 12, 12], 50_000);
+        // Two of four cores are taken: three threads stall as often as four.
+        let widths = Simulation::new(4).jobs(&[0, 0, 0, 12, 12], 50_000);
         assert!(share(&widths, 2) > 0.9, "{}", share(&widths, 2));
     }
 
     #[test]
     fn a_machine_that_is_free_again_is_used_again() {
-        let mut run = Run::new(2);
+        let mut run = Simulation::new(2);
         run.jobs(&[0, 0, 12], 20_000);
         let widths = run.jobs(&[0, 0, 0], 20_000);
         assert!(share(&widths, 2) > 0.8, "{}", share(&widths, 2));
@@ -195,8 +198,8 @@ mod tests {
         let mut balance = Balance::default();
         let now = Instant::now();
         for _ in 0..100 {
-            // Of three tasks of 20 ms the worker had two.
-            balance.learn(&Cost {
+            // The worker ran two of three tasks of 20 ms.
+            balance.learn(&JobTiming {
                 width: 2,
                 own: 1,
                 spent: Duration::from_millis(20),

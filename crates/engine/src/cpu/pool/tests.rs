@@ -1,4 +1,4 @@
-//! The pool, and workers that come late.
+//! Tests of the pool, including late workers.
 
 use super::*;
 
@@ -14,10 +14,10 @@ fn every_task_runs_once() {
 }
 
 #[test]
-fn pieces_cover_the_slice_and_jobs_inside_jobs_finish() {
+fn chunks_cover_the_slice_and_nested_jobs_finish() {
     let mut data = vec![0_usize; 1001];
-    pieces(&mut data, 100, |i, piece| {
-        pieces(piece, 7, |_, inner| inner.fill(i));
+    for_each_chunk(&mut data, 100, |i, piece| {
+        for_each_chunk(piece, 7, |_, inner| inner.fill(i));
     });
     assert!(data.iter().enumerate().all(|(at, &i)| i == at / 100));
 }
@@ -50,7 +50,8 @@ fn many_threads_share_the_pool() {
     });
 }
 
-/// A pool of two threads whose worker reports when it has seen a job and not begun a task, and goes on when it is let.
+/// A pool of two threads whose worker signals when it has seen a job but claimed no task, and continues when
+/// released.
 fn pool_with_a_gate() -> (&'static Pool, &'static Gate) {
     let pool = Pool::start(2);
     let gate: &Gate = Box::leak(Box::default());
@@ -62,7 +63,7 @@ fn pool_with_a_gate() -> (&'static Pool, &'static Gate) {
 #[derive(Default)]
 struct Gate {
     is_shut: AtomicBool,
-    /// Workers that stand before it.
+    /// Workers blocked at the gate.
     waiting: AtomicUsize,
 }
 
@@ -96,7 +97,7 @@ fn a_worker_that_has_not_begun_a_task_holds_up_no_job() {
     gate.shut();
     let me = std::thread::current().id();
     let by_caller = AtomicUsize::new(0);
-    // Not over before the worker has seen the job, which it then does not get to.
+    // The job lasts until the worker has seen it, yet the worker never gets to claim a task.
     pool.run(8, &|i| {
         if i == 0 {
             gate.wait_for_a_worker();
@@ -114,11 +115,12 @@ fn a_worker_that_has_not_begun_a_task_holds_up_no_job() {
 fn a_worker_held_up_since_an_earlier_job_takes_tasks_of_a_later_one_only_once() {
     let (pool, gate) = pool_with_a_gate();
     for round in 0..200 {
-        // Behind the gate since the last round, it would take tasks of this one without standing before it.
+        // If it were still inside the gate from the last round, it would claim tasks of this job without
+        // stopping there.
         while !pool.workers[0].is_asleep.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        // On a busy machine it would sit out.
+        // On a busy machine the worker would sit out.
         *lock(&pool.busy) = Balance::default();
         gate.shut();
         let counts: Vec<AtomicUsize> = (0..6).map(|_| AtomicUsize::new(0)).collect();
@@ -128,7 +130,7 @@ fn a_worker_held_up_since_an_earlier_job_takes_tasks_of_a_later_one_only_once() 
             }
             counts[i].fetch_add(1, Ordering::Relaxed);
         });
-        // The first job's memory is given back before the worker goes on.
+        // The first job's memory is freed before the worker continues.
         assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
         drop(counts);
         let later: Vec<AtomicUsize> = (0..5).map(|_| AtomicUsize::new(0)).collect();
@@ -164,7 +166,7 @@ fn a_caller_sleeps_until_a_late_worker_is_done() {
             done.fetch_add(1, Ordering::SeqCst);
         });
         assert_eq!(done.into_inner(), 2);
-        // Waiting for it was no reason to do without it: this test is about those that come back.
+        // Waiting must not make the pool drop the worker: this test is about workers that return.
         *lock(&pool.busy) = Balance::default();
     }
 }

@@ -4,7 +4,7 @@
     reason = "adapters of iterators are not always inlined into code for an instruction set"
 )]
 
-use super::part;
+use super::shared_output;
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Isa, Task};
 
@@ -69,13 +69,13 @@ impl Activations {
         // Rows that are one after the other in one task: a single vector is not worth a thread.
         const TASK: usize = 16 << 10;
         let some = (TASK / cols.max(1)).max(1);
-        let all = pool::Pieces::new(q);
-        let all_raised = pool::Pieces::new(&mut self.raised[..raised_len]);
-        pool::pieces(scales, some * parts * cols / GROUP, |i, scales| {
+        let all = pool::DisjointSlice::new(q);
+        let all_raised = pool::DisjointSlice::new(&mut self.raised[..raised_len]);
+        pool::for_each_chunk(scales, some * parts * cols / GROUP, |i, scales| {
             let (first, len) = (i * some * parts * cols, scales.len() * GROUP);
-            let q = part::own(&all, first..first + len);
+            let q = shared_output::own(&all, first..first + len);
             let raised = match raised {
-                true => part::own(&all_raised, first..first + len),
+                true => shared_output::own(&all_raised, first..first + len),
                 false => &mut [],
             };
             simd::run_narrow(Round {

@@ -14,8 +14,8 @@
 )]
 
 pub(super) mod exact;
-mod nested;
-pub(super) mod short;
+pub(super) mod fixed_point;
+mod k_quants;
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -52,7 +52,7 @@ pub(super) fn panels(
 ) {
     let mut wide = WIDE.take();
     let wide_size = match format == BlockFormat::Q6K && x.is_raised() {
-        true => size / nested::SIX_BITS * nested::WIDE_BLOCK,
+        true => size / k_quants::SIX_BITS * k_quants::WIDE_BLOCK,
         false => 0,
     };
     if wide_size > 0 {
@@ -66,7 +66,7 @@ pub(super) fn panels(
             .zip(wide.chunks_exact_mut(wide_size))
         {
             // SAFETY: panels are made only where the level in use is AVX2 or above.
-            unsafe { nested::widen_six_bits(panel, to) };
+            unsafe { k_quants::widen_six_bits(panel, to) };
         }
     }
     let from = Source {
@@ -170,12 +170,12 @@ fn multiply<const N: usize, const P: usize>(
         BlockFormat::Q8_0 => eight_bits(panels, rows),
         BlockFormat::Q5_0 => five_bits::<N, P, false>(panels, rows),
         BlockFormat::Q5_1 => five_bits::<N, P, true>(panels, rows),
-        BlockFormat::Q2K => nested::two_bits(panels, rows),
-        BlockFormat::Q3K => nested::three_bits(panels, rows),
-        BlockFormat::Q4K => nested::four_bits(panels, rows),
-        BlockFormat::Q5K => nested::five_bits(panels, rows),
-        BlockFormat::Q6K if wide[0].is_empty() => nested::six_bits(panels, rows),
-        BlockFormat::Q6K => nested::six_bits_wide(panels, wide, rows),
+        BlockFormat::Q2K => k_quants::two_bits(panels, rows),
+        BlockFormat::Q3K => k_quants::three_bits(panels, rows),
+        BlockFormat::Q4K => k_quants::four_bits(panels, rows),
+        BlockFormat::Q5K => k_quants::five_bits(panels, rows),
+        BlockFormat::Q6K if wide[0].is_empty() => k_quants::six_bits(panels, rows),
+        BlockFormat::Q6K => k_quants::six_bits_wide(panels, wide, rows),
     }
 }
 

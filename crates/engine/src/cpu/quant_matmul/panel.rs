@@ -26,8 +26,8 @@
 use std::ops::Range;
 
 use super::activation::Activations;
-use super::part;
-use crate::cpu::huge::{Part, REPACK_BAND_BYTES};
+use super::shared_output::SharedOutput;
+use crate::cpu::huge_pages::{ArenaSlice, REPACK_BAND_BYTES};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Features, MAX_MATVEC_ROWS};
 use crate::quant::{BlockFormat, group, q3_scales, six_bits};
@@ -47,7 +47,7 @@ pub(crate) struct Panels {
     rows: usize,
     /// Bytes of a panel.
     size: usize,
-    bytes: Part,
+    bytes: ArenaSlice,
 }
 
 /// Whether this machine multiplies panels.
@@ -106,12 +106,12 @@ impl Panels {
         if size == 0 || count == 0 {
             return None;
         }
-        let mut panels = Part::new(count * size);
+        let mut panels = ArenaSlice::new(count * size);
         let row = format.row_bytes(cols)?;
         let band = (REPACK_BAND_BYTES / size).max(1);
         for (i, band_panels) in panels.bytes_mut().chunks_mut(band * size).enumerate() {
             let start = i * band * HEIGHT;
-            pool::pieces(band_panels, size, |i, panel| {
+            pool::for_each_chunk(band_panels, size, |i, panel| {
                 let first = start + i * HEIGHT;
                 for r in 0..HEIGHT.min(rows - first) {
                     let from = bytes[(first + r) * row..][..row].chunks_exact(format.block_bytes());
@@ -147,7 +147,7 @@ impl Panels {
     }
 
     /// Products for a range of rows, which begins at a panel.
-    pub(super) fn multiply(&self, x: &Activations, range: Range<usize>, to: &part::Part<'_>) {
+    pub(super) fn multiply(&self, x: &Activations, range: Range<usize>, to: &SharedOutput<'_>) {
         let parts = x.parts();
         // Takes the sums of a row of activations with one panel of the range or more.
         let out = |v: usize, panel: usize, sums: &[f32]| {

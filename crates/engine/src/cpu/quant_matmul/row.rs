@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::activation::{Activations, GROUP};
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
-use super::part::Part;
+use super::shared_output::SharedOutput;
 use crate::cpu::gemm;
 use crate::cpu::row::Real;
 #[cfg(target_arch = "x86_64")]
@@ -57,12 +57,17 @@ macro_rules! with_kind {
 }
 
 /// Products of integers, for a range of rows; of weights that are blocks.
-pub(super) fn multiply(matrix: &QuantMatrix, x: &Activations, range: Range<usize>, to: &Part<'_>) {
+pub(super) fn multiply(
+    matrix: &QuantMatrix,
+    x: &Activations,
+    range: Range<usize>,
+    to: &SharedOutput<'_>,
+) {
     with_kind!(matrix.weights(), K => simd::run_narrow(Integers::<K> { matrix, x, range, to }));
 }
 
 /// Products of dequantised weights with few vectors of `f32`, for a range of rows.
-pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &Part<'_>) {
+pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &SharedOutput<'_>) {
     #[cfg(target_arch = "x86_64")]
     if let (Weights::Block(format), true) = (matrix.weights(), has_avx2()) {
         return exact_avx2(format, matrix, x, range, to);
@@ -106,7 +111,7 @@ fn exact_avx2(
     matrix: &QuantMatrix,
     x: &[f32],
     range: Range<usize>,
-    to: &Part<'_>,
+    to: &SharedOutput<'_>,
 ) {
     let cols = matrix.cols();
     let row = matrix.bytes().len() / matrix.rows();
@@ -141,7 +146,7 @@ struct Integers<'a, const KIND: usize> {
     matrix: &'a QuantMatrix,
     x: &'a Activations,
     range: Range<usize>,
-    to: &'a Part<'a>,
+    to: &'a SharedOutput<'a>,
 }
 
 impl<const KIND: usize> Task for Integers<'_, KIND> {

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | AVX2 over scalar, all families | unmeasured level against level; AVX2 is measured against peers on Zen 3 |
 //! | AVX-512 for elementwise | long functions (`exp`, `log`, …) 1.3 to 2.0 times AVX2, softmax 1.3, RoPE 1.05. Short ones (`a + b`) are [`Family::Streaming`]: the same at 10K, 0.6 to 0.9 at 16M; row norms 0.78 to 1.07 |
-//! | AVX-512 for attention, GEMM | attention 1.1 times AVX2; GEMM 1.07 in the mean of 33 shapes, 0.92 to 0.98 in five (1024³ and larger), up to 1.9 with packed weights. Products that AVX2's tiles fit better (`gemm/product.rs`) take those |
+//! | AVX-512 for attention, GEMM | attention 1.1 times AVX2; GEMM 1.07 in the mean of 33 shapes, 0.92 to 0.98 in five (1024³ and larger), up to 1.9 with packed weights. Products that AVX2's tiles fit better (`gemm/problem.rs`) take those |
 //! | VNNI for decode | as fast as AVX2, memory decides; two to four rows 1.1 to 2 times |
 //! | VNNI for prefill | 1.3 to 1.6 times AVX2 |
 //! | AVX2 for f16/bf16 weights with AVX-512 | the fixed-point kernels of prefill are AVX2's; decode waits for memory |

@@ -1,12 +1,12 @@
 //! Attention of one token over what its sequence has seen.
 
 use bessemer_hal::BufferSlice;
-use bytemuck::{Pod, Zeroable};
 
 use super::super::weight::{LayerWeights, Rotation};
 use super::super::{Layer, Spec};
 use super::Site;
 use crate::kernel::CacheType;
+use crate::metal::decoder_args::HeadArgs;
 use crate::metal::{Kernel, Recorder};
 use crate::{DType, Result};
 
@@ -19,25 +19,6 @@ const LEAST: usize = 64;
 
 /// SIMD-groups of a threadgroup.
 const SIMDS: usize = 8;
-
-/// `Heads` of `msl/decode_heads.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-pub(super) struct Heads {
-    width: u32,
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    pairs: u32,
-    capacity: u32,
-    window: u32,
-    pub(super) splits: u32,
-    eps: f32,
-    factor: f32,
-    scale: f32,
-    cap: f32,
-    pub(super) repeats: u32,
-}
 
 /// Threadgroups that share the keys of a head in a layer: as many as suit the longest sequence, so that they are the
 /// same for every token.
@@ -66,7 +47,7 @@ pub(in super::super) fn most_splits(spec: &Spec, positions: usize) -> usize {
     all.max().unwrap_or(1)
 }
 
-/// Heads of queries that go together over the keys they share.
+/// HeadArgs of queries that go together over the keys they share.
 fn together(spec: &Spec) -> usize {
     // What a lane holds of them should fit its registers.
     let most = if spec.head_dim > 128 { 4 } else { 8 };
@@ -122,11 +103,11 @@ impl Site<'_> {
         &self.weights.rotations[usize::from(self.spec.layers[index].is_local)]
     }
 
-    pub(super) fn heads(&self, index: usize) -> Heads {
+    pub(super) fn heads(&self, index: usize) -> HeadArgs {
         let (spec, rotation) = (self.spec, self.rotation(index));
         let layer = &spec.layers[index];
         let window = layer.window.and_then(|w| u32::try_from(w).ok());
-        Heads {
+        HeadArgs {
             width: spec.width as u32,
             heads: spec.heads as u32,
             kv_heads: spec.kv_heads as u32,
@@ -156,10 +137,10 @@ impl Site<'_> {
         };
         let (spec, rotation) = (self.spec, self.rotation(index));
         let target = self.target(index);
-        let kernel = Kernel::new("decode_turn", "decode_turn")
+        let kernel = Kernel::new("decode_rope", "decode_rope")
             .of("T", target.dtype)
-            .flag(0, rotation.interleaved)
-            .flag(1, target.fresh);
+            .flag("INTERLEAVED", rotation.interleaved)
+            .flag("FRESH", target.fresh);
         let scratch = self.sequences.scratch();
         let [keys, _] = target.places;
         let launch = recorder
@@ -192,10 +173,10 @@ impl Site<'_> {
                 .with("ROWS", rows as i64)
                 .with("LANE_DIMS", lane_dims as i64)
                 .with("SIMDS", SIMDS as i64)
-                .flag(0, spec.attention_softcap.is_some())
-                .flag(1, split)
-                .flag(2, fresh.is_none())
-                .flag(3, fresh.is_some())
+                .flag("CAP", spec.attention_softcap.is_some())
+                .flag("SPLIT", split)
+                .flag("KEPT", fresh.is_none())
+                .flag("FRESH", fresh.is_some())
         };
         let scratch = self.sequences.scratch();
         let [keys, values] = self.sequences.cache(index, self.slot);

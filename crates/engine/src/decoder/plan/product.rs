@@ -1,12 +1,12 @@
 //! Products of matrices with one vector, and what is computed before and after them in the same launch.
 
 use bessemer_hal::BufferSlice;
-use bytemuck::{Pod, Zeroable};
 
 use super::super::weight::{LayerWeights, Matrix, Place};
 use super::{Entering, Site};
 use crate::Result;
-use crate::kernel::Bend;
+use crate::kernel::Activation;
+use crate::metal::decoder_args::GemvArgs;
 use crate::metal::{Kernel, Launch, Recorder};
 
 /// Rows that lanes which share them compute together; `ROWS` of `msl/decode.h`.
@@ -18,17 +18,6 @@ const PLAIN: usize = 64;
 
 /// Threadgroups that no GPU has at work at once.
 const ENOUGH: usize = 512;
-
-/// `Product` of `msl/decode.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Product {
-    rows: u32,
-    cols: u32,
-    eps: f32,
-    cap: f32,
-    repeats: u32,
-}
 
 /// Lanes that share a row of so many columns: they take 16 each at a time, and few should have nothing left to do.
 pub(super) fn lanes(cols: usize) -> usize {
@@ -52,12 +41,12 @@ fn normed_groups(rows: usize, lanes: usize) -> (usize, usize) {
 }
 
 impl Site<'_> {
-    /// A kernel with what all products have: function constants 0 to 2.
+    /// A kernel with what all products have: LANES, POST and BIAS.
     pub(super) fn product(kernel: Kernel, cols: usize, post: bool, bias: bool) -> Kernel {
         kernel
-            .constant(0, lanes(cols) as u32)
-            .flag(1, post)
-            .flag(2, bias)
+            .constant("LANES", lanes(cols) as u32)
+            .flag("POST", post)
+            .flag("BIAS", bias)
     }
 
     /// The first five arguments of a launch that norms the numbers of a token, and the place where they are complete
@@ -102,7 +91,8 @@ impl Site<'_> {
         let (rows, cols) = (self.spec.width, from.length() / 4);
         let kernel =
             Kernel::new("decode_project", "decode_project").with("P_FORMAT", matrix.format);
-        let kernel = Self::product(kernel, cols, false, bias.is_some()).flag(3, !is_normed);
+        let kernel =
+            Self::product(kernel, cols, false, bias.is_some()).flag("RESIDUAL", !is_normed);
         let launch = recorder.launch(&kernel)?.read(from).read(&matrix.slice);
         let launch = self.bias(launch, bias);
         let launch = match is_normed {
@@ -124,18 +114,18 @@ impl Site<'_> {
     ) -> Result<usize> {
         let (rows, cols) = (self.spec.ffn, self.spec.width);
         let gate = layer.gate.as_ref();
-        let kernel = Kernel::new("decode_feed", "decode_feed")
+        let kernel = Kernel::new("decode_ffn_gate_up", "decode_ffn_gate_up")
             .with("G_FORMAT", gate.unwrap_or(&layer.up).format)
             .with("U_FORMAT", layer.up.format);
-        let bend = match self.spec.activation {
-            Bend::Silu => 0,
-            Bend::Gelu => 1,
-            Bend::GeluTanh => 2,
+        let activation = match self.spec.activation {
+            Activation::Silu => 0,
+            Activation::Gelu => 1,
+            Activation::GeluTanh => 2,
         };
         let post = entering.post.is_some();
         let kernel = Self::product(kernel, cols, post, layer.feed_bias.is_some())
-            .flag(3, gate.is_some())
-            .constant(4, bend);
+            .flag("GATED", gate.is_some())
+            .constant("ACTIVATION", activation);
         let launch = recorder.launch(&kernel)?;
         let (launch, place) = self.enter(launch, entering, &layer.ffn_norm);
         let launch = match gate {
@@ -159,7 +149,7 @@ impl Site<'_> {
         let kernel = Kernel::new("decode_head", "decode_head").with("H_FORMAT", head.format);
         let post = entering.post.is_some();
         let cap = self.spec.final_softcap;
-        let kernel = Self::product(kernel, cols, post, false).flag(3, cap.is_some());
+        let kernel = Self::product(kernel, cols, post, false).flag("CAP", cap.is_some());
         let launch = recorder.launch(&kernel)?;
         let (launch, _) = self.enter(launch, entering, &self.weights.output_norm);
         let launch = launch
@@ -172,8 +162,8 @@ impl Site<'_> {
         Ok(())
     }
 
-    fn sizes(&self, rows: usize, cols: usize, cap: f32, repeats: usize) -> Product {
-        Product {
+    fn sizes(&self, rows: usize, cols: usize, cap: f32, repeats: usize) -> GemvArgs {
+        GemvArgs {
             rows: rows as u32,
             cols: cols as u32,
             eps: self.spec.eps,
@@ -203,10 +193,10 @@ impl Site<'_> {
             .with("V_FORMAT", v.format);
         let post = entering.post.is_some();
         let kernel = Self::product(kernel, spec.width, post, layer.qkv_bias.is_some())
-            .flag(3, rotation.interleaved)
-            .flag(4, normed)
-            .flag(5, !normed)
-            .flag(6, target.fresh);
+            .flag("INTERLEAVED", rotation.interleaved)
+            .flag("PLAIN_HEADS", normed)
+            .flag("TURNED", !normed)
+            .flag("FRESH", target.fresh);
         let launch = recorder.launch(&kernel)?;
         let (launch, place) = self.enter(launch, entering, &layer.attn_norm);
         let launch = launch.read(&q.slice).read(&k.slice).read(&v.slice);

@@ -2,62 +2,12 @@
 
 use std::cmp::Reverse;
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::weight::LayerWeights;
 use super::super::{Spec, plan};
 use super::batch::{Batch, Row};
+use crate::metal::decoder_args::{PrefillAttentionArgs, PrefillRopeArgs, QueryTile};
 use crate::metal::{Kernel, Recorder, product_cost};
 use crate::{DType, Result};
-
-/// `Row` of `msl/prefill_turn.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-pub(super) struct Spot {
-    pub(super) slot: u32,
-    pub(super) position: u32,
-}
-
-/// `Rows` of `msl/prefill_attention.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-pub(super) struct Rows {
-    first: u32,
-    count: u32,
-    slot: u32,
-    position: u32,
-    len: u32,
-}
-
-/// `Turn` of `msl/prefill_turn.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Turn {
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    pairs: u32,
-    rows: u32,
-    positions: u32,
-    eps: f32,
-    factor: f32,
-}
-
-/// `Attend` of `msl/prefill_attention.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Attend {
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    positions: u32,
-    window: u32,
-    scale: f32,
-    cap: f32,
-    stride: u32,
-    share: u32,
-    shares: u32,
-}
 
 /// Elements of a head, queries and keys of a tile of attention, so that tiles fit 32 KB of threadgroup memory.
 fn tiles(dim: usize) -> (usize, usize, usize) {
@@ -82,10 +32,10 @@ impl Batch<'_> {
     ) -> Result<()> {
         let spec = self.spec;
         let rotation = &self.weights.rotations[usize::from(spec.layers[index].is_local)];
-        let kernel = Kernel::new("prefill_turn", "prefill_turn")
+        let kernel = Kernel::new("prefill_rope", "prefill_rope")
             .of("T", self.cache_dtype())
-            .flag(0, rotation.interleaved)
-            .flag(1, layer.head_norms.is_some());
+            .flag("INTERLEAVED", rotation.interleaved)
+            .flag("NORMS", layer.head_norms.is_some());
         let launch = recorder.launch(&kernel)?.update(self.qkv.all());
         let launch = match &layer.head_norms {
             Some([q, k]) => launch
@@ -95,7 +45,7 @@ impl Batch<'_> {
         };
         let [keys, values] = self.sequences.caches(index);
         let written = self.rows * spec.cache_row(self.sequences.cache_type());
-        let turn = Turn {
+        let turn = PrefillRopeArgs {
             heads: spec.heads as u32,
             kv_heads: spec.kv_heads as u32,
             dim: spec.head_dim as u32,
@@ -126,13 +76,13 @@ impl Batch<'_> {
             .with("DIMS", dims as i64)
             .with("QUERIES", queries as i64)
             .with("KEYS", keys as i64)
-            .flag(0, spec.causal)
-            .flag(1, window.is_some())
-            .flag(2, spec.attention_softcap.is_some())
-            .constant(3, spec.head_dim.div_ceil(8) as u32);
+            .flag("CAUSAL", spec.causal)
+            .flag("WINDOW", window.is_some())
+            .flag("CAP", spec.attention_softcap.is_some())
+            .constant("EIGHTS", spec.head_dim.div_ceil(8) as u32);
         let together = spec.heads / spec.kv_heads;
         let share = together.min(queries);
-        let attend = Attend {
+        let attend = PrefillAttentionArgs {
             heads: spec.heads as u32,
             kv_heads: spec.kv_heads as u32,
             dim: spec.head_dim as u32,
@@ -163,7 +113,7 @@ impl Batch<'_> {
 }
 
 /// Rows that go together through attention, those that see most first.
-pub(super) fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<Rows> {
+pub(super) fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<QueryTile> {
     let (_, queries, _) = tiles(spec.head_dim);
     let share = (spec.heads / spec.kv_heads).min(queries);
     let most = queries / share;
@@ -171,7 +121,7 @@ pub(super) fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<Rows> {
     let mut first = 0;
     for run in rows.chunk_by(|a, b| a.slot == b.slot) {
         for (i, part) in run.chunks(most).enumerate() {
-            tiles.push(Rows {
+            tiles.push(QueryTile {
                 first: (first + i * most) as u32,
                 count: part.len() as u32,
                 slot: part[0].slot,

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bessemer_hal::BufferSlice;
-use bytemuck::{NoUninit, Pod, Zeroable};
+use bytemuck::NoUninit;
 
 use super::super::plan::{self, Part};
 use super::super::weight::{LayerWeights, Place, Weights};
 use super::super::{Decoder, OP, Sequences, Spec};
-use super::attention::{Spot, tiles_of};
+use super::attention::tiles_of;
 use crate::Result;
+use crate::metal::decoder_args::{PrefillEmbedArgs, PrefillNormArgs, RowPosition};
 use crate::metal::{Block, Kernel, Metal, Recorder};
 
 /// A token of a sequence.
@@ -33,14 +34,6 @@ impl Row {
             false => self.len as usize,
         }
     }
-}
-
-/// `Embed` of `msl/prefill_embed.metal`, and `Norm` of `msl/prefill_norm.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Width {
-    width: u32,
-    scale_or_eps: f32,
 }
 
 /// Rows with the memory they need.
@@ -77,11 +70,11 @@ impl<'a> Batch<'a> {
     ) -> Result<Self> {
         let (metal, spec) = (decoder.metal(), decoder.spec());
         let tokens: Vec<u32> = rows.iter().map(|r| r.token).collect();
-        let spot = |r: &Row| Spot {
+        let spot = |r: &Row| RowPosition {
             slot: r.slot,
             position: r.position,
         };
-        let spots: Vec<Spot> = rows.iter().map(spot).collect();
+        let spots: Vec<RowPosition> = rows.iter().map(spot).collect();
         let tiles = tiles_of(spec, rows);
         let wanted: Vec<(usize, usize)> = (0..)
             .zip(rows)
@@ -213,9 +206,9 @@ impl<'a> Batch<'a> {
     fn embed(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let table = &self.weights.embedding;
         let kernel = Kernel::new("prefill_embed", "prefill_embed").with("E_FORMAT", table.format);
-        let embed = Width {
+        let embed = PrefillEmbedArgs {
             width: self.spec.width as u32,
-            scale_or_eps: self.spec.embedding_scale,
+            scale: self.spec.embedding_scale,
         };
         recorder
             .launch(&kernel)?
@@ -243,10 +236,10 @@ impl<'a> Batch<'a> {
         let added = self.added.as_ref().zip(missing);
         let changes = added.is_some() && picked.is_none();
         let kernel = Kernel::new("prefill_norm", "prefill_norm")
-            .flag(0, added.is_some())
-            .flag(1, picked.is_some())
-            .flag(2, changes)
-            .flag(3, !changes);
+            .flag("ADDED", added.is_some())
+            .flag("PICKED", picked.is_some())
+            .flag("CHANGED", changes)
+            .flag("READ", !changes);
         let launch = recorder.launch(&kernel)?;
         let bytes = 4 * rows * width;
         let launch = match changes {
@@ -264,9 +257,9 @@ impl<'a> Batch<'a> {
             Some((all, some)) => launch.read(all.slice(4 * some.start..4 * some.end)),
             None => launch.skip(),
         };
-        let norm = Width {
+        let norm = PrefillNormArgs {
             width: width as u32,
-            scale_or_eps: self.spec.eps,
+            eps: self.spec.eps,
         };
         launch
             .write(self.normed.slice(0..bytes))

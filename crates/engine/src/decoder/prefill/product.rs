@@ -1,33 +1,13 @@
 //! Products of matrices with the rows of a batch, and what becomes of them in the same launch.
 
 use bessemer_hal::BufferSlice;
-use bytemuck::{Pod, Zeroable};
 
 use super::super::weight::{LayerWeights, Matrix, Place};
 use super::batch::Batch;
 use crate::Result;
-use crate::kernel::Bend;
+use crate::kernel::Activation;
+use crate::metal::decoder_args::{FfnArgs, ProjectArgs};
 use crate::metal::{Block, Kernel, Launch, QuantBatch, QuantTile, Recorder, product_cost};
-
-/// `Project` of `msl/prefill_project.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Project {
-    vectors: u32,
-    cols: u32,
-    rows: [u32; 3],
-    stride: u32,
-    cap: f32,
-}
-
-/// `Feed` of `msl/prefill_feed.metal`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Feed {
-    vectors: u32,
-    cols: u32,
-    rows: u32,
-}
 
 /// What becomes of a product.
 struct Goal<'a> {
@@ -58,16 +38,16 @@ impl Way {
         }
     }
 
-    /// The kernel of a file; SIMD-groups that share columns are the function constant `across`.
-    fn kernel(&self, file: &'static str, [few, tile]: [&'static str; 2], across: u32) -> Kernel {
+    /// The kernel of a file, specialised for the shape of the work.
+    fn kernel(&self, file: &'static str, [few, tile]: [&'static str; 2]) -> Kernel {
         let (entry, eights, team, shared) = match self {
             Self::Few(batch) => (few, batch.eights, 1, batch.across),
             Self::Tile(of) => (tile, of.eights, of.team, 1),
         };
         Kernel::new(file, entry)
-            .constant(0, eights as u32)
-            .constant(1, team as u32)
-            .constant(across, shared as u32)
+            .constant("EIGHTS", eights as u32)
+            .constant("TEAM", team as u32)
+            .constant("ACROSS", shared as u32)
     }
 
     fn groups(self, launch: Launch, recorder: &mut Recorder<'_>) {
@@ -152,14 +132,14 @@ impl Batch<'_> {
         let format = |i: usize| matrices.get(i).unwrap_or(&matrices[0]).format;
         let entries = ["prefill_project_few", "prefill_project"];
         let kernel = way
-            .kernel("prefill_project", entries, 6)
+            .kernel("prefill_project", entries)
             .with("A_FORMAT", format(0))
             .with("B_FORMAT", format(1))
             .with("C_FORMAT", format(2))
-            .flag(2, matrices.len() > 1)
-            .flag(3, goal.bias.is_some())
-            .flag(4, goal.residual)
-            .flag(5, goal.cap.is_some());
+            .flag("SEVERAL", matrices.len() > 1)
+            .flag("BIAS", goal.bias.is_some())
+            .flag("RESIDUAL", goal.residual)
+            .flag("CAP", goal.cap.is_some());
         let mut launch = recorder.launch(&kernel)?;
         for i in 0..3 {
             launch = match matrices.get(i) {
@@ -177,7 +157,7 @@ impl Batch<'_> {
             false => launch.write(&goal.to),
         };
         let count = |i: usize| all.get(i).map_or(0, |&rows| rows as u32);
-        let project = Project {
+        let project = ProjectArgs {
             vectors: goal.vectors as u32,
             cols: cols as u32,
             rows: [count(0), count(1), count(2)],
@@ -201,19 +181,19 @@ impl Batch<'_> {
             true => Way::new(&[matrices * rows], cols, self.rows),
             false => Way::new(&[rows], cols, self.rows),
         };
-        let entries = ["prefill_feed_few", "prefill_feed"];
+        let entries = ["prefill_ffn_gate_up_few", "prefill_ffn_gate_up"];
         let kernel = way
-            .kernel("prefill_feed", entries, 5)
+            .kernel("prefill_ffn_gate_up", entries)
             .with("G_FORMAT", gate.unwrap_or(&layer.up).format)
             .with("U_FORMAT", layer.up.format)
-            .flag(2, gate.is_some())
-            .flag(3, layer.feed_bias.is_some())
+            .flag("GATED", gate.is_some())
+            .flag("BIAS", layer.feed_bias.is_some())
             .constant(
-                4,
+                "ACTIVATION",
                 match self.spec.activation {
-                    Bend::Silu => 0,
-                    Bend::Gelu => 1,
-                    Bend::GeluTanh => 2,
+                    Activation::Silu => 0,
+                    Activation::Gelu => 1,
+                    Activation::GeluTanh => 2,
                 },
             );
         let launch = recorder.launch(&kernel)?;
@@ -226,7 +206,7 @@ impl Batch<'_> {
             Some(bias) => launch.read(self.weights.vector(bias)),
             None => launch.skip(),
         };
-        let feed = Feed {
+        let feed = FfnArgs {
             vectors: self.rows as u32,
             cols: cols as u32,
             rows: rows as u32,

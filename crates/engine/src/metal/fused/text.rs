@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::MAX_INPUTS;
 use crate::DType;
 use crate::metal::kernel::msl_name;
 use crate::metal::{binary, cast, ternary, unary};
@@ -14,13 +15,39 @@ use crate::ops::unary::Unary;
 /// The name of the kernel of a program.
 pub(crate) const ENTRY: &str = "fused";
 
-/// Function constants. Whether the result is stored, and each input that is no number loaded, by vectors.
-pub(super) const VECTOR_OUTPUT: u32 = 0;
-pub(super) const VECTOR: u32 = 1;
-/// Of tables: whether an input is a number, whether it has a buffer, and which case it is.
-pub(super) const NUMBER: u32 = 4;
-pub(super) const READS: u32 = 7;
-pub(super) const CASE: u32 = 10;
+/// Names of the function constants that make an input's loads vector loads.
+pub(super) const VECTOR: [&str; MAX_INPUTS] = [
+    "VECTOR_0",
+    "VECTOR_1",
+    "VECTOR_2",
+    "VECTOR_3",
+    "VECTOR_4",
+    "VECTOR_5",
+    "VECTOR_6",
+    "VECTOR_7",
+    "VECTOR_8",
+    "VECTOR_9",
+    "VECTOR_10",
+    "VECTOR_11",
+    "VECTOR_12",
+    "VECTOR_13",
+    "VECTOR_14",
+    "VECTOR_15",
+    "VECTOR_16",
+    "VECTOR_17",
+    "VECTOR_18",
+    "VECTOR_19",
+    "VECTOR_20",
+    "VECTOR_21",
+    "VECTOR_22",
+    "VECTOR_23",
+];
+
+/// Names of the function constants of a table that make an input a scalar.
+pub(super) const SCALAR: [&str; 3] = ["SCALAR_0", "SCALAR_1", "SCALAR_2"];
+
+/// Names of the function constants of a table that give an input a buffer of its own.
+pub(super) const READS: [&str; 3] = ["READS_0", "READS_1", "READS_2"];
 
 /// The place of a function's parameter among the numbers of a table, after those of the inputs.
 pub(super) const PARAMETER: usize = 3;
@@ -36,7 +63,7 @@ pub(super) enum Source {
     Number,
 }
 
-/// Steps over inputs, without the layouts, numbers and parameters, which are arguments.
+/// ViewStrides over inputs, without the layouts, numbers and parameters, which are arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Program {
     pub(super) inputs: Vec<(DType, Source)>,
@@ -123,7 +150,7 @@ impl Program {
     /// The text of the kernel.
     pub(crate) fn text(&self) -> String {
         let mut types: Vec<_> = self.inputs.iter().map(|(dtype, _)| *dtype).collect();
-        let mut text = String::from("#include \"each.h\"\n");
+        let mut text = String::from("#include \"elementwise.h\"\n");
         let mut body = String::new();
         let numbers = self.inputs.iter().filter(|(_, s)| *s == Source::Number);
         let mut next = numbers.count();
@@ -152,23 +179,16 @@ impl Program {
 
     fn write(&self, text: &mut String, body: &str, result: &str, last: usize, numbers: bool) {
         let walked = || self.inputs.iter().filter(|(_, s)| *s != Source::Number);
-        let _ = writeln!(
-            text,
-            "constant bool VECTOR_OUTPUT [[function_constant({VECTOR_OUTPUT})]];"
-        );
-        for i in 0..walked().count() as u32 {
-            let index = VECTOR + i;
-            let _ = writeln!(
-                text,
-                "constant bool VECTOR_{i} [[function_constant({index})]];"
-            );
+        let _ = writeln!(text, "FUNCTION_CONSTANT(bool, VECTOR_OUTPUT);");
+        for name in &VECTOR[..walked().count()] {
+            let _ = writeln!(text, "FUNCTION_CONSTANT(bool, {name});");
         }
         let _ = writeln!(
             text,
             "kernel void ENTRY({ENTRY})(device stored_t<{result}>* output, constant Extent& extent,"
         );
         if walked().count() > 0 {
-            text.push_str("    constant Steps* steps,\n");
+            text.push_str("    constant ViewStrides* steps,\n");
         }
         if numbers {
             text.push_str("    constant ulong* numbers,\n");
@@ -298,28 +318,23 @@ impl Table {
     pub(crate) fn text(self, dtype: DType) -> String {
         let inputs = self.inputs(dtype);
         let cases = self.cases(dtype);
-        let mut text = String::from("#include \"each.h\"\n");
+        let mut text = String::from("#include \"elementwise.h\"\n");
         for (_, action, _) in &cases {
             include(&mut text, file(*action, dtype));
         }
         let _ = writeln!(
             text,
-            "constant bool VECTOR_OUTPUT [[function_constant({VECTOR_OUTPUT})]];\n\
-             constant uint CASE [[function_constant({CASE})]];"
+            "FUNCTION_CONSTANT(bool, VECTOR_OUTPUT);\nFUNCTION_CONSTANT(uint, CASE);"
         );
-        for i in 0..inputs.len() as u32 {
-            let (vector, number, reads) = (VECTOR + i, NUMBER + i, READS + i);
-            let _ = writeln!(
-                text,
-                "constant bool VECTOR_{i} [[function_constant({vector})]];\n\
-                 constant bool NUMBER_{i} [[function_constant({number})]];\n\
-                 constant bool READS_{i} [[function_constant({reads})]];"
-            );
+        for i in 0..inputs.len() {
+            for name in [VECTOR[i], SCALAR[i], READS[i]] {
+                let _ = writeln!(text, "FUNCTION_CONSTANT(bool, {name});");
+            }
         }
         let _ = writeln!(
             text,
             "kernel void ENTRY({})(device uchar* output [[buffer(0)]],\n    \
-             constant Extent& extent [[buffer(1)]], constant Steps* steps [[buffer(2)]],\n    \
+             constant Extent& extent [[buffer(1)]], constant ViewStrides* steps [[buffer(2)]],\n    \
              constant ulong* numbers [[buffer(3)]],",
             self.entry()
         );
@@ -338,7 +353,7 @@ impl Table {
             let _ = writeln!(
                 text,
                 "    {dtype} x{i}[EACH];\n    \
-                 if (NUMBER_{i}) {{\n        fill<{dtype}>(x{i}, number<{dtype}>(numbers[{i}]));\n    \
+                 if (SCALAR_{i}) {{\n        fill<{dtype}>(x{i}, number<{dtype}>(numbers[{i}]));\n    \
                  }} else if (READS_{i}) {{\n        \
                  fetch<{dtype}>(x{i}, input_{i}, extent.walk, steps[{i}], here, VECTOR_{i});\n    \
                  }} else {{\n        \

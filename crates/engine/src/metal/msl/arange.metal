@@ -1,23 +1,14 @@
-#include "each.h"
+#include "elementwise.h"
 #include "cast.metal"
 #include "double.h"
+#include "host/ArangeArgs.h"
 
 // Whether start and step are integers, and whether the last number is given.
-constant bool INTEGERS [[function_constant(0)]];
-constant bool LAST [[function_constant(1)]];
-
-// As metal/arange.rs has it.
-struct Range {
-    Double start;
-    Double step;
-    long first;
-    long distance;
-    // The bits of the last number.
-    ulong last;
-};
+FUNCTION_CONSTANT(bool, INTEGERS);
+FUNCTION_CONSTANT(bool, LAST);
 
 // start + i step: exactly in integers, otherwise as 64-bit floats compute it, then converted.
-kernel void ENTRY(arange)(device T* output, constant Extent& extent, constant Range& range,
+kernel void ENTRY(arange)(device T* output, constant Extent& extent, constant ArangeArgs& range,
                           uint2 at [[thread_position_in_grid]]) {
     const Here here = find(extent, at);
     T x[EACH];

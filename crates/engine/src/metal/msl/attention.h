@@ -1,42 +1,19 @@
 #include "types.h"
 #include "band.h"
+#include "host/AttentionArgs.h"
 
-// What both kernels of attention have in common. The struct is that of metal/attention.rs.
+// What both kernels of attention have in common.
 
-constant bool CAUSAL [[function_constant(0)]];
-constant bool WINDOW [[function_constant(1)]];
-constant bool CAP [[function_constant(2)]];
+FUNCTION_CONSTANT(bool, CAUSAL);
+FUNCTION_CONSTANT(bool, WINDOW);
+FUNCTION_CONSTANT(bool, CAP);
 // 0: none; 1: which keys are seen; 2: what is added to the scores.
-constant uint MASK [[function_constant(3)]];
+FUNCTION_CONSTANT(uint, MASK);
 // Whether rows lie so that four elements are one load.
-constant bool VECTOR [[function_constant(4)]];
-
-struct Problem {
-    // How far batches, heads and rows are apart, in elements; of the mask also keys.
-    long q[3];
-    long k[3];
-    long v[3];
-    long mask[4];
-    long q_offset;
-    long k_offset;
-    long v_offset;
-    long mask_offset;
-    float scale;
-    float cap;
-    uint heads;
-    // Heads of queries that share a head of keys.
-    uint group;
-    uint queries;
-    uint keys;
-    uint dim;
-    uint value_dim;
-    uint window;
-    // Parts of the keys.
-    uint parts;
-};
+FUNCTION_CONSTANT(bool, VECTOR);
 
 // The keys that a query may see, masks apart: from the first to before the second.
-inline uint2 reach(constant Problem& problem, uint query) {
+inline uint2 reach(constant AttentionArgs& problem, uint query) {
     const long at = max(0l, long(problem.keys) + long(query) + 1 - long(problem.queries));
     const uint high = CAUSAL ? uint(min(at, long(problem.keys))) : problem.keys;
     const uint low = WINDOW ? uint(max(0l, at - long(problem.window))) : 0;
@@ -44,7 +21,7 @@ inline uint2 reach(constant Problem& problem, uint query) {
 }
 
 // The score of a query and a key from their product: scaled, bent and masked.
-inline float score(float product, constant Problem& problem, device const uchar* mask, uint batch, uint head,
+inline float score(float product, constant AttentionArgs& problem, device const uchar* mask, uint batch, uint head,
                    uint query, uint key) {
     float result = product * problem.scale;
     if (CAP) {

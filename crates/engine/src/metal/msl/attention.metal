@@ -29,7 +29,7 @@ inline void lane_read(device const T* row, uint lane, uint dim, thread float* he
 // maximum, the sum of weights and the weighted sum of values.
 kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device const T* v,
                                     device const uchar* mask, device uchar* target,
-                                    constant Problem& problem, BAND_ARGUMENT,
+                                    constant AttentionArgs& problem, BAND_ARGUMENT,
                                     uint3 group [[threadgroup_position_in_grid]],
                                     uint index [[thread_index_in_threadgroup]],
                                     uint lane [[thread_index_in_simdgroup]],
@@ -172,7 +172,7 @@ kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device
 }
 
 // Joins the parts of a row, a threadgroup each.
-kernel void ENTRY(attention_parts)(device const float* partial, device T* output, constant Problem& problem,
+kernel void ENTRY(attention_parts)(device const float* partial, device T* output, constant AttentionArgs& problem,
                                    uint row [[threadgroup_position_in_grid]],
                                    uint index [[thread_position_in_threadgroup]],
                                    uint threads [[threads_per_threadgroup]]) {

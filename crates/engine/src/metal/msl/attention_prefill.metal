@@ -8,8 +8,8 @@
 // #define DIMS, QUERIES, KEYS
 
 // Eights of elements of the rows of queries and keys, and of values.
-constant uint EIGHTS [[function_constant(5)]];
-constant uint VALUE_EIGHTS [[function_constant(6)]];
+FUNCTION_CONSTANT(uint, EIGHTS);
+FUNCTION_CONSTANT(uint, VALUE_EIGHTS);
 
 // From one row of a tile to the next: 16 bytes more than a row, so that columns are in different banks.
 #define PITCH (DIMS + 16 / sizeof(T))
@@ -34,7 +34,7 @@ inline void tile_read(threadgroup T* tile, uint tile_rows, device const T* from,
 }
 
 kernel void ENTRY(attention_prefill)(device const T* q, device const T* k, device const T* v,
-                                     device const uchar* mask, device T* output, constant Problem& problem, BAND_ARGUMENT,
+                                     device const uchar* mask, device T* output, constant AttentionArgs& problem, BAND_ARGUMENT,
                                      uint3 group [[threadgroup_position_in_grid]],
                                      uint3 groups [[threadgroups_per_grid]],
                                      uint index [[thread_index_in_threadgroup]],

@@ -1,12 +1,7 @@
 // Launches in bands: metal/band.rs. A kernel that takes BAND_ARGUMENT adds `band.origin` to its position in the grid
 // and takes `band.grid` for the size of the grid where BANDED says so. Other launches bind nothing there.
-struct Band {
-    // Where the band begins in the grid.
-    uint3 origin;
-    // The whole grid.
-    uint3 grid;
-};
+#include "host/Band.h"
 
-constant bool BANDED [[function_constant(31)]];
+FUNCTION_CONSTANT(bool, BANDED);
 
 #define BAND_ARGUMENT constant Band& band [[buffer(30), function_constant(BANDED)]]

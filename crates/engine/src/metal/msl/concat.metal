@@ -1,19 +1,19 @@
 #include "region.h"
 
 // Copies an input to its place.
-kernel void ENTRY(concat)(device const T* input, device T* output, constant Extent& extent, constant Steps* steps,
+kernel void ENTRY(concat)(device const T* input, device T* output, constant Extent& extent, constant ViewStrides* steps,
                           uint2 at [[thread_position_in_grid]]) {
     move(input, output, extent, steps, at);
 }
 
 // Which of the inputs there are besides the first two.
-constant bool THIRD [[function_constant(2)]];
-constant bool FOURTH [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, THIRD);
+FUNCTION_CONSTANT(bool, FOURTH);
 
 // Takes each element from the input that it is of: one launch for inputs whose places are woven into each other,
 // which would have to be written one after the other.
 kernel void ENTRY(concat_woven)(device T* output [[buffer(0)]], constant Extent& extent [[buffer(1)]],
-                                constant Steps* steps [[buffer(2)]], constant Inside* inside [[buffer(3)]],
+                                constant ViewStrides* steps [[buffer(2)]], constant Region* inside [[buffer(3)]],
                                 device const T* first [[buffer(4)]], device const T* second [[buffer(5)]],
                                 device const T* third [[buffer(6), function_constant(THIRD)]],
                                 device const T* fourth [[buffer(7), function_constant(FOURTH)]],

@@ -6,7 +6,7 @@
 // the depth being channels and taps.
 struct Seen {
     device const T* from;
-    constant Windows* windows;
+    constant ConvWindows* windows;
     // Where the four windows of this thread begin, and how many of them there are.
     int2 begins[4];
     uint left;
@@ -17,7 +17,7 @@ struct Seen {
     bool deep;
 
     // `col` is the first of `places` that the tile has.
-    Seen(device const T* image, constant Windows& w, uint all, uint col, uint places, uint index) {
+    Seen(device const T* image, constant ConvWindows& w, uint all, uint col, uint places, uint index) {
         from = image;
         windows = &w;
         depth = all;
@@ -33,7 +33,7 @@ struct Seen {
     }
 
     void read(thread Part& part, uint k) {
-        constant Windows& w = *windows;
+        constant ConvWindows& w = *windows;
         const uint taps = w.taps_height * w.taps_width;
         for (uint v = 0; v < EACH; v++) {
             const uint at = k + own + v * Part::lines(false);
@@ -53,7 +53,7 @@ struct Seen {
 // A product of weights and windows, in tiles: rows are outputs of a group, columns places. Grid: tiles, 1, groups
 // of images.
 kernel void ENTRY(conv_tile)(device const T* weights, device const T* images, device const T* bias,
-                             device T* output, constant Problem& p, constant Windows& w, BAND_ARGUMENT,
+                             device T* output, constant MatmulArgs& p, constant ConvWindows& w, BAND_ARGUMENT,
                              uint3 group [[threadgroup_position_in_grid]],
                              uint3 groups [[threadgroups_per_grid]],
                              uint index [[thread_index_in_threadgroup]],

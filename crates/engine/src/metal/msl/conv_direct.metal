@@ -1,28 +1,13 @@
 #include "types.h"
 #include "band.h"
 #include "windows.h"
+#include "host/DirectConvArgs.h"
 
-constant bool BIAS [[function_constant(0)]];
-
-// Where weights and images lie; the struct is that of metal/conv.rs.
-struct Direct {
-    // Of the weights: from output to output, along channels, rows and columns.
-    long weights[4];
-    long image;
-    long bias;
-    long weights_offset;
-    long images_offset;
-    long bias_offset;
-    // Outputs in all and of a group, channels of a group.
-    uint outputs;
-    uint group;
-    uint channels;
-    uint padding;
-};
+FUNCTION_CONSTANT(bool, BIAS);
 
 // One thread for a window, where there is little to sum: depthwise. Grid: columns, rows, outputs of images.
 kernel void ENTRY(conv_direct)(device const T* weights, device const T* images, device const T* bias,
-                               device T* result, constant Direct& d, constant Windows& w, BAND_ARGUMENT,
+                               device T* result, constant DirectConvArgs& d, constant ConvWindows& w, BAND_ARGUMENT,
                                uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {
     if (BANDED) {
         at += band.origin;

@@ -1,16 +1,12 @@
 #include "types.h"
 #include "view.h"
+#include "host/CopyArgs.h"
 
 // Whether the first element of the input lies where a vector may.
-constant bool ALIGNED [[function_constant(0)]];
-
-struct Range {
-    ulong offset;
-    ulong count;
-};
+FUNCTION_CONSTANT(bool, ALIGNED);
 
 // Elements that lie one after the other: four a thread.
-kernel void ENTRY(copy_dense)(device const T* input, device T* output, constant Range& range,
+kernel void ENTRY(copy_dense)(device const T* input, device T* output, constant CopyArgs& range,
                               uint at [[thread_position_in_grid]]) {
     const ulong first = ulong(at) * 4;
     device const T* from = input + range.offset + first;
@@ -25,7 +21,7 @@ kernel void ENTRY(copy_dense)(device const T* input, device T* output, constant 
 
 // Elements of any layout: one a thread.
 kernel void ENTRY(copy_strided)(device const T* input, device T* output, constant Walk& walk,
-                                constant Steps& steps, uint2 at [[thread_position_in_grid]]) {
+                                constant ViewStrides& steps, uint2 at [[thread_position_in_grid]]) {
     const ulong to = ulong(at.y) * walk.dims[walk.rank - 1] + at.x;
     output[to] = input[place(walk, steps, at)];
 }

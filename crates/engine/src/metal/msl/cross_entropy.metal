@@ -2,16 +2,12 @@
 #include "fault.h"
 #include "group.h"
 #include "rows.h"
+#include "host/TargetView.h"
 
 // Whether each SIMD-group has a row of its own, several in a threadgroup.
-constant bool PACKED [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, PACKED);
 
 typedef computed_t<T> C;
-
-struct Targets {
-    Walk walk;
-    Steps steps;
-};
 
 // The class that a target names, or as many as there are.
 inline uint class_of(I target, uint classes) {
@@ -24,7 +20,7 @@ inline uint class_of(I target, uint classes) {
 
 // A row: the maximum and the sum of exponentials seen from it in one pass, then the target.
 kernel void ENTRY(cross_entropy)(device const T* input, device const I* targets, device C* output,
-                                 constant Rows& rows, constant Targets& where, device Fault* fault,
+                                 constant Rows& rows, constant TargetView& where, device FaultRecord* fault,
                                  uint group [[threadgroup_position_in_grid]],
                                  uint index [[thread_position_in_threadgroup]],
                                  uint threads [[threads_per_threadgroup]],

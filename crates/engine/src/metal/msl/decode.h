@@ -1,34 +1,20 @@
 #include "types.h"
 #include "group.h"
 #include "quant.h"
+#include "host/DecodeState.h"
+#include "host/GemvArgs.h"
 
 // Products of matrices with the one vector of a token, for kernels that compute something before and after in the
-// same launch. The structs are those of decoder/plan/product.rs.
+// same launch.
 
 // Lanes that share a row: 32, or fewer where rows are short.
-constant uint LANES [[function_constant(0)]];
+FUNCTION_CONSTANT(uint, LANES);
 // Whether something is still to be added to the token, after a norm of its own.
-constant bool POST [[function_constant(1)]];
-constant bool BIAS [[function_constant(2)]];
+FUNCTION_CONSTANT(bool, POST);
+FUNCTION_CONSTANT(bool, BIAS);
 
 // Rows that lanes compute together: what they load of the vector serves all of them.
 #define ROWS 4
-
-struct Product {
-    uint rows;
-    uint cols;
-    float eps;
-    // Of results, where they are capped.
-    float cap;
-    // How often lanes take rows: what comes before a product is worth more of them where there are many.
-    uint repeats;
-};
-
-// What the device knows of a sequence: the token that comes next, and its position.
-struct State {
-    uint token;
-    uint position;
-};
 
 // Lanes that share rows, counted over the grid, and this one's place among them.
 struct Team {

@@ -1,16 +1,17 @@
 #include "types.h"
 #include "cache.h"
 #include "decode_heads.h"
+#include "host/DecodeState.h"
 
 // Attention of one token over what its sequence has seen, itself included. A threadgroup has a head of keys, the heads of
 // queries that share it, and a share of the positions; its SIMD-groups take them in turn.
 
-constant bool CAP [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, CAP);
 // Whether threadgroups share the positions: what comes out is then for `decode_join`.
-constant bool SPLIT [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, SPLIT);
 // Whether the cache has the keys and values of the token already, or keeps them here, rounded together.
-constant bool KEPT [[function_constant(2)]];
-constant bool FRESH [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, KEPT);
+FUNCTION_CONSTANT(bool, FRESH);
 
 // Heads of queries that go together, elements of a head that a lane has, and SIMD-groups, from the host.
 // #define ROWS, LANE_DIMS, SIMDS
@@ -20,11 +21,6 @@ constant bool FRESH [[function_constant(3)]];
 
 // Positions of a share, at least.
 #define LEAST 64
-
-struct State {
-    uint token;
-    uint position;
-};
 
 template <typename E> inline void lane_read(device const E* row, uint lane, uint dim, thread float* held) {
     const uint first = lane * LANE_DIMS;
@@ -99,7 +95,7 @@ template <typename E>
 inline void lane_keep(device const float*, device E*, bool, uint, uint, thread float*) {}
 
 // The positions that the token sees: from the first to before the second; and how many are a threadgroup's share.
-inline uint3 reach(device const State* state, constant Heads& heads) {
+inline uint3 reach(device const DecodeState* state, constant HeadArgs& heads) {
     const uint high = min(state->position, heads.capacity - 1) + 1;
     const uint low = high > heads.window ? high - heads.window : 0;
     return uint3(low, high, max(uint(LEAST), (high - low + heads.splits - 1) / heads.splits));
@@ -113,8 +109,8 @@ inline float seen_from(float top, float most) {
 kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
                                     device const T* keys [[buffer(1), function_constant(KEPT)]],
                                     device const T* values [[buffer(2), function_constant(KEPT)]],
-                                    device const State* state [[buffer(3)]], device float* target [[buffer(4)]],
-                                    constant Heads& heads [[buffer(5)]],
+                                    device const DecodeState* state [[buffer(3)]], device float* target [[buffer(4)]],
+                                    constant HeadArgs& heads [[buffer(5)]],
                                     device const float* new_keys [[buffer(6), function_constant(FRESH)]],
                                     device const float* new_values [[buffer(7), function_constant(FRESH)]],
                                     device T* kept_keys [[buffer(8), function_constant(FRESH)]],
@@ -249,8 +245,8 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
 }
 
 // Joins the shares of a head, a threadgroup each.
-kernel void ENTRY(decode_join)(device const float* parts, device const State* state, device float* mixed,
-                               constant Heads& heads, uint head [[threadgroup_position_in_grid]],
+kernel void ENTRY(decode_join)(device const float* parts, device const DecodeState* state, device float* mixed,
+                               constant HeadArgs& heads, uint head [[threadgroup_position_in_grid]],
                                uint index [[thread_position_in_threadgroup]],
                                uint threads [[threads_per_threadgroup]]) {
     const uint width = heads.dim + 2;

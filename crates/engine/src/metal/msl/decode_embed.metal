@@ -1,26 +1,15 @@
 #include "types.h"
 #include "quant.h"
+#include "host/DecodeState.h"
+#include "host/DecodeEmbedArgs.h"
 
-// The row of a token. The struct is that of decoder/plan.rs.
+// The row of a token.
 
 // Whether the host gives the token and its position, and not a launch before.
-constant bool GIVEN [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, GIVEN);
 
-struct State {
-    uint token;
-    uint position;
-};
-
-struct Embedding {
-    uint width;
-    uint vocab;
-    float scale;
-    uint token;
-    uint position;
-};
-
-kernel void ENTRY(decode_embed)(device const uchar* table, device State* state, device float* x,
-                                constant Embedding& embedding, uint at [[thread_position_in_grid]]) {
+kernel void ENTRY(decode_embed)(device const uchar* table, device DecodeState* state, device float* x,
+                                constant DecodeEmbedArgs& embedding, uint at [[thread_position_in_grid]]) {
     uint token = embedding.token;
     if (GIVEN) {
         if (at == 0) {

@@ -2,15 +2,15 @@
 
 // Norm and logits; and the position of the sequence moves on, which nothing later in the token asks for.
 
-constant bool CAP [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, CAP);
 
 kernel void ENTRY(decode_head)(device const float* x [[buffer(0)]],
                                device const float* added [[buffer(1), function_constant(POST)]],
                                device const float* post [[buffer(2), function_constant(POST)]],
                                device float* next [[buffer(3), function_constant(POST)]],
                                device const float* norm [[buffer(4)]], device const uchar* matrix [[buffer(5)]],
-                               device float* logits [[buffer(6)]], device State* state [[buffer(7)]],
-                               constant Product& product [[buffer(8)]],
+                               device float* logits [[buffer(6)]], device DecodeState* state [[buffer(7)]],
+                               constant GemvArgs& product [[buffer(8)]],
                                uint group [[threadgroup_position_in_grid]],
                                uint groups [[threadgroups_per_grid]],
                                uint index [[thread_index_in_threadgroup]],

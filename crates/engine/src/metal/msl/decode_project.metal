@@ -2,11 +2,11 @@
 
 // The product of a matrix with a vector, a bias, and what the token was before.
 
-constant bool RESIDUAL [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, RESIDUAL);
 
 kernel void ENTRY(decode_project)(device const float* from [[buffer(0)]], device const uchar* matrix [[buffer(1)]],
                                   device const float* bias [[buffer(2), function_constant(BIAS)]],
-                                  device float* to [[buffer(3)]], constant Product& product [[buffer(4)]],
+                                  device float* to [[buffer(3)]], constant GemvArgs& product [[buffer(4)]],
                                   uint group [[threadgroup_position_in_grid]],
                                   uint lane [[thread_index_in_simdgroup]],
                                   uint simd_group [[simdgroup_index_in_threadgroup]],

@@ -1,15 +1,15 @@
 #include "decode.h"
 #include "decode_heads.h"
-#include "turn.h"
+#include "rope.h"
 
 // Norm, queries, keys and values, biases, rotary embedding, and keys and values into the cache.
 
-constant bool INTERLEAVED [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, INTERLEAVED);
 // Whether heads are normed before they are turned, which is then another launch's work, or turned here.
-constant bool PLAIN_HEADS [[function_constant(4)]];
-constant bool TURNED [[function_constant(5)]];
+FUNCTION_CONSTANT(bool, PLAIN_HEADS);
+FUNCTION_CONSTANT(bool, TURNED);
 // Whether keys and values are for attention to keep: those of this token only.
-constant bool FRESH [[function_constant(6)]];
+FUNCTION_CONSTANT(bool, FRESH);
 
 // Pairs of rows that lanes compute together.
 #define PAIRS (ROWS / 2)
@@ -33,12 +33,12 @@ kernel void ENTRY(decode_qkv)(device const float* x [[buffer(0)]],
                               device const float* norm [[buffer(4)]], device const uchar* wq [[buffer(5)]],
                               device const uchar* wk [[buffer(6)]], device const uchar* wv [[buffer(7)]],
                               device const float* bias [[buffer(8), function_constant(BIAS)]],
-                              device const State* state [[buffer(9)]], device float* q [[buffer(10)]],
+                              device const DecodeState* state [[buffer(9)]], device float* q [[buffer(10)]],
                               device T* values [[buffer(11)]],
                               device const ulong* turns [[buffer(12), function_constant(TURNED)]],
                               device T* keys [[buffer(13), function_constant(TURNED)]],
                               device float* plain_keys [[buffer(14), function_constant(PLAIN_HEADS)]],
-                              constant Heads& heads [[buffer(15)]],
+                              constant HeadArgs& heads [[buffer(15)]],
                               uint group [[threadgroup_position_in_grid]],
                               uint groups [[threadgroups_per_grid]],
                               uint index [[thread_index_in_threadgroup]],

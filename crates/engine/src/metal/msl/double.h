@@ -1,11 +1,5 @@
 // Numbers with the 53 bits of a 64-bit float, which Metal does not have, in integers. The exponent has no limits.
-struct Double {
-    // 0, or with bit 52 as its highest.
-    ulong significand;
-    // The number is significand 2^exponent.
-    int exponent;
-    uint negative;
-};
+#include "host/Double.h"
 
 // A number of up to 64 bits with what was cut off below it, rounded to nearest, ties to even.
 inline Double double_rounded(ulong bits, bool more, int exponent, uint negative) {

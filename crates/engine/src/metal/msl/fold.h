@@ -18,9 +18,9 @@
 #define FOLD_ARG 7
 
 // Which of the answers of a fold is wanted: see the `finish` of each.
-constant uint ANSWER [[function_constant(0)]];
+FUNCTION_CONSTANT(uint, ANSWER);
 // Magnitudes are folded.
-constant bool MAGNITUDE [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, MAGNITUDE);
 
 // Elements that are folded at once.
 #define BLOCK 8

@@ -1,21 +1,12 @@
 #include "norm.h"
+#include "host/GroupNormArgs.h"
 
-constant bool WEIGHT [[function_constant(2)]];
-constant bool BIAS [[function_constant(3)]];
-
-struct Parameters {
-    Parameter weight;
-    Parameter bias;
-    float eps;
-    // Groups of an image, channels of a group, elements of a channel.
-    uint groups;
-    uint channels;
-    uint spatial;
-};
+FUNCTION_CONSTANT(bool, WEIGHT);
+FUNCTION_CONSTANT(bool, BIAS);
 
 // Elements of a row, of which the differences from the mean are given, in the result.
 inline vec<C, HELD> answer(vec<C, HELD> apart, C scale, device const W* weight, device const B* bias,
-                           constant Parameters& parameters, uint row, uint at) {
+                           constant GroupNormArgs& parameters, uint row, uint at) {
     vec<C, HELD> result = apart * scale;
     const uint first = row % parameters.groups * parameters.channels;
     for (uint k = 0; k < HELD; k++) {
@@ -36,7 +27,7 @@ inline vec<C, HELD> answer(vec<C, HELD> apart, C scale, device const W* weight, 
 
 // Rows that fit the registers of their threads: each element is read once.
 kernel void ENTRY(group_norm_row)(device const T* input, device const W* weight, device const B* bias,
-                                  device T* output, constant Rows& rows, constant Parameters& parameters,
+                                  device T* output, constant Rows& rows, constant GroupNormArgs& parameters,
                                   uint group [[threadgroup_position_in_grid]],
                                   uint index [[thread_position_in_threadgroup]],
                                   uint threads [[threads_per_threadgroup]],
@@ -60,7 +51,7 @@ kernel void ENTRY(group_norm_row)(device const T* input, device const W* weight,
 
 // Rows of any length: a pass for the mean, one for the variance, one to scale.
 kernel void ENTRY(group_norm_loop)(device const T* input, device const W* weight, device const B* bias,
-                                   device T* output, constant Rows& rows, constant Parameters& parameters,
+                                   device T* output, constant Rows& rows, constant GroupNormArgs& parameters,
                                    uint group [[threadgroup_position_in_grid]],
                                    uint index [[thread_position_in_threadgroup]],
                                    uint threads [[threads_per_threadgroup]],

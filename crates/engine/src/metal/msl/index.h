@@ -1,7 +1,7 @@
 #include "fault.h"
 
-// Indices of any integer type; the numbers are those of metal/around.rs.
-constant uint INDEX [[function_constant(0)]];
+// Indices of any integer type; the numbers are those of metal/axis_split.rs.
+FUNCTION_CONSTANT(uint, INDEX);
 
 // Index number `at`; what is too large for a sign is out of any range.
 inline long index_at(device const void* indices, long at) {
@@ -18,7 +18,7 @@ inline long index_at(device const void* indices, long at) {
 }
 
 // The place along an axis of `len` that an index names, from either end; -1 and a report if there is none.
-inline long resolve(long index, uint len, device Fault* fault, bool reports) {
+inline long resolve(long index, uint len, device FaultRecord* fault, bool reports) {
     const long place = index < 0 ? index + long(len) : index;
     if (place >= 0 && place < long(len)) {
         return place;

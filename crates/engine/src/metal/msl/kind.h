@@ -2,7 +2,7 @@
 // compiled for all types, and told which it is.
 
 // The logarithm of the size; 4 more for integers with a sign, 8, 9 and 10 for half, bfloat and float.
-constant uint KIND [[function_constant(9)]];
+FUNCTION_CONSTANT(uint, KIND);
 
 // An integer in 64 bits; what is above 2^63 wraps.
 inline long integer_at(device const uchar* bytes, long at) {

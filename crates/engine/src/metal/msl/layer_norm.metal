@@ -1,17 +1,12 @@
 #include "norm.h"
+#include "host/LayerNormArgs.h"
 
-constant bool WEIGHT [[function_constant(2)]];
-constant bool BIAS [[function_constant(3)]];
-
-struct Parameters {
-    Parameter weight;
-    Parameter bias;
-    float eps;
-};
+FUNCTION_CONSTANT(bool, WEIGHT);
+FUNCTION_CONSTANT(bool, BIAS);
 
 // Elements of a row, of which the differences from the mean are given, in the result.
 inline vec<C, HELD> answer(vec<C, HELD> apart, C scale, device const W* weight, device const B* bias,
-                           constant Parameters& parameters, uint at, uint len) {
+                           constant LayerNormArgs& parameters, uint at, uint len) {
     vec<C, HELD> result = apart * scale;
     if (WEIGHT) {
         result = result * parameter_read(weight, parameters.weight, at, len);
@@ -24,7 +19,7 @@ inline vec<C, HELD> answer(vec<C, HELD> apart, C scale, device const W* weight, 
 
 // Rows that fit the registers of their threads: each element is read once.
 kernel void ENTRY(layer_norm_row)(device const T* input, device const W* weight, device const B* bias,
-                                  device T* output, constant Rows& rows, constant Parameters& parameters,
+                                  device T* output, constant Rows& rows, constant LayerNormArgs& parameters,
                                   uint group [[threadgroup_position_in_grid]],
                                   uint index [[thread_position_in_threadgroup]],
                                   uint threads [[threads_per_threadgroup]],
@@ -48,7 +43,7 @@ kernel void ENTRY(layer_norm_row)(device const T* input, device const W* weight,
 
 // Rows of any length: a pass for the mean, one for the variance, one to scale.
 kernel void ENTRY(layer_norm_loop)(device const T* input, device const W* weight, device const B* bias,
-                                   device T* output, constant Rows& rows, constant Parameters& parameters,
+                                   device T* output, constant Rows& rows, constant LayerNormArgs& parameters,
                                    uint group [[threadgroup_position_in_grid]],
                                    uint index [[thread_position_in_threadgroup]],
                                    uint threads [[threads_per_threadgroup]],

@@ -3,7 +3,7 @@
 
 // Any size: a threadgroup has one tile of the result. Grid: tiles, splits, batches.
 kernel void ENTRY(matmul_tile)(device const T* left, device const T* right, device const T* addend,
-                               device const T* residual, device void* output, constant Problem& p, BAND_ARGUMENT,
+                               device const T* residual, device void* output, constant MatmulArgs& p, BAND_ARGUMENT,
                                uint3 group [[threadgroup_position_in_grid]],
                                uint3 groups [[threadgroups_per_grid]],
                                uint index [[thread_index_in_threadgroup]],

@@ -1,24 +1,19 @@
 #include "types.h"
 #include "group.h"
 #include "rows.h"
+#include "host/NormParameter.h"
 
-// What norms of rows have in common. The struct is that of metal/rms_norm.rs.
+// What norms of rows have in common.
 
 // Whether a row and its parameters lie so that four elements are one load.
-constant bool VECTOR [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, VECTOR);
 // Whether each SIMD-group has a row of its own, several in a threadgroup.
-constant bool PACKED [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, PACKED);
 
 typedef computed_t<T> C;
 
 // Elements of a row that a thread keeps in registers.
 #define HELD 4
-
-// A vector of weights or biases.
-struct Parameter {
-    long stride;
-    long offset;
-};
 
 // The threads that share a row: this one's place among them, and how many there are.
 struct Team {
@@ -70,7 +65,7 @@ inline void row_write(device T* to, ulong inner, uint at, uint len, vec<C, HELD>
 
 // Elements `at` and following of a parameter; 0 past its end.
 template <typename P>
-inline vec<C, HELD> parameter_read(device const P* from, constant Parameter& parameter, uint at, uint len) {
+inline vec<C, HELD> parameter_read(device const P* from, constant NormParameter& parameter, uint at, uint len) {
     device const P* first = from + parameter.offset;
     if (VECTOR && at + HELD <= len) {
         return vec<C, HELD>(*(device const vec<P, HELD>*)(first + at));

@@ -1,11 +1,11 @@
 #include "region.h"
 
 // Whether there is anything inside the border.
-constant bool READS [[function_constant(2)]];
+FUNCTION_CONSTANT(bool, READS);
 
 // The input with a border of one number.
 kernel void ENTRY(pad)(device T* output [[buffer(0)]], constant Extent& extent [[buffer(1)]],
-                       constant Steps& steps [[buffer(2)]], constant Inside& inside [[buffer(3)]],
+                       constant ViewStrides& steps [[buffer(2)]], constant Region& inside [[buffer(3)]],
                        constant T& value [[buffer(4)]],
                        device const T* input [[buffer(5), function_constant(READS)]],
                        uint2 at [[thread_position_in_grid]]) {

@@ -1,30 +1,14 @@
 #include "types.h"
-#include "around.h"
+#include "axis_split.h"
+#include "host/PoolArgs.h"
 
 typedef computed_t<T> C;
 
 // 0: the greatest; 1: the mean with the padding; 2: the mean without.
-constant uint POOL [[function_constant(0)]];
-
-// Windows along height and width; the struct is that of metal/pooling.rs.
-struct Windows {
-    // The planes, and how far it is from row to row and column to column.
-    Walk planes;
-    Steps steps;
-    long row;
-    long column;
-    uint height;
-    uint width;
-    uint kernel_height;
-    uint kernel_width;
-    uint stride_height;
-    uint stride_width;
-    uint padding_height;
-    uint padding_width;
-};
+FUNCTION_CONSTANT(uint, POOL);
 
 // One thread for a window. Grid: columns, rows, planes of the result.
-kernel void ENTRY(pool)(device const T* input, device T* output, constant Windows& w,
+kernel void ENTRY(pool)(device const T* input, device T* output, constant PoolArgs& w,
                         uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {
     device const T* plane = input + place_of(w.planes, w.steps, at.z);
     // What of the window lies inside, counted from the beginning of the padding.

@@ -2,47 +2,24 @@
 #include "band.h"
 #include "cache.h"
 #include <metal_simdgroup_matrix>
+#include "host/QueryTile.h"
+#include "host/PrefillAttentionArgs.h"
 
 // Attention of many rows over the cache, whose type is T. A tile has some rows of one sequence at the query heads that
 // share a head of keys, and goes along tiles of keys, with a running maximum and sum for each query. The scores of a
 // tile are in the registers of the SIMD-groups, eight queries each, and nowhere else.
 //
 // Tiles of keys begin at multiples of KEYS, and what a query does not see has no part in its sums; so they do not
-// depend on the rows that are computed with it. The structs are those of decoder/prefill.rs.
+// depend on the rows that are computed with it.
 
 // Most elements of a head, and queries and keys of a tile, from the host.
 // #define DIMS, QUERIES, KEYS
 
-constant bool CAUSAL [[function_constant(0)]];
-constant bool WINDOW [[function_constant(1)]];
-constant bool CAP [[function_constant(2)]];
+FUNCTION_CONSTANT(bool, CAUSAL);
+FUNCTION_CONSTANT(bool, WINDOW);
+FUNCTION_CONSTANT(bool, CAP);
 // Eights of elements of a head.
-constant uint EIGHTS [[function_constant(3)]];
-
-struct Attend {
-    uint heads;
-    uint kv_heads;
-    uint dim;
-    uint positions;
-    uint window;
-    float scale;
-    float cap;
-    // Numbers from one row of queries to the next.
-    uint stride;
-    // Query heads of a tile; `shares` times as many, or less, share a head of keys.
-    uint share;
-    uint shares;
-};
-
-// Rows of a sequence, one after the other.
-struct Rows {
-    uint first;
-    uint count;
-    uint slot;
-    // Of the first row, and of the sequence with all its rows.
-    uint position;
-    uint len;
-};
+FUNCTION_CONSTANT(uint, EIGHTS);
 
 // From one line of a tile to the next: 16 bytes more than a line, so that columns are in different banks.
 #define PITCH (DIMS + 4)
@@ -62,7 +39,7 @@ inline void tile_read(threadgroup float* tile, device const T* from, uint lines,
 
 // Grid: tiles of rows, heads of keys and parts of the query heads that share one.
 kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys, device const T* values,
-                                     device const Rows* tiles, device float* output, constant Attend& attend, BAND_ARGUMENT,
+                                     device const QueryTile* tiles, device float* output, constant PrefillAttentionArgs& attend, BAND_ARGUMENT,
                                      uint2 group [[threadgroup_position_in_grid]],
                                      uint index [[thread_index_in_threadgroup]],
                                      uint lane [[thread_index_in_simdgroup]],
@@ -73,7 +50,7 @@ kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys
     threadgroup float queries[QUERIES * PITCH];
     // Keys, then values.
     threadgroup float others[KEYS * PITCH];
-    const Rows rows = tiles[group.x];
+    const QueryTile rows = tiles[group.x];
     const uint dim = attend.dim, kv_head = group.y / attend.shares, part = group.y % attend.shares;
     const uint together = attend.heads / attend.kv_heads, begin = part * attend.share;
     const uint share = min(attend.share, together - begin);

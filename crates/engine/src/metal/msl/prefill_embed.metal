@@ -1,15 +1,12 @@
 #include "types.h"
 #include "quant.h"
+#include "host/PrefillEmbedArgs.h"
 
-// Rows of the embedding, E_FORMAT, for tokens. The struct is that of decoder/prefill.rs.
-struct Embed {
-    uint width;
-    float scale;
-};
+// Rows of the embedding, E_FORMAT, for tokens.
 
 // A chunk of a row a thread. Grid: chunks, tokens.
 kernel void ENTRY(prefill_embed)(device const uchar* embedding, device const uint* tokens, device float* x,
-                                 constant Embed& embed, uint2 at [[thread_position_in_grid]]) {
+                                 constant PrefillEmbedArgs& embed, uint2 at [[thread_position_in_grid]]) {
     const uint cols = embed.width;
     float chunk[CHUNK];
     Weights<E_FORMAT>::read(embedding + tokens[at.y] * Weights<E_FORMAT>::row_bytes(cols), at.x, cols, chunk);

@@ -1,23 +1,19 @@
 #include "types.h"
 #include "group.h"
+#include "host/PrefillNormArgs.h"
 
 // Norms of rows, before each of the two parts of a layer and before the head. Where what a part adds has a norm of its
-// own, that is taken and added here first, and the row is written back. The struct is that of decoder/prefill.rs.
+// own, that is taken and added here first, and the row is written back.
 
-constant bool ADDED [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, ADDED);
 // Whether rows are picked from all of them; then nothing is written back.
-constant bool PICKED [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, PICKED);
 // Whether rows are written back, or only read.
-constant bool CHANGED [[function_constant(2)]];
-constant bool READ [[function_constant(3)]];
-
-struct Norm {
-    uint width;
-    float eps;
-};
+FUNCTION_CONSTANT(bool, CHANGED);
+FUNCTION_CONSTANT(bool, READ);
 
 // What a row is multiplied with, from the sum of squares of this thread's part.
-inline float norm_scale(float squares, constant Norm& norm, threadgroup float* shared, uint lane, uint simd_group,
+inline float norm_scale(float squares, constant PrefillNormArgs& norm, threadgroup float* shared, uint lane, uint simd_group,
                         uint simd_groups) {
     const float all = group_reduce<Sum<float>>(squares, shared, lane, simd_group, simd_groups);
     return 1.0f / precise::sqrt(all / float(norm.width) + norm.eps);
@@ -30,7 +26,7 @@ kernel void ENTRY(prefill_norm)(device const float* given [[buffer(0), function_
                                 device const float* added [[buffer(3), function_constant(ADDED)]],
                                 device const float* added_weight [[buffer(4), function_constant(ADDED)]],
                                 device const uint* picked [[buffer(5), function_constant(PICKED)]],
-                                device float* output [[buffer(6)]], constant Norm& norm [[buffer(7)]],
+                                device float* output [[buffer(6)]], constant PrefillNormArgs& norm [[buffer(7)]],
                                 uint group [[threadgroup_position_in_grid]],
                                 uint index [[thread_index_in_threadgroup]],
                                 uint threads [[threads_per_threadgroup]],

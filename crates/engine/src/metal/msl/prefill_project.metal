@@ -1,29 +1,19 @@
 #include "types.h"
 #include "quant_batch.h"
+#include "host/ProjectArgs.h"
 
 // Products of rows with up to three matrices, of the formats A_FORMAT, B_FORMAT and C_FORMAT, whose results lie beside
-// each other: `output[vector] = [a x, b x, c x]`. A bias is added, or what is there already. The struct is that of
-// decoder/prefill.rs.
+// each other: `output[vector] = [a x, b x, c x]`. A bias is added, or what is there already.
 
 // The shape of a tile: quant_tile.h.
-constant uint EIGHTS [[function_constant(0)]];
-constant uint TEAM [[function_constant(1)]];
-constant bool SEVERAL [[function_constant(2)]];
-constant bool BIAS [[function_constant(3)]];
-constant bool RESIDUAL [[function_constant(4)]];
-constant bool CAP [[function_constant(5)]];
+FUNCTION_CONSTANT(uint, EIGHTS);
+FUNCTION_CONSTANT(uint, TEAM);
+FUNCTION_CONSTANT(bool, SEVERAL);
+FUNCTION_CONSTANT(bool, BIAS);
+FUNCTION_CONSTANT(bool, RESIDUAL);
+FUNCTION_CONSTANT(bool, CAP);
 // SIMD-groups that share the columns where there are few vectors: quant_batch.h.
-constant uint ACROSS [[function_constant(6)]];
-
-struct Project {
-    uint vectors;
-    uint cols;
-    // Of every matrix.
-    uint rows[3];
-    // Numbers from one vector of the result to the next.
-    uint stride;
-    float cap;
-};
+FUNCTION_CONSTANT(uint, ACROSS);
 
 // What a sum becomes: this SIMD-group's part of the result.
 struct Finish {
@@ -58,7 +48,7 @@ struct Part {
 };
 
 // The part that comes `at` such a place in the grid: so many rows each, of one matrix after the other.
-inline Part part_of(constant Project& p, uint at, uint tall) {
+inline Part part_of(constant ProjectArgs& p, uint at, uint tall) {
     Part part{0, 0, 0};
     if (SEVERAL) {
         for (uint i = 0; i < 2; i++) {
@@ -80,7 +70,7 @@ kernel void ENTRY(prefill_project_few)(device const uchar* a [[buffer(0)]],
                                        device const uchar* c [[buffer(2), function_constant(SEVERAL)]],
                                        device const float* x [[buffer(3)]],
                                        device const float* bias [[buffer(4), function_constant(BIAS)]],
-                                       device float* output [[buffer(5)]], constant Project& p [[buffer(6)]],
+                                       device float* output [[buffer(5)]], constant ProjectArgs& p [[buffer(6)]],
                                        uint group [[threadgroup_position_in_grid]],
                                        uint lane [[thread_index_in_simdgroup]],
                                        uint simd_group [[simdgroup_index_in_threadgroup]]) {
@@ -129,7 +119,7 @@ kernel void ENTRY(prefill_project)(device const uchar* a [[buffer(0)]],
                                    device const uchar* c [[buffer(2), function_constant(SEVERAL)]],
                                    device const float* x [[buffer(3)]],
                                    device const float* bias [[buffer(4), function_constant(BIAS)]],
-                                   device float* output [[buffer(5)]], constant Project& p [[buffer(6)]],
+                                   device float* output [[buffer(5)]], constant ProjectArgs& p [[buffer(6)]],
                                    threadgroup float* shared [[threadgroup(0)]],
                                    uint2 group [[threadgroup_position_in_grid]],
                                    uint index [[thread_index_in_threadgroup]],

@@ -1,5 +1,5 @@
-// Weights as files have them: what a chunk of 16 of a row is as floats. The meaning is that of quant/plain.rs and
-// quant/nested.rs, and the floats have the same bits.
+// Weights as files have them: what a chunk of 16 of a row is as floats. The meaning is that of quant/legacy.rs and
+// quant/k_quants.rs, and the floats have the same bits.
 //
 // They have them however the compiler joins products and sums: a scale has 11 bits, that of a group 7 more, a level
 // 5, so that every product is exact, and only the last sum, if there is one, is rounded.

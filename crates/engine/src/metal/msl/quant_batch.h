@@ -35,7 +35,7 @@ struct QuantBatch {
     }
 
     // Adds products with `8 eights` vectors. `first` and `second` are this lane's row of the upper and of the lower
-    // eight. Steps begin with `begin`, and every `stride` are taken.
+    // eight. ViewStrides begin with `begin`, and every `stride` are taken.
     template <int FIRST, int SECOND>
     void add(device const uchar* first, device const uchar* second, QuantVectors x, uint cols, uint eights, uint begin,
              uint stride, QuantPlace place) {

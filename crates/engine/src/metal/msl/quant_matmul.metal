@@ -1,31 +1,24 @@
 #include "types.h"
 #include "band.h"
 #include "quant_batch.h"
+#include "host/QuantMatmulArgs.h"
 
 // Products of vectors and weights of the format Q_FORMAT: out[vector, row] = sum over k of x[vector, k] w[row, k].
-
-struct Problem {
-    uint vectors;
-    uint rows;
-    uint cols;
-    // Where the first vector begins in what is bound.
-    uint offset;
-};
 
 // SIMD-groups of a threadgroup.
 #define TEAM 4
 // Vectors, and rows of the weights that a SIMD-group takes at once; at most four of either.
-constant uint VECTORS [[function_constant(0)]];
-constant uint EACH [[function_constant(1)]];
+FUNCTION_CONSTANT(uint, VECTORS);
+FUNCTION_CONSTANT(uint, EACH);
 // SIMD-groups that share the columns.
-constant uint ACROSS [[function_constant(2)]];
+FUNCTION_CONSTANT(uint, ACROSS);
 // The shape of a tile: quant_tile.h.
-constant uint EIGHTS [[function_constant(3)]];
-constant uint TILE_TEAM [[function_constant(4)]];
+FUNCTION_CONSTANT(uint, EIGHTS);
+FUNCTION_CONSTANT(uint, TILE_TEAM);
 
 // Few vectors: lanes go through chunks of a row, and keep those of the vectors for all rows. Grid: rows.
 kernel void ENTRY(quant_few)(device const uchar* weights, device const float* x, device float* output,
-                             constant Problem& p, BAND_ARGUMENT,
+                             constant QuantMatmulArgs& p, BAND_ARGUMENT,
                              uint group [[threadgroup_position_in_grid]],
                              uint lane [[thread_index_in_simdgroup]],
                              uint simd_group [[simdgroup_index_in_threadgroup]]) {
@@ -116,7 +109,7 @@ struct Inside {
 
 // Up to 16 vectors. Grid: rows, 16 for every ACROSS SIMD-groups.
 kernel void ENTRY(quant_batch)(device const uchar* weights, device const float* x, device float* output,
-                               constant Problem& p, BAND_ARGUMENT,
+                               constant QuantMatmulArgs& p, BAND_ARGUMENT,
                                uint group [[threadgroup_position_in_grid]],
                                uint lane [[thread_index_in_simdgroup]],
                                uint simd_group [[simdgroup_index_in_threadgroup]]) {
@@ -147,7 +140,7 @@ kernel void ENTRY(quant_batch)(device const uchar* weights, device const float* 
 
 // Any number of vectors. Grid: tiles of vectors, which share weights in the cache, and of rows.
 kernel void ENTRY(quant_tile)(device const uchar* weights, device const float* x, device float* output,
-                              constant Problem& p, BAND_ARGUMENT,
+                              constant QuantMatmulArgs& p, BAND_ARGUMENT,
                               threadgroup float* shared [[threadgroup(0)]],
                               uint2 group [[threadgroup_position_in_grid]],
                               uint index [[thread_index_in_threadgroup]],

@@ -1,24 +1,12 @@
-#include "each.h"
+#include "elementwise.h"
+#include "host/RandomArgs.h"
 
 // Which distribution: bits, uniform, normal, integers or truth values.
-constant uint KIND [[function_constant(0)]];
+FUNCTION_CONSTANT(uint, KIND);
 #define BITS 0
 #define UNIFORM 1
 #define NORMAL 2
 #define INTEGERS 3
-
-// As metal/random.rs has it.
-struct Law {
-    uint key[2];
-    // Of uniform numbers: bits that count, and low, range and last.
-    uint bits;
-    float low;
-    float range;
-    float last;
-    // Of integers; of truth values, the range is how many of 2^32 words are true.
-    ulong start;
-    ulong width;
-};
 
 // Threefry-2x32 with 20 rounds.
 inline uint2 threefry(uint key_0, uint key_1, ulong counter) {
@@ -87,14 +75,14 @@ inline ulong product_above(ulong a, ulong b) {
     return a_high * b_high + (middle >> 32) + (other >> 32);
 }
 
-inline float uniform_number(uint word, constant Law& law) {
+inline float uniform_number(uint word, constant RandomArgs& law) {
     const float unit = as_type<float>((127 - law.bits) << 23);
     const float x = float(int(word >> (32 - law.bits))) * unit * law.range + law.low;
     return x < law.last ? x : law.last;
 }
 
 // Four numbers a thread: of two blocks of the generator, or of four.
-kernel void ENTRY(random)(device T* output, constant Extent& extent, constant Law& law,
+kernel void ENTRY(random)(device T* output, constant Extent& extent, constant RandomArgs& law,
                           uint2 at [[thread_position_in_grid]]) {
     const Here here = find(extent, at);
     T x[EACH];

@@ -1,37 +1,22 @@
 #include "fold.h"
 #include "view.h"
+#include "host/ReduceArgs.h"
 
 // Whether results are left in parts, for a second pass to join.
-constant bool SPLIT [[function_constant(2)]];
+FUNCTION_CONSTANT(bool, SPLIT);
 // Whether elements of a row lie so that four are one load.
-constant bool VECTOR [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, VECTOR);
 // Whether each SIMD-group has a row of its own, several in a threadgroup.
-constant bool PACKED [[function_constant(4)]];
+FUNCTION_CONSTANT(bool, PACKED);
 // Whether the elements of a result are one axis.
-constant bool PLAIN [[function_constant(5)]];
+FUNCTION_CONSTANT(bool, PLAIN);
 
-struct Reduction {
-    // The axes that stay, and how the input goes along them.
-    Walk kept;
-    Steps kept_steps;
-    // The axes that go.
-    Walk reduced;
-    Steps reduced_steps;
-    // Elements of a result.
-    ulong count;
-    // Results, parts of each, and elements of a part where they are neighbours.
-    uint results;
-    uint parts;
-    uint chunk;
-    float ddof;
-};
-
-inline long result_start(constant Reduction& reduction, uint result) {
+inline long result_start(constant ReduceArgs& reduction, uint result) {
     const uint inner = reduction.kept.dims[reduction.kept.rank - 1];
     return place(reduction.kept, reduction.kept_steps, uint2(result % inner, result / inner));
 }
 
-inline long element_place(constant Reduction& reduction, uint i) {
+inline long element_place(constant ReduceArgs& reduction, uint i) {
     if (PLAIN) {
         return long(i) * reduction.reduced_steps.strides[0];
     }
@@ -40,7 +25,7 @@ inline long element_place(constant Reduction& reduction, uint i) {
 }
 
 // Leaves a part of a result, or the result, whichever the target has room for.
-inline void leave(State state, uint result, uint part, constant Reduction& reduction, device uchar* target) {
+inline void leave(State state, uint result, uint part, constant ReduceArgs& reduction, device uchar* target) {
     if (SPLIT) {
         ((device State*)target)[ulong(part) * reduction.results + result] = state;
     } else {
@@ -51,7 +36,7 @@ inline void leave(State state, uint result, uint part, constant Reduction& reduc
 // One thread a result, or part of it: neighbouring threads have neighbouring results, whose elements are
 // neighbours where results are columns. Parts take every so many elements.
 kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
-                                 constant Reduction& reduction, uint at [[thread_position_in_grid]]) {
+                                 constant ReduceArgs& reduction, uint at [[thread_position_in_grid]]) {
     const uint result = at % reduction.results;
     const uint part = at / reduction.results;
     const uint count = uint(reduction.count);
@@ -74,7 +59,7 @@ kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
 
 // One threadgroup, or SIMD-group, a result or part of it.
 kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
-                                constant Reduction& reduction, uint group [[threadgroup_position_in_grid]],
+                                constant ReduceArgs& reduction, uint group [[threadgroup_position_in_grid]],
                                 uint index [[thread_position_in_threadgroup]],
                                 uint threads [[threads_per_threadgroup]],
                                 uint lane [[thread_index_in_simdgroup]],
@@ -135,7 +120,7 @@ kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
 }
 
 // Joins the parts of results, one SIMD-group a result.
-kernel void ENTRY(reduce_parts)(device const State* states, device uchar* output, constant Reduction& reduction,
+kernel void ENTRY(reduce_parts)(device const State* states, device uchar* output, constant ReduceArgs& reduction,
                                 uint group [[threadgroup_position_in_grid]],
                                 uint lane [[thread_index_in_simdgroup]],
                                 uint simd_group [[simdgroup_index_in_threadgroup]],

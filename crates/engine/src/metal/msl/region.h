@@ -1,14 +1,15 @@
-#include "each.h"
+#include "elementwise.h"
+#include "host/Region.h"
 
 // Blocks of a tensor, moved as they are.
 
 // Whether four neighbours are one load, or one store.
-constant bool VECTOR_INPUT [[function_constant(0)]];
-constant bool VECTOR_OUTPUT [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, VECTOR_INPUT);
+FUNCTION_CONSTANT(bool, VECTOR_OUTPUT);
 
 // Copies elements of any layout to places of any layout.
 template <typename T>
-inline void move(device const T* input, device T* output, constant Extent& extent, constant Steps* steps, uint2 at) {
+inline void move(device const T* input, device T* output, constant Extent& extent, constant ViewStrides* steps, uint2 at) {
     const Here here = find(extent, at);
     T x[EACH];
     fetch<T>(x, input, extent.walk, steps[0], here, VECTOR_INPUT);
@@ -27,17 +28,11 @@ inline void move(device const T* input, device T* output, constant Extent& exten
     }
 }
 
-// A block inside a larger result, as metal/region.rs has it.
-struct Inside {
-    uint start[MAX_RANK];
-    uint len[MAX_RANK];
-};
-
 // Reads the elements of a thread that lie inside the block, and leaves the others as they are. The axes of the
 // extent are all those of the result.
 template <typename T>
-inline void fetch_inside(thread T* x, device const T* input, constant Extent& extent, constant Steps& steps,
-                         constant Inside& inside, Here here) {
+inline void fetch_inside(thread T* x, device const T* input, constant Extent& extent, constant ViewStrides& steps,
+                         constant Region& inside, Here here) {
     const uint inner = extent.walk.rank - 1;
     long from = steps.offset;
     uint rest = here.at.y;

@@ -2,7 +2,7 @@
 
 // Rows that fit the registers of their threads: each element is read once.
 kernel void ENTRY(rms_norm_row)(device const T* input, device const W* weight, device T* output,
-                                constant Rows& rows, constant Parameter& parameter, constant float& eps,
+                                constant Rows& rows, constant NormParameter& parameter, constant float& eps,
                                 uint group [[threadgroup_position_in_grid]],
                                 uint index [[thread_position_in_threadgroup]],
                                 uint threads [[threads_per_threadgroup]],
@@ -24,7 +24,7 @@ kernel void ENTRY(rms_norm_row)(device const T* input, device const W* weight, d
 
 // Rows of any length: one pass for the squares, one to scale.
 kernel void ENTRY(rms_norm_loop)(device const T* input, device const W* weight, device T* output,
-                                 constant Rows& rows, constant Parameter& parameter, constant float& eps,
+                                 constant Rows& rows, constant NormParameter& parameter, constant float& eps,
                                  uint group [[threadgroup_position_in_grid]],
                                  uint index [[thread_position_in_threadgroup]],
                                  uint threads [[threads_per_threadgroup]],

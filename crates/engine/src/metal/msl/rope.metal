@@ -1,39 +1,16 @@
 #include "types.h"
-#include "turn.h"
+#include "rope.h"
 #include "view.h"
+#include "host/RopeArgs.h"
 
 // Neighbours make a pair, not elements half the turned ones apart.
-constant bool INTERLEAVED [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, INTERLEAVED);
 // Whether positions are given, and whether for each of the first axis.
-constant bool GIVEN [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, GIVEN);
 // Heads that a thread turns by the same angle.
-constant uint HEADS [[function_constant(2)]];
+FUNCTION_CONSTANT(uint, HEADS);
 
 typedef computed_t<T> C;
-
-struct Rotation {
-    // The axes before the last two, and how the input goes along them and along the last two.
-    Walk walk;
-    Steps steps;
-    long row_stride;
-    long stride;
-    // Where the table and the positions begin, and how far they go along each of their axes.
-    long turns_offset;
-    long turns_whole;
-    long turns_stride;
-    long at_offset;
-    long at_batch;
-    long at_stride;
-    // Position of the first row where none are given.
-    ulong first;
-    float factor;
-    // Pairs, elements of a row, rows of a sequence, sequences, and those that have the same positions.
-    uint pairs;
-    uint dim;
-    uint seq;
-    uint outer;
-    uint same;
-};
 
 // An angle in units of 2^-64 turns: products wrap, so that whole turns do not matter. Positions are whole
 // numbers, or floats.
@@ -50,7 +27,7 @@ inline ulong angle(float position, ulong fraction, ulong whole) {
 
 // A pair of a row for some heads, or an element past those that turn.
 kernel void ENTRY(rope)(device const T* input, device const ulong* turns, device const P* positions,
-                        device T* output, constant Rotation& rotation,
+                        device T* output, constant RopeArgs& rotation,
                         uint3 at [[thread_position_in_grid]]) {
     const uint seq = at.y;
     const uint first = at.z * HEADS;
@@ -65,9 +42,9 @@ kernel void ENTRY(rope)(device const T* input, device const ulong* turns, device
         }
         return;
     }
-    const long entry = rotation.turns_offset + long(at.x) * rotation.turns_stride;
+    const long entry = rotation.table_offset + long(at.x) * rotation.table_stride;
     const ulong fraction = turns[entry];
-    const ulong whole = turns[entry + rotation.turns_whole];
+    const ulong whole = turns[entry + rotation.table_whole];
     ulong turned;
     if (GIVEN) {
         const long place = rotation.at_offset + long(first / rotation.same) * rotation.at_batch +

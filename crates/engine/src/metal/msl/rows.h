@@ -1,19 +1,7 @@
 #include "view.h"
+#include "host/Rows.h"
 
-// Rows along one axis of an input of any layout, and where they go in a row-major result. The struct is that
-// of metal/rows.rs.
-struct Rows {
-    // The other axes, and how the input goes along them.
-    Walk walk;
-    Steps steps;
-    // How far the input goes along the axis, in elements.
-    long stride;
-    // Elements of a row, and of the result between two elements of a row.
-    uint len;
-    uint inner;
-    uint count;
-    uint padding;
-};
+// Rows along one axis of an input of any layout, and where they go in a row-major result.
 
 // Where a row begins in the input.
 inline long row_start(constant Rows& rows, uint row) {

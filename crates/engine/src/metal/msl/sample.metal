@@ -1,63 +1,29 @@
 #include "types.h"
 #include "group.h"
 #include "exp.h"
+#include "host/SampleArgs.h"
+#include "host/LogitBias.h"
+#include "host/SamplerState.h"
+#include "host/TokenRecord.h"
 
-// From the logits of a row to a token, by one threadgroup. The structs are those of decoder/sample.rs.
+// From the logits of a row to a token, by one threadgroup.
 //
 // Weights are integers, 1 being 2^40: their sums do not depend on the order in which threads come, so that the
 // same logits and numbers always choose the same token. Nothing is sorted: a limit is the last token of the
 // shortest beginning of the order that reaches a sum, and it is found by counting into bins, which are cut finer
 // until few tokens are left. Those are compared with each other.
 
-constant bool BIAS [[function_constant(0)]];
-constant bool PENALTY [[function_constant(1)]];
-constant bool GREEDY [[function_constant(2)]];
-constant bool TOP_K [[function_constant(3)]];
-constant bool TYPICAL [[function_constant(4)]];
-constant bool TOP_P [[function_constant(5)]];
+FUNCTION_CONSTANT(bool, BIAS);
+FUNCTION_CONSTANT(bool, PENALTY);
+FUNCTION_CONSTANT(bool, GREEDY);
+FUNCTION_CONSTANT(bool, TOP_K);
+FUNCTION_CONSTANT(bool, TYPICAL);
+FUNCTION_CONSTANT(bool, TOP_P);
 // Whether anything goes on from token to token.
-constant bool STATE [[function_constant(6)]];
+FUNCTION_CONSTANT(bool, STATE);
 // Whether logits are changed in place, or only read.
-constant bool CHANGED [[function_constant(7)]];
-constant bool READ [[function_constant(8)]];
-
-struct Options {
-    // Shares of 2^64.
-    ulong typical;
-    ulong top_p;
-    uint vocab;
-    uint biases;
-    uint window;
-    uint top_k;
-    float repetition;
-    float presence;
-    float frequency;
-    float min_p;
-    float sharpness;
-    uint unused;
-};
-
-// Added to the logit of a token.
-struct Bias {
-    uint token;
-    float added;
-};
-
-// What goes on from token to token.
-struct State {
-    ulong seed;
-    // Random numbers drawn.
-    ulong draws;
-    // Tokens seen, those of the prompt among them.
-    uint seen;
-    uint unused;
-};
-
-// How often a token is in the window, and the number of its last time.
-struct Record {
-    uint count;
-    uint last;
-};
+FUNCTION_CONSTANT(bool, CHANGED);
+FUNCTION_CONSTANT(bool, READ);
 
 #define BINS 1024
 #define BIN_BITS 10
@@ -213,7 +179,7 @@ struct Left {
     }
 };
 
-inline ulong measure(Measure by, thread const Left& left, constant Options& options, ulong entry) {
+inline ulong measure(Measure by, thread const Left& left, constant SampleArgs& options, ulong entry) {
     if (by == EACH_ONE) {
         return 1;
     }
@@ -356,7 +322,7 @@ inline Found find_listed(ulong target, uint count, ulong before, uint count_befo
     return found;
 }
 
-inline Found reach(thread const Left& left, Measure by, Goal goal, constant Options& options, Team team, Space space) {
+inline Found reach(thread const Left& left, Measure by, Goal goal, constant SampleArgs& options, Team team, Space space) {
     if (left.listed) {
         ulong sum = 0;
         for (uint i = team.index; i < left.count; i += team.threads) {
@@ -448,7 +414,7 @@ inline ulong greatest(thread const Left& left, Team team, Space space) {
 
 // Leaves the tokens whose information is nearest to the expected one. Information is the distance from the top, but
 // for a number that is the same for all.
-inline void leave_typical(thread Left& left, constant Options& options, Team team, Space space) {
+inline void leave_typical(thread Left& left, constant SampleArgs& options, Team team, Space space) {
     ulong weights = 0;
     ulong products = 0;
     for (uint i = team.index; i < left.count; i += team.threads) {
@@ -474,8 +440,8 @@ inline void leave_typical(thread Left& left, constant Options& options, Team tea
 }
 
 // Biases and penalties, in place.
-inline void adjust(device float* logits, device const Bias* biases, device const State* state,
-                   device const Record* records, device const uint* history, constant Options& options, Team team) {
+inline void adjust(device float* logits, device const LogitBias* biases, device const SamplerState* state,
+                   device const TokenRecord* records, device const uint* history, constant SampleArgs& options, Team team) {
     if (BIAS) {
         for (uint i = team.index; i < options.biases; i += team.threads) {
             logits[biases[i].token] += biases[i].added;
@@ -500,8 +466,8 @@ inline void adjust(device float* logits, device const Bias* biases, device const
 }
 
 // Takes a token in among those seen.
-inline void remember(uint token, device State* state, device Record* records, device uint* history,
-                     constant Options& options) {
+inline void remember(uint token, device SamplerState* state, device TokenRecord* records, device uint* history,
+                     constant SampleArgs& options) {
     const uint number = state->seen;
     const uint place = number % options.window;
     if (number >= options.window && history[place] < options.vocab) {
@@ -523,12 +489,12 @@ inline ulong draw(ulong seed, ulong draws) {
 
 kernel void ENTRY(sample)(device const float* given [[buffer(0), function_constant(READ)]],
                           device float* changed [[buffer(1), function_constant(CHANGED)]],
-                          device const Bias* biases [[buffer(2), function_constant(BIAS)]],
-                          device State* state [[buffer(3), function_constant(STATE)]],
-                          device Record* records [[buffer(4), function_constant(PENALTY)]],
+                          device const LogitBias* biases [[buffer(2), function_constant(BIAS)]],
+                          device SamplerState* state [[buffer(3), function_constant(STATE)]],
+                          device TokenRecord* records [[buffer(4), function_constant(PENALTY)]],
                           device uint* history [[buffer(5), function_constant(PENALTY)]],
                           device uint* next_token [[buffer(6)]], device uint* id [[buffer(7)]],
-                          constant Options& options [[buffer(8)]],
+                          constant SampleArgs& options [[buffer(8)]],
                           uint index [[thread_index_in_threadgroup]], uint threads [[threads_per_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint simd_group [[simdgroup_index_in_threadgroup]],

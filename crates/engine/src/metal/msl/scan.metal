@@ -1,22 +1,16 @@
 #include "fold.h"
 #include "rows.h"
+#include "host/ScanArgs.h"
 
 // Results so far along rows, by the folds of reductions.
 
 // Whether each SIMD-group has a row of its own, several in a threadgroup.
-constant bool PACKED [[function_constant(2)]];
+FUNCTION_CONSTANT(bool, PACKED);
 // Whether a row is computed in parts.
-constant bool SPLIT [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, SPLIT);
 
 // Elements that a thread takes at once; as metal/scan.rs has it.
 #define ITEMS 4
-
-struct Scanning {
-    Rows rows;
-    // Parts of a row, and elements of each.
-    uint parts;
-    uint chunk;
-};
 
 inline State lifted(device const T* input, long at) {
     const C one[BLOCK] = {element_at(input, at, 0)};
@@ -24,7 +18,7 @@ inline State lifted(device const T* input, long at) {
 }
 
 // What a part of a row comes to, for the launch that follows.
-kernel void ENTRY(scan_totals)(device const T* input, device State* totals, constant Scanning& scanning,
+kernel void ENTRY(scan_totals)(device const T* input, device State* totals, constant ScanArgs& scanning,
                                uint group [[threadgroup_position_in_grid]],
                                uint index [[thread_position_in_threadgroup]],
                                uint threads [[threads_per_threadgroup]],
@@ -49,7 +43,7 @@ kernel void ENTRY(scan_totals)(device const T* input, device State* totals, cons
 
 // A row, or a part of it: blocks of as many elements as the threads hold, one after the other.
 kernel void ENTRY(scan_row)(device const T* input, device const State* totals, device uchar* output,
-                            constant Scanning& scanning, uint group [[threadgroup_position_in_grid]],
+                            constant ScanArgs& scanning, uint group [[threadgroup_position_in_grid]],
                             uint index [[thread_position_in_threadgroup]],
                             uint threads [[threads_per_threadgroup]],
                             uint lane [[thread_index_in_simdgroup]],
@@ -130,7 +124,7 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
 }
 
 // A thread a row: neighbouring rows have neighbouring elements.
-kernel void ENTRY(scan_column)(device const T* input, device uchar* output, constant Scanning& scanning,
+kernel void ENTRY(scan_column)(device const T* input, device uchar* output, constant ScanArgs& scanning,
                                uint row [[thread_position_in_grid]]) {
     constant Rows& rows = scanning.rows;
     const long from = row_start(rows, row);

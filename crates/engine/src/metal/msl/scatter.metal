@@ -1,9 +1,10 @@
 #include "types.h"
-#include "around.h"
+#include "axis_split.h"
 #include "index.h"
+#include "host/ScatterTarget.h"
 
 // Whether elements are added to what is there, or take its place; then T is only as large as they are.
-constant bool ADD [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, ADD);
 
 typedef computed_t<T> C;
 
@@ -15,16 +16,10 @@ inline T join(T there, T other) {
     return is_same_v<T, bool> ? T(there || other) : T(C(there) + C(other));
 }
 
-// The result, row-major around the axis.
-struct Target {
-    uint len;
-    uint width;
-};
-
 // One thread for a column of a block, which takes its elements in order. Grid: columns, blocks.
 kernel void ENTRY(scatter_columns)(device const void* indices, device const T* source, device T* output,
-                                   device Fault* fault, constant Around& by, constant Around& from,
-                                   constant Target& to, uint2 at [[thread_position_in_grid]]) {
+                                   device FaultRecord* fault, constant AxisSplit& by, constant AxisSplit& from,
+                                   constant ScatterTarget& to, uint2 at [[thread_position_in_grid]]) {
     const long first_index = column_of(by, at.y, at.x);
     device const T* next = source + column_of(from, at.y, at.x);
     device T* column = output + ulong(at.y) * to.len * to.width + at.x;
@@ -40,8 +35,8 @@ kernel void ENTRY(scatter_columns)(device const void* indices, device const T* s
 // One thread for an element of the result, which looks for what is meant for it: where there are few columns.
 // Grid: columns, rows, blocks of the result.
 kernel void ENTRY(scatter_elements)(device const void* indices, device const T* source, device T* output,
-                                    device Fault* fault, constant Around& by, constant Around& from,
-                                    constant Target& to, uint3 at [[thread_position_in_grid]]) {
+                                    device FaultRecord* fault, constant AxisSplit& by, constant AxisSplit& from,
+                                    constant ScatterTarget& to, uint3 at [[thread_position_in_grid]]) {
     const long first_index = column_of(by, at.z, at.x);
     device const T* next = source + column_of(from, at.z, at.x);
     device T* element = output + (ulong(at.z) * to.len + at.y) * to.width + at.x;
@@ -56,8 +51,8 @@ kernel void ENTRY(scatter_elements)(device const void* indices, device const T* 
 }
 
 // The rows that indices name, as many as there are rows for what is out of range. Grid: columns, indices, blocks.
-kernel void ENTRY(scatter_rows)(device const void* indices, device uint* rows, device Fault* fault,
-                                constant Around& by, constant Target& to,
+kernel void ENTRY(scatter_rows)(device const void* indices, device uint* rows, device FaultRecord* fault,
+                                constant AxisSplit& by, constant ScatterTarget& to,
                                 uint3 at [[thread_position_in_grid]]) {
     const long index = index_at(indices, column_of(by, at.z, at.x) + at.y * by.stride);
     const long row = resolve(index, to.len, fault, true);
@@ -67,7 +62,7 @@ kernel void ENTRY(scatter_rows)(device const void* indices, device uint* rows, d
 // One thread for an element of the result, which finds what is meant for it. `order` is the order of the rows that
 // are named in a column, what is equal as it was. Grid: columns, rows, blocks of the result.
 kernel void ENTRY(scatter_ordered)(device const uint* rows, device const long* order, device const T* source,
-                                   device T* output, constant Around& from, constant Target& to,
+                                   device T* output, constant AxisSplit& from, constant ScatterTarget& to,
                                    uint3 at [[thread_position_in_grid]]) {
     const ulong base = ulong(at.z) * from.len * to.width + at.x;
     device const T* next = source + column_of(from, at.z, at.x);

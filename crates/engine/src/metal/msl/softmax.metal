@@ -3,7 +3,7 @@
 #include "rows.h"
 
 // Whether the logarithm is wanted.
-constant bool LOG [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, LOG);
 
 typedef computed_t<T> C;
 

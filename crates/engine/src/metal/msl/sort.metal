@@ -1,6 +1,7 @@
 #include "types.h"
 #include "key.h"
 #include "rows.h"
+#include "host/SortArgs.h"
 
 // Sorting by keys with the index of the element, which makes all of them different: what is equal keeps its
 // order. Blocks are sorted in threadgroup memory, then merged.
@@ -10,33 +11,21 @@
 #define ITEMS 8
 
 // Whether elements come from the input, not from keys and indices that a launch before has left.
-constant bool FIRST [[function_constant(0)]];
+FUNCTION_CONSTANT(bool, FIRST);
 // Whether the result is written, not keys and indices.
-constant bool LAST [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, LAST);
 // Whether indices are the result, not elements.
-constant bool INDICES [[function_constant(2)]];
-constant bool DESCENDING [[function_constant(3)]];
+FUNCTION_CONSTANT(bool, INDICES);
+FUNCTION_CONSTANT(bool, DESCENDING);
 // Bytes of an element.
-constant uint SIZE [[function_constant(4)]];
-
-struct Sorting {
-    Rows rows;
-    // Keys of a row that come in, that a block keeps, and that go out; elements of a row of the result.
-    uint len;
-    uint keep;
-    uint next;
-    uint result;
-    uint blocks;
-    // Keys of a run that is sorted already.
-    uint width;
-};
+FUNCTION_CONSTANT(uint, SIZE);
 
 inline bool before(Key a, uint at_a, Key b, uint at_b) {
     return a < b || (a == b && at_a < at_b);
 }
 
 // Writes number `i` of the result of a row.
-inline void answer(device const uchar* input, device uchar* target, constant Sorting& sorting, uint row, uint i,
+inline void answer(device const uchar* input, device uchar* target, constant SortArgs& sorting, uint row, uint i,
                    uint index) {
     const uint inner = sorting.rows.inner;
     const ulong to = (ulong(row / inner) * sorting.result + i) * inner + row % inner;
@@ -54,7 +43,7 @@ inline void answer(device const uchar* input, device uchar* target, constant Sor
 }
 
 // Leaves a key and its index to the next launch: first all keys, then all indices.
-inline void put(device uchar* target, constant Sorting& sorting, ulong at, Key key, uint index) {
+inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key key, uint index) {
     device Key* keys = (device Key*)target;
     keys[at] = key;
     ((device uint*)(keys + ulong(sorting.rows.count) * sorting.next))[at] = index;
@@ -63,7 +52,7 @@ inline void put(device uchar* target, constant Sorting& sorting, ulong at, Key k
 // Sorts a block of a row: a bitonic network, of half as many threads as a block has keys. Goes out: the result, or the
 // keys that are kept.
 [[max_total_threads_per_threadgroup(512)]] kernel void ENTRY(sort_block)(device const uchar* input, device const Key* keys_in, device uchar* target,
-                              constant Sorting& sorting, uint group [[threadgroup_position_in_grid]],
+                              constant SortArgs& sorting, uint group [[threadgroup_position_in_grid]],
                               uint own [[thread_position_in_threadgroup]],
                               uint threads [[threads_per_threadgroup]]) {
     threadgroup Key keys[BLOCK];
@@ -125,7 +114,7 @@ inline void put(device uchar* target, constant Sorting& sorting, ulong at, Key k
 // Merges neighbouring runs of a row. Each thread finds where its part of the result begins in both, by
 // bisection, and goes on from there.
 kernel void ENTRY(sort_merge)(device const uchar* input, device const Key* keys_in, device uchar* target,
-                              constant Sorting& sorting,
+                              constant SortArgs& sorting,
                               uint2 own [[thread_position_in_grid]]) {
     device const uint* indices_in = (device const uint*)(keys_in + ulong(sorting.rows.count) * sorting.len);
     const uint row = own.y;

@@ -1,14 +1,14 @@
 #include "types.h"
-#include "around.h"
+#include "axis_split.h"
 #include "index.h"
 
 // Whether four elements of a row may be read and written at once.
-constant bool FOUR [[function_constant(1)]];
+FUNCTION_CONSTANT(bool, FOUR);
 
 // Rows by index: y[a, i, b] = x[a, indices[i], b]. T is as large as the elements. Grid: elements of a row (by
 // four where that may be), indices, blocks.
-kernel void ENTRY(take)(device const T* input, device const void* indices, device T* output, device Fault* fault,
-                        constant Around& x, constant Walk& walk, constant Steps& steps,
+kernel void ENTRY(take)(device const T* input, device const void* indices, device T* output, device FaultRecord* fault,
+                        constant AxisSplit& x, constant Walk& walk, constant ViewStrides& steps,
                         uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {
     const long index = index_at(indices, place_of(walk, steps, at.y));
     const long row = resolve(index, x.len, fault, at.x == 0 && at.z == 0);

@@ -56,7 +56,7 @@ struct Lines {
 
     // `start` is the first element of the tile's lines, `sides` how far it is from line to line and along the
     // depth.
-    Lines(device const T* start, constant Sides& sides, bool lies_deep, bool lies_four, uint lines, uint all,
+    Lines(device const T* start, constant MatrixStrides& sides, bool lies_deep, bool lies_four, uint lines, uint all,
           uint index) {
         deep = lies_deep;
         four = lies_four;
@@ -129,7 +129,7 @@ struct Sums {
     }
 
     // Stores what lies inside the result; this lane has two neighbours of a row of each matrix.
-    void put(constant Problem& p, thread const Goal<T>& goal, uint row, uint col, uint lane) {
+    void put(constant MatmulArgs& p, thread const Goal<T>& goal, uint row, uint col, uint lane) {
         row += lane / 16 * 4 + lane / 2 % 4;
         col += lane / 8 % 2 * 4 + lane % 2 * 2;
         UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
@@ -151,7 +151,7 @@ struct Sums {
 #define SWIZZLE 8
 
 // The tile, by row and column, that a threadgroup does.
-inline uint2 tile_of(constant Problem& p, uint group) {
+inline uint2 tile_of(constant MatmulArgs& p, uint group) {
     const uint block = group / (SWIZZLE * p.wide);
     const uint rest = group % (SWIZZLE * p.wide);
     const uint tall = min(uint(SWIZZLE), p.tall - block * SWIZZLE);

@@ -1,10 +1,10 @@
 #include "region.h"
 
 // Which side of the diagonal is kept.
-constant bool UPPER [[function_constant(2)]];
+FUNCTION_CONSTANT(bool, UPPER);
 
 // Matrices with nothing on one side of a diagonal. The axes of the extent are all those of the result.
-kernel void ENTRY(triangle)(device const T* input, device T* output, constant Extent& extent, constant Steps& steps,
+kernel void ENTRY(triangle)(device const T* input, device T* output, constant Extent& extent, constant ViewStrides& steps,
                             constant long& diagonal, uint2 at [[thread_position_in_grid]]) {
     const Here here = find(extent, at);
     const long row = at.y % extent.walk.dims[extent.walk.rank - 2];

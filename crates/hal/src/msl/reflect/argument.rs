@@ -1,4 +1,4 @@
-//! Reads the parameters of a kernel: from their attributes, and from the little of their types that tokens show.
+//! Reads the parameters of a kernel from their attributes and the visible part of their types.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use super::{AddressSpace, Argument, ArgumentKind, Builtin, SLOTS};
 use crate::msl::diagnostic::DiagnosticKind;
 use crate::msl::lexer::Token;
 use crate::msl::program::{Function, Parameter};
-use crate::msl::source::{Attribute, Source};
+use crate::msl::token_stream::{Attribute, TokenStream};
 
-/// Attributes that say nothing about where a value comes from.
-const HARMLESS: [&str; 9] = [
+/// Attributes that do not affect the source of a value.
+const IGNORED_ATTRIBUTES: [&str; 9] = [
     "maybe_unused",
     "deprecated",
     "nodiscard",
@@ -23,7 +23,7 @@ const HARMLESS: [&str; 9] = [
 ];
 
 /// Attributes of kernel functions.
-const OF_KERNELS: [&str; 6] = [
+const KERNEL_ATTRIBUTES: [&str; 6] = [
     "kernel",
     "host_name",
     "max_total_threads_per_threadgroup",
@@ -32,9 +32,9 @@ const OF_KERNELS: [&str; 6] = [
     "stitchable",
 ];
 
-/// An argument before template parameters are replaced.
+/// An argument before template parameters are substituted.
 #[derive(Clone)]
-pub(super) struct Draft {
+pub(super) struct ArgumentDraft {
     pub(super) argument: Argument,
     /// The tokens of its type.
     pub(super) words: Vec<usize>,
@@ -47,8 +47,8 @@ impl Reflector<'_, '_, '_> {
             let name = attribute.name.as_str();
             let known = name.is_empty()
                 || name.contains("::")
-                || OF_KERNELS.contains(&name)
-                || HARMLESS.contains(&name);
+                || KERNEL_ATTRIBUTES.contains(&name)
+                || IGNORED_ATTRIBUTES.contains(&name);
             // Attributes inside the parentheses belong to parameters.
             if !known && attribute.before <= function.open {
                 self.unknown(attribute);
@@ -59,13 +59,13 @@ impl Reflector<'_, '_, '_> {
     fn unknown(&mut self, attribute: &Attribute) {
         let message = format!("unknown attribute '{}'", attribute.name);
         self.diagnostics.push(self.source().error(
-            attribute.place,
+            attribute.token,
             DiagnosticKind::UnknownAttribute,
             message,
         ));
     }
 
-    pub(super) fn signature(&mut self, index: usize) -> Vec<Draft> {
+    pub(super) fn signature(&mut self, index: usize) -> Vec<ArgumentDraft> {
         if let Some(known) = self.signatures.get(&index) {
             return known.clone();
         }
@@ -75,10 +75,10 @@ impl Reflector<'_, '_, '_> {
         drafts
     }
 
-    fn arguments(&mut self, function: &Function) -> Vec<Draft> {
+    fn arguments(&mut self, function: &Function) -> Vec<ArgumentDraft> {
         let source = self.source();
         let parameters = function.parameters(source);
-        let mut slots = Slots::default();
+        let mut slots = SlotTables::default();
         let mut kinds = Vec::with_capacity(parameters.len());
         for parameter in &parameters {
             let (kind, gate) = self.attributed(parameter);
@@ -113,8 +113,8 @@ impl Reflector<'_, '_, '_> {
         drafts
     }
 
-    /// Positions and sizes are integers, and those of a kernel have as many dimensions each. `dimensions` is what the first
-    /// of them has.
+    /// Checks that positions and sizes are integers, and that all of a kernel have the same number of dimensions.
+    /// `dimensions` is that of the first one.
     fn check_builtin(
         &mut self,
         parameter: &Parameter,
@@ -151,7 +151,7 @@ impl Reflector<'_, '_, '_> {
         ));
     }
 
-    /// What a parameter's attributes say of it.
+    /// Evaluates a parameter's attributes.
     fn attributed(&mut self, parameter: &Parameter) -> (Option<ArgumentKind>, Option<String>) {
         let source = self.source();
         let mut kind = None;
@@ -172,7 +172,9 @@ impl Reflector<'_, '_, '_> {
                 "function_constant" => gate = Some(words(source, &attribute.arguments)),
                 _ => match Builtin::from_name(name) {
                     Some(builtin) => kind = Some(ArgumentKind::Builtin(builtin)),
-                    None if name.is_empty() || name.contains("::") || HARMLESS.contains(&name) => {}
+                    None if name.is_empty()
+                        || name.contains("::")
+                        || IGNORED_ATTRIBUTES.contains(&name) => {}
                     None => self.unknown(attribute),
                 },
             }
@@ -194,7 +196,7 @@ impl Reflector<'_, '_, '_> {
             ),
         };
         self.diagnostics
-            .push(source.error(attribute.place, DiagnosticKind::Index, message));
+            .push(source.error(attribute.token, DiagnosticKind::Index, message));
         None
     }
 
@@ -203,15 +205,15 @@ impl Reflector<'_, '_, '_> {
         parameter: &Parameter,
         kind: Option<ArgumentKind>,
         gate: Option<String>,
-        slots: &mut Slots,
-    ) -> Option<Draft> {
+        slots: &mut SlotTables,
+    ) -> Option<ArgumentDraft> {
         let source = self.source();
         let shape = Shape::read(source, parameter);
         let kind = match kind {
             Some(kind) => kind,
             None if !shape.indirect => {
                 let name = parameter.name.map_or("", |name| source.text_at(name));
-                // Attributes that are wrong have been reported.
+                // Invalid attributes have been reported already.
                 if source
                     .attributes_in(parameter.range.start, parameter.range.end)
                     .is_empty()
@@ -244,7 +246,7 @@ impl Reflector<'_, '_, '_> {
         let builtin = matches!(kind, ArgumentKind::Builtin(_));
         let space = shape.space.unwrap_or(AddressSpace::Thread);
         let type_name = join(shape.words.iter().map(|&i| source.text_at(i).to_owned()));
-        Some(Draft {
+        Some(ArgumentDraft {
             argument: Argument {
                 name: parameter
                     .name
@@ -262,7 +264,7 @@ impl Reflector<'_, '_, '_> {
     }
 }
 
-/// What the name of a type says.
+/// Component count of a builtin's type, as far as its name shows.
 enum Components {
     Integer(u32),
     NoInteger,
@@ -283,15 +285,15 @@ fn components(type_name: &str) -> Components {
     }
 }
 
-/// Which indices of the two tables are taken; the flag says that all who took it are gated.
+/// Indices in use in the two tables; the flag is set if all their users are gated.
 #[derive(Default)]
-struct Slots {
+struct SlotTables {
     buffers: HashMap<u32, bool>,
     memories: HashMap<u32, bool>,
 }
 
-impl Slots {
-    /// Two arguments may share an index only where a function constant decides between them.
+impl SlotTables {
+    /// Two arguments may share an index only if a function constant selects between them.
     fn take(&mut self, kind: ArgumentKind, gated: bool) -> bool {
         let (table, index) = match kind {
             ArgumentKind::Buffer { index } => (&mut self.buffers, index),
@@ -320,7 +322,7 @@ impl Slots {
     }
 }
 
-/// What the tokens of a parameter say of its type.
+/// The type of a parameter, as far as its tokens show.
 pub(crate) struct Shape {
     pub(crate) space: Option<AddressSpace>,
     /// `const` or `constant` before the pointer.
@@ -333,7 +335,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn read(source: &Source<'_>, parameter: &Parameter) -> Self {
+    pub(crate) fn read(source: &TokenStream<'_>, parameter: &Parameter) -> Self {
         let end = parameter.name.unwrap_or(parameter.tail);
         let array = source.text_at(parameter.tail) == "[" && parameter.tail < parameter.range.end;
         let mut shape = Self {
@@ -398,7 +400,7 @@ pub(super) fn is_specifier(text: &str) -> bool {
         )
 }
 
-/// Words of a type with blanks only where C++ needs or wants them.
+/// Joins the words of a type, with spaces only where C++ needs them.
 pub(super) fn join(words: impl Iterator<Item = String>) -> String {
     let mut out = String::new();
     for word in words {
@@ -412,7 +414,7 @@ pub(super) fn join(words: impl Iterator<Item = String>) -> String {
     out
 }
 
-pub(super) fn words(source: &Source<'_>, tokens: &[Token]) -> String {
+pub(super) fn words(source: &TokenStream<'_>, tokens: &[Token]) -> String {
     let texts: Vec<&str> = tokens
         .iter()
         .map(|&token| source.token_text(token))

@@ -1,26 +1,26 @@
-//! Finds the kernels: functions, and instantiations of templates in all their spellings.
+//! Finds the kernels: functions, and template instantiations in all their spellings.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::argument::{Draft, is_specifier, join, words};
+use super::argument::{ArgumentDraft, is_specifier, join, words};
 use super::{Argument, FunctionConstant, Kernel, Reflection};
 use crate::msl::constant::Constants;
 use crate::msl::diagnostic::{Diagnostic, DiagnosticKind};
-use crate::msl::glue::Entry;
+use crate::msl::glue::EntryPoint;
 use crate::msl::lexer::TokenKind;
 use crate::msl::program::{Function, Instantiation, base_name};
 use crate::msl::rewrite::Rewrite;
-use crate::msl::source::Source;
+use crate::msl::token_stream::TokenStream;
 use crate::msl::unsupported::Unsupported;
 
-/// Reads kernels and constants; what is wrong with them goes to the diagnostics.
+/// Reads kernels and constants; problems are reported as diagnostics.
 pub(crate) fn reflect<'a>(
     rewrite: &Rewrite<'_, 'a>,
     constants: &Constants<'a>,
     unsupported: &Unsupported,
-) -> (Reflection, Vec<Entry>, Vec<Diagnostic>) {
+) -> (Reflection, Vec<EntryPoint>, Vec<Diagnostic>) {
     let mut reflector = Reflector {
         rewrite,
         constants,
@@ -65,18 +65,18 @@ pub(super) struct Reflector<'r, 's, 'a> {
     pub(super) rewrite: &'r Rewrite<'s, 'a>,
     pub(super) constants: &'r Constants<'a>,
     unsupported: &'r Unsupported,
-    kernels: Vec<(usize, Kernel, Entry)>,
+    kernels: Vec<(usize, Kernel, EntryPoint)>,
     pub(super) diagnostics: Vec<Diagnostic>,
     /// The arguments of a kernel function, read once for all its instantiations.
-    pub(super) signatures: HashMap<usize, Vec<Draft>>,
+    pub(super) signatures: HashMap<usize, Vec<ArgumentDraft>>,
 }
 
 impl<'s, 'a> Reflector<'_, 's, 'a> {
-    pub(super) fn source(&self) -> &'s Source<'a> {
+    pub(super) fn source(&self) -> &'s TokenStream<'a> {
         self.rewrite.source
     }
 
-    /// Kernels that are no templates.
+    /// Collects kernels that are not templates.
     fn functions(&mut self) {
         let program = self.rewrite.program;
         for (index, function) in program.functions.iter().enumerate() {
@@ -100,7 +100,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
             if function.is_template() {
                 continue;
             }
-            let found = Found {
+            let found = FoundKernel {
                 host: host_name(self.source(), function.first, function.open),
                 arguments: drafts.into_iter().map(|draft| draft.argument).collect(),
                 threads: self.threads(function, self.constants),
@@ -118,7 +118,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
                 let candidates = by_name
                     .entry(function.base_name(self.source()))
                     .or_default();
-                if candidates.len() < MOST_OVERLOADS {
+                if candidates.len() < MAX_OVERLOADS {
                     candidates.push(self.candidate(index));
                 }
             }
@@ -133,7 +133,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
                     .any(|i| source.text_at(i) == "kernel");
             let base = base_name(source, &instantiation.name);
             let candidates = by_name.get(base).map_or(&[][..], Vec::as_slice);
-            let Some(function) = self.choose(instantiation, candidates) else {
+            let Some(function) = self.select_template(instantiation, candidates) else {
                 if asked {
                     let message = format!("there is no kernel template named '{base}'");
                     self.diagnostics.push(source.error_at(
@@ -176,8 +176,13 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
         }
     }
 
-    /// The template that an instantiation means: a kernel, a definition, with as many parameters, in the nearest scope.
-    fn choose(&self, instantiation: &Instantiation, candidates: &[Candidate<'_>]) -> Option<usize> {
+    /// Selects the template of an instantiation: preferably a kernel, a definition, with the same number of
+    /// parameters, in the nearest scope.
+    fn select_template(
+        &self,
+        instantiation: &Instantiation,
+        candidates: &[Candidate<'_>],
+    ) -> Option<usize> {
         let source = self.source();
         let path = self.rewrite.program.path(instantiation.scope);
         let parameters = instantiation
@@ -221,7 +226,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
             }
             self.threads(function, &constants)
         });
-        self.push(Found {
+        self.push(FoundKernel {
             host,
             cast,
             arguments,
@@ -234,9 +239,9 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
         });
     }
 
-    /// A kernel of which only the name is known.
-    fn found(&self, first: usize, scope: usize, name: &Range<usize>) -> Found {
-        Found {
+    /// Starts a kernel of which only the name is known.
+    fn found(&self, first: usize, scope: usize, name: &Range<usize>) -> FoundKernel {
+        FoundKernel {
             first,
             scope,
             expression: self.expression(name),
@@ -248,24 +253,24 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
         }
     }
 
-    fn push(&mut self, found: Found) {
+    fn push(&mut self, found: FoundKernel) {
         let path = self.rewrite.program.path(found.scope).join("::");
         let function = if path.is_empty() {
             found.expression.clone()
         } else {
             format!("{path}::{}", found.expression)
         };
-        let place = self.source().tokens[found.first];
+        let token = self.source().tokens[found.first];
         let kernel = Kernel {
             name: found.host.unwrap_or_else(|| function.clone()),
             function,
             arguments: found.arguments,
             max_total_threads: found.threads,
-            file: self.source().file(place).to_owned(),
-            line: place.line,
+            file: self.source().file(token).to_owned(),
+            line: token.line,
             unsupported: found.unsupported,
         };
-        let entry = Entry {
+        let entry = EntryPoint {
             namespace: path,
             expression: found.expression,
             cast: found.cast,
@@ -273,12 +278,12 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
         self.kernels.push((found.first, kernel, entry));
     }
 
-    /// The C++ expression of a name, its template arguments edited.
+    /// The C++ expression of a name, with its template arguments rewritten.
     fn expression(&self, name: &Range<usize>) -> String {
         self.rewrite.render(name.start, name.end - 1)
     }
 
-    /// The template parameters of a kernel with the tokens of their arguments.
+    /// Maps the template parameters of a kernel to the tokens of their arguments.
     fn bind(&self, function: &Function, name: &Range<usize>) -> Vec<(&'a str, Range<usize>)> {
         let source = self.source();
         let Some(head) = function.heads.last() else {
@@ -303,7 +308,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
         bound
     }
 
-    fn substitute(&self, draft: Draft, bound: &[(&'a str, Range<usize>)]) -> Argument {
+    fn substitute(&self, draft: ArgumentDraft, bound: &[(&'a str, Range<usize>)]) -> Argument {
         let source = self.source();
         let mut argument = draft.argument;
         let dependent = |i: &usize| {
@@ -348,7 +353,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
                         words(source, &attribute.arguments)
                     );
                     self.diagnostics.push(source.error(
-                        attribute.place,
+                        attribute.token,
                         DiagnosticKind::Index,
                         message,
                     ));
@@ -371,10 +376,10 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
     }
 }
 
-/// Overloads of one kernel template that are considered; it keeps hostile text linear.
-const MOST_OVERLOADS: usize = 64;
+/// Maximum number of overloads of a kernel template that are considered; keeps hostile input linear.
+const MAX_OVERLOADS: usize = 64;
 
-/// A template that an instantiation may mean.
+/// A template that an instantiation may refer to.
 struct Candidate<'s> {
     index: usize,
     kernel: bool,
@@ -384,7 +389,7 @@ struct Candidate<'s> {
     path: Vec<&'s str>,
 }
 
-struct Found {
+struct FoundKernel {
     first: usize,
     scope: usize,
     expression: String,
@@ -396,7 +401,7 @@ struct Found {
 }
 
 /// The tokens between the angle brackets that end a name.
-fn arguments_range(source: &Source<'_>, name: &Range<usize>) -> Option<Range<usize>> {
+fn arguments_range(source: &TokenStream<'_>, name: &Range<usize>) -> Option<Range<usize>> {
     let last = name.end.checked_sub(1)?;
     let open = source
         .partner(last)
@@ -404,12 +409,12 @@ fn arguments_range(source: &Source<'_>, name: &Range<usize>) -> Option<Range<usi
     Some(open + 1..last)
 }
 
-fn arguments(source: &Source<'_>, name: &Range<usize>) -> Option<Vec<Range<usize>>> {
+fn arguments(source: &TokenStream<'_>, name: &Range<usize>) -> Option<Vec<Range<usize>>> {
     arguments_range(source, name).map(|range| source.split_commas(range))
 }
 
-/// `[[host_name("a" "b")]]` among the attributes of a declaration.
-fn host_name(source: &Source<'_>, first: usize, last: usize) -> Option<String> {
+/// Reads `[[host_name("a" "b")]]` among the attributes of a declaration.
+fn host_name(source: &TokenStream<'_>, first: usize, last: usize) -> Option<String> {
     let attribute = source
         .attributes_in(first, last)
         .iter()

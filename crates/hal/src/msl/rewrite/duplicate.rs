@@ -1,8 +1,9 @@
-//! Declarations that differ in the address space of their object only, or in `thread`, are one declaration in C++: the first
-//! stays, the others go. Where they do different things, the program is refused: C++ has no way to tell them apart.
+//! Removes duplicate declarations: those that differ only in the address space of their object, or in `thread`, are
+//! the same in C++. The first is kept. If they do different things, the program is rejected: C++ cannot distinguish
+//! them.
 //!
-//! It concerns methods, constructors (`T() threadgroup = default;`), conversion operators (`operator T() const device`), and
-//! specialisations for `T*` beside those for `thread T*`.
+//! This concerns methods, constructors (`T() threadgroup = default;`), conversion operators (`operator T() const
+//! device`), and specializations for `T*` next to those for `thread T*`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,30 +13,30 @@ use crate::msl::diagnostic::DiagnosticKind;
 use crate::msl::program::{Class, Function, Variable};
 use crate::msl::unsupported::Unsupported;
 
-/// A declaration's place and its words, with address spaces erased.
+/// Identity of a declaration: its scope and its words without address spaces.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct DeclarationKey {
     scope: String,
     words: String,
     defines: bool,
 }
 
-/// A declaration that was seen.
-struct Seen {
+/// A declaration seen before.
+struct SeenDeclaration {
     /// Its words.
     original: String,
-    /// Its first token, and its last.
+    /// Its first and last token.
     range: (usize, usize),
-    /// What it defines.
+    /// The tokens of its definition.
     content: Range<usize>,
     is_default: bool,
-    /// Its number among the functions.
+    /// Its index among the functions.
     function: Option<usize>,
 }
 
 impl Rewrite<'_, '_> {
     /// Deletes declarations that the device does not support.
-    pub(super) fn leave_out(&mut self, unsupported: &Unsupported) {
+    pub(super) fn drop_unsupported(&mut self, unsupported: &Unsupported) {
         for &function in unsupported.functions.keys() {
             let Function { first, last, .. } = self.program.functions[function];
             self.delete(first, last);
@@ -50,63 +51,63 @@ impl Rewrite<'_, '_> {
         let scopes: Vec<String> = (0..self.program.scopes.len())
             .map(|scope| self.scope_key(scope))
             .collect();
-        let mut seen: HashMap<Key, Seen> = HashMap::new();
+        let mut seen: HashMap<DeclarationKey, SeenDeclaration> = HashMap::new();
         let program = self.program;
         for (index, function) in program.functions.iter().enumerate() {
             if self.dropped.contains(&index) {
                 continue;
             }
             let (words, original) = self.function_words(function);
-            let key = Key {
+            let key = DeclarationKey {
                 scope: scopes[function.scope].clone(),
                 words,
                 defines: function.body.is_some() || function.defaulted,
             };
-            let declared = Seen {
+            let declared = SeenDeclaration {
                 original,
                 range: (function.first, function.last),
                 content: function.close + 1..function.last,
                 is_default: function.defaulted && !self.is_deleted(function),
                 function: Some(index),
             };
-            self.repeat(&mut seen, key, declared);
+            self.drop_if_duplicate(&mut seen, key, declared);
         }
         for class in &program.classes {
             let (words, original) = self.class_words(class);
-            let key = Key {
+            let key = DeclarationKey {
                 scope: scopes[class.parent].clone(),
                 words,
                 defines: true,
             };
-            let declared = Seen {
+            let declared = SeenDeclaration {
                 original,
                 range: (class.first, class.last),
                 content: class.open..class.last,
                 is_default: false,
                 function: None,
             };
-            self.repeat(&mut seen, key, declared);
+            self.drop_if_duplicate(&mut seen, key, declared);
         }
         for variable in program.variables.iter().filter(|v| !v.heads.is_empty()) {
             let (words, original) = self.variable_words(variable);
-            let key = Key {
+            let key = DeclarationKey {
                 scope: scopes[variable.scope].clone(),
                 words,
                 defines: true,
             };
             let tail = variable.declarators.first().map(|d| d.tail.clone());
-            let declared = Seen {
+            let declared = SeenDeclaration {
                 original,
                 range: (variable.first, variable.last),
                 content: tail.unwrap_or_default(),
                 is_default: false,
                 function: None,
             };
-            self.repeat(&mut seen, key, declared);
+            self.drop_if_duplicate(&mut seen, key, declared);
         }
     }
 
-    /// Namespaces may be reopened, so they are known by name; a class is known by its number.
+    /// Namespaces may be reopened, so they are identified by name; a class is identified by its index.
     fn scope_key(&self, scope: usize) -> String {
         let mut key = String::new();
         let mut at = Some(scope);
@@ -123,9 +124,14 @@ impl Rewrite<'_, '_> {
         key
     }
 
-    /// Deletes a declaration whose words were there before under other address spaces. Of constructors, one with a body
-    /// stays rather than `= default`: threadgroup variables, which the latter is for, are not constructed.
-    fn repeat(&mut self, seen: &mut HashMap<Key, Seen>, key: Key, declared: Seen) {
+    /// Deletes a declaration that was seen before with other address spaces. Of constructors, one with a body is
+    /// kept rather than `= default`: the latter is meant for threadgroup variables, which are not constructed.
+    fn drop_if_duplicate(
+        &mut self,
+        seen: &mut HashMap<DeclarationKey, SeenDeclaration>,
+        key: DeclarationKey,
+        declared: SeenDeclaration,
+    ) {
         let Some(other) = seen.get_mut(&key) else {
             seen.insert(key, declared);
             return;
@@ -139,7 +145,7 @@ impl Rewrite<'_, '_> {
             let before = std::mem::replace(other, declared);
             return self.drop_declaration(&before);
         }
-        if !declared.is_default && !self.say_the_same(&other.content, &declared.content) {
+        if !declared.is_default && !self.are_equivalent(&other.content, &declared.content) {
             self.diagnostics.push(self.source.error_at(
                 declared.range.0,
                 DiagnosticKind::Unsupported,
@@ -150,7 +156,7 @@ impl Rewrite<'_, '_> {
         self.drop_declaration(&declared);
     }
 
-    fn drop_declaration(&mut self, declared: &Seen) {
+    fn drop_declaration(&mut self, declared: &SeenDeclaration) {
         let (first, last) = declared.range;
         self.delete(first, last);
         self.dropped.extend(declared.function);
@@ -172,8 +178,8 @@ impl Rewrite<'_, '_> {
         (function.close..function.last).any(|i| self.source.text_at(i) == "delete")
     }
 
-    /// Whether two runs of tokens are the same but for address spaces.
-    fn say_the_same(&self, a: &Range<usize>, b: &Range<usize>) -> bool {
+    /// Returns whether two token ranges are equal except for address spaces.
+    fn are_equivalent(&self, a: &Range<usize>, b: &Range<usize>) -> bool {
         let words = |range: &Range<usize>| {
             range
                 .clone()
@@ -184,11 +190,11 @@ impl Rewrite<'_, '_> {
     }
 
     fn function_words(&self, function: &Function) -> (String, String) {
-        let mut words = Words::default();
+        let mut words = DeclarationWords::default();
         self.plain(&mut words, function.first, function.open + 1);
         for parameter in function.parameters(self.source) {
             let declarator = parameter.name.unwrap_or(parameter.tail);
-            // A leading `const` may stand before or after the type.
+            // A leading `const` may precede or follow the type.
             let pointer = (parameter.range.start..declarator)
                 .find(|&i| matches!(self.source.text_at(i), "*" | "&" | "&&"))
                 .unwrap_or(declarator);
@@ -229,8 +235,8 @@ impl Rewrite<'_, '_> {
     }
 
     fn class_words(&self, class: &Class) -> (String, String) {
-        let mut words = Words::default();
-        // Without a name it is a class of its own, whatever the words.
+        let mut words = DeclarationWords::default();
+        // A class without a name is always distinct.
         if class.name.is_none() {
             words.erased = format!("#{}", class.open);
         }
@@ -243,7 +249,7 @@ impl Rewrite<'_, '_> {
     }
 
     fn variable_words(&self, variable: &Variable) -> (String, String) {
-        let mut words = Words::default();
+        let mut words = DeclarationWords::default();
         let end = variable
             .declarators
             .first()
@@ -252,7 +258,7 @@ impl Rewrite<'_, '_> {
         (words.erased, words.original)
     }
 
-    fn plain(&self, words: &mut Words, start: usize, end: usize) {
+    fn plain(&self, words: &mut DeclarationWords, start: usize, end: usize) {
         for i in start..end {
             let text = self.source.text_at(i);
             if self.returned.contains(&i) {
@@ -266,21 +272,21 @@ impl Rewrite<'_, '_> {
     }
 }
 
-/// The words of a declaration as they are, and without address spaces.
+/// The words of a declaration, as written and with address spaces erased.
 #[derive(Default)]
-struct Words {
+struct DeclarationWords {
     erased: String,
     original: String,
 }
 
-impl Words {
+impl DeclarationWords {
     fn push(&mut self, text: &str) {
         self.original.push_str(text);
         self.original.push(' ');
         self.erase(text);
     }
 
-    /// A word of a type, where only `thread` says nothing.
+    /// Adds a word of a type, in which only `thread` is redundant.
     fn keep(&mut self, text: &str) {
         if text != "thread" {
             self.erased.push_str(text);
@@ -288,7 +294,7 @@ impl Words {
         }
     }
 
-    /// A word after the parameters, where no address space says anything.
+    /// Adds a word after the parameters, where all address spaces are redundant.
     fn erase(&mut self, text: &str) {
         match text {
             "device" | "thread" | "threadgroup" => {}

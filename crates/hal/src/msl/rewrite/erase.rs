@@ -1,13 +1,13 @@
-//! The edits that one token decides: address spaces, attributes, casts, literals, pragmas.
+//! Edits that a single token determines: address spaces, attributes, casts, literals, pragmas.
 
 use super::Rewrite;
-use super::literal::{self, Size};
+use super::literal::{self, Magnitude};
 use crate::msl::lexer::TokenKind;
 use crate::msl::program::Function;
-use crate::msl::source::Source;
+use crate::msl::token_stream::TokenStream;
 
-/// Words around `constant` among which a `const` already makes the type constant.
-const NEIGHBOURS: [&str; 7] = [
+/// Words next to `constant` among which a `const` already makes the type const.
+const CONST_NEIGHBOURS: [&str; 7] = [
     "const",
     "static",
     "constexpr",
@@ -31,7 +31,7 @@ impl Rewrite<'_, '_> {
         self.pragmas();
     }
 
-    /// A string that is an argument lies in `constant` memory. Elsewhere strings are messages of the language itself.
+    /// A string argument is in `constant` memory. Other strings are messages of the language itself.
     fn string(&mut self, i: usize) {
         let source = self.source;
         let mut end = i + 1;
@@ -41,7 +41,7 @@ impl Rewrite<'_, '_> {
         if !matches!(source.before(i), "(" | ",") || !matches!(source.text_at(end), ")" | ",") {
             return;
         }
-        // The parenthesis that is open here.
+        // Find the enclosing parenthesis.
         let mut open = i;
         while let Some(before) = open.checked_sub(1) {
             open = match source.text_at(before) {
@@ -68,13 +68,13 @@ impl Rewrite<'_, '_> {
     fn number(&mut self, i: usize) {
         let text = self.source.text_at(i);
         let rewritten = literal::rewrite(text);
-        let brain = text.ends_with("bf") || text.ends_with("BF");
-        match literal::size(text) {
-            Size::Subnormal if brain => self.replace(i, "((__bf16)0.0)"),
-            Size::Subnormal => self.replace(i, "0.0f"),
-            // Clang's front end would compute with it and keep subnormal results; behind a call it leaves that to the
-            // optimiser, which flushes them.
-            Size::Small if !brain && !self.must_be_constant(i) => {
+        let is_bfloat = text.ends_with("bf") || text.ends_with("BF");
+        match literal::magnitude(text) {
+            Magnitude::Subnormal if is_bfloat => self.replace(i, "((__bf16)0.0)"),
+            Magnitude::Subnormal => self.replace(i, "0.0f"),
+            // clang's front end would fold it and keep subnormal results; the call defers that to the optimiser,
+            // which flushes them.
+            Magnitude::Small if !is_bfloat && !self.must_be_constant(i) => {
                 let literal = rewritten.as_deref().unwrap_or(text);
                 self.replace(i, format!("::sm::literal({literal})"));
             }
@@ -86,8 +86,8 @@ impl Rewrite<'_, '_> {
         }
     }
 
-    /// Whether the expression at a token may have to be a constant expression: it belongs to a declaration with
-    /// `constexpr`, a function with it, or an assertion.
+    /// Returns whether the expression at a token may have to be a constant expression: it is part of a `constexpr`
+    /// declaration or function, or of a static assertion.
     fn must_be_constant(&self, i: usize) -> bool {
         let source = self.source;
         let is_constant = |i: usize| matches!(source.text_at(i), "constexpr" | "static_assert");
@@ -106,7 +106,7 @@ impl Rewrite<'_, '_> {
         let source = self.source;
         match source.text_at(i) {
             "thread" => self.replace(i, ""),
-            // A C++ function is not qualified with an address space: methods serve objects wherever they are.
+            // C++ functions are not qualified with an address space: methods apply to objects in any of them.
             "device" | "threadgroup" if self.is_of_object(i) => self.replace(i, ""),
             "constant" if self.is_of_object(i) => {
                 let bare = self.bare.contains(&i) || beside_const(source, i);
@@ -131,7 +131,7 @@ impl Rewrite<'_, '_> {
             "coherent" if matches!(source.text_at(i + 1), "device" | "constant" | "const") => {
                 self.replace(i, "");
             }
-            // Conversions of pointers are looked at in the user's text, not in the headers.
+            // Pointer conversions are checked in the user's text, not in the headers.
             "static_cast" if !self.casts_to_pointer(i) => self.replace(i, "::sm::scast"),
             "noinline" | "__noinline__" if in_gnu_attribute(source, i) => {
                 self.replace(i, "always_inline");
@@ -151,13 +151,13 @@ impl Rewrite<'_, '_> {
         }
     }
 
-    /// `static_cast<T*>`, `static_cast<T&>`
+    /// Returns whether a cast is `static_cast<T*>` or `static_cast<T&>`.
     fn casts_to_pointer(&self, i: usize) -> bool {
         let close = self.source.partner(i + 1);
         close.is_some_and(|close| matches!(self.source.before(close), "*" | "&"))
     }
 
-    /// Whether an address space is that of the object of a method.
+    /// Returns whether an address space is that of a method's object.
     fn is_of_object(&self, i: usize) -> bool {
         self.trailing.contains(&i) || self.returned.contains(&i)
     }
@@ -182,7 +182,8 @@ impl Rewrite<'_, '_> {
         }
     }
 
-    /// `-E` leaves macros in pragmas alone, so an unroll count that is not a number cannot be read; it is only a hint.
+    /// `-E` does not expand macros in pragmas, so an unroll count that is not a number is dropped; it is only a
+    /// hint.
     fn pragmas(&mut self) {
         for &pragma in &self.source.pragmas {
             let text = self.source.token_text(pragma);
@@ -210,16 +211,16 @@ impl Rewrite<'_, '_> {
     }
 }
 
-fn beside_const(source: &Source<'_>, i: usize) -> bool {
+fn beside_const(source: &TokenStream<'_>, i: usize) -> bool {
     let mut at = i + 1;
-    while NEIGHBOURS.contains(&source.text_at(at)) {
+    while CONST_NEIGHBOURS.contains(&source.text_at(at)) {
         if source.text_at(at) == "const" {
             return true;
         }
         at += 1;
     }
     let mut at = i;
-    while NEIGHBOURS.contains(&source.before(at)) {
+    while CONST_NEIGHBOURS.contains(&source.before(at)) {
         if source.before(at) == "const" {
             return true;
         }
@@ -228,10 +229,10 @@ fn beside_const(source: &Source<'_>, i: usize) -> bool {
     false
 }
 
-/// Inside `__attribute__((…))`.
-fn in_gnu_attribute(source: &Source<'_>, i: usize) -> bool {
+/// Returns whether a token is inside `__attribute__((…))`.
+fn in_gnu_attribute(source: &TokenStream<'_>, i: usize) -> bool {
     let mut at = i;
-    // A GNU attribute list is short; eight tokens back is far enough for any in use.
+    // GNU attribute lists are short; eight tokens back covers all in use.
     for _ in 0..8 {
         let Some(before) = at.checked_sub(1) else {
             return false;

@@ -1,4 +1,5 @@
-//! Nothing emits code unless a kernel uses it: functions become `inline`, kernels `static`, instantiations go.
+//! Linkage: code is emitted only if a kernel uses it. Functions become `inline`, kernels `static`, and
+//! instantiations are removed.
 
 use super::Rewrite;
 use crate::msl::lexer::TokenKind;
@@ -25,7 +26,7 @@ impl Rewrite<'_, '_> {
         }
     }
 
-    /// A function whose code is dropped where nothing uses it.
+    /// Makes a function discardable if unused.
     fn discardable(&mut self, function: &Function) {
         let source = self.source;
         let specifiers = function.specifiers..function.name.start;

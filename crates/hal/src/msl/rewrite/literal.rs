@@ -1,6 +1,6 @@
 //! Floating-point literals: MSL has no `double`, and has suffixes that C++ lacks.
 
-/// The C++ spelling of a literal, where it differs.
+/// The C++ spelling of a literal, if it differs.
 ///
 /// Unsuffixed floating literals are `float`; `1.0h` is a half (`f16` is clang's suffix, which rounds the decimal once);
 /// `1.0bf` is a bfloat.
@@ -24,19 +24,19 @@ pub(super) fn rewrite(text: &str) -> Option<String> {
     }
 }
 
-/// How small a `float` or `bfloat` literal is.
+/// Magnitude of a `float` or `bfloat` literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Size {
-    /// Subnormal: it counts as zero.
+pub(super) enum Magnitude {
+    /// Subnormal: flushed to zero.
     Subnormal,
-    /// A product of two such numbers can be subnormal, and one of two larger ones cannot.
+    /// Below 2^-63: the product of two such numbers can be subnormal, while that of two larger ones cannot.
     Small,
     /// Anything else.
-    Usual,
+    Normal,
 }
 
-/// How small a literal is; integers and halves are usual.
-pub(super) fn size(text: &str) -> Size {
+/// Classifies a literal; integers and halves are [`Magnitude::Normal`].
+pub(super) fn magnitude(text: &str) -> Magnitude {
     let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => hexadecimal(digits),
         None => {
@@ -48,10 +48,10 @@ pub(super) fn size(text: &str) -> Size {
         }
     };
     match value {
-        Some(0.0) => Size::Usual,
-        Some(value) if value < f64::from(f32::MIN_POSITIVE) => Size::Subnormal,
-        Some(value) if value < 2_f64.powi(-63) => Size::Small,
-        _ => Size::Usual,
+        Some(0.0) => Magnitude::Normal,
+        Some(value) if value < f64::from(f32::MIN_POSITIVE) => Magnitude::Subnormal,
+        Some(value) if value < 2_f64.powi(-63) => Magnitude::Small,
+        _ => Magnitude::Normal,
     }
 }
 
@@ -68,7 +68,7 @@ fn hexadecimal(digits: &str) -> Option<f64> {
     Some(value * 2_f64.powi(exponent.saturating_sub(4 * places).max(-1000)))
 }
 
-/// How many bytes belong to the digits, point and exponent of a decimal literal.
+/// Length in bytes of the digits, point and exponent of a decimal literal.
 fn decimal_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits = |mut at: usize| {
@@ -99,31 +99,31 @@ fn decimal_length(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Size, rewrite, size};
+    use super::{Magnitude, magnitude, rewrite};
 
     #[test]
     fn tells_small_and_subnormal_literals() {
         for (text, expected) in [
-            ("1e-40f", Size::Subnormal),
-            ("1e-40", Size::Subnormal),
-            ("0x1p-127f", Size::Subnormal),
-            ("0x1.8p-149", Size::Subnormal),
-            ("1e-39bf", Size::Subnormal),
-            ("0x1p-126f", Size::Small),
-            ("1e-20", Size::Small),
-            ("0x0.8p-80f", Size::Small),
-            ("0.0", Size::Usual),
-            ("0", Size::Usual),
-            ("0x0p0", Size::Usual),
-            ("1e-5h", Size::Usual),
-            ("1e-12f", Size::Usual),
-            ("0x10", Size::Usual),
-            ("0x1f", Size::Usual),
-            ("7u", Size::Usual),
-            ("1e-99999999999f", Size::Usual),
-            ("0x1p-99999999999f", Size::Usual),
+            ("1e-40f", Magnitude::Subnormal),
+            ("1e-40", Magnitude::Subnormal),
+            ("0x1p-127f", Magnitude::Subnormal),
+            ("0x1.8p-149", Magnitude::Subnormal),
+            ("1e-39bf", Magnitude::Subnormal),
+            ("0x1p-126f", Magnitude::Small),
+            ("1e-20", Magnitude::Small),
+            ("0x0.8p-80f", Magnitude::Small),
+            ("0.0", Magnitude::Normal),
+            ("0", Magnitude::Normal),
+            ("0x0p0", Magnitude::Normal),
+            ("1e-5h", Magnitude::Normal),
+            ("1e-12f", Magnitude::Normal),
+            ("0x10", Magnitude::Normal),
+            ("0x1f", Magnitude::Normal),
+            ("7u", Magnitude::Normal),
+            ("1e-99999999999f", Magnitude::Normal),
+            ("0x1p-99999999999f", Magnitude::Normal),
         ] {
-            assert_eq!(size(text), expected, "{text}");
+            assert_eq!(magnitude(text), expected, "{text}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! Function constants: read from the host when the image is loaded, before anything that is derived from them.
+//! Function constants: initialised from the host's values when the image is loaded, before anything derived from
+//! them.
 
 use std::collections::HashSet;
 
@@ -29,7 +30,7 @@ impl Rewrite<'_, '_> {
                 specialised.insert(name);
                 found = true;
             }
-            // What is computed from a function constant is no longer known to the compiler either.
+            // Anything computed from a function constant is not a compile-time constant either.
             let derived = variable.declarators.iter().any(|declarator| {
                 declarator
                     .tail

@@ -1,17 +1,17 @@
-//! Swizzles: `v.xyz` becomes `v.swz(::sm::I<0,1,2>{})`, and `v.swzref(…)` where it is written to.
+//! Swizzles: `v.xyz` becomes `v.swz(::sm::I<0,1,2>{})`, or `v.swzref(…)` if it is written to.
 //!
-//! A field that the user named like a swizzle (`float ba;`) keeps working without knowing types: its class is given members
-//! `swz(::sm::I<2,3>)` and `swzref(…)` that return the field, so the rewritten access finds a vector's components or the user's
-//! field, whichever the object is.
+//! Fields named like a swizzle (`float ba;`) work without type information: their class gets members
+//! `swz(::sm::I<2,3>)` and `swzref(…)` that return the field, so the rewritten access finds a vector's components
+//! or the user's field, depending on the object.
 
 use std::collections::HashMap;
 
 use super::Rewrite;
 use crate::msl::diagnostic::DiagnosticKind;
-use crate::msl::source::Source;
+use crate::msl::token_stream::TokenStream;
 
-/// Members and subscripts after one another that are followed; it keeps hostile text linear.
-const LONGEST_CHAIN: usize = 32;
+/// Maximum length of a chain of members and subscripts; keeps hostile input linear.
+const MAX_CHAIN_LEN: usize = 32;
 
 /// The component indices of a swizzle of two to four components.
 pub(super) fn indices(text: &str) -> Option<Vec<u8>> {
@@ -41,7 +41,7 @@ impl Rewrite<'_, '_> {
         if !matches!(source.before(i), "." | "->") || source.text_at(i + 1) == "(" {
             return;
         }
-        // `{.xy = …}` designates a field.
+        // `{.xy = …}` is a designated initialiser.
         if i >= 2 && source.before(i) == "." && matches!(source.text_at(i - 2), "{" | ",") {
             return;
         }
@@ -54,7 +54,7 @@ impl Rewrite<'_, '_> {
         self.replace(i, format!("{member}({}{{}})", tag(&components)));
     }
 
-    /// `v.zyx.xy = …` writes components 2 and 1 of `v`: one swizzle instead of two.
+    /// `v.zyx.xy = …` writes components 2 and 1 of `v`: composes the two swizzles into one.
     fn compose(&mut self, i: usize, outer: &[u8]) -> bool {
         let source = self.source;
         let name = source.text_at(i + 2);
@@ -84,11 +84,11 @@ impl Rewrite<'_, '_> {
         true
     }
 
-    /// Whether the value of the member access at `i` is assigned, directly or through further members and subscripts.
+    /// Returns whether the member access at `i` is assigned to, directly or through further members and subscripts.
     fn is_written(&self, i: usize) -> bool {
         let source = self.source;
         let mut end = i + 1;
-        for _ in 0..LONGEST_CHAIN {
+        for _ in 0..MAX_CHAIN_LEN {
             match source.text_at(end) {
                 "." if source.is_identifier(end + 1) && source.text_at(end + 2) != "(" => end += 2,
                 "[" => end = source.after(end, false),
@@ -104,7 +104,7 @@ impl Rewrite<'_, '_> {
         assigned || matches!(source.before(expression_start(source, i)), "++" | "--")
     }
 
-    /// Gives classes with fields named like swizzles the members that the rewritten accesses call.
+    /// Adds the members that rewritten accesses call to classes with fields named like swizzles.
     pub(super) fn field_accessors(&mut self) {
         let source = self.source;
         let program = self.program;
@@ -118,7 +118,7 @@ impl Rewrite<'_, '_> {
                 let Some(components) = indices(name) else {
                     continue;
                 };
-                let (scope, place) = self.named_class(variable.scope, variable.last);
+                let (scope, token) = self.named_class(variable.scope, variable.last);
                 if let Some(other) = taken.insert((scope, components.clone()), name)
                     && other != name
                 {
@@ -140,12 +140,12 @@ impl Rewrite<'_, '_> {
                         );
                     }
                 }
-                self.edits.insert(source.bytes(place, place).end, text);
+                self.edits.insert(source.bytes(token, token).end, text);
             }
         }
     }
 
-    /// The innermost class with a name around a field, and the last token of the field's declaration in it.
+    /// The innermost named class around a field, and the last token of the field's declaration in it.
     fn named_class(&self, mut scope: usize, mut last: usize) -> (usize, usize) {
         while let Some(parent) = self.program.scopes[scope].parent {
             let class = self.program.scopes[scope]
@@ -161,9 +161,9 @@ impl Rewrite<'_, '_> {
 }
 
 /// The first token of the postfix expression whose last member name is at `i`.
-fn expression_start(source: &Source<'_>, mut i: usize) -> usize {
-    for _ in 0..LONGEST_CHAIN {
-        // `i` is a name, a closing bracket or an opening one just reached from behind.
+fn expression_start(source: &TokenStream<'_>, mut i: usize) -> usize {
+    for _ in 0..MAX_CHAIN_LEN {
+        // `i` is a name, a closing bracket, or an opening one just reached from its end.
         match source.before(i) {
             "." | "->" | "::" if i >= 2 => {
                 i -= 2;

@@ -1,23 +1,23 @@
 //! Threadgroup variables: `threadgroup float x[32];` in a body names memory that all threads of the group share.
 //!
-//! The declaration becomes the one field of a local class, which keeps whatever it says of type, bounds and alignment:
-//! `struct sm_tg_0 { float x[32]; }; auto& x = ::sm::tgvar<0, sm_tg_0>().x;`. An initialiser is dropped, as the hardware does.
-//! A declaration that is not found here is an error of clang's: an automatic variable has no address space.
+//! The declaration becomes the only field of a local class, which preserves its type, bounds and alignment: `struct
+//! sm_tg_0 { float x[32]; }; auto& x = ::sm::tgvar<0, sm_tg_0>().x;`. An initialiser is dropped, as on hardware. A
+//! declaration that is missed here is a clang error: an automatic variable has no address space.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use super::{Rewrite, ThreadgroupVariableName};
-use crate::msl::source::Source;
+use crate::msl::token_stream::TokenStream;
 
-/// Words that begin a statement which declares no variable.
+/// Words that start a statement other than a variable declaration.
 const OTHER_STATEMENTS: [&str; 12] = [
     "return", "typedef", "using", "if", "for", "while", "else", "do", "switch", "case", "template",
     "goto",
 ];
 
 /// A declared variable: its name, and all tokens of its declarator.
-struct Declared {
+struct DeclaredVariable {
     name: usize,
     tokens: Range<usize>,
 }
@@ -28,7 +28,7 @@ impl Rewrite<'_, '_> {
         let aliases = aliases(source);
         let mut end = 0;
         for function in &self.program.functions {
-            // Functions come in the order of their ends; a method of a local class lies inside another body.
+            // Functions are ordered by their ends; a method of a local class lies inside another body.
             let Some((open, close)) = function.body else {
                 continue;
             };
@@ -77,27 +77,28 @@ impl Rewrite<'_, '_> {
         text
     }
 
-    fn reference(&mut self, variable: &Declared, words: &str, aliased: bool) -> String {
+    fn reference(&mut self, variable: &DeclaredVariable, words: &str, aliased: bool) -> String {
         let source = self.source;
         let first = variable.name + 1;
         let mut tail = first;
         while tail < variable.tokens.end && !matches!(source.text_at(tail), "=" | "{") {
             tail = source.after(tail, false);
         }
-        let bounds = match tail > first {
-            true => self.render(first, tail - 1),
-            false => String::new(),
+        let bounds = if tail > first {
+            self.render(first, tail - 1)
+        } else {
+            String::new()
         };
         let id = u32::try_from(self.variables.len()).unwrap_or(u32::MAX);
         let name = source.text_at(variable.name);
-        let place = source.tokens[variable.name];
+        let token = source.tokens[variable.name];
         self.variables.push(ThreadgroupVariableName {
             id,
             name: name.to_owned(),
-            file: source.file(place).to_owned(),
-            line: place.line,
+            file: source.file(token).to_owned(),
+            line: token.line,
         });
-        // A field has no address space, not even by its type.
+        // A field has no address space, not even through its type.
         if aliased {
             format!(
                 "typedef {words} sm_tg_{id}{bounds}; auto& {name} = ::sm::tgvar<{id}, sm_tg_{id}>()"
@@ -111,7 +112,7 @@ impl Rewrite<'_, '_> {
 }
 
 /// Names of types that carry the address space: `typedef threadgroup uint T;`, `using T = threadgroup uint;`.
-pub(crate) fn aliases<'a>(source: &Source<'a>) -> HashSet<&'a str> {
+pub(crate) fn aliases<'a>(source: &TokenStream<'a>) -> HashSet<&'a str> {
     let mut found = HashSet::new();
     for i in 0..source.len() {
         let (start, name) = match source.text_at(i) {
@@ -143,14 +144,14 @@ pub(crate) struct Declaration {
     /// Its first token, and its semicolon.
     pub(crate) start: usize,
     end: usize,
-    variables: Vec<Declared>,
-    /// The address space is that of a type's name.
+    variables: Vec<DeclaredVariable>,
+    /// The address space comes from an alias.
     aliased: bool,
 }
 
 /// The declaration that starts at `i`, if it declares threadgroup variables.
 pub(crate) fn declaration(
-    source: &Source<'_>,
+    source: &TokenStream<'_>,
     i: usize,
     close: usize,
     aliases: &HashSet<&str>,
@@ -191,17 +192,17 @@ pub(crate) fn declaration(
     })
 }
 
-/// Whether the parenthesis at `i` belongs to an operator of types or attributes.
-fn is_specifier(source: &Source<'_>, i: usize) -> bool {
+/// Returns whether the parenthesis at `i` belongs to a type operator or attribute.
+fn is_specifier(source: &TokenStream<'_>, i: usize) -> bool {
     matches!(
         source.before(i),
         "alignas" | "decltype" | "__attribute__" | "typeof" | "__typeof__"
     )
 }
 
-/// Where the specifiers and the first name end; `None` for what declares no variable of its own: a pointer or a reference
-/// to threadgroup memory is an ordinary variable.
-fn specifiers_end(source: &Source<'_>, start: usize, close: usize) -> Option<usize> {
+/// The end of the specifiers and the first name; `None` if no threadgroup variable is declared: a pointer or a
+/// reference to threadgroup memory is an ordinary variable.
+fn specifiers_end(source: &TokenStream<'_>, start: usize, close: usize) -> Option<usize> {
     let mut i = start;
     let mut in_class = false;
     while i < close {
@@ -219,7 +220,7 @@ fn specifiers_end(source: &Source<'_>, start: usize, close: usize) -> Option<usi
     None
 }
 
-fn declared(source: &Source<'_>, tokens: Range<usize>) -> Option<Declared> {
+fn declared(source: &TokenStream<'_>, tokens: Range<usize>) -> Option<DeclaredVariable> {
     let mut name = None;
     let mut in_class = false;
     let mut i = tokens.start;
@@ -238,14 +239,14 @@ fn declared(source: &Source<'_>, tokens: Range<usize>) -> Option<Declared> {
         }
         i = source.after(i, true);
     }
-    Some(Declared {
+    Some(DeclaredVariable {
         name: name?,
         tokens,
     })
 }
 
-/// Whether nothing but attributes, bounds and an initialiser follow the attribute at `i`.
-fn ends_declarator(source: &Source<'_>, i: usize, end: usize) -> bool {
+/// Returns whether only attributes, bounds and an initialiser follow the attribute at `i`.
+fn ends_declarator(source: &TokenStream<'_>, i: usize, end: usize) -> bool {
     let next = source.after(i + 1, false);
     next >= end || matches!(source.text_at(next), "=" | "{" | "[" | "__attribute__")
 }

@@ -1,4 +1,5 @@
-//! Forms that MSL does not have, or not there: lambdas, variables of an address space in the wrong place, `half` as a name.
+//! Constructs that MSL does not have, or not in this position: lambdas, misplaced address spaces and attributes,
+//! `half` as a name.
 
 use super::Strict;
 use crate::language::LanguageVersion;
@@ -19,13 +20,13 @@ impl Strict<'_, '_> {
             if self.source.tokens[function.first].system {
                 continue;
             }
-            self.attribute_place(function);
+            self.attribute_position(function);
             self.locals(function);
         }
         self.fields();
     }
 
-    /// A `[` that neither subscripts nor bounds.
+    /// Returns whether a `[` is neither a subscript nor an array bound.
     fn is_free_bracket(&self, i: usize) -> bool {
         let source = self.source;
         source.text_at(i) == "["
@@ -33,7 +34,7 @@ impl Strict<'_, '_> {
             && (!source.is_identifier(i - 1) || source.before(i) == "return")
     }
 
-    /// `[…](…) { … }` where a value may stand.
+    /// Rejects `[…](…) { … }` in the position of a value.
     fn lambda(&mut self, i: usize) {
         let source = self.source;
         if !self.is_free_bracket(i) {
@@ -50,11 +51,11 @@ impl Strict<'_, '_> {
         };
         let since = LanguageVersion::Metal3_2;
         if is_lambda && self.language < since {
-            self.refuse(i, needs("lambda expressions", since, self.language));
+            self.reject(i, needs("lambda expressions", since, self.language));
         }
     }
 
-    /// `uint half = 4;`: the name of a type.
+    /// Rejects `uint half = 4;`: the name is a type.
     fn half_name(&mut self, i: usize) {
         let source = self.source;
         if source.text_at(i) == "half"
@@ -62,22 +63,23 @@ impl Strict<'_, '_> {
             && self.types.is_known(source.before(i))
             && matches!(source.text_at(i + 1), "=" | ";" | "," | "[")
         {
-            self.refuse(
+            self.reject(
                 i,
                 "'half' is a type in Metal and cannot be the name of a variable",
             );
         }
     }
 
-    /// Attributes of a function stand before it. After the parameters they belong to its type, after `kernel` to nothing.
-    fn attribute_place(&mut self, function: &Function) {
+    /// Attributes of a function precede it. After the parameters they would apply to its type, after `kernel` to
+    /// nothing.
+    fn attribute_position(&mut self, function: &Function) {
         let source = self.source;
         let kernel =
             (function.specifiers..function.name.start).find(|&i| source.text_at(i) == "kernel");
         let after_kernel = kernel.and_then(|i| source.attributes_in(i + 1, i + 1).first());
         if let Some(attribute) = after_kernel {
-            self.refuse_at(
-                attribute.place,
+            self.reject_at(
+                attribute.token,
                 "an attribute list cannot appear here: it stands before 'kernel'",
             );
         }
@@ -96,7 +98,7 @@ impl Strict<'_, '_> {
                 "'{}' attribute cannot be applied to types: it stands before the function",
                 attribute.name
             );
-            self.refuse_at(attribute.place, message);
+            self.reject_at(attribute.token, message);
         }
     }
 
@@ -109,14 +111,14 @@ impl Strict<'_, '_> {
             let is_threadgroup =
                 || threadgroup_declaration(source, i, close, &self.aliases).is_some();
             if !function.kernel && is_threadgroup() {
-                self.refuse(
+                self.reject(
                     i,
                     "threadgroup variables can be declared in kernel functions only",
                 );
             }
             let begins = matches!(source.before(i), ";" | "{" | "}" | ")");
             if begins && source.text_at(i) == "static" && !self.is_constant(i) {
-                self.refuse(
+                self.reject(
                     i,
                     "static local variables must be in the constant address space",
                 );
@@ -124,8 +126,8 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// Whether `constant` or `threadgroup` is among the words of the declaration at `i`, before its initialiser. Local
-    /// functions of a class may be static.
+    /// Returns whether `constant` or `threadgroup` occurs in the declaration at `i`, before its initialiser. Member
+    /// functions of a local class may be static.
     fn is_constant(&self, mut i: usize) -> bool {
         loop {
             match self.source.text_at(i) {
@@ -136,7 +138,7 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// A field lies where its object lies.
+    /// Rejects address spaces of fields: a field is where its object is.
     fn fields(&mut self) {
         let source = self.source;
         for variable in &self.program.variables {
@@ -159,7 +161,7 @@ impl Strict<'_, '_> {
                 && self.types.is_type_sequence(source, i + 1..declarator.name)
             {
                 let space = source.text_at(i);
-                self.refuse(
+                self.reject(
                     i,
                     format!("field may not be qualified with an address space: '{space}'"),
                 );

@@ -35,7 +35,7 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// Refuses `type *` and `type &` where the type is known to carry no address space.
+    /// Rejects `type *` and `type &` if the type is known to carry no address space.
     fn declared(&mut self, range: Range<usize>) -> bool {
         let source = self.source;
         let plain = range.clone().all(|i| {
@@ -72,7 +72,7 @@ impl Strict<'_, '_> {
         } else {
             "reference"
         };
-        self.refuse(
+        self.reject(
             range.start,
             format!(
                 "{what} type must have an address space: device, constant, threadgroup or thread"
@@ -81,7 +81,7 @@ impl Strict<'_, '_> {
         true
     }
 
-    /// Declarations and casts inside a body.
+    /// Checks declarations and casts inside a body.
     fn local_pointers(&mut self, start: usize, end: usize) {
         let source = self.source;
         for i in start..end {
@@ -104,7 +104,7 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// `float* p = …` at the start of a statement.
+    /// Checks `float* p = …` at the start of a statement.
     fn local(&mut self, i: usize) {
         let source = self.source;
         let mut at = i;
@@ -124,7 +124,7 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// `(float*)x`
+    /// Checks `(float*)x`.
     fn c_cast(&mut self, i: usize) {
         let source = self.source;
         let Some(close) = source.partner(i - 1) else {

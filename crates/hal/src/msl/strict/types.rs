@@ -4,20 +4,20 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::msl::program::Program;
-use crate::msl::source::Source;
+use crate::msl::token_stream::TokenStream;
 
-/// Tokens of a typedef, its brackets counted as one.
-const LONGEST_ALIAS: usize = 256;
+/// Maximum length of a typedef in tokens, with brackets counted as one.
+const MAX_ALIAS_TOKENS: usize = 256;
 
-/// The types a program knows for certain.
-pub(super) struct Types<'a> {
+/// The types that are known for certain.
+pub(super) struct KnownTypes<'a> {
     classes: HashSet<&'a str>,
     /// Names that mean something else somewhere: template parameters, aliases.
     doubtful: HashSet<&'a str>,
 }
 
-impl<'a> Types<'a> {
-    pub(super) fn new(source: &Source<'a>, program: &Program) -> Self {
+impl<'a> KnownTypes<'a> {
+    pub(super) fn new(source: &TokenStream<'a>, program: &Program) -> Self {
         let classes = program
             .classes
             .iter()
@@ -28,7 +28,7 @@ impl<'a> Types<'a> {
         for i in 0..source.len() {
             match source.text_at(i) {
                 "typename" | "class" if source.is_identifier(i + 1) => {
-                    // `class Foo {` declares a class; in a template head it declares a parameter.
+                    // `class Foo {` declares a class; in a template head, `class` declares a parameter.
                     if matches!(source.text_at(i + 2), "," | ">" | "=" | "...") {
                         doubtful.insert(source.text_at(i + 1));
                     }
@@ -41,7 +41,7 @@ impl<'a> Types<'a> {
                 }
                 "typedef" => {
                     let mut end = i;
-                    for _ in 0..LONGEST_ALIAS {
+                    for _ in 0..MAX_ALIAS_TOKENS {
                         if matches!(source.text_at(end), ";" | "") {
                             break;
                         }
@@ -64,8 +64,8 @@ impl<'a> Types<'a> {
         !self.doubtful.contains(name) && (is_builtin(name) || self.classes.contains(name))
     }
 
-    /// Whether the tokens are one type without address space: `const unsigned int`, `metal::float4`, `Foo`.
-    pub(super) fn is_type_sequence(&self, source: &Source<'a>, range: Range<usize>) -> bool {
+    /// Returns whether the tokens are one type without address space: `const unsigned int`, `metal::float4`, `Foo`.
+    pub(super) fn is_type_sequence(&self, source: &TokenStream<'a>, range: Range<usize>) -> bool {
         let words: Vec<&str> = range
             .map(|i| source.text_at(i))
             .filter(|text| {
@@ -84,7 +84,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// MSL's scalar, vector, matrix, packed and atomic types.
+/// Returns whether a name is one of MSL's scalar, vector, matrix, packed and atomic types.
 pub(super) fn is_builtin(name: &str) -> bool {
     if matches!(
         name,

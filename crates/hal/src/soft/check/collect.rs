@@ -1,23 +1,24 @@
-//! Gathers findings of all workers into reports.
+//! Collects the findings of all workers into reports.
 
-use crate::report::{Report, ReportKind};
-use crate::soft::runtime::image::Image;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Different findings that one launch may report; more of them help nobody.
-const MOST: usize = 256;
+use crate::report::{Report, ReportKind};
+use crate::soft::runtime::image::Image;
 
-/// What makes two findings the same.
+/// Maximum number of distinct findings reported per launch.
+const MAX_FINDINGS: usize = 256;
+
+/// Identity of a finding: equal ones are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct FindingKey {
     pub(super) kind: ReportKind,
-    /// A canonical place of the image.
-    pub(super) place: u32,
+    /// A canonical location of the image.
+    pub(super) location: u32,
     pub(super) buffer: Option<u32>,
 }
 
-/// Who showed it.
+/// The thread that showed it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Witness {
     /// Number of the threadgroup: the lowest one is reported, whichever worker came first.
@@ -35,12 +36,12 @@ struct Finding {
 
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    findings: Mutex<HashMap<Key, Finding>>,
+    findings: Mutex<HashMap<FindingKey, Finding>>,
 }
 
 impl Collector {
-    /// Adds a finding; `message` is only asked for when it will be shown.
-    pub(super) fn add(&self, key: Key, witness: Witness, message: impl FnOnce() -> String) {
+    /// Adds a finding; `message` is only called if it will be shown.
+    pub(super) fn add(&self, key: FindingKey, witness: Witness, message: impl FnOnce() -> String) {
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(finding) = findings.get_mut(&key) {
             finding.count += 1;
@@ -48,7 +49,7 @@ impl Collector {
                 finding.witness = witness;
                 finding.message = message();
             }
-        } else if findings.len() < MOST {
+        } else if findings.len() < MAX_FINDINGS {
             let finding = Finding {
                 message: message(),
                 witness,
@@ -58,7 +59,7 @@ impl Collector {
         }
     }
 
-    /// The reports, in the order of the source.
+    /// The reports, in source order.
     pub(super) fn into_reports(self, image: &Image) -> Vec<Report> {
         let findings = self
             .findings
@@ -67,7 +68,7 @@ impl Collector {
         let mut reports: Vec<_> = findings
             .into_iter()
             .map(|(key, finding)| {
-                let location = image.location(key.place);
+                let location = image.location(key.location);
                 Report {
                     kind: key.kind,
                     message: finding.message,
@@ -83,8 +84,8 @@ impl Collector {
             })
             .collect();
         reports.sort_by(|a, b| {
-            let place = |r: &Report| (r.line == 0, r.file.clone(), r.line, r.column);
-            (place(a), a.kind.as_str(), a.buffer).cmp(&(place(b), b.kind.as_str(), b.buffer))
+            let location = |r: &Report| (r.line == 0, r.file.clone(), r.line, r.column);
+            (location(a), a.kind.as_str(), a.buffer).cmp(&(location(b), b.kind.as_str(), b.buffer))
         });
         reports
     }

@@ -1,79 +1,81 @@
-//! Races between the commands of a submission.
+//! Data races between the commands of a submission.
 //!
-//! The front puts a barrier between two commands whose declared ranges of a buffer conflict, and kernels are held to what
-//! is declared. What is left is memory that two buffers share: ranges that overlap in memory and not in a buffer. For
-//! those bytes, and only for those, this remembers which command touched them since the last barrier.
+//! The front inserts a barrier between two commands whose declared ranges of a buffer conflict, and kernels are
+//! held to their declarations. What remains is memory that two buffers share: ranges that overlap in memory but not
+//! within one buffer. Shadow memory for those bytes, and only for those, records which commands have accessed them
+//! since the last barrier.
 
-use crate::soft::runtime::image::Image;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes that are remembered between two barriers; what overlaps beyond that is not checked.
-const MAX_BYTES: usize = 1 << 24;
-/// Commands between two barriers; later ones are not checked.
-const MAX_PARTIES: usize = 1 << 11;
+use crate::soft::runtime::image::Image;
 
-const PLACE_BITS: u32 = 20;
-const ATOMIC: u32 = 1 << PLACE_BITS;
-const PARTY_SHIFT: u32 = PLACE_BITS + 1;
+/// Maximum number of shadowed bytes between two barriers; overlaps beyond that are not checked.
+const MAX_SHADOWED_BYTES: usize = 1 << 24;
+/// Maximum number of commands between two barriers; later ones are not checked.
+const MAX_COMMANDS: usize = 1 << 11;
 
-/// A command that touches memory.
+const LOCATION_BITS: u32 = 20;
+const ATOMIC: u32 = 1 << LOCATION_BITS;
+const COMMAND_SHIFT: u32 = LOCATION_BITS + 1;
+
+/// A command that accesses memory.
 #[derive(Debug)]
-pub(crate) struct Party<'a> {
-    /// The kernel's name, or what the command does.
+pub(crate) struct CheckedCommand<'a> {
+    /// The kernel's name, or the kind of command.
     pub(crate) name: &'a str,
     /// The kernel.
     pub(crate) image: Option<&'a Image>,
-    /// What it may touch, and whether it may write there.
+    /// Ranges it may access, and whether it may write to them.
     pub(crate) ranges: Vec<(Range<usize>, bool)>,
 }
 
-/// The memory that several commands between two barriers may touch although one of them writes.
+/// Shadow memory of the ranges that several commands between two barriers may access, at least one of them writing.
 #[derive(Debug)]
-pub(crate) struct Contested<'a> {
-    parties: Vec<Party<'a>>,
-    ranges: Vec<(Range<usize>, Mutex<Vec<Mark>>)>,
+pub(crate) struct OverlapShadow<'a> {
+    commands: Vec<CheckedCommand<'a>>,
+    ranges: Vec<(Range<usize>, Mutex<Vec<CommandCell>>)>,
 }
 
-/// Who touched a byte: the last writer, and the first two commands that read it since.
+/// The accesses to a byte: the last writer, and the first two commands that read it since.
 #[derive(Debug, Clone, Copy, Default)]
-struct Mark {
-    writer: Who,
-    readers: [Who; 2],
+struct CommandCell {
+    writer: CommandAccess,
+    readers: [CommandAccess; 2],
 }
 
-/// A command (from 1), whether its access was atomic, and the place in its kernel. 0 is nobody.
+/// A command (from 1), whether its access was atomic, and the location in its kernel. 0 is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Who(u32);
+struct CommandAccess(u32);
 
-impl Who {
-    fn party(self) -> u32 {
-        self.0 >> PARTY_SHIFT
+impl CommandAccess {
+    fn command(self) -> u32 {
+        self.0 >> COMMAND_SHIFT
     }
 
     fn conflicts(self, other: Self) -> bool {
-        self.0 != 0 && self.party() != other.party() && self.0 & other.0 & ATOMIC == 0
+        self.0 != 0 && self.command() != other.command() && self.0 & other.0 & ATOMIC == 0
     }
 }
 
 /// An access of a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Touch {
+pub(crate) struct CommandTouch {
     pub(crate) address: usize,
     pub(crate) size: usize,
     pub(crate) write: bool,
     pub(crate) atomic: bool,
-    /// A canonical place of the kernel; 0 where there is none.
-    pub(crate) place: u32,
+    /// A canonical location of the kernel; 0 if there is none.
+    pub(crate) location: u32,
 }
 
-impl<'a> Contested<'a> {
-    /// What the commands between two barriers share; nothing if they share no memory that one of them may write.
-    pub(crate) fn new(parties: Vec<Party<'a>>) -> Option<Self> {
+impl<'a> OverlapShadow<'a> {
+    /// Finds the memory that commands between two barriers share; `None` if none of it may be written.
+    pub(crate) fn new(commands: Vec<CheckedCommand<'a>>) -> Option<Self> {
         let mut shared: Vec<Range<usize>> = Vec::new();
-        for (index, party) in parties.iter().enumerate().take(MAX_PARTIES) {
-            for other in &parties[..index] {
-                for (one, writes) in &party.ranges {
+        for (index, command) in commands.iter().enumerate().take(MAX_COMMANDS) {
+            for other in &commands[..index] {
+                for (one, writes) in &command.ranges {
                     for (two, also) in &other.ranges {
                         let common = one.start.max(two.start)..one.end.min(two.end);
                         if (*writes || *also) && !common.is_empty() {
@@ -91,79 +93,80 @@ impl<'a> Contested<'a> {
                 _ => merged.push(range),
             }
         }
-        let mut left = MAX_BYTES;
+        let mut left = MAX_SHADOWED_BYTES;
         merged.retain(|range| {
             let fits = range.len() <= left;
             left -= if fits { range.len() } else { 0 };
             fits
         });
-        let marks = |range: Range<usize>| {
-            let marks = vec![Mark::default(); range.len()];
-            (range, Mutex::new(marks))
+        let cells = |range: Range<usize>| {
+            let cells = vec![CommandCell::default(); range.len()];
+            (range, Mutex::new(cells))
         };
         (!merged.is_empty()).then(|| Self {
-            parties,
-            ranges: merged.into_iter().map(marks).collect(),
+            commands,
+            ranges: merged.into_iter().map(cells).collect(),
         })
     }
 
-    /// Notes an access of the command with this index; says which earlier access of another it conflicts with.
-    pub(crate) fn touch(&self, party: usize, touch: Touch) -> Option<String> {
-        if party >= MAX_PARTIES - 1 {
+    /// Records an access of the command with this index; describes the earlier access of another command that it
+    /// conflicts with.
+    pub(crate) fn touch(&self, command: usize, touch: CommandTouch) -> Option<String> {
+        if command >= MAX_COMMANDS - 1 {
             return None;
         }
-        let place = touch.place & (ATOMIC - 1);
+        let location = touch.location & (ATOMIC - 1);
         let atomic = if touch.atomic { ATOMIC } else { 0 };
-        let who = Who((party as u32 + 1) << PARTY_SHIFT | atomic | place);
+        let access = CommandAccess((command as u32 + 1) << COMMAND_SHIFT | atomic | location);
         let mut found = None;
-        for (range, marks) in &self.ranges {
+        for (range, cells) in &self.ranges {
             let start = touch.address.max(range.start);
             let end = (touch.address + touch.size).min(range.end);
             if start >= end {
                 continue;
             }
-            let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
-            for mark in &mut marks[start - range.start..end - range.start] {
-                found = found.or(mark.touch(who, touch.write));
+            let mut cells = cells.lock().unwrap_or_else(PoisonError::into_inner);
+            for cell in &mut cells[start - range.start..end - range.start] {
+                found = found.or(cell.touch(access, touch.write));
             }
         }
         found.map(|(other, wrote)| self.describe(other, wrote))
     }
 
-    fn describe(&self, who: Who, wrote: bool) -> String {
-        let party = &self.parties[who.party() as usize - 1];
-        let access = if wrote { "write" } else { "read" };
-        let line = party
+    fn describe(&self, access: CommandAccess, wrote: bool) -> String {
+        let command = &self.commands[access.command() as usize - 1];
+        let verb = if wrote { "write" } else { "read" };
+        let line = command
             .image
-            .and_then(|image| image.location(who.0 & (ATOMIC - 1)))
+            .and_then(|image| image.location(access.0 & (ATOMIC - 1)))
             .map_or(String::new(), |location| {
                 format!(" at line {}", location.line)
             });
-        let what = if party.image.is_some() {
-            format!("kernel `{}`", party.name)
+        let what = if command.image.is_some() {
+            format!("kernel `{}`", command.name)
         } else {
-            format!("the {}", party.name)
+            format!("the {}", command.name)
         };
-        format!("the {access} by {what}{line}: no barrier orders the two commands")
+        format!("the {verb} by {what}{line}: no barrier orders the two commands")
     }
 }
 
-impl Mark {
-    fn touch(&mut self, who: Who, write: bool) -> Option<(Who, bool)> {
-        let mut found = self.writer.conflicts(who).then_some((self.writer, true));
+impl CommandCell {
+    fn touch(&mut self, access: CommandAccess, write: bool) -> Option<(CommandAccess, bool)> {
+        let mut found = self.writer.conflicts(access).then_some((self.writer, true));
         if write {
-            let reader = self.readers.into_iter().find(|r| r.conflicts(who));
+            let reader = self.readers.into_iter().find(|r| r.conflicts(access));
             found = found.or(reader.map(|reader| (reader, false)));
             *self = Self {
-                writer: who,
+                writer: access,
                 ..Self::default()
             };
         } else if let Some(free) = self
             .readers
             .iter_mut()
-            .find(|reader| reader.0 == 0 || reader.party() == who.party())
+            .find(|reader| reader.0 == 0 || reader.command() == access.command())
         {
-            *free = who;
+            *free = access;
         }
         found
     }
@@ -173,66 +176,66 @@ impl Mark {
 mod tests {
     use super::*;
 
-    fn party<'a>(name: &'a str, ranges: &[(Range<usize>, bool)]) -> Party<'a> {
-        Party {
+    fn command<'a>(name: &'a str, ranges: &[(Range<usize>, bool)]) -> CheckedCommand<'a> {
+        CheckedCommand {
             name,
             image: None,
             ranges: ranges.to_vec(),
         }
     }
 
-    fn touch(address: usize, size: usize, write: bool) -> Touch {
-        Touch {
+    fn touch(address: usize, size: usize, write: bool) -> CommandTouch {
+        CommandTouch {
             address,
             size,
             write,
             atomic: false,
-            place: 0,
+            location: 0,
         }
     }
 
     #[test]
     fn only_overlapping_memory_that_one_may_write_is_contested() {
         let (low, high) = (0..64, 64..128);
-        for (one, two, contested) in [
+        for (one, two, overlaps) in [
             ((low.clone(), true), (high.clone(), true), false),
             ((low.clone(), false), (low.clone(), false), false),
             ((low.clone(), true), (32..96, false), true),
         ] {
-            let parties = vec![party("a", &[one]), party("b", &[two])];
-            assert_eq!(Contested::new(parties).is_some(), contested);
+            let commands = vec![command("a", &[one]), command("b", &[two])];
+            assert_eq!(OverlapShadow::new(commands).is_some(), overlaps);
         }
-        let both = party("a", &[(low.clone(), true), (low, false)]);
-        assert!(Contested::new(vec![both]).is_none(), "one command");
+        let both = command("a", &[(low.clone(), true), (low, false)]);
+        assert!(OverlapShadow::new(vec![both]).is_none(), "one command");
     }
 
     #[test]
     fn bytes_that_two_commands_touch_conflict_unless_both_read() {
         let ranges = [(0..64, true)];
-        let contested = Contested::new(vec![
-            party("fill", &ranges),
-            party("copy", &ranges),
-            party("product", &ranges),
+        let overlaps = OverlapShadow::new(vec![
+            command("fill", &ranges),
+            command("copy", &ranges),
+            command("product", &ranges),
         ])
         .unwrap();
-        assert_eq!(contested.touch(0, touch(0, 4, true)), None);
-        assert_eq!(contested.touch(0, touch(2, 4, false)), None, "its own");
-        assert_eq!(contested.touch(1, touch(6, 4, true)), None, "other bytes");
+        assert_eq!(overlaps.touch(0, touch(0, 4, true)), None);
+        assert_eq!(overlaps.touch(0, touch(2, 4, false)), None, "its own");
+        assert_eq!(overlaps.touch(1, touch(6, 4, true)), None, "other bytes");
         assert_eq!(
-            contested.touch(1, touch(3, 1, false)).as_deref(),
+            overlaps.touch(1, touch(3, 1, false)).as_deref(),
             Some("the write by the fill: no barrier orders the two commands")
         );
         for reader in 0..3 {
-            assert_eq!(contested.touch(reader, touch(32, 4, false)), None);
+            assert_eq!(overlaps.touch(reader, touch(32, 4, false)), None);
         }
-        let conflict = contested.touch(0, touch(35, 8, true)).unwrap();
+        let conflict = overlaps.touch(0, touch(35, 8, true)).unwrap();
         assert!(conflict.starts_with("the read by the copy"), "{conflict}");
-        let atomic = |address| Touch {
+        let atomic = |address| CommandTouch {
             atomic: true,
             ..touch(address, 4, true)
         };
-        assert_eq!(contested.touch(0, atomic(48)), None);
-        assert_eq!(contested.touch(1, atomic(48)), None);
-        assert!(contested.touch(2, touch(48, 4, false)).is_some());
+        assert_eq!(overlaps.touch(0, atomic(48)), None);
+        assert_eq!(overlaps.touch(1, atomic(48)), None);
+        assert!(overlaps.touch(2, touch(48, 4, false)).is_some());
     }
 }

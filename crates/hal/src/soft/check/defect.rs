@@ -1,22 +1,22 @@
-//! Defects that instrumented code finds by itself: private memory, shifts and divisions.
+//! Defects that instrumented code detects itself: private memory, shifts and divisions.
 
-use super::{Announced, Checker, Verdict, bytes};
+use super::{AccessEvent, Checker, Verdict, bytes};
 use crate::report::ReportKind;
 
-/// What instrumented code announces, see `ir/sanitize.rs`.
+/// A defect reported by instrumented code, see `ir/sanitize.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
     /// An access outside a private variable.
     PrivateBounds {
         offset: i64,
         size: u64,
-        variable: Variable,
+        variable: PrivateVariable,
     },
     /// A read of private memory that was never written.
     PrivateUninitialised {
         offset: i64,
         size: u64,
-        variable: Variable,
+        variable: PrivateVariable,
     },
     Shift {
         amount: i64,
@@ -27,14 +27,14 @@ pub(crate) enum Defect {
     DivisionOverflow,
 }
 
-/// A private variable: its size and the number of its name in the plan.
+/// A private variable: its size and the index of its name in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Variable {
+pub(crate) struct PrivateVariable {
     size: u64,
     name: usize,
 }
 
-impl Variable {
+impl PrivateVariable {
     fn new(packed: u64) -> Self {
         Self {
             size: packed & u64::from(u32::MAX),
@@ -44,18 +44,18 @@ impl Variable {
 }
 
 impl Defect {
-    /// The defect that the arguments of the service describe.
+    /// Decodes the arguments of the service.
     pub(crate) fn decode(kind: u32, [a, b, c]: [u64; 3]) -> Option<Self> {
         Some(match kind {
             1 => Self::PrivateBounds {
                 offset: a.cast_signed(),
                 size: b,
-                variable: Variable::new(c),
+                variable: PrivateVariable::new(c),
             },
             2 => Self::PrivateUninitialised {
                 offset: a.cast_signed(),
                 size: b,
-                variable: Variable::new(c),
+                variable: PrivateVariable::new(c),
             },
             3 => Self::Shift {
                 amount: a.cast_signed(),
@@ -76,9 +76,9 @@ impl Defect {
         }
     }
 
-    /// One sentence about it; `name` knows the variables of the kernel.
+    /// The report's message; `name` looks up the kernel's variables.
     fn message<'a>(self, name: impl FnOnce(usize) -> Option<&'a str>) -> String {
-        let named = |variable: Variable| match name(variable.name) {
+        let named = |variable: PrivateVariable| match name(variable.name) {
             Some(name) => format!("private variable `{name}`"),
             None => "a private variable".to_owned(),
         };
@@ -126,10 +126,10 @@ impl Defect {
 }
 
 impl Checker {
-    /// Notes a defect; after an access outside a private variable the threadgroup is abandoned.
+    /// Reports a defect; after an access outside a private variable the threadgroup is abandoned.
     pub(crate) fn defect(&mut self, defect: Defect, location: u32) -> Verdict {
         if self.launch.is_null() || self.group.is_null() {
-            return Verdict::Go;
+            return Verdict::Proceed;
         }
         self.location = location;
         let image = self.launch().image;
@@ -145,13 +145,13 @@ impl Checker {
         });
         match defect {
             Defect::PrivateBounds { .. } => self.stop(),
-            _ => Verdict::Go,
+            _ => Verdict::Proceed,
         }
     }
 
     pub(super) fn report_misaligned(
         &self,
-        access: &Announced,
+        access: &AccessEvent,
         buffer: Option<usize>,
         target: impl FnOnce() -> String,
     ) {

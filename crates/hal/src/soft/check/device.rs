@@ -1,56 +1,57 @@
-//! What the checker remembers of device memory during one launch.
+//! Shadow memory of device memory during one launch.
 //!
-//! Only memory that the launch may write is remembered, in pages made when they are first touched. A page has a mark for
-//! every 1, 2, 4, 8 or 16 bytes: it starts with what its first access allows and is refined when a smaller or
-//! unaligned access comes.
+//! Only memory that the launch may write is shadowed, in pages created on first access. A page has one cell per
+//! granule of 1, 2, 4, 8 or 16 bytes: it starts with the largest that its first access allows, and is refined by a
+//! smaller or unaligned access.
 
-use super::order::{Clocks, Conflict, Mark, Trace};
-use crate::soft::runtime::launch::{Access, Binding};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-const PAGE_SHIFT: usize = 12;
-const PAGE: usize = 1 << PAGE_SHIFT;
-/// Pages in a directory: two megabytes of memory.
-const DIRECTORY: usize = 512;
-/// Bytes of marks that one launch may have. Memory touched after that is not checked for races any more.
-const BUDGET: usize = 4 << 30;
-/// The coarsest granule is 16 bytes, a `float4`.
-const COARSEST: u32 = 4;
+use super::happens_before::{AccessRecord, Clocks, Conflict, ShadowCell};
+use crate::soft::runtime::launch::{Access, Binding};
 
-/// The memory of one launch, shared by all its workers.
+const PAGE_SHIFT: usize = 12;
+const PAGE_BYTES: usize = 1 << PAGE_SHIFT;
+/// Pages per directory: two megabytes of memory.
+const PAGES_PER_DIRECTORY: usize = 512;
+/// Maximum size of the shadow cells of one launch in bytes. Memory accessed beyond that is not checked for races.
+const SHADOW_BUDGET_BYTES: usize = 4 << 30;
+/// log2 of the largest granule: 16 bytes, a `float4`.
+const MAX_GRANULE_SHIFT: u32 = 4;
+
+/// The shadow memory of one launch, shared by all its workers.
 #[derive(Debug)]
 pub(super) struct DeviceShadow {
     extents: Vec<Extent>,
-    /// Bytes of marks that pages may still take.
+    /// Bytes of shadow cells that pages may still allocate.
     budget: AtomicUsize,
 }
 
-/// A stretch of memory that overlapping bindings cover.
+/// A contiguous range that overlapping bindings cover.
 #[derive(Debug)]
 struct Extent {
     range: Range<usize>,
     writable: bool,
-    directories: Box<[OnceLock<Box<Directory>>]>,
+    directories: Box<[OnceLock<Box<PageDirectory>>]>,
 }
 
-type Directory = [OnceLock<Box<Mutex<Page>>>; DIRECTORY];
+type PageDirectory = [OnceLock<Box<Mutex<ShadowPage>>>; PAGES_PER_DIRECTORY];
 
 #[derive(Debug)]
-struct Page {
-    /// log2 of the bytes that a mark stands for.
+struct ShadowPage {
+    /// log2 of the granule in bytes.
     shift: u32,
-    marks: Vec<Mark>,
+    cells: Vec<ShadowCell>,
 }
 
-/// An access to check.
+/// An access to record.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Touch {
+pub(super) struct DeviceAccess {
     pub(super) address: usize,
     pub(super) size: usize,
     pub(super) write: bool,
-    pub(super) trace: Trace,
+    pub(super) record: AccessRecord,
 }
 
 impl DeviceShadow {
@@ -76,18 +77,18 @@ impl DeviceShadow {
             }
         }
         for extent in extents.iter_mut().filter(|extent| extent.writable) {
-            let first = extent.range.start / PAGE / DIRECTORY;
-            let last = (extent.range.end - 1) / PAGE / DIRECTORY;
+            let first = extent.range.start / PAGE_BYTES / PAGES_PER_DIRECTORY;
+            let last = (extent.range.end - 1) / PAGE_BYTES / PAGES_PER_DIRECTORY;
             extent.directories = (first..=last).map(|_| OnceLock::new()).collect();
         }
         Self {
             extents,
-            budget: AtomicUsize::new(BUDGET),
+            budget: AtomicUsize::new(SHADOW_BUDGET_BYTES),
         }
     }
 
-    /// Notes an access inside a binding, and says whether it conflicts with an earlier one.
-    pub(super) fn touch(&self, touch: Touch, clocks: &Clocks) -> Option<Conflict> {
+    /// Records an access inside a binding, and returns an earlier access that it conflicts with.
+    pub(super) fn touch(&self, touch: DeviceAccess, clocks: &Clocks) -> Option<Conflict> {
         let extent = self
             .extents
             .iter()
@@ -99,8 +100,8 @@ impl DeviceShadow {
         let mut address = touch.address;
         let mut conflict = None;
         while address < end {
-            let stop = end.min((address | (PAGE - 1)) + 1);
-            let part = Touch {
+            let stop = end.min((address | (PAGE_BYTES - 1)) + 1);
+            let part = DeviceAccess {
                 address,
                 size: stop - address,
                 ..touch
@@ -113,21 +114,27 @@ impl DeviceShadow {
 }
 
 impl Extent {
-    fn touch_page(&self, touch: Touch, clocks: &Clocks, budget: &AtomicUsize) -> Option<Conflict> {
-        let number = touch.address / PAGE;
-        let first = self.range.start / PAGE / DIRECTORY;
+    fn touch_page(
+        &self,
+        touch: DeviceAccess,
+        clocks: &Clocks,
+        budget: &AtomicUsize,
+    ) -> Option<Conflict> {
+        let number = touch.address / PAGE_BYTES;
+        let first = self.range.start / PAGE_BYTES / PAGES_PER_DIRECTORY;
         let directory = self
             .directories
-            .get(number / DIRECTORY - first)?
-            .get_or_init(|| Box::new([const { OnceLock::new() }; DIRECTORY]));
-        let page = directory[number % DIRECTORY].get_or_init(|| {
+            .get(number / PAGES_PER_DIRECTORY - first)?
+            .get_or_init(|| Box::new([const { OnceLock::new() }; PAGES_PER_DIRECTORY]));
+        let page = directory[number % PAGES_PER_DIRECTORY].get_or_init(|| {
             let shift = granularity(touch.address, touch.size);
-            let mut page = Page {
+            let mut page = ShadowPage {
                 shift,
-                marks: Vec::new(),
+                cells: Vec::new(),
             };
             if take(budget, page.bytes(shift)) {
-                page.marks.resize(PAGE >> shift, Mark::default());
+                page.cells
+                    .resize(PAGE_BYTES >> shift, ShadowCell::default());
             }
             Box::new(Mutex::new(page))
         });
@@ -136,12 +143,12 @@ impl Extent {
     }
 }
 
-/// The coarsest granule that an access covers wholly.
+/// log2 of the largest granule that an access covers completely.
 fn granularity(address: usize, size: usize) -> u32 {
-    (address | size).trailing_zeros().min(COARSEST)
+    (address | size).trailing_zeros().min(MAX_GRANULE_SHIFT)
 }
 
-/// Takes bytes from the budget, if it has them.
+/// Takes bytes from the budget, if available.
 fn take(budget: &AtomicUsize, bytes: usize) -> bool {
     budget
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -150,32 +157,37 @@ fn take(budget: &AtomicUsize, bytes: usize) -> bool {
         .is_ok()
 }
 
-impl Page {
-    /// Bytes that marks of this granularity take.
+impl ShadowPage {
+    /// Size of the cells at this granularity in bytes.
     fn bytes(&self, shift: u32) -> usize {
-        (PAGE >> shift) * size_of::<Mark>()
+        (PAGE_BYTES >> shift) * size_of::<ShadowCell>()
     }
 
-    fn touch(&mut self, touch: Touch, clocks: &Clocks, budget: &AtomicUsize) -> Option<Conflict> {
-        if self.marks.is_empty() {
+    fn touch(
+        &mut self,
+        touch: DeviceAccess,
+        clocks: &Clocks,
+        budget: &AtomicUsize,
+    ) -> Option<Conflict> {
+        if self.cells.is_empty() {
             return None;
         }
         let needed = granularity(touch.address, touch.size);
         if needed < self.shift {
             if !take(budget, self.bytes(needed) - self.bytes(self.shift)) {
-                self.marks = Vec::new();
+                self.cells = Vec::new();
                 return None;
             }
             self.refine(needed);
         }
-        let offset = touch.address % PAGE;
-        let marks = &mut self.marks[offset >> self.shift..(offset + touch.size) >> self.shift];
+        let offset = touch.address % PAGE_BYTES;
+        let cells = &mut self.cells[offset >> self.shift..(offset + touch.size) >> self.shift];
         let mut conflict = None;
-        for mark in marks {
+        for cell in cells {
             let found = if touch.write {
-                mark.write(touch.trace, clocks)
+                cell.write(touch.record, clocks)
             } else {
-                mark.read(touch.trace, clocks)
+                cell.read(touch.record, clocks)
             };
             conflict = conflict.or(found);
         }
@@ -184,10 +196,10 @@ impl Page {
 
     fn refine(&mut self, shift: u32) {
         let copies = 1 << (self.shift - shift);
-        self.marks = self
-            .marks
+        self.cells = self
+            .cells
             .iter()
-            .flat_map(|&mark| std::iter::repeat_n(mark, copies))
+            .flat_map(|&cell| std::iter::repeat_n(cell, copies))
             .collect();
         self.shift = shift;
     }
@@ -210,12 +222,12 @@ mod tests {
         DeviceShadow::new(&bindings)
     }
 
-    fn touch(address: usize, size: usize, write: bool, group: u32) -> Touch {
-        Touch {
+    fn touch(address: usize, size: usize, write: bool, group: u32) -> DeviceAccess {
+        DeviceAccess {
             address,
             size,
             write,
-            trace: Trace::new(group, 0, 0, false, 1),
+            record: AccessRecord::new(group, 0, 0, false, 1),
         }
     }
 
@@ -258,7 +270,7 @@ mod tests {
     fn memory_beyond_the_budget_is_not_remembered() {
         let shadow = shadow(&[(0x10000, 0x4000, Access::Write)]);
         let clocks = Clocks::new();
-        let page = (PAGE >> 2) * size_of::<Mark>();
+        let page = (PAGE_BYTES >> 2) * size_of::<ShadowCell>();
         shadow.budget.store(page, Ordering::Relaxed);
         for (address, races) in [(0x10000, true), (0x11000, false), (0x10004, true)] {
             shadow.touch(touch(address, 4, true, 0), &clocks);

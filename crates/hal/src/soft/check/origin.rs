@@ -1,26 +1,26 @@
-//! Accesses whose pointer is known to be made from one buffer or threadgroup variable.
+//! Checks of accesses whose pointer provenance is known.
 
-use super::threadgroup::{Piece, Place};
-use super::{Announced, Checker, Verdict, bytes, piece_name};
+use super::threadgroup::{Allocation, AllocationRange};
+use super::{AccessEvent, Checker, Verdict, allocation_name, bytes};
 use crate::report::ReportKind;
 use crate::soft::plan::Origin;
 use crate::soft::runtime::launch::{Access, Binding};
 
 impl Checker {
-    /// What the accesses at a location are made to, if the compiler knows.
+    /// The memory that accesses at a location refer to, if the compiler knows.
     pub(super) fn origin(&self, location: u32) -> Option<Origin> {
         let origins = &self.launch().image.plan().origins;
         origins.get(location as usize).copied().flatten()
     }
 
-    /// Checks an access against the memory that it is made to; nothing if there is none of it.
-    pub(super) fn access_of(
+    /// Checks an access against the memory its pointer is derived from; `None` if that is not bound.
+    pub(super) fn check_origin(
         &mut self,
-        access: &Announced,
+        access: &AccessEvent,
         end: usize,
         origin: Origin,
     ) -> Option<Verdict> {
-        let piece = match origin {
+        let allocation = match origin {
             Origin::Buffer(index) => {
                 let index = index as usize;
                 let binding = self.launch().bindings.get(index)?;
@@ -29,25 +29,26 @@ impl Checker {
                 }
                 if access.address >= binding.start() && end <= binding.end() {
                     self.device_access(access, index);
-                    return Some(Verdict::Go);
+                    return Some(Verdict::Proceed);
                 }
                 self.outside_buffer(access, index);
-                return Some(self.unless_harmless(access, end));
+                return Some(self.abandon_if_harmful(access, end));
             }
-            Origin::Argument(index) => Piece::Argument(index),
-            Origin::Variable(id) => Piece::Variable(id),
+            Origin::Argument(index) => Allocation::Argument(index),
+            Origin::Variable(id) => Allocation::Variable(id),
         };
-        let place = self.threadgroup.place(piece)?;
-        let start = self.memory.0 + place.start;
-        if access.address >= start && end <= start + place.length {
+        let range = self.threadgroup.range_of(allocation)?;
+        let start = self.memory.0 + range.start;
+        if access.address >= start && end <= start + range.length {
             return Some(self.threadgroup_access(access));
         }
-        self.outside_piece(access, place);
-        Some(self.unless_harmless(access, end))
+        self.outside_allocation(access, range);
+        Some(self.abandon_if_harmful(access, end))
     }
 
-    /// Goes on if an access that is wrong does no harm: it lands in memory of the launch.
-    fn unless_harmless(&mut self, access: &Announced, end: usize) -> Verdict {
+    /// Continues after an out-of-bounds access that lands in memory of the launch; otherwise abandons the
+    /// threadgroup.
+    fn abandon_if_harmful(&mut self, access: &AccessEvent, end: usize) -> Verdict {
         let inside = |start: usize, stop: usize| access.address >= start && end <= stop;
         let (start, length) = self.memory;
         let allows = |binding: &Binding| !access.write || binding.access() == Access::Write;
@@ -57,22 +58,22 @@ impl Checker {
                 binding.is_bound() && allows(binding) && inside(binding.start(), binding.end())
             })
         {
-            return Verdict::Go;
+            return Verdict::Proceed;
         }
         self.stop()
     }
 
-    /// Reports an access outside of the threadgroup variable or argument that it is made to.
-    pub(super) fn outside_piece(&self, access: &Announced, place: Place) {
+    /// Reports an access outside the threadgroup variable or argument that its pointer is derived from.
+    pub(super) fn outside_allocation(&self, access: &AccessEvent, range: AllocationRange) {
         let image = self.launch().image;
-        let start = self.memory.0 + place.start;
+        let start = self.memory.0 + range.start;
         self.report(ReportKind::Bounds, access.location, None, || {
             format!(
                 "{} at offset {} of {}, which has {}",
                 access.describe(),
                 access.address.wrapping_sub(start) as isize,
-                piece_name(image, place.piece),
-                bytes(place.length)
+                allocation_name(image, range.allocation),
+                bytes(range.length)
             )
         });
     }

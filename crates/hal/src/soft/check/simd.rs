@@ -1,14 +1,14 @@
-//! SIMD-group functions in which not all lanes take part that must.
+//! Checks of SIMD-group functions: participation of the lanes.
 
 use super::{Checker, Verdict};
 use crate::report::ReportKind;
 use crate::soft::plan::{SIMD_WIDTH, WHOLE_SIMDGROUP};
 
-/// The SIMD-group function that is performed.
+/// The SIMD-group function being performed.
 #[derive(Debug, Default)]
 pub(super) struct SimdFunction {
     simdgroup: u32,
-    /// 0 where a report has said already that lanes wait elsewhere: what they miss follows from it.
+    /// 0 if the divergence was already reported: missing lanes follow from it.
     site: u32,
     /// SIMD-group and site of the last such report.
     pub(super) reported: Option<(u32, u32)>,
@@ -27,20 +27,20 @@ impl Checker {
         self.lane = first_lane(simdgroup) + mask.trailing_zeros();
         self.report(ReportKind::DivergentSimd, info.location, None, || {
             format!(
-                "{} of the SIMD-group's {SIMD_WIDTH} threads take part (mask {mask:#010x}) in a function of simdgroup \
-                 matrices, which needs them all",
+                "{} of the SIMD-group's {SIMD_WIDTH} threads take part (mask {mask:#010x}) in a simdgroup matrix \
+                 function, which needs all of them",
                 mask.count_ones()
             )
         });
     }
 
-    /// A lane of the running SIMD-group function reads from a lane that takes no part in it.
+    /// A lane of the running SIMD-group function reads from a lane that does not participate.
     pub(crate) fn inactive_lane(&mut self, reader: u32, source: u32) -> Verdict {
         let SimdFunction {
             simdgroup, site, ..
         } = self.function;
         if self.launch.is_null() || self.group.is_null() || site == 0 {
-            return Verdict::Go;
+            return Verdict::Proceed;
         }
         self.lane = first_lane(simdgroup) + reader;
         let location = self.location_of_site(site);
@@ -53,7 +53,7 @@ impl Checker {
             };
             format!("lane {reader} reads the value of lane {source}, {why}")
         });
-        Verdict::Go
+        Verdict::Proceed
     }
 }
 

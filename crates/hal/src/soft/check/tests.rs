@@ -1,6 +1,8 @@
 //! Hand-written kernels that announce their accesses as check-mode images do.
 #![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
 
+use std::time::{Duration, Instant};
+
 use crate::report::{Report, ReportKind};
 use crate::soft::group::RegionFn;
 use crate::soft::plan::{
@@ -9,7 +11,6 @@ use crate::soft::plan::{
 use crate::soft::runtime::services::{ACCESS_ATOMIC, ACCESS_WRITE, table};
 use crate::soft::runtime::stand_in::{Lane, bind, region};
 use crate::soft::runtime::{Access, Binding, FaultKind, Image, Launch, Mode, Pool};
-use std::time::{Duration, Instant};
 
 const WRITE: u32 = ACCESS_WRITE;
 const ATOMIC: u32 = ACCESS_ATOMIC;

@@ -1,56 +1,57 @@
-//! What the checker remembers of threadgroup memory.
+//! Shadow memory of threadgroup memory.
 //!
-//! One worker's block, byte by byte, from threadgroup to threadgroup: clocks run on, so nothing is cleared in between.
+//! It covers one worker's mapping, byte by byte, across threadgroups: the clocks keep running, so nothing is
+//! cleared in between.
 
-use super::order::{Clocks, Conflict, Mark, Trace};
+use super::happens_before::{AccessRecord, Clocks, Conflict, ShadowCell};
 use crate::soft::plan::ThreadgroupVariable;
 use crate::soft::runtime::ThreadgroupLayout;
 
-/// A piece of threadgroup memory.
+/// An allocation in threadgroup memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum Allocation {
     /// A variable of the kernel, by its id.
     Variable(u32),
     /// A host-sized argument, by its index.
     Argument(u32),
 }
 
-/// Where a piece lies in the block.
+/// The range of an allocation in the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) piece: Piece,
+pub(super) struct AllocationRange {
+    pub(super) allocation: Allocation,
     pub(super) start: usize,
     pub(super) length: usize,
 }
 
-/// A read of bytes that nothing has written. Whether that is a defect of its own or part of a race shows at the next
-/// barrier: another thread may write them until then.
+/// A read of bytes that nothing has written. Whether it is a defect of its own or part of a race is decided at the
+/// next barrier: another thread may write them until then.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unwritten {
+pub(super) struct UnwrittenRead {
     pub(super) offset: usize,
     pub(super) size: usize,
-    pub(super) reader: Trace,
+    pub(super) reader: AccessRecord,
 }
 
-/// More unwritten reads than this between two barriers are not looked at one by one.
-const UNWRITTEN: usize = 4096;
+/// Maximum number of unwritten reads recorded between two barriers.
+const MAX_UNWRITTEN_READS: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct ThreadgroupShadow {
-    marks: Vec<Mark>,
+    cells: Vec<ShadowCell>,
     /// Sorted by start.
-    places: Vec<Place>,
+    ranges: Vec<AllocationRange>,
     clocks: Clocks,
-    /// Marks older than this are of earlier threadgroups.
+    /// Cells older than this belong to earlier threadgroups.
     start: u32,
-    unwritten: Vec<Unwritten>,
+    unwritten: Vec<UnwrittenRead>,
 }
 
 impl Default for ThreadgroupShadow {
     fn default() -> Self {
         Self {
-            marks: Vec::new(),
-            places: Vec::new(),
+            cells: Vec::new(),
+            ranges: Vec::new(),
             clocks: Clocks::new(),
             start: 1,
             unwritten: Vec::new(),
@@ -59,28 +60,32 @@ impl Default for ThreadgroupShadow {
 }
 
 impl ThreadgroupShadow {
-    /// Learns the layout of a launch.
+    /// Adopts the layout of a launch.
     pub(super) fn begin_launch(
         &mut self,
         layout: &ThreadgroupLayout,
         variables: &[ThreadgroupVariable],
     ) {
-        let variables = variables.iter().map(|variable| Place {
-            piece: Piece::Variable(variable.id),
+        let variables = variables.iter().map(|variable| AllocationRange {
+            allocation: Allocation::Variable(variable.id),
             start: layout.arena + variable.offset,
             length: variable.size,
         });
-        let arguments = layout.pieces.iter().zip(0..).filter_map(|(piece, index)| {
-            piece.map(|(start, length)| Place {
-                piece: Piece::Argument(index),
-                start,
-                length,
-            })
-        });
-        self.places = variables.chain(arguments).collect();
-        self.places.sort_by_key(|place| place.start);
-        if self.marks.len() < layout.total {
-            self.marks.resize(layout.total, Mark::default());
+        let arguments = layout
+            .arguments
+            .iter()
+            .zip(0..)
+            .filter_map(|(allocation, index)| {
+                allocation.map(|(start, length)| AllocationRange {
+                    allocation: Allocation::Argument(index),
+                    start,
+                    length,
+                })
+            });
+        self.ranges = variables.chain(arguments).collect();
+        self.ranges.sort_by_key(|range| range.start);
+        if self.cells.len() < layout.total {
+            self.cells.resize(layout.total, ShadowCell::default());
         }
     }
 
@@ -88,7 +93,7 @@ impl ThreadgroupShadow {
         self.unwritten.clear();
         self.start = self.clocks.restart();
         if self.start > u32::MAX / 2 {
-            self.marks.fill(Mark::default());
+            self.cells.fill(ShadowCell::default());
             self.clocks = Clocks::new();
             self.start = self.clocks.restart();
         }
@@ -102,18 +107,18 @@ impl ThreadgroupShadow {
         self.clocks.now(lane)
     }
 
-    /// The piece that an access at `offset` of the block belongs to, and whether it stays inside. The nearest one if it
-    /// belongs to none; nothing if there is no threadgroup memory at all.
-    pub(super) fn find(&self, offset: usize, size: usize) -> Option<(Place, bool)> {
-        let after = self.places.partition_point(|place| place.start <= offset);
-        let before = after.checked_sub(1).map(|index| self.places[index]);
-        if let Some(place) = before
-            && offset + size <= place.start + place.length
+    /// The allocation that an access at `offset` belongs to, and whether it is in bounds. The nearest one if it
+    /// belongs to none; `None` if there is no threadgroup memory at all.
+    pub(super) fn find(&self, offset: usize, size: usize) -> Option<(AllocationRange, bool)> {
+        let after = self.ranges.partition_point(|range| range.start <= offset);
+        let before = after.checked_sub(1).map(|index| self.ranges[index]);
+        if let Some(range) = before
+            && offset + size <= range.start + range.length
         {
-            return Some((place, true));
+            return Some((range, true));
         }
-        // Overruns are more likely than underruns; still, an access just in front of a piece is meant for it.
-        let next = self.places.get(after).copied();
+        // Overruns are more likely than underruns; still, an access just before an allocation is meant for it.
+        let next = self.ranges.get(after).copied();
         let nearest = match (before, next) {
             (Some(before), Some(next)) => {
                 let past = offset.saturating_sub(before.start + before.length);
@@ -128,52 +133,52 @@ impl ThreadgroupShadow {
         Some((nearest, false))
     }
 
-    /// Where a piece lies.
-    pub(super) fn place(&self, piece: Piece) -> Option<Place> {
-        let places = self.places.iter();
-        places.copied().find(|place| place.piece == piece)
+    /// The range of an allocation.
+    pub(super) fn range_of(&self, allocation: Allocation) -> Option<AllocationRange> {
+        let ranges = self.ranges.iter();
+        ranges.copied().find(|range| range.allocation == allocation)
     }
 
-    /// Notes an access inside a piece. Says whether it conflicts with an earlier one.
+    /// Records an access inside an allocation. Returns an earlier access that it conflicts with.
     pub(super) fn touch(
         &mut self,
         offset: usize,
         size: usize,
         write: bool,
-        trace: Trace,
+        record: AccessRecord,
     ) -> Option<Conflict> {
         let mut conflict = None;
         let mut unwritten = false;
-        for mark in &mut self.marks[offset..offset + size] {
-            let writer = mark.writer();
+        for cell in &mut self.cells[offset..offset + size] {
+            let writer = cell.writer();
             unwritten |= !writer.is_some() || writer.time() < self.start;
             let found = if write {
-                mark.write(trace, &self.clocks)
+                cell.write(record, &self.clocks)
             } else {
-                mark.read(trace, &self.clocks)
+                cell.read(record, &self.clocks)
             };
             conflict = conflict.or(found);
         }
         // An atomic write may be a plain store, which is how atomics are initialised.
-        if !write && unwritten && self.unwritten.len() < UNWRITTEN {
-            self.unwritten.push(Unwritten {
+        if !write && unwritten && self.unwritten.len() < MAX_UNWRITTEN_READS {
+            self.unwritten.push(UnwrittenRead {
                 offset,
                 size,
-                reader: trace,
+                reader: record,
             });
         }
         conflict
     }
 
-    /// The reads since the last barrier that really found nothing written, as opposed to racing with a writer.
-    pub(super) fn take_unwritten(&mut self) -> Vec<Unwritten> {
-        let marks = &self.marks;
+    /// The reads since the last barrier that found uninitialised memory, as opposed to racing with a writer.
+    pub(super) fn take_unwritten(&mut self) -> Vec<UnwrittenRead> {
+        let cells = &self.cells;
         let start = self.start;
-        let raced = |read: &Unwritten| {
-            marks[read.offset..read.offset + read.size]
+        let raced = |read: &UnwrittenRead| {
+            cells[read.offset..read.offset + read.size]
                 .iter()
-                .any(|mark| {
-                    let writer = mark.writer();
+                .any(|cell| {
+                    let writer = cell.writer();
                     let other = writer.is_some()
                         && writer.time() >= start
                         && writer.lane() != read.reader.lane();
@@ -193,11 +198,11 @@ mod tests {
 
     fn shadow() -> ThreadgroupShadow {
         let mut shadow = ThreadgroupShadow::default();
-        let mut pieces = [None; 31];
-        pieces[2] = Some((512, 64));
+        let mut arguments = [None; 31];
+        arguments[2] = Some((512, 64));
         let layout = ThreadgroupLayout {
             arena: 128,
-            pieces,
+            arguments,
             total: 1024,
         };
         let variable = ThreadgroupVariable {
@@ -210,8 +215,8 @@ mod tests {
         shadow
     }
 
-    fn trace(shadow: &ThreadgroupShadow, lane: u32) -> Trace {
-        Trace::new(0, lane, 0, false, shadow.now(lane))
+    fn record(shadow: &ThreadgroupShadow, lane: u32) -> AccessRecord {
+        AccessRecord::new(0, lane, 0, false, shadow.now(lane))
     }
 
     #[test]
@@ -219,51 +224,51 @@ mod tests {
         let shadow = shadow();
         struct Case {
             offset: usize,
-            piece: Piece,
+            allocation: Allocation,
             inside: bool,
         }
         let cases = [
             Case {
                 offset: 128,
-                piece: Piece::Variable(5),
+                allocation: Allocation::Variable(5),
                 inside: true,
             },
             Case {
                 offset: 224,
-                piece: Piece::Variable(5),
+                allocation: Allocation::Variable(5),
                 inside: true,
             },
             Case {
                 offset: 225,
-                piece: Piece::Variable(5),
+                allocation: Allocation::Variable(5),
                 inside: false,
             },
             Case {
                 offset: 124,
-                piece: Piece::Variable(5),
+                allocation: Allocation::Variable(5),
                 inside: false,
             },
             Case {
                 offset: 512,
-                piece: Piece::Argument(2),
+                allocation: Allocation::Argument(2),
                 inside: true,
             },
             Case {
                 offset: 576,
-                piece: Piece::Argument(2),
+                allocation: Allocation::Argument(2),
                 inside: false,
             },
             Case {
                 offset: 508,
-                piece: Piece::Argument(2),
+                allocation: Allocation::Argument(2),
                 inside: false,
             },
         ];
         for case in cases {
-            let (place, inside) = shadow.find(case.offset, 4).unwrap();
+            let (range, inside) = shadow.find(case.offset, 4).unwrap();
             assert_eq!(
-                (place.piece, inside),
-                (case.piece, case.inside),
+                (range.allocation, inside),
+                (case.allocation, case.inside),
                 "{}",
                 case.offset
             );
@@ -273,26 +278,26 @@ mod tests {
     #[test]
     fn unwritten_reads_are_kept_unless_another_thread_writes_in_the_same_interval() {
         let mut shadow = shadow();
-        assert_eq!(shadow.touch(128, 4, false, trace(&shadow, 0)), None);
+        assert_eq!(shadow.touch(128, 4, false, record(&shadow, 0)), None);
         assert_eq!(shadow.take_unwritten().len(), 1);
-        assert_eq!(shadow.touch(132, 4, false, trace(&shadow, 0)), None);
-        assert!(shadow.touch(132, 4, true, trace(&shadow, 1)).is_some());
+        assert_eq!(shadow.touch(132, 4, false, record(&shadow, 0)), None);
+        assert!(shadow.touch(132, 4, true, record(&shadow, 1)).is_some());
         assert_eq!(shadow.take_unwritten().len(), 0);
-        assert_eq!(shadow.touch(136, 4, true, trace(&shadow, 0)), None);
-        assert_eq!(shadow.touch(136, 4, false, trace(&shadow, 0)), None);
+        assert_eq!(shadow.touch(136, 4, true, record(&shadow, 0)), None);
+        assert_eq!(shadow.touch(136, 4, false, record(&shadow, 0)), None);
         assert_eq!(shadow.take_unwritten().len(), 0);
-        assert_eq!(shadow.touch(138, 4, false, trace(&shadow, 0)), None);
+        assert_eq!(shadow.touch(138, 4, false, record(&shadow, 0)), None);
         assert_eq!(shadow.take_unwritten().len(), 1);
     }
 
     #[test]
     fn a_new_group_finds_nothing_written_and_nothing_to_race_with() {
         let mut shadow = shadow();
-        shadow.touch(128, 4, true, trace(&shadow, 40));
+        shadow.touch(128, 4, true, record(&shadow, 40));
         shadow.begin_group();
-        assert_eq!(shadow.touch(128, 4, true, trace(&shadow, 0)), None);
+        assert_eq!(shadow.touch(128, 4, true, record(&shadow, 0)), None);
         shadow.begin_group();
-        assert_eq!(shadow.touch(128, 4, false, trace(&shadow, 1)), None);
+        assert_eq!(shadow.touch(128, 4, false, record(&shadow, 1)), None);
         assert_eq!(shadow.take_unwritten().len(), 1);
     }
 }

@@ -1,60 +1,61 @@
-//! Conversions between `thread` and the other address spaces, found in clang's dump of the syntax tree.
+//! Finds conversions between `thread` and the other address spaces in clang's AST dump.
 //!
-//! `thread` is clang's default space, which includes the others: clang itself converts a `device` pointer to a `thread` one
-//! without a word. Metal has no such conversion. The tree names each of them, in instantiated templates too.
+//! `thread` is clang's default address space, which contains the others: clang silently converts a `device` pointer
+//! to a `thread` one. Metal has no such conversion. The AST has a node for each of them, in instantiated templates
+//! too.
 //!
-//! Left alone, because Metal has them as well: the object of a method, operands of the library's functions, and references to
-//! `const`, which may refer to a copy. Casts from `thread` of what a function returned are left alone, too: the elements of
-//! vectors and matrices have no address space here, wherever these are.
+//! Not reported, because Metal allows them too: the object of a method, arguments of library functions, and
+//! references to `const`, which may bind to a copy. Casts from `thread` of a function's result are not reported
+//! either: the elements of vectors and matrices have no address space here, wherever these are.
 
 use std::collections::{HashMap, HashSet};
 
-/// A conversion that Metal does not have.
+/// A conversion that Metal does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Conversion {
-    /// The file that clang names.
+    /// The file as clang names it.
     pub(super) file: String,
     pub(super) line: u32,
     pub(super) column: u32,
-    /// What is wrong with it, in clang's names of types.
+    /// The error message, with clang's type names.
     pub(super) message: String,
 }
 
-/// A node of the tree on the path from the root.
+/// An AST node on the path from the root.
 #[derive(Debug, Clone, Copy)]
 struct Node<'a> {
     depth: usize,
     kind: &'a str,
-    /// Where it begins, if that is in the user's text.
-    place: Option<(&'a str, u32, u32)>,
-    /// Children seen so far.
+    /// Its first location, if that is in the user's text.
+    location: Option<(&'a str, u32, u32)>,
+    /// Number of children read so far.
     children: usize,
-    /// The function that a call names, if it is not a method, and its address.
+    /// For a call: whether the callee is a free function, and its address.
     callee: Option<(bool, &'a str)>,
 }
 
-/// A conversion whose operand, which is on the next line, has not been read.
-struct Pending<'a> {
+/// A conversion whose operand, on the next line, has not been read yet.
+struct PendingConversion<'a> {
     depth: usize,
-    place: (&'a str, u32, u32),
+    location: (&'a str, u32, u32),
     target: &'a str,
-    context: Context<'a>,
+    context: ConversionContext<'a>,
 }
 
-/// What a conversion is part of.
+/// The expression or declaration that a conversion is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Context<'a> {
+enum ConversionContext<'a> {
     /// An argument, by number from 1, of the function at an address.
     Argument(usize, &'a str),
     /// The initialiser of a variable.
     Variable,
     Cast,
-    /// A reference is bound.
+    /// A reference binding.
     Reference(Option<&'a str>),
     Other,
 }
 
-/// Reads the dump line by line.
+/// Parses the AST dump line by line.
 struct Reader<'a, F> {
     is_hidden: F,
     file: &'a str,
@@ -62,13 +63,13 @@ struct Reader<'a, F> {
     path: Vec<Node<'a>>,
     /// Addresses of the functions that the user's text declares.
     functions: HashSet<&'a str>,
-    pending: Option<Pending<'a>>,
+    pending: Option<PendingConversion<'a>>,
     found: Vec<(Option<&'a str>, Conversion)>,
-    /// The depth of a cast from `thread` that was found last, while its operand is read.
+    /// The depth of the last cast from `thread`, while its operand is read.
     cast: Option<usize>,
 }
 
-/// All conversions in a dump, each place once. `is_hidden` says which files are not the user's.
+/// Finds all conversions in a dump, one per location. `is_hidden` returns whether a file is not the user's.
 pub(super) fn find(dump: &str, is_hidden: impl Fn(&str) -> bool) -> Vec<Conversion> {
     let mut reader = Reader {
         is_hidden,
@@ -83,7 +84,7 @@ pub(super) fn find(dump: &str, is_hidden: impl Fn(&str) -> bool) -> Vec<Conversi
     for line in dump.lines() {
         reader.read(line);
     }
-    let mut places = HashMap::new();
+    let mut locations = HashMap::new();
     let Reader {
         found, functions, ..
     } = reader;
@@ -92,7 +93,7 @@ pub(super) fn find(dump: &str, is_hidden: impl Fn(&str) -> bool) -> Vec<Conversi
         .filter(|(callee, _)| callee.is_none_or(|callee| functions.contains(callee)))
         .map(|(_, conversion)| conversion)
         .filter(|c| {
-            places
+            locations
                 .insert((c.file.clone(), c.line, c.column), ())
                 .is_none()
         })
@@ -105,7 +106,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         let depth = (line.len() - text.len()) / 2;
         let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
         let address = rest.split(' ').next().unwrap_or_default();
-        let place = self.places(kind, rest);
+        let location = self.locations(kind, rest);
         while self.path.last().is_some_and(|node| node.depth >= depth) {
             self.path.pop();
         }
@@ -125,51 +126,51 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         }
         self.name_callee(kind, rest);
         if rest.contains("<AddressSpaceConversion>") && kind.ends_with("CastExpr") {
-            self.convert(kind, rest, place, depth);
+            self.convert(kind, rest, location, depth);
         }
         self.path.push(Node {
             depth,
             kind,
-            place,
+            location,
             children: 0,
             callee: None,
         });
     }
 
-    /// Follows the places of a line; returns the first if it is the user's. Clang leaves out the file or the line where they
-    /// are those of the place before.
-    fn places(&mut self, kind: &str, rest: &'a str) -> Option<(&'a str, u32, u32)> {
+    /// Tracks the locations of a line; returns the first one if it is in the user's text. clang omits the file or
+    /// the line if they are the same as in the previous location.
+    fn locations(&mut self, kind: &str, rest: &'a str) -> Option<(&'a str, u32, u32)> {
         let at = rest.find(" <")?;
         if rest[..at].contains('\'') {
             return None;
         }
-        let (first, mut rest) = self.place(&rest[at + 2..])?;
+        let (first, mut rest) = self.location(&rest[at + 2..])?;
         if let Some(more) = rest.strip_prefix(", ") {
-            (_, rest) = self.place(more)?;
+            (_, rest) = self.location(more)?;
         }
-        // The place of the name follows.
+        // The location of the name follows.
         if kind.ends_with("Decl")
             && let Some(name) = rest.strip_prefix("> ")
             && !name.starts_with('<')
         {
             let end = name.find(' ').unwrap_or(name.len());
-            self.place(&name[..end]);
+            self.location(&name[..end]);
         }
         first
     }
 
-    /// `file:3:7`, `line:3:7`, `col:7` or `<invalid sloc>`, and what follows.
+    /// Parses `file:3:7`, `line:3:7`, `col:7` or `<invalid sloc>`, and returns the rest.
     #[expect(
         clippy::type_complexity,
-        reason = "a place, if it is the user's, and the rest"
+        reason = "a location, if it is the user's, and the rest"
     )]
-    fn place(&mut self, text: &'a str) -> Option<(Option<(&'a str, u32, u32)>, &'a str)> {
+    fn location(&mut self, text: &'a str) -> Option<(Option<(&'a str, u32, u32)>, &'a str)> {
         if let Some(rest) = text.strip_prefix("<invalid sloc>") {
             return Some((None, rest));
         }
         if let Some(column) = text.strip_prefix("col:") {
             let (column, rest) = number(column)?;
-            return Some((self.users(column), rest));
+            return Some((self.in_user_text(column), rest));
         }
         for (colon, _) in text.match_indices(':') {
             let Some((line, rest)) = number(&text[colon + 1..]) else {
@@ -182,16 +183,16 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
                 self.file = &text[..colon];
             }
             self.line = line;
-            return Some((self.users(column), rest));
+            return Some((self.in_user_text(column), rest));
         }
         None
     }
 
-    fn users(&self, column: u32) -> Option<(&'a str, u32, u32)> {
+    fn in_user_text(&self, column: u32) -> Option<(&'a str, u32, u32)> {
         (!(self.is_hidden)(self.file)).then_some((self.file, self.line, column))
     }
 
-    /// The first child of a call names its function.
+    /// The first child of a call names its callee.
     fn name_callee(&mut self, kind: &str, rest: &'a str) {
         let named = match kind {
             "DeclRefExpr" => rest
@@ -222,17 +223,17 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         &mut self,
         kind: &str,
         rest: &'a str,
-        place: Option<(&'a str, u32, u32)>,
+        location: Option<(&'a str, u32, u32)>,
         depth: usize,
     ) {
         let Some(parent) = self.path.last() else {
             return;
         };
-        let outer = || self.path.iter().rev().find_map(|node| node.place);
-        let Some(place) = place.or_else(outer) else {
+        let outer = || self.path.iter().rev().find_map(|node| node.location);
+        let Some(location) = location.or_else(outer) else {
             return;
         };
-        let Some((target, after)) = types(rest) else {
+        let Some((target, after)) = expression_type(rest) else {
             return;
         };
         let is_cast = kind != "ImplicitCastExpr" || rest.ends_with("part_of_explicit_cast");
@@ -242,7 +243,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
                 Some((parent.children - 1, callee))
             }
             ("CXXOperatorCallExpr", Some((true, callee))) => Some((parent.children - 1, callee)),
-            // The object of a method is its first operand.
+            // The first operand is the object of the method.
             ("CXXOperatorCallExpr", Some((false, callee))) if parent.children > 2 => {
                 Some((parent.children - 2, callee))
             }
@@ -250,56 +251,56 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
             _ => None,
         };
         let context = match argument {
-            _ if is_cast => Context::Cast,
+            _ if is_cast => ConversionContext::Cast,
             _ if is_reference && is_constant(target) => return,
-            Some((_, callee)) if is_reference => Context::Reference(Some(callee)),
-            None if is_reference => Context::Reference(None),
-            Some((number, callee)) => Context::Argument(number, callee),
-            None if parent.kind == "VarDecl" => Context::Variable,
-            None => Context::Other,
+            Some((_, callee)) if is_reference => ConversionContext::Reference(Some(callee)),
+            None if is_reference => ConversionContext::Reference(None),
+            Some((number, callee)) => ConversionContext::Argument(number, callee),
+            None if parent.kind == "VarDecl" => ConversionContext::Variable,
+            None => ConversionContext::Other,
         };
-        self.pending = Some(Pending {
+        self.pending = Some(PendingConversion {
             depth,
-            place,
+            location,
             target,
             context,
         });
     }
 
-    /// `operand` is the line of what is converted.
-    fn report(&mut self, pending: Pending<'a>, operand: &'a str) {
-        let Pending {
+    /// Records a conversion; `operand` is the line of its operand.
+    fn report(&mut self, pending: PendingConversion<'a>, operand: &'a str) {
+        let PendingConversion {
             depth,
-            place: (file, line, column),
+            location: (file, line, column),
             target,
             context,
         } = pending;
-        let Some((source, _)) = types(operand) else {
+        let Some((source, _)) = expression_type(operand) else {
             return;
         };
-        let (from, to) = (placed(source), placed(target));
+        let (from, to) = (with_thread_space(source), with_thread_space(target));
         let (from_space, to_space) = (space(source), space(target));
         let message = match context {
-            Context::Argument(number, _) => format!(
+            ConversionContext::Argument(number, _) => format!(
                 "cannot pass pointer to address space '{from_space}' as a pointer to address space '{to_space}' in {} argument",
                 ordinal(number)
             ),
-            Context::Variable => {
+            ConversionContext::Variable => {
                 format!("cannot initialize a variable of type '{to}' with a value of type '{from}'")
             }
-            Context::Cast => {
+            ConversionContext::Cast => {
                 format!("cast from '{from}' to '{to}' converts between mismatching address spaces")
             }
-            Context::Reference(_) => format!(
+            ConversionContext::Reference(_) => format!(
                 "binding reference of type '{to}' to value of type '{from}' changes address space"
             ),
-            Context::Other => {
+            ConversionContext::Other => {
                 format!("converting '{from}' to type '{to}' changes address space of pointer")
             }
         };
         let callee = match context {
-            Context::Argument(_, callee) => Some(callee),
-            Context::Reference(callee) => callee,
+            ConversionContext::Argument(_, callee) => Some(callee),
+            ConversionContext::Reference(callee) => callee,
             _ => None,
         };
         self.found.push((
@@ -311,7 +312,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
                 message,
             },
         ));
-        if context == Context::Cast && from_space == "thread" {
+        if context == ConversionContext::Cast && from_space == "thread" {
             self.cast = Some(depth);
         }
     }
@@ -324,8 +325,8 @@ fn number(text: &str) -> Option<(u32, &str)> {
     Some((text[..end].parse().ok()?, &text[end..]))
 }
 
-/// The type of an expression, `'P':'__global_device float *'` without its alias, and what follows.
-fn types(rest: &str) -> Option<(&str, &str)> {
+/// Parses the type of an expression, `'P':'__global_device float *'` without its alias, and returns the rest.
+fn expression_type(rest: &str) -> Option<(&str, &str)> {
     let (_, quoted) = rest.split_once('\'')?;
     let (mut name, mut after) = quoted.split_once('\'')?;
     if let Some(more) = after.strip_prefix(":'") {
@@ -352,8 +353,8 @@ fn space(target: &str) -> &'static str {
     }
 }
 
-/// The type with `thread` where Metal would have it.
-fn placed(target: &str) -> String {
+/// Adds `thread` to a type where Metal would have it.
+fn with_thread_space(target: &str) -> String {
     if space(target) != "thread" || target.contains("**") {
         return target.to_owned();
     }

@@ -1,13 +1,15 @@
-//! What decides the compiler's options and the names of cache entries.
+//! Compiler options, and the digests that cache keys are made of.
+
+use std::sync::LazyLock;
+
+use sha2::{Digest, Sha256};
 
 use crate::library::MathMode;
 use crate::msl::Reflection;
 use crate::soft::cache::hex;
 use crate::soft::shim;
-use sha2::{Digest, Sha256};
-use std::sync::LazyLock;
 
-/// The options of one section of the shim's list.
+/// The options of one section of `flags.txt`.
 pub(super) fn flags(section: &str) -> Vec<String> {
     let header = format!("[{section}]");
     shim::FLAGS
@@ -21,16 +23,18 @@ pub(super) fn flags(section: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a math mode defines for the preprocessor.
+/// The preprocessor definition of a math mode.
 ///
-/// Every operation is rounded as written in every mode: no contraction, reordering or estimates, so that results are
-/// the same on every processor. Relaxed and Fast allow Apple's compiler more than that; what they change here is the
-/// accuracy of elementary functions, see `default_accuracy` in the shim. A test that holds for both allows the last bit.
+/// In every mode each operation is rounded as written: no contraction, reassociation or estimates, so that results
+/// are the same on every processor. Relaxed and Fast allow Apple's compiler more than that; here they only change
+/// the accuracy of the elementary functions, see `default_accuracy` in the shim. A test that is to hold for both
+/// must tolerate a difference in the last bit.
 pub(super) fn math_defines(math: MathMode) -> Option<String> {
     (math == MathMode::Fast).then(|| "-D__FAST_MATH__=1".to_owned())
 }
 
-/// Whether the text includes nothing but Metal's own headers, so that it alone decides what it means.
+/// Returns whether the text includes nothing but Metal's own headers, so that the text alone determines its
+/// meaning.
 pub(super) fn is_self_contained(source: &str) -> bool {
     let joined;
     let text = if source.contains("\\\n") {
@@ -62,7 +66,7 @@ pub(super) fn is_self_contained(source: &str) -> bool {
         })
 }
 
-/// Function constants that code outside the initialisers reads. Their names end up in the symbols of their
+/// Function constants that code outside the initialisers reads. They are recognised by the mangled names of their
 /// variables, `_ZL5scale` or `_ZN1aL5scaleE`.
 pub(super) fn used_constants(text: &str, reflection: &Reflection) -> Vec<u32> {
     let mut used = Vec::new();
@@ -105,8 +109,8 @@ pub(super) fn used_constants(text: &str, reflection: &Reflection) -> Vec<u32> {
     used
 }
 
-/// The arguments that are left in the code of a kernel, one bit each as the shim's `sm_argument` numbers them, and the text
-/// without those calls.
+/// Finds the arguments that the optimised code of a kernel still uses, as a bit set numbered by the shim's
+/// `sm_argument`, and replaces those marker calls.
 pub(super) fn used_arguments(text: &str) -> (String, u64) {
     const CALL: &str = "@sm_argument(";
     let mut used = 0;
@@ -136,7 +140,7 @@ pub(super) fn used_arguments(text: &str) -> (String, u64) {
     (out, used)
 }
 
-/// A hash of headers, stubs and flags.
+/// Content hash of headers, stubs and flags.
 pub(super) fn shim_digest() -> &'static str {
     static DIGEST: LazyLock<String> = LazyLock::new(|| {
         let mut hash = Sha256::new();
@@ -165,7 +169,7 @@ mod tests {
             ("// #include \"a.h\" is not a directive", true),
             ("#include \"a.h\"", false),
             ("#include <vector>", false),
-            ("#include HEADER", false),
+            ("#include HEADER_PREFIX", false),
             ("#inc\\\nlude \"a.h\"", false),
             ("#if __has_include(\"a.h\")", false),
         ] {

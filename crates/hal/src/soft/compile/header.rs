@@ -1,26 +1,27 @@
-//! Metal's headers on disk, plain and precompiled.
+//! The shim headers on disk, as text and precompiled.
 
-use super::Engine;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
+
+use super::KernelCompiler;
 use super::flag::{flags, shim_digest};
 use crate::error::{Error, Result};
 use crate::soft::cache::{Key, unique};
 use crate::soft::shim;
 use crate::soft::toolchain::{Compiler, tail};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::{MutexGuard, PoisonError};
 
-/// What the directory of the headers is called.
-const SHIM: &str = "shim";
+/// Name prefix of the header directory.
+const SHIM_DIR_PREFIX: &str = "shim";
 
-/// What is on disk of the headers.
+/// Header files that are on disk.
 #[derive(Debug, Default)]
 pub(super) struct Headers {
     pub(super) directory: Option<PathBuf>,
     precompiled: HashMap<Vec<String>, PathBuf>,
 }
 
-impl Engine {
+impl KernelCompiler {
     pub(super) fn lock_headers(&self) -> MutexGuard<'_, Headers> {
         self.headers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,7 +44,7 @@ impl Engine {
             .map(|(dir, path, text)| (format!("{dir}/{path}"), text.as_bytes()))
             .collect();
         let files: Vec<(&str, &[u8])> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
-        let name = format!("{SHIM}-{}", &shim_digest()[..16]);
+        let name = format!("{SHIM_DIR_PREFIX}-{}", &shim_digest()[..16]);
         let directory = self
             .cache
             .directory(&name, &files, in_cache)
@@ -54,10 +55,10 @@ impl Engine {
         Ok(directory)
     }
 
-    /// The precompiled headers for these flags, made if they are not there: in the cache or, where it is full, in
-    /// private.
+    /// Returns the precompiled headers for these flags, and builds them if necessary: in the cache, or in a private
+    /// directory if the cache is full.
     pub(super) fn precompiled(&self, compiler: &Compiler, arguments: &[String]) -> Result<PathBuf> {
-        // Held while clang runs: whoever else needs the headers would only do the same work.
+        // Held while clang runs: other threads that need the headers would only repeat the work.
         let mut headers = self.lock_headers();
         if let Some(path) = headers.precompiled.get(arguments)
             && path.is_file()

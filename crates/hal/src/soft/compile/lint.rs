@@ -1,23 +1,23 @@
-//! Warnings: a run of the front end that asks for the diagnostics that a build does without.
+//! Lint runs: the front end with the warnings enabled that a build leaves out.
 
 use super::flag::flags;
 use super::step::failure;
-use super::{Engine, Program, compile_error};
+use super::{KernelCompiler, LibraryProgram, compile_error};
 use crate::error::Result;
 use crate::library::CompileOptions;
 use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity, Translation};
-use crate::soft::diagnose::{self, Places};
+use crate::soft::diagnose::{self, SourceMap};
 
-impl Engine {
-    /// Step 3 for a library and many of its kernels in one run, as far as saying what is wrong with them.
-    pub(crate) fn lint(&self, program: &Program, names: &[&str]) -> Result<Vec<Diagnostic>> {
+impl KernelCompiler {
+    /// Runs step 3 for a library and many of its kernels at once, for diagnostics only.
+    pub(crate) fn lint(&self, program: &LibraryProgram, names: &[&str]) -> Result<Vec<Diagnostic>> {
         let chosen = options(program)?;
         let mut found = self.preprocessor_warnings(program, &chosen)?;
         let mut arguments = flags("lint");
         arguments.extend(chosen);
         arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump"].map(str::to_owned));
         let input = with_kernels(program.translation()?, names);
-        let output = self.front(program, &arguments, input)?;
+        let output = self.run_frontend(program, &arguments, input)?;
         found.extend(self.diagnostics(program, &output));
         if !output.success {
             return Err(failure(&output, &program.options, found));
@@ -29,10 +29,10 @@ impl Engine {
         Ok(found)
     }
 
-    /// Warnings of the preprocessor: the rewritten text has no directives any more.
+    /// Warnings of the preprocessor: the rewritten text has no directives left.
     fn preprocessor_warnings(
         &self,
-        program: &Program,
+        program: &LibraryProgram,
         chosen: &[String],
     ) -> Result<Vec<Diagnostic>> {
         if let Some(known) = program.preprocessor_warnings.get() {
@@ -40,13 +40,13 @@ impl Engine {
         }
         let mut arguments = flags("lint");
         arguments.extend_from_slice(chosen);
-        // The front end says so, too.
+        // The front end reports it, too.
         arguments.push("-Wno-unknown-warning-option".to_owned());
         let (source, file) = (&program.source, &program.file);
         let output = self.preprocess(source, file, &program.options, &arguments)?;
         let columns = ColumnMap::default();
-        let mut places = Places::new(file, source, "", &columns);
-        let found = diagnose::read(&output.stderr, &[&self.headers()?], &mut places);
+        let mut source_map = SourceMap::new(file, source, "", &columns);
+        let found = diagnose::read(&output.stderr, &[&self.headers()?], &mut source_map);
         if !output.success && found.iter().all(|d| d.severity != Severity::Error) {
             return Err(failure(&output, &program.options, found));
         }
@@ -56,8 +56,8 @@ impl Engine {
 
 /// The user's warning options for clang.
 ///
-/// Not everything that begins with `-W` is one: clang hands `-Wl,…`, `-Wp,…` and `-Wa,…` to other programs.
-fn options(program: &Program) -> Result<Vec<String>> {
+/// Not everything that starts with `-W` is one: clang passes `-Wl,…`, `-Wp,…` and `-Wa,…` on to other programs.
+fn options(program: &LibraryProgram) -> Result<Vec<String>> {
     let is_name = |name: &String| {
         let mut letters = name.bytes();
         !name.is_empty() && letters.all(|c| c.is_ascii_alphanumeric() || b"+-=#_".contains(&c))
@@ -79,10 +79,10 @@ fn options(program: &Program) -> Result<Vec<String>> {
     Ok(warnings.iter().map(|name| format!("-W{name}")).collect())
 }
 
-/// The program with the entries of these kernels, of which an image has one.
+/// The program with the entry points of several kernels, while an image has only one.
 fn with_kernels(translation: &Translation, names: &[&str]) -> String {
     let lines = translation.cpp.lines();
-    // clang does not know Metal's pragmas, which is no fault of the user's.
+    // clang does not know Metal's pragmas, which is not the user's fault.
     let lines = lines.map(|line| {
         if line.starts_with("#pragma METAL ") {
             ""
@@ -91,7 +91,7 @@ fn with_kernels(translation: &Translation, names: &[&str]) -> String {
         }
     });
     let mut text = lines.collect::<Vec<_>>().join("\n");
-    // The entries stand at the lines of their kernels, and are not the user's.
+    // The entry points carry the lines of their kernels, but are not the user's code.
     text += "\n#pragma clang diagnostic ignored \"-Weverything\"";
     for (index, name) in names.iter().enumerate() {
         let kernel = translation.reflection.kernel(name);
@@ -107,7 +107,7 @@ fn with_kernels(translation: &Translation, names: &[&str]) -> String {
         let exports = exports
             .into_iter()
             .chain(gates.map(|gate| format!("sm_gate_{gate}")));
-        // An image has one of each; here every kernel gets its own.
+        // An image has one of each; here every kernel needs its own.
         let exports: Vec<String> = exports.collect();
         for export in &exports {
             text += &format!("\n#define {export} {export}_of_{index}");

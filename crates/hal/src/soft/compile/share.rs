@@ -1,11 +1,12 @@
-//! What compiling threads share: the right to run a compiler, and finished kernels.
+//! State shared by compiling threads: a semaphore for compiler processes, and finished kernels.
 
-use super::Compiled;
-use crate::error::Result;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// As many compilers at a time as there are cores.
+use super::CompiledKernel;
+use crate::error::Result;
+
+/// Limits the number of concurrent compilers to the number of cores.
 #[derive(Debug)]
 pub(super) struct Permits {
     free: Mutex<usize>,
@@ -42,22 +43,22 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// Compiled kernels of one library, each compiled once however many threads ask.
+/// CompiledKernel kernels of one library, each compiled once however many threads ask for it.
 #[derive(Debug, Default)]
-pub(crate) struct Kernels {
-    slots: Mutex<HashMap<String, Slot>>,
+pub(crate) struct CompiledKernels {
+    slots: Mutex<HashMap<String, KernelSlot>>,
 }
 
 /// Locked while the kernel compiles.
-type Slot = Arc<Mutex<Option<Arc<Compiled>>>>;
+type KernelSlot = Arc<Mutex<Option<Arc<CompiledKernel>>>>;
 
-impl Kernels {
-    /// The kernel, from memory or from `make`. A failure is not remembered.
+impl CompiledKernels {
+    /// Returns the kernel, from memory or from `make`. Failures are not cached.
     pub(crate) fn get(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<Compiled>,
-    ) -> Result<Arc<Compiled>> {
+        make: impl FnOnce() -> Result<CompiledKernel>,
+    ) -> Result<Arc<CompiledKernel>> {
         let slot = self
             .slots
             .lock()

@@ -1,31 +1,33 @@
-//! The steps from MSL to an image, each a run of clang or of a pass of ours.
+//! The steps from MSL to an image; each is a run of clang or one of our passes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::conversion;
 use super::flag::{flags, math_defines, used_arguments, used_constants};
 use super::header::Headers;
-use super::{Compiled, Engine, HEADER, Program, compile_error};
+use super::{CompiledKernel, HEADER_PREFIX, KernelCompiler, LibraryProgram, compile_error};
 use crate::error::{Error, Result};
 use crate::library::{CompileOptions, MathMode};
 use crate::msl::{ColumnMap, Diagnostic, Severity};
-use crate::soft::diagnose::{self, Places};
+use crate::soft::diagnose::{self, SourceMap};
 use crate::soft::plan::KernelPlan;
-use crate::soft::toolchain::{self, LIMIT, Limit, Output, tail};
+use crate::soft::toolchain::{self, COMPILE_TIME_LIMIT, Output, TimeLimit, tail};
 use crate::soft::{Mode, ir};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-/// How long a library's only kernel may take to optimise while the library is read; after that its syntax is checked alone.
-const ATTEMPT: Limit = Limit {
+/// Time limit for optimising a library's sole kernel while the library is checked; beyond it, only the syntax is
+/// checked.
+const SOLE_KERNEL_TIME_LIMIT: TimeLimit = TimeLimit {
     processor: Duration::from_secs(4),
-    ..LIMIT
+    ..COMPILE_TIME_LIMIT
 };
-/// How often a kernel is optimised again because calls were left in it.
-const INLINE_ROUNDS: usize = 3;
-/// Bytes of IR text from which on the time to compile counts more than the last few percent of speed.
-const LARGE: usize = 1 << 20;
+/// Maximum number of optimiser runs because of remaining calls.
+const MAX_INLINE_ROUNDS: usize = 3;
+/// Size of the IR text in bytes above which compile time matters more than the last few percent of speed.
+const LARGE_IR_BYTES: usize = 1 << 20;
 
-impl Engine {
-    /// Step 1: the preprocessor, with nothing but macro-only headers in view.
+impl KernelCompiler {
+    /// Step 1: runs the preprocessor with the macro-only stubs.
     pub(super) fn expand(
         &self,
         source: &str,
@@ -35,13 +37,13 @@ impl Engine {
         let output = self.preprocess(source, file, options, &flags("quiet"))?;
         if !output.success {
             let columns = ColumnMap::default();
-            let mut places = Places::new(file, source, "", &columns);
-            return Err(explain(&output, &self.headers()?, options, &mut places));
+            let mut source_map = SourceMap::new(file, source, "", &columns);
+            return Err(explain(&output, &self.headers()?, options, &mut source_map));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs the preprocessor with these warning options.
+    /// Runs the preprocessor with the given warning options.
     pub(super) fn preprocess(
         &self,
         source: &str,
@@ -80,33 +82,35 @@ impl Engine {
         compiler.run(&arguments, input.into_bytes())
     }
 
-    /// Step 3 for the whole library, as far as saying whether it is correct. Where it has one kernel only, step 3 for
-    /// that kernel says so too, and is done.
-    pub(super) fn check(&self, program: &Program) -> Result<()> {
+    /// Checks the whole library with clang's front end (step 3). If it has a single kernel, lowering that kernel is
+    /// the check, and its IR is kept.
+    pub(super) fn check(&self, program: &LibraryProgram) -> Result<()> {
         let translation = program.translation()?;
         let mut supported = program.reflection.kernels.iter();
         let mut supported = supported.by_ref().filter(|k| k.unsupported.is_none());
         if let (Some(kernel), None) = (supported.next(), supported.next()) {
             let start = Instant::now();
-            match self.lower(program, &kernel.name, ATTEMPT) {
+            match self.lower(program, &kernel.name, SOLE_KERNEL_TIME_LIMIT) {
                 Ok(ir) => {
                     *program.ir() = Some(ir);
                     return Ok(());
                 }
-                // What is wrong with the kernel alone is said when it is asked for.
+                // Errors of the kernel alone are reported when it is requested.
                 Err(Error::Compile { .. }) => {}
-                Err(error) if start.elapsed() < ATTEMPT.processor => return Err(error),
+                Err(error) if start.elapsed() < SOLE_KERNEL_TIME_LIMIT.processor => {
+                    return Err(error);
+                }
                 Err(_) => {}
             }
         }
-        self.inspect(program, translation.cpp.clone())
+        self.check_text(program, translation.cpp.clone())
     }
 
-    /// Finds what is wrong with a text: clang's own errors, then conversions that only Metal refuses.
-    fn inspect(&self, program: &Program, input: String) -> Result<()> {
+    /// Reports what is wrong with a text: clang's errors, then conversions that only Metal rejects.
+    fn check_text(&self, program: &LibraryProgram, input: String) -> Result<()> {
         let mut arguments = flags("quiet");
         arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump"].map(str::to_owned));
-        let output = self.front(program, &arguments, input)?;
+        let output = self.run_frontend(program, &arguments, input)?;
         if !output.success {
             return Err(self.explain(program, &output));
         }
@@ -117,26 +121,26 @@ impl Engine {
         Err(compile_error(&program.options, found))
     }
 
-    /// Conversions between address spaces that clang accepts and Metal refuses, from the dump of a syntax tree.
+    /// Finds conversions between address spaces that clang accepts and Metal rejects, in the AST dump.
     pub(super) fn conversions(
         &self,
-        program: &Program,
+        program: &LibraryProgram,
         output: &Output,
     ) -> Result<Vec<Diagnostic>> {
         let headers = self.lock_headers().directory.clone().unwrap_or_default();
         let is_hidden = |file: &str| file != program.file && diagnose::is_hidden(file, &[&headers]);
         let found = conversion::find(&String::from_utf8_lossy(&output.stdout), is_hidden);
         let columns = &program.translation()?.columns;
-        let mut places = program.places(columns);
+        let mut source_map = program.source_map(columns);
         Ok(found
             .into_iter()
             .take(diagnose::MAX_ERRORS)
-            .map(|c| places.refuse(&c.file, c.line, c.column, &c.message))
+            .map(|c| source_map.error_at(&c.file, c.line, c.column, &c.message))
             .collect())
     }
 
-    /// Step 3: from the whole text to the LLVM IR of a kernel.
-    fn lower(&self, program: &Program, name: &str, limit: Limit) -> Result<String> {
+    /// Step 3: lowers the whole text to the LLVM IR of a kernel.
+    fn lower(&self, program: &LibraryProgram, name: &str, limit: TimeLimit) -> Result<String> {
         let translation = program.translation()?;
         let glue = translation
             .glue(name)
@@ -152,9 +156,9 @@ impl Engine {
         }
         let input = format!("{}\n{glue}", translation.cpp);
         if translation.may_convert {
-            self.inspect(program, input.clone())?;
+            self.check_text(program, input.clone())?;
         }
-        let output = self.front_within(program, &arguments, input, limit)?;
+        let output = self.run_frontend_within(program, &arguments, input, limit)?;
         if !output.success {
             return Err(self.explain(program, &output));
         }
@@ -165,37 +169,37 @@ impl Engine {
         Ok(text)
     }
 
-    /// Instruments the code of a kernel that was not optimised yet, and optimises it.
-    fn instrument(&self, program: &Program, name: &str, text: &str) -> Result<String> {
+    /// Instruments the unoptimised IR of a kernel, and optimises it.
+    fn instrument(&self, program: &LibraryProgram, name: &str, text: &str) -> Result<String> {
         let headers = self.headers()?.display().to_string();
         let text =
-            ir::sanitize(text, &headers).map_err(|error| broken(name, &error.to_string()))?;
-        let mut arguments = self.front_flags(program.options.math_mode);
+            ir::sanitize(text, &headers).map_err(|error| split_error(name, &error.to_string()))?;
+        let mut arguments = self.frontend_flags(program.options.math_mode);
         arguments.extend(["-S", "-emit-llvm", "-o", "-", "-x", "ir", "-"].map(str::to_owned));
-        let output = self.back(&arguments, text)?;
+        let output = self.run_backend(&arguments, text)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Steps 3 to 6.
-    pub(super) fn build(&self, program: &Program, name: &str) -> Result<Compiled> {
+    pub(super) fn build(&self, program: &LibraryProgram, name: &str) -> Result<CompiledKernel> {
         let translation = program.translation()?;
         let known = program.ir().take();
-        let text = known.map_or_else(|| self.lower(program, name, LIMIT), Ok)?;
+        let text = known.map_or_else(|| self.lower(program, name, COMPILE_TIME_LIMIT), Ok)?;
         let (text, arguments) = used_arguments(&text);
         let (text, mut plan) = self.split(text, program, name)?;
         let constants = used_constants(&text, &program.reflection);
         let image = self.link(&text)?;
-        let mut places = program.places(&translation.columns);
+        let mut source_map = program.source_map(&translation.columns);
         let headers = self.headers()?.display().to_string();
         for location in &mut plan.locations {
             if let Some(rest) = location.file.strip_prefix(&headers) {
                 // The cache may be read where the headers are elsewhere.
-                location.file = format!("{HEADER}{rest}");
+                location.file = format!("{HEADER_PREFIX}{rest}");
             } else {
-                location.column = places.column(&location.file, location.line, location.column);
+                location.column = source_map.column(&location.file, location.line, location.column);
             }
         }
-        Ok(Compiled {
+        Ok(CompiledKernel {
             image,
             plan,
             variables: translation
@@ -208,34 +212,34 @@ impl Engine {
         })
     }
 
-    /// Runs clang's front end with the precompiled headers, which are made again if they were damaged. What is `wanted`
-    /// decides about warnings, too.
-    pub(super) fn front(
+    /// Runs clang's front end with the precompiled headers, which are rebuilt if they are corrupt. `wanted`
+    /// includes the warning options.
+    pub(super) fn run_frontend(
         &self,
-        program: &Program,
+        program: &LibraryProgram,
         wanted: &[String],
         input: String,
     ) -> Result<Output> {
-        self.front_within(program, wanted, input, LIMIT)
+        self.run_frontend_within(program, wanted, input, COMPILE_TIME_LIMIT)
     }
 
-    fn front_within(
+    fn run_frontend_within(
         &self,
-        program: &Program,
+        program: &LibraryProgram,
         wanted: &[String],
         input: String,
-        limit: Limit,
+        limit: TimeLimit,
     ) -> Result<Output> {
         let compiler = toolchain::find(self.clang.as_deref())?;
         for attempt in 0.. {
-            let mut arguments = self.front_flags(program.options.math_mode);
+            let mut arguments = self.frontend_flags(program.options.math_mode);
             let precompiled = self.precompiled(&compiler, &arguments)?;
             arguments.extend(
                 [
                     "-fno-caret-diagnostics",
                     "-fno-color-diagnostics",
                     "-fno-elide-type",
-                    // However deep in the headers an error is, the user's own line is among its notes.
+                    // However deep in the headers an error is, the user's line must be among its notes.
                     "-ftemplate-backtrace-limit=0",
                     "-fconstexpr-backtrace-limit=0",
                     "-include-pch",
@@ -252,7 +256,7 @@ impl Engine {
             };
             let damaged = !output.success
                 && output.stderr.contains(&precompiled.display().to_string())
-                && diagnose::about_precompiled(&output.stderr);
+                && diagnose::is_about_precompiled_header(&output.stderr);
             if !damaged || attempt > 0 {
                 return Ok(output);
             }
@@ -262,9 +266,9 @@ impl Engine {
         unreachable!("the loop returns in its second round")
     }
 
-    pub(super) fn front_flags(&self, math: MathMode) -> Vec<String> {
+    pub(super) fn frontend_flags(&self, math: MathMode) -> Vec<String> {
         let mut arguments = flags("common");
-        arguments.extend(flags(self.flavour()));
+        arguments.extend(flags(self.variant()));
         if math == MathMode::Safe {
             arguments.extend(flags("safe-math"));
         }
@@ -272,32 +276,32 @@ impl Engine {
         arguments
     }
 
-    /// The option that names the instruction set.
+    /// The option for the instruction set.
     fn march(&self) -> String {
         format!("-march={}", self.instruction_set)
     }
 
-    /// Step 4: barrier fission, with another round of inlining where calls were left.
+    /// Step 4: splits the kernel at its barriers, after another inlining round if calls remain.
     fn split(
         &self,
         mut text: String,
-        program: &Program,
+        program: &LibraryProgram,
         name: &str,
     ) -> Result<(String, KernelPlan)> {
         let options = ir::Options {
             check: self.mode == Mode::Check,
         };
-        for _ in 0..INLINE_ROUNDS {
+        for _ in 0..MAX_INLINE_ROUNDS {
             match ir::fission(&text, &options) {
                 Ok(ir::Outcome::Done { text, plan }) => return Ok((text, plan)),
                 Ok(ir::Outcome::Inline { text: more }) => text = self.inline(more)?,
                 Err(ir::Error::NotInlined { function }) => {
-                    return Err(program.recursive(name, &function));
+                    return Err(program.recursion_error(name, &function));
                 }
-                Err(error) => return Err(broken(name, &error.to_string())),
+                Err(error) => return Err(split_error(name, &error.to_string())),
             }
         }
-        Err(broken(name, "calls remain that cannot be inlined"))
+        Err(split_error(name, "calls remain that cannot be inlined"))
     }
 
     pub(super) fn inline(&self, text: String) -> Result<String> {
@@ -317,7 +321,7 @@ impl Engine {
         ]
         .map(str::to_owned)
         .into();
-        let output = self.back(&arguments, text)?;
+        let output = self.run_backend(&arguments, text)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -326,8 +330,8 @@ impl Engine {
         let mut outcome = Err(Error::Toolchain {
             message: "no directory for the compiler's files can be written".to_owned(),
         });
-        // Another place helps where the first is full, and costs nothing where it does not.
-        for scratch in self.cache.scratches() {
+        // Another directory helps if the first is full, and costs nothing otherwise.
+        for scratch in self.cache.scratch_dirs() {
             let target = scratch.path().join("image.so");
             let mut arguments = flags(match self.mode {
                 Mode::Check => "backend-check",
@@ -337,11 +341,12 @@ impl Engine {
             if !self.optimize {
                 arguments.extend(flags("quick"));
             }
-            // Processors reorder instructions themselves, so little should be lost (not measured), while in the long
-            // blocks of unrolled kernels it takes a third of the time (attention in 325 KB of code: 11.3 s, 7.9 s without it).
+            // Disables post-RA scheduling. Processors reorder instructions themselves, so little should be lost
+            // (not measured), and in the long basic blocks of unrolled kernels it takes a third of the time
+            // (attention with 325 KB of code: 11.3 s, 7.9 s without).
             arguments.extend(["-mllvm", "-disable-post-ra"].map(str::to_owned));
-            if text.len() > LARGE {
-                // Costs 8 % in size where registers are short, and saves another third.
+            if text.len() > LARGE_IR_BYTES {
+                // Disables pre-RA scheduling. Costs 8 % in size under register pressure, and saves another third.
                 arguments.extend(["-mllvm", "-enable-misched=false"].map(str::to_owned));
             }
             arguments.push("-".to_owned());
@@ -349,7 +354,7 @@ impl Engine {
             arguments.extend(flags("link"));
             arguments.push("-o".to_owned());
             arguments.push(target.display().to_string());
-            outcome = self.back(&arguments, text.to_owned()).and_then(|_| {
+            outcome = self.run_backend(&arguments, text.to_owned()).and_then(|_| {
                 std::fs::read(&target).map_err(|error| Error::Toolchain {
                     message: format!("the linked image cannot be read: {error}"),
                 })
@@ -362,8 +367,8 @@ impl Engine {
         outcome
     }
 
-    /// Runs clang on IR, which is ours: whatever it says is no fault of the user's.
-    pub(super) fn back(&self, arguments: &[String], text: String) -> Result<Output> {
+    /// Runs clang on generated IR: errors are not the user's fault.
+    pub(super) fn run_backend(&self, arguments: &[String], text: String) -> Result<Output> {
         let compiler = toolchain::find(self.clang.as_deref())?;
         let output = {
             let _permit = self.permits.take();
@@ -381,35 +386,39 @@ impl Engine {
         })
     }
 
-    fn explain(&self, program: &Program, output: &Output) -> Error {
+    fn explain(&self, program: &LibraryProgram, output: &Output) -> Error {
         let diagnostics = self.diagnostics(program, output);
         failure(output, &program.options, diagnostics)
     }
 
-    /// What clang says about the rewritten program.
-    pub(super) fn diagnostics(&self, program: &Program, output: &Output) -> Vec<Diagnostic> {
+    /// Parses clang's diagnostics about the rewritten program.
+    pub(super) fn diagnostics(&self, program: &LibraryProgram, output: &Output) -> Vec<Diagnostic> {
         let headers = self.lock_headers().directory.clone().unwrap_or_default();
         let columns = ColumnMap::default();
         let columns = program
             .translation
             .get()
             .map_or(&columns, |translation| &translation.columns);
-        diagnose::read(&output.stderr, &[&headers], &mut program.places(columns))
+        diagnose::read(
+            &output.stderr,
+            &[&headers],
+            &mut program.source_map(columns),
+        )
     }
 }
 
-/// What clang found wrong with the program; if it says nothing about it, with itself.
+/// Converts a failed run to an error: clang's diagnostics, or clang's own failure if there are none.
 fn explain(
     output: &Output,
     headers: &Path,
     options: &CompileOptions,
-    places: &mut Places<'_>,
+    source_map: &mut SourceMap<'_>,
 ) -> Error {
-    let diagnostics = diagnose::read(&output.stderr, &[headers], places);
+    let diagnostics = diagnose::read(&output.stderr, &[headers], source_map);
     failure(output, options, diagnostics)
 }
 
-/// The error of a run that failed.
+/// The error of a failed run.
 pub(super) fn failure(
     output: &Output,
     options: &CompileOptions,
@@ -423,7 +432,7 @@ pub(super) fn failure(
     compile_error(options, diagnostics)
 }
 
-fn broken(kernel: &str, why: &str) -> Error {
+fn split_error(kernel: &str, why: &str) -> Error {
     Error::Toolchain {
         message: format!("kernel `{kernel}` cannot be split at its barriers: {why}"),
     }

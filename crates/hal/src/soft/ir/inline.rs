@@ -1,13 +1,14 @@
-//! Making sure that everything that synchronises lies in the kernel function itself.
+//! Inlining: all synchronisation must be in the kernel function itself.
 
-use super::Error;
-use super::kernel::is_contract;
-use super::lex::{Kind, bare, tokens};
-use super::module::{Module, groups_of};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-/// The global names that each function and variable of a module mentions.
+use super::Error;
+use super::kernel::is_shim_intrinsic;
+use super::lex::{TokenKind, bare, tokens};
+use super::module::{Module, groups_of};
+
+/// The global names that each function and variable of a module refers to.
 #[derive(Debug, Default)]
 pub(crate) struct References {
     pub(crate) of: HashMap<String, Vec<String>>,
@@ -21,13 +22,13 @@ pub(crate) fn globals_in(text: &str, line: usize) -> Result<Vec<String>, Error> 
     let list = tokens(text, line)?;
     Ok(list
         .iter()
-        .filter(|t| t.kind == Kind::Global)
+        .filter(|t| t.kind == TokenKind::Global)
         .map(|t| bare(t.text).to_owned())
         .collect())
 }
 
 impl References {
-    /// Reads all functions and variables of `module`.
+    /// Scans all functions and variables of `module`.
     pub(crate) fn new(module: &Module<'_>) -> Result<Self, Error> {
         let mut references = Self::default();
         for function in &module.functions {
@@ -47,7 +48,7 @@ impl References {
         Ok(references)
     }
 
-    /// Everything that can be reached from `roots`, the roots included.
+    /// Everything reachable from `roots`, including the roots.
     pub(crate) fn reachable(&self, roots: impl IntoIterator<Item = String>) -> HashSet<String> {
         let mut seen = HashSet::new();
         let mut work: Vec<String> = roots.into_iter().collect();
@@ -60,7 +61,7 @@ impl References {
         seen
     }
 
-    /// The functions of `module`, other than the kernel, that use what only the kernel may use.
+    /// The functions of `module`, other than the kernel, that use functions only the kernel may use.
     fn involved(&self, module: &Module<'_>, kernel: &str) -> HashSet<String> {
         let mut involved: HashSet<String> = HashSet::new();
         loop {
@@ -69,7 +70,7 @@ impl References {
                 let names = &self.of[&function.name];
                 if names
                     .iter()
-                    .any(|n| is_contract(n) || (n != &function.name && involved.contains(n)))
+                    .any(|n| is_shim_intrinsic(n) || (n != &function.name && involved.contains(n)))
                 {
                     involved.insert(function.name.clone());
                 }
@@ -81,7 +82,7 @@ impl References {
     }
 }
 
-/// The module with everything that synchronises marked for inlining; none if there is nothing to inline.
+/// Marks all functions that synchronise as `alwaysinline`; `None` if there is nothing to inline.
 pub(crate) fn demand(
     module: &Module<'_>,
     references: &References,

@@ -1,11 +1,11 @@
-//! What an instruction yields and does, from its text.
+//! Parses the type and the operation of an instruction.
 
 use super::Error;
-use super::lex::{Cursor, Kind, Token, bare};
-use super::parse::{Names, Op, Operand};
+use super::lex::{Cursor, Token, TokenKind, bare};
+use super::parse::{NameTable, Op, Operand};
 use super::types::{Layout, Type};
 
-/// Words between an opcode and its first type.
+/// Returns whether a word is a flag between an opcode and its first type.
 fn is_flag(word: &str) -> bool {
     matches!(
         word,
@@ -33,7 +33,7 @@ fn is_flag(word: &str) -> bool {
     )
 }
 
-/// Parameter and return attributes; those with a bracket are followed by a group.
+/// Returns whether a word is a parameter or return attribute; some are followed by a bracketed group.
 fn is_attribute(word: &str) -> bool {
     matches!(
         word,
@@ -81,11 +81,11 @@ fn is_attribute(word: &str) -> bool {
 /// Skips parameter and return attributes.
 pub(super) fn skip_attributes(cursor: &mut Cursor<'_, '_>) {
     while let Some(token) = cursor.peek() {
-        if token.kind != Kind::Word || !is_attribute(token.text) {
+        if token.kind != TokenKind::Word || !is_attribute(token.text) {
             return;
         }
         cursor.next();
-        if token.text == "align" && cursor.peek().is_some_and(|t| t.kind == Kind::Word) {
+        if token.text == "align" && cursor.peek().is_some_and(|t| t.kind == TokenKind::Word) {
             cursor.next();
         }
         if cursor.peek_is('(') {
@@ -94,18 +94,18 @@ pub(super) fn skip_attributes(cursor: &mut Cursor<'_, '_>) {
     }
 }
 
-/// The operand at the cursor, which ends at the next comma or closing bracket of this level.
-fn operand(cursor: &mut Cursor<'_, '_>, names: &mut Names<'_>, list: &[Token<'_>]) -> Operand {
+/// Parses the operand at the cursor, up to the next comma or closing bracket on this level.
+fn operand(cursor: &mut Cursor<'_, '_>, names: &mut NameTable<'_>, list: &[Token<'_>]) -> Operand {
     let start = cursor.position();
     if let Some(token) = cursor.peek()
-        && token.kind == Kind::Local
+        && token.kind == TokenKind::Local
         && !names.is_type(token.text)
     {
         cursor.next();
         return Operand::Local(names.id(token.text));
     }
     cursor.skip_operand();
-    // Offset of the cursor's list in `list` is zero: both start at the opcode.
+    // Both token lists start at the opcode, so the positions agree.
     let words: Vec<&str> = list[start..cursor.position()]
         .iter()
         .map(|t| t.text)
@@ -113,16 +113,16 @@ fn operand(cursor: &mut Cursor<'_, '_>, names: &mut Names<'_>, list: &[Token<'_>
     Operand::Constant(words.join(" "))
 }
 
-/// Reads a call; the cursor is behind the opcode.
+/// Parses a call; the cursor is after the opcode.
 pub(super) fn call(
     cursor: &mut Cursor<'_, '_>,
-    names: &mut Names<'_>,
+    names: &mut NameTable<'_>,
 ) -> Result<(Type, Op), Error> {
-    // Flags, calling convention and return attributes come before the type.
+    // Flags, calling convention and return attributes precede the type.
     loop {
         skip_attributes(cursor);
         match cursor.peek() {
-            Some(token) if token.kind == Kind::Word && !Type::starts(cursor) => {
+            Some(token) if token.kind == TokenKind::Word && !Type::starts(cursor) => {
                 cursor.next();
                 if token.text == "cc" {
                     cursor.next();
@@ -142,8 +142,8 @@ pub(super) fn call(
         return Err(cursor.error("a call without a callee"));
     };
     let callee = match target.kind {
-        Kind::Global => Some(bare(target.text).to_owned()),
-        Kind::Local => None,
+        TokenKind::Global => Some(bare(target.text).to_owned()),
+        TokenKind::Local => None,
         _ if target.is_word("asm") => {
             while cursor.peek().is_some_and(|t| !t.is('(')) {
                 cursor.next();
@@ -162,7 +162,7 @@ pub(super) fn call(
             let ty = Type::parse(cursor)?;
             skip_attributes(cursor);
             let value = match cursor.peek() {
-                Some(token) if token.kind == Kind::Local && !names.is_type(token.text) => {
+                Some(token) if token.kind == TokenKind::Local && !names.is_type(token.text) => {
                     cursor.next();
                     Operand::Local(names.id(token.text))
                 }
@@ -197,11 +197,11 @@ fn like(shape: &Type, element: Type) -> Type {
     }
 }
 
-/// Reads the type and meaning of an instruction other than a call; the cursor is behind the opcode.
+/// Parses the type and the operation of an instruction other than a call; the cursor is after the opcode.
 pub(super) fn operation(
     opcode: &str,
     cursor: &mut Cursor<'_, '_>,
-    names: &mut Names<'_>,
+    names: &mut NameTable<'_>,
     list: &[Token<'_>],
 ) -> Result<(Type, Op), Error> {
     let plain = !list
@@ -223,7 +223,7 @@ pub(super) fn operation(
             while cursor.peek().is_some_and(|t| !t.is_word("to")) {
                 if cursor
                     .peek()
-                    .is_some_and(|t| matches!(t.kind, Kind::Punct('(' | '<' | '[' | '{')))
+                    .is_some_and(|t| matches!(t.kind, TokenKind::Punct('(' | '<' | '[' | '{')))
                 {
                     cursor.skip_group();
                 } else {
@@ -312,7 +312,7 @@ pub(super) fn operation(
                 cursor.expect('[')?;
                 let value = operand(cursor, names, list);
                 cursor.expect(',')?;
-                let Some(label) = cursor.next().filter(|t| t.kind == Kind::Local) else {
+                let Some(label) = cursor.next().filter(|t| t.kind == TokenKind::Local) else {
                     return Err(cursor.error("expected a block in a phi"));
                 };
                 incoming.push((value, names.id(label.text)));
@@ -333,7 +333,7 @@ pub(super) fn operation(
         "extractelement" => {
             let vector = Type::parse(cursor)?;
             let element = vector.element(0, names.types).cloned();
-            element.ok_or_else(|| cursor.error("extractelement of something that is no vector"))?
+            element.ok_or_else(|| cursor.error("extractelement of a non-vector"))?
         }
         "shufflevector" => {
             let vector = Type::parse(cursor)?;
@@ -346,8 +346,7 @@ pub(super) fn operation(
             let element = vector.element(0, names.types).cloned();
             like(
                 &mask,
-                element
-                    .ok_or_else(|| cursor.error("shufflevector of something that is no vector"))?,
+                element.ok_or_else(|| cursor.error("shufflevector of a non-vector"))?,
             )
         }
         "extractvalue" => {

@@ -1,24 +1,25 @@
-//! The kernel function, cut at its synchronisation points, with its control flow.
+//! The kernel function, split at its synchronisation sites, with its control-flow graph.
+
+use std::collections::{BTreeMap, HashMap};
 
 use super::Error;
-use super::live::{Set, live_in};
-use super::order::{Loop, Order};
-use super::parse::{Block, Function, Id, Inst, Op, Operand, Piece, Terminator};
+use super::block_order::{BlockOrder, Loop};
+use super::liveness::{BitSet, live_in};
+use super::parse::{BasicBlock, Fragment, Function, Id, Inst, Op, Operand, Terminator};
 use super::types::Type;
-use super::uniform::Uniformity;
+use super::uniformity::Uniformity;
 use crate::soft::plan::{RECONVERGE, SiteKind, ThreadgroupVariable, WHOLE_SIMDGROUP};
-use std::collections::{BTreeMap, HashMap};
 
 /// Byte offset of `arena` in `sm_group`.
 const ARENA_OFFSET: usize = 31 * 8 * 2;
 /// Bytes between threadgroup variables in check mode.
-const RED_ZONE: usize = 64;
-/// Mangled beginning of every instantiation of `sm::sync_simd`.
-const COLLECTIVE: &str = "_ZN2sm9sync_simd";
-/// Mangled beginning of the operations of simdgroup matrices, with the sign of a global name.
-const MATRIX_OPERATION: &str = "@_ZN2sm22multiply_accumulate_op";
+const RED_ZONE_BYTES: usize = 64;
+/// Mangled-name prefix of the instantiations of `sm::sync_simd`.
+const COLLECTIVE_PREFIX: &str = "_ZN2sm9sync_simd";
+/// Mangled-name prefix of the simdgroup matrix operations, with the `@`.
+const MATRIX_OP_PREFIX: &str = "@_ZN2sm22multiply_accumulate_op";
 
-/// A synchronisation point.
+/// A synchronisation site.
 #[derive(Debug, Clone)]
 pub(crate) struct SyncSite {
     pub(crate) kind: SiteKind,
@@ -49,11 +50,11 @@ impl Arguments {
     }
 }
 
-/// A kernel whose blocks end where it synchronises.
+/// A kernel function whose blocks end at its synchronisation sites.
 #[derive(Debug, Clone)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelFunction {
     pub(crate) arguments: Arguments,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<BasicBlock>,
     /// `sites[k - 1]` is site `k`.
     pub(crate) sites: Vec<SyncSite>,
     pub(crate) ids: usize,
@@ -61,22 +62,22 @@ pub(crate) struct Kernel {
     pub(crate) arena_bytes: usize,
     /// Whether it is compiled for check mode.
     pub(crate) check: bool,
-    /// Successors of each block inside a region: nothing follows a synchronisation.
+    /// Successors of each block within a region: a synchronisation has none.
     pub(crate) successors: Vec<Vec<usize>>,
     /// Type of each value.
     pub(crate) types: HashMap<Id, Type>,
-    /// Block by label.
+    /// BasicBlock by label.
     pub(crate) by_label: HashMap<Id, usize>,
 }
 
-/// Whether `name` is one of the functions that only exist for this pass.
-pub(crate) fn is_contract(name: &str) -> bool {
+/// Returns whether `name` is a shim function that this pass replaces.
+pub(crate) fn is_shim_intrinsic(name: &str) -> bool {
     is_sync(name) || matches!(name, "sm_lane" | "sm_self" | "sm_tgvar")
 }
 
-/// Whether calling `name` waits for other lanes.
+/// Returns whether a call of `name` is a synchronisation.
 pub(crate) fn is_sync(name: &str) -> bool {
-    matches!(name, "sm_sync_tg" | "sm_sync_sg") || name.starts_with(COLLECTIVE)
+    matches!(name, "sm_sync_tg" | "sm_sync_sg") || name.starts_with(COLLECTIVE_PREFIX)
 }
 
 fn callee(inst: &Inst) -> Option<&str> {
@@ -86,8 +87,8 @@ fn callee(inst: &Inst) -> Option<&str> {
     }
 }
 
-impl Kernel {
-    /// Cuts `function` at its synchronisation points.
+impl KernelFunction {
+    /// Splits `function` at its synchronisation sites.
     pub(crate) fn new(function: Function, check: bool) -> Result<Self, Error> {
         let [g, x, y, z, lane] = function.arguments[..] else {
             return Err(Error::Signature {
@@ -111,9 +112,9 @@ impl Kernel {
         kernel.split()?;
         kernel.connect()?;
         if check {
-            kernel.meet_after_spinning()?;
+            kernel.reconverge_after_spin_loops()?;
         }
-        kernel.arrange()?;
+        kernel.number_sites()?;
         Ok(kernel)
     }
 
@@ -122,7 +123,7 @@ impl Kernel {
         self.ids - 1
     }
 
-    /// `sm_lane()` and `sm_self()` become the arguments that they stand for.
+    /// Replaces `sm_lane()` and `sm_self()` with the corresponding arguments.
     fn replace_queries(&mut self) -> Result<(), Error> {
         let mut alias: HashMap<Id, Id> = HashMap::new();
         let arguments = self.arguments;
@@ -151,14 +152,14 @@ impl Kernel {
             for inst in &mut block.insts {
                 rename_inst(inst, &rename);
             }
-            if let Terminator::Jump { pieces, .. } = &mut block.end {
-                rename_pieces(pieces, &rename);
+            if let Terminator::Jump { fragments, .. } = &mut block.end {
+                rename_pieces(fragments, &rename);
             }
         }
         Ok(())
     }
 
-    /// `sm_tgvar(id, size, align)` becomes an address in the arena.
+    /// Replaces `sm_tgvar(id, size, align)` with an address in the arena.
     fn place_variables(&mut self, check: bool) -> Result<(), Error> {
         let mut wanted: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
         let mut any = false;
@@ -174,7 +175,7 @@ impl Kernel {
             return Ok(());
         }
         let mut offsets = HashMap::new();
-        let mut at = if check { RED_ZONE } else { 0 };
+        let mut at = if check { RED_ZONE_BYTES } else { 0 };
         for (id, (size, align)) in wanted {
             at = at.next_multiple_of(align.max(16));
             offsets.insert(id, at);
@@ -183,7 +184,7 @@ impl Kernel {
                 offset: at,
                 size,
             });
-            at += size + if check { RED_ZONE } else { 0 };
+            at += size + if check { RED_ZONE_BYTES } else { 0 };
         }
         self.arena_bytes = at.next_multiple_of(64);
 
@@ -198,20 +199,20 @@ impl Kernel {
                     inst.op = Op::Gep {
                         base: Operand::Local(arena),
                     };
-                    inst.pieces = vec![
-                        Piece::Text("getelementptr inbounds i8, ptr ".into()),
-                        Piece::Local(arena),
-                        Piece::Text(text),
+                    inst.fragments = vec![
+                        Fragment::Text("getelementptr inbounds i8, ptr ".into()),
+                        Fragment::Local(arena),
+                        Fragment::Text(text),
                     ];
                 }
             }
         }
-        let make = |result, opcode: &str, op, pieces| Inst {
+        let make = |result, opcode: &str, op, fragments| Inst {
             result: Some(result),
             opcode: opcode.to_owned(),
             ty: Type::Ptr,
             op,
-            pieces,
+            fragments,
             location: None,
             line: 0,
         };
@@ -222,9 +223,9 @@ impl Kernel {
                 base: Operand::Local(g),
             },
             vec![
-                Piece::Text("getelementptr inbounds i8, ptr ".into()),
-                Piece::Local(g),
-                Piece::Text(format!(", i64 {ARENA_OFFSET}")),
+                Fragment::Text("getelementptr inbounds i8, ptr ".into()),
+                Fragment::Local(g),
+                Fragment::Text(format!(", i64 {ARENA_OFFSET}")),
             ],
         );
         let load = make(
@@ -235,9 +236,9 @@ impl Kernel {
                 plain: true,
             },
             vec![
-                Piece::Text("load ptr, ptr ".into()),
-                Piece::Local(field),
-                Piece::Text(", align 8".into()),
+                Fragment::Text("load ptr, ptr ".into()),
+                Fragment::Local(field),
+                Fragment::Text(", align 8".into()),
             ],
         );
         if let Some(entry) = self.blocks.first_mut() {
@@ -262,7 +263,7 @@ impl Kernel {
                 let site = self.site(&inst, name, done.len() + 1)?;
                 self.sites.push(site);
                 let number = self.sites.len();
-                done.push(Block {
+                done.push(BasicBlock {
                     label,
                     insts: std::mem::take(&mut insts),
                     end: Terminator::Sync { site: number },
@@ -275,7 +276,7 @@ impl Kernel {
                         opcode: "sm.result".into(),
                         ty: inst.ty,
                         op: Op::Other,
-                        pieces: Vec::new(),
+                        fragments: Vec::new(),
                         location: None,
                         line: inst.line,
                     });
@@ -284,7 +285,7 @@ impl Kernel {
             if label != first {
                 renamed.insert(first, label);
             }
-            done.push(Block {
+            done.push(BasicBlock {
                 label,
                 insts,
                 end: block.end,
@@ -310,7 +311,7 @@ impl Kernel {
         let Op::Call { arguments, .. } = &inst.op else {
             return Err(Error::Syntax {
                 line: inst.line,
-                what: "a synchronisation that is no call".into(),
+                what: "a synchronisation that is not a call".into(),
             });
         };
         let mut site = SyncSite {
@@ -322,14 +323,14 @@ impl Kernel {
             continuation,
             location: inst.location,
         };
-        if name.starts_with(COLLECTIVE) {
+        if name.starts_with(COLLECTIVE_PREFIX) {
             let unsupported = |what: String| Error::Unsupported {
                 line: inst.line,
                 what,
             };
             match arguments.first() {
                 Some((Type::Ptr, Operand::Constant(op))) if op.starts_with('@') => {
-                    if op.starts_with(MATRIX_OPERATION) {
+                    if op.starts_with(MATRIX_OP_PREFIX) {
                         site.flags = WHOLE_SIMDGROUP;
                     }
                     site.op = Some(op.clone());
@@ -360,7 +361,7 @@ impl Kernel {
         } else {
             SiteKind::Simdgroup
         };
-        // Flags that are no constant order everything.
+        // Flags that are not constant order all memory.
         site.flags = match arguments.first() {
             Some((_, Operand::Constant(text))) => text.parse().unwrap_or(7),
             _ => 7,
@@ -399,21 +400,21 @@ impl Kernel {
         Ok(())
     }
 
-    /// The control flow of the whole kernel.
-    pub(crate) fn flows(&self) -> Vec<Vec<usize>> {
+    /// The control-flow graph of the whole kernel.
+    pub(crate) fn cfg(&self) -> Vec<Vec<usize>> {
         (0..self.blocks.len())
             .map(|block| self.flow(block))
             .collect()
     }
 
-    /// Numbers the sites in program order, and makes lanes of a SIMD-group meet again at the end of a loop's iteration
-    /// where some may have skipped a SIMD-level site.
+    /// Numbers the sites in program order, and inserts reconvergence points at the latches of loops in which some
+    /// lanes may skip a SIMD-level site.
     ///
-    /// The executor performs the first site in this order at which lanes wait. Lanes that parted at a branch thus meet
-    /// behind it; only a loop could let some run ahead into the next iteration.
-    pub(crate) fn arrange(&mut self) -> Result<(), Error> {
-        let flow = self.flows();
-        let order = Order::new(&flow);
+    /// The scheduler performs the first site in this order at which lanes wait. So lanes that diverged at a branch
+    /// reconverge after it; only in a loop could some of them run ahead into the next iteration.
+    pub(crate) fn number_sites(&mut self) -> Result<(), Error> {
+        let flow = self.cfg();
+        let order = BlockOrder::new(&flow);
         if self
             .sites
             .iter()
@@ -423,7 +424,7 @@ impl Kernel {
             let uniformity = Uniformity::new(self, &flow, &order, &live);
             let mut edges = Vec::new();
             for component in &order.loops {
-                if self.may_run_ahead(component, &flow, &uniformity) {
+                if self.needs_reconvergence(component, &flow, &uniformity) {
                     let latches = component
                         .blocks
                         .iter()
@@ -432,11 +433,11 @@ impl Kernel {
                 }
             }
             for (latch, head) in edges {
-                self.meet_at(latch, head);
+                self.insert_reconvergence(latch, head);
             }
             self.connect()?;
         }
-        let order = Order::new(&self.flows());
+        let order = BlockOrder::new(&self.cfg());
         let mut numbers: Vec<(usize, usize)> = Vec::new();
         for (index, block) in self.blocks.iter().enumerate() {
             if let Terminator::Sync { site } = block.end {
@@ -459,22 +460,23 @@ impl Kernel {
         Ok(())
     }
 
-    /// Makes the lanes of a SIMD-group wait for each other behind loops that look at atomics.
+    /// Makes the lanes of a SIMD-group reconverge after loops that test atomics.
     ///
-    /// A GPU runs the lanes of a SIMD-group in lockstep: those that leave such a loop wait for those that stay. A lane
-    /// that spins for what one of them is to do afterwards, release a lock for instance, spins for ever.
-    fn meet_after_spinning(&mut self) -> Result<(), Error> {
-        let flow = self.flows();
-        let used: Set = self.used_values();
+    /// A GPU runs the lanes of a SIMD-group in lockstep: those that leave such a loop wait for those still in it. A
+    /// lane that spins until another lane has done something after the loop, such as releasing a lock, spins
+    /// forever.
+    fn reconverge_after_spin_loops(&mut self) -> Result<(), Error> {
+        let flow = self.cfg();
+        let used: BitSet = self.used_values();
         let mut edges = Vec::new();
-        for component in &Order::new(&flow).loops {
-            let looks_at_atomic = |block: usize| {
+        for component in &BlockOrder::new(&flow).loops {
+            let tests_atomic = |block: usize| {
                 self.blocks[block].insts.iter().any(|inst| {
                     callee(inst).is_some_and(|name| name.starts_with("__tsan_atomic"))
                         && inst.result.is_some_and(|id| used.contains(id))
                 })
             };
-            if !component.blocks.iter().any(looks_at_atomic) {
+            if !component.blocks.iter().any(tests_atomic) {
                 continue;
             }
             for block in component.blocks.iter() {
@@ -487,32 +489,32 @@ impl Kernel {
         edges.sort_unstable();
         edges.dedup();
         for (from, to) in edges {
-            self.meet_at(from, to);
+            self.insert_reconvergence(from, to);
         }
         self.connect()
     }
 
-    /// The values that something uses.
-    fn used_values(&self) -> Set {
-        let mut used = Set::new(self.ids);
+    /// The values that are used.
+    fn used_values(&self) -> BitSet {
+        let mut used = BitSet::new(self.ids);
         for (index, block) in self.blocks.iter().enumerate() {
             let insts = block.insts.iter().flat_map(Inst::uses);
             insts
-                .chain(self.end_uses(index))
+                .chain(self.terminator_uses(index))
                 .for_each(|id| used.insert(id));
         }
         used
     }
 
-    /// Whether lanes can reach the end of an iteration without a SIMD-level site at which others then wait.
-    fn may_run_ahead(
+    /// Returns whether lanes can reach the end of an iteration past a SIMD-level site at which others wait.
+    fn needs_reconvergence(
         &self,
         component: &Loop,
         flow: &[Vec<usize>],
         uniformity: &Uniformity,
     ) -> bool {
         let body = |from: usize, avoid: usize| {
-            let mut seen = Set::new(flow.len());
+            let mut seen = BitSet::new(flow.len());
             let mut work = vec![from];
             let mut ends = false;
             while let Some(block) = work.pop() {
@@ -543,7 +545,7 @@ impl Kernel {
                     .count()
                     > 1
             })
-            .filter(|&b| uniformity.branches_apart(self, b))
+            .filter(|&b| uniformity.is_divergent_branch(self, b))
             .collect();
         component.blocks.iter().any(|block| {
             let Terminator::Sync { site } = self.blocks[block].end else {
@@ -558,24 +560,24 @@ impl Kernel {
         })
     }
 
-    /// Puts a meeting point on the edge from `latch` to `head`, of a loop or out of one.
-    fn meet_at(&mut self, latch: usize, head: usize) {
+    /// Inserts a reconvergence point on the edge from `latch` to `head`, which may also be an exit edge of a loop.
+    fn insert_reconvergence(&mut self, latch: usize, head: usize) {
         let (before, after) = (self.fresh(), self.fresh());
         let (latch_label, head_label) = (self.blocks[latch].label, self.blocks[head].label);
-        if let Terminator::Jump { pieces, targets } = &mut self.blocks[latch].end {
+        if let Terminator::Jump { fragments, targets } = &mut self.blocks[latch].end {
             let redirect = |id: &mut Id| {
                 if *id == head_label {
                     *id = before;
                 }
             };
-            rename_pieces(pieces, &redirect);
+            rename_pieces(fragments, &redirect);
             targets.iter_mut().for_each(redirect);
         } else {
             return;
         }
         for inst in &mut self.blocks[head].insts {
             if let Op::Phi { incoming } = &mut inst.op {
-                // A switch may name the edge twice; one edge is left.
+                // A switch may contain the edge twice; one edge is left.
                 let mut seen = false;
                 incoming.retain(|(_, from)| {
                     *from != latch_label || !std::mem::replace(&mut seen, true)
@@ -597,18 +599,21 @@ impl Kernel {
             location: None,
         });
         let site = self.sites.len();
-        self.blocks.push(Block {
+        self.blocks.push(BasicBlock {
             label: before,
             insts: Vec::new(),
             end: Terminator::Sync { site },
             location: None,
         });
-        let pieces = vec![Piece::Text("br label ".into()), Piece::Local(head_label)];
+        let fragments = vec![
+            Fragment::Text("br label ".into()),
+            Fragment::Local(head_label),
+        ];
         let end = Terminator::Jump {
-            pieces,
+            fragments,
             targets: vec![head_label],
         };
-        self.blocks.push(Block {
+        self.blocks.push(BasicBlock {
             label: after,
             insts: Vec::new(),
             end,
@@ -624,10 +629,10 @@ impl Kernel {
         }
     }
 
-    /// The values that the end of a block uses.
-    pub(crate) fn end_uses(&self, block: usize) -> Vec<Id> {
+    /// The values that the terminator of a block uses.
+    pub(crate) fn terminator_uses(&self, block: usize) -> Vec<Id> {
         match &self.blocks[block].end {
-            Terminator::Jump { pieces, targets } => super::parse::locals(pieces)
+            Terminator::Jump { fragments, targets } => super::parse::locals(fragments)
                 .into_iter()
                 .filter(|id| !targets.contains(id))
                 .collect(),
@@ -646,8 +651,9 @@ impl Kernel {
         }
     }
 
-    /// The blocks of the region that starts at `entry`, in depth-first order; some branches may be decided.
-    pub(crate) fn region(&self, entry: usize, decisions: &BTreeMap<usize, usize>) -> Vec<usize> {
+    /// The blocks of the region that starts at `entry`, in depth-first order; `unswitched` fixes the targets of some
+    /// branches.
+    pub(crate) fn region(&self, entry: usize, unswitched: &BTreeMap<usize, usize>) -> Vec<usize> {
         let mut seen = vec![false; self.blocks.len()];
         let mut order = Vec::new();
         let mut stack = vec![entry];
@@ -656,7 +662,7 @@ impl Kernel {
                 continue;
             }
             order.push(block);
-            match decisions.get(&block) {
+            match unswitched.get(&block) {
                 Some(way) => stack.push(*way),
                 None => stack.extend(self.successors[block].iter().rev()),
             }
@@ -675,7 +681,7 @@ impl Kernel {
         blocks
     }
 
-    /// Index of the first block of region `number`.
+    /// Index of the entry block of region `number`.
     pub(crate) fn region_entry(&self, number: usize) -> usize {
         if number == 0 {
             0
@@ -689,7 +695,7 @@ fn variable(inst: &Inst) -> Result<(u32, usize, usize), Error> {
     let Op::Call { arguments, .. } = &inst.op else {
         return Err(Error::Syntax {
             line: inst.line,
-            what: "sm_tgvar that is no call".into(),
+            what: "sm_tgvar that is not a call".into(),
         });
     };
     let number = |index: usize| match arguments.get(index) {
@@ -709,9 +715,9 @@ fn variable(inst: &Inst) -> Result<(u32, usize, usize), Error> {
     }
 }
 
-fn rename_pieces(pieces: &mut [Piece], rename: &impl Fn(&mut Id)) {
-    for piece in pieces {
-        if let Piece::Local(id) = piece {
+fn rename_pieces(fragments: &mut [Fragment], rename: &impl Fn(&mut Id)) {
+    for fragment in fragments {
+        if let Fragment::Local(id) = fragment {
             rename(id);
         }
     }
@@ -723,9 +729,9 @@ fn rename_operand(operand: &mut Operand, rename: &impl Fn(&mut Id)) {
     }
 }
 
-/// Renames what `inst` uses.
+/// Renames the operands of `inst`.
 pub(crate) fn rename_inst(inst: &mut Inst, rename: &impl Fn(&mut Id)) {
-    rename_pieces(&mut inst.pieces, rename);
+    rename_pieces(&mut inst.fragments, rename);
     match &mut inst.op {
         Op::Load { pointer, .. } => rename_operand(pointer, rename),
         Op::Store { value, pointer, .. } => {

@@ -1,10 +1,10 @@
-//! Tokens of LLVM IR text.
+//! Lexer for LLVM IR text.
 
 use super::Error;
 
-/// What a token is.
+/// TokenKind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// A keyword, type name, number or bare label.
     Word,
     /// `%name`, `%12` or `%"name"`.
@@ -23,10 +23,10 @@ pub(crate) enum Kind {
     Punct(char),
 }
 
-/// A token and where it lies in the line.
+/// A token with its position in the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: TokenKind,
     pub(crate) text: &'a str,
     pub(crate) start: usize,
 }
@@ -37,11 +37,11 @@ impl Token<'_> {
     }
 
     pub(crate) fn is(&self, c: char) -> bool {
-        self.kind == Kind::Punct(c)
+        self.kind == TokenKind::Punct(c)
     }
 
     pub(crate) fn is_word(&self, word: &str) -> bool {
-        self.kind == Kind::Word && self.text == word
+        self.kind == TokenKind::Word && self.text == word
     }
 }
 
@@ -58,7 +58,7 @@ fn quoted_end(bytes: &[u8], at: usize) -> Option<usize> {
         .map(|n| at + 1 + n + 1)
 }
 
-/// The tokens of `text`; comments are left out.
+/// Splits `text` into tokens; comments are skipped.
 pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
     let bytes = text.as_bytes();
     let unterminated = || Error::Syntax {
@@ -94,20 +94,20 @@ pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
                     }
                 }
                 match c {
-                    b'%' => Kind::Local,
-                    b'@' => Kind::Global,
-                    b'$' => Kind::Comdat,
-                    b'!' => Kind::Meta,
-                    _ => Kind::Hash,
+                    b'%' => TokenKind::Local,
+                    b'@' => TokenKind::Global,
+                    b'$' => TokenKind::Comdat,
+                    b'!' => TokenKind::Meta,
+                    _ => TokenKind::Hash,
                 }
             }
             b'"' => {
                 at = quoted_end(bytes, at).ok_or_else(unterminated)?;
-                Kind::Text
+                TokenKind::Text
             }
             b'c' if bytes.get(at + 1) == Some(&b'"') => {
                 at = quoted_end(bytes, at + 1).ok_or_else(unterminated)?;
-                Kind::Text
+                TokenKind::Text
             }
             _ if is_name(c) || c == b'+' => {
                 at += 1;
@@ -125,11 +125,11 @@ pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
                         at += 1;
                     }
                 }
-                Kind::Word
+                TokenKind::Word
             }
             _ => {
                 at += text[at..].chars().next().map_or(1, char::len_utf8);
-                Kind::Punct(c as char)
+                TokenKind::Punct(c as char)
             }
         };
         list.push(Token {
@@ -141,7 +141,7 @@ pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
     Ok(list)
 }
 
-/// A position in a list of tokens.
+/// A position in a token list.
 #[derive(Debug, Clone)]
 pub(crate) struct Cursor<'a, 't> {
     tokens: &'t [Token<'a>],
@@ -207,23 +207,23 @@ impl<'a, 't> Cursor<'a, 't> {
     pub(crate) fn skip_words(&mut self, skip: impl Fn(&str) -> bool) {
         while self
             .peek()
-            .is_some_and(|t| t.kind == Kind::Word && skip(t.text))
+            .is_some_and(|t| t.kind == TokenKind::Word && skip(t.text))
         {
             self.at += 1;
         }
     }
 
-    /// Skips a bracketed group if one starts here; the brackets are balanced over all kinds.
+    /// Skips a bracketed group if one starts here, with all nested brackets.
     pub(crate) fn skip_group(&mut self) {
-        let opens = |t: Token<'_>| matches!(t.kind, Kind::Punct('(' | '[' | '{' | '<'));
+        let opens = |t: Token<'_>| matches!(t.kind, TokenKind::Punct('(' | '[' | '{' | '<'));
         if !self.peek().is_some_and(opens) {
             return;
         }
         let mut depth = 0usize;
         while let Some(token) = self.next() {
             match token.kind {
-                Kind::Punct('(' | '[' | '{' | '<') => depth += 1,
-                Kind::Punct(')' | ']' | '}' | '>') => {
+                TokenKind::Punct('(' | '[' | '{' | '<') => depth += 1,
+                TokenKind::Punct(')' | ']' | '}' | '>') => {
                     depth = depth.saturating_sub(1);
                     if depth == 0 {
                         return;
@@ -234,19 +234,19 @@ impl<'a, 't> Cursor<'a, 't> {
         }
     }
 
-    /// Skips to the next comma of this nesting level (not over it) or the end of the level.
+    /// Skips to the next comma on this nesting level (not past it) or to the end of the level.
     pub(crate) fn skip_operand(&mut self) {
         while let Some(token) = self.peek() {
             match token.kind {
-                Kind::Punct(',' | ')' | ']' | '}' | '>') => return,
-                Kind::Punct('(' | '[' | '{' | '<') => self.skip_group(),
+                TokenKind::Punct(',' | ')' | ']' | '}' | '>') => return,
+                TokenKind::Punct('(' | '[' | '{' | '<') => self.skip_group(),
                 _ => self.at += 1,
             }
         }
     }
 }
 
-/// The name behind the sigil, without quotes.
+/// The name without its sigil and quotes.
 pub(crate) fn bare(text: &str) -> &str {
     let name = text.trim_start_matches(['%', '@', '$']);
     name.strip_prefix('"')

@@ -1,20 +1,21 @@
-//! Putting the module together again: regions, tables, constructors, and only what they need.
+//! Assembles the output module: regions, tables, constructors, and only what they refer to.
 
-use super::Error;
-use super::check::{self, Locations};
-use super::inline::{References, globals_in};
-use super::lex::{Kind, bare, tokens};
-use super::module::{Entity, Module};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// Symbols of the image that the host looks up; all others are local to it.
+use super::Error;
+use super::inline::{References, globals_in};
+use super::lex::{TokenKind, bare, tokens};
+use super::module::{Entity, Module};
+use super::tsan::{self, Locations};
+
+/// Symbols that the host looks up; all others are internal.
 const EXPORTS: [&str; 3] = ["sm_arg_size", "sm_gate", "sm_rt_table"];
 
-/// What the pass adds to a module.
+/// The parts that the pass adds to a module.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
-    /// Name of the kernel function, which goes.
+pub(crate) struct ModuleParts {
+    /// Name of the kernel function, which is dropped.
     pub(crate) kernel: String,
     pub(crate) regions: Vec<String>,
     /// Functions that perform collectives, as written (`@name`).
@@ -47,7 +48,7 @@ fn is_linkage(word: &str) -> bool {
     )
 }
 
-/// `text` without `comdat`, `!dbg` and, before position `until`, linkage words.
+/// Removes `comdat`, `!dbg` and, before `until`, linkage words.
 fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
     let list = tokens(text, line)?;
     let mut out = String::with_capacity(text.len());
@@ -56,10 +57,10 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
     let mut index = 0;
     while index < list.len() {
         let token = list[index];
-        let ends = token.is_word(until) || (until == "@" && token.kind == Kind::Global);
+        let ends = token.is_word(until) || (until == "@" && token.kind == TokenKind::Global);
         linkage &= !ends;
         let mut skip = 0;
-        if linkage && token.kind == Kind::Word && is_linkage(token.text) {
+        if linkage && token.kind == TokenKind::Word && is_linkage(token.text) {
             skip = 1;
         } else if token.is_word("comdat") {
             skip = if list.get(index + 1).is_some_and(|t| t.is('(')) {
@@ -67,12 +68,12 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
             } else {
                 1
             };
-        } else if token.kind == Kind::Meta && token.text == "!dbg" {
+        } else if token.kind == TokenKind::Meta && token.text == "!dbg" {
             skip = 2;
         }
         if skip > 0 {
             out.push_str(&text[at..token.start]);
-            // A comma before what goes goes with it.
+            // Remove the preceding comma, too.
             if (token.text == "comdat" || token.text == "!dbg") && out.trim_end().ends_with(',') {
                 let cut = out.trim_end().len() - 1;
                 out.truncate(cut);
@@ -88,13 +89,13 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// A variable with the linkage it has in an image.
+/// A variable with its linkage in an image.
 fn global_text(global: &Entity) -> Result<String, Error> {
     let list = tokens(&global.text, global.line)?;
     let kind = ["global", "constant", "alias", "ifunc"];
     let kind = list
         .iter()
-        .find(|t| t.kind == Kind::Word && kind.contains(&t.text))
+        .find(|t| t.kind == TokenKind::Word && kind.contains(&t.text))
         .map_or("global", |t| t.text);
     let before = list.iter().take_while(|t| !t.is_word(kind));
     let external = before
@@ -115,7 +116,7 @@ fn global_text(global: &Entity) -> Result<String, Error> {
     Ok(format!("{}= {linkage}{}", name, rest.trim_start()))
 }
 
-/// The constructors of a module in the order in which they run.
+/// The constructors of a module in execution order.
 fn constructors(module: &Module<'_>) -> Result<Vec<String>, Error> {
     let Some(global) = module
         .globals
@@ -128,7 +129,7 @@ fn constructors(module: &Module<'_>) -> Result<Vec<String>, Error> {
     let mut found: Vec<(u32, String)> = Vec::new();
     for (index, token) in list.iter().enumerate() {
         // `i32 65535, ptr @name`
-        if token.kind == Kind::Global && index >= 3 && list[index - 1].is_word("ptr") {
+        if token.kind == TokenKind::Global && index >= 3 && list[index - 1].is_word("ptr") {
             let name = bare(token.text);
             if name != "tsan.module_ctor" {
                 found.push((
@@ -142,7 +143,7 @@ fn constructors(module: &Module<'_>) -> Result<Vec<String>, Error> {
     Ok(found.into_iter().map(|(_, name)| name).collect())
 }
 
-/// Attributes without what would keep the optimiser from its work now that no lane waits for another.
+/// Drops attributes that would restrict the optimiser: no lane waits for another any more.
 fn attributes_text(group: &str) -> String {
     let optnone = group.split(' ').any(|w| w == "optnone");
     let keep = |word: &&str| {
@@ -160,7 +161,7 @@ fn attributes_text(group: &str) -> String {
         .filter(keep)
         .collect::<Vec<_>>()
         .join(" ");
-    // LLVM refuses an empty group. Kernels throw nothing, so this says nothing new.
+    // LLVM rejects an empty group. Kernels do not throw, so `nounwind` adds nothing.
     if kept.is_empty() {
         "nounwind".to_owned()
     } else {
@@ -168,7 +169,7 @@ fn attributes_text(group: &str) -> String {
     }
 }
 
-/// The attributes of region functions: what the kernel had for the target, and no more.
+/// The attributes of region functions: only the kernel's target attributes.
 pub(crate) fn region_attributes(
     module: &Module<'_>,
     header: &str,
@@ -182,7 +183,7 @@ pub(crate) fn region_attributes(
         let list = tokens(group, line)?;
         let mut index = 0;
         while index < list.len() {
-            if list[index].kind == Kind::Text {
+            if list[index].kind == TokenKind::Text {
                 let pair = list.get(index + 1).is_some_and(|t| t.is('=')) && index + 2 < list.len();
                 let last = if pair { list[index + 2] } else { list[index] };
                 let _ = write!(text, " {}", &group[list[index].start..last.end()]);
@@ -229,16 +230,16 @@ fn metadata_text(module: &Module<'_>) -> String {
     out
 }
 
-/// Whether a function stands in for one of the compiler's own library: a conversion between floating-point formats.
+/// Returns whether a function replaces one of compiler-rt: a conversion between floating-point formats.
 fn is_support(name: &str) -> bool {
     name.starts_with("__trunc") || name.starts_with("__extend")
 }
 
-/// Writes the whole module.
+/// Prints the whole module.
 pub(crate) fn assemble(
     module: &Module<'_>,
     references: &References,
-    parts: &Parts,
+    parts: &ModuleParts,
     locations: &mut Locations,
 ) -> Result<String, Error> {
     let constructors = constructors(module)?;
@@ -257,7 +258,7 @@ pub(crate) fn assemble(
             .chain(&parts.ops)
             .map(|name| bare(name).to_owned()),
     );
-    // The code generator calls these for conversions the processor lacks, which nothing in the text shows.
+    // The code generator calls these for conversions the processor lacks, without a reference in the text.
     let support: Vec<&str> = module
         .functions
         .iter()
@@ -334,8 +335,7 @@ pub(crate) fn assemble(
             if trimmed.starts_with("#dbg_") || trimmed.contains("call void @llvm.dbg.") {
                 continue;
             }
-            let Some(text) = check::instrument_line(text, line, reported, module, locations)?
-            else {
+            let Some(text) = tsan::lower_line(text, line, reported, module, locations)? else {
                 continue;
             };
             for text in text.lines() {
@@ -363,15 +363,17 @@ pub(crate) fn assemble(
         .iter()
         .filter(|d| wanted.contains(&d.name))
     {
-        if let Some(text) = check::definition(&declaration.name) {
+        if let Some(text) = tsan::definition(&declaration.name) {
             needs_intrinsics = true;
             out.push_str(&text);
-        } else if !declaration.name.starts_with("__tsan_") && declaration.name != check::MARK {
+        } else if !declaration.name.starts_with("__tsan_")
+            && declaration.name != tsan::DEFECT_MARKER
+        {
             let _ = writeln!(out, "{}", strip(&declaration.text, declaration.line, "@")?);
         }
     }
     if needs_intrinsics {
-        for (name, text) in check::DEFINITION_INTRINSICS {
+        for (name, text) in tsan::DEFINITION_INTRINSICS {
             if !module
                 .declarations
                 .iter()
@@ -382,8 +384,8 @@ pub(crate) fn assemble(
         }
     }
     if parts.check {
-        out.push_str(check::ACCESS_TEXT);
-        out.push_str(&check::defect_text());
+        out.push_str(tsan::ACCESS_TEXT);
+        out.push_str(&tsan::defect_text());
     }
     for (number, group) in &module.attributes {
         let _ = writeln!(

@@ -1,7 +1,7 @@
-//! A module of LLVM IR text, cut into its top-level entities.
+//! A module of LLVM IR text, split into its top-level entities.
 
 use super::Error;
-use super::lex::{Cursor, Kind, bare, tokens};
+use super::lex::{Cursor, TokenKind, bare, tokens};
 use super::types::{Named, Type};
 
 /// A global variable, alias or declaration: one line.
@@ -16,10 +16,10 @@ pub(crate) struct Entity {
 #[derive(Debug, Clone)]
 pub(crate) struct Definition<'a> {
     pub(crate) name: String,
-    /// The line that starts with `define`, up to and with the `{`.
+    /// The `define` line, up to and including the `{`.
     pub(crate) header: String,
     pub(crate) body: Vec<&'a str>,
-    /// Line number of the header.
+    /// LogicalLine number of the header.
     pub(crate) line: usize,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Module<'a> {
     pub(crate) globals: Vec<Entity>,
     pub(crate) declarations: Vec<Entity>,
     pub(crate) functions: Vec<Definition<'a>>,
-    /// `attributes #n = { … }`: number and what stands between the braces.
+    /// `attributes #n = { … }`: number and text between the braces.
     pub(crate) attributes: Vec<(u32, String)>,
     /// `!n = …`: number and right-hand side.
     pub(crate) metadata: Vec<(u32, String)>,
@@ -43,7 +43,7 @@ pub(crate) struct Module<'a> {
 /// The first global name in `text`.
 fn global_name(text: &str, line: usize) -> Result<String, Error> {
     let list = tokens(text, line)?;
-    let found = list.iter().find(|t| t.kind == Kind::Global);
+    let found = list.iter().find(|t| t.kind == TokenKind::Global);
     found
         .map(|t| bare(t.text).to_owned())
         .ok_or_else(|| Error::Syntax {
@@ -53,7 +53,7 @@ fn global_name(text: &str, line: usize) -> Result<String, Error> {
 }
 
 impl<'a> Module<'a> {
-    /// Cuts `text` into entities.
+    /// Splits `text` into entities.
     pub(crate) fn parse(text: &'a str) -> Result<Self, Error> {
         let mut module = Self::default();
         let mut lines = text.lines().enumerate();
@@ -61,7 +61,7 @@ impl<'a> Module<'a> {
             let line = index + 1;
             let trimmed = line_text.trim();
             if trimmed.is_empty() || trimmed.starts_with(';') || trimmed.starts_with('$') {
-                // Comdats go with the linkage that this pass replaces.
+                // Comdats are dropped with the linkage, which this pass replaces.
                 continue;
             }
             let syntax = |what: &str| Error::Syntax {
@@ -166,7 +166,7 @@ impl<'a> Module<'a> {
 
     /// The right-hand side of metadata node `number`.
     pub(crate) fn node(&self, number: u32) -> Option<&str> {
-        // Clang prints nodes in order; fall back to a search should it not.
+        // clang prints nodes in order; otherwise fall back to a search.
         match self.metadata.get(number as usize) {
             Some((n, text)) if *n == number => Some(text),
             _ => self
@@ -177,12 +177,12 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// A metadata number that is free, with all above it.
+    /// First unused metadata number; all above it are unused as well.
     pub(crate) fn free_metadata(&self) -> u32 {
         self.metadata.iter().map(|(n, _)| n + 1).max().unwrap_or(0)
     }
 
-    /// An attribute group number that is free, with all above it.
+    /// First unused attribute group number; all above it are unused as well.
     pub(crate) fn free_group(&self) -> u32 {
         self.attributes
             .iter()
@@ -192,12 +192,12 @@ impl<'a> Module<'a> {
     }
 }
 
-/// The numbers of the attribute groups that `text` names.
+/// The attribute groups that `text` refers to.
 pub(crate) fn groups_of(text: &str, line: usize) -> Result<Vec<u32>, Error> {
     let list = tokens(text, line)?;
     Ok(list
         .iter()
-        .filter(|t| t.kind == Kind::Hash)
+        .filter(|t| t.kind == TokenKind::Hash)
         .filter_map(|t| t.text[1..].parse().ok())
         .collect())
 }

@@ -1,22 +1,23 @@
-//! Which buffer or threadgroup variable the pointer of an access comes from.
+//! Pointer provenance: the buffer or threadgroup variable that the pointer of an access is derived from.
 //!
-//! Pointers are followed back through address arithmetic and joins to the argument or variable that they were made from. An
-//! access outside of it is wrong wherever it lands.
+//! Pointers are traced back through address arithmetic, phis and selects to the argument or variable they are
+//! derived from. An access outside of that is a defect wherever it lands.
 
-use super::check::ACCESS;
-use super::parse::{Function, Id, Inst, Op, Operand};
-use super::types::Type;
-use crate::soft::plan::Origin;
 use std::collections::HashMap;
 
-/// Mangled beginnings of the shim's functions that give buffers and threadgroup arguments by index.
+use super::parse::{Function, Id, Inst, Op, Operand};
+use super::tsan::ACCESS_FN;
+use super::types::Type;
+use crate::soft::plan::Origin;
+
+/// Mangled-name prefixes of the shim functions that return buffers and threadgroup arguments by index.
 const BUFFER_OF: &str = "_ZN2sm9buffer_ofE";
 const THREADGROUP_MEMORY_OF: &str = "_ZN2sm21threadgroup_memory_ofE";
 
-/// What is known of each pointer; `None` is "may be of several, or of none". Missing is "not seen yet".
-type Known = HashMap<Id, Option<Origin>>;
+/// Lattice value of each pointer: `None` is "several, or unknown", a missing entry is "not visited yet".
+type OriginMap = HashMap<Id, Option<Origin>>;
 
-/// The origins of the accesses at each of `count` locations; `None` where accesses of one location differ.
+/// The origins of the accesses at each of `count` locations; `None` if accesses at one location differ.
 pub(crate) fn of_accesses(function: &Function, count: usize) -> Vec<Option<Origin>> {
     let known = of_pointers(function);
     let mut found: HashMap<usize, Option<Origin>> = HashMap::new();
@@ -28,13 +29,13 @@ pub(crate) fn of_accesses(function: &Function, count: usize) -> Vec<Option<Origi
         else {
             continue;
         };
-        if name != ACCESS {
+        if name != ACCESS_FN {
             continue;
         }
-        let [(_, pointer), .., (_, Operand::Constant(place))] = &arguments[..] else {
+        let [(_, pointer), .., (_, Operand::Constant(location))] = &arguments[..] else {
             continue;
         };
-        let Ok(place) = place.parse::<usize>() else {
+        let Ok(location) = location.parse::<usize>() else {
             continue;
         };
         let origin = match pointer {
@@ -42,21 +43,21 @@ pub(crate) fn of_accesses(function: &Function, count: usize) -> Vec<Option<Origi
             Operand::Constant(_) => None,
         };
         found
-            .entry(place)
+            .entry(location)
             .and_modify(|other| *other = (*other).filter(|known| Some(*known) == origin))
             .or_insert(origin);
     }
-    // Location 0 is no place.
-    let origin = |place: usize| found.get(&place).copied().flatten();
-    let origins = (0..count).map(|place| origin(place).filter(|_| place > 0));
+    // Location 0 is "unknown".
+    let origin = |location: usize| found.get(&location).copied().flatten();
+    let origins = (0..count).map(|location| origin(location).filter(|_| location > 0));
     if found.values().all(Option::is_none) {
         return Vec::new();
     }
     origins.collect()
 }
 
-fn of_pointers(function: &Function) -> Known {
-    let mut known = Known::new();
+fn of_pointers(function: &Function) -> OriginMap {
+    let mut known = OriginMap::new();
     let pointers = || {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         insts.filter_map(|inst| Some((inst.result.filter(|_| inst.ty == Type::Ptr)?, inst)))
@@ -74,15 +75,15 @@ fn of_pointers(function: &Function) -> Known {
     known
 }
 
-/// The origin of a pointer as far as it is known now; nothing while what it comes from has not been seen.
-fn origin_of(inst: &Inst, known: &Known) -> Option<Option<Origin>> {
+/// The origin of a pointer as far as it is known; `None` while its operands have not been visited.
+fn origin_of(inst: &Inst, known: &OriginMap) -> Option<Option<Origin>> {
     let of = |operand: &Operand| match operand {
         Operand::Local(id) => known.get(id).copied(),
         Operand::Constant(_) => Some(None),
     };
     match &inst.op {
         Op::Gep { base } => of(base),
-        Op::Phi { incoming } => join(incoming.iter().map(|(value, _)| of(value))),
+        Op::Phi { incoming } => meet(incoming.iter().map(|(value, _)| of(value))),
         Op::Call {
             callee: Some(name),
             arguments,
@@ -90,7 +91,7 @@ fn origin_of(inst: &Inst, known: &Known) -> Option<Option<Origin>> {
         Op::Other => match (inst.opcode.as_str(), &inst.uses()[..]) {
             ("bitcast" | "addrspacecast" | "freeze", &[from]) => of(&Operand::Local(from)),
             ("select", &[_, one, other]) => {
-                join([one, other].iter().map(|id| of(&Operand::Local(*id))))
+                meet([one, other].iter().map(|id| of(&Operand::Local(*id))))
             }
             _ => Some(None),
         },
@@ -98,14 +99,14 @@ fn origin_of(inst: &Inst, known: &Known) -> Option<Option<Origin>> {
     }
 }
 
-/// What several pointers have in common; those not seen yet may still agree.
-fn join(origins: impl Iterator<Item = Option<Option<Origin>>>) -> Option<Option<Origin>> {
+/// The meet of several origins; those not visited yet may still agree.
+fn meet(origins: impl Iterator<Item = Option<Option<Origin>>>) -> Option<Option<Origin>> {
     origins
         .flatten()
         .reduce(|one, other| one.filter(|origin| Some(*origin) == other))
 }
 
-/// The memory that a function of the shim gives a pointer to.
+/// The memory that a shim function returns a pointer to.
 fn made_by(name: &str, arguments: &[(Type, Operand)]) -> Option<Origin> {
     let constant = |index: usize| match arguments.get(index) {
         Some((_, Operand::Constant(text))) => text.parse().ok(),

@@ -1,23 +1,24 @@
-//! Functions of LLVM IR text as blocks and instructions.
+//! Parser for functions in LLVM IR text.
+
+use std::collections::HashMap;
 
 use super::Error;
 use super::instruction::{call, operation, skip_attributes};
-use super::lex::{Cursor, Kind, Token, tokens};
+use super::lex::{Cursor, Token, TokenKind, tokens};
 use super::module::Definition;
 use super::types::{Layout, Named, Type};
-use std::collections::HashMap;
 
-/// A value or block of a function, by number.
+/// Number of a value or basic block of a function.
 pub(crate) type Id = usize;
 
-/// A part of an instruction's text.
+/// A fragment of an instruction's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum Fragment {
     Text(String),
     Local(Id),
 }
 
-/// What an instruction uses.
+/// Operand of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operand {
     Local(Id),
@@ -25,7 +26,7 @@ pub(crate) enum Operand {
     Constant(String),
 }
 
-/// The instructions that the pass treats by their meaning.
+/// Operation of an instruction, as far as the passes interpret it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Op {
     Alloca {
@@ -51,11 +52,11 @@ pub(crate) enum Op {
         callee: Option<String>,
         arguments: Vec<(Type, Operand)>,
     },
-    /// Anything else, known by its opcode.
+    /// Anything else, identified by its opcode only.
     Other,
 }
 
-/// One instruction that is not a terminator.
+/// An instruction other than a terminator.
 #[derive(Debug, Clone)]
 pub(crate) struct Inst {
     pub(crate) result: Option<Id>,
@@ -63,23 +64,23 @@ pub(crate) struct Inst {
     pub(crate) ty: Type,
     pub(crate) op: Op,
     /// The text without result, debug location and alias scopes.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) fragments: Vec<Fragment>,
     /// Metadata node of the debug location.
     pub(crate) location: Option<u32>,
     pub(crate) line: usize,
 }
 
-/// How a block ends.
+/// Terminator of a basic block.
 #[derive(Debug, Clone)]
 pub(crate) enum Terminator {
     Return,
     Unreachable,
     /// A branch or switch, as text, with its targets.
     Jump {
-        pieces: Vec<Piece>,
+        fragments: Vec<Fragment>,
         targets: Vec<Id>,
     },
-    /// Waits at synchronisation site `site` (from 1); the text of the call is the site's.
+    /// Waits at synchronisation site `site` (from 1); the site holds the call's operands.
     Sync {
         site: usize,
     },
@@ -87,7 +88,7 @@ pub(crate) enum Terminator {
 
 /// A basic block.
 #[derive(Debug, Clone)]
-pub(crate) struct Block {
+pub(crate) struct BasicBlock {
     pub(crate) label: Id,
     pub(crate) insts: Vec<Inst>,
     pub(crate) end: Terminator,
@@ -99,15 +100,15 @@ pub(crate) struct Block {
 #[derive(Debug, Clone)]
 pub(crate) struct Function {
     pub(crate) arguments: Vec<Id>,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<BasicBlock>,
     /// Number of ids in use.
     pub(crate) ids: usize,
-    /// Names by id, as written.
+    /// NameTable by id, as written.
     pub(crate) names: Vec<String>,
 }
 
 impl Inst {
-    /// The values the instruction uses, phis included.
+    /// The values the instruction uses, incoming values of phis included.
     pub(crate) fn uses(&self) -> Vec<Id> {
         if let Op::Phi { incoming } = &self.op {
             return incoming
@@ -121,16 +122,16 @@ impl Inst {
                 })
                 .collect();
         }
-        locals(&self.pieces)
+        locals(&self.fragments)
     }
 }
 
-/// The ids in `pieces`.
-pub(crate) fn locals(pieces: &[Piece]) -> Vec<Id> {
-    pieces
+/// The ids in `fragments`.
+pub(crate) fn locals(fragments: &[Fragment]) -> Vec<Id> {
+    fragments
         .iter()
         .filter_map(|p| {
-            if let Piece::Local(id) = p {
+            if let Fragment::Local(id) = p {
                 Some(*id)
             } else {
                 None
@@ -139,13 +140,13 @@ pub(crate) fn locals(pieces: &[Piece]) -> Vec<Id> {
         .collect()
 }
 
-/// The ids given to the names of one function.
-pub(super) struct Names<'n> {
+/// Ids of the names in one function.
+pub(super) struct NameTable<'n> {
     ids: HashMap<String, Id>,
     pub(super) types: &'n Named,
 }
 
-impl Names<'_> {
+impl NameTable<'_> {
     pub(super) fn id(&mut self, name: &str) -> Id {
         let next = self.ids.len();
         *self.ids.entry(name.to_owned()).or_insert(next)
@@ -157,14 +158,14 @@ impl Names<'_> {
     }
 }
 
-/// A logical line: a label or an instruction with its continuation lines.
-struct Line {
+/// A logical line: a label, or an instruction with its continuation lines.
+struct LogicalLine {
     text: String,
     number: usize,
 }
 
-fn logical_lines(body: &[&str], first: usize) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn logical_lines(body: &[&str], first: usize) -> Vec<LogicalLine> {
+    let mut lines: Vec<LogicalLine> = Vec::new();
     let mut open = false;
     for (index, text) in body.iter().enumerate() {
         let trimmed = text.trim();
@@ -180,7 +181,7 @@ fn logical_lines(body: &[&str], first: usize) -> Vec<Line> {
             continue;
         }
         open = trimmed.starts_with("switch ") && trimmed.ends_with('[');
-        lines.push(Line {
+        lines.push(LogicalLine {
             text: trimmed.to_owned(),
             number: first + index,
         });
@@ -189,7 +190,7 @@ fn logical_lines(body: &[&str], first: usize) -> Vec<Line> {
 }
 
 /// The label that a line defines, as a local name.
-fn label_of(line: &Line) -> Option<String> {
+fn label_of(line: &LogicalLine) -> Option<String> {
     let text = &line.text;
     if let Some(rest) = text.strip_prefix('"') {
         let end = rest.find('"')? + 2;
@@ -212,7 +213,7 @@ pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, Error
 /// Types and names of the parameters of a `define` line.
 pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, String)>, Error> {
     let list = tokens(header, line)?;
-    let name = list.iter().position(|t| t.kind == Kind::Global);
+    let name = list.iter().position(|t| t.kind == TokenKind::Global);
     let start = name.ok_or_else(|| Error::Syntax {
         line,
         what: "expected a function name".into(),
@@ -225,7 +226,7 @@ pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, S
         let ty = Type::parse(&mut cursor)?;
         skip_attributes(&mut cursor);
         match cursor.peek() {
-            Some(token) if token.kind == Kind::Local => {
+            Some(token) if token.kind == TokenKind::Local => {
                 cursor.next();
                 names.push((ty, token.text.to_owned()));
                 unnamed += usize::from(token.text[1..].parse::<u64>().is_ok());
@@ -242,9 +243,9 @@ pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, S
     Ok(names)
 }
 
-/// Reads the blocks and instructions of `definition`.
+/// Parses the blocks and instructions of `definition`.
 pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Function, Error> {
-    let mut names = Names {
+    let mut names = NameTable {
         ids: HashMap::new(),
         types,
     };
@@ -256,7 +257,7 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
         .count();
     let lines = logical_lines(&definition.body, definition.line + 1);
 
-    // All definitions first, so that a name is known to be a value wherever it is used.
+    // Collect all definitions first, so that a name is known to be a value at any use.
     if lines.first().is_some_and(|line| label_of(line).is_none()) {
         names.id(&format!("%{unnamed}"));
     }
@@ -271,7 +272,7 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
         }
     }
 
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks: Vec<BasicBlock> = Vec::new();
     let mut open: Option<(Id, Vec<Inst>)> = None;
     for (index, line) in lines.iter().enumerate() {
         let syntax = |what: &str| Error::Syntax {
@@ -298,7 +299,7 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
                 open = Some((label, insts));
             }
             Statement::Skip => open = Some((label, insts)),
-            Statement::End(end, location) => blocks.push(Block {
+            Statement::End(end, location) => blocks.push(BasicBlock {
                 label,
                 insts,
                 end,
@@ -328,12 +329,13 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
 
 enum Statement {
     Inst(Inst),
-    /// With the node of its debug location.
+    /// With the metadata node of its debug location.
     End(Terminator, Option<u32>),
     Skip,
 }
 
-/// Metadata kinds that do not survive: locations are read here, and alias scopes hold for one lane only.
+/// Returns whether a metadata kind is dropped: debug locations are parsed here, and alias scopes hold for a single
+/// lane only.
 fn is_dropped(kind: &str) -> bool {
     matches!(
         kind,
@@ -346,15 +348,16 @@ fn is_dropped(kind: &str) -> bool {
     )
 }
 
-/// Takes the metadata attachments off the end: the tokens before them, those to keep, and the location.
+/// Splits off the metadata attachments: returns the tokens before them, the attachments to keep, and the debug
+/// location.
 fn attachments<'a, 't>(list: &'t [Token<'a>]) -> (&'t [Token<'a>], String, Option<u32>) {
     let mut end = list.len();
     let mut kept = Vec::new();
     let mut location = None;
     while end >= 3 {
         let [comma, kind, node] = [list[end - 3], list[end - 2], list[end - 1]];
-        let is_node = node.kind == Kind::Meta && node.text[1..].parse::<u32>().is_ok();
-        if !comma.is(',') || kind.kind != Kind::Meta || kind.text.len() < 2 || !is_node {
+        let is_node = node.kind == TokenKind::Meta && node.text[1..].parse::<u32>().is_ok();
+        if !comma.is(',') || kind.kind != TokenKind::Meta || kind.text.len() < 2 || !is_node {
             break;
         }
         if kind.text == "!dbg" {
@@ -368,31 +371,40 @@ fn attachments<'a, 't>(list: &'t [Token<'a>]) -> (&'t [Token<'a>], String, Optio
     (&list[..end], kept.concat(), location)
 }
 
-fn pieces(text: &str, list: &[Token<'_>], tail: &str, names: &mut Names<'_>) -> Vec<Piece> {
+fn fragments(
+    text: &str,
+    list: &[Token<'_>],
+    tail: &str,
+    names: &mut NameTable<'_>,
+) -> Vec<Fragment> {
     let mut out = Vec::new();
     let mut at = list.first().map_or(0, |t| t.start);
     for token in list {
-        if token.kind == Kind::Local && !names.is_type(token.text) {
+        if token.kind == TokenKind::Local && !names.is_type(token.text) {
             if token.start > at {
-                out.push(Piece::Text(text[at..token.start].to_owned()));
+                out.push(Fragment::Text(text[at..token.start].to_owned()));
             }
-            out.push(Piece::Local(names.id(token.text)));
+            out.push(Fragment::Local(names.id(token.text)));
             at = token.end();
         }
     }
     let end = list.last().map_or(at, Token::end);
     let rest = format!("{}{tail}", &text[at..end]);
     if !rest.is_empty() {
-        out.push(Piece::Text(rest));
+        out.push(Fragment::Text(rest));
     }
     out
 }
 
-fn statement(line: &Line, list: &[Token<'_>], names: &mut Names<'_>) -> Result<Statement, Error> {
+fn statement(
+    line: &LogicalLine,
+    list: &[Token<'_>],
+    names: &mut NameTable<'_>,
+) -> Result<Statement, Error> {
     let number = line.number;
     let (list, kept, location) = attachments(list);
     let (result, list) = match list {
-        [name, equals, rest @ ..] if name.kind == Kind::Local && equals.is('=') => {
+        [name, equals, rest @ ..] if name.kind == TokenKind::Local && equals.is('=') => {
             (Some(names.id(name.text)), rest)
         }
         _ => (None, list),
@@ -424,9 +436,9 @@ fn statement(line: &Line, list: &[Token<'_>], names: &mut Names<'_>) -> Result<S
                 .filter_map(label)
                 .map(|name| names.id(&name))
                 .collect();
-            let pieces = pieces(&line.text, list, &kept, names);
+            let fragments = fragments(&line.text, list, &kept, names);
             return Ok(Statement::End(
-                Terminator::Jump { pieces, targets },
+                Terminator::Jump { fragments, targets },
                 location,
             ));
         }
@@ -453,13 +465,13 @@ fn statement(line: &Line, list: &[Token<'_>], names: &mut Names<'_>) -> Result<S
     {
         return Ok(Statement::Skip);
     }
-    let pieces = pieces(&line.text, list, &kept, names);
+    let fragments = fragments(&line.text, list, &kept, names);
     Ok(Statement::Inst(Inst {
         result,
         opcode: opcode.to_owned(),
         ty,
         op,
-        pieces,
+        fragments,
         location,
         line: number,
     }))

@@ -1,98 +1,99 @@
-//! Writing one region: a function that runs a row of lanes from one synchronisation to the next.
+//! Emits a region: a function that runs a row of lanes from one synchronisation site to the next.
 
-use super::columns::{Columns, Place};
-use super::kernel::Kernel;
-use super::live::Set;
-use super::parse::{Id, Inst, Op, Operand, Piece, Terminator};
-use super::private::{PrivateMemory, is_lifetime};
-use super::remat::Recipes;
-use super::steps::STEP;
-use super::types::Type;
-use super::uniform::Uniformity;
-use crate::soft::plan::{FINISHED, STEPS_OFFSET};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
-/// The lane's number as an index.
-const LANE: &str = "%sm.l";
-/// The same of the first lane of the call.
-pub(super) const FIRST: &str = "%sm.f";
-/// Bytes of `sm_group`.
-const GROUP_BYTES: usize = 568;
+use super::kernel::KernelFunction;
+use super::liveness::BitSet;
+use super::loop_counter::STEP_FN;
+use super::parse::{Fragment, Id, Inst, Op, Operand, Terminator};
+use super::private_memory::{PrivateMemory, is_lifetime_marker};
+use super::remat::Remats;
+use super::spill::{SpillLayout, SpillSlot};
+use super::types::Type;
+use super::uniformity::Uniformity;
+use crate::soft::plan::{FINISHED, STEPS_OFFSET};
 
-/// Everything known about a kernel.
+/// The lane index as `i64`.
+const LANE_INDEX: &str = "%sm.l";
+/// Index of the first lane of the call.
+pub(super) const FIRST_LANE_INDEX: &str = "%sm.f";
+/// Size of `sm_group`.
+const SM_GROUP_BYTES: usize = 568;
+
+/// KernelAnalysis results of a kernel.
 #[derive(Debug)]
-pub(crate) struct Analysis<'a> {
-    pub(crate) kernel: &'a Kernel,
-    pub(crate) live: &'a [Set],
+pub(crate) struct KernelAnalysis<'a> {
+    pub(crate) kernel: &'a KernelFunction,
+    pub(crate) live: &'a [BitSet],
     pub(crate) memory: &'a PrivateMemory,
-    pub(crate) recipes: &'a Recipes,
-    pub(crate) columns: &'a Columns,
+    pub(crate) remats: &'a Remats,
+    pub(crate) columns: &'a SpillLayout,
     pub(crate) uniformity: &'a Uniformity,
     /// The block that ends at each site, from site 1.
     pub(crate) site_blocks: &'a [usize],
     /// Attribute group of the region functions.
     pub(crate) group: u32,
-    /// Whether lane loops are marked as parallel.
+    /// Whether the lane loop is marked as parallel.
     pub(crate) parallel: bool,
-    /// Heads of loops whose iterations are counted, with the locations of the loops.
+    /// Headers of the loops whose iterations are counted, with the locations of the loops.
     pub(crate) counted: &'a BTreeMap<usize, u32>,
 }
 
-/// The text of one region and the states it can leave a lane in.
+/// The text of one region, and the states in which it can leave a lane.
 #[derive(Debug, Default)]
-pub(crate) struct Region {
+pub(crate) struct RegionCode {
     pub(crate) text: String,
     pub(crate) metadata: String,
     pub(crate) exits: Vec<u32>,
 }
 
-/// Branches whose way is known: block to the block it goes to.
-pub(super) type Decisions = BTreeMap<usize, usize>;
+/// Branches whose targets are fixed, by block.
+pub(super) type Unswitched = BTreeMap<usize, usize>;
 
-/// Writes one version of a region.
-pub(super) struct Writer<'a> {
-    pub(super) a: &'a Analysis<'a>,
+/// Emits one version of a region.
+pub(super) struct RegionWriter<'a> {
+    pub(super) a: &'a KernelAnalysis<'a>,
     pub(super) number: usize,
-    pub(super) decisions: Decisions,
+    pub(super) unswitched: Unswitched,
     /// Blocks of the region.
     pub(super) blocks: Vec<usize>,
-    inside: Set,
-    /// Values defined at the start of the region call or of the lane.
+    inside: BitSet,
+    /// Values that are rematerialized at the start of the call or of the lane.
     preamble: BTreeSet<Id>,
-    /// Crossing values with a second definition in the region: kept in a slot until they are promoted again.
-    slots: BTreeSet<Id>,
-    /// Values loaded from their columns.
+    /// Crossing values that the region defines again: they live in an alloca until mem2reg promotes it.
+    allocas: BTreeSet<Id>,
+    /// Values that are reloaded from their columns.
     loaded: BTreeSet<Id>,
-    /// Those of them that all lanes of a call agree on: the first lane's is loaded once.
+    /// Those that are uniform within a call: loaded once, from the first lane.
     shared: BTreeSet<Id>,
     /// Values that the region defines.
-    pub(super) defined: Set,
+    pub(super) defined: BitSet,
     access: Option<u32>,
     temporaries: usize,
     pub(super) out: String,
 }
 
-/// Writes region `number`; its metadata nodes are numbered from `node`, which is advanced.
-pub(crate) fn write(a: &Analysis<'_>, number: usize, node: &mut u32) -> Region {
-    let mut region = Region::default();
-    let writer = Writer::new(a, number, Decisions::new());
-    if writer.undecided().is_none() {
+/// Emits region `number`; its metadata nodes are numbered from `node`, which is advanced.
+pub(crate) fn write(a: &KernelAnalysis<'_>, number: usize, node: &mut u32) -> RegionCode {
+    let mut region = RegionCode::default();
+    let writer = RegionWriter::new(a, number, Unswitched::new());
+    if writer.next_uniform_branch().is_none() {
         emit(writer, &format!("sm_region_{number}"), node, &mut region);
         return region;
     }
-    // A function that decides the branches all lanes agree on, and then runs one version of the region.
-    let mut decider = Writer::new(a, number, Decisions::new());
-    decider.head(&format!("sm_region_{number}"));
-    decider.line("%sm.first = add nuw nsw i32 %base, %x0");
-    decider.line("%sm.f = zext i32 %sm.first to i64");
+    // Unswitching: a dispatch function evaluates the uniform branches once, and calls one version of the region.
+    let mut dispatch = RegionWriter::new(a, number, Unswitched::new());
+    dispatch.head(&format!("sm_region_{number}"));
+    dispatch.line("%sm.first = add nuw nsw i32 %base, %x0");
+    dispatch.line("%sm.f = zext i32 %sm.first to i64");
     let mut versions = 0;
-    decider.decide(
-        Decisions::new(),
+    dispatch.unswitch(
+        Unswitched::new(),
         &BTreeMap::new(),
         &mut versions,
-        &mut |decisions, version| {
-            let writer = Writer::new(a, number, decisions);
+        &mut |unswitched, version| {
+            let writer = RegionWriter::new(a, number, unswitched);
             emit(
                 writer,
                 &format!("sm_region_{number}.{version}"),
@@ -101,14 +102,14 @@ pub(crate) fn write(a: &Analysis<'_>, number: usize, node: &mut u32) -> Region {
             );
         },
     );
-    decider.out.push_str("}\n");
-    region.text.push_str(&decider.out);
+    dispatch.out.push_str("}\n");
+    region.text.push_str(&dispatch.out);
     region.exits.sort_unstable();
     region.exits.dedup();
     region
 }
 
-fn emit(mut writer: Writer<'_>, name: &str, node: &mut u32, region: &mut Region) {
+fn emit(mut writer: RegionWriter<'_>, name: &str, node: &mut u32, region: &mut RegionCode) {
     if writer.a.parallel {
         let [access, id, accesses, enable] = [*node, *node + 1, *node + 2, *node + 3];
         *node += 4;
@@ -125,11 +126,11 @@ fn emit(mut writer: Writer<'_>, name: &str, node: &mut u32, region: &mut Region)
     region.text.push_str(&writer.out);
 }
 
-impl<'a> Writer<'a> {
-    pub(super) fn new(a: &'a Analysis<'a>, number: usize, decisions: Decisions) -> Self {
-        let blocks = a.kernel.region(a.kernel.region_entry(number), &decisions);
-        let mut inside = Set::new(a.kernel.blocks.len());
-        let mut defined = Set::new(a.kernel.ids);
+impl<'a> RegionWriter<'a> {
+    pub(super) fn new(a: &'a KernelAnalysis<'a>, number: usize, unswitched: Unswitched) -> Self {
+        let blocks = a.kernel.region(a.kernel.region_entry(number), &unswitched);
+        let mut inside = BitSet::new(a.kernel.blocks.len());
+        let mut defined = BitSet::new(a.kernel.ids);
         for &block in &blocks {
             inside.insert(block);
             for inst in &a.kernel.blocks[block].insts {
@@ -141,11 +142,11 @@ impl<'a> Writer<'a> {
         let mut writer = Self {
             a,
             number,
-            decisions,
+            unswitched,
             blocks,
             inside,
             preamble: BTreeSet::new(),
-            slots: BTreeSet::new(),
+            allocas: BTreeSet::new(),
             loaded: BTreeSet::new(),
             shared: BTreeSet::new(),
             defined,
@@ -153,18 +154,18 @@ impl<'a> Writer<'a> {
             temporaries: 0,
             out: String::new(),
         };
-        writer.choose();
+        writer.classify_values();
         writer
     }
 
-    /// Decides how each value comes into the region.
-    fn choose(&mut self) {
+    /// Decides how each live-in value is obtained.
+    fn classify_values(&mut self) {
         let a = self.a;
         let mut wanted: Vec<Id> = Vec::new();
         for &block in &self.blocks {
             for inst in &a.kernel.blocks[block].insts {
                 if let Some(id) = inst.result
-                    && a.recipes.get(&id).is_some_and(|recipe| recipe.uniform)
+                    && a.remats.get(&id).is_some_and(|remat| remat.uniform)
                 {
                     wanted.push(id);
                 }
@@ -175,42 +176,42 @@ impl<'a> Writer<'a> {
             wanted.extend(
                 a.live[continuation]
                     .iter()
-                    .filter(|id| a.recipes.contains_key(id)),
+                    .filter(|id| a.remats.contains_key(id)),
             );
             let used = self.used();
             for &id in &a.columns.crossing[self.number - 1] {
                 if self.defined.contains(id) {
-                    self.slots.insert(id);
+                    self.allocas.insert(id);
                     self.loaded.insert(id);
                 } else if used.contains(id) {
                     self.loaded.insert(id);
                 } else {
                     continue;
                 }
-                if self.is_shared(id) {
+                if self.is_uniform_on_entry(id) {
                     self.shared.insert(id);
                 }
             }
         }
         while let Some(id) = wanted.pop() {
-            if let Some(recipe) = a.recipes.get(&id)
+            if let Some(remat) = a.remats.get(&id)
                 && self.preamble.insert(id)
             {
-                wanted.extend(a.kernel.blocks[recipe.block].insts[recipe.inst].uses());
+                wanted.extend(a.kernel.blocks[remat.block].insts[remat.inst].uses());
             }
         }
     }
 
-    /// Every value that the region's text names.
-    fn used(&self) -> Set {
-        let mut used = Set::new(self.a.kernel.ids);
+    /// Every value that the region uses.
+    fn used(&self) -> BitSet {
+        let mut used = BitSet::new(self.a.kernel.ids);
         for &block in &self.blocks {
             for inst in &self.a.kernel.blocks[block].insts {
                 for id in inst.uses() {
                     used.insert(id);
                 }
             }
-            for id in self.a.kernel.end_uses(block) {
+            for id in self.a.kernel.terminator_uses(block) {
                 used.insert(id);
             }
         }
@@ -257,9 +258,9 @@ impl<'a> Writer<'a> {
         self.a.kernel.types.get(&id).cloned().unwrap_or(Type::Ptr)
     }
 
-    /// The text of `id` where it is used: a slot is read first.
+    /// The text of `id` at a use: a value in an alloca is loaded first.
     fn read(&mut self, id: Id) -> String {
-        if !self.slots.contains(&id) {
+        if !self.allocas.contains(&id) {
             return self.name(id);
         }
         let name = self.temporary();
@@ -268,30 +269,30 @@ impl<'a> Writer<'a> {
         name
     }
 
-    fn pieces(&mut self, pieces: &[Piece]) -> String {
+    fn fragments(&mut self, fragments: &[Fragment]) -> String {
         let mut text = String::new();
-        for piece in pieces {
-            match piece {
-                Piece::Text(part) => text.push_str(part),
-                Piece::Local(id) => text.push_str(&self.read(*id)),
+        for fragment in fragments {
+            match fragment {
+                Fragment::Text(part) => text.push_str(part),
+                Fragment::Local(id) => text.push_str(&self.read(*id)),
             }
         }
         text
     }
 
-    fn address(&mut self, place: &Place, index: &str) -> String {
+    fn address(&mut self, slot: &SpillSlot, index: &str) -> String {
         let (column, name) = (self.temporary(), self.temporary());
         self.line(&format!(
             "{column} = getelementptr inbounds i8, ptr %ctx, i64 {}",
-            place.column.offset
+            slot.column.offset
         ));
-        if place.ty.is_scalar() {
+        if slot.ty.is_scalar() {
             self.line(&format!(
                 "{name} = getelementptr inbounds {}, ptr {column}, i64 {index}",
-                place.ty
+                slot.ty
             ));
         } else {
-            let size = place.column.size;
+            let size = slot.column.size;
             self.line(&format!(
                 "{name} = getelementptr inbounds [{size} x i8], ptr {column}, i64 {index}"
             ));
@@ -300,46 +301,46 @@ impl<'a> Writer<'a> {
     }
 
     /// Loads lane `index` of a column into `result`.
-    pub(super) fn load(&mut self, place: &Place, result: &str, ty: &Type, index: &str) {
-        let address = self.address(place, index);
-        let access = if index == LANE {
+    pub(super) fn load(&mut self, slot: &SpillSlot, result: &str, ty: &Type, index: &str) {
+        let address = self.address(slot, index);
+        let access = if index == LANE_INDEX {
             self.access()
         } else {
             String::new()
         };
-        if *ty == place.ty {
+        if *ty == slot.ty {
             self.line(&format!(
                 "{result} = load {ty}, ptr {address}, align {}{access}",
-                align(place)
+                align(slot)
             ));
         } else {
             let wide = self.temporary();
             self.line(&format!(
                 "{wide} = load {}, ptr {address}, align {}{access}",
-                place.ty,
-                align(place)
+                slot.ty,
+                align(slot)
             ));
-            self.line(&format!("{result} = trunc {} {wide} to {ty}", place.ty));
+            self.line(&format!("{result} = trunc {} {wide} to {ty}", slot.ty));
         }
     }
 
-    fn store(&mut self, place: &Place, value: &str, ty: &Type) {
-        let address = self.address(place, LANE);
+    fn store(&mut self, slot: &SpillSlot, value: &str, ty: &Type) {
+        let address = self.address(slot, LANE_INDEX);
         let access = self.access();
         let mut value = value.to_owned();
-        if *ty != place.ty {
+        if *ty != slot.ty {
             let wide = self.temporary();
-            self.line(&format!("{wide} = zext {ty} {value} to {}", place.ty));
+            self.line(&format!("{wide} = zext {ty} {value} to {}", slot.ty));
             value = wide;
         }
         self.line(&format!(
             "store {} {value}, ptr {address}, align {}{access}",
-            place.ty,
-            align(place)
+            slot.ty,
+            align(slot)
         ));
     }
 
-    /// Computes the preamble values that are uniform, or those that are not.
+    /// Rematerializes the uniform preamble values, or the others.
     fn recompute(&mut self, uniform: bool) {
         let a = self.a;
         let mut done = BTreeSet::new();
@@ -348,24 +349,26 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn recompute_one(&mut self, id: Id, uniform: bool, a: &Analysis<'_>, done: &mut BTreeSet<Id>) {
-        let Some(recipe) = a
-            .recipes
-            .get(&id)
-            .filter(|recipe| recipe.uniform == uniform)
-        else {
+    fn recompute_one(
+        &mut self,
+        id: Id,
+        uniform: bool,
+        a: &KernelAnalysis<'_>,
+        done: &mut BTreeSet<Id>,
+    ) {
+        let Some(remat) = a.remats.get(&id).filter(|remat| remat.uniform == uniform) else {
             return;
         };
         if !done.insert(id) {
             return;
         }
-        let inst = &a.kernel.blocks[recipe.block].insts[recipe.inst];
+        let inst = &a.kernel.blocks[remat.block].insts[remat.inst];
         for operand in inst.uses() {
             self.recompute_one(operand, uniform, a, done);
         }
-        let mut text = self.pieces(&inst.pieces);
+        let mut text = self.fragments(&inst.fragments);
         if inst.opcode == "load" {
-            // Nothing writes the group structure while the group runs.
+            // Nothing writes to the group descriptor while the group runs.
             text = strip_attachments(&text);
         }
         let name = self.name(id);
@@ -375,7 +378,7 @@ impl<'a> Writer<'a> {
     fn head(&mut self, name: &str) {
         let _ = writeln!(
             self.out,
-            "define internal void @{name}(ptr noalias noundef readonly align 8 dereferenceable({GROUP_BYTES}) %g, \
+            "define internal void @{name}(ptr noalias noundef readonly align 8 dereferenceable({SM_GROUP_BYTES}) %g, \
              ptr noalias noundef align 64 dereferenceable({}) %ctx, i32 noundef %base, i32 noundef %x0, \
              i32 noundef %x1, i32 noundef %y, i32 noundef %z) #{} {{\nsm.entry:",
             self.a.columns.bytes, self.a.group
@@ -385,7 +388,7 @@ impl<'a> Writer<'a> {
     fn function(&mut self, name: &str) -> Vec<u32> {
         let a = self.a;
         self.head(name);
-        for id in self.slots.clone() {
+        for id in self.allocas.clone() {
             let ty = self.type_of(id);
             self.line(&format!("%s{id} = alloca {ty}"));
         }
@@ -408,14 +411,14 @@ impl<'a> Writer<'a> {
              %sm.last = add nuw nsw i32 %base, %x1\n  %sm.f = zext i32 %sm.first to i64\n",
         );
         for id in self.shared.clone() {
-            let place = a.columns.values[&id].clone();
-            let name = if self.slots.contains(&id) {
+            let slot = a.columns.values[&id].clone();
+            let name = if self.allocas.contains(&id) {
                 format!("%u{id}")
             } else {
                 self.name(id)
             };
             let ty = self.type_of(id);
-            self.load(&place, &name, &ty, FIRST);
+            self.load(&slot, &name, &ty, FIRST_LANE_INDEX);
         }
         self.out
             .push_str("  br i1 %sm.some, label %sm.lane, label %sm.done\nsm.lane:\n");
@@ -446,18 +449,18 @@ impl<'a> Writer<'a> {
         }
         self.recompute(false);
         for id in self.loaded.clone() {
-            let place = a.columns.values[&id].clone();
+            let slot = a.columns.values[&id].clone();
             let ty = self.type_of(id);
-            let slot = self.slots.contains(&id);
-            let name = if slot {
+            let in_alloca = self.allocas.contains(&id);
+            let name = if in_alloca {
                 format!("%u{id}")
             } else {
                 self.name(id)
             };
             if !self.shared.contains(&id) {
-                self.load(&place, &name, &ty, LANE);
+                self.load(&slot, &name, &ty, LANE_INDEX);
             }
-            if slot {
+            if in_alloca {
                 self.line(&format!("store {ty} {name}, ptr %s{id}"));
             }
         }
@@ -477,15 +480,15 @@ impl<'a> Writer<'a> {
 
     fn preamble_uses(&self, id: Id) -> bool {
         self.preamble.iter().any(|value| {
-            self.a.recipes.get(value).is_some_and(|recipe| {
-                self.a.kernel.blocks[recipe.block].insts[recipe.inst]
+            self.a.remats.get(value).is_some_and(|remat| {
+                self.a.kernel.blocks[remat.block].insts[remat.inst]
                     .uses()
                     .contains(&id)
             })
         })
     }
 
-    /// The states in which lanes leave, with the block they leave from.
+    /// The states in which lanes exit, with the exiting blocks.
     fn exits(&self) -> Vec<(u32, usize)> {
         self.blocks
             .iter()
@@ -526,7 +529,7 @@ impl<'a> Writer<'a> {
         ));
     }
 
-    /// Phi operands that live in slots: read at the end of the block they come from.
+    /// Phi operands that live in allocas: loaded at the end of the incoming block.
     fn phi_loads(&mut self) -> HashMap<(usize, Id), String> {
         let mut loads = HashMap::new();
         for &block in &self.blocks.clone() {
@@ -540,7 +543,7 @@ impl<'a> Writer<'a> {
                     };
                     if let Operand::Local(id) = value
                         && self.comes_from(block, from)
-                        && self.slots.contains(id)
+                        && self.allocas.contains(id)
                     {
                         let name = self.temporary();
                         loads.entry((from, *id)).or_insert(name);
@@ -551,9 +554,9 @@ impl<'a> Writer<'a> {
         loads
     }
 
-    /// Whether the region goes from `from` to `block`.
+    /// Returns whether the region has an edge from `from` to `block`.
     fn comes_from(&self, block: usize, from: usize) -> bool {
-        self.inside.contains(from) && self.decisions.get(&from).is_none_or(|way| *way == block)
+        self.inside.contains(from) && self.unswitched.get(&from).is_none_or(|way| *way == block)
     }
 
     fn block(&mut self, index: usize, phi_loads: &HashMap<(usize, Id), String>) {
@@ -565,7 +568,7 @@ impl<'a> Writer<'a> {
         for inst in &block.insts {
             if !matches!(inst.op, Op::Phi { .. }) && std::mem::replace(&mut phis, false) {
                 for id in std::mem::take(&mut late) {
-                    self.keep(id);
+                    self.store_slot(id);
                 }
                 self.count_step(index);
             }
@@ -596,7 +599,7 @@ impl<'a> Writer<'a> {
             }
         }
         for id in late {
-            self.keep(id);
+            self.store_slot(id);
         }
         if phis {
             self.count_step(index);
@@ -606,17 +609,17 @@ impl<'a> Writer<'a> {
             self.line(&format!("{name} = load {ty}, ptr %s{id}"));
         }
         match &block.end {
-            Terminator::Jump { pieces, .. } => match self.decisions.get(&index) {
+            Terminator::Jump { fragments, .. } => match self.unswitched.get(&index) {
                 Some(&way) => self.line(&format!("br label %b{}", a.kernel.blocks[way].label)),
                 None => {
-                    let text = self.pieces(pieces);
+                    let text = self.fragments(fragments);
                     self.line(&text);
                 }
             },
             Terminator::Unreachable => self.line("unreachable"),
             Terminator::Return => self.line("br label %sm.latch"),
             Terminator::Sync { site } => {
-                self.leave(*site);
+                self.store_live_out(*site);
                 self.line("br label %sm.latch");
             }
         }
@@ -632,7 +635,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// At the head of a loop, takes one from the lane's steps and tells the runtime when there are none.
+    /// At a loop header, decrements the lane's remaining iterations and calls the runtime when none are left.
     fn count_step(&mut self, block: usize) {
         let Some(&location) = self.a.counted.get(&block) else {
             return;
@@ -655,21 +658,21 @@ impl<'a> Writer<'a> {
             "br i1 {none}, label %b{label}.stop, label %b{label}.go"
         ));
         let _ = writeln!(self.out, "b{label}.stop:");
-        self.line(&format!("call void @{STEP}(i32 {location})"));
+        self.line(&format!("call void @{STEP_FN}(i32 {location})"));
         self.line(&format!("br label %b{label}.go"));
         let _ = writeln!(self.out, "b{label}.go:");
     }
 
-    /// Writes a new value of `id` to its slot, if it has one.
-    fn keep(&mut self, id: Id) {
-        if self.slots.contains(&id) {
+    /// Stores a new value of `id` to its alloca, if it has one.
+    fn store_slot(&mut self, id: Id) {
+        if self.allocas.contains(&id) {
             let ty = self.type_of(id);
             self.line(&format!("store {ty} %v{id}, ptr %s{id}"));
         }
     }
 
     fn inst(&mut self, inst: &Inst) {
-        if matches!(inst.op, Op::Alloca { .. }) || is_lifetime(inst) {
+        if matches!(inst.op, Op::Alloca { .. }) || is_lifetime_marker(inst) {
             return;
         }
         if let Some(id) = inst.result
@@ -678,14 +681,14 @@ impl<'a> Writer<'a> {
             return;
         }
         if inst.opcode == "sm.result" {
-            let place = self.a.columns.results[self.number.wrapping_sub(1)].clone();
-            if let (Some(place), Some(id)) = (place, inst.result) {
+            let slot = self.a.columns.results[self.number.wrapping_sub(1)].clone();
+            if let (Some(slot), Some(id)) = (slot, inst.result) {
                 let name = self.name(id);
-                self.load(&place, &name, &inst.ty, LANE);
+                self.load(&slot, &name, &inst.ty, LANE_INDEX);
             }
             return;
         }
-        let mut text = self.pieces(&inst.pieces);
+        let mut text = self.fragments(&inst.fragments);
         let pointer = match &inst.op {
             Op::Load {
                 pointer,
@@ -705,20 +708,20 @@ impl<'a> Writer<'a> {
             Some(id) => {
                 let name = self.name(id);
                 self.line(&format!("{name} = {text}"));
-                self.keep(id);
+                self.store_slot(id);
             }
             None => self.line(&text),
         }
     }
 
-    /// Stores what site `site` and its continuation need.
-    fn leave(&mut self, site: usize) {
+    /// Stores the operands of site `site` and the values its continuation needs.
+    fn store_live_out(&mut self, site: usize) {
         let a = self.a;
         for &id in &a.columns.crossing[site - 1] {
             if !self.defined.contains(id) {
                 continue;
             }
-            let place = &a.columns.values[&id];
+            let slot = &a.columns.values[&id];
             // The result of this region's own site is in its column already.
             let own = self.number > 0
                 && a.kernel.sites[self.number - 1]
@@ -730,28 +733,28 @@ impl<'a> Writer<'a> {
             }
             let value = self.read(id);
             let ty = self.type_of(id);
-            self.store(place, &value, &ty);
+            self.store(slot, &value, &ty);
         }
         let info = &a.kernel.sites[site - 1];
-        for ((ty, value), place) in info.arguments.iter().zip(&a.columns.operands[site - 1]) {
+        for ((ty, value), slot) in info.arguments.iter().zip(&a.columns.operands[site - 1]) {
             let text = match value {
                 Operand::Local(id) => {
                     let crosses = a.columns.crossing[site - 1].contains(id);
-                    if crosses && a.columns.values[id].column == place.column {
+                    if crosses && a.columns.values[id].column == slot.column {
                         continue;
                     }
                     self.read(*id)
                 }
                 Operand::Constant(text) => text.clone(),
             };
-            self.store(place, &text, ty);
+            self.store(slot, &text, ty);
         }
     }
 }
 
-fn align(place: &Place) -> usize {
-    // The column starts at a multiple of 64 and advances by the value's size.
-    1 << place.column.size.trailing_zeros().min(4)
+fn align(slot: &SpillSlot) -> usize {
+    // The column starts at a multiple of 64 and its stride is the value's size.
+    1 << slot.column.size.trailing_zeros().min(4)
 }
 
 fn sorted(loads: &HashMap<(usize, Id), String>, block: usize) -> Vec<((usize, Id), String)> {
@@ -764,7 +767,7 @@ fn sorted(loads: &HashMap<(usize, Id), String>, block: usize) -> Vec<((usize, Id
     list
 }
 
-/// A load's text without metadata: type-based aliasing must not be claimed for a hoisted load.
+/// Removes metadata from a load's text: type-based alias information does not hold for a hoisted load.
 pub(super) fn strip_attachments(text: &str) -> String {
     text.split(", !").next().unwrap_or(text).to_owned()
 }

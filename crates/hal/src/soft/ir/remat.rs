@@ -1,29 +1,30 @@
-//! Values that are cheaper to compute again than to keep for every lane.
+//! Rematerialization: values that are cheaper to recompute than to spill per lane.
 
-use super::kernel::Kernel;
-use super::parse::{Id, Inst, Op, Operand};
-use super::private::PrivateMemory;
 use std::collections::{HashMap, HashSet};
 
-/// Instructions that may be repeated for one value: about what a load and a store of a column cost.
-const LANE_LIMIT: u32 = 10;
-/// The same for values that all lanes share, which are computed once a region call.
-const UNIFORM_LIMIT: u32 = 64;
+use super::kernel::KernelFunction;
+use super::parse::{Id, Inst, Op, Operand};
+use super::private_memory::PrivateMemory;
 
-/// Where a value's definition lies, and what it costs.
+/// Maximum cost of a rematerialized value in instructions: about that of a load and a store of a column.
+const MAX_LANE_INSTRUCTIONS: u32 = 10;
+/// The same for uniform values, which are computed once per region call.
+const MAX_UNIFORM_INSTRUCTIONS: u32 = 64;
+
+/// Definition of a rematerializable value, and its cost in instructions.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recipe {
+pub(crate) struct Remat {
     pub(crate) block: usize,
     pub(crate) inst: usize,
     pub(crate) cost: u32,
-    /// Whether all lanes of one region call compute the same.
+    /// Whether all lanes of a region call compute the same value.
     pub(crate) uniform: bool,
 }
 
 /// The values that can be computed from the arguments alone.
-pub(crate) type Recipes = HashMap<Id, Recipe>;
+pub(crate) type Remats = HashMap<Id, Remat>;
 
-/// Whether an instruction has no effect, cannot fail and costs little.
+/// Returns whether an instruction has no side effects, cannot trap and is cheap.
 pub(crate) fn is_cheap(inst: &Inst) -> bool {
     match inst.opcode.as_str() {
         "add" | "sub" | "mul" | "shl" | "lshr" | "ashr" | "and" | "or" | "xor" | "icmp"
@@ -36,9 +37,9 @@ pub(crate) fn is_cheap(inst: &Inst) -> bool {
     }
 }
 
-/// Whether `inst` reads a field of the group structure, or a variable of the program's scope: in Metal those are
-/// constants, so that nothing writes either while the group runs.
-fn reads_constant(inst: &Inst, kernel: &Kernel, fields: &HashSet<Id>) -> bool {
+/// Returns whether `inst` reads a field of the group descriptor or a program-scope variable. In Metal those are
+/// constants, so nothing writes to either while the group runs.
+fn reads_constant(inst: &Inst, kernel: &KernelFunction, fields: &HashSet<Id>) -> bool {
     match &inst.op {
         Op::Load {
             pointer: Operand::Local(id),
@@ -52,12 +53,12 @@ fn reads_constant(inst: &Inst, kernel: &Kernel, fields: &HashSet<Id>) -> bool {
     }
 }
 
-/// Finds all such values.
-pub(crate) fn recipes(kernel: &Kernel, memory: &PrivateMemory) -> Recipes {
-    let mut found: Recipes = HashMap::new();
+/// Finds all rematerializable values.
+pub(crate) fn rematerializable(kernel: &KernelFunction, memory: &PrivateMemory) -> Remats {
+    let mut found: Remats = HashMap::new();
     let mut fields: HashSet<Id> = HashSet::new();
     let arguments = kernel.arguments;
-    // Definitions need not come before uses in the text: repeat until nothing new is found.
+    // Definitions need not precede uses in the text: iterate to a fixpoint.
     loop {
         let before = found.len();
         for (block, content) in kernel.blocks.iter().enumerate() {
@@ -71,7 +72,7 @@ pub(crate) fn recipes(kernel: &Kernel, memory: &PrivateMemory) -> Recipes {
                 if !is_cheap(inst) && !reads_constant(inst, kernel, &fields) {
                     continue;
                 }
-                let mut recipe = Recipe {
+                let mut remat = Remat {
                     block,
                     inst: index,
                     cost: 1,
@@ -79,26 +80,26 @@ pub(crate) fn recipes(kernel: &Kernel, memory: &PrivateMemory) -> Recipes {
                 };
                 let possible = uses.iter().all(|&id| {
                     if arguments.contains(id) {
-                        recipe.uniform &= id != arguments.x && id != arguments.lane;
+                        remat.uniform &= id != arguments.x && id != arguments.lane;
                         return true;
                     }
                     if let Some(root) = memory.alloca(id) {
-                        recipe.uniform = false;
+                        remat.uniform = false;
                         return memory.list[root].crosses;
                     }
                     found.get(&id).is_some_and(|inner| {
-                        recipe.cost += inner.cost;
-                        recipe.uniform &= inner.uniform;
+                        remat.cost += inner.cost;
+                        remat.uniform &= inner.uniform;
                         true
                     })
                 });
-                let limit = if recipe.uniform {
-                    UNIFORM_LIMIT
+                let limit = if remat.uniform {
+                    MAX_UNIFORM_INSTRUCTIONS
                 } else {
-                    LANE_LIMIT
+                    MAX_LANE_INSTRUCTIONS
                 };
-                if possible && recipe.cost <= limit {
-                    found.insert(result, recipe);
+                if possible && remat.cost <= limit {
+                    found.insert(result, remat);
                     if is_field {
                         fields.insert(result);
                     }

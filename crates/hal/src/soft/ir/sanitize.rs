@@ -1,60 +1,61 @@
-//! Instrumentation of check mode for what no memory access shows, made before the code is optimised: once the optimiser
-//! has seen it, a variable that was never written has no value any more, and an index past the end no meaning.
+//! Instrumentation pass of check mode for defects that memory accesses do not show. It runs before the optimiser,
+//! which would otherwise treat an uninitialised variable or an out-of-bounds index as undefined and remove it.
 //!
-//! - Private variables of the user's functions have a *shadow*: a byte for each of theirs, all ones until it is written. A
-//!   pointer into a variable travels with its [`Origin`](origin::Origin): shadow, offset, and size with name; through
-//!   local variables, parameters and results, so that accesses in inlined functions are checked too. Where a pointer
-//!   goes elsewhere, its variable counts as written from then on.
+//! - Private variables of the user's functions have *shadow memory*: one byte per byte, all ones until it is
+//!   written. A pointer into a variable carries its [`Provenance`](provenance::Provenance): shadow, offset, and
+//!   size with name. It is passed through local variables, parameters and results, so that accesses in inlined
+//!   functions are checked too. If a pointer escapes, its variable counts as initialised from then on.
 //! - Integer divisions get a divisor that does not trap, and scalar shifts an amount below the width.
 //!
-//! Defects become calls of [`check::MARK`], which the optimiser cannot remove, and which [`check`] turns into reports. A
-//! read is only reported if none of its bytes was written: bytes between members are copied with their structure. Of
-//! structures passed by value, only those of which nothing was written are reported.
+//! Defects become calls of [`tsan::DEFECT_MARKER`], which the optimiser cannot remove and which [`tsan`] lowers to
+//! reports. A read is only reported if none of its bytes was written: padding is copied along with its structure. A
+//! structure passed by value is only reported if nothing of it was written.
 
 mod analysis;
 mod arithmetic;
 mod emit;
 mod helper;
-mod origin;
+mod provenance;
 
-use super::Error;
-use super::check::{self, MARK};
-use super::lex::{Kind, bare, tokens};
-use super::module::{Definition, Module};
-use super::parse::{self, Function, Id};
-use super::types::Type;
-use analysis::Analysis;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-/// Named metadata that lists the names of private variables.
-const NAMES: &str = "!sm.privates";
+use super::Error;
+use super::lex::{TokenKind, bare, tokens};
+use super::module::{Definition, Module};
+use super::parse::{self, Function, Id};
+use super::tsan::{self, DEFECT_MARKER};
+use super::types::Type;
+use analysis::PointerAnalysis;
 
-/// A function of the module that could be read.
-struct Subject<'a> {
+/// Named metadata with the names of private variables.
+const PRIVATE_NAMES_NODE: &str = "!sm.privates";
+
+/// A function of the module that was parsed.
+struct ParsedFunction<'a> {
     definition: &'a Definition<'a>,
     function: Function,
     /// Whether each parameter is a pointer.
     pointers: Vec<bool>,
     /// The operands of its `ret ptr`, by line.
     returned: HashMap<usize, Option<Id>>,
-    /// Whether it is the user's own, and not of the headers.
-    user: bool,
-    /// Whether parameters can be added: it is only called by name.
+    /// Whether it is in the user's source, not in the headers.
+    is_user_code: bool,
+    /// Whether parameters can be added: it is only called directly.
     extensible: bool,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> ParsedFunction<'a> {
     fn new(
         definition: &'a Definition<'a>,
         module: &Module<'_>,
         headers: &str,
-        taken: &HashSet<String>,
+        address_taken: &HashSet<String>,
     ) -> Option<Self> {
         if definition.name.starts_with("__") {
             return None;
         }
-        // What cannot be read is left alone: pointers that go there count as written.
+        // Functions that cannot be parsed are left alone: pointers passed to them escape.
         let function = parse::function(definition, &module.named).ok()?;
         let parameters = parse::typed_parameters(&definition.header, definition.line).ok()?;
         let ids: HashMap<&str, Id> = function
@@ -75,8 +76,9 @@ impl<'a> Subject<'a> {
             definition,
             pointers: parameters.iter().map(|(ty, _)| *ty == Type::Ptr).collect(),
             returned,
-            user: !file.is_empty() && !file.starts_with(headers),
-            extensible: !taken.contains(&definition.name) && definition.name != super::KERNEL,
+            is_user_code: !file.is_empty() && !file.starts_with(headers),
+            extensible: !address_taken.contains(&definition.name)
+                && definition.name != super::KERNEL,
             function,
         })
     }
@@ -91,16 +93,16 @@ impl<'a> Subject<'a> {
 fn file_of(definition: &Definition<'_>, module: &Module<'_>) -> Option<String> {
     let node = definition.header.rsplit_once("!dbg !")?.1;
     let node = node.split(' ').next()?.parse().ok()?;
-    Some(check::file_of(module, node))
+    Some(tsan::file_of(module, node))
 }
 
 /// Functions whose address is taken.
-fn taken(module: &Module<'_>) -> Result<HashSet<String>, Error> {
-    let mut taken = HashSet::new();
+fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, Error> {
+    let mut address_taken = HashSet::new();
     for global in &module.globals {
         let list = tokens(&global.text, global.line)?;
-        let names = list.iter().skip(1).filter(|t| t.kind == Kind::Global);
-        taken.extend(names.map(|t| bare(t.text).to_owned()));
+        let names = list.iter().skip(1).filter(|t| t.kind == TokenKind::Global);
+        address_taken.extend(names.map(|t| bare(t.text).to_owned()));
     }
     for function in &module.functions {
         for (index, text) in function.body.iter().enumerate() {
@@ -108,38 +110,38 @@ fn taken(module: &Module<'_>) -> Result<HashSet<String>, Error> {
                 continue;
             }
             let list = tokens(text, function.line + 1 + index)?;
-            // The callee is the first global that an argument list follows; further names are arguments.
+            // The callee is the first global before an argument list; further names are arguments.
             let mut call = list.iter().any(|t| t.is_word("call"));
             for (at, token) in list.iter().enumerate() {
-                if token.kind != Kind::Global {
+                if token.kind != TokenKind::Global {
                     continue;
                 }
                 let callee = call && list.get(at + 1).is_some_and(|t| t.is('('));
                 call &= !callee;
                 if !callee {
-                    taken.insert(bare(token.text).to_owned());
+                    address_taken.insert(bare(token.text).to_owned());
                 }
             }
         }
     }
-    Ok(taken)
+    Ok(address_taken)
 }
 
-/// Instruments a module as clang's front end wrote it; functions of files below `headers` are the library's.
+/// Instruments a module as clang's front end printed it; functions of files below `headers` belong to the library.
 pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, Error> {
     let module = Module::parse(text)?;
-    let taken = taken(&module)?;
-    let subjects: Vec<Subject<'_>> = module
+    let address_taken = address_taken(&module)?;
+    let functions: Vec<ParsedFunction<'_>> = module
         .functions
         .iter()
-        .filter_map(|definition| Subject::new(definition, &module, headers, &taken))
+        .filter_map(|definition| ParsedFunction::new(definition, &module, headers, &address_taken))
         .collect();
-    let analysis = Analysis::new(&subjects, &module.named);
+    let analysis = PointerAnalysis::new(&functions, &module.named);
     let mut names = vec![String::new()];
     let mut replaced: HashMap<usize, String> = HashMap::new();
-    for (index, subject) in subjects.iter().enumerate() {
-        let text = emit::function(&subjects, index, &analysis, &module, &mut names);
-        replaced.insert(subject.definition.line, text);
+    for (index, parsed) in functions.iter().enumerate() {
+        let text = emit::function(&functions, index, &analysis, &module, &mut names);
+        replaced.insert(parsed.definition.line, text);
     }
 
     let nosanitize = module.free_metadata();
@@ -156,7 +158,7 @@ pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, Error> {
             continue;
         }
         let declares = |name: &str| line.starts_with("declare ") && line.contains(name);
-        if declares(&format!("@{MARK}("))
+        if declares(&format!("@{DEFECT_MARKER}("))
             || declares("@llvm.memset.p0.i64(")
             || declares("@llvm.memmove.p0.p0.i64(")
         {
@@ -169,7 +171,7 @@ pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, Error> {
     let list: Vec<String> = names.iter().map(|name| format!("!\"{name}\"")).collect();
     let _ = writeln!(
         out,
-        "!{nosanitize} = !{{}}\n{NAMES} = !{{!{}}}\n!{} = !{{{}}}",
+        "!{nosanitize} = !{{}}\n{PRIVATE_NAMES_NODE} = !{{!{}}}\n!{} = !{{{}}}",
         nosanitize + 1,
         nosanitize + 1,
         list.join(", ")
@@ -177,19 +179,19 @@ pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// The names of private variables that [`sanitize`] left in a module.
+/// The names of private variables that [`sanitize`] recorded in a module.
 pub(super) fn variable_names(module: &Module<'_>) -> Vec<String> {
     let node = module
         .named_metadata
         .iter()
-        .find_map(|line| line.strip_prefix(NAMES))
+        .find_map(|line| line.strip_prefix(PRIVATE_NAMES_NODE))
         .and_then(|rest| rest.trim_matches([' ', '=', '!', '{', '}']).parse().ok())
         .and_then(|node| module.node(node));
     let Some(list) = node.and_then(|text| tokens(text, 0).ok()) else {
         return Vec::new();
     };
     list.iter()
-        .filter(|token| token.kind == Kind::Text)
-        .map(|token| check::unescape(token.text))
+        .filter(|token| token.kind == TokenKind::Text)
+        .map(|token| tsan::unescape(token.text))
         .collect()
 }

@@ -1,18 +1,18 @@
-//! Subnormal numbers of single precision and of `bfloat`, as far as the compiler decides about them.
+//! Flushes subnormal constants of `float` and `bfloat`.
 //!
-//! The processor flushes them in arithmetic, and so does the optimiser where it folds arithmetic of `float`. Left for
-//! this pass are constants that clang's front end has folded, or that were written so, and roundings to `bfloat`, for
-//! which processors have no instruction or one with a rule of its own.
+//! The processor flushes subnormals in arithmetic, and so does the optimiser when it folds `float` arithmetic. What
+//! remains are constants that clang's front end folded or that the source contains, and rounding to `bfloat`, for
+//! which processors have no instruction or one with different rules.
 
 use super::Error;
-use super::lex::{Kind, Token, tokens};
+use super::lex::{Token, TokenKind, tokens};
 
-/// What rounds to `bfloat`; the shim defines it.
-const ROUND: &str = "sm_round_bfloat";
+/// The shim function that rounds to `bfloat`.
+const ROUND_BFLOAT_FN: &str = "sm_round_bfloat";
 
-/// The module with zeros in place of subnormal constants, and with calls in place of roundings to `bfloat`.
+/// Replaces subnormal constants with zeros, and conversions to `bfloat` with calls.
 pub(super) fn flush(text: &str) -> Result<String, Error> {
-    let rounds = text.contains(&format!("@{ROUND}("));
+    let rounds = text.contains(&format!("@{ROUND_BFLOAT_FN}("));
     let mut out = String::with_capacity(text.len());
     for (index, line) in text.split_inclusive('\n').enumerate() {
         if rounds && line.contains("= fptrunc float ") && line.contains(" to bfloat") {
@@ -26,7 +26,7 @@ pub(super) fn flush(text: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// `%y = fptrunc float %x to bfloat, !dbg !7` as a call.
+/// Rewrites `%y = fptrunc float %x to bfloat, !dbg !7` as a call.
 fn rounded(line: &str) -> String {
     line.replacen(
         "= fptrunc float ",
@@ -36,7 +36,7 @@ fn rounded(line: &str) -> String {
     .replacen(" to bfloat", ")", 1)
 }
 
-/// Constants that are no short decimal number are written as hexadecimal digits, all subnormal ones among them.
+/// Constants that have no short decimal form are printed in hexadecimal, among them all subnormals.
 fn may_hold_constant(line: &str) -> bool {
     line.contains("float") && line.contains("0x") && !line.starts_with('!')
 }
@@ -45,7 +45,7 @@ fn without_subnormals(line: &str, number: usize) -> Result<String, Error> {
     let mut out = String::with_capacity(line.len());
     let (mut kept, mut kind) = (0, "");
     for token in tokens(line, number)? {
-        if token.kind != Kind::Word {
+        if token.kind != TokenKind::Word {
             continue;
         }
         if let "float" | "bfloat" | "double" | "half" = token.text {
@@ -60,15 +60,16 @@ fn without_subnormals(line: &str, number: usize) -> Result<String, Error> {
     Ok(out)
 }
 
-/// The zero to write for a subnormal constant of this type. LLVM writes a `float` as the digits of the same `double`.
+/// The zero that replaces a subnormal constant of this type. LLVM prints a `float` as the bits of the equal
+/// `double`.
 fn zero_for(kind: &str, token: Token<'_>) -> Option<&'static str> {
-    const LEAST_NORMAL: u64 = (1023 - 126) << 52;
+    const MIN_NORMAL_BITS: u64 = (1023 - 126) << 52;
     let digits = token.text.strip_prefix("0x")?;
     let (negative, magnitude, subnormal) = match kind {
         "float" => {
             let bits = u64::from_str_radix(digits, 16).ok()?;
             let magnitude = bits & !(1 << 63);
-            (bits >> 63 == 1, magnitude, magnitude < LEAST_NORMAL)
+            (bits >> 63 == 1, magnitude, magnitude < MIN_NORMAL_BITS)
         }
         "bfloat" => {
             let bits = u16::from_str_radix(digits.strip_prefix('R')?, 16).ok()?;

@@ -1,4 +1,4 @@
-//! The pass on text, without a compiler.
+//! Tests of the pass on IR text, without a compiler.
 
 use super::types::Type;
 use super::{Error, Options, Outcome, fission, module, parse};

@@ -1,9 +1,10 @@
-//! LLVM types: reading, printing, and their size in memory on the 64-bit targets we compile for.
+//! LLVM types: parsing, printing, and memory layout on the supported 64-bit targets.
 
-use super::Error;
-use super::lex::{Cursor, Kind, bare};
 use std::collections::HashMap;
 use std::fmt;
+
+use super::Error;
+use super::lex::{Cursor, TokenKind, bare};
 
 /// A first-class LLVM type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -17,7 +18,7 @@ pub(crate) enum Type {
     X86Fp80,
     Fp128,
     Ptr,
-    /// `label`, `metadata` and `token`: never in memory.
+    /// `label`, `metadata` and `token`, which are never in memory.
     Opaque(&'static str),
     Vector(u64, Box<Type>),
     Array(u64, Box<Type>),
@@ -29,7 +30,7 @@ pub(crate) enum Type {
     Named(String),
 }
 
-/// The module's named types.
+/// Named types of the module.
 pub(crate) type Named = HashMap<String, Type>;
 
 /// Size and alignment in memory.
@@ -40,7 +41,7 @@ pub(crate) struct Layout {
 }
 
 impl Type {
-    /// Whether a word can begin a type.
+    /// Parses a type that is a single word.
     fn word(text: &str) -> Option<Self> {
         Some(match text {
             "void" => Self::Void,
@@ -58,23 +59,23 @@ impl Type {
         })
     }
 
-    /// Whether a type starts at the cursor.
+    /// Returns whether a type starts at the cursor.
     pub(crate) fn starts(cursor: &Cursor<'_, '_>) -> bool {
         cursor.peek().is_some_and(|t| match t.kind {
-            Kind::Word => Self::word(t.text).is_some(),
-            Kind::Local => true,
-            Kind::Punct(c) => matches!(c, '<' | '[' | '{'),
+            TokenKind::Word => Self::word(t.text).is_some(),
+            TokenKind::Local => true,
+            TokenKind::Punct(c) => matches!(c, '<' | '[' | '{'),
             _ => false,
         })
     }
 
-    /// Reads one type.
+    /// Parses one type.
     pub(crate) fn parse(cursor: &mut Cursor<'_, '_>) -> Result<Self, Error> {
         let Some(token) = cursor.next() else {
             return Err(cursor.error("expected a type"));
         };
         match token.kind {
-            Kind::Word => {
+            TokenKind::Word => {
                 let found = Self::word(token.text)
                     .ok_or_else(|| cursor.error(format!("unknown type `{}`", token.text)))?;
                 if found == Self::Ptr && cursor.eat_word("addrspace") {
@@ -82,20 +83,20 @@ impl Type {
                 }
                 Ok(found)
             }
-            Kind::Local => Ok(Self::Named(bare(token.text).to_owned())),
-            Kind::Punct('[') => {
+            TokenKind::Local => Ok(Self::Named(bare(token.text).to_owned())),
+            TokenKind::Punct('[') => {
                 let (count, element) = Self::counted(cursor)?;
                 cursor.expect(']')?;
                 Ok(Self::Array(count, Box::new(element)))
             }
-            Kind::Punct('{') => {
+            TokenKind::Punct('{') => {
                 let fields = Self::fields(cursor)?;
                 Ok(Self::Struct {
                     packed: false,
                     fields,
                 })
             }
-            Kind::Punct('<') if cursor.eat('{') => {
+            TokenKind::Punct('<') if cursor.eat('{') => {
                 let fields = Self::fields(cursor)?;
                 cursor.expect('>')?;
                 Ok(Self::Struct {
@@ -103,7 +104,7 @@ impl Type {
                     fields,
                 })
             }
-            Kind::Punct('<') => {
+            TokenKind::Punct('<') => {
                 if cursor.eat_word("vscale") {
                     return Err(cursor.error("scalable vectors are not supported"));
                 }
@@ -138,7 +139,7 @@ impl Type {
         }
     }
 
-    /// The type with its name resolved one level.
+    /// Resolves a named type.
     pub(crate) fn resolve<'a>(&'a self, named: &'a Named) -> Option<&'a Self> {
         match self {
             Self::Named(name) => named.get(name)?.resolve(named),
@@ -146,7 +147,7 @@ impl Type {
         }
     }
 
-    /// The type at one index of an aggregate or vector.
+    /// Type of the element at one index of an aggregate or vector.
     pub(crate) fn element<'a>(&'a self, index: usize, named: &'a Named) -> Option<&'a Self> {
         match self.resolve(named)? {
             Self::Vector(_, element) | Self::Array(_, element) => Some(element),
@@ -155,7 +156,7 @@ impl Type {
         }
     }
 
-    /// Size and alignment in memory; none for types that are never in memory.
+    /// Size and alignment in memory; `None` for types that are never in memory.
     pub(crate) fn layout(&self, named: &Named) -> Option<Layout> {
         let plain = |size: u64| Some(Layout { size, align: size });
         match self {
@@ -210,7 +211,7 @@ impl Type {
         }
     }
 
-    /// Whether the type is one number or pointer.
+    /// Returns whether the type is a scalar: a number or a pointer.
     pub(crate) fn is_scalar(&self) -> bool {
         matches!(
             self,

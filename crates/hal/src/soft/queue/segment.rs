@@ -1,25 +1,26 @@
-//! The commands between two barriers, which may run at the same time.
+//! Segments: the commands between two barriers, which may run concurrently.
 
-use super::{address, regions};
+use std::ops::Range;
+
+use super::{address, touched_regions};
 use crate::driver::{self, Command, Region, own};
 use crate::report::{Report, ReportKind};
-use crate::soft::check::commands::{Contested, Party, Touch};
+use crate::soft::check::commands::{CheckedCommand, CommandTouch, OverlapShadow};
 use crate::soft::pipeline::{Code, Pipeline};
-use std::ops::Range;
 
 /// The commands between two barriers, in check mode.
 #[derive(Default)]
 pub(super) struct Segment<'a> {
-    /// What they share, if anything.
-    shared: Option<Contested<'a>>,
-    /// The first command behind the segment.
+    /// The memory they share, if any.
+    shared: Option<OverlapShadow<'a>>,
+    /// Index of the first command after the segment.
     end: usize,
-    /// The number of the next command among those that touch memory.
+    /// Number of the next command in the segment.
     next: usize,
 }
 
 impl<'a> Segment<'a> {
-    /// Comes to a command; the first of a segment shows what all of it share.
+    /// Moves on to a command; at the first one of a segment, collects the memory that all of them share.
     pub(super) fn advance(&mut self, commands: &'a [Command], index: usize) {
         if index < self.end {
             self.next += 1;
@@ -27,42 +28,45 @@ impl<'a> Segment<'a> {
         }
         let rest = commands[index..].iter();
         let segment = rest.take_while(|command| !matches!(command, Command::Barrier));
-        let parties: Vec<_> = segment.map(party).collect();
+        let commands: Vec<_> = segment.map(checked_command).collect();
         *self = Self {
-            end: index + parties.len().max(1),
-            shared: Contested::new(parties),
+            end: index + commands.len().max(1),
+            shared: OverlapShadow::new(commands),
             next: 0,
         };
     }
 
-    /// The memory that the present command may touch together with others, and its number among them.
-    pub(super) fn contested(&self) -> Option<(&Contested<'a>, usize)> {
+    /// The memory that the current command may share with others, and the command's number.
+    pub(super) fn overlaps(&self) -> Option<(&OverlapShadow<'a>, usize)> {
         Some((self.shared.as_ref()?, self.next))
     }
 
-    /// Notes what a command that is no kernel touches, and reports what it conflicts with.
+    /// Records the accesses of a command that is not a kernel, and reports its conflicts.
     pub(super) fn check_command(&self, command: &Command) -> Vec<Report> {
-        let Some((contested, number)) = self.contested() else {
+        let Some((overlaps, number)) = self.overlaps() else {
             return Vec::new();
         };
         if matches!(command, Command::Dispatch(_)) {
             return Vec::new();
         }
-        let party = party(command);
+        let checked_command = checked_command(command);
         let report = |(range, write): &(Range<usize>, bool)| {
-            let touch = Touch {
+            let touch = CommandTouch {
                 address: range.start,
                 size: range.len(),
                 write: *write,
                 atomic: false,
-                place: 0,
+                location: 0,
             };
-            let conflict = contested.touch(number, touch)?;
+            let conflict = overlaps.touch(number, touch)?;
             let verb = if *write { "write" } else { "read" };
             Some(Report {
                 kind: ReportKind::Race,
-                message: format!("the {verb} of a {} conflicts with {conflict}", party.name),
-                kernel: party.name.to_owned(),
+                message: format!(
+                    "the {verb} of a {} conflicts with {conflict}",
+                    checked_command.name
+                ),
+                kernel: checked_command.name.to_owned(),
                 file: String::new(),
                 line: 0,
                 column: 0,
@@ -72,18 +76,18 @@ impl<'a> Segment<'a> {
                 count: 1,
             })
         };
-        party.ranges.iter().filter_map(report).collect()
+        checked_command.ranges.iter().filter_map(report).collect()
     }
 }
 
-/// A command as the checker sees it.
-fn party(command: &Command) -> Party<'_> {
+/// Describes a command to the checker.
+fn checked_command(command: &Command) -> CheckedCommand<'_> {
     let (name, image) = match command {
         Command::Dispatch(dispatch) => {
             let pipeline = own::<Pipeline>(&*dispatch.pipeline);
             let image = match pipeline.code() {
-                Code::Here(image) => Some(&**image),
-                Code::Apart(_) => None,
+                Code::InProcess(image) => Some(&**image),
+                Code::PerProcess(_) => None,
             };
             (driver::Pipeline::info(pipeline).name.as_str(), image)
         }
@@ -96,9 +100,9 @@ fn party(command: &Command) -> Party<'_> {
         let start = address(region).addr();
         (start..start + region.length, writes)
     };
-    Party {
+    CheckedCommand {
         name,
         image,
-        ranges: regions(command).into_iter().map(range).collect(),
+        ranges: touched_regions(command).into_iter().map(range).collect(),
     }
 }

@@ -1,52 +1,54 @@
-//! How a launch can end badly.
+//! Failures of a launch.
 
-use crate::report::{Report, ReportKind};
-use crate::soft::plan::Location;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// A launch that did not finish. The device is usable afterwards; what the kernel wrote until then stays written.
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Report, ReportKind};
+use crate::soft::plan::Location;
+
+/// A launch that did not finish. The device remains usable; writes the kernel has made so far persist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What went wrong.
+    /// Kind of failure.
     pub kind: FaultKind,
     /// The kernel's host name.
     pub kernel: String,
-    /// The threadgroup that was running, if any was.
+    /// The running threadgroup, if any.
     pub threadgroup: Option<[u32; 3]>,
-    /// The thread that was running, in check mode.
-    pub thread: Option<Box<Whereabouts>>,
-    /// More about it, for instance the buffer nearest to a wild address; may be empty.
+    /// The running thread, in check mode.
+    pub thread: Option<Box<ThreadLocation>>,
+    /// Details, such as the buffer nearest to a wild address; may be empty.
     pub detail: String,
-    /// What the checker had found until then.
+    /// The checker's findings until then.
     pub reports: Vec<Report>,
 }
 
-/// A thread that was running when a launch ended badly.
+/// A thread that was running when a launch failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whereabouts {
+pub struct ThreadLocation {
     /// Its position in the grid.
     pub position: [u32; 3],
-    /// Where its last memory access is in the source; where its last loop is, if it did not end.
+    /// The location of its last memory access, or of its last loop if that did not end.
     pub near: Option<Location>,
 }
 
-/// What ended a launch.
+/// Kind of a launch failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The kernel touched memory that is not mapped or not writable. The address is missing where the
-    /// processor does not tell it.
+    /// The kernel accessed memory that is not mapped or not writable. The address is missing if the processor does
+    /// not report it.
     PageFault {
-        /// The address it touched.
+        /// The accessed address.
         address: Option<u64>,
     },
-    /// The kernel's private memory did not fit the worker's stack.
+    /// The kernel's private memory overflowed the worker's stack.
     StackOverflow,
     /// Integer division by zero, or of the smallest integer by -1.
     DivisionByZero,
-    /// An instruction that does not exist here; also what the compiler puts where code must not be reached.
+    /// An illegal instruction; also what the compiler emits for unreachable code.
     IllegalInstruction,
     /// Another trap, by its signal number.
     Trap {
@@ -58,24 +60,24 @@ pub enum FaultKind {
         /// The limit.
         limit: Duration,
     },
-    /// A thread went through loops more often than it may without a synchronisation, in check mode.
+    /// A thread exceeded the loop iterations allowed between synchronisations, in check mode.
     Endless {
-        /// Iterations that it may have.
+        /// The limit of iterations.
         steps: u64,
     },
     /// The isolated process died from this signal.
     Died {
-        /// The signal, or 0 when the process vanished without one.
+        /// The signal, or 0 if the process disappeared without one.
         signal: i32,
     },
     /// Memory for the launch could not be allocated.
     OutOfMemory,
-    /// The launch itself makes no sense; `detail` says why.
+    /// The launch is invalid; `detail` says why.
     Invalid,
 }
 
 impl Fault {
-    /// A fault without place or detail.
+    /// Creates a fault without location or detail.
     pub fn new(kind: FaultKind, kernel: &str) -> Self {
         Self {
             kind,
@@ -87,8 +89,8 @@ impl Fault {
         }
     }
 
-    /// The fault as a report of kind `crash` or `timeout`. Its place is that of the thread's last access: the defect is
-    /// there or soon after.
+    /// The fault as a report of kind `crash` or `timeout`, located at the thread's last access: the defect is there
+    /// or soon after.
     pub fn report(&self) -> Report {
         let kind = match self.kind {
             FaultKind::Timeout { .. } | FaultKind::Endless { .. } => ReportKind::Timeout,

@@ -1,6 +1,6 @@
-//! Reproducible disorder.
+//! Reproducible randomness.
 
-/// The splitmix64 step: a bijection that scatters every bit.
+/// The SplitMix64 mixing function: a bijection in which every input bit affects every output bit.
 pub(crate) fn scatter(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -8,13 +8,13 @@ pub(crate) fn scatter(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The seed of one threadgroup: a function of the device's seed, the launch's number and the threadgroup, so that a
-/// run can be repeated whatever else the process does.
+/// The seed of one threadgroup: a function of the device's seed, the launch number and the threadgroup, so that a
+/// run is reproducible whatever else the process does.
 pub(crate) fn group_seed(seed: u64, launch: u64, group: u64) -> u64 {
     scatter(scatter(scatter(seed) ^ launch) ^ group)
 }
 
-/// A permutation of `0..length`, computed point by point.
+/// A pseudorandom permutation of `0..length`, evaluated point by point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permutation {
     length: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `length` things that belongs to `seed`.
+    /// The permutation of `0..length` for `seed`.
     pub(crate) fn new(length: u64, seed: u64) -> Self {
         let bits = u64::BITS - length.saturating_sub(1).leading_zeros();
         Self {
@@ -33,9 +33,9 @@ impl Permutation {
         }
     }
 
-    /// Where `index` (below the length) goes.
+    /// The image of `index`, which must be below the length.
     pub(crate) fn apply(&self, index: u64) -> u64 {
-        // A Feistel network permutes the next power of four; walking until the value is small enough restricts it.
+        // A Feistel network permutes the next power of four; cycle walking restricts it to the length.
         let mut value = index;
         loop {
             value = self.network(value);

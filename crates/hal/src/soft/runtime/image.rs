@@ -1,8 +1,6 @@
-//! A compiled kernel in memory.
+//! A loaded kernel.
 #![expect(unsafe_code, reason = "function pointers from a loaded library")]
 
-use crate::soft::group::{Kernel, OpFn, RegionFn};
-use crate::soft::plan::{KernelPlan, Location};
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -10,7 +8,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One kernel of a loaded library, with its function constants set.
+use crate::soft::group::{KernelCode, OpFn, RegionFn};
+use crate::soft::plan::{KernelPlan, Location};
+
+/// A kernel of a loaded library, specialized with its function constants.
 pub struct Image {
     name: String,
     regions: Vec<RegionFn>,
@@ -20,20 +21,20 @@ pub struct Image {
     threadgroup_arguments: Vec<(u32, String)>,
     variables: Vec<(u32, String)>,
     constants: Vec<String>,
-    /// For each location, the first one that stands for the same place in the user's own text.
-    places: Vec<u32>,
+    /// For each location, the first one that has the same position in the user's text.
+    canonical: Vec<u32>,
     segments: Vec<Range<usize>>,
-    /// Nanoseconds a threadgroup took lately; 0 while unknown.
+    /// Nanoseconds per threadgroup in recent launches; 0 while unknown.
     cost: AtomicU64,
     library: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Image {
-    /// An image from the tables that the library exports.
+    /// Creates an image from the tables that the library exports.
     ///
     /// # Safety
-    /// The functions must be what `plan` describes, with all their symbols bound, initialised, and must stay loaded
-    /// while the image exists (see [`Image::keeping`]).
+    /// The functions must match `plan`, be initialised with all symbols bound, and stay loaded while the image
+    /// exists (see [`Image::keeping`]).
     pub unsafe fn new(
         name: impl Into<String>,
         regions: Vec<RegionFn>,
@@ -53,12 +54,12 @@ impl Image {
             threadgroup_arguments: Vec::new(),
             variables: Vec::new(),
             constants: Vec::new(),
-            places: Vec::new(),
+            canonical: Vec::new(),
             segments,
             cost: AtomicU64::new(0),
             library: None,
         };
-        image.places = image.places_in(|_| true);
+        image.canonical = image.canonical_in(|_| true);
         image
     }
 
@@ -69,14 +70,14 @@ impl Image {
         self
     }
 
-    /// Names the kernel's buffer parameters by index, for messages.
+    /// Sets the names of the kernel's buffer parameters by index, for messages.
     #[must_use]
     pub fn with_buffers(mut self, names: impl IntoIterator<Item = (u32, String)>) -> Self {
         self.buffers = names.into_iter().collect();
         self
     }
 
-    /// Names the kernel's `[[threadgroup(i)]]` parameters by index, for messages.
+    /// Sets the names of the kernel's `[[threadgroup(i)]]` parameters by index, for messages.
     #[must_use]
     pub fn with_threadgroup_arguments(
         mut self,
@@ -86,25 +87,25 @@ impl Image {
         self
     }
 
-    /// Names the threadgroup variables by id, for messages.
+    /// Sets the names of the threadgroup variables by id, for messages.
     #[must_use]
     pub fn with_variables(mut self, names: impl IntoIterator<Item = (u32, String)>) -> Self {
         self.variables = names.into_iter().collect();
         self
     }
 
-    /// Names the function constants that have a value; kernels can ask for them.
+    /// Sets the names of the function constants that have a value; kernels can query them.
     #[must_use]
     pub fn with_constants(mut self, names: Vec<String>) -> Self {
         self.constants = names;
         self
     }
 
-    /// Says which files are the user's. Reports about code inlined from others (the device's own headers) name the
-    /// innermost place of the user's text instead.
+    /// Sets which files are the user's. Reports about code inlined from other files (the device's own headers) name
+    /// the innermost location in the user's text instead.
     #[must_use]
     pub fn with_user_files(mut self, is_user: impl Fn(&str) -> bool) -> Self {
-        self.places = self.places_in(is_user);
+        self.canonical = self.canonical_in(is_user);
         self
     }
 
@@ -113,14 +114,14 @@ impl Image {
         &self.name
     }
 
-    /// The plan.
+    /// The compiler's description of the kernel.
     pub fn plan(&self) -> &KernelPlan {
         &self.plan
     }
 
-    /// The kernel for [`group::run`](crate::soft::group::run).
-    pub fn kernel(&self) -> Kernel<'_> {
-        Kernel {
+    /// The code for [`group::run`](crate::soft::group::run).
+    pub fn kernel(&self) -> KernelCode<'_> {
+        KernelCode {
             regions: &self.regions,
             ops: &self.ops,
             plan: &self.plan,
@@ -143,20 +144,20 @@ impl Image {
         self.constants.iter().any(|name| name == constant)
     }
 
-    /// The canonical index of a place: equal for all locations that the user would call the same.
-    pub(crate) fn place(&self, location: u32) -> u32 {
-        self.places.get(location as usize).copied().unwrap_or(0)
+    /// The canonical index of a location: equal for all locations at the same position in the user's text.
+    pub(crate) fn canonical_location(&self, location: u32) -> u32 {
+        self.canonical.get(location as usize).copied().unwrap_or(0)
     }
 
-    /// The text position behind a canonical index.
-    pub(crate) fn location(&self, place: u32) -> Option<&Location> {
+    /// The source location of a canonical index.
+    pub(crate) fn location(&self, canonical_location: u32) -> Option<&Location> {
         self.plan
             .locations
-            .get(place as usize)
+            .get(canonical_location as usize)
             .filter(|location| location.line > 0)
     }
 
-    /// Whether an address lies in the image's own code or constants.
+    /// Returns whether an address lies in the image's own code or constants.
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.segments
             .iter()
@@ -167,7 +168,7 @@ impl Image {
         Some(self.cost.load(Ordering::Relaxed)).filter(|&cost| cost > 0)
     }
 
-    /// Learns from a launch: new measurements count for a quarter.
+    /// Updates the cost with a measurement, as an exponential moving average with weight 1/4.
     pub(super) fn learn_cost(&self, measured: u64) {
         let old = self.cost.load(Ordering::Relaxed);
         let new = if old == 0 {
@@ -178,22 +179,22 @@ impl Image {
         self.cost.store(new.max(1), Ordering::Relaxed);
     }
 
-    fn places_in(&self, is_user: impl Fn(&str) -> bool) -> Vec<u32> {
+    fn canonical_in(&self, is_user: impl Fn(&str) -> bool) -> Vec<u32> {
         let locations = &self.plan.locations;
         let mut first = HashMap::new();
         (0..locations.len())
             .map(|start| {
-                let place = innermost(locations, start, &is_user);
-                let location = &locations[place];
+                let canonical_location = innermost(locations, start, &is_user);
+                let location = &locations[canonical_location];
                 *first
                     .entry((&location.file, location.line, location.column))
-                    .or_insert(place as u32)
+                    .or_insert(canonical_location as u32)
             })
             .collect()
     }
 }
 
-/// Follows a location outwards to the first in the user's text.
+/// Follows the inlining chain outwards to the first location in the user's text.
 fn innermost(locations: &[Location], start: usize, is_user: &impl Fn(&str) -> bool) -> usize {
     let mut index = start;
     // A chain longer than the table would be a cycle.
@@ -316,9 +317,11 @@ mod tests {
         // SAFETY: never run.
         let image = unsafe { Image::new("k", vec![nothing], vec![], plan) }
             .with_user_files(|file| !file.starts_with("shim"));
-        let places: Vec<u32> = (0..7).map(|index| image.place(index)).collect();
-        assert_eq!(places, [0, 1, 1, 1, 4, 4, 1]);
-        assert_eq!(image.place(99), 0);
+        let canonical: Vec<u32> = (0..7)
+            .map(|index| image.canonical_location(index))
+            .collect();
+        assert_eq!(canonical, [0, 1, 1, 1, 4, 4, 1]);
+        assert_eq!(image.canonical_location(99), 0);
         assert!(image.location(0).is_none());
         assert_eq!(image.location(1).map(|l| l.line), Some(7));
     }

@@ -1,21 +1,14 @@
-//! Launches in a process of their own.
+//! Launches in a child process.
 //!
-//! The calling thread forks; the child runs the launches alone, and its results come back through a page that both
-//! share. Buffers must be [`Block::shared`]: everything else that the child writes, on purpose or not, is its own
-//! copy. A child that dies is a fault, one that does not end is killed.
+//! The calling thread forks; the child runs the launches alone, and its results come back through shared memory.
+//! Buffers must be [`MappedMemory::shared`]: everything else that the child writes, on purpose or not, is its own copy. A
+//! child that dies is a fault, one that does not exit is killed.
 //!
-//! The child has one thread and must not wait for any other: it may allocate (glibc makes that safe after a fork), but
-//! it takes no lock that another thread of the parent could have held. What it needs of process-wide state is
+//! The child has one thread and must not wait for any other: it may allocate (glibc makes that safe after a fork),
+//! but takes no lock that another thread of the parent could have held. Process-wide state that it needs is
 //! initialised before the fork.
 #![expect(unsafe_code, reason = "forks, and shares memory with the child")]
 
-use super::fault::{Fault, FaultKind};
-use super::launch::{Done, Launch};
-use super::log::{Log, LogLine};
-use super::memory::{Block, ZeroPages, page_size};
-use super::signal::{self, Enrolled};
-use super::worker::{Job, Worker};
-use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -24,51 +17,60 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Room for results; only what is used takes memory.
-const ROOM: usize = 16 << 20;
-/// Offset of the result's length in the shared block.
-const LENGTH: usize = 0;
+use serde::{Deserialize, Serialize};
+
+use super::fault::{Fault, FaultKind};
+use super::launch::{Done, Launch};
+use super::log::{Log, LogLine};
+use super::memory::{MappedMemory, ZeroPages, page_size};
+use super::signal::{self, RegisteredThread};
+use super::worker::{Job, Worker};
+
+/// Size of the shared mapping for results; pages are only committed as they are used.
+const SHARED_BYTES: usize = 16 << 20;
+/// Offset of the result's length in the shared mapping.
+const LENGTH_OFFSET: usize = 0;
 /// Offset of the running kernel's name: its length, then its bytes.
-const NAME: usize = 64;
-/// Longest name kept.
-const NAME_BYTES: usize = 1024;
+const NAME_OFFSET: usize = 64;
+/// Maximum length of the name in bytes.
+const MAX_NAME_BYTES: usize = 1024;
 /// Offset of the result.
-const RESULT: usize = 4096;
+const RESULT_OFFSET: usize = 4096;
 
 /// Runs launches in forked children, one at a time.
 #[derive(Debug)]
 pub struct Isolation {
-    shared: Mutex<Block>,
+    shared: Mutex<MappedMemory>,
 }
 
-/// What a child sends back.
+/// Result that a child sends back.
 #[derive(Debug, Serialize, Deserialize)]
-struct Outcome {
+struct ChildOutcome {
     result: Result<Done, Fault>,
     log: Vec<LogLine>,
     log_dropped: u64,
 }
 
-/// Inside the child: runs launches on its only thread.
+/// Runs launches on the only thread of the child.
 #[derive(Debug)]
-pub struct Sole<'a> {
+pub struct ChildRunner<'a> {
     worker: RefCell<Worker>,
     log: Log,
-    shared: &'a Block,
+    shared: &'a MappedMemory,
 }
 
-impl Sole<'_> {
-    /// Runs a launch to its end. Its own limit does not count here: the whole child has one.
+impl ChildRunner<'_> {
+    /// Runs a launch to completion. Its own limit is ignored: the whole child has one.
     ///
     /// # Errors
     /// As [`Pool::run`](super::Pool::run).
     pub fn run(&self, launch: &Launch<'_>) -> Result<Done, Fault> {
-        self.note_kernel(launch.image.name());
+        self.record_kernel(launch.image.name());
         let geometry = launch.geometry()?;
         if geometry.total == 0 {
             return Ok(Done::default());
         }
-        // Without a limit, nothing here talks to the watchdog, which the child does not have.
+        // Without a limit, nothing here uses the watchdog, which the child does not have.
         let launch = Launch {
             limit: Duration::MAX,
             ..launch.clone()
@@ -78,49 +80,51 @@ impl Sole<'_> {
         job.finish()
     }
 
-    fn note_kernel(&self, name: &str) {
-        let length = name.len().min(NAME_BYTES);
-        // SAFETY: inside the shared block; the parent reads it after the child is gone.
+    fn record_kernel(&self, name: &str) {
+        let length = name.len().min(MAX_NAME_BYTES);
+        // SAFETY: inside the shared mapping; the parent reads it after the child has exited.
         unsafe {
-            let place = self.shared.pointer().add(NAME);
-            place.write(0);
-            ptr::copy_nonoverlapping(name.as_ptr(), place.add(8), length);
-            place.cast::<[u8; 8]>().write((length as u64).to_ne_bytes());
+            let address = self.shared.pointer().add(NAME_OFFSET);
+            address.write(0);
+            ptr::copy_nonoverlapping(name.as_ptr(), address.add(8), length);
+            address
+                .cast::<[u8; 8]>()
+                .write((length as u64).to_ne_bytes());
         }
     }
 }
 
 impl Isolation {
-    /// Prepares the memory that children report through.
+    /// Maps the memory through which children report.
     ///
     /// # Errors
-    /// When the system has no memory left.
+    /// Out of memory.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            shared: Mutex::new(Block::shared(ROOM)?),
+            shared: Mutex::new(MappedMemory::shared(SHARED_BYTES)?),
         })
     }
 
-    /// Runs `body` in a child, which may take until `limit`. What the child logs goes to `log`.
+    /// Runs `body` in a child with the time limit `limit`. The child's log lines go to `log`.
     ///
-    /// `body` runs on a copy of this thread alone: it must not wait for another thread or take a lock that one could
-    /// hold. Nothing it changes is seen here, except shared blocks and its result.
+    /// `body` runs on a copy of this thread alone: it must not wait for another thread or take a lock that one
+    /// could hold. None of its changes are visible here, except shared mappings and its result.
     ///
     /// # Errors
-    /// What `body` returns; when the child dies or must be killed; when there can be none.
+    /// The error of `body`, or a fault if the child dies, is killed or cannot be created.
     pub fn run(
         &self,
         limit: Duration,
         log: &Log,
-        body: impl FnOnce(&Sole<'_>) -> Result<Done, Fault>,
+        body: impl FnOnce(&ChildRunner<'_>) -> Result<Done, Fault>,
     ) -> Result<Done, Fault> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let length = length_of(&shared);
         length.store(0, Ordering::Relaxed);
-        // SAFETY: inside the block; no child is running.
-        unsafe { shared.pointer().add(NAME).write_bytes(0, 8) };
+        // SAFETY: inside the mapping; no child is running.
+        unsafe { shared.pointer().add(NAME_OFFSET).write_bytes(0, 8) };
         // Process-wide state that launches use.
-        Enrolled::current();
+        RegisteredThread::current();
         ZeroPages::get();
         page_size();
         // Released by both processes, each its own copy.
@@ -133,15 +137,15 @@ impl Isolation {
                 detail: format!("fork failed: {}", io::Error::last_os_error()),
                 ..Fault::new(FaultKind::OutOfMemory, "")
             }),
-            0 => be_child(parent, &shared, body),
+            0 => run_child(parent, &shared, body),
             child => {
-                let ending = wait(child, limit);
+                let exit = wait(child, limit);
                 let outcome = read_outcome(&shared);
-                let Some(outcome) = outcome.filter(|_| ending == Ending::Exited(0)) else {
-                    let kind = match ending {
-                        Ending::Late => FaultKind::Timeout { limit },
-                        Ending::Killed(signal) => FaultKind::Died { signal },
-                        Ending::Exited(_) | Ending::Lost => FaultKind::Died { signal: 0 },
+                let Some(outcome) = outcome.filter(|_| exit == ChildExit::Exited(0)) else {
+                    let kind = match exit {
+                        ChildExit::TimedOut => FaultKind::Timeout { limit },
+                        ChildExit::Killed(signal) => FaultKind::Died { signal },
+                        ChildExit::Exited(_) | ChildExit::Lost => FaultKind::Died { signal: 0 },
                     };
                     return Err(Fault::new(kind, &read_kernel(&shared)));
                 };
@@ -155,24 +159,24 @@ impl Isolation {
     }
 }
 
-/// Held by whoever uses the dynamic linker, and while a process forks: the linker's own lock is not reset in a child,
-/// which would wait for a thread that it does not have.
+/// Held while the dynamic linker is used, and while the process forks: the linker's own lock is not reset in a
+/// child, which would wait for a thread it does not have.
 pub(crate) fn loader() -> MutexGuard<'static, ()> {
     static LOADER: Mutex<()> = Mutex::new(());
     LOADER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn length_of(shared: &Block) -> &AtomicU64 {
-    // SAFETY: the block is page-aligned, larger than this, lives as long as the reference, and this word is only used
-    // as an atomic.
-    unsafe { AtomicU64::from_ptr(shared.pointer().add(LENGTH).cast()) }
+fn length_of(shared: &MappedMemory) -> &AtomicU64 {
+    // SAFETY: the mapping is page-aligned, larger than this, lives as long as the reference, and this word is only
+    // used as an atomic.
+    unsafe { AtomicU64::from_ptr(shared.pointer().add(LENGTH_OFFSET).cast()) }
 }
 
-/// The whole life of the child.
-fn be_child(
+/// Main function of the child.
+fn run_child(
     parent: libc::pid_t,
-    shared: &Block,
-    body: impl FnOnce(&Sole<'_>) -> Result<Done, Fault>,
+    shared: &MappedMemory,
+    body: impl FnOnce(&ChildRunner<'_>) -> Result<Done, Fault>,
 ) -> ! {
     // SAFETY: plain system calls; `_exit` runs no handlers of the parent.
     unsafe {
@@ -182,16 +186,16 @@ fn be_child(
         }
     }
     let status = panic::catch_unwind(AssertUnwindSafe(|| {
-        let sole = Sole {
+        let runner = ChildRunner {
             worker: RefCell::default(),
             log: Log::default(),
             shared,
         };
-        let result = body(&sole);
-        let (log, log_dropped) = sole.log.take();
+        let result = body(&runner);
+        let (log, log_dropped) = runner.log.take();
         write_outcome(
             shared,
-            Outcome {
+            ChildOutcome {
                 result,
                 log,
                 log_dropped,
@@ -206,17 +210,17 @@ fn be_child(
     unsafe { libc::_exit(code) }
 }
 
-/// Stores the outcome; leaves out the log if that does not fit. False if nothing fits.
-fn write_outcome(shared: &Block, mut outcome: Outcome) -> bool {
+/// Stores the outcome; drops the log if that does not fit. False if nothing fits.
+fn write_outcome(shared: &MappedMemory, mut outcome: ChildOutcome) -> bool {
     loop {
         let Ok(text) = serde_json::to_vec(&outcome) else {
             return false;
         };
-        if text.len() <= shared.length() - RESULT {
-            // SAFETY: checked to fit behind the header.
+        if text.len() <= shared.length() - RESULT_OFFSET {
+            // SAFETY: checked to fit after the header.
             unsafe {
-                let place = shared.pointer().add(RESULT);
-                ptr::copy_nonoverlapping(text.as_ptr(), place, text.len());
+                let address = shared.pointer().add(RESULT_OFFSET);
+                ptr::copy_nonoverlapping(text.as_ptr(), address, text.len());
             }
             length_of(shared).store(text.len() as u64, Ordering::Release);
             return true;
@@ -229,54 +233,54 @@ fn write_outcome(shared: &Block, mut outcome: Outcome) -> bool {
     }
 }
 
-/// The outcome, if the child left one that makes sense: its kernels may have written anything.
-fn read_outcome(shared: &Block) -> Option<Outcome> {
+/// The outcome, if the child left a valid one: its kernels may have written anything.
+fn read_outcome(shared: &MappedMemory) -> Option<ChildOutcome> {
     let length = usize::try_from(length_of(shared).load(Ordering::Acquire)).ok()?;
-    if length == 0 || length > shared.length() - RESULT {
+    if length == 0 || length > shared.length() - RESULT_OFFSET {
         return None;
     }
-    // SAFETY: inside the block, and the child that wrote it is gone.
-    let text = unsafe { std::slice::from_raw_parts(shared.pointer().add(RESULT), length) };
+    // SAFETY: inside the mapping, and the child that wrote it has exited.
+    let text = unsafe { std::slice::from_raw_parts(shared.pointer().add(RESULT_OFFSET), length) };
     serde_json::from_slice(text).ok()
 }
 
-fn read_kernel(shared: &Block) -> String {
-    // SAFETY: inside the block, and the child that wrote it is gone.
+fn read_kernel(shared: &MappedMemory) -> String {
+    // SAFETY: inside the mapping, and the child that wrote it has exited.
     let bytes = unsafe {
-        let place = shared.pointer().add(NAME);
-        let length = u64::from_ne_bytes(place.cast::<[u8; 8]>().read());
-        let length = usize::try_from(length).unwrap_or(0).min(NAME_BYTES);
-        std::slice::from_raw_parts(place.add(8), length)
+        let address = shared.pointer().add(NAME_OFFSET);
+        let length = u64::from_ne_bytes(address.cast::<[u8; 8]>().read());
+        let length = usize::try_from(length).unwrap_or(0).min(MAX_NAME_BYTES);
+        std::slice::from_raw_parts(address.add(8), length)
     };
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum ChildExit {
     Exited(i32),
     Killed(i32),
-    /// We killed it.
-    Late,
-    /// Somebody else has collected it.
+    /// It exceeded the limit and was killed.
+    TimedOut,
+    /// Another part of the process has reaped it.
     Lost,
 }
 
-fn wait(child: libc::pid_t, limit: Duration) -> Ending {
+fn wait(child: libc::pid_t, limit: Duration) -> ChildExit {
     let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     let deadline = signal::now().saturating_add(limit);
     // SAFETY: plain system calls on our own child; the descriptor is closed below.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, child, 0) } as i32;
-    let ending = loop {
-        if let Some(ending) = collect(child, libc::WNOHANG) {
-            break ending;
+    let exit = loop {
+        if let Some(exit) = reap(child, libc::WNOHANG) {
+            break exit;
         }
         let left = deadline.saturating_sub(signal::now());
         if left == 0 {
-            // SAFETY: not collected yet, so the number still means our child.
+            // SAFETY: not reaped yet, so the id still refers to our child.
             unsafe { libc::kill(child, libc::SIGKILL) };
-            collect(child, 0);
-            break Ending::Late;
+            reap(child, 0);
+            break ChildExit::TimedOut;
         }
         sleep_until_exit(descriptor, left);
     };
@@ -284,10 +288,10 @@ fn wait(child: libc::pid_t, limit: Duration) -> Ending {
         // SAFETY: ours.
         unsafe { libc::close(descriptor) };
     }
-    ending
+    exit
 }
 
-/// Sleeps until the child exits, but at most `left` nanoseconds; shorter where the kernel has no process descriptors.
+/// Sleeps until the child exits, but at most `left` nanoseconds; less if the kernel has no process descriptors.
 fn sleep_until_exit(descriptor: i32, left: u64) {
     if descriptor < 0 {
         std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(1)));
@@ -303,37 +307,38 @@ fn sleep_until_exit(descriptor: i32, left: u64) {
     unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
 }
 
-/// Collects the child if it has ended, or waits for that, as `flags` say.
-fn collect(child: libc::pid_t, flags: i32) -> Option<Ending> {
+/// Reaps the child if it has exited, or waits for that, depending on `flags`.
+fn reap(child: libc::pid_t, flags: i32) -> Option<ChildExit> {
     loop {
         let mut status = 0;
         // SAFETY: writes our own variable.
         let found = unsafe { libc::waitpid(child, &raw mut status, flags) };
         if found == child {
             return Some(if libc::WIFSIGNALED(status) {
-                Ending::Killed(libc::WTERMSIG(status))
+                ChildExit::Killed(libc::WTERMSIG(status))
             } else {
-                Ending::Exited(libc::WEXITSTATUS(status))
+                ChildExit::Exited(libc::WEXITSTATUS(status))
             });
         }
         if found == 0 {
             return None;
         }
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return Some(Ending::Lost);
+            return Some(ChildExit::Lost);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+
     use super::*;
     use crate::report::ReportKind;
     use crate::soft::plan::FINISHED;
     use crate::soft::runtime::services::{ACCESS_WRITE, table};
     use crate::soft::runtime::stand_in::{Lane, image, region};
     use crate::soft::runtime::{Access, Binding, Image, Mode};
-    use std::sync::atomic::AtomicU32;
 
     static OURS: AtomicU32 = AtomicU32::new(7);
 
@@ -392,14 +397,19 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    fn run(image: &Image, limit: Duration, mode: Mode, log: &Log) -> (Result<Done, Fault>, Block) {
-        let block = Block::shared(4096).unwrap();
+    fn run(
+        image: &Image,
+        limit: Duration,
+        mode: Mode,
+        log: &Log,
+    ) -> (Result<Done, Fault>, MappedMemory) {
+        let block = MappedMemory::shared(4096).unwrap();
         let mut launch = Launch::new(image, [100, 1, 1], [10, 1, 1]);
         // SAFETY: the block lives through the launch.
         launch.buffers[0] = unsafe { Binding::new(block.pointer(), 4096, Access::Write) };
         launch.mode = mode;
         let isolation = Isolation::new().unwrap();
-        let result = isolation.run(limit, log, |sole| sole.run(&launch));
+        let result = isolation.run(limit, log, |runner| runner.run(&launch));
         (result, block)
     }
 
@@ -467,7 +477,7 @@ mod tests {
         let isolation = Isolation::new().unwrap();
         let launch = Launch::new(&image, [10_000, 1, 1], [100, 1, 1]);
         isolation
-            .run(LIMIT, &log, |sole| sole.run(&launch))
+            .run(LIMIT, &log, |runner| runner.run(&launch))
             .unwrap();
         let (lines, dropped) = log.take();
         assert_eq!(lines.len() as u64 + dropped, 10_000);

@@ -1,29 +1,31 @@
-//! One dispatch, as the runtime sees it.
+//! One dispatch as the runtime sees it.
 #![expect(
     unsafe_code,
     reason = "bindings are raw memory that the caller vouches for"
 )]
 
-use super::fault::{Fault, FaultKind};
-use super::image::Image;
-use super::memory::BUFFERS;
-use crate::report::Report;
-use crate::soft::check::commands::Contested;
-use crate::soft::plan::MAX_LANES;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How a kernel may use a buffer.
+use serde::{Deserialize, Serialize};
+
+use super::fault::{Fault, FaultKind};
+use super::image::Image;
+use super::memory::BUFFER_COUNT;
+use crate::report::Report;
+use crate::soft::check::commands::OverlapShadow;
+use crate::soft::plan::MAX_LANES;
+
+/// How a kernel may access a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
-    /// It reads.
+    /// Reads only.
     #[default]
     Read,
-    /// It writes and may read.
+    /// Writes, and may read.
     Write,
 }
 
-/// A buffer binding: memory from the bound offset to the end of what the kernel may touch.
+/// A buffer binding: the memory from the bound offset to the end of the accessible range.
 #[derive(Debug, Clone, Copy)]
 pub struct Binding {
     pointer: *mut u8,
@@ -33,7 +35,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Nothing is bound.
+    /// No binding.
     pub const NONE: Self = Self {
         pointer: std::ptr::null_mut(),
         length: 0,
@@ -44,8 +46,8 @@ impl Binding {
     /// Binds `length` bytes at `pointer`.
     ///
     /// # Safety
-    /// The memory must be mapped, and writable where `access` says so, until the launch is over; nobody else may
-    /// access it in a way that conflicts meanwhile.
+    /// The memory must be mapped, and writable if `access` says so, until the launch is over; nothing else may
+    /// access it in a conflicting way meanwhile.
     pub unsafe fn new(pointer: *mut u8, length: usize, access: Access) -> Self {
         Self {
             pointer,
@@ -55,22 +57,22 @@ impl Binding {
         }
     }
 
-    /// The first byte.
+    /// Address of the first byte.
     pub fn pointer(&self) -> *mut u8 {
         self.pointer
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// What the kernel may do.
+    /// The permitted access.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Whether anything is bound.
+    /// Returns whether anything is bound.
     pub fn is_bound(&self) -> bool {
         self.bound
     }
@@ -84,7 +86,7 @@ impl Binding {
     }
 }
 
-/// A copy of a few bytes, aligned for any type of MSL: what `set_bytes` binds.
+/// A copy of a few bytes, aligned for any MSL type: what `set_bytes` binds.
 #[derive(Debug, Clone)]
 pub struct Bytes {
     chunks: Box<[Chunk]>,
@@ -125,7 +127,7 @@ impl Bytes {
     }
 }
 
-/// How threadgroups are run.
+/// Execution mode of threadgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// As fast as possible.
@@ -133,9 +135,9 @@ pub enum Mode {
     Fast,
     /// Lane by lane under the checker; needs an image compiled for it.
     Check,
-    /// In an order that `seed` decides, one threadgroup at a time.
+    /// In an order determined by `seed`, one threadgroup at a time.
     Fuzz {
-        /// Decides everything; equal seeds repeat equal runs.
+        /// Equal seeds give equal runs.
         seed: u64,
     },
 }
@@ -146,46 +148,46 @@ pub struct Launch<'a> {
     /// The kernel.
     pub image: &'a Image,
     /// Buffers by index.
-    pub buffers: [Binding; BUFFERS],
+    pub buffers: [Binding; BUFFER_COUNT],
     /// Bytes of threadgroup memory for each `[[threadgroup(i)]]` parameter.
-    pub threadgroup_memory: [usize; BUFFERS],
-    /// Threads in the grid; threadgroups at its edges are smaller where the size does not divide.
+    pub threadgroup_memory: [usize; BUFFER_COUNT],
+    /// Threads in the grid; threadgroups at its edges are smaller if the size does not divide it.
     pub grid: [u32; 3],
-    /// Threads in a threadgroup.
+    /// Threads per threadgroup.
     pub threadgroup: [u32; 3],
-    /// How to run it.
+    /// Execution mode.
     pub mode: Mode,
-    /// How long it may take.
+    /// Time limit.
     pub limit: Duration,
-    /// Loop iterations that a thread may have between two synchronisations, in check mode.
+    /// Loop iterations allowed per thread between two synchronisations, in check mode.
     pub step_limit: u64,
-    /// Memory that other commands of the submission touch too, and the number of this one among them, in check mode.
-    pub(crate) contested: Option<(&'a Contested<'a>, usize)>,
+    /// Memory that other commands of the segment may access too, and the number of this command, in check mode.
+    pub(crate) overlaps: Option<(&'a OverlapShadow<'a>, usize)>,
     /// The launch's number in its submission; part of the seed in fuzz mode.
     pub sequence: u64,
 }
 
-// SAFETY: the bindings' memory is vouched for by whoever made them, from whichever thread.
+// SAFETY: the creators of the bindings guarantee their memory, for any thread.
 unsafe impl Send for Launch<'_> {}
 // SAFETY: as above; a launch is only read.
 unsafe impl Sync for Launch<'_> {}
 
 impl<'a> Launch<'a> {
-    /// What a launch may take unless told otherwise.
+    /// Default time limit.
     pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
-    /// A launch of `grid` threads without any binding.
+    /// Creates a launch of `grid` threads without bindings.
     pub fn new(image: &'a Image, grid: [u32; 3], threadgroup: [u32; 3]) -> Self {
         Self {
             image,
-            buffers: [Binding::NONE; BUFFERS],
-            threadgroup_memory: [0; BUFFERS],
+            buffers: [Binding::NONE; BUFFER_COUNT],
+            threadgroup_memory: [0; BUFFER_COUNT],
             grid,
             threadgroup,
             mode: Mode::Fast,
             limit: Self::DEFAULT_LIMIT,
             step_limit: u64::MAX,
-            contested: None,
+            overlaps: None,
             sequence: 0,
         }
     }
@@ -197,7 +199,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The threadgroups of this launch.
+    /// The division of the grid into threadgroups.
     pub(super) fn geometry(&self) -> Result<Geometry, Fault> {
         let lanes = self
             .threadgroup
@@ -207,7 +209,7 @@ impl<'a> Launch<'a> {
             Some(lanes) if lanes > 0 && lanes as usize <= MAX_LANES => {}
             _ => {
                 return Err(self.invalid(format!(
-                    "a threadgroup of {:?} threads has not between 1 and {MAX_LANES} of them",
+                    "a threadgroup of {:?} threads does not have between 1 and {MAX_LANES} threads",
                     self.threadgroup
                 )));
             }
@@ -231,10 +233,10 @@ impl<'a> Launch<'a> {
         })
     }
 
-    /// Which buffer an address is near to, as a sentence part; empty if to none.
-    pub(super) fn neighbourhood(&self, address: usize) -> String {
-        /// Further away than this, the nearest buffer says nothing.
-        const REACH: usize = 1 << 24;
+    /// Describes an address relative to the nearest buffer; empty if none is near.
+    pub(super) fn nearest_buffer(&self, address: usize) -> String {
+        /// Maximum distance in bytes at which the nearest buffer is worth naming.
+        const MAX_DISTANCE_BYTES: usize = 1 << 24;
         let mut best: Option<(usize, String)> = None;
         for (index, binding) in self.buffers.iter().enumerate() {
             if !binding.is_bound() {
@@ -253,7 +255,9 @@ impl<'a> Launch<'a> {
                 let inside = address - binding.start();
                 (0, format!("at offset {inside} of buffer {index}"))
             };
-            if distance < REACH && best.as_ref().is_none_or(|(least, _)| distance < *least) {
+            if distance < MAX_DISTANCE_BYTES
+                && best.as_ref().is_none_or(|(least, _)| distance < *least)
+            {
                 best = Some((distance, text));
             }
         }
@@ -261,12 +265,12 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// What a finished launch leaves behind.
+/// Result of a finished launch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// What the checker found; empty in other modes.
+    /// The checker's findings; empty in other modes.
     pub reports: Vec<Report>,
-    /// How long it took.
+    /// Execution time.
     pub time: Duration,
 }
 
@@ -280,7 +284,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Position of the threadgroup with this number; x runs fastest.
+    /// Position of the threadgroup with this number; x varies fastest.
     pub(crate) fn position(&self, number: u64) -> [u32; 3] {
         let [columns, rows, _] = self.groups.map(u64::from);
         if self.total <= u64::from(u32::MAX) && self.groups[1] == 1 && self.groups[2] == 1 {
@@ -294,7 +298,7 @@ impl Geometry {
         ]
     }
 
-    /// Threads of the threadgroup at `position`.
+    /// Size of the threadgroup at `position`.
     pub(crate) fn size_at(&self, position: [u32; 3]) -> [u32; 3] {
         std::array::from_fn(|axis| {
             let start = u64::from(position[axis]) * u64::from(self.threadgroup[axis]);

@@ -1,8 +1,9 @@
-//! What kernels say with `os_log`.
+//! The `os_log` messages of kernels.
 
-use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 /// One message from a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,19 +18,19 @@ pub struct LogLine {
     pub text: String,
     /// The kernel's host name.
     pub kernel: String,
-    /// The threadgroup that said it.
+    /// The threadgroup that logged it.
     pub threadgroup: [u32; 3],
 }
 
 /// Collects messages from all threads of a device.
 #[derive(Debug)]
 pub struct Log {
-    lines: Mutex<Lines>,
+    lines: Mutex<LogBuffer>,
     capacity: usize,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct LogBuffer {
     kept: Vec<LogLine>,
     dropped: u64,
 }
@@ -41,10 +42,11 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Lines kept until they are taken; about as much as Metal's default log buffer of one megabyte.
+    /// Maximum number of lines kept until they are taken; about as much as Metal's default log buffer of one
+    /// megabyte.
     pub const CAPACITY: usize = 10_000;
 
-    /// A log that keeps at most `capacity` lines.
+    /// Creates a log of at most `capacity` lines.
     pub fn new(capacity: usize) -> Self {
         Self {
             lines: Mutex::default(),
@@ -52,7 +54,7 @@ impl Log {
         }
     }
 
-    /// Adds a line, or counts it as dropped when the log is full.
+    /// Adds a line, or counts it as dropped if the log is full.
     pub fn push(&self, line: LogLine) {
         let mut lines = self.lock();
         if lines.kept.len() < self.capacity {
@@ -62,25 +64,25 @@ impl Log {
         }
     }
 
-    /// Counts lines that were lost on their way here.
+    /// Counts lines that were lost before they reached the log.
     pub(super) fn count_dropped(&self, lines: u64) {
         self.lock().dropped += lines;
     }
 
-    /// The lines since the last call, and how many did not fit.
+    /// Takes the lines since the last call, and the number of dropped ones.
     pub fn take(&self) -> (Vec<LogLine>, u64) {
         let lines = std::mem::take(&mut *self.lock());
         (lines.kept, lines.dropped)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lines> {
+    fn lock(&self) -> MutexGuard<'_, LogBuffer> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An argument of a message, as its kind letter says.
+/// An argument of a message, typed by its kind letter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Argument<'a> {
+pub(super) enum LogArgument<'a> {
     Signed(i64),
     Unsigned(u64),
     Float(f64),
@@ -88,9 +90,9 @@ pub(super) enum Argument<'a> {
     Pointer(u64),
 }
 
-/// One `%…` of a format.
+/// A `%…` conversion of a format string.
 #[derive(Debug, Clone, Copy, Default)]
-struct Conversion {
+struct FormatSpec {
     left: bool,
     zero: bool,
     plus: bool,
@@ -98,18 +100,18 @@ struct Conversion {
     alternate: bool,
     width: usize,
     precision: Option<usize>,
-    /// Bytes of an integer, where a length modifier names them.
+    /// Size of an integer in bytes, if a length modifier gives it.
     bytes: Option<u32>,
 }
 
-/// Widths and precisions beyond this are cut: nobody reads a line of a thousand blanks.
-const WIDEST: usize = 512;
-/// Longer lines are cut.
-const LONGEST: usize = 4096;
+/// Limit of widths and precisions in characters.
+const MAX_FIELD_WIDTH: usize = 512;
+/// Limit of a line in bytes.
+const MAX_LINE_BYTES: usize = 4096;
 
-/// Formats like `printf`. The arguments' own kinds decide how they are read, so a format that does not fit them gives
-/// odd text and nothing worse; a missing argument shows as `(missing)`.
-pub(super) fn format(format: &[u8], arguments: &[Argument<'_>]) -> String {
+/// Formats like `printf`. The arguments carry their own types, so a mismatched format gives odd text and nothing
+/// worse; a missing argument is printed as `(missing)`.
+pub(super) fn format(format: &[u8], arguments: &[LogArgument<'_>]) -> String {
     let mut out = String::new();
     let mut arguments = arguments.iter();
     let mut rest = format;
@@ -118,15 +120,15 @@ pub(super) fn format(format: &[u8], arguments: &[Argument<'_>]) -> String {
         let (used, piece) = convert(&rest[position + 1..], &mut arguments);
         out.push_str(&piece);
         rest = &rest[position + 1 + used..];
-        if out.len() > LONGEST {
+        if out.len() > MAX_LINE_BYTES {
             break;
         }
     }
-    if out.len() <= LONGEST {
+    if out.len() <= MAX_LINE_BYTES {
         out.push_str(&String::from_utf8_lossy(rest));
     }
-    if out.len() > LONGEST {
-        let end = (0..=LONGEST)
+    if out.len() > MAX_LINE_BYTES {
+        let end = (0..=MAX_LINE_BYTES)
             .rev()
             .find(|&end| out.is_char_boundary(end))
             .unwrap_or(0);
@@ -136,15 +138,15 @@ pub(super) fn format(format: &[u8], arguments: &[Argument<'_>]) -> String {
     out
 }
 
-/// Formats one conversion; `spec` starts after the `%`. Returns how much of it was used.
+/// Formats one conversion; `spec` starts after the `%`. Returns how much of it was consumed.
 fn convert<'a>(
     spec: &[u8],
-    arguments: &mut impl Iterator<Item = &'a Argument<'a>>,
+    arguments: &mut impl Iterator<Item = &'a LogArgument<'a>>,
 ) -> (usize, String) {
-    let mut conversion = Conversion::default();
+    let mut conversion = FormatSpec::default();
     let mut at = 0;
     let byte = |at: usize| spec.get(at).copied().unwrap_or(0);
-    // `%{public}s`: Apple's privacy marks say nothing here.
+    // `%{public}s`: Apple's privacy annotations have no meaning here.
     if byte(at) == b'{' {
         match spec.iter().position(|&b| b == b'}') {
             Some(end) => at = end + 1,
@@ -162,7 +164,7 @@ fn convert<'a>(
         }
         at += 1;
     }
-    let number = |at: &mut usize, arguments: &mut dyn Iterator<Item = &'a Argument<'a>>| {
+    let number = |at: &mut usize, arguments: &mut dyn Iterator<Item = &'a LogArgument<'a>>| {
         if byte(*at) == b'*' {
             *at += 1;
             return arguments.next().map_or(0, |argument| integer(argument).0);
@@ -176,13 +178,15 @@ fn convert<'a>(
     };
     let width = number(&mut at, arguments);
     conversion.left |= width < 0;
-    conversion.width = (width.unsigned_abs() as usize).min(WIDEST);
+    conversion.width = (width.unsigned_abs() as usize).min(MAX_FIELD_WIDTH);
     if byte(at) == b'.' {
         at += 1;
         let precision = number(&mut at, arguments);
-        conversion.precision = usize::try_from(precision).ok().map(|p| p.min(WIDEST));
+        conversion.precision = usize::try_from(precision)
+            .ok()
+            .map(|p| p.min(MAX_FIELD_WIDTH));
     }
-    // `%v4f`: as many arguments as the vector has components.
+    // `%v4f`: one argument per vector component.
     let mut components = 1;
     if byte(at) == b'v' && matches!(byte(at + 1), b'2'..=b'4') {
         components = usize::from(byte(at + 1) - b'0');
@@ -215,20 +219,20 @@ fn convert<'a>(
     (at + 1, pieces.join(","))
 }
 
-/// An argument as an integer, and whether it was a signed one.
-fn integer(argument: &Argument<'_>) -> (i64, bool) {
+/// An argument as an integer, and whether it was signed.
+fn integer(argument: &LogArgument<'_>) -> (i64, bool) {
     match *argument {
-        Argument::Signed(value) => (value, true),
-        Argument::Unsigned(value) | Argument::Pointer(value) => (value as i64, false),
-        Argument::Float(value) => (value as i64, true),
-        Argument::Text(_) => (0, true),
+        LogArgument::Signed(value) => (value, true),
+        LogArgument::Unsigned(value) | LogArgument::Pointer(value) => (value as i64, false),
+        LogArgument::Float(value) => (value as i64, true),
+        LogArgument::Text(_) => (0, true),
     }
 }
 
-impl Conversion {
-    fn render(&self, letter: u8, argument: &Argument<'_>) -> String {
+impl FormatSpec {
+    fn render(&self, letter: u8, argument: &LogArgument<'_>) -> String {
         match (letter, argument) {
-            (b's', Argument::Text(text)) => {
+            (b's', LogArgument::Text(text)) => {
                 let text = String::from_utf8_lossy(text);
                 let cut: String = match self.precision {
                     Some(precision) => text.chars().take(precision).collect(),
@@ -236,7 +240,7 @@ impl Conversion {
                 };
                 self.pad("", &cut, false)
             }
-            (_, Argument::Text(text)) => self.pad("", &String::from_utf8_lossy(text), false),
+            (_, LogArgument::Text(text)) => self.pad("", &String::from_utf8_lossy(text), false),
             (b'c', _) => {
                 let code = integer(argument).0 as u8;
                 self.pad("", &char::from(code).to_string(), false)
@@ -244,29 +248,29 @@ impl Conversion {
             (b'p', _) => self.pad("0x", &format!("{:x}", integer(argument).0), false),
             (b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A', _) => {
                 let value = match *argument {
-                    Argument::Float(value) => value,
-                    Argument::Signed(value) => value as f64,
-                    Argument::Unsigned(value) | Argument::Pointer(value) => value as f64,
-                    Argument::Text(_) => 0.0,
+                    LogArgument::Float(value) => value,
+                    LogArgument::Signed(value) => value as f64,
+                    LogArgument::Unsigned(value) | LogArgument::Pointer(value) => value as f64,
+                    LogArgument::Text(_) => 0.0,
                 };
                 self.float(letter, value)
             }
             (b'x' | b'X' | b'o' | b'u', _) => self.unsigned(letter, argument),
-            (_, Argument::Float(value)) => self.float(b'g', *value),
-            (_, Argument::Unsigned(value)) if !matches!(letter, b'd' | b'i') => {
+            (_, LogArgument::Float(value)) => self.float(b'g', *value),
+            (_, LogArgument::Unsigned(value)) if !matches!(letter, b'd' | b'i') => {
                 self.pad("", &value.to_string(), true)
             }
             _ => self.signed(argument),
         }
     }
 
-    fn signed(&self, argument: &Argument<'_>) -> String {
+    fn signed(&self, argument: &LogArgument<'_>) -> String {
         let (value, _) = integer(argument);
         let value = match self.bytes {
             Some(1) => i64::from(value as i8),
             Some(2) => i64::from(value as i16),
             Some(_) => value,
-            // Without a modifier an int is meant, but a 64-bit argument is shown whole.
+            // Without a modifier it is an int, but a 64-bit argument is printed in full.
             None => value,
         };
         self.pad(
@@ -276,7 +280,7 @@ impl Conversion {
         )
     }
 
-    fn unsigned(&self, letter: u8, argument: &Argument<'_>) -> String {
+    fn unsigned(&self, letter: u8, argument: &LogArgument<'_>) -> String {
         let (value, signed) = integer(argument);
         let value = match self.bytes {
             Some(1) => u64::from(value as u8),
@@ -328,7 +332,7 @@ impl Conversion {
         }
     }
 
-    /// Digits, filled with zeroes up to the precision.
+    /// Pads digits with zeros up to the precision.
     fn digits(&self, text: String) -> String {
         let precision = self.precision.unwrap_or(0);
         format!("{text:0>precision$}")
@@ -347,7 +351,7 @@ impl Conversion {
     }
 }
 
-/// C's `%e`: at least two digits of exponent, with its sign.
+/// C's `%e`: an exponent with a sign and at least two digits.
 fn scientific(value: f64, precision: usize) -> String {
     let text = format!("{value:.precision$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -359,7 +363,7 @@ fn scientific(value: f64, precision: usize) -> String {
     out
 }
 
-/// C's `%g`: the shorter of the two other forms, without trailing zeroes unless `#` asks for them.
+/// C's `%g`: the shorter of the two other forms, without trailing zeros unless `#` is given.
 fn general(value: f64, precision: usize, alternate: bool) -> String {
     let rounded = format!("{value:.*e}", precision - 1);
     let exponent: i32 = rounded
@@ -394,10 +398,10 @@ mod tests {
     fn formats_as_printf_does() {
         struct Case {
             format: &'static str,
-            arguments: &'static [Argument<'static>],
+            arguments: &'static [LogArgument<'static>],
             text: &'static str,
         }
-        use Argument::{Float, Pointer, Signed, Text, Unsigned};
+        use LogArgument::{Float, Pointer, Signed, Text, Unsigned};
         let cases = [
             Case {
                 format: "plain",
@@ -539,13 +543,13 @@ mod tests {
         for first in 0..=255 {
             for second in 0..=255 {
                 let text = [b'%', first, second, b'%', second, first];
-                format(&text, &[Argument::Signed(-1), Argument::Float(1.0)]);
+                format(&text, &[LogArgument::Signed(-1), LogArgument::Float(1.0)]);
             }
         }
-        let wide = format(b"%999999999999d", &[Argument::Signed(1)]);
-        assert_eq!(wide.len(), WIDEST);
+        let wide = format(b"%999999999999d", &[LogArgument::Signed(1)]);
+        assert_eq!(wide.len(), MAX_FIELD_WIDTH);
         let long = format(&[b'x'; 10_000], &[]);
-        assert!(long.len() < LONGEST + 8);
+        assert!(long.len() < MAX_LINE_BYTES + 8);
     }
 
     #[test]

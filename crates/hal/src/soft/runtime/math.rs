@@ -1,9 +1,9 @@
 //! Elementary functions that kernels call.
 //!
-//! Written in Rust and not taken from the C library: glibc picks another implementation where the processor has `fma`, and
-//! changes them between versions. These round every operation, so that all machines have the same bits. Kernel code
-//! calls them in its own floating-point mode; the shim flushes arguments and results, so that no subnormal number of
-//! single precision comes in or goes out, and inside none changes what is left after rounding.
+//! Written in Rust instead of taken from the C library: glibc selects other implementations on processors with
+//! `fma`, and changes them between versions. These round every operation, so that all machines give the same bits.
+//! Kernel code calls them in its own floating-point mode; the shim flushes arguments and results, so no
+//! single-precision subnormal enters or leaves, and inside none affects the rounded result.
 
 /// In the order of the table.
 pub(super) const UNARY: [extern "C" fn(f32) -> f32; 12] = [

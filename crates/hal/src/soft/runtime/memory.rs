@@ -1,14 +1,14 @@
-//! Memory straight from the kernel: guarded blocks, shared blocks, and the zero page of unbound bindings.
+//! Memory mappings: guarded, shared, and the zero pages of unbound bindings.
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-/// Bytes of zeroes behind every unbound buffer index.
-pub const ZERO_BYTES: usize = 64 * 1024;
-/// Buffer indices a kernel can use.
-pub const BUFFERS: usize = 31;
+/// Bytes of zeros behind every unbound buffer index.
+pub const ZERO_BYTES_PER_BINDING: usize = 64 * 1024;
+/// Number of buffer indices.
+pub const BUFFER_COUNT: usize = 31;
 
 /// The size of a memory page.
 pub(crate) fn page_size() -> usize {
@@ -20,25 +20,25 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// A block of zeroed, page-aligned memory, unmapped on drop.
+/// Zeroed, page-aligned memory, unmapped on drop.
 #[derive(Debug)]
-pub struct Block {
+pub struct MappedMemory {
     map: NonNull<u8>,
     map_length: usize,
     start: usize,
     length: usize,
 }
 
-// SAFETY: a block is plain memory that it alone owns; whoever writes through its pointer answers for races.
-unsafe impl Send for Block {}
-// SAFETY: as above; `&Block` gives out nothing but an address.
-unsafe impl Sync for Block {}
+// SAFETY: plain memory that the mapping alone owns; users of the pointer are responsible for races.
+unsafe impl Send for MappedMemory {}
+// SAFETY: as above; `&MappedMemory` gives out nothing but an address.
+unsafe impl Sync for MappedMemory {}
 
-impl Block {
-    /// Private memory of at least `length` bytes between two pages that fault when touched.
+impl MappedMemory {
+    /// Maps at least `length` bytes of private memory between two guard pages.
     ///
     /// # Errors
-    /// When the system has no memory or address space left.
+    /// Out of memory or address space.
     pub fn guarded(length: usize) -> io::Result<Self> {
         let page = page_size();
         let length = round_up(length.max(1), page)?;
@@ -62,10 +62,10 @@ impl Block {
         Ok(block)
     }
 
-    /// Memory of `length` bytes that a forked child shares with its parent.
+    /// Maps `length` bytes that a forked child shares with its parent.
     ///
     /// # Errors
-    /// When the system has no memory or address space left.
+    /// Out of memory or address space.
     pub fn shared(length: usize) -> io::Result<Self> {
         let length = round_up(length.max(1), page_size())?;
         Self::map(length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
@@ -101,15 +101,15 @@ impl Block {
         unsafe { self.map.as_ptr().add(self.start) }
     }
 
-    /// Usable bytes.
+    /// Usable length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 }
 
-impl Drop for Block {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody may use a block after dropping it.
+        // SAFETY: the mapping is ours, and nothing may use it after the drop.
         unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_length) };
     }
 }
@@ -121,47 +121,57 @@ fn round_up(length: usize, page: usize) -> io::Result<usize> {
         .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Read-only zeroes for unbound bindings: a parameter whose function-constant gate is false is still a C++
-/// reference, which the optimiser may load from early.
+/// Read-only zeros for unbound bindings: a parameter whose function-constant gate is false is still a C++
+/// reference, which the optimiser may load from speculatively.
 pub(crate) struct ZeroPages {
     start: usize,
 }
 
 impl ZeroPages {
-    /// The process-wide pages. All slots read as zero; writing to one faults.
+    /// The process-wide pages. All of them read as zero; writes fault.
     pub(crate) fn get() -> &'static Self {
         static PAGES: OnceLock<ZeroPages> = OnceLock::new();
         PAGES.get_or_init(|| {
-            let block = Block::map(2 * BUFFERS * ZERO_BYTES, libc::PROT_READ, libc::MAP_PRIVATE)
-                .expect("four megabytes of address space that are never written");
+            let block = MappedMemory::map(
+                2 * BUFFER_COUNT * ZERO_BYTES_PER_BINDING,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+            )
+            .expect("four megabytes of address space that are never written");
             let start = block.pointer().expose_provenance();
             std::mem::forget(block);
             Self { start }
         })
     }
 
-    /// The zeroes behind buffer `index`.
+    /// The zeros behind buffer `index`.
     pub(crate) fn buffer(&self, index: usize) -> *mut u8 {
-        ptr::with_exposed_provenance_mut(self.start + (index % BUFFERS) * ZERO_BYTES)
+        ptr::with_exposed_provenance_mut(
+            self.start + (index % BUFFER_COUNT) * ZERO_BYTES_PER_BINDING,
+        )
     }
 
-    /// The zeroes behind threadgroup argument `index`.
+    /// The zeros behind threadgroup argument `index`.
     pub(crate) fn threadgroup(&self, index: usize) -> *mut u8 {
-        ptr::with_exposed_provenance_mut(self.start + (BUFFERS + index % BUFFERS) * ZERO_BYTES)
+        ptr::with_exposed_provenance_mut(
+            self.start + (BUFFER_COUNT + index % BUFFER_COUNT) * ZERO_BYTES_PER_BINDING,
+        )
     }
 
-    /// What an address inside the zeroes stands for.
+    /// The binding that an address inside the zero pages belongs to.
     pub(crate) fn owner_of(&self, address: usize) -> Option<Unbound> {
-        let slot = address.checked_sub(self.start)? / ZERO_BYTES;
+        let slot = address.checked_sub(self.start)? / ZERO_BYTES_PER_BINDING;
         match slot {
-            0..BUFFERS => Some(Unbound::Buffer(slot as u32)),
-            _ if slot < 2 * BUFFERS => Some(Unbound::Threadgroup((slot - BUFFERS) as u32)),
+            0..BUFFER_COUNT => Some(Unbound::Buffer(slot as u32)),
+            _ if slot < 2 * BUFFER_COUNT => {
+                Some(Unbound::Threadgroup((slot - BUFFER_COUNT) as u32))
+            }
             _ => None,
         }
     }
 }
 
-/// A binding to which nothing is bound.
+/// A binding without a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unbound {
     /// A buffer index.
@@ -176,7 +186,10 @@ mod tests {
 
     #[test]
     fn blocks_are_zeroed_and_writable_to_the_last_byte() {
-        for block in [Block::guarded(5000).unwrap(), Block::shared(5000).unwrap()] {
+        for block in [
+            MappedMemory::guarded(5000).unwrap(),
+            MappedMemory::shared(5000).unwrap(),
+        ] {
             assert!(block.length() >= 5000);
             // SAFETY: inside the block.
             unsafe {
@@ -190,9 +203,9 @@ mod tests {
 
     #[test]
     fn absurd_lengths_are_errors() {
-        assert!(Block::guarded(usize::MAX).is_err());
-        assert!(Block::guarded(isize::MAX as usize).is_err());
-        assert!(Block::shared(usize::MAX - 10).is_err());
+        assert!(MappedMemory::guarded(usize::MAX).is_err());
+        assert!(MappedMemory::guarded(isize::MAX as usize).is_err());
+        assert!(MappedMemory::shared(usize::MAX - 10).is_err());
     }
 
     #[test]
@@ -203,7 +216,8 @@ mod tests {
         let owner = zero.owner_of(zero.threadgroup(0) as usize);
         assert_eq!(owner, Some(Unbound::Threadgroup(0)));
         assert_eq!(zero.owner_of(0), None);
-        // SAFETY: the zeroes are readable.
-        assert_eq!(unsafe { zero.buffer(3).add(ZERO_BYTES - 1).read() }, 0);
+        // SAFETY: the zeros are readable.
+        let last = unsafe { zero.buffer(3).add(ZERO_BYTES_PER_BINDING - 1).read() };
+        assert_eq!(last, 0);
     }
 }

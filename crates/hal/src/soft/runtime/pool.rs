@@ -1,16 +1,12 @@
 //! The worker threads of a device.
 //!
-//! The thread that launches takes part itself, so a launch needs no hand-over, and a small one wakes nobody: the image
-//! remembers what its threadgroups cost, and only work that is worth the wake-up is shared.
+//! The launching thread participates, so a launch needs no hand-over, and a small one wakes no worker: the image
+//! remembers the cost of its threadgroups, and only launches worth the wake-up are shared.
 #![expect(
     unsafe_code,
     reason = "workers borrow launches from the launching thread's stack"
 )]
 
-use super::fault::Fault;
-use super::launch::{Done, Launch, Mode};
-use super::log::Log;
-use super::worker::{Job, Worker};
 use std::collections::VecDeque;
 use std::hint;
 use std::io;
@@ -18,42 +14,47 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
-/// Launches below this many nanoseconds run on the calling thread: waking another costs 5 to 50 microseconds.
-const WORTH_WAKING: u64 = 30_000;
-/// Threadgroups are taken in portions of about this many nanoseconds.
-const PORTION: u64 = 10_000;
-/// What a thread is assumed to cost while an image has not run yet, in nanoseconds.
-const UNKNOWN_THREAD: u64 = 10;
-/// Turns that an idle thread spins before it sleeps; a few microseconds.
-const SPINS: u32 = 2_000;
-/// Stack of a worker. Memory is only used where a kernel's private arrays reach it.
-const STACK: usize = 16 << 20;
+use super::fault::Fault;
+use super::launch::{Done, Launch, Mode};
+use super::log::Log;
+use super::worker::{Job, Worker};
 
-/// Threads that run launches, created once a device.
+/// Launches below this many nanoseconds run on the calling thread alone: a wake-up costs 5 to 50 microseconds.
+const MIN_SHARED_LAUNCH_NS: u64 = 30_000;
+/// Nanoseconds of work that a thread takes from the counter at a time.
+const CHUNK_NS: u64 = 10_000;
+/// Assumed cost of a thread in nanoseconds before the image has run.
+const DEFAULT_THREAD_COST_NS: u64 = 10;
+/// Iterations that an idle thread spins before it sleeps; a few microseconds.
+const IDLE_SPINS: u32 = 2_000;
+/// Stack size of a worker. Pages are only committed as private arrays reach them.
+const WORKER_STACK_BYTES: usize = 16 << 20;
+
+/// Threads that run launches, created once per device.
 #[derive(Debug)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct PoolState {
+    queue: Mutex<OfferQueue>,
     wake: Condvar,
     /// Worker memory for launching threads, which come and go.
     spare: Mutex<Vec<Worker>>,
-    /// Launches that want helpers; lets idle workers look without the lock.
+    /// Number of launches that want helpers; lets idle workers poll without the lock.
     waiting: AtomicUsize,
     log: Log,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct OfferQueue {
     offers: VecDeque<Offer>,
     stopping: bool,
 }
 
-/// A launch that others may help with.
+/// A launch that workers may join.
 #[derive(Debug)]
 struct Offer {
     ticket: *const Ticket<'static>,
@@ -63,7 +64,7 @@ struct Offer {
 // SAFETY: the ticket outlives its offer (see `Pool::share`) and may be used from any thread.
 unsafe impl Send for Offer {}
 
-/// A job, and who is working on it besides its owner.
+/// A job, and the number of helpers besides its owner.
 struct Ticket<'a> {
     job: &'a Job<'a>,
     helpers: AtomicUsize,
@@ -75,20 +76,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool that uses as many threads as the machine has cores.
+    /// Creates a pool with one thread per core.
     ///
     /// # Errors
-    /// When threads cannot be created.
+    /// Threads cannot be created.
     pub fn new() -> io::Result<Self> {
         Self::with_threads(thread::available_parallelism()?.get())
     }
 
-    /// A pool that uses at most `threads` threads for a launch, the launching one included.
+    /// Creates a pool that uses at most `threads` threads per launch, including the launching one.
     ///
     /// # Errors
-    /// When threads cannot be created.
+    /// Threads cannot be created.
     pub fn with_threads(threads: usize) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             queue: Mutex::default(),
             wake: Condvar::new(),
             spare: Mutex::default(),
@@ -103,27 +104,27 @@ impl Pool {
             let shared = Arc::clone(&pool.shared);
             let handle = thread::Builder::new()
                 .name(format!("bessemer-{index}"))
-                .stack_size(STACK)
-                .spawn(move || help(&shared))?;
+                .stack_size(WORKER_STACK_BYTES)
+                .spawn(move || worker_main(&shared))?;
             pool.threads.push(handle);
         }
         Ok(pool)
     }
 
-    /// Threads that a launch can use.
+    /// Number of threads that a launch can use.
     pub fn threads(&self) -> usize {
         self.threads.len() + 1
     }
 
-    /// What the kernels have logged.
+    /// The log of the kernels.
     pub fn log(&self) -> &Log {
         &self.shared.log
     }
 
-    /// Runs a launch to its end.
+    /// Runs a launch to completion.
     ///
     /// # Errors
-    /// When the launch is invalid, crashes, runs too long or finds no memory. The pool can be used as before.
+    /// The launch is invalid, crashes, times out or finds no memory. The pool remains usable.
     pub fn run(&self, launch: &Launch<'_>) -> Result<Done, Fault> {
         let geometry = launch.geometry()?;
         if geometry.total == 0 {
@@ -132,15 +133,19 @@ impl Pool {
         let mut job = Job::new(launch, geometry, &self.shared.log)?;
         let total = geometry.total;
         let lanes: u64 = launch.threadgroup.iter().map(|&n| u64::from(n)).product();
-        let cost = launch.image.cost().unwrap_or(lanes * UNKNOWN_THREAD).max(1);
-        // Enough portions for all threads to end together, and none so small that taking it counts.
+        let cost = launch
+            .image
+            .cost()
+            .unwrap_or(lanes * DEFAULT_THREAD_COST_NS)
+            .max(1);
+        // Enough chunks for all threads to finish together, but none so small that taking it dominates.
         let fair = total.div_ceil(self.threads() as u64 * 8);
-        job.take_by((PORTION / cost).clamp(1, fair.max(1)));
-        // Fuzzing is repeatable only when threadgroups run one after the other.
+        job.set_chunk((CHUNK_NS / cost).clamp(1, fair.max(1)));
+        // Fuzzing is reproducible only if threadgroups run sequentially.
         let alone = matches!(launch.mode, Mode::Fuzz { .. })
             || self.threads.is_empty()
             || total == 1
-            || total.saturating_mul(cost) < WORTH_WAKING;
+            || total.saturating_mul(cost) < MIN_SHARED_LAUNCH_NS;
         let mut worker = lock(&self.shared.spare).pop().unwrap_or_default();
         if alone {
             worker.run(&job);
@@ -149,7 +154,7 @@ impl Pool {
         }
         lock(&self.shared.spare).push(worker);
         let done = job.finish()?;
-        // What failed launches took says nothing about the next.
+        // The time of a failed launch says nothing about the next.
         let threads = if alone { 1 } else { self.threads() as u128 };
         let cost = done.time.as_nanos() * threads / u128::from(total);
         launch
@@ -158,7 +163,7 @@ impl Pool {
         Ok(done)
     }
 
-    /// Works on `job` together with the pool's threads.
+    /// Runs `job` together with the pool's threads.
     fn share(&self, job: &Job<'_>, worker: &mut Worker) {
         let ticket = Ticket {
             job,
@@ -179,7 +184,7 @@ impl Pool {
         }
         worker.run(job);
         {
-            // From here on nobody can join.
+            // No more helpers can join after this.
             let mut queue = lock(&self.shared.queue);
             let address: *const Ticket<'static> = (&raw const ticket).cast();
             queue
@@ -191,7 +196,7 @@ impl Pool {
         }
         let mut spins = 0;
         while ticket.helpers.load(Ordering::Acquire) > 0 {
-            if spins < SPINS {
+            if spins < IDLE_SPINS {
                 spins += 1;
                 hint::spin_loop();
             } else {
@@ -206,20 +211,21 @@ impl Drop for Pool {
         lock(&self.shared.queue).stopping = true;
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
-            // A worker that panicked has nothing left to tell.
+            // The panic of a worker needs no further handling.
             let _ = thread.join();
         }
     }
 }
 
-/// The life of a worker thread.
-fn help(shared: &Shared) {
+/// Main loop of a worker thread.
+fn worker_main(shared: &PoolState) {
     let mut worker = Worker::default();
     while let Some(ticket) = next_ticket(shared) {
-        // SAFETY: `next_ticket` counted us as a helper, so the owner waits for us in `share` and the ticket lives.
+        // SAFETY: `next_ticket` counted us as a helper, so the owner waits for us in `share` and the ticket is
+        // alive.
         let job = unsafe { (*ticket).job };
         worker.run(job);
-        // SAFETY: as above; the clone outlives the ticket, which may be gone once the count is down.
+        // SAFETY: as above; the clone outlives the ticket, which may be gone once the count has dropped.
         unsafe {
             let owner = (*ticket).owner.clone();
             if (*ticket).helpers.fetch_sub(1, Ordering::Release) == 1 {
@@ -229,9 +235,9 @@ fn help(shared: &Shared) {
     }
 }
 
-/// Waits for a launch to help with; nothing when the pool ends.
-fn next_ticket(shared: &Shared) -> Option<*const Ticket<'static>> {
-    for _ in 0..SPINS {
+/// Waits for a launch to join; `None` when the pool shuts down.
+fn next_ticket(shared: &PoolState) -> Option<*const Ticket<'static>> {
+    for _ in 0..IDLE_SPINS {
         if shared.waiting.load(Ordering::Acquire) > 0 {
             break;
         }
@@ -243,7 +249,8 @@ fn next_ticket(shared: &Shared) -> Option<*const Ticket<'static>> {
             return None;
         }
         for offer in &mut queue.offers {
-            // SAFETY: an offer in the queue has a living ticket: its owner removes it, under this lock, before leaving.
+            // SAFETY: an offer in the queue has a live ticket: its owner removes it, under this lock, before
+            // leaving.
             let ticket = unsafe { &*offer.ticket };
             if offer.helpers_wanted > 0 && ticket.job.has_work() {
                 offer.helpers_wanted -= 1;

@@ -1,13 +1,13 @@
-//! Entering kernel code so that it can be left at any instruction.
+//! Enters kernel code such that it can be left at any instruction.
 //!
-//! [`enter`] saves the callee-saved registers and notes where to go on; [`leave`] returns to that place from a
-//! function that kernel code called, and [`redirect`] does the same from a signal handler, by editing the
-//! interrupted context. Either way `enter` returns a second time as if its body had returned: no frame in between
-//! is unwound, so none of them may hold a lock or anything with a destructor.
+//! [`enter`] saves the callee-saved registers and the resume address; [`leave`] returns there from a function that
+//! kernel code called, and [`redirect`] does the same from a signal handler, by editing the interrupted context.
+//! Either way `enter` returns a second time, like `setjmp`: no frame in between is unwound, so none of them may
+//! hold a lock or anything with a destructor.
 //!
-//! Kernel code runs in its own floating-point mode, whatever the mode of the calling thread: to nearest, no traps,
-//! subnormal numbers of single precision count as zero ([`FloatMode::Kernel`]). The caller's mode is back when `enter`
-//! returns, and [`FloatMode::set`] brings Rust's own mode back for a function that kernel code called.
+//! Kernel code runs in its own floating-point mode, whatever the mode of the calling thread: round to nearest, no
+//! traps, single-precision subnormals flushed to zero ([`FloatMode::Kernel`]). `enter` restores the caller's mode,
+//! and [`FloatMode::set`] restores Rust's mode in a function that kernel code called.
 #![expect(
     unsafe_code,
     reason = "switches stacks and edits signal contexts, which only assembly can express"
@@ -16,33 +16,33 @@
 use std::arch::{asm, naked_asm};
 use std::ffi::c_void;
 
-/// Where to go on when kernel code is abandoned.
+/// Where to resume when kernel code is abandoned.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct RecoveryPoint {
     /// Stack pointer inside [`enter`].
     pub(super) stack: usize,
-    /// Address of its second half.
+    /// Address of its resume path.
     pub(super) resume: usize,
 }
 
 /// A floating-point mode of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FloatMode {
-    /// What Rust code expects: IEEE 754 with subnormal numbers.
+    /// Rust's mode: IEEE 754 with subnormals.
     Host,
-    /// What kernels run in: subnormal inputs and results of single precision are zero. Half precision keeps its
-    /// subnormal numbers: conversions on x86-64 ignore the mode, and ARM has a bit of its own (`FZ16`), which stays 0.
+    /// The mode of kernels: single-precision subnormal inputs and results are flushed to zero. Half precision keeps
+    /// its subnormals: conversions on x86-64 ignore the mode, and ARM has a separate bit (`FZ16`), which stays 0.
     Kernel,
 }
 
-/// MXCSR: all exceptions masked, to nearest.
+/// MXCSR: all exceptions masked, round to nearest.
 #[cfg(target_arch = "x86_64")]
 const HOST: u32 = 0x1f80;
 /// The same with flush-to-zero and denormals-are-zero.
 #[cfg(target_arch = "x86_64")]
 const KERNEL: u32 = HOST | 0x8040;
-/// FPCR: to nearest, no traps.
+/// FPCR: round to nearest, no traps.
 #[cfg(target_arch = "aarch64")]
 const HOST: u64 = 0;
 /// The same with `FZ`, which covers inputs and results.
@@ -50,10 +50,11 @@ const HOST: u64 = 0;
 const KERNEL: u64 = 1 << 24;
 
 impl FloatMode {
-    /// Puts the calling thread into this mode.
+    /// Switches the calling thread to this mode.
     ///
     /// # Safety
-    /// [`FloatMode::Kernel`] is for kernel code only: Rust code must not compute with floats before the mode is back.
+    /// [`FloatMode::Kernel`] is for kernel code only: Rust code must not compute with floats until the mode is
+    /// restored.
     #[inline]
     pub(super) unsafe fn set(self) {
         let word = match self {
@@ -73,7 +74,7 @@ impl FloatMode {
     }
 }
 
-/// Calls `body(data)` in the kernels' floating-point mode. Returns 0 when it returned and 1 when it was abandoned.
+/// Calls `body(data)` in the kernels' floating-point mode. Returns 0 if it returned and 1 if it was abandoned.
 ///
 /// # Safety
 /// `point` must be writable and stay valid while the body runs; the body must not unwind.
@@ -123,7 +124,7 @@ pub(super) unsafe extern "C" fn enter(
     )
 }
 
-/// Calls `body(data)` in the kernels' floating-point mode. Returns 0 when it returned and 1 when it was abandoned.
+/// Calls `body(data)` in the kernels' floating-point mode. Returns 0 if it returned and 1 if it was abandoned.
 ///
 /// # Safety
 /// `point` must be writable and stay valid while the body runs; the body must not unwind.
@@ -200,7 +201,7 @@ pub(super) unsafe extern "C" fn leave(point: *const RecoveryPoint) -> ! {
     naked_asm!("ldr x9, [x0]", "ldr x10, [x0, #8]", "mov sp, x9", "br x10",)
 }
 
-/// Makes an interrupted thread go on at `point` once the signal handler returns.
+/// Makes an interrupted thread resume at `point` once the signal handler returns.
 ///
 /// # Safety
 /// `context` must be the handler's third argument, and `point` must belong to an [`enter`] that is still running

@@ -1,18 +1,19 @@
-//! What kernel code may ask of the runtime: the `sm_rt` table.
+//! Runtime services for kernel code: the `sm_rt` table.
 //!
-//! The table is the same for all images and modes; what its functions do depends on what the calling thread is doing,
-//! which they find in a thread-local. Called from anywhere else they do nothing.
+//! The table is the same for all images and modes; its functions depend on the calling thread's current launch,
+//! which they find in a thread-local. Called outside a launch they do nothing.
 #![expect(unsafe_code, reason = "functions that C++ code calls")]
 
-use super::fuzz::scatter;
-use super::image::Image;
-use super::log::{self, Argument, Log, LogLine};
-use super::math;
-use super::signal::Slot;
-use crate::soft::check::{Checker, Defect, Verdict};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
+
+use super::fuzz::scatter;
+use super::image::Image;
+use super::log::{self, Log, LogArgument, LogLine};
+use super::math;
+use super::signal::ThreadSlot;
+use crate::soft::check::{AccessEvent, Checker, Defect, Verdict};
 
 /// The table that an image receives through `sm_init`.
 #[derive(Debug)]
@@ -22,23 +23,23 @@ pub struct Table {
     pub access: unsafe extern "C" fn(*mut c_void, u32, u32),
     /// Looks up a function constant.
     pub constant: unsafe extern "C" fn(u32, *const c_char, u32, *mut c_void) -> bool,
-    /// Whether a function constant is set.
+    /// Returns whether a function constant is set.
     pub has_constant: unsafe extern "C" fn(*const c_char) -> bool,
     /// Writes to the log.
     pub log: LogFn,
-    /// A random number.
+    /// Returns a random number.
     pub random: unsafe extern "C" fn() -> u32,
     /// `acos`, `acosh`, `asin`, `asinh`, `atan`, `atanh`, `cos`, `cosh`, `log10`, `sin`, `sinh`, `tan`.
     pub unary: [extern "C" fn(f32) -> f32; 12],
     /// `atan2`, `fmod`, `pow`.
     pub binary: [extern "C" fn(f32, f32) -> f32; 3],
-    /// `sin` of a `double`, for functions of multiples of pi.
+    /// `sin` of a `double`, for `sinpi` and its relatives.
     pub sin_double: extern "C" fn(f64) -> f64,
-    /// Reports a loop that has used up the steps of its thread, in check mode.
+    /// Reports a loop that exhausted the iterations of its thread, in check mode.
     pub step: unsafe extern "C" fn(u32),
-    /// Reports that a lane reads from another that does not take part, in check mode.
+    /// Reports that a lane reads from an inactive lane, in check mode.
     pub inactive_lane: unsafe extern "C" fn(u32, u32),
-    /// Reports a defect that needs no memory access: `defect(kind, a, b, c, location)`, see `check::Defect`.
+    /// Reports a defect without a memory access: `defect(kind, a, b, c, location)`, see `check::Defect`.
     pub defect: unsafe extern "C" fn(u32, u64, u64, u64, u32),
 }
 
@@ -72,34 +73,34 @@ pub fn table() -> &'static Table {
     &TABLE
 }
 
-/// Bit of an access's size: it writes.
+/// Flag in the access size: a write.
 pub const ACCESS_WRITE: u32 = 1 << 31;
-/// Bit of an access's size: it is atomic.
+/// Flag in the access size: an atomic access.
 pub const ACCESS_ATOMIC: u32 = 1 << 30;
-/// First of the five bits of an access's size that hold the binary logarithm of the alignment of its type.
+/// Lowest of the five bits in the access size that hold log2 of the type's alignment.
 pub const ACCESS_ALIGN_SHIFT: u32 = 25;
 
-/// What the calling thread is doing, for the services.
-pub(super) struct Current<'a> {
-    pub(super) slot: &'static Slot,
+/// The calling thread's launch, for the services.
+pub(super) struct CurrentLaunch<'a> {
+    pub(super) slot: &'static ThreadSlot,
     pub(super) log: &'a Log,
     pub(super) image: &'a Image,
     pub(super) threadgroup: Cell<[u32; 3]>,
-    /// State of the random numbers.
+    /// State of the random number generator.
     pub(super) random: Cell<u64>,
     /// The running threadgroup's checker; null outside check mode.
     pub(super) checker: *mut Checker,
 }
 
 thread_local! {
-    static CURRENT: Cell<*const Current<'static>> = const { Cell::new(ptr::null()) };
-    static CONSTANTS: RefCell<Option<Lookup>> = const { RefCell::new(None) };
+    static CURRENT: Cell<*const CurrentLaunch<'static>> = const { Cell::new(ptr::null()) };
+    static CONSTANTS: RefCell<Option<ConstantLookup>> = const { RefCell::new(None) };
 }
 
-impl Current<'_> {
-    /// Makes this what services on the calling thread see, while `body` runs.
+impl CurrentLaunch<'_> {
+    /// Makes this visible to services on the calling thread while `body` runs.
     pub(super) fn during<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct Reset(*const Current<'static>);
+        struct Reset(*const CurrentLaunch<'static>);
         impl Drop for Reset {
             fn drop(&mut self) {
                 CURRENT.set(self.0);
@@ -110,7 +111,7 @@ impl Current<'_> {
         body()
     }
 
-    fn get() -> Option<&'static Current<'static>> {
+    fn get() -> Option<&'static CurrentLaunch<'static>> {
         let current = CURRENT.get();
         // SAFETY: set by `during`, which is still running on this thread; services do not keep the reference.
         (!current.is_null()).then(|| unsafe { &*current })
@@ -118,32 +119,30 @@ impl Current<'_> {
 }
 
 unsafe extern "C" fn access(pointer: *mut c_void, size_and_flags: u32, location: u32) {
-    ask(|checker| {
-        checker.access(
-            pointer as usize,
-            (size_and_flags & ((1 << ACCESS_ALIGN_SHIFT) - 1)) as usize,
-            (
-                size_and_flags & ACCESS_WRITE != 0,
-                size_and_flags & ACCESS_ATOMIC != 0,
-            ),
-            1 << (size_and_flags >> ACCESS_ALIGN_SHIFT & 31),
+    with_checker(|checker| {
+        checker.access(AccessEvent {
+            address: pointer as usize,
+            size: (size_and_flags & ((1 << ACCESS_ALIGN_SHIFT) - 1)) as usize,
+            write: size_and_flags & ACCESS_WRITE != 0,
+            atomic: size_and_flags & ACCESS_ATOMIC != 0,
+            align: 1 << (size_and_flags >> ACCESS_ALIGN_SHIFT & 31),
             location,
-        )
+        })
     });
 }
 
 unsafe extern "C" fn step(location: u32) {
-    ask(|checker| checker.out_of_steps(location));
+    with_checker(|checker| checker.iterations_exhausted(location));
 }
 
 unsafe extern "C" fn inactive_lane(reader: u32, source: u32) {
-    ask(|checker| checker.inactive_lane(reader, source));
+    with_checker(|checker| checker.inactive_lane(reader, source));
 }
 
-/// Asks the running threadgroup's checker, and ends the threadgroup if it says so.
+/// Calls the running threadgroup's checker, and aborts the threadgroup if it asks for that.
 #[inline]
-fn ask(question: impl FnOnce(&mut Checker) -> Verdict) {
-    let Some(current) = Current::get() else {
+fn with_checker(check: impl FnOnce(&mut Checker) -> Verdict) {
+    let Some(current) = CurrentLaunch::get() else {
         return;
     };
     let Some(checker) = ptr::NonNull::new(current.checker) else {
@@ -151,16 +150,16 @@ fn ask(question: impl FnOnce(&mut Checker) -> Verdict) {
     };
     let verdict = current.slot.serve(|| {
         // SAFETY: the worker's checker; observers and services never overlap, so this is the only reference to it.
-        question(unsafe { &mut *checker.as_ptr() })
+        check(unsafe { &mut *checker.as_ptr() })
     });
-    if verdict == Verdict::Stop {
-        // SAFETY: this frame and its caller hold nothing, and what called them is kernel code.
+    if verdict == Verdict::Abandon {
+        // SAFETY: this frame and its caller hold nothing, and their caller is kernel code.
         unsafe { current.slot.abandon() };
     }
 }
 
 unsafe extern "C" fn defect(kind: u32, a: u64, b: u64, c: u64, location: u32) {
-    let Some(current) = Current::get() else {
+    let Some(current) = CurrentLaunch::get() else {
         return;
     };
     let Some(checker) = ptr::NonNull::new(current.checker) else {
@@ -174,14 +173,14 @@ unsafe extern "C" fn defect(kind: u32, a: u64, b: u64, c: u64, location: u32) {
         let checker = unsafe { &mut *checker.as_ptr() };
         checker.defect(defect, location)
     });
-    if verdict == Verdict::Stop {
-        // SAFETY: this frame holds nothing, and what called it is kernel code.
+    if verdict == Verdict::Abandon {
+        // SAFETY: this frame holds nothing, and its caller is kernel code.
         unsafe { current.slot.abandon() };
     }
 }
 
 unsafe extern "C" fn random() -> u32 {
-    let Some(current) = Current::get() else {
+    let Some(current) = CurrentLaunch::get() else {
         return 0;
     };
     let state = current.random.get();
@@ -191,13 +190,13 @@ unsafe extern "C" fn random() -> u32 {
     (scatter(state) >> 32) as u32
 }
 
-/// Text copied out of kernel memory, without trusting it.
-struct Copied<const N: usize> {
+/// Text copied out of kernel memory, which is not trusted.
+struct CopiedText<const N: usize> {
     bytes: [u8; N],
     used: usize,
 }
 
-impl<const N: usize> Copied<N> {
+impl<const N: usize> CopiedText<N> {
     fn new() -> Self {
         Self {
             bytes: [0; N],
@@ -205,10 +204,10 @@ impl<const N: usize> Copied<N> {
         }
     }
 
-    /// Appends the C string at `text` and returns where it lies; cut when it does not fit.
+    /// Appends the C string at `text` and returns its range; truncated if it does not fit.
     ///
     /// # Safety
-    /// May fault when `text` is wild: only call this in contained code.
+    /// May fault if `text` is a wild pointer: only call this in contained code.
     unsafe fn append(&mut self, text: *const c_char) -> (usize, usize) {
         let start = self.used;
         if text.is_null() {
@@ -239,17 +238,17 @@ unsafe extern "C" fn write_log(
     kinds: *const u8,
     count: u32,
 ) {
-    const MOST: usize = 32;
-    let Some(current) = Current::get() else {
+    const MAX_LOG_ARGUMENTS: usize = 32;
+    let Some(current) = CurrentLaunch::get() else {
         return;
     };
-    // First everything that may fault, into plain arrays: a wild `%s` ends the kernel like any wild pointer.
-    let mut text = Copied::<2048>::new();
-    let mut kind = [0_u8; MOST];
-    let mut value = [0_u64; MOST];
-    let mut string = [(0, 0); MOST];
-    let count = (count as usize).min(MOST);
-    // SAFETY: contained code, see `Copied::append`; the arrays have `count` entries by the table's contract.
+    // First copy everything that may fault into plain arrays: a wild `%s` ends the kernel like any wild pointer.
+    let mut text = CopiedText::<2048>::new();
+    let mut kind = [0_u8; MAX_LOG_ARGUMENTS];
+    let mut value = [0_u64; MAX_LOG_ARGUMENTS];
+    let mut string = [(0, 0); MAX_LOG_ARGUMENTS];
+    let count = (count as usize).min(MAX_LOG_ARGUMENTS);
+    // SAFETY: contained code, see `CopiedText::append`; the arrays have `count` entries by the table's contract.
     let (subsystem, category, format) = unsafe {
         let format = text.append(format);
         for index in 0..count {
@@ -267,11 +266,11 @@ unsafe extern "C" fn write_log(
         let lossy = |range| String::from_utf8_lossy(part(range)).into_owned();
         let arguments: Vec<_> = (0..count)
             .map(|index| match kind[index] {
-                b'f' => Argument::Float(f64::from_bits(value[index])),
-                b's' => Argument::Text(part(string[index])),
-                b'p' => Argument::Pointer(value[index]),
-                b'i' => Argument::Signed(value[index] as i64),
-                _ => Argument::Unsigned(value[index]),
+                b'f' => LogArgument::Float(f64::from_bits(value[index])),
+                b's' => LogArgument::Text(part(string[index])),
+                b'p' => LogArgument::Pointer(value[index]),
+                b'i' => LogArgument::Signed(value[index] as i64),
+                _ => LogArgument::Unsigned(value[index]),
             })
             .collect();
         current.log.push(LogLine {
@@ -285,7 +284,7 @@ unsafe extern "C" fn write_log(
     });
 }
 
-/// The type of a function constant, by the numbers that images use.
+/// Type of a function constant, with the numbers that images use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 #[expect(missing_docs, reason = "the names are MSL's type names")]
@@ -304,7 +303,7 @@ pub enum ConstantType {
 }
 
 impl ConstantType {
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::Bool | Self::Char | Self::Uchar => 1,
@@ -349,34 +348,34 @@ impl ConstantType {
     }
 }
 
-/// Values for function constants.
+/// Values of function constants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConstantTable {
-    entries: Vec<Entry>,
+    entries: Vec<ConstantEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct ConstantEntry {
     index: Option<u32>,
     name: Option<String>,
     kind: ConstantType,
     bits: u64,
 }
 
-/// A constant whose value has another type than the kernel declares.
+/// A constant whose value has a different type than the kernel declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConstantMismatch {
     /// The constant's name in the source.
     pub name: String,
-    /// Its type there.
+    /// Its declared type.
     pub declared: &'static str,
     /// The type of the value.
     pub given: &'static str,
 }
 
-struct Lookup {
+struct ConstantLookup {
     table: ConstantTable,
-    /// Names that were found so far.
+    /// Names found so far.
     defined: Vec<String>,
     mismatches: Vec<ConstantMismatch>,
 }
@@ -385,7 +384,7 @@ impl ConstantTable {
     /// Sets a constant by index; `bits` holds the value in its low bytes.
     pub fn set_index(&mut self, index: u32, kind: ConstantType, bits: u64) {
         self.entries.retain(|entry| entry.index != Some(index));
-        self.entries.push(Entry {
+        self.entries.push(ConstantEntry {
             index: Some(index),
             name: None,
             kind,
@@ -397,7 +396,7 @@ impl ConstantTable {
     pub fn set_name(&mut self, name: &str, kind: ConstantType, bits: u64) {
         self.entries
             .retain(|entry| entry.name.as_deref() != Some(name));
-        self.entries.push(Entry {
+        self.entries.push(ConstantEntry {
             index: None,
             name: Some(name.to_owned()),
             kind,
@@ -405,21 +404,21 @@ impl ConstantTable {
         });
     }
 
-    fn get(&self, index: u32, name: &str) -> Option<&Entry> {
+    fn get(&self, index: u32, name: &str) -> Option<&ConstantEntry> {
         self.entries.iter().find(|entry| {
             entry.index == Some(index) || (!name.is_empty() && entry.name.as_deref() == Some(name))
         })
     }
 
-    /// Answers the constant lookups of `initialise` (an image's `sm_init`) from this table. Returns the names of the
-    /// constants that have a value, for [`Image::with_constants`](super::Image::with_constants): kernels may ask for
-    /// them later.
+    /// Answers the constant lookups of `initialise` (an image's `sm_init`) from this table. Returns the names of
+    /// the constants that have a value, for [`Image::with_constants`](super::Image::with_constants): kernels may
+    /// query them later.
     ///
     /// # Errors
-    /// The constants that were looked up with another type than their value has.
+    /// The constants that were looked up with a different type than their value has.
     pub fn during(&self, initialise: impl FnOnce()) -> Result<Vec<String>, Vec<ConstantMismatch>> {
         let named = self.entries.iter().filter_map(|entry| entry.name.clone());
-        let lookup = Lookup {
+        let lookup = ConstantLookup {
             table: self.clone(),
             defined: named.collect(),
             mismatches: Vec::new(),
@@ -482,7 +481,7 @@ unsafe extern "C" fn constant(
 unsafe extern "C" fn has_constant(name: *const c_char) -> bool {
     // SAFETY: images pass string literals.
     let name = unsafe { text(name) };
-    if let Some(current) = Current::get() {
+    if let Some(current) = CurrentLaunch::get() {
         return current.image.defines(name);
     }
     CONSTANTS.with_borrow(|lookup| {

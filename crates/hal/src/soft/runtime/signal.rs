@@ -1,15 +1,12 @@
-//! Crashes and time limits of kernel code, turned into values.
+//! Turns crashes and timeouts of kernel code into values.
 //!
-//! Every thread that runs kernels has a [`Slot`]. While the slot says [`IN_KERNEL`], a fault raised by the thread's
-//! own code, or the watchdog's signal after the deadline, sends the thread back to where [`Slot::contain`] entered
-//! the kernel. Runtime functions that kernel code calls say [`IN_SERVICE`] meanwhile ([`Slot::serve`]): they may hold
-//! locks, so they are never interrupted; a deadline that passes there takes effect when they return. In any other
-//! state a signal is none of our business and goes to whoever handled it before us.
+//! Every thread that runs kernels has a [`ThreadSlot`]. While its state is [`IN_KERNEL`], a fault raised by the thread's
+//! own code, or the watchdog's signal after the deadline, returns the thread to where [`ThreadSlot::contain`] entered the
+//! kernel. Runtime functions that kernel code calls set [`IN_SERVICE`] ([`ThreadSlot::serve`]): they may hold locks, so
+//! they are never interrupted; a deadline that passes meanwhile takes effect when they return. In any other state a
+//! signal is passed on to the previous handler.
 #![expect(unsafe_code, reason = "installs signal handlers")]
 
-use super::memory::{Block, page_size};
-use super::recovery::{self, FloatMode, RecoveryPoint};
-use super::watchdog;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -17,6 +14,10 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use super::memory::{MappedMemory, page_size};
+use super::recovery::{self, FloatMode, RecoveryPoint};
+use super::watchdog;
 
 const OUTSIDE: u32 = 0;
 const IN_KERNEL: u32 = 1;
@@ -28,7 +29,7 @@ const CAUSE_ABANDONED: u32 = 3;
 
 /// How contained code ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum ContainedExit {
     /// It returned.
     Returned,
     /// It raised a signal.
@@ -39,13 +40,13 @@ pub(super) enum Ending {
     },
     /// Its deadline passed.
     Deadline,
-    /// A service called [`Slot::abandon`].
+    /// A service called [`ThreadSlot::abandon`].
     Abandoned,
 }
 
-/// What signal handlers and the watchdog know about one thread.
+/// The state of one thread that signal handlers and the watchdog share.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ThreadSlot {
     point: UnsafeCell<RecoveryPoint>,
     state: AtomicU32,
     expired: AtomicBool,
@@ -53,33 +54,34 @@ pub(crate) struct Slot {
     signal: AtomicI32,
     code: AtomicI32,
     address: AtomicU64,
-    /// Monotonic nanoseconds; 0 = none.
+    /// Monotonic nanoseconds; 0 for none.
     pub(super) deadline: AtomicU64,
     /// Kernel thread id, for `tgkill`.
     pub(super) thread: AtomicI32,
-    /// The thread's stack, from the lowest byte it may use to its end.
+    /// The usable range of the thread's stack.
     stack: (usize, usize),
 }
 
-// SAFETY: `point` is only touched by the slot's own thread and its signal handlers; the rest is atomic or constant.
-unsafe impl Sync for Slot {}
+// SAFETY: `point` is only accessed by the slot's own thread and its signal handlers; the rest is atomic or
+// constant.
+unsafe impl Sync for ThreadSlot {}
 
 thread_local! {
-    /// For signal handlers: constant-initialised and without destructor, so reading it is a plain load.
-    static SLOT: Cell<*const Slot> = const { Cell::new(ptr::null()) };
-    static ENROLMENT: Enrolment = Enrolment::new();
+    /// For signal handlers: constant-initialised and without a destructor, so that reading it is a plain load.
+    static SLOT: Cell<*const ThreadSlot> = const { Cell::new(ptr::null()) };
+    static REGISTRATION: Registration = Registration::new();
 }
 
-/// A thread's membership: the slot, its place in the watchdog's list and the thread's signal stack.
-struct Enrolment {
-    slot: &'static Slot,
-    signal_stack: Option<Block>,
+/// A thread's registration: the slot, its entry in the watchdog's list and the thread's signal stack.
+struct Registration {
+    slot: &'static ThreadSlot,
+    signal_stack: Option<MappedMemory>,
 }
 
-impl Enrolment {
+impl Registration {
     fn new() -> Self {
         install_handlers();
-        let slot = Box::leak(Box::new(Slot {
+        let slot = Box::leak(Box::new(ThreadSlot {
             point: UnsafeCell::new(RecoveryPoint::default()),
             state: AtomicU32::new(OUTSIDE),
             expired: AtomicBool::new(false),
@@ -100,13 +102,13 @@ impl Enrolment {
     }
 }
 
-impl Drop for Enrolment {
+impl Drop for Registration {
     fn drop(&mut self) {
         SLOT.set(ptr::null());
-        // After this the watchdog no longer knows the slot, and so neither signals the thread nor reads it.
+        // From here on the watchdog neither signals the thread nor reads the slot.
         watchdog::unregister(self.slot);
         if self.signal_stack.is_some() {
-            // The thread is ending; a smaller stack that it had before may be gone already.
+            // The thread is exiting; a smaller stack that it had before may be gone already.
             // SAFETY: disabling the thread's own signal stack; no handler runs on it now.
             unsafe {
                 let mut disabled: libc::stack_t = MaybeUninit::zeroed().assume_init();
@@ -114,64 +116,64 @@ impl Drop for Enrolment {
                 libc::sigaltstack(&raw const disabled, ptr::null_mut());
             }
         }
-        // SAFETY: the slot came from `Box::leak` in `new`; both places that knew it have forgotten it.
+        // SAFETY: the slot came from `Box::leak` in `new`; nothing refers to it any more.
         drop(unsafe { Box::from_raw(ptr::from_ref(self.slot).cast_mut()) });
     }
 }
 
-/// The right to run kernels on this thread. Not `Send`.
+/// Permission to run kernels on this thread. Not `Send`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Enrolled {
-    slot: &'static Slot,
+pub(super) struct RegisteredThread {
+    slot: &'static ThreadSlot,
     not_send: PhantomData<*const ()>,
 }
 
-impl Enrolled {
-    /// Enrols the calling thread, or finds it enrolled.
+impl RegisteredThread {
+    /// Registers the calling thread, unless it is registered already.
     pub(super) fn current() -> Self {
         // The slot lives as long as the thread and the value cannot leave it.
-        ENROLMENT.with(|enrolment| Self {
+        REGISTRATION.with(|enrolment| Self {
             slot: enrolment.slot,
             not_send: PhantomData,
         })
     }
 
     /// The thread's slot.
-    pub(super) fn slot(self) -> &'static Slot {
+    pub(super) fn slot(self) -> &'static ThreadSlot {
         self.slot
     }
 }
 
-/// Runs code of an image outside any launch, its initialisers for instance. Returns the signal it crashed with.
+/// Runs code of an image outside a launch, such as its initialisers. Returns the signal it crashed with.
 ///
 /// # Safety
-/// As [`Slot::contain`].
+/// As [`ThreadSlot::contain`].
 pub(crate) unsafe fn attempt(body: impl FnOnce()) -> Option<c_int> {
     // SAFETY: the caller's promise.
-    match unsafe { Enrolled::current().slot().contain(body) } {
-        Ending::Signal { signal, .. } => Some(signal),
-        Ending::Returned | Ending::Deadline | Ending::Abandoned => None,
+    match unsafe { RegisteredThread::current().slot().contain(body) } {
+        ContainedExit::Signal { signal, .. } => Some(signal),
+        ContainedExit::Returned | ContainedExit::Deadline | ContainedExit::Abandoned => None,
     }
 }
 
-impl Slot {
-    /// The slot of the calling thread, if it is enrolled.
+impl ThreadSlot {
+    /// The slot of the calling thread, if it is registered.
     #[inline]
     pub(crate) fn current() -> Option<&'static Self> {
         let slot = SLOT.get();
-        // SAFETY: set from a live enrolment of this thread and cleared before that ends.
+        // SAFETY: set from a live registration of this thread and cleared before that ends.
         (!slot.is_null()).then(|| unsafe { &*slot })
     }
 
     /// Runs `body`, which may crash, hang or be abandoned.
     ///
     /// # Safety
-    /// Everything called by `body` outside [`Slot::serve`] must be kernel code, or code whose frames hold no lock and
-    /// own nothing: it may stop at any instruction.
+    /// Everything that `body` calls outside [`ThreadSlot::serve`] must be kernel code, or code whose frames hold no lock
+    /// and own nothing: it may stop at any instruction.
     #[inline]
-    pub(super) unsafe fn contain<F: FnOnce()>(&self, body: F) -> Ending {
+    pub(super) unsafe fn contain<F: FnOnce()>(&self, body: F) -> ContainedExit {
         struct Call<'a, F> {
-            slot: &'a Slot,
+            slot: &'a ThreadSlot,
             body: Option<F>,
         }
         unsafe extern "C" fn trampoline<F: FnOnce()>(data: *mut c_void) {
@@ -199,32 +201,32 @@ impl Slot {
             )
         };
         if abandoned == 0 {
-            return Ending::Returned;
+            return ContainedExit::Returned;
         }
         match self.cause.load(Ordering::Relaxed) {
-            CAUSE_SIGNAL => Ending::Signal {
+            CAUSE_SIGNAL => ContainedExit::Signal {
                 signal: self.signal.load(Ordering::Relaxed),
                 code: self.code.load(Ordering::Relaxed),
                 address: self.address.load(Ordering::Relaxed) as usize,
             },
-            CAUSE_DEADLINE => Ending::Deadline,
-            _ => Ending::Abandoned,
+            CAUSE_DEADLINE => ContainedExit::Deadline,
+            _ => ContainedExit::Abandoned,
         }
     }
 
-    /// Runs a service on behalf of kernel code, in Rust's floating-point mode; it is never interrupted. Outside kernel
-    /// code it just runs.
+    /// Runs a service on behalf of kernel code, in the host's floating-point mode and without interruption. Outside
+    /// kernel code it just runs.
     #[inline]
     pub(crate) fn serve<R>(&self, service: impl FnOnce() -> R) -> R {
         if self.state.load(Ordering::Relaxed) != IN_KERNEL {
             return service();
         }
-        self.keep_headroom();
+        self.check_headroom();
         self.set_state(IN_SERVICE);
         // SAFETY: the mode that Rust code expects.
         unsafe { FloatMode::Host.set() };
         let result = service();
-        // SAFETY: kernel code goes on.
+        // SAFETY: kernel code continues.
         unsafe { FloatMode::Kernel.set() };
         self.set_state(IN_KERNEL);
         if self.expired.load(Ordering::Relaxed) {
@@ -234,13 +236,14 @@ impl Slot {
         result
     }
 
-    /// Ends contained code that has left too little stack for a service: an overflow in there could not be survived.
+    /// Aborts contained code that has left too little stack for a service: an overflow inside one could not be
+    /// survived.
     #[inline]
-    fn keep_headroom(&self) {
-        const HEADROOM: usize = 64 * 1024;
+    fn check_headroom(&self) {
+        const HEADROOM_BYTES: usize = 64 * 1024;
         let mark = 0_u8;
         let here = &raw const mark as usize;
-        if here < self.stack.0.saturating_add(HEADROOM) && here >= self.stack.0 {
+        if here < self.stack.0.saturating_add(HEADROOM_BYTES) && here >= self.stack.0 {
             self.signal.store(libc::SIGSEGV, Ordering::Relaxed);
             self.code.store(0, Ordering::Relaxed);
             self.address.store(self.stack.0 as u64, Ordering::Relaxed);
@@ -248,7 +251,7 @@ impl Slot {
         }
     }
 
-    /// Ends the contained code that called the running service.
+    /// Aborts the contained code that called the running service.
     ///
     /// # Safety
     /// No frame between here and the kernel may hold a lock or own anything.
@@ -266,9 +269,9 @@ impl Slot {
         (self.stack.0, point.stack)
     }
 
-    /// Whether a fault at `address` ran over the end of the stack.
+    /// Returns whether a fault at `address` is a stack overflow.
     pub(super) fn overflowed(&self, address: usize) -> bool {
-        // The guard of a thread is at least a page; frames larger than it may land a little further down.
+        // A thread's guard is at least one page; larger frames may land a little further down.
         let reach = 16 * page_size();
         address < self.stack.0 + page_size() && address >= self.stack.0.saturating_sub(reach)
     }
@@ -283,14 +286,14 @@ impl Slot {
 
     #[inline]
     fn set_state(&self, state: u32) {
-        // Only this thread's signal handlers care about the order.
+        // Only this thread's signal handlers depend on the order.
         compiler_fence(Ordering::SeqCst);
         self.state.store(state, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
     }
 }
 
-/// Monotonic time in nanoseconds; may be called in signal handlers.
+/// Monotonic time in nanoseconds; async-signal-safe.
 pub(super) fn now() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -301,7 +304,7 @@ pub(super) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-const CRASHES: [c_int; 5] = [
+const CRASH_SIGNALS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGFPE,
@@ -310,8 +313,8 @@ const CRASHES: [c_int; 5] = [
 ];
 
 struct Handlers {
-    /// The handlers that were there before ours, for each of [`CRASHES`] and then the alarm.
-    previous: [UnsafeCell<libc::sigaction>; CRASHES.len() + 1],
+    /// The previous handlers of each of [`CRASH_SIGNALS`] and then of the alarm.
+    previous: [UnsafeCell<libc::sigaction>; CRASH_SIGNALS.len() + 1],
     alarm: c_int,
 }
 
@@ -321,7 +324,7 @@ unsafe impl Sync for Handlers {}
 unsafe impl Send for Handlers {}
 
 static HANDLERS: OnceLock<&'static Handlers> = OnceLock::new();
-/// The same, readable from a handler without touching the lock's slow path.
+/// The same, readable from a handler without the lock's slow path.
 static INSTALLED: std::sync::atomic::AtomicPtr<Handlers> =
     std::sync::atomic::AtomicPtr::new(ptr::null_mut());
 
@@ -340,14 +343,14 @@ fn install_handlers() -> &'static Handlers {
             alarm: free_signal(),
         }));
         INSTALLED.store(ptr::from_ref(handlers).cast_mut(), Ordering::Release);
-        for (index, &signal) in CRASHES.iter().chain([&handlers.alarm]).enumerate() {
+        for (index, &signal) in CRASH_SIGNALS.iter().chain([&handlers.alarm]).enumerate() {
             let handler = if signal == handlers.alarm {
                 on_alarm as *const () as usize
             } else {
                 on_crash as *const () as usize
             };
-            // SAFETY: both handlers have the SA_SIGINFO signature and only do what is allowed in handlers. The
-            // previous action is stored first, so that a signal in between finds it.
+            // SAFETY: both handlers have the SA_SIGINFO signature and are async-signal-safe. The previous action is
+            // stored first, so that a signal in between finds it.
             unsafe {
                 let previous = handlers.previous[index].get();
                 libc::sigaction(signal, ptr::null(), previous);
@@ -362,7 +365,7 @@ fn install_handlers() -> &'static Handlers {
     })
 }
 
-/// A real-time signal that nobody in the process uses yet.
+/// A real-time signal that is not in use in this process.
 fn free_signal() -> c_int {
     let candidates = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev();
     for signal in candidates {
@@ -380,7 +383,7 @@ fn free_signal() -> c_int {
 }
 
 unsafe extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    if let Some(slot) = Slot::current()
+    if let Some(slot) = ThreadSlot::current()
         && slot.state.load(Ordering::Relaxed) == IN_KERNEL
         // SAFETY: `info` is the handler's argument.
         && unsafe { (*info).si_code } > 0
@@ -403,12 +406,12 @@ unsafe extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, context
 }
 
 unsafe extern "C" fn on_alarm(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let Some(slot) = Slot::current() else {
+    let Some(slot) = ThreadSlot::current() else {
         // SAFETY: the handler's own arguments.
         unsafe { chain(signal, info, context) };
         return;
     };
-    // A late signal may find the next launch running, which has a deadline of its own.
+    // A late signal may arrive during the next launch, which has its own deadline.
     let deadline = slot.deadline.load(Ordering::Relaxed);
     if deadline == 0 || now() < deadline {
         return;
@@ -436,10 +439,10 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
     }
     // SAFETY: never freed once installed.
     let handlers = unsafe { &*handlers };
-    let index = CRASHES
+    let index = CRASH_SIGNALS
         .iter()
         .position(|&crash| crash == signal)
-        .unwrap_or(CRASHES.len());
+        .unwrap_or(CRASH_SIGNALS.len());
     // SAFETY: written before our handlers were installed.
     let previous = unsafe { &*handlers.previous[index].get() };
     match previous.sa_sigaction {
@@ -448,7 +451,7 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
             if signal == handlers.alarm {
                 return;
             }
-            // The default action, on the same signal once this handler has returned.
+            // Restores the default action, and raises the signal again for when this handler has returned.
             // SAFETY: async-signal-safe calls only.
             unsafe {
                 let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
@@ -459,10 +462,10 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
             }
         }
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Informed = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+            type SigInfoHandler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
             // SAFETY: registered with SA_SIGINFO, so it has this signature.
             unsafe {
-                let handler = std::mem::transmute::<usize, Informed>(handler);
+                let handler = std::mem::transmute::<usize, SigInfoHandler>(handler);
                 handler(signal, info, context);
             }
         }
@@ -476,19 +479,19 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
     }
 }
 
-/// Gives the thread a signal stack unless it has a large one: overflow of the normal stack must be survivable, also with
-/// a handler after ours that needs room. The standard library gives its threads 8 KiB.
-fn ensure_signal_stack() -> Option<Block> {
-    /// The frame of a signal with AVX-512 and AMX state is about 12 KiB.
+/// Gives the thread a signal stack unless it has a large one: a stack overflow must be survivable, even with a
+/// previous handler that needs space. The standard library gives its threads 8 KiB.
+fn ensure_signal_stack() -> Option<MappedMemory> {
+    /// The signal frame with AVX-512 and AMX state is about 12 KiB.
     const BYTES: usize = 64 * 1024;
-    // SAFETY: reads the thread's own setting, then replaces it by memory that lives in the enrolment.
+    // SAFETY: reads the thread's own setting, then replaces it with memory that lives in the registration.
     unsafe {
         let mut current: libc::stack_t = MaybeUninit::zeroed().assume_init();
         libc::sigaltstack(ptr::null(), &raw mut current);
         if current.ss_flags & libc::SS_DISABLE == 0 && current.ss_size >= BYTES / 2 {
             return None;
         }
-        let block = Block::guarded(BYTES).ok()?;
+        let block = MappedMemory::guarded(BYTES).ok()?;
         let stack = libc::stack_t {
             ss_sp: block.pointer().cast(),
             ss_flags: 0,
@@ -503,7 +506,7 @@ fn unblock_signals() {
     unsafe {
         let mut set: libc::sigset_t = MaybeUninit::zeroed().assume_init();
         libc::sigemptyset(&raw mut set);
-        for signal in CRASHES {
+        for signal in CRASH_SIGNALS {
             libc::sigaddset(&raw mut set, signal);
         }
         libc::sigaddset(&raw mut set, alarm_signal());

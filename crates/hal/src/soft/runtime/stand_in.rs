@@ -1,11 +1,11 @@
-//! Kernels written in Rust, for tests of the runtime without a compiler.
+//! Kernels written in Rust, to test the runtime without a compiler.
 #![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
 
 use super::{Access, Binding, Image};
 use crate::soft::group::{RegionFn, SmGroup};
 use crate::soft::plan::{KernelPlan, Site, SiteKind};
 
-/// The arguments of a region, for kernels written as a function of one lane.
+/// A lane of a region call, for kernels written as a function of one lane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lane {
     pub(crate) group: *const SmGroup,
@@ -14,6 +14,16 @@ pub(crate) struct Lane {
     /// Position in the threadgroup.
     pub(crate) local: [u32; 3],
     pub(crate) index: u32,
+}
+
+/// The lanes of one region call: `base + x` for `x` in `x0..x1`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LaneRow {
+    pub(crate) base: u32,
+    pub(crate) x0: u32,
+    pub(crate) x1: u32,
+    pub(crate) y: u32,
+    pub(crate) z: u32,
 }
 
 impl Lane {
@@ -30,9 +40,10 @@ impl Lane {
 pub(crate) unsafe fn each(
     group: *const SmGroup,
     ctx: *mut u8,
-    (base, x0, x1, y, z): (u32, u32, u32, u32, u32),
+    row: LaneRow,
     body: impl Fn(Lane) -> u32,
 ) {
+    let LaneRow { base, x0, x1, y, z } = row;
     for x in x0..x1 {
         // SAFETY: the executor passes a live group and a context with a state column.
         unsafe {
@@ -69,14 +80,17 @@ macro_rules! region {
         ) {
             let body = $body;
             // SAFETY: called by the executor.
-            unsafe { $crate::soft::runtime::stand_in::each(group, ctx, (base, x0, x1, y, z), body) }
+            unsafe {
+                let row = $crate::soft::runtime::stand_in::LaneRow { base, x0, x1, y, z };
+                $crate::soft::runtime::stand_in::each(group, ctx, row, body)
+            }
         }
     };
 }
 
 pub(crate) use region;
 
-/// An image of region functions; the sites between them are threadgroup barriers over threadgroup memory.
+/// Builds an image of region functions; the sites between them are threadgroup barriers over threadgroup memory.
 pub(crate) fn image(name: &str, regions: &[RegionFn]) -> Image {
     let plan = KernelPlan {
         regions: regions.len() as u32,

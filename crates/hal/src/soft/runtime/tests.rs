@@ -1,13 +1,14 @@
 //! Launches of hand-written kernels: crashes, endless loops, concurrency, memory.
 #![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
 
+use std::arch::asm;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use super::stand_in::{Lane, bind, image, region};
 use super::{Access, Binding, Bytes, FaultKind, Image, Launch, Mode, Pool};
 use crate::soft::group::RegionFn;
 use crate::soft::plan::FINISHED;
-use std::arch::asm;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 region!(nothing, |_: Lane| FINISHED);
 
@@ -260,7 +261,7 @@ fn a_crash_names_threadgroup_and_nearest_buffer() {
     let pool = Pool::with_threads(2).unwrap();
     let crash = image("null_write", &[null_write]);
     assert_eq!(fault(&crash, &pool, 1000).threadgroup, Some([21, 0, 0]));
-    let block = super::Block::guarded(4096).unwrap();
+    let block = super::MappedMemory::guarded(4096).unwrap();
     let image = image("past_the_end", &[past_the_end]);
     let mut launch = Launch::new(&image, [1, 1, 1], [1, 1, 1]);
     // SAFETY: the block lives through the launch.

@@ -1,18 +1,6 @@
-//! What one thread needs to run threadgroups, and how it runs them.
+//! A worker: the memory one thread needs to run threadgroups, and the loop that runs them.
 #![expect(unsafe_code, reason = "hands memory to kernel code and calls it")]
 
-use super::fault::{Fault, FaultKind};
-use super::fuzz::{self, Permutation};
-use super::image::Image;
-use super::launch::{Done, Geometry, Launch, Mode};
-use super::log::Log;
-use super::memory::{BUFFERS, Block, ZeroPages};
-use super::services::Current;
-use super::signal::{self, Ending, Enrolled, Slot};
-use super::watchdog;
-use crate::soft::check::{Checker, LaunchCheck, Watch};
-use crate::soft::group::{self, Observer, SmGroup, Strategy};
-use crate::soft::plan::{STEPS_BYTES, STEPS_OFFSET};
 use std::cell::Cell;
 use std::io;
 use std::ptr;
@@ -20,12 +8,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Alignment of every piece of threadgroup memory: a cache line pair.
-const ALIGNMENT: usize = 128;
-/// Free bytes around every piece in check mode; accesses there are reported.
-const RED_ZONE: usize = 256;
+use super::fault::{Fault, FaultKind};
+use super::fuzz::{self, Permutation};
+use super::image::Image;
+use super::launch::{Done, Geometry, Launch, Mode};
+use super::log::Log;
+use super::memory::{BUFFER_COUNT, MappedMemory, ZeroPages};
+use super::services::CurrentLaunch;
+use super::signal::{self, ContainedExit, RegisteredThread, ThreadSlot};
+use super::watchdog;
+use crate::soft::check::{CheckObserver, Checker, LaunchCheck};
+use crate::soft::group::{self, Observer, SmGroup, Strategy};
+use crate::soft::plan::{STEPS_BYTES, STEPS_OFFSET};
 
-/// A launch that is running.
+/// Alignment of every threadgroup argument in bytes: a pair of cache lines.
+const THREADGROUP_ALIGNMENT_BYTES: usize = 128;
+/// Red zone around every threadgroup allocation in check mode, in bytes; accesses there are reported.
+const RED_ZONE_BYTES: usize = 256;
+
+/// A running launch.
 pub(super) struct Job<'a> {
     pub(super) launch: &'a Launch<'a>,
     pub(super) geometry: Geometry,
@@ -33,9 +34,9 @@ pub(super) struct Job<'a> {
     log: &'a Log,
     check: Option<LaunchCheck<'a>>,
     order: Option<Permutation>,
-    /// The next threadgroup that nobody has taken.
+    /// The next threadgroup to take.
     next: AtomicU64,
-    /// How many are taken at once.
+    /// Number of threadgroups taken at a time.
     chunk: u64,
     cancelled: AtomicBool,
     fault: Mutex<Option<Fault>>,
@@ -43,44 +44,46 @@ pub(super) struct Job<'a> {
     deadline: u64,
 }
 
-/// Where threadgroup memory lies in a worker's block.
+/// Layout of threadgroup memory in a worker's mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadgroupLayout {
     /// Offset of the kernel's own variables.
     pub(crate) arena: usize,
-    /// Offset and length of each host-sized piece.
-    pub(crate) pieces: [Option<(usize, usize)>; BUFFERS],
-    /// Bytes in all.
+    /// Offset and length of each host-sized argument.
+    pub(crate) arguments: [Option<(usize, usize)>; BUFFER_COUNT],
+    /// Total size in bytes.
     pub(crate) total: usize,
 }
 
 impl ThreadgroupLayout {
     fn new(launch: &Launch<'_>) -> Option<Self> {
         let gap = if launch.mode == Mode::Check {
-            RED_ZONE
+            RED_ZONE_BYTES
         } else {
             0
         };
         let arena = gap;
         let mut end = arena.checked_add(launch.image.plan().arena_bytes)?;
-        let mut pieces = [None; BUFFERS];
-        for (piece, &length) in pieces.iter_mut().zip(&launch.threadgroup_memory) {
+        let mut arguments = [None; BUFFER_COUNT];
+        for (argument, &length) in arguments.iter_mut().zip(&launch.threadgroup_memory) {
             if length > 0 {
-                let start = end.checked_add(gap)?.checked_next_multiple_of(ALIGNMENT)?;
-                *piece = Some((start, length));
+                let start = end
+                    .checked_add(gap)?
+                    .checked_next_multiple_of(THREADGROUP_ALIGNMENT_BYTES)?;
+                *argument = Some((start, length));
                 end = start.checked_add(length)?;
             }
         }
         Some(Self {
             arena,
-            pieces,
+            arguments,
             total: end.checked_add(gap)?,
         })
     }
 }
 
 impl<'a> Job<'a> {
-    /// Prepares a launch; `chunk` says how many of its threadgroups are taken at once.
+    /// Prepares a launch.
     pub(super) fn new(
         launch: &'a Launch<'a>,
         geometry: Geometry,
@@ -107,17 +110,17 @@ impl<'a> Job<'a> {
             cancelled: AtomicBool::new(false),
             fault: Mutex::new(None),
             started,
-            // 0 would mean that there is none.
+            // 0 would mean no deadline.
             deadline: started.saturating_add(limit).max(1),
         })
     }
 
-    /// Sets how many threadgroups are taken at once.
-    pub(super) fn take_by(&mut self, chunk: u64) {
+    /// Sets the number of threadgroups taken at a time.
+    pub(super) fn set_chunk(&mut self, chunk: u64) {
         self.chunk = chunk.max(1);
     }
 
-    /// Whether threadgroups are left to take.
+    /// Returns whether threadgroups are left.
     pub(super) fn has_work(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.geometry.total
             && !self.cancelled.load(Ordering::Relaxed)
@@ -132,7 +135,7 @@ impl<'a> Job<'a> {
         (start < end).then_some(start..end)
     }
 
-    /// Ends the launch; the first fault counts.
+    /// Aborts the launch; the first fault is kept.
     pub(super) fn fail(&self, fault: Fault) {
         self.cancelled.store(true, Ordering::Relaxed);
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,38 +159,40 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn fault_of(&self, ending: Ending, overflow: bool, threadgroup: [u32; 3]) -> Fault {
+    fn fault_of(&self, exit: ContainedExit, overflow: bool, threadgroup: [u32; 3]) -> Fault {
         let mut detail = String::new();
-        let kind = match ending {
-            Ending::Signal {
+        let kind = match exit {
+            ContainedExit::Signal {
                 signal: libc::SIGSEGV | libc::SIGBUS,
                 code,
                 address,
             } => {
-                // The processor does not tell non-canonical addresses.
+                // The processor does not report non-canonical addresses.
                 if overflow {
                     FaultKind::StackOverflow
                 } else if code == SI_KERNEL {
                     FaultKind::PageFault { address: None }
                 } else {
-                    detail = self.launch.neighbourhood(address);
+                    detail = self.launch.nearest_buffer(address);
                     FaultKind::PageFault {
                         address: Some(address as u64),
                     }
                 }
             }
-            Ending::Signal {
+            ContainedExit::Signal {
                 signal: libc::SIGFPE,
                 ..
             } => FaultKind::DivisionByZero,
-            Ending::Signal {
+            ContainedExit::Signal {
                 signal: libc::SIGILL,
                 ..
             } => FaultKind::IllegalInstruction,
-            Ending::Signal { signal, .. } => FaultKind::Trap { signal },
-            Ending::Deadline | Ending::Returned | Ending::Abandoned => FaultKind::Timeout {
-                limit: self.launch.limit,
-            },
+            ContainedExit::Signal { signal, .. } => FaultKind::Trap { signal },
+            ContainedExit::Deadline | ContainedExit::Returned | ContainedExit::Abandoned => {
+                FaultKind::Timeout {
+                    limit: self.launch.limit,
+                }
+            }
         };
         Fault {
             threadgroup: Some(threadgroup),
@@ -197,7 +202,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The code of a signal that carries no address.
+/// The `si_code` of a signal without an address.
 const SI_KERNEL: i32 = 0x80;
 
 pub(super) fn out_of_memory(launch: &Launch<'_>) -> Fault {
@@ -207,39 +212,39 @@ pub(super) fn out_of_memory(launch: &Launch<'_>) -> Fault {
 /// The memory of one thread that runs threadgroups.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
-    context: Option<Block>,
-    memory: Option<Block>,
+    context: Option<MappedMemory>,
+    memory: Option<MappedMemory>,
     checker: Option<Box<Checker>>,
 }
 
-/// Watches nothing; stops when the launch is over for another reason.
-struct Stopping<'a>(&'a AtomicBool);
+/// Observes nothing; stops when the launch was cancelled.
+struct CancelObserver<'a>(&'a AtomicBool);
 
-impl Observer for Stopping<'_> {
+impl Observer for CancelObserver<'_> {
     fn stop(&mut self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Worker {
-    /// Runs threadgroups of `job` until none is left. What goes wrong is noted in the job.
+    /// Runs threadgroups of `job` until none is left. Faults are recorded in the job.
     pub(super) fn run(&mut self, job: &Job<'_>) {
         let launch = job.launch;
         let (context, memory) = match self.reserve(job) {
             Ok(pointers) => pointers,
             Err(_) => return job.fail(out_of_memory(launch)),
         };
-        let thread = Enrolled::current();
+        let thread = RegisteredThread::current();
         let checker = match &job.check {
             Some(check) => {
                 let checker = self.checker.get_or_insert_default();
-                let blocks = (memory as usize, context as usize);
-                checker.begin_launch(check, thread.slot(), &job.memory, blocks);
+                let (slot, layout) = (thread.slot(), &job.memory);
+                checker.begin_launch(check, slot, layout, memory as usize, context as usize);
                 ptr::from_mut(&mut **checker)
             }
             None => ptr::null_mut(),
         };
-        let current = Current {
+        let current = CurrentLaunch {
             slot: thread.slot(),
             log: job.log,
             image: launch.image,
@@ -247,7 +252,7 @@ impl Worker {
             random: Cell::new(0),
             checker,
         };
-        let mut group = group_of(job, memory);
+        let mut group = group_descriptor(job, memory);
         watchdog::arm(thread.slot(), job.deadline);
         current.during(|| {
             while let Some(range) = job.take() {
@@ -265,29 +270,29 @@ impl Worker {
         }
     }
 
-    /// Memory for the contexts of all lanes, and for threadgroup memory.
+    /// Allocates the contexts of all lanes, and threadgroup memory.
     pub(super) fn reserve(&mut self, job: &Job<'_>) -> io::Result<(*mut u8, *mut u8)> {
-        let least = STEPS_OFFSET + STEPS_BYTES;
-        let needed = job.launch.image.plan().context_bytes.max(least);
+        let min_bytes = STEPS_OFFSET + STEPS_BYTES;
+        let needed = job.launch.image.plan().context_bytes.max(min_bytes);
         Ok((
-            room(&mut self.context, needed)?,
-            room(&mut self.memory, job.memory.total)?,
+            ensure_capacity(&mut self.context, needed)?,
+            ensure_capacity(&mut self.memory, job.memory.total)?,
         ))
     }
 }
 
-fn room(block: &mut Option<Block>, length: usize) -> io::Result<*mut u8> {
+fn ensure_capacity(block: &mut Option<MappedMemory>, length: usize) -> io::Result<*mut u8> {
     match block {
         Some(block) if block.length() >= length => Ok(block.pointer()),
         _ => {
             // Free the old one first: both may not fit.
             *block = None;
-            Ok(block.insert(Block::guarded(length)?).pointer())
+            Ok(block.insert(MappedMemory::guarded(length)?).pointer())
         }
     }
 }
 
-fn group_of(job: &Job<'_>, memory: *mut u8) -> SmGroup {
+fn group_descriptor(job: &Job<'_>, memory: *mut u8) -> SmGroup {
     let zero = ZeroPages::get();
     let launch = job.launch;
     SmGroup {
@@ -299,8 +304,8 @@ fn group_of(job: &Job<'_>, memory: *mut u8) -> SmGroup {
                 zero.buffer(index).cast()
             }
         }),
-        tgmem: std::array::from_fn(|index| match job.memory.pieces[index] {
-            // SAFETY: the layout lies inside the worker's block.
+        tgmem: std::array::from_fn(|index| match job.memory.arguments[index] {
+            // SAFETY: the layout lies inside the worker's mapping.
             Some((offset, _)) => unsafe { memory.add(offset).cast() },
             None => zero.threadgroup(index).cast(),
         }),
@@ -319,7 +324,7 @@ fn run_group(
     job: &Job<'_>,
     number: u64,
     group: &mut SmGroup,
-    current: &Current<'_>,
+    current: &CurrentLaunch<'_>,
     context: *mut u8,
 ) {
     let number = job.order.map_or(number, |order| order.apply(number));
@@ -332,17 +337,17 @@ fn run_group(
     let memory = group.arena.cast::<u8>();
     let used = job.memory.total - job.memory.arena;
     let fill = |byte| {
-        // SAFETY: from the arena to the end of the layout, inside the worker's block.
+        // SAFETY: from the arena to the end of the layout, inside the worker's mapping.
         unsafe { memory.write_bytes(byte, used) };
     };
     let image = job.launch.image;
     let slot = current.slot;
     let mut whereabouts = None;
     let mut endless = false;
-    let ending = match job.launch.mode {
+    let exit = match job.launch.mode {
         Mode::Fast => {
             fill(0);
-            let mut observer = Stopping(&job.cancelled);
+            let mut observer = CancelObserver(&job.cancelled);
             execute(slot, image, group, context, Strategy::Fast, &mut observer)
         }
         Mode::Fuzz { seed } => {
@@ -350,28 +355,28 @@ fn run_group(
             current.random.set(seed);
             fill(seed as u8);
             let strategy = Strategy::Shuffled(fuzz::scatter(seed));
-            let mut observer = Stopping(&job.cancelled);
+            let mut observer = CancelObserver(&job.cancelled);
             execute(slot, image, group, context, strategy, &mut observer)
         }
         Mode::Check => {
-            // All ones is NaN in every floating-point type.
+            // All ones is a NaN in every floating-point type.
             fill(0xff);
             // SAFETY: the worker's own checker, which it does not touch until `end_launch`.
-            let mut watch = unsafe { Watch::new(slot, current.checker) };
+            let mut watch = unsafe { CheckObserver::new(slot, current.checker) };
             watch.begin_group(number, group);
-            let ending = execute(slot, image, group, context, Strategy::Ordered, &mut watch);
+            let exit = execute(slot, image, group, context, Strategy::Ordered, &mut watch);
             endless = watch.is_endless();
-            let runs = endless || ending == Ending::Deadline;
-            if runs || matches!(ending, Ending::Signal { .. }) {
+            let runs = endless || exit == ContainedExit::Deadline;
+            if runs || matches!(exit, ContainedExit::Signal { .. }) {
                 whereabouts = Some(watch.whereabouts(runs));
             } else {
                 watch.end_group();
             }
-            ending
+            exit
         }
     };
-    match ending {
-        Ending::Abandoned if endless => {
+    match exit {
+        ContainedExit::Abandoned if endless => {
             let steps = job.launch.step_limit;
             job.fail(Fault {
                 threadgroup: Some(position),
@@ -379,10 +384,10 @@ fn run_group(
                 ..Fault::new(FaultKind::Endless { steps }, image.name())
             });
         }
-        Ending::Returned | Ending::Abandoned => {}
+        ContainedExit::Returned | ContainedExit::Abandoned => {}
         other => {
             let overflow =
-                matches!(other, Ending::Signal { address, .. } if slot.overflowed(address));
+                matches!(other, ContainedExit::Signal { address, .. } if slot.overflowed(address));
             let mut fault = job.fault_of(other, overflow, position);
             fault.thread = whereabouts.map(Box::new);
             job.fail(fault);
@@ -392,15 +397,15 @@ fn run_group(
 
 /// Runs one threadgroup, contained.
 fn execute<O: Observer>(
-    slot: &Slot,
+    slot: &ThreadSlot,
     image: &Image,
     group: &mut SmGroup,
     context: *mut u8,
     strategy: Strategy,
     observer: &mut O,
-) -> Ending {
+) -> ContainedExit {
     let kernel = image.kernel();
-    // SAFETY: the image's functions belong to its plan by `Image::new`; the context has the plan's size; `group::run`
-    // and the observers keep the rules of contained code.
+    // SAFETY: the image's functions belong to its plan by `Image::new`; the context has the plan's size;
+    // `group::run` and the observers keep the rules of contained code.
     unsafe { slot.contain(|| group::run(kernel, group, context, strategy, observer)) }
 }

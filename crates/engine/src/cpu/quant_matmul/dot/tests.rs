@@ -1,9 +1,9 @@
 //! The kernels for every processor, the one at hand and a plain one, against each other and against the blocks.
 
 use super::*;
-use crate::cpu::pool::Pieces;
+use crate::cpu::pool::DisjointSlice;
 use crate::cpu::quant_matmul::panel::Panels;
-use crate::cpu::quant_matmul::{part, row};
+use crate::cpu::quant_matmul::{row, shared_output};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::cpu::simd::Features;
 use crate::quant::{QuantMatrix, Weights, group};
@@ -324,10 +324,10 @@ fn what_is_dispatched_has_the_products_of_rows() {
             return;
         };
         let x = activations(vectors, 512, false);
-        let product = |body: &dyn Fn(std::ops::Range<usize>, &part::Part<'_>)| {
+        let product = |body: &dyn Fn(std::ops::Range<usize>, &shared_output::SharedOutput<'_>)| {
             let mut to = vec![f32::NAN; vectors * rows];
-            let all = Pieces::new(&mut to);
-            let part = part::Part {
+            let all = DisjointSlice::new(&mut to);
+            let part = shared_output::SharedOutput {
                 all: &all,
                 vectors,
                 rows,

@@ -1,47 +1,48 @@
-//! Which variables are tracked, and which pointers may point into them.
+//! Pointer analysis: which variables are tracked, and which pointers may point into them.
 
-use super::Subject;
-use crate::soft::ir::lex::{Cursor, tokens};
-use crate::soft::ir::live::Set;
-use crate::soft::ir::parse::{Id, Inst, Op, Operand, Terminator};
-use crate::soft::ir::types::{Named, Type};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Bytes of the largest variable that has a shadow.
+use super::ParsedFunction;
+use crate::soft::ir::lex::{Cursor, tokens};
+use crate::soft::ir::liveness::BitSet;
+use crate::soft::ir::parse::{Id, Inst, Op, Operand, Terminator};
+use crate::soft::ir::types::{Named, Type};
+
+/// Size of the largest variable with shadow memory.
 const MAX_SHADOW_BYTES: u64 = 1 << 16;
-/// Bytes of the largest variable whose bounds are checked.
+/// Size of the largest variable whose bounds are checked.
 const MAX_TRACKED_BYTES: u64 = u32::MAX as u64;
 
 /// A tracked variable.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Variable {
+pub(super) struct TrackedVariable {
     pub(super) size: u64,
-    /// Whether it may be read before it was written.
+    /// Whether it may be read before it is written.
     pub(super) shadow: bool,
 }
 
-/// What is known about one function.
+/// PointerAnalysis results of one function.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub(super) variables: HashMap<Id, Variable>,
-    /// Local variables that hold pointers and whose address goes nowhere.
+pub(super) struct FunctionFacts {
+    pub(super) variables: HashMap<Id, TrackedVariable>,
+    /// Local pointer variables whose address does not escape.
     pub(super) slots: HashSet<Id>,
-    /// Those of them that may hold a tracked pointer.
+    /// Those that may hold a tracked pointer.
     pub(super) tracked_slots: HashSet<Id>,
     /// Values that may point into a tracked variable.
     pub(super) pointers: HashSet<Id>,
-    /// Parameters that may, by position.
+    /// Positions of parameters that may point into one.
     pub(super) parameters: BTreeSet<usize>,
-    /// Whether the result may.
+    /// Whether the result may point into one.
     pub(super) result: bool,
-    /// Loads whose value is only stored to private memory again: it need not have been written yet.
+    /// Loads whose value is only stored to private memory again: it may still be uninitialised.
     pub(super) copies: HashSet<Id>,
 }
 
-/// What is known about all functions.
+/// PointerAnalysis results of all functions.
 #[derive(Debug)]
-pub(super) struct Analysis {
-    pub(super) facts: Vec<Facts>,
+pub(super) struct PointerAnalysis {
+    pub(super) facts: Vec<FunctionFacts>,
     /// Functions by name.
     pub(super) by_name: HashMap<String, usize>,
 }
@@ -66,7 +67,7 @@ pub(super) fn is(operand: &Operand, id: Id) -> bool {
     matches!(operand, Operand::Local(other) if *other == id)
 }
 
-/// Whether an instruction yields a pointer made from its pointer operands.
+/// Returns whether the result is a pointer derived from the pointer operands.
 pub(super) fn derives(inst: &Inst) -> bool {
     inst.ty == Type::Ptr
         && (matches!(inst.op, Op::Gep { .. } | Op::Phi { .. })
@@ -76,8 +77,8 @@ pub(super) fn derives(inst: &Inst) -> bool {
             ))
 }
 
-/// Whether the compiler put the instruction there to fill a variable that the program does not initialise.
-pub(super) fn is_filler(raw: &str) -> bool {
+/// Returns whether the compiler inserted the instruction to fill an uninitialised variable.
+pub(super) fn is_auto_init(raw: &str) -> bool {
     raw.contains(", !annotation !")
 }
 
@@ -106,63 +107,68 @@ pub(super) fn is_bulk(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-impl Analysis {
-    pub(super) fn new(subjects: &[Subject<'_>], named: &Named) -> Self {
-        let by_name = subjects
+impl PointerAnalysis {
+    pub(super) fn new(functions: &[ParsedFunction<'_>], named: &Named) -> Self {
+        let by_name = functions
             .iter()
             .enumerate()
-            .map(|(index, subject)| (subject.definition.name.clone(), index))
+            .map(|(index, parsed)| (parsed.definition.name.clone(), index))
             .collect();
-        let every = |subject: &Subject<'_>| {
-            let tracked = |(id, size)| (id, Variable { size, shadow: true });
-            candidates(subject).into_iter().map(tracked).collect()
+        let every = |parsed: &ParsedFunction<'_>| {
+            let tracked = |(id, size)| (id, TrackedVariable { size, shadow: true });
+            candidates(parsed).into_iter().map(tracked).collect()
         };
         let mut analysis = Self {
-            facts: subjects.iter().map(|s| facts(s, every(s))).collect(),
+            facts: functions.iter().map(|s| facts(s, every(s))).collect(),
             by_name,
         };
-        analysis.follow(subjects);
-        // Once it is known what may be private, the variables that are worth tracking.
-        analysis.facts = subjects
+        analysis.follow(functions);
+        // Now that the private pointers are known, keep only the variables worth tracking.
+        analysis.facts = functions
             .iter()
             .zip(std::mem::take(&mut analysis.facts))
-            .map(|(subject, all)| Facts {
-                copies: copies(subject, &all.pointers),
-                ..facts(subject, variables(subject, named, &all.pointers))
+            .map(|(parsed, all)| FunctionFacts {
+                copies: copies(parsed, &all.pointers),
+                ..facts(parsed, variables(parsed, named, &all.pointers))
             })
             .collect();
-        analysis.follow(subjects);
+        analysis.follow(functions);
         analysis
     }
 
-    /// Follows pointers through all functions until nothing is new.
-    fn follow(&mut self, subjects: &[Subject<'_>]) {
+    /// Propagates pointers through all functions to a fixpoint.
+    fn follow(&mut self, functions: &[ParsedFunction<'_>]) {
         let mut changed = true;
         while changed {
             changed = false;
-            for (index, subject) in subjects.iter().enumerate() {
-                changed |= self.flow(subjects, index, subject);
+            for (index, parsed) in functions.iter().enumerate() {
+                changed |= self.flow(functions, index, parsed);
             }
         }
     }
 
-    /// The function that a call passes origins to.
-    pub(super) fn target(&self, subjects: &[Subject<'_>], inst: &Inst) -> Option<usize> {
+    /// The callee that a call passes provenance to.
+    pub(super) fn target(&self, functions: &[ParsedFunction<'_>], inst: &Inst) -> Option<usize> {
         let index = *self.by_name.get(callee(inst))?;
-        subjects[index].extensible.then_some(index)
+        functions[index].extensible.then_some(index)
     }
 
-    /// Follows pointers through one function; whether anything was new.
-    fn flow(&mut self, subjects: &[Subject<'_>], index: usize, subject: &Subject<'_>) -> bool {
+    /// Propagates pointers through one function; returns whether anything changed.
+    fn flow(
+        &mut self,
+        functions: &[ParsedFunction<'_>],
+        index: usize,
+        parsed: &ParsedFunction<'_>,
+    ) -> bool {
         let mut facts = std::mem::take(&mut self.facts[index]);
-        let arguments = &subject.function.arguments;
+        let arguments = &parsed.function.arguments;
         let mut any = false;
         for &at in &facts.parameters {
             any |= facts.pointers.insert(arguments[at]);
         }
         loop {
             let mut changed = false;
-            for inst in subject.function.blocks.iter().flat_map(|b| &b.insts) {
+            for inst in parsed.function.blocks.iter().flat_map(|b| &b.insts) {
                 let tracked = |operand: &Operand| matches!(operand, Operand::Local(id) if facts.pointers.contains(id));
                 let yields = match &inst.op {
                     Op::Alloca { .. } => inst
@@ -183,15 +189,15 @@ impl Analysis {
                         false
                     }
                     Op::Call { arguments, .. } => {
-                        let target = self.target(subjects, inst);
+                        let target = self.target(functions, inst);
                         let given: Vec<usize> = (0..arguments.len())
                             .filter(|&at| tracked(&arguments[at].1))
                             .collect();
-                        // A function that calls itself is taken out of `self` here, and is not followed.
+                        // A recursive call is not followed: its facts are taken out of `self` here.
                         match target.filter(|&target| target != index) {
                             Some(target) => {
                                 for at in given {
-                                    if subjects[target].pointers.get(at) == Some(&true) {
+                                    if functions[target].pointers.get(at) == Some(&true) {
                                         any |= self.facts[target].parameters.insert(at);
                                     }
                                 }
@@ -211,8 +217,8 @@ impl Analysis {
                 break;
             }
         }
-        if subject.extensible && !facts.result {
-            let returned = subject.returned.values().flatten();
+        if parsed.extensible && !facts.result {
+            let returned = parsed.returned.values().flatten();
             facts.result = returned.into_iter().any(|id| facts.pointers.contains(id));
             any |= facts.result;
         }
@@ -221,28 +227,28 @@ impl Analysis {
     }
 }
 
-fn instructions<'s>(subject: &'s Subject<'_>) -> impl Iterator<Item = &'s Inst> {
-    subject.function.blocks.iter().flat_map(|b| &b.insts)
+fn instructions<'s>(parsed: &'s ParsedFunction<'_>) -> impl Iterator<Item = &'s Inst> {
+    parsed.function.blocks.iter().flat_map(|b| &b.insts)
 }
 
-fn facts(subject: &Subject<'_>, variables: HashMap<Id, Variable>) -> Facts {
-    Facts {
-        slots: slots(subject),
+fn facts(parsed: &ParsedFunction<'_>, variables: HashMap<Id, TrackedVariable>) -> FunctionFacts {
+    FunctionFacts {
+        slots: slots(parsed),
         variables,
-        ..Facts::default()
+        ..FunctionFacts::default()
     }
 }
 
 /// The loads of a function that copy a scalar from private memory to private memory.
-fn copies(subject: &Subject<'_>, private: &HashSet<Id>) -> HashSet<Id> {
+fn copies(parsed: &ParsedFunction<'_>, private: &HashSet<Id>) -> HashSet<Id> {
     let is_private =
         |pointer: &Operand| matches!(pointer, Operand::Local(id) if private.contains(id));
-    let mut copies: HashSet<Id> = instructions(subject)
+    let mut copies: HashSet<Id> = instructions(parsed)
         .filter(|inst| inst.ty.is_scalar())
         .filter(|inst| matches!(&inst.op, Op::Load { pointer, .. } if is_private(pointer)))
         .filter_map(|inst| inst.result)
         .collect();
-    for inst in instructions(subject) {
+    for inst in instructions(parsed) {
         for id in inst.uses() {
             let copied = matches!(&inst.op, Op::Store { value, pointer, .. } if is(value, id) && is_private(pointer));
             if !copied {
@@ -253,25 +259,21 @@ fn copies(subject: &Subject<'_>, private: &HashSet<Id>) -> HashSet<Id> {
     copies
 }
 
-fn slots(subject: &Subject<'_>) -> HashSet<Id> {
-    let mut slots: HashSet<Id> = instructions(subject)
+fn slots(parsed: &ParsedFunction<'_>) -> HashSet<Id> {
+    let mut slots: HashSet<Id> = instructions(parsed)
         .filter(|inst| matches!(inst.op, Op::Alloca { .. }))
-        .filter(|inst| subject.raw(inst.line).contains("= alloca ptr,"))
+        .filter(|inst| parsed.raw(inst.line).contains("= alloca ptr,"))
         .filter_map(|inst| inst.result)
         .collect();
-    for id in subject.returned.values().flatten() {
+    for id in parsed.returned.values().flatten() {
         slots.remove(id);
     }
-    for inst in instructions(subject) {
+    for inst in instructions(parsed) {
         for id in inst.uses() {
             let fits = match &inst.op {
                 Op::Load { .. } => inst.ty == Type::Ptr,
                 Op::Store { value, .. } => {
-                    !is(value, id)
-                        && subject
-                            .raw(inst.line)
-                            .trim_start()
-                            .starts_with("store ptr ")
+                    !is(value, id) && parsed.raw(inst.line).trim_start().starts_with("store ptr ")
                 }
                 _ => callee(inst).starts_with("llvm.lifetime."),
             };
@@ -284,18 +286,18 @@ fn slots(subject: &Subject<'_>) -> HashSet<Id> {
 }
 
 /// The variables of the user's functions, with their sizes.
-fn candidates(subject: &Subject<'_>) -> Vec<(Id, u64)> {
-    let slots = slots(subject);
+fn candidates(parsed: &ParsedFunction<'_>) -> Vec<(Id, u64)> {
+    let slots = slots(parsed);
     let mut list: Vec<(Id, u64)> = Vec::new();
-    if !subject.user {
+    if !parsed.is_user_code {
         return list;
     }
-    for inst in instructions(subject) {
+    for inst in instructions(parsed) {
         let (Op::Alloca { layout }, Some(id)) = (&inst.op, inst.result) else {
             continue;
         };
-        // Only the compiler's own variables have dots in their names, and it writes those before it reads them.
-        let own = subject.function.names[id].contains(['.', '-']);
+        // Only compiler temporaries have dots in their names, and they are always initialised.
+        let own = parsed.function.names[id].contains(['.', '-']);
         if !own && !slots.contains(&id) && (1..=MAX_TRACKED_BYTES).contains(&layout.size) {
             list.push((id, layout.size));
         }
@@ -304,11 +306,15 @@ fn candidates(subject: &Subject<'_>) -> Vec<(Id, u64)> {
 }
 
 /// The variables of a function that are worth tracking; `private` are the pointers that may be private.
-fn variables(subject: &Subject<'_>, named: &Named, private: &HashSet<Id>) -> HashMap<Id, Variable> {
-    let list = candidates(subject);
-    let unwritten = unwritten_uses(subject, &list, named, private);
-    // Variables that are only read and written as a whole need no bounds.
-    let indexed: HashSet<Id> = instructions(subject)
+fn variables(
+    parsed: &ParsedFunction<'_>,
+    named: &Named,
+    private: &HashSet<Id>,
+) -> HashMap<Id, TrackedVariable> {
+    let list = candidates(parsed);
+    let unwritten = unwritten_uses(parsed, &list, named, private);
+    // Variables that are only accessed as a whole need no bounds checks.
+    let indexed: HashSet<Id> = instructions(parsed)
         .filter(|inst| {
             let name = callee(inst);
             !matches!(inst.op, Op::Load { .. } | Op::Store { .. })
@@ -321,33 +327,33 @@ fn variables(subject: &Subject<'_>, named: &Named, private: &HashSet<Id>) -> Has
         .enumerate()
         .map(|(index, &(id, size))| {
             let shadow = unwritten.contains(index) && size <= MAX_SHADOW_BYTES;
-            (id, Variable { size, shadow })
+            (id, TrackedVariable { size, shadow })
         })
         .filter(|(id, variable)| variable.shadow || indexed.contains(id))
         .collect()
 }
 
-/// The variables of `list` that are used where not all of them was certainly written.
+/// The variables of `list` that have uses at which they may not be fully initialised.
 fn unwritten_uses(
-    subject: &Subject<'_>,
+    parsed: &ParsedFunction<'_>,
     list: &[(Id, u64)],
     named: &Named,
     private: &HashSet<Id>,
-) -> Set {
-    let copies = copies(subject, private);
+) -> BitSet {
+    let copies = copies(parsed, private);
     let index_of: HashMap<Id, usize> = list
         .iter()
         .enumerate()
         .map(|(n, &(id, _))| (id, n))
         .collect();
-    let blocks = &subject.function.blocks;
+    let blocks = &parsed.function.blocks;
     let by_label: HashMap<Id, usize> = blocks
         .iter()
         .enumerate()
         .map(|(n, b)| (b.label, n))
         .collect();
-    let mut found = Set::new(list.len());
-    let mut inflow = vec![Set::new(list.len()); blocks.len()];
+    let mut found = BitSet::new(list.len());
+    let mut inflow = vec![BitSet::new(list.len()); blocks.len()];
     if let Some(first) = inflow.first_mut() {
         (0..list.len()).for_each(|n| first.insert(n));
     }
@@ -356,7 +362,7 @@ fn unwritten_uses(
         changed = false;
         for (number, block) in blocks.iter().enumerate() {
             let mut state = inflow[number].clone();
-            // Copied values that may not have been written themselves.
+            // Copied values that may themselves be uninitialised.
             let mut doubtful: HashSet<Id> = HashSet::new();
             for inst in &block.insts {
                 if matches!(inst.op, Op::Alloca { .. }) {
@@ -374,10 +380,10 @@ fn unwritten_uses(
                         continue;
                     };
                     let size = list[variable].1;
-                    let raw = subject.raw(inst.line);
+                    let raw = parsed.raw(inst.line);
                     let name = callee(inst);
                     let written = match &inst.op {
-                        _ if is_filler(raw) => continue,
+                        _ if is_auto_init(raw) => continue,
                         _ if name.starts_with("llvm.lifetime.start") => {
                             state.insert(variable);
                             continue;

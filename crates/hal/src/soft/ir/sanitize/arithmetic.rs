@@ -1,17 +1,17 @@
-//! Divisions and shifts whose operands are out of range.
+//! Instrumentation of divisions and shifts.
 
 use super::helper::{DIVISION_BY_ZERO, DIVISION_OVERFLOW, SHIFT};
-use crate::soft::ir::check::MARK;
-use crate::soft::ir::lex::{Cursor, Kind, tokens};
+use crate::soft::ir::lex::{Cursor, TokenKind, tokens};
+use crate::soft::ir::tsan::DEFECT_MARKER;
 use crate::soft::ir::types::Type;
 
-/// Lines to put before an instruction, and the instruction itself.
+/// Lines to insert before an instruction, and the instruction itself.
 pub(super) struct Replacement {
     pub(super) before: Vec<String>,
     pub(super) line: String,
 }
 
-/// A binary operation on integers: its width and its operands, with the place of the second in the line.
+/// A binary integer operation: width and operands, and the position of the second operand in the line.
 struct Binary<'a> {
     bits: u32,
     left: &'a str,
@@ -29,11 +29,11 @@ fn binary<'a>(raw: &'a str, opcode: &str) -> Option<Binary<'a>> {
     };
     let left = cursor
         .next()
-        .filter(|t| matches!(t.kind, Kind::Local | Kind::Word))?;
+        .filter(|t| matches!(t.kind, TokenKind::Local | TokenKind::Word))?;
     cursor.expect(',').ok()?;
     let right = cursor
         .next()
-        .filter(|t| matches!(t.kind, Kind::Local | Kind::Word))?;
+        .filter(|t| matches!(t.kind, TokenKind::Local | TokenKind::Word))?;
     (matches!(bits, 8 | 16 | 32 | 64)).then_some(Binary {
         bits,
         left: left.text,
@@ -42,17 +42,17 @@ fn binary<'a>(raw: &'a str, opcode: &str) -> Option<Binary<'a>> {
     })
 }
 
-/// An instruction with its operands in range, if they may not be; `fresh` names new values, `place` is the attachment of
-/// the debug location.
+/// Forces the operands of an instruction into range, unless they provably are; `fresh` names new values, `location` is
+/// the attachment of the debug location.
 pub(super) fn replace(
     raw: &str,
     opcode: &str,
-    place: &str,
+    location: &str,
     fresh: &mut impl FnMut() -> String,
 ) -> Option<Replacement> {
     match opcode {
-        "sdiv" | "udiv" | "srem" | "urem" => division(raw, opcode, place, fresh),
-        "shl" | "lshr" | "ashr" => shift(raw, opcode, place, fresh),
+        "sdiv" | "udiv" | "srem" | "urem" => division(raw, opcode, location, fresh),
+        "shl" | "lshr" | "ashr" => shift(raw, opcode, location, fresh),
         _ => None,
     }
 }
@@ -65,7 +65,7 @@ fn swapped(raw: &str, operation: &Binary<'_>, by: &str) -> String {
 fn division(
     raw: &str,
     opcode: &str,
-    place: &str,
+    location: &str,
     fresh: &mut impl FnMut() -> String,
 ) -> Option<Replacement> {
     let operation = binary(raw, opcode)?;
@@ -81,7 +81,9 @@ fn division(
     let (zero, safe) = (fresh(), fresh());
     let mut before = vec![
         format!("{zero} = icmp eq i{bits} {right}, 0"),
-        format!("call void @{MARK}(i1 {zero}, i32 {DIVISION_BY_ZERO}, i64 0, i64 0, i64 0){place}"),
+        format!(
+            "call void @{DEFECT_MARKER}(i1 {zero}, i32 {DIVISION_BY_ZERO}, i64 0, i64 0, i64 0){location}"
+        ),
     ];
     let mut bad = zero;
     if opcode.starts_with('s') {
@@ -91,7 +93,7 @@ fn division(
             format!("{smallest} = icmp eq i{bits} {left}, {least}"),
             format!("{minus_one} = icmp eq i{bits} {right}, -1"),
             format!("{overflow} = and i1 {smallest}, {minus_one}"),
-            format!("call void @{MARK}(i1 {overflow}, i32 {DIVISION_OVERFLOW}, i64 0, i64 0, i64 0){place}"),
+            format!("call void @{DEFECT_MARKER}(i1 {overflow}, i32 {DIVISION_OVERFLOW}, i64 0, i64 0, i64 0){location}"),
             format!("{any} = or i1 {bad}, {overflow}"),
         ]);
         bad = any;
@@ -108,7 +110,7 @@ fn division(
 fn shift(
     raw: &str,
     opcode: &str,
-    place: &str,
+    location: &str,
     fresh: &mut impl FnMut() -> String,
 ) -> Option<Replacement> {
     let operation = binary(raw, opcode)?;
@@ -126,7 +128,7 @@ fn shift(
         wide
     };
     before.extend([
-        format!("call void @{MARK}(i1 {bad}, i32 {SHIFT}, i64 {amount}, i64 {bits}, i64 0){place}"),
+        format!("call void @{DEFECT_MARKER}(i1 {bad}, i32 {SHIFT}, i64 {amount}, i64 {bits}, i64 0){location}"),
         format!("{safe} = and i{bits} {right}, {}", bits - 1),
     ]);
     Some(Replacement {

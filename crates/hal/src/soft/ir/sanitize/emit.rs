@@ -1,71 +1,74 @@
-//! Writing an instrumented function.
+//! Emits an instrumented function.
 
 mod access;
-mod address;
+mod gep;
 
-use super::Subject;
-use super::analysis::{Analysis, Facts, Variable, argument, callee, is_bulk, is_filler};
+use std::collections::{HashMap, HashSet};
+
+use super::ParsedFunction;
+use super::analysis::{
+    FunctionFacts, PointerAnalysis, TrackedVariable, argument, callee, is_auto_init, is_bulk,
+};
 use super::arithmetic;
-use super::origin::Origin;
-use crate::soft::ir::lex::{Cursor, Kind, bare, tokens};
+use super::provenance::Provenance;
+use crate::soft::ir::lex::{Cursor, TokenKind, bare, tokens};
 use crate::soft::ir::module::Module;
 use crate::soft::ir::parse::{Id, Inst, Op, Operand};
 use crate::soft::ir::types::{Named, Type};
-use address::{Step, step};
-use std::collections::{HashMap, HashSet};
+use gep::{GepOffset, gep_offset};
 
-/// What the names of shadows begin with.
-const SHADOW: &str = "%sm.shadow";
+/// Name prefix of shadow allocas.
+const SHADOW_PREFIX: &str = "%sm.shadow";
 
-struct Writer<'a> {
-    subjects: &'a [Subject<'a>],
-    analysis: &'a Analysis,
-    subject: &'a Subject<'a>,
-    facts: &'a Facts,
+struct FunctionWriter<'a> {
+    functions: &'a [ParsedFunction<'a>],
+    analysis: &'a PointerAnalysis,
+    parsed: &'a ParsedFunction<'a>,
+    facts: &'a FunctionFacts,
     named: &'a Named,
-    /// Attachment of instructions that the compiler's own instrumentation leaves alone.
+    /// Attachment that exempts instructions from clang's own instrumentation.
     skip: String,
     names: &'a mut Vec<String>,
-    origins: HashMap<Id, Origin>,
+    provenances: HashMap<Id, Provenance>,
     /// Names of the function's values, without the sigil.
     known: HashSet<&'a str>,
-    /// The variable that a pointer was made from, where that is certain.
+    /// The variable that a pointer is derived from, if certain.
     objects: HashMap<Id, Id>,
-    /// Where the value of a load that only copies comes from.
-    copied: HashMap<Id, Origin>,
-    /// Loads that pass a structure by value, with the location of the call.
+    /// Provenance of the source of a load that only copies.
+    copied: HashMap<Id, Provenance>,
+    /// Loads that pass a structure by value.
     passed: HashSet<Id>,
     /// Loads that return a structure by value.
     returned: HashSet<Id>,
-    /// Variables that were looked at as a whole for the call at a location.
+    /// Variables that were already checked as a whole for the call at a location.
     whole: HashSet<(Id, Option<u32>)>,
     count: usize,
-    /// Declarations at the start of the function.
+    /// Allocas and initialisation at the start of the function.
     entry: Vec<String>,
     before: Vec<String>,
     after: Vec<String>,
 }
 
-/// The text of the function `index` with its instrumentation; `names` takes the names of its variables.
+/// Emits function `index` with its instrumentation; adds the names of its variables to `names`.
 pub(super) fn function(
-    subjects: &[Subject<'_>],
+    functions: &[ParsedFunction<'_>],
     index: usize,
-    analysis: &Analysis,
+    analysis: &PointerAnalysis,
     module: &Module<'_>,
     names: &mut Vec<String>,
 ) -> String {
-    let subject = &subjects[index];
+    let parsed = &functions[index];
     let facts = &analysis.facts[index];
-    let mut writer = Writer {
-        subjects,
+    let mut writer = FunctionWriter {
+        functions,
         analysis,
-        subject,
+        parsed,
         facts,
         named: &module.named,
         skip: format!(", !nosanitize !{}", module.free_metadata()),
         names,
-        origins: HashMap::new(),
-        known: subject
+        provenances: HashMap::new(),
+        known: parsed
             .function
             .names
             .iter()
@@ -87,7 +90,7 @@ pub(super) fn function(
     let mut out = header;
     out.push('\n');
     let mut lines = body.iter();
-    let labelled = subject
+    let labelled = parsed
         .definition
         .body
         .first()
@@ -107,12 +110,12 @@ pub(super) fn function(
     out
 }
 
-/// Puts `more` at the end of the argument or parameter list that follows the first global name `name`.
+/// Appends `more` to the argument or parameter list after the first global name `name`.
 fn append_to_list(text: &str, name: &str, more: &str) -> Option<String> {
     let list = tokens(text, 0).ok()?;
     let at = list
         .iter()
-        .position(|t| t.kind == Kind::Global && bare(t.text) == name)?;
+        .position(|t| t.kind == TokenKind::Global && bare(t.text) == name)?;
     let mut cursor = Cursor::new(&list[at + 1..], 0);
     let empty = list.get(at + 2).is_some_and(|t| t.is(')'));
     cursor.skip_group();
@@ -121,32 +124,32 @@ fn append_to_list(text: &str, name: &str, more: &str) -> Option<String> {
     Some(format!("{}{comma}{more}{}", &text[..close], &text[close..]))
 }
 
-impl Writer<'_> {
+impl FunctionWriter<'_> {
     fn fresh(&mut self) -> String {
         self.count += 1;
         format!("%sm.{}", self.count)
     }
 
-    /// Finds the loads by which clang passes and returns structures by value: they have the location of the call itself.
+    /// Finds the loads by which clang passes and returns structures by value: they have the location of the call.
     fn find_copies(&mut self) {
         let ids: HashMap<&str, Id> = self
-            .subject
+            .parsed
             .function
             .names
             .iter()
             .enumerate()
             .map(|(id, name)| (name.as_str(), id))
             .collect();
-        for text in &self.subject.definition.body {
+        for text in &self.parsed.definition.body {
             if text.trim_start().starts_with("ret ")
                 && let Ok(list) = tokens(text, 0)
             {
-                let locals = list.iter().filter(|t| t.kind == Kind::Local);
+                let locals = list.iter().filter(|t| t.kind == TokenKind::Local);
                 self.returned
                     .extend(locals.filter_map(|t| ids.get(t.text).copied()));
             }
         }
-        for block in &self.subject.function.blocks {
+        for block in &self.parsed.function.blocks {
             let mut loads: HashMap<Id, u32> = HashMap::new();
             for inst in &block.insts {
                 match (&inst.op, inst.result, inst.location) {
@@ -169,17 +172,17 @@ impl Writer<'_> {
     }
 
     fn header(&mut self) -> String {
-        let definition = self.subject.definition;
+        let definition = self.parsed.definition;
         let mut more = Vec::new();
         for &at in &self.facts.parameters {
-            let origin = Origin {
+            let provenance = Provenance {
                 shadow: format!("%sm.p{at}.s"),
                 offset: format!("%sm.p{at}.o"),
                 info: format!("%sm.p{at}.i"),
             };
-            more.push(origin.arguments());
-            self.origins
-                .insert(self.subject.function.arguments[at], origin);
+            more.push(provenance.arguments());
+            self.provenances
+                .insert(self.parsed.function.arguments[at], provenance);
         }
         if self.facts.result {
             more.push("ptr %sm.result".to_owned());
@@ -192,22 +195,22 @@ impl Writer<'_> {
     }
 
     fn body(&mut self) -> Vec<String> {
-        let subject = self.subject;
-        let by_line: HashMap<usize, &Inst> = subject
+        let parsed = self.parsed;
+        let by_line: HashMap<usize, &Inst> = parsed
             .function
             .blocks
             .iter()
             .flat_map(|b| &b.insts)
             .map(|inst| (inst.line, inst))
             .collect();
-        let mut out = Vec::with_capacity(subject.definition.body.len() * 2);
-        for (index, &raw) in subject.definition.body.iter().enumerate() {
-            let line = subject.definition.line + 1 + index;
+        let mut out = Vec::with_capacity(parsed.definition.body.len() * 2);
+        for (index, &raw) in parsed.definition.body.iter().enumerate() {
+            let line = parsed.definition.line + 1 + index;
             let replaced = match by_line.get(&line) {
                 Some(inst) => self.instruction(inst, raw),
                 None => {
-                    if let Some(returned) = subject.returned.get(&line) {
-                        self.give_back(*returned);
+                    if let Some(returned) = parsed.returned.get(&line) {
+                        self.return_provenance(*returned);
                     }
                     None
                 }
@@ -220,19 +223,19 @@ impl Writer<'_> {
         out
     }
 
-    fn origin(&self, operand: &Operand) -> Option<Origin> {
+    fn provenance(&self, operand: &Operand) -> Option<Provenance> {
         match operand {
-            Operand::Local(id) => self.origins.get(id).cloned(),
+            Operand::Local(id) => self.provenances.get(id).cloned(),
             Operand::Constant(_) => None,
         }
     }
 
-    fn origin_or_unknown(&self, operand: &Operand) -> Origin {
-        self.origin(operand).unwrap_or_else(Origin::unknown)
+    fn provenance_or_unknown(&self, operand: &Operand) -> Provenance {
+        self.provenance(operand).unwrap_or_else(Provenance::unknown)
     }
 
-    /// The origin that was left in memory at `base`.
-    fn load_origin(&mut self, base: &str) -> Origin {
+    /// Loads the provenance stored at `base`.
+    fn load_provenance(&mut self, base: &str) -> Provenance {
         let skip = self.skip.clone();
         let [shadow, offset, info] = [(); 3].map(|()| self.fresh());
         let [second, third] = [(); 2].map(|()| self.fresh());
@@ -243,22 +246,25 @@ impl Writer<'_> {
             format!("{third} = getelementptr i8, ptr {base}, i64 16"),
             format!("{info} = load i64, ptr {third}, align 8{skip}"),
         ]);
-        Origin {
+        Provenance {
             shadow,
             offset,
             info,
         }
     }
 
-    fn store_origin(&mut self, origin: &Origin, base: &str) -> Vec<String> {
+    fn store_provenance(&mut self, provenance: &Provenance, base: &str) -> Vec<String> {
         let skip = self.skip.clone();
         let [second, third] = [(); 2].map(|()| self.fresh());
         vec![
-            format!("store ptr {}, ptr {base}, align 8{skip}", origin.shadow),
+            format!("store ptr {}, ptr {base}, align 8{skip}", provenance.shadow),
             format!("{second} = getelementptr i8, ptr {base}, i64 8"),
-            format!("store i64 {}, ptr {second}, align 8{skip}", origin.offset),
+            format!(
+                "store i64 {}, ptr {second}, align 8{skip}",
+                provenance.offset
+            ),
             format!("{third} = getelementptr i8, ptr {base}, i64 16"),
-            format!("store i64 {}, ptr {third}, align 8{skip}", origin.info),
+            format!("store i64 {}, ptr {third}, align 8{skip}", provenance.info),
         ]
     }
 
@@ -266,41 +272,41 @@ impl Writer<'_> {
         format!("%sm.slot{id}")
     }
 
-    fn escape(&mut self, origin: &Origin) {
-        if origin.has_shadow() {
+    fn escape(&mut self, provenance: &Provenance) {
+        if provenance.has_shadow() {
             self.before.push(format!(
                 "call void @sm.escape(ptr {}, i64 {})",
-                origin.shadow, origin.info
+                provenance.shadow, provenance.info
             ));
         }
     }
 
-    /// Escapes everything that an instruction uses.
+    /// Marks all operands of an instruction as escaping.
     fn escape_all(&mut self, inst: &Inst) {
         let mut ids = inst.uses();
         ids.sort_unstable();
         ids.dedup();
         for id in ids {
-            if let Some(origin) = self.origins.get(&id).cloned() {
-                self.escape(&origin);
+            if let Some(provenance) = self.provenances.get(&id).cloned() {
+                self.escape(&provenance);
             }
         }
     }
 
-    fn give_back(&mut self, returned: Option<Id>) {
-        let origin = returned.and_then(|id| self.origins.get(&id).cloned());
+    fn return_provenance(&mut self, returned: Option<Id>) {
+        let provenance = returned.and_then(|id| self.provenances.get(&id).cloned());
         if self.facts.result {
-            let origin = origin.unwrap_or_else(Origin::unknown);
-            let lines = self.store_origin(&origin, "%sm.result");
+            let provenance = provenance.unwrap_or_else(Provenance::unknown);
+            let lines = self.store_provenance(&provenance, "%sm.result");
             self.before.extend(lines);
-        } else if let Some(origin) = origin {
-            self.escape(&origin);
+        } else if let Some(provenance) = provenance {
+            self.escape(&provenance);
         }
     }
 
-    /// Instruments one instruction; the line that takes its place, if one does.
+    /// Instruments one instruction; returns the line that replaces it, if any.
     fn instruction(&mut self, inst: &Inst, raw: &str) -> Option<String> {
-        let place = inst
+        let location = inst
             .location
             .map(|node| format!(", !dbg !{node}"))
             .unwrap_or_default();
@@ -310,24 +316,25 @@ impl Writer<'_> {
                     self.declare(id);
                 }
             }
-            Op::Load { pointer, .. } => self.load(inst, pointer, &place),
-            Op::Store { value, pointer, .. } => self.store(value, pointer, raw, &place),
+            Op::Load { pointer, .. } => self.load(inst, pointer, &location),
+            Op::Store { value, pointer, .. } => self.store(value, pointer, raw, &location),
             Op::Gep { base } => {
-                if let Some(origin) = self.origin(base) {
-                    self.advance(inst, base, origin, raw);
+                if let Some(provenance) = self.provenance(base) {
+                    self.advance(inst, base, provenance, raw);
                 }
             }
             Op::Phi { incoming } => self.merge(inst, incoming),
-            Op::Call { .. } => return self.call(inst, raw, &place),
+            Op::Call { .. } => return self.call(inst, raw, &location),
             Op::Other => {
                 let shifts = matches!(inst.opcode.as_str(), "shl" | "lshr" | "ashr");
-                if !shifts || self.subject.user {
+                if !shifts || self.parsed.is_user_code {
                     let count = &mut self.count;
                     let mut fresh = || {
                         *count += 1;
                         format!("%sm.{count}")
                     };
-                    if let Some(found) = arithmetic::replace(raw, &inst.opcode, &place, &mut fresh)
+                    if let Some(found) =
+                        arithmetic::replace(raw, &inst.opcode, &location, &mut fresh)
                     {
                         self.before.extend(found.before);
                         return Some(found.line);
@@ -336,14 +343,14 @@ impl Writer<'_> {
                 let source = inst
                     .uses()
                     .first()
-                    .and_then(|id| self.origins.get(id))
+                    .and_then(|id| self.provenances.get(id))
                     .cloned();
                 match (inst.opcode.as_str(), source, inst.result) {
                     ("icmp", ..) => {}
-                    ("bitcast" | "addrspacecast" | "freeze", Some(origin), Some(id))
+                    ("bitcast" | "addrspacecast" | "freeze", Some(provenance), Some(id))
                         if inst.ty == Type::Ptr =>
                     {
-                        self.origins.insert(id, origin);
+                        self.provenances.insert(id, provenance);
                     }
                     _ => self.escape_all(inst),
                 }
@@ -357,11 +364,11 @@ impl Writer<'_> {
             let slot = Self::slot_name(id);
             self.entry
                 .push(format!("{slot} = alloca {{ ptr, i64, i64 }}, align 8"));
-            let lines = self.store_origin(&Origin::unknown(), &slot);
+            let lines = self.store_provenance(&Provenance::unknown(), &slot);
             self.entry.extend(lines);
             return;
         }
-        let Some(&Variable { size, shadow }) = self.facts.variables.get(&id) else {
+        let Some(&TrackedVariable { size, shadow }) = self.facts.variables.get(&id) else {
             return;
         };
         let name = self.variable_name(id);
@@ -372,20 +379,20 @@ impl Writer<'_> {
                 self.names.len() - 1
             }
         };
-        let mut origin = Origin {
+        let mut provenance = Provenance {
             info: (size | (number as u64) << 32).to_string(),
-            ..Origin::unknown()
+            ..Provenance::unknown()
         };
         if shadow {
-            origin.shadow = format!("{SHADOW}{id}");
+            provenance.shadow = format!("{SHADOW_PREFIX}{id}");
             self.entry.push(format!(
                 "{} = alloca [{size} x i8], align 16",
-                origin.shadow
+                provenance.shadow
             ));
-            let line = self.unwritten(&origin.shadow, size);
+            let line = self.unwritten(&provenance.shadow, size);
             self.entry.push(line);
         }
-        self.origins.insert(id, origin);
+        self.provenances.insert(id, provenance);
         self.objects.insert(id, id);
     }
 
@@ -396,34 +403,34 @@ impl Writer<'_> {
         )
     }
 
-    /// The name of a variable in the source; empty for the compiler's own.
+    /// The name of a variable in the source; empty for compiler temporaries.
     fn variable_name(&self, id: Id) -> String {
-        let function = &self.subject.function;
+        let function = &self.parsed.function;
         let name = bare(&function.names[id]);
         if matches!(name, "retval" | "tmp" | "coerce") || name.parse::<u64>().is_ok() {
             return String::new();
         }
-        // LLVM numbers equal names; the first one has none.
+        // LLVM numbers duplicate names; the first one has no number.
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let is_numbered = stem.len() < name.len() && self.known.contains(stem);
         let name = if is_numbered { stem } else { name };
         name.replace('"', "")
     }
 
-    fn advance(&mut self, inst: &Inst, base: &Operand, origin: Origin, raw: &str) {
+    fn advance(&mut self, inst: &Inst, base: &Operand, provenance: Provenance, raw: &str) {
         let Some(id) = inst.result.filter(|_| inst.ty == Type::Ptr) else {
             return self.escape_all(inst);
         };
-        let Some(step) = step(raw, self.named) else {
+        let Some(gep_offset) = gep_offset(raw, self.named) else {
             return self.escape_all(inst);
         };
-        let offset = match (step, origin.offset.parse::<i64>()) {
-            (Step::Bytes(0), _) => origin.offset.clone(),
-            (Step::Bytes(bytes), Ok(offset)) => offset.wrapping_add(bytes).to_string(),
-            (step, _) => {
-                let bytes = match step {
-                    Step::Bytes(bytes) => bytes.to_string(),
-                    Step::Text(text) => {
+        let offset = match (gep_offset, provenance.offset.parse::<i64>()) {
+            (GepOffset::Bytes(0), _) => provenance.offset.clone(),
+            (GepOffset::Bytes(bytes), Ok(offset)) => offset.wrapping_add(bytes).to_string(),
+            (gep_offset, _) => {
+                let bytes = match gep_offset {
+                    GepOffset::Bytes(bytes) => bytes.to_string(),
+                    GepOffset::Text(text) => {
                         let [address, bytes] = [(); 2].map(|()| self.fresh());
                         self.after.extend([
                             format!("{address} = {text}"),
@@ -434,7 +441,7 @@ impl Writer<'_> {
                 };
                 let sum = self.fresh();
                 self.after
-                    .push(format!("{sum} = add i64 {}, {bytes}", origin.offset));
+                    .push(format!("{sum} = add i64 {}, {bytes}", provenance.offset));
                 sum
             }
         };
@@ -443,22 +450,28 @@ impl Writer<'_> {
         {
             self.objects.insert(id, object);
         }
-        self.origins.insert(id, Origin { offset, ..origin });
+        self.provenances.insert(
+            id,
+            Provenance {
+                offset,
+                ..provenance
+            },
+        );
     }
 
     fn merge(&mut self, inst: &Inst, incoming: &[(Operand, Id)]) {
         let Some(id) = inst.result.filter(|id| self.facts.pointers.contains(id)) else {
             return;
         };
-        let names = &self.subject.function.names;
-        let parts: Vec<(Origin, &str)> = incoming
+        let names = &self.parsed.function.names;
+        let parts: Vec<(Provenance, &str)> = incoming
             .iter()
-            .map(|(value, block)| (self.origin_or_unknown(value), names[*block].as_str()))
+            .map(|(value, block)| (self.provenance_or_unknown(value), names[*block].as_str()))
             .collect();
-        let phi = |ty: &str, part: fn(&Origin) -> &str| {
+        let phi = |ty: &str, part: fn(&Provenance) -> &str| {
             let edges: Vec<String> = parts
                 .iter()
-                .map(|(origin, block)| format!("[ {}, {block} ]", part(origin)))
+                .map(|(provenance, block)| format!("[ {}, {block} ]", part(provenance)))
                 .collect();
             format!("phi {ty} {}", edges.join(", "))
         };
@@ -471,9 +484,9 @@ impl Writer<'_> {
         for (name, text) in [&shadow, &offset, &info].into_iter().zip(texts) {
             self.after.push(format!("{name} = {text}"));
         }
-        self.origins.insert(
+        self.provenances.insert(
             id,
-            Origin {
+            Provenance {
                 shadow,
                 offset,
                 info,
@@ -481,7 +494,7 @@ impl Writer<'_> {
         );
     }
 
-    fn call(&mut self, inst: &Inst, raw: &str, place: &str) -> Option<String> {
+    fn call(&mut self, inst: &Inst, raw: &str, location: &str) -> Option<String> {
         let name = callee(inst);
         if name.starts_with("llvm.lifetime.") {
             let pointer = argument(inst, 1).or_else(|| argument(inst, 0));
@@ -489,18 +502,18 @@ impl Writer<'_> {
                 && let Some(Operand::Local(id)) = pointer
                 && let Some(variable) = self.facts.variables.get(id).filter(|v| v.shadow)
             {
-                let line = self.unwritten(&format!("{SHADOW}{id}"), variable.size);
+                let line = self.unwritten(&format!("{SHADOW_PREFIX}{id}"), variable.size);
                 self.after.push(line);
             }
             return None;
         }
         if is_bulk(name) {
-            if !is_filler(raw) {
-                self.bulk(inst, name, place);
+            if !is_auto_init(raw) {
+                self.bulk(inst, name, location);
             }
             return None;
         }
-        let target = self.analysis.target(self.subjects, inst);
+        let target = self.analysis.target(self.functions, inst);
         let Some((target, callee_facts)) = target.map(|t| (t, &self.analysis.facts[t])) else {
             self.escape_all(inst);
             return None;
@@ -511,9 +524,9 @@ impl Writer<'_> {
         let mut more = Vec::new();
         for (at, (_, value)) in arguments.iter().enumerate() {
             if callee_facts.parameters.contains(&at) {
-                more.push(self.origin_or_unknown(value).arguments());
-            } else if let Some(origin) = self.origin(value) {
-                self.escape(&origin);
+                more.push(self.provenance_or_unknown(value).arguments());
+            } else if let Some(provenance) = self.provenance(value) {
+                self.escape(&provenance);
             }
         }
         if callee_facts.result {
@@ -522,8 +535,8 @@ impl Writer<'_> {
                 .push(format!("{result} = alloca {{ ptr, i64, i64 }}, align 8"));
             more.push(format!("ptr {result}"));
             if let Some(id) = inst.result {
-                let origin = self.load_origin(&result);
-                self.origins.insert(id, origin);
+                let provenance = self.load_provenance(&result);
+                self.provenances.insert(id, provenance);
             }
         }
         if more.is_empty() {
@@ -531,7 +544,7 @@ impl Writer<'_> {
         }
         append_to_list(
             raw,
-            &self.subjects[target].definition.name,
+            &self.functions[target].definition.name,
             &more.join(", "),
         )
     }

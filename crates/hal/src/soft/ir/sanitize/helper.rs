@@ -1,26 +1,28 @@
-//! Functions that instrumented code calls; they are inlined before anything is optimised.
+//! Functions that instrumented code calls; they are inlined before anything else is optimised.
 
-use super::super::check::MARK;
 use std::fmt::Write;
 
-/// Kinds of defects, as `check/defect.rs` reads them.
+use super::super::tsan::DEFECT_MARKER;
+
+/// Kinds of defects, as decoded in `check/defect.rs`.
 pub(super) const BOUNDS: u32 = 1;
 pub(super) const UNINITIALISED: u32 = 2;
 pub(super) const SHIFT: u32 = 3;
 pub(super) const DIVISION_BY_ZERO: u32 = 4;
 pub(super) const DIVISION_OVERFLOW: u32 = 5;
 
-/// Sizes of reads and writes that have functions of their own.
-pub(super) const SIZES: [u64; 5] = [1, 2, 4, 8, 16];
+/// Access sizes in bytes with specialized functions.
+pub(super) const SCALAR_ACCESS_BYTES: [u64; 5] = [1, 2, 4, 8, 16];
 
-/// The helpers, whose accesses carry the metadata node `nosanitize`.
+/// The helpers; their accesses carry the metadata node `nosanitize`.
 ///
-/// A mark may not return, so that the optimiser keeps it where undefined behaviour follows, and an access after it.
+/// A marker might not return, so the optimiser must not move it, or an access after it, even if undefined behaviour
+/// follows.
 pub(super) fn definitions(nosanitize: u32) -> String {
     let skip = format!(", !nosanitize !{nosanitize}");
     let head = "alwaysinline nounwind {\n";
     let mut out = format!(
-        "declare void @{MARK}(i1, i32, i64, i64, i64) nounwind memory(inaccessiblemem: readwrite)
+        "declare void @{DEFECT_MARKER}(i1, i32, i64, i64, i64) nounwind memory(inaccessiblemem: readwrite)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 define internal void @sm.inside(i64 %offset, i64 %size, i64 %info) {head}\
@@ -31,7 +33,7 @@ define internal void @sm.inside(i64 %offset, i64 %size, i64 %info) {head}\
   %large = icmp ugt i64 %size, %length
   %out = or i1 %past, %large
   %bad = and i1 %known, %out
-  call void @{MARK}(i1 %bad, i32 {BOUNDS}, i64 %offset, i64 %size, i64 %info)
+  call void @{DEFECT_MARKER}(i1 %bad, i32 {BOUNDS}, i64 %offset, i64 %size, i64 %info)
   ret void
 }}
 define internal void @sm.write(ptr %shadow, i64 %offset, i64 %size) {head}\
@@ -68,7 +70,7 @@ done:
 }}
 "
     );
-    for size in SIZES {
+    for size in SCALAR_ACCESS_BYTES {
         let bits = size * 8;
         let _ = write!(
             out,
@@ -79,7 +81,7 @@ read:
   %p = getelementptr i8, ptr %shadow, i64 %offset
   %bits = load i{bits}, ptr %p, align 1{skip}
   %bad = icmp eq i{bits} %bits, -1
-  call void @{MARK}(i1 %bad, i32 {UNINITIALISED}, i64 %offset, i64 {size}, i64 %info)
+  call void @{DEFECT_MARKER}(i1 %bad, i32 {UNINITIALISED}, i64 %offset, i64 {size}, i64 %info)
   br label %done
 done:
   ret void

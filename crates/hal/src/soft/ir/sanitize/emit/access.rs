@@ -1,43 +1,44 @@
-//! Reads, writes and copies through pointers with an origin.
+//! Loads, stores and copies through pointers with provenance.
 
-use super::{SHADOW, Writer};
-use crate::soft::ir::check::MARK;
+use super::{FunctionWriter, SHADOW_PREFIX};
 use crate::soft::ir::parse::{Inst, Operand};
-use crate::soft::ir::sanitize::analysis::{argument, bulk_size, is_filler, stored_size};
-use crate::soft::ir::sanitize::helper::{SIZES, UNINITIALISED};
-use crate::soft::ir::sanitize::origin::Origin;
+use crate::soft::ir::sanitize::analysis::{argument, bulk_size, is_auto_init, stored_size};
+use crate::soft::ir::sanitize::helper::{SCALAR_ACCESS_BYTES, UNINITIALISED};
+use crate::soft::ir::sanitize::provenance::Provenance;
+use crate::soft::ir::tsan::DEFECT_MARKER;
 
-/// Bytes of the largest structure that is looked at as a whole when it is passed by value.
-const MAX_WHOLE_BYTES: u64 = 64;
+/// Size of the largest structure that is checked as a whole when it is passed by value.
+const MAX_BY_VALUE_BYTES: u64 = 64;
 
-impl Writer<'_> {
-    pub(super) fn load(&mut self, inst: &Inst, pointer: &Operand, place: &str) {
+impl FunctionWriter<'_> {
+    pub(super) fn load(&mut self, inst: &Inst, pointer: &Operand, location: &str) {
         if let (Operand::Local(slot), Some(id)) = (pointer, inst.result)
             && self.facts.tracked_slots.contains(slot)
         {
-            let origin = self.load_origin(&Self::slot_name(*slot));
-            self.origins.insert(id, origin);
+            let provenance = self.load_provenance(&Self::slot_name(*slot));
+            self.provenances.insert(id, provenance);
             return;
         }
-        let Some(origin) = self.origin(pointer) else {
+        let Some(provenance) = self.provenance(pointer) else {
             return;
         };
         let Some(size) = inst.ty.layout(self.named).map(|layout| layout.size) else {
             return;
         };
-        self.inside(&origin, &size.to_string(), Some(size), place);
-        if !inst.ty.is_scalar() || !origin.has_shadow() || !SIZES.contains(&size) {
+        self.inside(&provenance, &size.to_string(), Some(size), location);
+        if !inst.ty.is_scalar() || !provenance.has_shadow() || !SCALAR_ACCESS_BYTES.contains(&size)
+        {
             return;
         }
         let Some(id) = inst.result else {
             return;
         };
         if self.facts.copies.contains(&id) {
-            self.copied.insert(id, origin);
+            self.copied.insert(id, provenance);
             return;
         }
-        // Bits next to a bit-field are read to be written again.
-        let bits = self.subject.function.names[id].starts_with("%bf.load");
+        // A bit-field access reads the neighbouring bits only to write them back.
+        let bits = self.parsed.function.names[id].starts_with("%bf.load");
         if bits || self.returned.contains(&id) {
             return;
         }
@@ -49,24 +50,27 @@ impl Writer<'_> {
             if let Some(object) = object
                 && self.whole.insert((object, inst.location))
             {
-                let whole = self.origins.get(&object).cloned();
+                let whole = self.provenances.get(&object).cloned();
                 let size = self.facts.variables.get(&object).map(|v| v.size);
-                if let (Some(origin), Some(size)) = (whole, size) {
-                    self.check_whole(&origin, size, place);
+                if let (Some(provenance), Some(size)) = (whole, size) {
+                    self.check_any_written(&provenance, size, location);
                 }
             }
             return;
         }
         self.before.push(format!(
-            "call void @sm.read{size}({}){place}",
-            origin.arguments()
+            "call void @sm.read{size}({}){location}",
+            provenance.arguments()
         ));
     }
 
-    /// Marks a structure that is copied though nothing of it was written: `size` bytes of a variable of this function.
-    fn check_whole(&mut self, origin: &Origin, size: u64, place: &str) {
-        // Types without members have a byte that nothing writes.
-        if !(2..=MAX_WHOLE_BYTES).contains(&size) || !origin.shadow.starts_with(SHADOW) {
+    /// Marks a structure that is copied although nothing of it was written: `size` bytes of a variable of this
+    /// function.
+    fn check_any_written(&mut self, provenance: &Provenance, size: u64, location: &str) {
+        // Empty types have one byte that nothing writes.
+        if !(2..=MAX_BY_VALUE_BYTES).contains(&size)
+            || !provenance.shadow.starts_with(SHADOW_PREFIX)
+        {
             return;
         }
         let chunk = [8, 4, 2, 1]
@@ -77,7 +81,7 @@ impl Writer<'_> {
         let start = self.fresh();
         self.before.push(format!(
             "{start} = getelementptr i8, ptr {}, i64 {}",
-            origin.shadow, origin.offset
+            provenance.shadow, provenance.offset
         ));
         let mut all = "-1".to_owned();
         for at in (0..size).step_by(chunk as usize) {
@@ -93,49 +97,49 @@ impl Writer<'_> {
         self.before.extend([
             format!("{bad} = icmp eq i{bits} {all}, -1"),
             format!(
-                "call void @{MARK}(i1 {bad}, i32 {UNINITIALISED}, i64 {}, i64 {size}, i64 {}){place}",
-                origin.offset, origin.info
+                "call void @{DEFECT_MARKER}(i1 {bad}, i32 {UNINITIALISED}, i64 {}, i64 {size}, i64 {}){location}",
+                provenance.offset, provenance.info
             ),
         ]);
     }
 
-    /// Marks an access to `size` bytes outside the variable; `known` is the size where it is a constant.
-    fn inside(&mut self, origin: &Origin, size: &str, known: Option<u64>, place: &str) {
-        if known.is_some_and(|size| origin.is_inside(size)) {
+    /// Marks an out-of-bounds access of `size` bytes; `known` is the size if it is constant.
+    fn inside(&mut self, provenance: &Provenance, size: &str, known: Option<u64>, location: &str) {
+        if known.is_some_and(|size| provenance.is_inside(size)) {
             return;
         }
         self.before.push(format!(
-            "call void @sm.inside(i64 {}, i64 {size}, i64 {}){place}",
-            origin.offset, origin.info
+            "call void @sm.inside(i64 {}, i64 {size}, i64 {}){location}",
+            provenance.offset, provenance.info
         ));
     }
 
-    pub(super) fn store(&mut self, value: &Operand, pointer: &Operand, raw: &str, place: &str) {
+    pub(super) fn store(&mut self, value: &Operand, pointer: &Operand, raw: &str, location: &str) {
         if let Operand::Local(slot) = pointer
             && self.facts.slots.contains(slot)
         {
             if self.facts.tracked_slots.contains(slot) {
-                let origin = self.origin_or_unknown(value);
-                let lines = self.store_origin(&origin, &Self::slot_name(*slot));
+                let provenance = self.provenance_or_unknown(value);
+                let lines = self.store_provenance(&provenance, &Self::slot_name(*slot));
                 self.before.extend(lines);
             }
             return;
         }
-        if let Some(origin) = self.origin(value) {
-            self.escape(&origin);
+        if let Some(provenance) = self.provenance(value) {
+            self.escape(&provenance);
         }
-        let Some(origin) = self.origin(pointer).filter(|_| !is_filler(raw)) else {
+        let Some(provenance) = self.provenance(pointer).filter(|_| !is_auto_init(raw)) else {
             return;
         };
         let Some(size) = stored_size(raw.trim_start(), self.named) else {
-            self.escape(&origin);
+            self.escape(&provenance);
             return;
         };
-        self.inside(&origin, &size.to_string(), Some(size), place);
-        if !origin.has_shadow() {
+        self.inside(&provenance, &size.to_string(), Some(size), location);
+        if !provenance.has_shadow() {
             return;
         }
-        let Origin { shadow, offset, .. } = &origin;
+        let Provenance { shadow, offset, .. } = &provenance;
         let source = match value {
             Operand::Local(id) => self.copied.get(id),
             Operand::Constant(_) => None,
@@ -145,34 +149,34 @@ impl Writer<'_> {
                 "call void @sm.copy(ptr {shadow}, i64 {offset}, ptr {}, i64 {}, i64 {size})",
                 from.shadow, from.offset
             )
-        } else if SIZES.contains(&size) {
+        } else if SCALAR_ACCESS_BYTES.contains(&size) {
             format!("call void @sm.write{size}(ptr {shadow}, i64 {offset})")
         } else {
             format!("call void @sm.write(ptr {shadow}, i64 {offset}, i64 {size})")
         });
     }
 
-    pub(super) fn bulk(&mut self, inst: &Inst, name: &str, place: &str) {
+    pub(super) fn bulk(&mut self, inst: &Inst, name: &str, location: &str) {
         let known = bulk_size(inst);
         let size = match argument(inst, 2) {
             Some(Operand::Constant(text)) => text.clone(),
-            Some(Operand::Local(id)) => self.subject.function.names[*id].clone(),
+            Some(Operand::Local(id)) => self.parsed.function.names[*id].clone(),
             None => return,
         };
-        let to = argument(inst, 0).and_then(|operand| self.origin(operand));
-        let from = argument(inst, 1).and_then(|operand| self.origin(operand));
-        for origin in [&to, &from].into_iter().flatten() {
-            self.inside(origin, &size, known, place);
+        let to = argument(inst, 0).and_then(|operand| self.provenance(operand));
+        let from = argument(inst, 1).and_then(|operand| self.provenance(operand));
+        for provenance in [&to, &from].into_iter().flatten() {
+            self.inside(provenance, &size, known, location);
         }
         if let (None, Some(from), Some(size)) = (&to, &from, known) {
-            self.check_whole(from, size, place);
+            self.check_any_written(from, size, location);
         }
-        let Some(to) = to.filter(Origin::has_shadow) else {
+        let Some(to) = to.filter(Provenance::has_shadow) else {
             return;
         };
         let from = from
             .filter(|_| !name.starts_with("llvm.memset."))
-            .unwrap_or_else(Origin::unknown);
+            .unwrap_or_else(Provenance::unknown);
         self.before.push(format!(
             "call void @sm.copy(ptr {}, i64 {}, ptr {}, i64 {}, i64 {size})",
             to.shadow, to.offset, from.shadow, from.offset

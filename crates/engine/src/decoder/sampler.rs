@@ -1,0 +1,290 @@
+//! From logits to a token, on the device.
+//!
+//! The meaning is that of the CPU's sampler: logits are biased and penalised, cut down by each limit in turn, divided
+//! by the temperature and drawn from, and the same seed draws the same numbers. Weights are rounded to 2^-40 and
+//! added exactly here, where the CPU adds floats; so the two choose the same token unless a sum comes that close to a
+//! limit. Where the greatest logit is infinite there are no probabilities, and the first of the greatest is taken.
+
+use std::sync::Arc;
+
+use bessemer_hal::BufferSlice;
+use bytemuck::NoUninit;
+
+use super::{Decoder, Sampling};
+use crate::metal::decoder_args::{LogitBias, SampleArgs, SamplerState, TokenRecord};
+use crate::metal::{Block, Kernel, Launch, Metal, Recorder};
+use crate::{Device, Error, Result};
+
+const OP: &str = "sample";
+
+/// Tokens that the kernel has room for in its entries.
+const MOST_TOKENS: usize = 1 << 20;
+
+/// Threads of the one threadgroup, at most.
+const THREADS: usize = 1024;
+
+/// What was seen, where it matters.
+struct Past {
+    /// A [`TokenRecord`] of every token.
+    records: Block,
+    /// The last tokens, number `n` at `n` modulo the window.
+    history: Block,
+}
+
+/// What there is to choose from, and where the choice goes.
+pub(super) struct Choice<'a> {
+    /// A number for every token.
+    pub(super) logits: &'a BufferSlice,
+    /// The token that the next step takes in, a `uint`.
+    pub(super) token: &'a BufferSlice,
+    /// Where the host reads it, a `uint`.
+    pub(super) id: &'a BufferSlice,
+}
+
+/// Chooses tokens on a Metal device, one after the other, without the host: how many numbers were drawn and which
+/// tokens were seen is in the device's memory, and every token is one launch, the same every time.
+pub struct DeviceSampler {
+    metal: Arc<Metal>,
+    sampling: Sampling,
+    vocab: usize,
+    kernel: Kernel,
+    options: SampleArgs,
+    biases: Option<Block>,
+    state: Option<Block>,
+    past: Option<Past>,
+}
+
+impl DeviceSampler {
+    /// A sampler at the beginning of its random numbers, that has seen nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], where a number makes no sense, [`Error::Unsupported`] on the CPU, and where there is no
+    /// memory.
+    pub fn new(device: &Device, sampling: Sampling, vocab: usize) -> Result<Self> {
+        let metal = device.metal_backend().ok_or_else(|| Error::Unsupported {
+            op: OP,
+            what: "sampling by a kernel; the CPU has a sampler of its own".to_owned(),
+            device: device.name().to_owned(),
+        })?;
+        sampling.check()?;
+        if vocab == 0 || vocab > MOST_TOKENS {
+            return Err(Error::Invalid {
+                op: OP,
+                reason: format!("a vocabulary of {vocab} must be from 1 to {MOST_TOKENS}"),
+            });
+        }
+        let biases = biases(&sampling, vocab);
+        let mut sampler = Self::on(metal, sampling, vocab);
+        if !biases.is_empty() {
+            sampler.biases = Some(copy_of(metal, &biases)?);
+        }
+        sampler.reset(&[])?;
+        Ok(sampler)
+    }
+
+    fn on(metal: &Arc<Metal>, sampling: Sampling, vocab: usize) -> Self {
+        let biases = biases(&sampling, vocab);
+        let (is_greedy, penalises) = (sampling.temperature == 0.0, sampling.penalises());
+        let share = |share: f32| (f64::from(share) * 2.0_f64.powi(64)) as u64;
+        let options = SampleArgs {
+            typical: share(sampling.typical),
+            top_p: share(sampling.top_p),
+            vocab: vocab as u32,
+            biases: biases.len() as u32,
+            // A longer window would be longer than any text.
+            window: sampling.penalty_window.min(MOST_TOKENS) as u32,
+            top_k: sampling.top_k.min(MOST_TOKENS) as u32,
+            repetition: sampling.repetition_penalty,
+            presence: sampling.presence_penalty,
+            frequency: sampling.frequency_penalty,
+            min_p: sampling.min_p,
+            sharpness: match is_greedy {
+                true => 0.0,
+                false => 1.0 / sampling.temperature,
+            },
+            padding: 0,
+        };
+        let kernel = Kernel::new("sample", "sample")
+            .flag("BIAS", !biases.is_empty())
+            .flag("PENALTY", penalises)
+            .flag("GREEDY", is_greedy)
+            .flag("TOP_K", sampling.top_k > 0 && sampling.top_k < vocab)
+            .flag("TYPICAL", sampling.typical < 1.0)
+            .flag("TOP_P", sampling.top_p < 1.0)
+            .flag("STATE", penalises || !is_greedy)
+            .flag("CHANGED", penalises || !biases.is_empty())
+            .flag("READ", !penalises && biases.is_empty());
+        Self {
+            metal: Arc::clone(metal),
+            sampling,
+            vocab,
+            kernel,
+            options,
+            biases: None,
+            state: None,
+            past: None,
+        }
+    }
+
+    /// The most likely token, always; the first of several.
+    pub fn greedy(decoder: &Decoder) -> Self {
+        Self::on(decoder.metal(), Sampling::default(), decoder.vocab())
+    }
+
+    /// How tokens are chosen.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    /// Back to the beginning of the random numbers, with these tokens seen.
+    ///
+    /// # Errors
+    /// Where there is no memory.
+    pub fn reset(&mut self, seen: &[u32]) -> Result<()> {
+        self.resume(seen, 0)
+    }
+
+    /// Goes on after so many draws, with these tokens seen. ViewStrides that are on their way keep what they use.
+    ///
+    /// # Errors
+    /// Where there is no memory.
+    pub fn resume(&mut self, seen: &[u32], draws: u64) -> Result<()> {
+        let window = self.options.window as usize;
+        if self.sampling.penalises() {
+            let mut records = vec![TokenRecord::default(); self.vocab];
+            let mut history = vec![u32::MAX; window];
+            let first = seen.len().saturating_sub(window);
+            for (number, &token) in seen.iter().enumerate().skip(first) {
+                if let Some(record) = records.get_mut(token as usize) {
+                    record.count += 1;
+                    record.last = number as u32;
+                    history[number % window] = token;
+                }
+            }
+            self.past = Some(Past {
+                records: copy_of(&self.metal, &records)?,
+                history: copy_of(&self.metal, &history)?,
+            });
+        }
+        if !self.has_state() {
+            return Ok(());
+        }
+        let state = SamplerState {
+            seed: self.sampling.seed,
+            draws,
+            seen: seen.len() as u32,
+            padding: 0,
+        };
+        self.state = Some(copy_of(&self.metal, &[state])?);
+        Ok(())
+    }
+
+    /// Whether anything goes on from token to token.
+    fn has_state(&self) -> bool {
+        self.sampling.temperature != 0.0 || self.sampling.penalises()
+    }
+
+    /// Whether logits are changed in place.
+    fn changes(&self) -> bool {
+        self.options.biases > 0 || self.sampling.penalises()
+    }
+
+    /// The token that comes next, from logits of the host. The token is seen from now on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], where there are not as many logits as tokens, and where the device fails.
+    pub fn next(&mut self, logits: &[f32]) -> Result<u32> {
+        if logits.len() != self.vocab {
+            return Err(Error::Invalid {
+                op: OP,
+                reason: format!("{} logits for {} tokens", logits.len(), self.vocab),
+            });
+        }
+        let logits = copy_of(&self.metal, logits)?;
+        let words = copy_of(&self.metal, &[0_u32; 128])?;
+        let [token, id] = [0, 256].map(|at| words.slice(at..at + 4));
+        let launches = self.launches(&Choice {
+            logits: &logits.all(),
+            token: &token,
+            id: &id,
+        })?;
+        let run = || {
+            let mut commands = self.metal.commands("sample");
+            launches.iter().try_for_each(|l| l.record(&mut commands))?;
+            commands.commit()?.wait()?;
+            let mut word = [0_u32];
+            id.buffer().read(id.offset(), &mut word)?;
+            Ok(word[0])
+        };
+        run().map_err(|e| Error::device(OP, e))
+    }
+
+    /// The launch that chooses a token. Logits are changed by biases and penalties.
+    pub(super) fn launches(&self, choice: &Choice<'_>) -> Result<Vec<Launch>> {
+        if self.vocab > MOST_TOKENS || choice.logits.length() != 4 * self.vocab {
+            return Err(Error::Invalid {
+                op: OP,
+                reason: format!(
+                    "{} logits for {} tokens, of which there may be {MOST_TOKENS}",
+                    choice.logits.length() / 4,
+                    self.vocab
+                ),
+            });
+        }
+        let mut recorder = Recorder::new(&self.metal, OP);
+        let mut launch = recorder.launch(&self.kernel)?;
+        let room = launch.max_threads().min(THREADS);
+        let threads = self.vocab.next_power_of_two().clamp(32, 1 << room.ilog2());
+        launch = match self.changes() {
+            true => launch.skip().update(choice.logits),
+            false => launch.read(choice.logits).skip(),
+        };
+        launch = match &self.biases {
+            Some(biases) => launch.read(biases.all()),
+            None => launch.skip(),
+        };
+        launch = match &self.state {
+            Some(state) => launch.update(state.all()),
+            None => launch.skip(),
+        };
+        launch = match &self.past {
+            Some(past) => {
+                let records = past.records.all();
+                launch.update(records).update(past.history.all())
+            }
+            None => launch.skip().skip(),
+        };
+        launch
+            .write(choice.token)
+            .write(choice.id)
+            .value(&self.options)
+            .groups(&mut recorder, 1, threads);
+        Ok(recorder.into_launches())
+    }
+}
+
+impl std::fmt::Debug for DeviceSampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceSampler")
+            .field("sampling", &self.sampling)
+            .field("vocab", &self.vocab)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Biases of tokens that there are, each token once.
+fn biases(sampling: &Sampling, vocab: usize) -> Vec<LogitBias> {
+    let mut biases: Vec<LogitBias> = Vec::new();
+    for &(token, added) in &sampling.logit_bias {
+        match biases.iter_mut().find(|b| b.token == token) {
+            Some(bias) => bias.added += added,
+            None if (token as usize) < vocab => biases.push(LogitBias { token, added }),
+            None => {}
+        }
+    }
+    biases
+}
+
+fn copy_of<T: NoUninit>(metal: &Arc<Metal>, values: &[T]) -> Result<Block> {
+    Block::copy_of(metal, OP, bytemuck::cast_slice(values))
+}

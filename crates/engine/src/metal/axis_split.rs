@@ -1,0 +1,106 @@
+//! An input of any layout, split at one of its axes into outer, axis and inner dimensions.
+
+use super::input::{Input, Output, Span};
+use super::msl_struct::msl_struct;
+use super::record::Recorder;
+use super::view::{self, ViewStrides, Walk};
+use crate::{DType, Layout, Result};
+
+msl_struct! {
+    /// An input split at one of its axes: `outer` blocks of `len` rows of `width` elements.
+    pub(super) struct AxisSplit {
+        outer: Walk,
+        outer_steps: ViewStrides,
+        inner: Walk,
+        inner_steps: ViewStrides,
+        /// Stride from row to row.
+        stride: i64,
+        /// Length of the axis: rows of a block.
+        pub(super) len: u32,
+        /// Elements of a row.
+        pub(super) width: u32,
+    }
+}
+
+impl AxisSplit {
+    /// An input split at an axis, and the range to bind; an input without elements has one of which nothing
+    /// is to be read.
+    pub(super) fn new(
+        recorder: &mut Recorder<'_>,
+        input: &Input<'_>,
+        axis: usize,
+        output: &Output,
+    ) -> Result<(Self, Span)> {
+        let span = match input.count() {
+            0 => Span {
+                slice: recorder.scratch(16)?,
+                offset: 0,
+            },
+            _ => input.span(output),
+        };
+        let layout = input.layout;
+        let rank = layout.shape().rank();
+        let outer = (axis..rank).rev().fold(layout, |l, a| l.without(a));
+        let inner = (0..=axis).rev().fold(layout, |l, a| l.without(a));
+        let walk = |layout: Layout, offset: usize| {
+            let input = Input { layout, ..*input };
+            let (walk, steps) = view::walk(layout.shape(), &[(&input, offset)]);
+            (walk, steps[0])
+        };
+        let (outer, outer_steps) = walk(outer, span.offset);
+        let (width, (inner, inner_steps)) = (inner.count(), walk(inner, 0));
+        let split = Self {
+            outer,
+            outer_steps,
+            inner,
+            inner_steps,
+            stride: layout.strides()[axis] as i64,
+            len: layout.shape()[axis] as u32,
+            width: width as u32,
+        };
+        Ok((split, span))
+    }
+
+    /// Blocks.
+    pub(super) fn outer(&self) -> usize {
+        self.outer.dims.iter().map(|&d| d as usize).product()
+    }
+
+    /// Whether rows are neighbours in memory.
+    pub(super) fn is_dense(&self) -> bool {
+        self.inner.rank == 1 && (self.width == 1 || self.inner_steps.strides[0] == 1)
+    }
+
+    /// Whether all rows begin where four elements may be read at once.
+    pub(super) fn is_even(&self) -> bool {
+        let even = |x: i64| x % 4 == 0;
+        self.is_dense()
+            && even(self.stride)
+            && even(self.outer_steps.offset)
+            && self.outer_steps.strides.iter().all(|&s| even(s))
+    }
+}
+
+/// The number of an integer type, for kernels that read indices of any; as `msl/index.h` has them.
+pub(super) fn index_kind(dtype: DType) -> u32 {
+    match dtype {
+        DType::U8 => 0,
+        DType::U16 => 1,
+        DType::U32 => 2,
+        DType::U64 => 3,
+        DType::I8 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        _ => 7,
+    }
+}
+
+/// A type of as many bytes, for kernels that move elements whatever they mean.
+pub(super) fn bits(dtype: DType) -> DType {
+    match dtype.size() {
+        1 => DType::U8,
+        2 => DType::U16,
+        4 => DType::U32,
+        _ => DType::U64,
+    }
+}
