@@ -78,7 +78,7 @@ fn graphs() -> Vec<(&'static str, Graph)> {
         graph("matmul_wide_f32", || {
             f32s(&[3, 130]).matmul(&f32s(&[130, 999]))
         }),
-        graph("matmul_whole_u32", || {
+        graph("matmul_integer_u32", || {
             data(&[3, 50, 20], DType::I32).matmul(&data(&[3, 20, 37], DType::I32))
         }),
         graph("conv_tile_f32", || {

@@ -82,6 +82,8 @@ impl Input {
         if self.buffer.length() == 0 {
             return Ok(());
         }
+        // A launch that failed has lost the contents, and they are written anew.
+        let _ = self.buffer.take_failure();
         let mut target = self.buffer.as_mut_slice::<u8>()?;
         match &self.content {
             Content::Bytes(bytes) => target.copy_from_slice(bytes),
@@ -92,11 +94,10 @@ impl Input {
 
     /// What the buffer holds now. Defects that a checking device has reported do not make it unreadable.
     pub(crate) fn array(&self) -> Result<Array> {
-        let data = match self.buffer.to_vec::<u8>() {
-            // The failure of a writer is told once, to whoever reads first; it has been reported by now.
-            Err(Error::Checked { .. }) => self.buffer.to_vec::<u8>(),
-            result => result,
-        };
+        if let Some(Error::Checked { .. }) = self.buffer.failure() {
+            let _ = self.buffer.take_failure();
+        }
+        let data = self.buffer.to_vec::<u8>();
         Ok(Array {
             dtype: self.dtype,
             shape: self.shape.clone(),
