@@ -34,7 +34,7 @@ const MAX_TRACKED_WRITERS: usize = 1024;
 /// let buffers = ExternalBuffers::new(&device)?;
 /// let hal = device.hal().expect("a Metal device");
 /// let x = hal.buffer_with_data(&[1.0_f32, 2.0], StorageMode::Shared).unwrap();
-/// let x = x.slice(..).unwrap();
+/// let x = x.slice(0..8).unwrap();
 /// let t = buffers.tensor(&x, DType::F32, Shape::new("x", &[2])?)?;
 /// buffers.store(&t + 1.0, &x, &[&x])?;
 /// buffers.wait("x", x.buffer())?;
