@@ -78,9 +78,10 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
     let (prompt, next) = ids.split_at(options.prompt);
     let mut entries = Vec::new();
     for name in &options.formats {
-        let path = match options.common.list {
-            true => source.clone(),
-            false => made(&source, name)?,
+        let path = if options.common.list {
+            source.clone()
+        } else {
+            made(&source, name)?
         };
         let model = Model {
             path: path.to_string_lossy().into_owned(),

@@ -33,9 +33,10 @@ pub(crate) fn write(
                 let written = out.write_all(piece.as_bytes());
                 failed = written.and_then(|()| out.flush()).err();
             }
-            match is_stopped || failed.is_some() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            if is_stopped || failed.is_some() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         })
     })?;

@@ -62,9 +62,10 @@ pub(crate) fn run(args: &CacheArgs, out: &mut Out) -> Result<Outcome> {
         "there is no cache directory: neither BESSEMER_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set",
     )?;
     if args.action == CacheAction::Path {
-        match args.json {
-            true => terminal::write_json(out, &json!({ "path": dir.display().to_string() }))?,
-            false => writeln!(out, "{}", dir.display())?,
+        if args.json {
+            terminal::write_json(out, &json!({ "path": dir.display().to_string() }))?
+        } else {
+            writeln!(out, "{}", dir.display())?
         }
         out.flush()?;
         return Ok(Outcome::Clean);
@@ -167,12 +168,13 @@ fn measure(path: &Path) -> io::Result<Content> {
     let mut content = Content::default();
     let mut open = vec![path.to_owned()];
     while let Some(path) = open.pop() {
-        let seen = fs::symlink_metadata(&path).and_then(|meta| match meta.is_dir() {
-            true => fs::read_dir(&path)?.try_for_each(|entry| {
-                open.push(entry?.path());
-                Ok(())
-            }),
-            false => {
+        let seen = fs::symlink_metadata(&path).and_then(|meta| {
+            if meta.is_dir() {
+                fs::read_dir(&path)?.try_for_each(|entry| {
+                    open.push(entry?.path());
+                    Ok(())
+                })
+            } else {
                 content.files += 1;
                 content.bytes += meta.len();
                 Ok(())
@@ -187,9 +189,10 @@ fn measure(path: &Path) -> io::Result<Content> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path)?.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
     }
 }
 

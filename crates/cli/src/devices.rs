@@ -30,9 +30,10 @@ fn write_text(inventory: &Inventory, out: &mut impl Write) -> Result<()> {
             writeln!(out)?;
         }
         let bold = style::STRONG;
-        let mark = match listed.is_default {
-            true => " (what `msl` commands use)",
-            false => "",
+        let mark = if listed.is_default {
+            " (what `msl` commands use)"
+        } else {
+            ""
         };
         writeln!(out, "{bold}{}{bold:#}{mark}", listed.device.name())?;
         let mut rows = properties(listed.device.info());

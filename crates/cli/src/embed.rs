@@ -61,12 +61,13 @@ pub(crate) fn run(args: &EmbedArgs, out: &mut Out) -> Result<Outcome> {
         ids.push(tokens);
     }
     let similarity = |a: &[f32], b: &[f32]| -> f32 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
-    let table: Vec<Vec<f32>> = match args.similarity {
-        true => vectors
+    let table: Vec<Vec<f32>> = if args.similarity {
+        vectors
             .iter()
             .map(|a| vectors.iter().map(|b| similarity(a, b)).collect())
-            .collect(),
-        false => Vec::new(),
+            .collect()
+    } else {
+        Vec::new()
     };
     if args.json {
         let mut object = json!({

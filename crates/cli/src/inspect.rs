@@ -78,9 +78,10 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
         let own = config.as_ref().ok()?.context;
         Some(own.min(DEFAULT_CONTEXT))
     });
-    let (cache, precision) = match args.exact {
-        true => (CacheType::F32, Precision::Exact),
-        false => (CacheType::F16, Precision::Fast),
+    let (cache, precision) = if args.exact {
+        (CacheType::F32, Precision::Exact)
+    } else {
+        (CacheType::F16, Precision::Fast)
     };
     let estimate = match (&config, context) {
         (Ok(config), Some(context)) => {
@@ -99,9 +100,10 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
         cache,
         estimate,
     };
-    match args.json {
-        true => terminal::write_json(out, &found.json(args.brief))?,
-        false => found.write(args.brief, out)?,
+    if args.json {
+        terminal::write_json(out, &found.json(args.brief))?
+    } else {
+        found.write(args.brief, out)?
     }
     out.flush()?;
     Ok(Outcome::Clean)
@@ -240,9 +242,10 @@ impl Found<'_> {
             writeln!(out, "  {what:28} {:>10}", size(count))?;
         }
         if let Some(available) = memory::available() {
-            let fits = match estimate.total() <= available {
-                true => "fits",
-                false => "does not fit",
+            let fits = if estimate.total() <= available {
+                "fits"
+            } else {
+                "does not fit"
             };
             writeln!(
                 out,

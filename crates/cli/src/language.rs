@@ -296,13 +296,15 @@ impl ModelArgs {
         let device = self.device()?;
         let file = self.open()?;
         let config = Config::of(&file)?;
-        let kind = match self.exact {
-            true => CacheType::F32,
-            false => CacheType::F16,
+        let kind = if self.exact {
+            CacheType::F32
+        } else {
+            CacheType::F16
         };
-        let precision = match self.exact || !device.is_cpu() {
-            true => Precision::Exact,
-            false => Precision::Fast,
+        let precision = if self.exact || !device.is_cpu() {
+            Precision::Exact
+        } else {
+            Precision::Fast
         };
         let kind = self.cache.map_or(kind, CacheType::from);
         let context = self.context.unwrap_or(config.context.min(usual));

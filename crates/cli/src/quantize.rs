@@ -83,9 +83,10 @@ pub(crate) fn run(args: &QuantizeArgs, out: &mut Out) -> Result<Outcome> {
     });
     bar.finish_and_clear();
     done?;
-    match args.json {
-        true => terminal::write_json(out, &to_json(args, &reports))?,
-        false => write(args, &reports, out)?,
+    if args.json {
+        terminal::write_json(out, &to_json(args, &reports))?
+    } else {
+        write(args, &reports, out)?
     }
     out.flush()?;
     Ok(Outcome::Clean)

@@ -12,9 +12,10 @@ use std::io::Write;
 /// Runs the command.
 pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
     let mut found: Vec<Measurement> = Vec::new();
-    let table = match args.show {
-        true => numrs::dispatch_table(),
-        false => numrs::tune(|measurement| {
+    let table = if args.show {
+        numrs::dispatch_table()
+    } else {
+        numrs::tune(|measurement| {
             if !args.json {
                 let quiet = style::QUIET;
                 // A line that cannot be written is no reason to stop measuring.
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
                 );
             }
             found.push(*measurement);
-        })?,
+        })?
     };
     if args.json {
         let rows: Vec<_> = found

@@ -174,9 +174,10 @@ struct Data(Tensor);
 
 impl Data {
     fn new(tensor: &Tensor) -> Result<Self> {
-        let dense = match tensor.check()?.layout().is_contiguous() {
-            true => tensor.clone(),
-            false => tensor.contiguous(),
+        let dense = if tensor.check()?.layout().is_contiguous() {
+            tensor.clone()
+        } else {
+            tensor.contiguous()
         };
         dense.eval()?;
         Ok(Self(dense))

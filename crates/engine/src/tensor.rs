@@ -253,9 +253,10 @@ impl Tensor {
         self.check()?;
         // What others hold or what exists already is copied there.
         let own = self.layout.is_whole() && Arc::strong_count(&self.node) == 1;
-        let tensor = match own && !self.is_evaluated() && self.node.constant.is_none() {
-            true => self,
-            false => Self::apply(Copy, &[&self]),
+        let tensor = if own && !self.is_evaluated() && self.node.constant.is_none() {
+            self
+        } else {
+            Self::apply(Copy, &[&self])
         };
         let size = tensor.node.shape.count() * tensor.dtype().size();
         debug_assert!(target.len() >= size, "checked by the caller");

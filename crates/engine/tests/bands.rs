@@ -212,9 +212,10 @@ fn long_products_by_the_devices_library_are_bands_of_rows() {
     for turned in [false, true] {
         let [a, b, c] = [[100, 40], [40, 30], [1, 30]].map(|shape| {
             let [rows, cols] = shape;
-            match turned {
-                true => f32s(&[cols, rows]).t(),
-                false => f32s(&shape),
+            if turned {
+                f32s(&[cols, rows]).t()
+            } else {
+                f32s(&shape)
             }
         });
         let product = || a.matmul(&b) + &c;

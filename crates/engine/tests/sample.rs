@@ -84,9 +84,10 @@ fn choose(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64)
             continue;
         }
         let l = &mut logits[token as usize];
-        *l = match *l > 0.0 {
-            true => *l / s.repetition_penalty,
-            false => *l * s.repetition_penalty,
+        *l = if *l > 0.0 {
+            *l / s.repetition_penalty
+        } else {
+            *l * s.repetition_penalty
         };
         *l -= s.presence_penalty + s.frequency_penalty * count as f32;
     }

@@ -74,12 +74,13 @@ impl DeviceShared {
 
     /// Refuses a buffer of another device.
     pub(crate) fn expect_own(&self, buffer: &Buffer) -> Result<()> {
-        match buffer.inner.device.id == self.id {
-            true => Ok(()),
-            false => Err(Error::WrongDevice {
+        if buffer.inner.device.id == self.id {
+            Ok(())
+        } else {
+            Err(Error::WrongDevice {
                 what: buffer.describe(),
                 device: self.name().to_owned(),
-            }),
+            })
         }
     }
 

@@ -284,9 +284,10 @@ pub struct ProductCommand {
 impl ProductCommand {
     /// Elements that make a sum.
     pub fn depth(&self) -> usize {
-        match self.turn_left {
-            true => self.left.rows,
-            false => self.left.columns,
+        if self.turn_left {
+            self.left.rows
+        } else {
+            self.left.columns
         }
     }
 }

@@ -68,9 +68,10 @@ impl Matrix {
     /// # Errors
     /// [`Error::OutOfBounds`] if it does not have them.
     pub fn rows(&self, rows: Range<usize>, element: MatrixElement) -> Result<Self> {
-        let skipped = match self.turned {
-            true => rows.start.saturating_mul(element.size()),
-            false => rows.start.saturating_mul(self.row_bytes),
+        let skipped = if self.turned {
+            rows.start.saturating_mul(element.size())
+        } else {
+            rows.start.saturating_mul(self.row_bytes)
         };
         let (slice, count) = (&self.slice, rows.len());
         if rows.end > self.shape()[0] || rows.start > rows.end || skipped > slice.length {
@@ -81,9 +82,10 @@ impl Matrix {
             length: slice.length - skipped,
             ..slice.clone()
         };
-        let (rows, columns) = match self.turned {
-            true => (self.rows, count),
-            false => (count, self.columns),
+        let (rows, columns) = if self.turned {
+            (self.rows, count)
+        } else {
+            (count, self.columns)
         };
         Ok(Self {
             slice,
@@ -95,9 +97,10 @@ impl Matrix {
 
     /// Rows and columns, as the product takes them.
     fn shape(&self) -> [usize; 2] {
-        match self.turned {
-            true => [self.columns, self.rows],
-            false => [self.rows, self.columns],
+        if self.turned {
+            [self.columns, self.rows]
+        } else {
+            [self.rows, self.columns]
         }
     }
 
@@ -275,9 +278,10 @@ impl PreparedProduct {
         for matrix in [&product.left, &product.right, &product.result] {
             device.expect_own(&matrix.slice.buffer)?;
         }
-        let objects = match product.is_empty() {
-            true => None,
-            false => device.raw.prepare(&product.command())?,
+        let objects = if product.is_empty() {
+            None
+        } else {
+            device.raw.prepare(&product.command())?
         };
         Ok(Self { product, objects })
     }
@@ -317,9 +321,10 @@ impl Commands {
             return Ok(());
         }
         let size = product.element.size();
-        let access = match product.beta == 0.0 {
-            true => Access::Write,
-            false => Access::ReadWrite,
+        let access = if product.beta == 0.0 {
+            Access::Write
+        } else {
+            Access::ReadWrite
         };
         let slices = [&product.left, &product.right, &product.result].map(|m| m.touched(size));
         let [left, right, result] = &slices;

@@ -325,9 +325,10 @@ impl Config {
             vocab,
             context: keys.required("context_length")?,
             norm: norm(model, architecture, keys)?,
-            rope: match is_bert {
-                true => None,
-                false => Some(Rope::read(model, keys, head_dim)?),
+            rope: if is_bert {
+                None
+            } else {
+                Some(Rope::read(model, keys, head_dim)?)
             },
             attention_scale: match keys.positive("attention.scale")? {
                 Some(scale) => scale,
@@ -351,9 +352,10 @@ impl Config {
             post_norms: has("post_attention_norm.weight"),
             is_gated: !is_bert,
             activation: activation(architecture, keys)?,
-            embedding_scale: match architecture.is_gemma() {
-                true => (width as f64).sqrt(),
-                false => 1.0,
+            embedding_scale: if architecture.is_gemma() {
+                (width as f64).sqrt()
+            } else {
+                1.0
             },
             tied_head: !model.has("output.weight"),
             pooling: match keys.metadata.natural(&keys.key("pooling_type"))? {
@@ -480,9 +482,10 @@ fn bad_shape(model: &Model, tensor: &TensorView, expected: &str) -> Error {
 
 fn norm(model: &Model, architecture: Architecture, keys: &Keys<'_>) -> Result<Norm> {
     let is_layer_norm = architecture == Architecture::Bert;
-    let name = match is_layer_norm {
-        true => "attention.layer_norm_epsilon",
-        false => "attention.layer_norm_rms_epsilon",
+    let name = if is_layer_norm {
+        "attention.layer_norm_epsilon"
+    } else {
+        "attention.layer_norm_rms_epsilon"
     };
     let key = keys.key(name);
     // GGUF files of Gemma have the 1 in their weights.

@@ -149,9 +149,10 @@ impl Encoder {
             kernel::add(x, &self.kind);
             kernel::add(x, &other);
         }
-        let x = match self.device.is_cpu() {
-            true => self.run(x)?,
-            false => self.run_on(&self.device, &x)?,
+        let x = if self.device.is_cpu() {
+            self.run(x)?
+        } else {
+            self.run_on(&self.device, &x)?
         };
         let mut pooled = vec![0.0_f64; width];
         let rows = match config.pooling {

@@ -193,9 +193,10 @@ impl Session {
             let input = Input {
                 sequence: 0,
                 tokens,
-                logits: match i + 1 == batches {
-                    true => logits,
-                    false => Logits::None,
+                logits: if i + 1 == batches {
+                    logits
+                } else {
+                    Logits::None
                 },
             };
             self.transformer

@@ -90,9 +90,10 @@ impl Cancel {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        match self.is_set() {
-            true => Err(Error::Cancelled),
-            false => Ok(()),
+        if self.is_set() {
+            Err(Error::Cancelled)
+        } else {
+            Ok(())
         }
     }
 }
@@ -140,9 +141,10 @@ impl Transformer {
                 "BERT models make vectors of texts: use `embed`",
             ));
         }
-        let precision = match device.is_cpu() {
-            true => options.precision,
-            false => Precision::Exact,
+        let precision = if device.is_cpu() {
+            options.precision
+        } else {
+            Precision::Exact
         };
         // Weights that are repacked are resident once: the file's pages go as soon as they were copied.
         let load = |view: &file::TensorView| {
@@ -158,9 +160,10 @@ impl Transformer {
             .collect::<Result<_>>()?;
         let embedding_view = weight("token_embd.weight")?;
         let embedding = matrix(&embedding_view)?;
-        let head = match config.tied_head {
-            true => load(&embedding_view)?,
-            false => load(&weight("output.weight")?)?,
+        let head = if config.tied_head {
+            load(&embedding_view)?
+        } else {
+            load(&weight("output.weight")?)?
         };
         let is_only_embedding = !config.tied_head || head.is_repacked();
         let embedding_pages = (device.is_cpu() && is_only_embedding).then_some(embedding_view);
@@ -292,9 +295,10 @@ impl Transformer {
             if again || input.sequence >= cache.sequences() {
                 return Err(Error::Invalid {
                     what: format!("sequence {}", input.sequence),
-                    reason: match again {
-                        true => "is there twice".to_owned(),
-                        false => format!("the cache has {}", cache.sequences()),
+                    reason: if again {
+                        "is there twice".to_owned()
+                    } else {
+                        format!("the cache has {}", cache.sequences())
                     },
                 });
             }

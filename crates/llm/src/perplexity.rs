@@ -80,9 +80,10 @@ pub fn measure(
         let mut at = 0;
         for piece in seen.chunks(ROWS) {
             let first = next.saturating_sub(shift + at).min(piece.len());
-            let logits = match first < piece.len() {
-                true => Logits::All,
-                false => Logits::None,
+            let logits = if first < piece.len() {
+                Logits::All
+            } else {
+                Logits::None
             };
             let input = Input {
                 sequence: 0,

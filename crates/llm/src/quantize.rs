@@ -78,9 +78,10 @@ fn chosen(source: &Source, to: Format, is_pure: bool) -> Format {
         .iter()
         .any(|t| tensor.name().starts_with(t));
     let bits = |f: Format| f.block_bytes() as f64 / f.block_len() as f64;
-    let wanted = match is_end && !is_pure && to.is_quantised() && bits(to) < bits(Format::Q6_K) {
-        true => Format::Q6_K,
-        false => to,
+    let wanted = if is_end && !is_pure && to.is_quantised() && bits(to) < bits(Format::Q6_K) {
+        Format::Q6_K
+    } else {
+        to
     };
     let cols = tensor.shape()[1];
     let smaller = match wanted {

@@ -358,9 +358,10 @@ pub fn broadcasting<const N: usize>(
 /// How many of `cases` random cases to run where each one is likely a kernel of its own, as joined ops are: a
 /// few on Metal devices, which compile it for 0.3 s, and a third of `BESSEMER_TEST_CASES` at most; all on the CPU.
 pub fn compiled(cases: u32) -> u32 {
-    match on_metal() {
-        true => cases.div_ceil(25).min(most_cases().div_ceil(3)),
-        false => cases,
+    if on_metal() {
+        cases.div_ceil(25).min(most_cases().div_ceil(3))
+    } else {
+        cases
     }
 }
 

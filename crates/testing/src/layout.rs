@@ -118,9 +118,10 @@ pub fn place(x: &Array, placed: &Placed) -> Tensor {
         .map(|&a| placed.axes[a].before + span(lengths[a], placed.axes[a]) + placed.axes[a].after)
         .collect();
     // What nobody should read.
-    let poison = match dtype.is_float() {
-        true => Value::Float(f64::NAN),
-        false => Value::Int(crate::number::range(dtype).1),
+    let poison = if dtype.is_float() {
+        Value::Float(f64::NAN)
+    } else {
+        Value::Int(crate::number::range(dtype).1)
     };
     let mut large = Array::new(dtype, &memory, vec![poison; count(&memory)]);
     for index in crate::array::indices(&lengths) {

@@ -46,16 +46,16 @@ pub(crate) fn made(source: &Path, format: Format, is_wide: bool) -> Result<PathB
     let folder = root().join("target/bench-models");
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
-    let model = match is_wide {
-        true => {
-            let path = folder.join(format!("{stem}-wide.gguf"));
-            if !path.exists() {
-                widen(&Model::open(made(source, Format::F16, false)?)?, &path)?;
-            }
-            Model::open(path)?
+    let model = if is_wide {
+        let path = folder.join(format!("{stem}-wide.gguf"));
+        if !path.exists() {
+            widen(&Model::open(made(source, Format::F16, false)?)?, &path)?;
         }
-        false if most(&model) == Some(format) => return Ok(source.to_owned()),
-        false => model,
+        Model::open(path)?
+    } else if most(&model) == Some(format) {
+        return Ok(source.to_owned());
+    } else {
+        model
     };
     let wide = if is_wide { "-wide" } else { "" };
     let path = folder.join(format!("{stem}{wide}-{}.gguf", format.name()));

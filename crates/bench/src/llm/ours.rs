@@ -51,9 +51,10 @@ fn told(result: Result<()>) -> Result<(), String> {
 impl Sequence {
     /// Loads a model.
     pub(super) fn open(given: &Model, exact: bool) -> Result<Self> {
-        let (precision, cache) = match exact {
-            true => (Precision::Exact, CacheType::F32),
-            false => (Precision::Fast, CacheType::F16),
+        let (precision, cache) = if exact {
+            (Precision::Exact, CacheType::F32)
+        } else {
+            (Precision::Fast, CacheType::F16)
         };
         let options = Options {
             precision,

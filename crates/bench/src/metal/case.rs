@@ -109,9 +109,10 @@ fn documents(quick: bool) -> Vec<Case> {
 /// Products of a vector with weights of every format, in the sizes of a 7B model's layers: what a decoded token is made
 /// of. The CPU takes its fast path.
 fn quantised(quick: bool) -> Result<Vec<Case>> {
-    let shapes = match quick {
-        true => vec![[40, 256]],
-        false => vec![[4096, 4096], [11008, 4096]],
+    let shapes = if quick {
+        vec![[40, 256]]
+    } else {
+        vec![[4096, 4096], [11008, 4096]]
     };
     let blocks = BlockFormat::ALL.map(Weights::Block);
     let mut cases = Vec::new();
@@ -162,9 +163,10 @@ fn matrix(weights: Weights, rows: usize, cols: usize) -> Result<QuantMatrix> {
 /// Attention of 32 heads with 8 for keys and values, of one token over a long context and of a prompt.
 fn attention(quick: bool) -> Vec<Case> {
     let (heads, kv_heads, dim) = if quick { (4, 2, 32) } else { (32, 8, 128) };
-    let sizes = match quick {
-        true => [(1, 80), (40, 40)],
-        false => [(1, 4096), (512, 512)],
+    let sizes = if quick {
+        [(1, 80), (40, 40)]
+    } else {
+        [(1, 4096), (512, 512)]
     };
     let case = |(queries, keys): (usize, usize)| {
         let kv = vec![1, kv_heads, keys, dim];
@@ -186,9 +188,10 @@ fn attention(quick: bool) -> Vec<Case> {
             }),
             tolerance: 4e-3,
             goal: 1.0,
-            rate: match is_decode {
-                true => ("GB/s", read / 1e9),
-                false => ("Gop/s", ops / 1e9),
+            rate: if is_decode {
+                ("GB/s", read / 1e9)
+            } else {
+                ("Gop/s", ops / 1e9)
             },
         }
     };

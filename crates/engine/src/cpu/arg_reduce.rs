@@ -24,9 +24,10 @@ pub(crate) fn run(op: &ArgReduce, inputs: &[Input<'_>], mut output: Output<'_>) 
     let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     let out = output.all::<i64>();
-    with_type!(inputs[0].dtype, T => match op.max {
-        true => find::<T, Simple<Max<T>>, true>(data.all(), around, out),
-        false => find::<T, Simple<Min<T>>, false>(data.all(), around, out),
+    with_type!(inputs[0].dtype, T => if op.max {
+        find::<T, Simple<Max<T>>, true>(data.all(), around, out);
+    } else {
+        find::<T, Simple<Min<T>>, false>(data.all(), around, out);
     });
     Ok(())
 }

@@ -384,9 +384,10 @@ impl Plan<'_> {
         for call in &self.program.calls {
             let end = call.to == usize::MAX;
             // Taken out while it is written; it is never an argument of the same call.
-            let to: &mut [u8] = match end {
-                true => &mut [],
-                false => std::mem::take(&mut slots[call.to]),
+            let to: &mut [u8] = if end {
+                &mut []
+            } else {
+                std::mem::take(&mut slots[call.to])
             };
             let arg = |source: Source| match source {
                 Source::None => &[][..],

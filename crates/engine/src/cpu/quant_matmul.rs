@@ -245,9 +245,10 @@ fn share(
             .map(|p| p.matrix.bytes_read())
             .sum();
         // Rows do not depend on how they are cut, so threads may be counted here.
-        let run = match vectors <= STREAMED {
-            true => (bytes / (8 * pool::threads())).min(RUN),
-            false => TASK,
+        let run = if vectors <= STREAMED {
+            (bytes / (8 * pool::threads())).min(RUN)
+        } else {
+            TASK
         };
         let last = products.iter().rposition(&which);
         let mut cuts = [Cut::default(); MOST];

@@ -97,9 +97,10 @@ pub(crate) fn sort<'a, T: Item>(
         by_buckets(op, items, spare)?;
         return Ok(items);
     }
-    Ok(match sort_some(items, spare) {
-        true => spare,
-        false => items,
+    Ok(if sort_some(items, spare) {
+        spare
+    } else {
+        items
     })
 }
 

@@ -405,9 +405,10 @@ impl<F: Folder> Part<'_, F> {
             let start = self.start(k) + from;
             let rows = self.units.clone();
             let several = together > 1 && width == plan.len && rows.len() >= 2 * together;
-            let (together, width_now) = match several {
-                true => (together, together * width),
-                false => (1, width),
+            let (together, width_now) = if several {
+                (together, together * width)
+            } else {
+                (1, width)
             };
             let groups = rows.len() / together;
             let wide = &mut wide[..width_now];
@@ -424,9 +425,10 @@ impl<F: Folder> Part<'_, F> {
                 };
                 let now = ROWS.min(end - g);
                 for (i, start_of) in starts[..now].iter_mut().enumerate() {
-                    let row = match g < groups {
-                        true => (g + i) * together,
-                        false => groups * together + (g - groups) + i,
+                    let row = if g < groups {
+                        (g + i) * together
+                    } else {
+                        groups * together + (g - groups) + i
                     };
                     *start_of = start.wrapping_add_signed(plan.reduced.at(rows.start + row));
                 }

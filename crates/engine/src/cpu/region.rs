@@ -81,9 +81,10 @@ impl Rows {
     fn copy<T: Pod + Send + Sync>(&self, from: &[T], to: &mut [T]) {
         let [first, target] = self.offsets;
         let piece = pool::grain(2 * size_of::<T>());
-        let (parts, part) = match self.len > piece {
-            true => (self.len.div_ceil(piece), piece),
-            false => (1, self.len),
+        let (parts, part) = if self.len > piece {
+            (self.len.div_ceil(piece), piece)
+        } else {
+            (1, self.len)
         };
         let step = (piece / self.len).max(1);
         let rows = self.from.count;

@@ -24,9 +24,10 @@ pub(crate) fn run(op: &Triangle, inputs: &[Input<'_>], output: Output<'_>) -> Re
             let edge = on.saturating_add(op.diagonal);
             let edge = edge.saturating_add(isize::from(!op.upper));
             let edge = edge.clamp(0, columns as isize) as usize * size;
-            let (keep, clear) = match op.upper {
-                true => (edge..width, 0..edge),
-                false => (0..edge, edge..width),
+            let (keep, clear) = if op.upper {
+                (edge..width, 0..edge)
+            } else {
+                (0..edge, edge..width)
             };
             out[keep.clone()].copy_from_slice(&data[keep]);
             out[clear].fill(0);

@@ -167,9 +167,10 @@ fn many(
     sent: &mut Sent,
 ) -> Result<()> {
     // Without order every row sees all others: they are one batch.
-    let most = match decoder.spec().causal {
-        true => MOST_ROWS,
-        false => rows.len(),
+    let most = if decoder.spec().causal {
+        MOST_ROWS
+    } else {
+        rows.len()
     };
     for rows in rows.chunks(most) {
         let batch = Batch::new(decoder, sequences, rows)?;

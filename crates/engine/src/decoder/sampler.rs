@@ -98,9 +98,10 @@ impl DeviceSampler {
             presence: sampling.presence_penalty,
             frequency: sampling.frequency_penalty,
             min_p: sampling.min_p,
-            sharpness: match is_greedy {
-                true => 0.0,
-                false => 1.0 / sampling.temperature,
+            sharpness: if is_greedy {
+                0.0
+            } else {
+                1.0 / sampling.temperature
             },
             padding: 0,
         };
@@ -235,9 +236,10 @@ impl DeviceSampler {
         let mut launch = recorder.launch(&self.kernel)?;
         let room = launch.max_threads().min(THREADS);
         let threads = self.vocab.next_power_of_two().clamp(32, 1 << room.ilog2());
-        launch = match self.changes() {
-            true => launch.skip().update(choice.logits),
-            false => launch.read(choice.logits).skip(),
+        launch = if self.changes() {
+            launch.skip().update(choice.logits)
+        } else {
+            launch.read(choice.logits).skip()
         };
         launch = match &self.biases {
             Some(biases) => launch.read(biases.all()),

@@ -55,12 +55,15 @@ impl Sampling {
     /// # Errors
     /// [`Error::Invalid`] for the first that does not, with what would be right.
     pub fn check(&self) -> Result<()> {
-        let expect = |holds: bool, what: &str, value: f32, rule: &str| match holds {
-            true => Ok(()),
-            false => Err(Error::Invalid {
-                op: "sample",
-                reason: format!("{what} {value} must be {rule}"),
-            }),
+        let expect = |holds: bool, what: &str, value: f32, rule: &str| {
+            if holds {
+                Ok(())
+            } else {
+                Err(Error::Invalid {
+                    op: "sample",
+                    reason: format!("{what} {value} must be {rule}"),
+                })
+            }
         };
         for (what, share) in [
             ("top-p", self.top_p),

@@ -65,9 +65,10 @@ impl Heads {
                 offset: 0,
             });
         }
-        let (span, layout) = match shape[3] <= 1 || input.layout.strides()[3] == 1 {
-            true => (input.span(output), input.layout),
-            false => (recorder.dense(input, output)?, Layout::contiguous(shape)),
+        let (span, layout) = if shape[3] <= 1 || input.layout.strides()[3] == 1 {
+            (input.span(output), input.layout)
+        } else {
+            (recorder.dense(input, output)?, Layout::contiguous(shape))
         };
         let s = layout.strides();
         Ok(Self {

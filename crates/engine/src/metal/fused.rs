@@ -123,9 +123,10 @@ pub(crate) fn record(
             }
             None => {
                 spans.push((input, input.span(output)));
-                match output.holds == Some(i) {
-                    true => Source::Held,
-                    false => Source::Buffer,
+                if output.holds == Some(i) {
+                    Source::Held
+                } else {
+                    Source::Buffer
                 }
             }
         };

@@ -431,12 +431,15 @@ impl Product {
             line: n as i64,
             step: 1,
         };
-        let orient = |sides: MatrixStrides| match turn {
-            true => MatrixStrides {
-                line: sides.step,
-                step: sides.line,
-            },
-            false => sides,
+        let orient = |sides: MatrixStrides| {
+            if turn {
+                MatrixStrides {
+                    line: sides.step,
+                    step: sides.line,
+                }
+            } else {
+                sides
+            }
         };
         let (left, right) = if turn { (b, a) } else { (a, b) };
         let mut walked = vec![(&left.batch, left.offset), (&right.batch, right.offset)];
@@ -445,9 +448,12 @@ impl Product {
         }
         let (walk, steps) = view::walk(&batch, &walked);
         let mut more = steps[2..].iter();
-        let mut steps_of = |there: bool| match there {
-            true => more.next().copied().unwrap_or(ViewStrides::zeroed()),
-            false => ViewStrides::zeroed(),
+        let mut steps_of = |there: bool| {
+            if there {
+                more.next().copied().unwrap_or(ViewStrides::zeroed())
+            } else {
+                ViewStrides::zeroed()
+            }
         };
         let (addend_steps, residual_steps) =
             (steps_of(addend.is_some()), steps_of(residual.is_some()));
@@ -498,9 +504,10 @@ impl Product {
             return self.record_whole(recorder);
         }
         if cols <= NARROW && cols <= rows {
-            return match self.lies[0].deep {
-                true => self.record_deep(recorder),
-                false => self.record_wide(recorder),
+            return if self.lies[0].deep {
+                self.record_deep(recorder)
+            } else {
+                self.record_wide(recorder)
             };
         }
         let side = tile_side(rows, cols, self.batches);

@@ -155,9 +155,10 @@ impl Plan {
     /// For so many results of so many elements, which are columns or rows.
     fn new(results: usize, count: usize, columns: bool) -> Self {
         if columns || count <= SHORT {
-            let parts = match results >= BUSY / 2 || count < 64 {
-                true => 1,
-                false => (BUSY / results).min(count / SHORT).clamp(1, 4096),
+            let parts = if results >= BUSY / 2 || count < 64 {
+                1
+            } else {
+                (BUSY / results).min(count / SHORT).clamp(1, 4096)
             };
             return Self::Thread { parts };
         }
@@ -195,9 +196,10 @@ pub(super) fn launch(
     let mut kept = input.layout;
     let mut reduced = input.layout;
     for axis in (0..shape.rank()).rev() {
-        match axes.contains(axis) {
-            true => kept = kept.without(axis),
-            false => reduced = reduced.without(axis),
+        if axes.contains(axis) {
+            kept = kept.without(axis)
+        } else {
+            reduced = reduced.without(axis)
         }
     }
     let walk = |layout, offset| {

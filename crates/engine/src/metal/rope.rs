@@ -78,10 +78,9 @@ pub(crate) fn record(
         table_whole: turn_strides[0] as i64,
         table_stride: turn_strides[1] as i64,
         at_offset: at.as_ref().map_or(0, |(span, _)| span.offset as i64),
-        at_batch: at.as_ref().map_or(0, |(_, l)| match each {
-            true => l.strides()[0] as i64,
-            false => 0,
-        }),
+        at_batch: at
+            .as_ref()
+            .map_or(0, |(_, l)| if each { l.strides()[0] as i64 } else { 0 }),
         at_stride: at
             .as_ref()
             .and_then(|(_, l)| l.strides().last().copied())

@@ -59,9 +59,10 @@ pub(crate) fn record(
     let (by, indices) = AxisSplit::new(recorder, &inputs[1], op.axis, output)?;
     let (from, source) = AxisSplit::new(recorder, &inputs[2], op.axis, output)?;
     let fault = recorder.fault(into.len)?;
-    let (entry, rows) = match by_column {
-        true => ("scatter_columns", into.outer),
-        false => ("scatter_elements", into.len),
+    let (entry, rows) = if by_column {
+        ("scatter_columns", into.outer)
+    } else {
+        ("scatter_elements", into.len)
     };
     let launch = recorder
         .launch(&kernel(op, entry, inputs, output))?
@@ -75,9 +76,10 @@ pub(crate) fn record(
             len: into.len as u32,
             width: into.inner as u32,
         });
-    match by_column {
-        true => launch.threads(recorder, (into.inner, rows)),
-        false => launch.threads(recorder, (into.inner, rows, into.outer)),
+    if by_column {
+        launch.threads(recorder, (into.inner, rows))
+    } else {
+        launch.threads(recorder, (into.inner, rows, into.outer))
     }
     Ok(())
 }

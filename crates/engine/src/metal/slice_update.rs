@@ -19,9 +19,10 @@ pub(crate) fn record(
     let (input, source) = (&inputs[0], &inputs[1]);
     let in_place = output.holds == Some(0);
     if source.count() == 0 {
-        return match in_place {
-            true => Ok(()),
-            false => copy::record_copy(recorder, input, output),
+        return if in_place {
+            Ok(())
+        } else {
+            copy::record_copy(recorder, input, output)
         };
     }
     if in_place {

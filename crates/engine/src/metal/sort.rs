@@ -144,9 +144,10 @@ impl Sorter {
         to: &BufferSlice,
     ) -> Launch {
         // Nobody looks at what is not used.
-        let launch = match reads {
-            true => launch.read(self.span.clone()),
-            false => launch.value(&0_u64),
+        let launch = if reads {
+            launch.read(self.span.clone())
+        } else {
+            launch.value(&0_u64)
         };
         let launch = match from {
             Some(pairs) => launch.read(pairs),
@@ -168,9 +169,10 @@ impl Sorter {
         let blocks = len.div_ceil(BLOCK);
         let last = blocks == 1;
         let next = (blocks - 1) * keep + keep.min(len - (blocks - 1) * BLOCK);
-        let to = match last {
-            true => None,
-            false => Some(self.pairs(recorder, next)?),
+        let to = if last {
+            None
+        } else {
+            Some(self.pairs(recorder, next)?)
         };
         let kernel = self.kernel("sort_block", from.is_none(), last);
         let launch = recorder.launch(&kernel)?;
@@ -218,9 +220,10 @@ impl Sorter {
         let Some(mut from) = pairs else {
             return Ok(());
         };
-        let mut spare = match len > 2 * BLOCK {
-            true => Some(self.pairs(recorder, len)?),
-            false => None,
+        let mut spare = if len > 2 * BLOCK {
+            Some(self.pairs(recorder, len)?)
+        } else {
+            None
         };
         let mut width = BLOCK;
         while width < len {

@@ -131,9 +131,10 @@ impl Tensor {
     pub fn matmul_packed(&self, right: &PackedMatrix) -> Self {
         let right = right.clone();
         let place = &right.0.place;
-        let left = match place.pinned && !self.node.place.pinned {
-            true => self.to(&place.device),
-            false => self.clone(),
+        let left = if place.pinned && !self.node.place.pinned {
+            self.to(&place.device)
+        } else {
+            self.clone()
         };
         Self::apply(PackedMatmul { right }, &[&left])
     }

@@ -70,13 +70,14 @@ fn apply(key: &Key, shape: Shape, dtype: DType, distribution: Distribution) -> T
 }
 
 fn expect(op: &'static str, dtype: DType, holds: bool, expected: &'static str) -> Result<()> {
-    match holds {
-        true => Ok(()),
-        false => Err(Error::BadDType {
+    if holds {
+        Ok(())
+    } else {
+        Err(Error::BadDType {
             op,
             dtype,
             expected,
-        }),
+        })
     }
 }
 

@@ -6,9 +6,10 @@ use crate::{DType, Tensor};
 impl Tensor {
     /// Floats, as the statistics of integers are computed.
     pub(super) fn statistic(&self, fold: Fold, axes: &[isize], keepdims: bool) -> Self {
-        match self.dtype().is_float() {
-            true => self.reduce(fold, axes, keepdims),
-            false => self.cast(DType::F64).reduce(fold, axes, keepdims),
+        if self.dtype().is_float() {
+            self.reduce(fold, axes, keepdims)
+        } else {
+            self.cast(DType::F64).reduce(fold, axes, keepdims)
         }
     }
 

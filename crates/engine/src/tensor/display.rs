@@ -125,9 +125,10 @@ fn align_right(words: Vec<String>) -> Vec<String> {
 
 /// How many elements of an axis are shown before and after the gap; all before where there is none.
 fn ends(len: usize, part: bool) -> (usize, usize) {
-    match part && len > 2 * EDGE {
-        true => (EDGE, EDGE),
-        false => (len, 0),
+    if part && len > 2 * EDGE {
+        (EDGE, EDGE)
+    } else {
+        (len, 0)
     }
 }
 
@@ -192,9 +193,10 @@ impl Writer<'_> {
         let mut width = indent;
         let gap = usize::from(after > 0);
         for i in 0..before + gap + after {
-            let word = match gap == 1 && i == before {
-                true => "...",
-                false => self.words.next().map_or("", String::as_str),
+            let word = if gap == 1 && i == before {
+                "..."
+            } else {
+                self.words.next().map_or("", String::as_str)
             };
             if i > 0 {
                 width += 1;

@@ -39,9 +39,10 @@ impl Tensor {
 
     /// The bytes of the elements in row-major order.
     pub(crate) fn to_bytes(&self, op: &'static str) -> Result<Vec<u8>> {
-        let dense = match self.layout().is_contiguous() {
-            true => self.clone(),
-            false => self.contiguous(),
+        let dense = if self.layout().is_contiguous() {
+            self.clone()
+        } else {
+            self.contiguous()
         };
         let storage = dense.eval()?.node.value.get().expect("evaluated");
         storage.ready(op)?;

@@ -203,9 +203,12 @@ fn masks_are_broadcast_and_hide_or_add() {
         let see: Vec<bool> = (0..queries * keys)
             .map(|i| i % 7 != 3 && i % 5 != 1)
             .collect();
-        let hide = |_: usize, _: usize, i: usize, j: usize| match see[i * keys + j] {
-            true => 0.0,
-            false => f64::NEG_INFINITY,
+        let hide = |_: usize, _: usize, i: usize, j: usize| {
+            if see[i * keys + j] {
+                0.0
+            } else {
+                f64::NEG_INFINITY
+            }
         };
         let mask = Tensor::from_slice(&see, [queries, keys]);
         let options = AttentionOptions {
@@ -565,9 +568,12 @@ fn the_formula_of_simpler_ops_gives_the_same() {
         let inputs = inputs(case);
         let bias = numbers(9, queries * keys);
         let add = |_: usize, _: usize, i: usize, j: usize| bias[i * keys + j];
-        let hide = |b, h, i, j| match add(b, h, i, j) > -2.0 {
-            true => 0.0,
-            false => f64::NEG_INFINITY,
+        let hide = |b, h, i, j| {
+            if add(b, h, i, j) > -2.0 {
+                0.0
+            } else {
+                f64::NEG_INFINITY
+            }
         };
         let options = AttentionOptions {
             causal: true,

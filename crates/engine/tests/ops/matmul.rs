@@ -137,9 +137,10 @@ fn gemm_scales_and_adds() {
 
 /// A factor, stored as its transpose or not.
 fn stored(t: &Tensor, turned: bool) -> Tensor {
-    match turned {
-        true => t.transpose(-1, -2).contiguous().transpose(-1, -2),
-        false => t.contiguous(),
+    if turned {
+        t.transpose(-1, -2).contiguous().transpose(-1, -2)
+    } else {
+        t.contiguous()
     }
 }
 

@@ -13,11 +13,12 @@ fn reference(x: &[f64], len: usize, inner: usize, log: bool) -> [Vec<f64>; 2] {
             for k in 0..len {
                 let shifted = x[at(k)] - top;
                 let share = shifted.exp() / sum;
-                (y[at(k)], size[at(k)]) = match log {
-                    // The sum is at least 1, and off by as much as it is large.
-                    true => (shifted - sum.ln(), shifted.abs() + sum.ln() + 1.0),
-                    // An error of the exponent is one of the share.
-                    false => (share, share * shifted.abs()),
+                (y[at(k)], size[at(k)]) = if log {
+                    // The sum is at least 1, and its error is proportional to it.
+                    (shifted - sum.ln(), shifted.abs() + sum.ln() + 1.0)
+                } else {
+                    // The exponent's error is a relative error of the result.
+                    (share, share * shifted.abs())
                 };
             }
         }

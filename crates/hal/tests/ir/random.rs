@@ -487,9 +487,10 @@ fn check(seed: u64) {
     let mut left = [vec![false; count], vec![false; count], vec![false; count]];
     machine.run(&program, &mut left);
     for (lane, thread) in machine.threads.iter().enumerate() {
-        let expected = match left[2][lane] {
-            true => vec![0xdead; 9],
-            false => [&thread.v[..], &thread.a[..]].concat(),
+        let expected = if left[2][lane] {
+            vec![0xdead; 9]
+        } else {
+            [&thread.v[..], &thread.a[..]].concat()
         };
         assert_eq!(
             out[1][lane * 9..][..9],

@@ -41,9 +41,10 @@ fn check(device: &Device, case: &Case) {
     let stored = shapes.map(|(r, c, turned)| if turned { (c, r) } else { (r, c) });
     let data = stored.map(|(rows, columns)| wave(rows * (columns + case.gap), 5 + rows));
     let at = |which: usize, row: usize, column: usize| {
-        let (row, column) = match shapes[which].2 {
-            true => (column, row),
-            false => (row, column),
+        let (row, column) = if shapes[which].2 {
+            (column, row)
+        } else {
+            (row, column)
         };
         row * (stored[which].1 + case.gap) + column
     };

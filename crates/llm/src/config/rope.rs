@@ -63,9 +63,10 @@ impl Rope {
         let context = keys.required("context_length")?;
         let (scaling, attention_factor) = scaling(model, keys, dims, context)?;
         Ok(Self {
-            style: match is_permuted {
-                true => RopeStyle::Interleaved,
-                false => RopeStyle::HalfSplit,
+            style: if is_permuted {
+                RopeStyle::Interleaved
+            } else {
+                RopeStyle::HalfSplit
             },
             base: keys.positive("rope.freq_base")?.unwrap_or(10_000.0),
             local_base: local_base.or(is_gemma3.then_some(10_000.0)),
@@ -207,12 +208,11 @@ fn scaling(
 /// Numbers that frequencies are divided by, for short and for long contexts: in tensors or in metadata.
 fn factors(model: &Model, keys: &Keys<'_>, dims: usize) -> Result<Option<(Vec<f64>, Vec<f64>)>> {
     let tensor = |name: &str| -> Result<Option<Vec<f64>>> {
-        match model.has(name) {
-            false => Ok(None),
-            true => {
-                let numbers = model.tensor(name)?.to_f32()?;
-                Ok(Some(numbers.into_iter().map(f64::from).collect()))
-            }
+        if model.has(name) {
+            let numbers = model.tensor(name)?.to_f32()?;
+            Ok(Some(numbers.into_iter().map(f64::from).collect()))
+        } else {
+            Ok(None)
         }
     };
     let list = |name: &str| {

@@ -98,10 +98,12 @@ fn next(
 ) -> Result<Option<Pending>> {
     let capacity = cache.capacity();
     let sequences = cache.on_device().ok_or_else(elsewhere)?;
-    Ok(match is_first {
-        true => Some(decoder.choose(sequences, 0, sampler)?),
-        false if sequences.len(0) == capacity => None,
-        false => Some(decoder.step(sequences, 0, sampler)?),
+    Ok(if is_first {
+        Some(decoder.choose(sequences, 0, sampler)?)
+    } else if sequences.len(0) == capacity {
+        None
+    } else {
+        Some(decoder.step(sequences, 0, sampler)?)
     })
 }
 

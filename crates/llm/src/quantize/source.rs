@@ -33,9 +33,10 @@ impl Halves {
     /// Where the row is that shall be row `i`.
     fn source(self, i: usize) -> usize {
         let (head, row) = (i / self.head * self.head, i % self.head);
-        head + match row < self.turned {
-            true => row % 2 * (self.turned / 2) + row / 2,
-            false => row,
+        head + if row < self.turned {
+            row % 2 * (self.turned / 2) + row / 2
+        } else {
+            row
         }
     }
 }
@@ -74,9 +75,10 @@ impl Source {
             _ => None,
         };
         if self.view.shape().len() == 1 {
-            let offset = match name.contains("norm") && name.ends_with(".weight") {
-                true => config.norm.offset as f32,
-                false => 0.0,
+            let offset = if name.contains("norm") && name.ends_with(".weight") {
+                config.norm.offset as f32
+            } else {
+                0.0
             };
             let own = self.view.to_f32()?;
             let number = |i| own[self.row(i)] + offset;

@@ -341,20 +341,20 @@ fn bpe(model: &Json, tokens: &Tokens, is_byte_level: bool) -> Result<Words> {
         merges.insert((left, right), (rank as u32, both));
     }
     let is = |name: &str| model[name].as_bool().unwrap_or(false);
-    let units = match is_byte_level {
-        true => {
-            let mut ids = Box::new([UNKNOWN; 256]);
-            for (slot, char) in ids.iter_mut().zip(byte::chars()) {
-                *slot = tokens.id(char.encode_utf8(&mut [0; 4])).unwrap_or(UNKNOWN);
-            }
-            Units::Bytes(ids)
+    let units = if is_byte_level {
+        let mut ids = Box::new([UNKNOWN; 256]);
+        for (slot, char) in ids.iter_mut().zip(byte::chars()) {
+            *slot = tokens.id(char.encode_utf8(&mut [0; 4])).unwrap_or(UNKNOWN);
         }
-        false => Units::Chars {
-            bytes: match is("byte_fallback") {
-                true => byte_tokens(|text| tokens.id(text)),
-                false => None,
+        Units::Bytes(ids)
+    } else {
+        Units::Chars {
+            bytes: if is("byte_fallback") {
+                byte_tokens(|text| tokens.id(text))
+            } else {
+                None
             },
-        },
+        }
     };
     Ok(Words::Bpe(Bpe {
         merges,
@@ -496,9 +496,12 @@ fn pre_tokenizer(
         is_inverted: false,
     };
     // What changes the text must come before what cuts it, or it would change every word.
-    let changes = |splitters: &[Splitter]| match splitters.is_empty() {
-        true => Ok(()),
-        false => Err(unsupported("order of pre-tokenizers with", json)),
+    let changes = |splitters: &[Splitter]| {
+        if splitters.is_empty() {
+            Ok(())
+        } else {
+            Err(unsupported("order of pre-tokenizers with", json))
+        }
     };
     match json["type"].as_str() {
         Some("ByteLevel") => {
@@ -527,9 +530,10 @@ fn pre_tokenizer(
             });
         }
         Some("Digits") => {
-            let behavior = match is("individual_digits", false) {
-                true => Behavior::Isolated,
-                false => Behavior::Contiguous,
+            let behavior = if is("individual_digits", false) {
+                Behavior::Isolated
+            } else {
+                Behavior::Contiguous
             };
             splitters.push(chars(char::is_numeric, behavior));
         }
@@ -593,9 +597,10 @@ fn surrounding(json: &Json, tokens: &Tokens) -> Result<(Vec<u32>, Vec<u32>)> {
                     };
                     let ids = part["special_tokens"][name]["ids"].as_array();
                     let ids: Result<Vec<u32>> = ids.into_iter().flatten().map(number).collect();
-                    match is_after {
-                        true => after.extend(ids?),
-                        false => before.extend(ids?),
+                    if is_after {
+                        after.extend(ids?)
+                    } else {
+                        before.extend(ids?)
                     }
                 }
             }
@@ -607,8 +612,9 @@ fn surrounding(json: &Json, tokens: &Tokens) -> Result<(Vec<u32>, Vec<u32>)> {
         }
     }
     let exists = |id: &u32| (*id as usize) < tokens.vocab.len();
-    match before.iter().chain(&after).all(exists) {
-        true => Ok((before, after)),
-        false => Err(bad("a token around texts does not exist")),
+    if before.iter().chain(&after).all(exists) {
+        Ok((before, after))
+    } else {
+        Err(bad("a token around texts does not exist"))
     }
 }

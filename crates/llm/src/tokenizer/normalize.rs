@@ -63,10 +63,13 @@ impl Normalizer {
             Self::Begin { text: begin, .. } => format!("{begin}{text}").into(),
             Self::BlankFirst if text.starts_with(' ') || text.is_empty() => text,
             Self::BlankFirst => format!(" {text}").into(),
-            Self::ReplaceText { from, to } => match text.contains(from.as_str()) {
-                true => text.replace(from, to).into(),
-                false => text,
-            },
+            Self::ReplaceText { from, to } => {
+                if text.contains(from.as_str()) {
+                    text.replace(from, to).into()
+                } else {
+                    text
+                }
+            }
             Self::ReplaceMatches { from, to } => replace(from, &text, to)?.into(),
             Self::Strip { left, right } => {
                 let mut kept = &*text;
@@ -86,9 +89,10 @@ impl Normalizer {
             Self::SpaceChinese => {
                 let mut out = String::with_capacity(text.len());
                 for char in text.chars() {
-                    match is_chinese(char) {
-                        true => out.extend([' ', char, ' ']),
-                        false => out.push(char),
+                    if is_chinese(char) {
+                        out.extend([' ', char, ' '])
+                    } else {
+                        out.push(char)
                     }
                 }
                 out.into()

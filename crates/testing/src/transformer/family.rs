@@ -165,9 +165,10 @@ impl Family {
                 k_norm: heads.map(|n| random.norm(n)),
                 post_attention_norm: post.map(|n| random.norm(n)),
                 ffn_norm: random.norm(width),
-                gate: match self.is_gated {
-                    true => Some(random.projection(format, ffn, width, other)?),
-                    false => None,
+                gate: if self.is_gated {
+                    Some(random.projection(format, ffn, width, other)?)
+                } else {
+                    None
                 },
                 up: random.projection(format, ffn, width, other)?,
                 down: random.projection(v_format, width, ffn, other)?,
@@ -188,9 +189,10 @@ impl Family {
             scaling: RopeScaling::None,
             ..rope
         };
-        let head = match self.is_tied {
-            true => embedding.clone(),
-            false => random.matrix(embedding_format, self.vocab, width)?,
+        let head = if self.is_tied {
+            embedding.clone()
+        } else {
+            random.matrix(embedding_format, self.vocab, width)?
         };
         Ok(Spec {
             width,

@@ -42,9 +42,10 @@ pub(super) fn write_text(
         let name = &file.source.name;
         writeln!(out, "{name}:{kernels} {colour}{verdict}{colour:#}")?;
     }
-    let colour = match files.iter().all(|f| f.outcome() == Outcome::Clean) {
-        true => style::GOOD,
-        false => style::ERROR,
+    let colour = if files.iter().all(|f| f.outcome() == Outcome::Clean) {
+        style::GOOD
+    } else {
+        style::ERROR
     };
     let (kernels, verdict) = closing(files, quick);
     let time = time.as_secs_f64();

@@ -99,9 +99,10 @@ pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> O
     let blocks = repeats.contains(&true);
     let size = output.dtype.size();
     let past = stream::AVAILABLE && output.bytes.len() >= stream::LARGE;
-    let row = match by_row {
-        true => output.shape.last().copied().unwrap_or(1),
-        false => usize::MAX,
+    let row = if by_row {
+        output.shape.last().copied().unwrap_or(1)
+    } else {
+        usize::MAX
     };
     // The elements of an argument from number `at` of the result on: so many, or one for all of a row or more.
     let lying = |i: usize, at: usize, len: usize| match &plain[i] {
@@ -154,9 +155,12 @@ pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> O
                 for (i, out) in out.chunks_mut(most * size).enumerate() {
                     let at = start + i * most;
                     let len = out.len() / size;
-                    let [a, b, c] = [0, 1, 2].map(|i| match repeats[i] {
-                        true => &repeated[i * ROOM..][..ROOM],
-                        false => lying(i, at, len),
+                    let [a, b, c] = [0, 1, 2].map(|i| {
+                        if repeats[i] {
+                            &repeated[i * ROOM..][..ROOM]
+                        } else {
+                            lying(i, at, len)
+                        }
                     });
                     let args = Args { a, b, c, parameter };
                     if past {

@@ -205,9 +205,10 @@ impl Program {
             }
             let computed = computed(dtype);
             let rounds = is_half(dtype);
-            let mut to = match end && !rounds {
-                true => usize::MAX,
-                false => lower.take(computed),
+            let mut to = if end && !rounds {
+                usize::MAX
+            } else {
+                lower.take(computed)
             };
             lower.call(task.kernel, args, task.parameter, to, computed);
             if rounds && end {
@@ -408,9 +409,12 @@ mod tests {
                     let repeated = vec![number; columns[0].len()];
                     let number = [number];
                     let pick = |instead: &'_ [f32]| -> [Vec<f32>; 3] {
-                        std::array::from_fn(|i| match is_number(i) {
-                            true => instead.to_vec(),
-                            false => columns[i].clone(),
+                        std::array::from_fn(|i| {
+                            if is_number(i) {
+                                instead.to_vec()
+                            } else {
+                                columns[i].clone()
+                            }
                         })
                     };
                     let (short, long) = (pick(&number), pick(&repeated));

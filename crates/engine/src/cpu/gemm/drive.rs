@@ -250,9 +250,10 @@ fn plan<T: Wide, B: Wide<Float = T::Float>, K: Kernel<Float = T::Float>>(
         (even(high, down), even(wide, across))
     } else {
         // A narrower right factor is widened by every task for itself: rather more columns than rows of tasks.
-        let pieces = match T::SAME == B::SAME {
-            true => high.div_ceil(LEAST_PANELS),
-            false => high / (2 * LEAST_PANELS),
+        let pieces = if T::SAME == B::SAME {
+            high.div_ceil(LEAST_PANELS)
+        } else {
+            high / (2 * LEAST_PANELS)
         };
         let down = high.div_ceil(high_most).max(want.min(pieces));
         let down = if down > threads {

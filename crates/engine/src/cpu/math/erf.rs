@@ -66,9 +66,10 @@ impl Terms for f32 {
             ]
         );
         // Rounded once, fused or not: at 1 a sixth of its error is the result's.
-        let log = match I::FMA {
-            true => self.mul_add_on::<I>(terms, FIRST),
-            false => (f64::from(self) * f64::from(terms) + f64::from(FIRST)) as Self,
+        let log = if I::FMA {
+            self.mul_add_on::<I>(terms, FIRST)
+        } else {
+            (f64::from(self) * f64::from(terms) + f64::from(FIRST)) as Self
         };
         1.0 - exp::exp_above::<I, Self>(log, -0.0)
     }

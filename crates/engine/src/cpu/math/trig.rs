@@ -67,16 +67,18 @@ impl Terms for f32 {
     }
     #[inline(always)]
     fn sin_near<I: Isa>(self) -> Self {
-        match I::FMA {
-            true => turned::<I>(self.abs(), 0, self.to_bits() & SIGN),
-            false => sin_near::<I, Self>(self),
+        if I::FMA {
+            turned::<I>(self.abs(), 0, self.to_bits() & SIGN)
+        } else {
+            sin_near::<I, Self>(self)
         }
     }
     #[inline(always)]
     fn cos_near<I: Isa>(self) -> Self {
-        match I::FMA {
-            true => turned::<I>(self.abs(), 1, 0),
-            false => cos_near::<I, Self>(self),
+        if I::FMA {
+            turned::<I>(self.abs(), 1, 0)
+        } else {
+            cos_near::<I, Self>(self)
         }
     }
 }
@@ -192,9 +194,10 @@ pub(super) fn cos_near<I: Isa, T: Terms>(x: T) -> T {
 #[inline(always)]
 pub(super) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
     const MAGIC: f32 = 12_582_912.0; // 1.5·2²³
-    let shifted = match I::FMA {
-        true => x.mul_add_on::<I>(std::f32::consts::FRAC_2_PI, MAGIC),
-        false => (f64::from(x) * std::f64::consts::FRAC_2_PI).nearest() as f32 + MAGIC,
+    let shifted = if I::FMA {
+        x.mul_add_on::<I>(std::f32::consts::FRAC_2_PI, MAGIC)
+    } else {
+        (f64::from(x) * std::f64::consts::FRAC_2_PI).nearest() as f32 + MAGIC
     };
     let n = shifted - MAGIC;
     let (first, first_low) = n.exact_product::<I>(HALF_PI_F32[0]);

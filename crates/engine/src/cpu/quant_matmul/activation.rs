@@ -74,9 +74,10 @@ impl Activations {
         pool::for_each_chunk(scales, some * parts * cols / GROUP, |i, scales| {
             let (first, len) = (i * some * parts * cols, scales.len() * GROUP);
             let q = shared_output::own(&all, first..first + len);
-            let raised = match raised {
-                true => shared_output::own(&all_raised, first..first + len),
-                false => &mut [],
+            let raised = if raised {
+                shared_output::own(&all_raised, first..first + len)
+            } else {
+                &mut []
             };
             simd::run_narrow(Round {
                 x: &x[first / parts..][..len / parts],
@@ -118,9 +119,10 @@ impl Activations {
         let groups = self.cols / GROUP;
         Row {
             q: &self.q[i * self.cols..][..self.cols],
-            raised: match self.is_raised {
-                true => &self.raised[i * self.cols..][..self.cols],
-                false => &[],
+            raised: if self.is_raised {
+                &self.raised[i * self.cols..][..self.cols]
+            } else {
+                &[]
             },
             scales: &self.scales[i * groups..][..groups],
         }

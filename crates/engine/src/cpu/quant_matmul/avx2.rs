@@ -51,9 +51,10 @@ pub(super) fn panels(
     out: impl Fn(usize, usize, &[f32]),
 ) {
     let mut wide = WIDE.take();
-    let wide_size = match format == BlockFormat::Q6K && x.is_raised() {
-        true => size / k_quants::SIX_BITS * k_quants::WIDE_BLOCK,
-        false => 0,
+    let wide_size = if format == BlockFormat::Q6K && x.is_raised() {
+        size / k_quants::SIX_BITS * k_quants::WIDE_BLOCK
+    } else {
+        0
     };
     if wide_size > 0 {
         let len = panels.len() / size * wide_size;

@@ -34,9 +34,10 @@ pub(super) fn multiply<const MATRIX: bool>(
     x: &Activations,
     out: impl Fn(usize, usize, &[f32]),
 ) {
-    let needed = match MATRIX {
-        true => Features::NeonI8mm,
-        false => Features::NeonDotprod,
+    let needed = if MATRIX {
+        Features::NeonI8mm
+    } else {
+        Features::NeonDotprod
     };
     assert!(needed.is_available(), "no {needed:?}");
     // SAFETY: looked for just now.

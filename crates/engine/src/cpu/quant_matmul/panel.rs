@@ -186,9 +186,10 @@ impl Panels {
 
 /// The kernels for so many rows of activations.
 fn features(rows: usize) -> Features {
-    simd::chosen(match rows <= MAX_MATVEC_ROWS {
-        true => Family::QuantMatvec,
-        false => Family::QuantMatmul,
+    simd::chosen(if rows <= MAX_MATVEC_ROWS {
+        Family::QuantMatvec
+    } else {
+        Family::QuantMatmul
     })
 }
 

@@ -246,9 +246,12 @@ where
         } else {
             a.max
         };
-        let part = |e: Exponentials| match e.max == f64::NEG_INFINITY {
-            true => 0.0,
-            false => e.sum * (e.max - max).exp(),
+        let part = |e: Exponentials| {
+            if e.max == f64::NEG_INFINITY {
+                0.0
+            } else {
+                e.sum * (e.max - max).exp()
+            }
         };
         Exponentials {
             max,

@@ -127,9 +127,10 @@ pub(super) fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<QueryTile> {
                 slot: part[0].slot,
                 position: part[0].position,
                 // Later batches of the sequence are not there yet, and nobody in order sees them.
-                len: match spec.causal {
-                    true => part[0].position + part.len() as u32,
-                    false => part[0].len,
+                len: if spec.causal {
+                    part[0].position + part.len() as u32
+                } else {
+                    part[0].len
                 },
             });
         }

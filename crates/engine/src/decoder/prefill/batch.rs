@@ -29,9 +29,10 @@ pub(super) struct Row {
 impl Row {
     /// Positions that it sees, windows apart.
     fn seen(&self, spec: &Spec) -> usize {
-        match spec.causal {
-            true => self.position as usize + 1,
-            false => self.len as usize,
+        if spec.causal {
+            self.position as usize + 1
+        } else {
+            self.len as usize
         }
     }
 }
@@ -82,18 +83,20 @@ impl<'a> Batch<'a> {
             .map(|(i, r)| (i, r.slot as usize))
             .collect();
         let picked: Vec<u32> = wanted.iter().map(|&(i, _)| i as u32).collect();
-        let picked = match picked.is_empty() {
-            true => None,
-            false => Some(copy_of(metal, &picked)?),
+        let picked = if picked.is_empty() {
+            None
+        } else {
+            Some(copy_of(metal, &picked)?)
         };
         let memory = |numbers: usize| Block::idle(metal, OP, 4 * rows.len() * numbers);
         let (q, k) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
         let layers = &decoder.0.weights.layers;
         let is_normed =
             |l: &LayerWeights| l.post_attention_norm.is_some() || l.post_ffn_norm.is_some();
-        let added = match layers.iter().any(is_normed) {
-            true => Some(memory(spec.width)?),
-            false => None,
+        let added = if layers.iter().any(is_normed) {
+            Some(memory(spec.width)?)
+        } else {
+            None
         };
         Ok(Self {
             decoder,
@@ -242,9 +245,10 @@ impl<'a> Batch<'a> {
             .flag("READ", !changes);
         let launch = recorder.launch(&kernel)?;
         let bytes = 4 * rows * width;
-        let launch = match changes {
-            true => launch.skip().update(self.x.all()),
-            false => launch.read_part(self.x.all(), bytes).skip(),
+        let launch = if changes {
+            launch.skip().update(self.x.all())
+        } else {
+            launch.read_part(self.x.all(), bytes).skip()
         };
         let launch = launch.read(self.weights.vector(weight));
         let launch = match added {

@@ -32,9 +32,10 @@ enum Way {
 
 impl Way {
     fn new(rows: &[usize], cols: usize, vectors: usize) -> Self {
-        match QuantBatch::takes(vectors) {
-            true => Self::Few(QuantBatch::new(rows, cols, vectors)),
-            false => Self::Tile(QuantTile::new(rows, vectors)),
+        if QuantBatch::takes(vectors) {
+            Self::Few(QuantBatch::new(rows, cols, vectors))
+        } else {
+            Self::Tile(QuantTile::new(rows, vectors))
         }
     }
 
@@ -152,9 +153,10 @@ impl Batch<'_> {
             Some(bias) => launch.read(self.weights.vector(bias)),
             None => launch.skip(),
         };
-        launch = match goal.residual {
-            true => launch.update(&goal.to),
-            false => launch.write(&goal.to),
+        launch = if goal.residual {
+            launch.update(&goal.to)
+        } else {
+            launch.write(&goal.to)
         };
         let count = |i: usize| all.get(i).map_or(0, |&rows| rows as u32);
         let project = ProjectArgs {
@@ -177,9 +179,10 @@ impl Batch<'_> {
         let gate = layer.gate.as_ref();
         // Few vectors have the rows of a gate among the sixteen of a SIMD-group, tiles after the others.
         let matrices = if gate.is_some() { 2 } else { 1 };
-        let way = match QuantBatch::takes(self.rows) {
-            true => Way::new(&[matrices * rows], cols, self.rows),
-            false => Way::new(&[rows], cols, self.rows),
+        let way = if QuantBatch::takes(self.rows) {
+            Way::new(&[matrices * rows], cols, self.rows)
+        } else {
+            Way::new(&[rows], cols, self.rows)
         };
         let entries = ["prefill_ffn_gate_up_few", "prefill_ffn_gate_up"];
         let kernel = way

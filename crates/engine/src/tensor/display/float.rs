@@ -87,9 +87,10 @@ impl Real {
         if fixed || fraction > precision {
             let text = format!("{:.precision$}", self.value);
             let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-            let fraction = match fixed {
-                true => fraction,
-                false => fraction.trim_end_matches('0'),
+            let fraction = if fixed {
+                fraction
+            } else {
+                fraction.trim_end_matches('0')
             };
             return (whole.to_owned(), fraction.to_owned());
         }

@@ -85,9 +85,10 @@ pub(super) fn statement<'a>(stmt: &Stmt<'a>) -> Stmt<'a> {
             let value = expression(&s.expr);
             ast::Set {
                 target: target(&s.target),
-                expr: match has_member(&s.target) {
-                    true => wrap(MEMBER, value),
-                    false => value,
+                expr: if has_member(&s.target) {
+                    wrap(MEMBER, value)
+                } else {
+                    value
                 },
             }
         })),
@@ -160,9 +161,10 @@ fn call<'a>(node: &ast::Call<'a>) -> ast::Call<'a> {
         Expr::Var(_) => target(&node.expr),
         Expr::GetAttr(attr) => {
             let of_template = matches!(&attr.expr, Expr::Var(var) if var.id == "self");
-            let receiver = match of_template {
-                true => target(&attr.expr),
-                false => guard(GLANCE, expression(&attr.expr)),
+            let receiver = if of_template {
+                target(&attr.expr)
+            } else {
+                guard(GLANCE, expression(&attr.expr))
             };
             let name = attr.name;
             let copy = ast::GetAttr {

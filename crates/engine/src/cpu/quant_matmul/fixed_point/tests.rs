@@ -65,9 +65,10 @@ fn check<B: Wide<Float = f32>>(vectors: usize, cols: usize, rows: usize, exact: 
                     for (&x, &w) in x.iter().zip(w) {
                         let (x, w) = (f64::from(x), f64::from(w));
                         let off_x = top_x / 8190.0 * 1.001;
-                        let off_w = match w.abs() >= top_w * exact {
-                            true => 0.0,
-                            false => top_w / 4096.0,
+                        let off_w = if w.abs() >= top_w * exact {
+                            0.0
+                        } else {
+                            top_w / 4096.0
                         };
                         sum += x * w;
                         size += (x.abs() + off_x) * (w.abs() + off_w);
