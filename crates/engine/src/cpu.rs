@@ -17,8 +17,15 @@ mod sort_key;
 mod try_vec;
 
 use crate::Result;
+use crate::capabilities::{Capabilities, MatmulEpilogue};
 use crate::dispatch::{Input, Output};
 use crate::ops::Op;
+
+/// What the graph may fuse here.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    max_fused_inputs: usize::MAX,
+    matmul_epilogue: MatmulEpilogue::Unsupported,
+};
 
 /// Declares `cpu/x.rs` for every op X, and the dispatch to them.
 macro_rules! kernels {

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ptr;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -9,10 +11,11 @@ use std::time::Duration;
 
 use bessemer_hal as hal;
 
+use crate::capabilities::Capabilities;
 use crate::dispatch_table::OpClass;
 use crate::memory::{self, Pressure, Stats};
 use crate::metal::{Fallback, MatrixLibrary, Metal, Options};
-use crate::{DType, Error, Result, Tensor, dispatch_table, env};
+use crate::{DType, Error, Result, Tensor, cpu, dispatch_table, env};
 
 /// Where tensors are computed: on the CPU, or on a Metal device.
 ///
@@ -328,6 +331,21 @@ impl Device {
         }
     }
 
+    /// What the graph may fuse on this device.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        match &self.0 {
+            Inner::Cpu => cpu::CAPABILITIES,
+            Inner::Metal(metal) => metal.capabilities(),
+        }
+    }
+
+    /// Submits what was recorded, without waiting for it.
+    pub(crate) fn flush(&self) {
+        if let Inner::Metal(metal) = &self.0 {
+            metal.stream.flush();
+        }
+    }
+
     /// Whether elements of this type can be computed with.
     pub fn supports(&self, dtype: DType) -> bool {
         self.is_cpu() || dtype != DType::F64
@@ -370,6 +388,13 @@ impl PartialEq for Device {
 }
 
 impl Eq for Device {}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let metal = self.metal_backend().map_or(ptr::null(), Arc::as_ptr);
+        metal.hash(state);
+    }
+}
 
 impl FromStr for Device {
     type Err = Error;

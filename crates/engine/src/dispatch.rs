@@ -6,6 +6,7 @@ use bytemuck::AnyBitPattern;
 
 use crate::metal::{self, Metal};
 use crate::ops::Op;
+use crate::ops::rope::RopeTable;
 use crate::storage::Storage;
 use crate::tensor::{Node, Work};
 use crate::{DType, Device, Layout, Result, Scalar, Shape, Tensor, cpu};
@@ -136,6 +137,19 @@ pub(crate) fn pack(tensor: &Tensor, device: &Device) -> Result<Packed> {
         "prepack",
         tensor.eval()?,
     )?)))
+}
+
+/// The frequencies and positions of RoPE as the kernel of a device reads them.
+pub(crate) fn rope_inputs<'a>(
+    device: &Device,
+    table: &'a RopeTable,
+    positions: Option<Tensor>,
+) -> (&'a Tensor, Option<Tensor>) {
+    if device.is_cpu() {
+        cpu::rope::inputs(table, positions)
+    } else {
+        metal::rope::inputs(table, positions)
+    }
 }
 
 /// The value of a computed tensor as an input of the CPU.

@@ -28,7 +28,7 @@ pub use plan::{Plan, PlannedStep, explain};
 use crate::ops::Op;
 use crate::ops::alias::Alias;
 use crate::tensor::{Node, Work};
-use crate::{DType, Result, Scalar, Tensor, dispatch};
+use crate::{DType, Device, Result, Scalar, Tensor, dispatch};
 
 /// Computes the values of all these tensors, sharing what they have in common.
 pub fn eval(tensors: &[&Tensor]) -> Result<()> {
@@ -43,9 +43,7 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
         Schedule::new(tensors).run()?;
     }
     for tensor in tensors {
-        if let Some(metal) = tensor.device().metal_backend() {
-            metal.stream.flush();
-        }
+        tensor.device().flush();
     }
     Ok(())
 }
@@ -115,8 +113,9 @@ impl Same {
         }
     }
 
-    fn hash(&self, work: &Work) -> u64 {
+    fn hash(&self, work: &Work, device: &Device) -> u64 {
         let mut hasher = WordHasher::default();
+        device.hash(&mut hasher);
         work.op.hash(&mut hasher);
         for input in &work.inputs {
             self.identity(input).hash(&mut hasher);
@@ -254,10 +253,10 @@ impl Schedule {
         let mut same = Same::default();
         for i in 0..self.entries.len() {
             let node = &self.entries[i].node;
-            let Some(hash) = node.work().as_ref().map(|w| same.hash(w)) else {
+            let hash = |w: &Work| same.hash(w, &node.place.device);
+            let Some(hash) = node.work().as_ref().map(hash) else {
                 continue;
             };
-            let hash = hash ^ u64::from(node.place.device.is_cpu());
             let j = match seen.entry(hash) {
                 hash_map::Entry::Vacant(new) => {
                     new.insert(i);

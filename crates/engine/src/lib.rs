@@ -41,6 +41,7 @@
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+mod capabilities;
 mod cpu;
 pub mod decoder;
 mod device;

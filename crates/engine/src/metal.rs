@@ -29,19 +29,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bessemer_hal::{self as hal, Pipeline};
 
 pub(crate) use block::Block;
-pub(crate) use fused::MAX_INPUTS;
 use input::{Input, Output};
 pub(crate) use kernel::Kernel;
-pub(crate) use matmul::{Activation, cost as product_cost};
+pub(crate) use matmul::cost as product_cost;
 pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::{Batch as QuantBatch, Tile as QuantTile};
 pub(crate) use record::{Launch, Recorder};
 
+use crate::capabilities::{Capabilities, MatmulEpilogue};
 use crate::dispatch::Packed;
 use crate::ops::Op;
 use crate::tensor::{Node, Work};
 use crate::{DType, Error, Layout, Result, Shape, Tensor, env};
+use fused::MAX_INPUTS;
 use kernel::Kernels;
+use matmul::Activation;
 use pool::Pool;
 use stream::Stream;
 
@@ -101,6 +103,18 @@ impl Metal {
             zones: env::red_zones(),
             broken: AtomicBool::new(false),
         })
+    }
+
+    /// What the graph may fuse here.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let activations = |f| Activation::of(f).is_some();
+        Capabilities {
+            max_fused_inputs: MAX_INPUTS,
+            matmul_epilogue: match self.matrix_library() {
+                MatrixLibrary::Mps => MatmulEpilogue::Bias { activations },
+                MatrixLibrary::Msl => MatmulEpilogue::Full { activations },
+            },
+        }
     }
 
     /// Counts an op that the CPU computes instead.
@@ -234,7 +248,7 @@ pub(crate) fn run(
 /// Declares `metal/x.rs` for every op X, and the dispatch to them.
 macro_rules! kernels {
     ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)? $(=> $msl:ident)?,)*) => {
-        $(mod $module;)*
+        $(pub(crate) mod $module;)*
 
         /// Records the launches of an op.
         fn record(

@@ -94,12 +94,47 @@ fn no_other_file_lists_the_ops() {
     }
 }
 
+/// The Rust files in a folder and below.
+fn files(path: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder(path)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            files.extend(self::files(&format!("{path}/{name}")));
+        } else if name.ends_with(".rs") {
+            files.push(entry.path());
+        }
+    }
+    files
+}
+
 #[test]
-fn only_dispatch_knows_the_kernels_of_ops() {
-    for op in names("src/ops") {
-        let text = read(&format!("src/ops/{op}.rs"));
-        for backend in ["cpu::", "metal::"] {
-            assert!(!text.contains(backend), "src/ops/{op}.rs names {backend}");
+fn the_graph_and_the_ops_know_no_device() {
+    let mut paths = vec![folder("src/graph.rs"), folder("src/ops.rs")];
+    paths.extend(files("src/graph"));
+    paths.extend(files("src/ops"));
+    assert!(paths.len() > 50);
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            // `use crate::{cpu, …}` reaches a backend as well as `cpu::…` does.
+            let import = line.starts_with("use crate::");
+            let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let imported = words
+                .filter(|w| import && ["cpu", "metal"].contains(w))
+                .count()
+                > 0;
+            let named = ["is_cpu", "metal_backend", "cpu::", "metal::"]
+                .iter()
+                .any(|name| line.contains(name));
+            assert!(
+                !named && !imported,
+                "{}:{} names a device: `{}`; ask its `Capabilities` or go through `dispatch`",
+                path.display(),
+                number + 1,
+                line.trim()
+            );
         }
     }
 }

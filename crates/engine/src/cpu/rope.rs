@@ -6,11 +6,16 @@ use super::math::Math;
 use super::pool;
 use super::row::{self, Kernel, Real};
 use super::simd::{self, Isa, MulAdd, Task};
-use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
-use crate::ops::rope::{Rope, RopeStyle};
+use crate::ops::rope::{Rope, RopeStyle, RopeTable};
 use crate::storage::Storage;
+use crate::{DType, Result, Tensor};
+
+/// The frequencies and positions as the kernel reads them: in `f64`.
+pub(crate) fn inputs(table: &RopeTable, positions: Option<Tensor>) -> (&Tensor, Option<Tensor>) {
+    (table.frequencies(), positions.map(|p| p.cast(DType::F64)))
+}
 
 /// Runs it: cosines and sines of every position once, then all rows of all heads.
 pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {

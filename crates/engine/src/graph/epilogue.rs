@@ -1,12 +1,13 @@
 //! Elementwise ops that become the last steps of a product.
 //!
-//! On Metal, `act(a·b + c) + d` is one launch instead of two, and the product does not go through memory: a bias, an
+//! Where the device's kernels can ([`MatmulEpilogue`]), `act(a·b + c) + d` is one launch instead of two, and the product does not go through memory: a bias, an
 //! activation, a residual connection, in this order, each of which may be missing. The bits are the same, since every
 //! step is rounded to its type as it would be by itself.
 
 use std::sync::Arc;
 
 use super::Schedule;
+use crate::capabilities::MatmulEpilogue;
 use crate::ops::Op;
 use crate::ops::binary::Binary;
 use crate::ops::fused::Action;
@@ -14,7 +15,7 @@ use crate::ops::matmul::{Matmul, Then};
 use crate::ops::unary::Unary;
 use crate::storage::Storage;
 use crate::tensor::Work;
-use crate::{DType, MatrixLibrary, Scalar, Tensor, metal};
+use crate::{Scalar, Tensor};
 
 /// A product and the steps after it, as they are found going back from the last one.
 #[derive(Default)]
@@ -25,6 +26,17 @@ struct Chain {
     bias: Option<Tensor>,
     activation: Option<Unary>,
     residual: Option<Tensor>,
+}
+
+impl Chain {
+    /// The steps after the product.
+    fn steps(&self) -> Then {
+        Then {
+            bias: self.bias.is_some(),
+            activation: self.activation,
+            residual: self.residual.is_some(),
+        }
+    }
 }
 
 impl Schedule {
@@ -52,15 +64,10 @@ impl Schedule {
                 continue;
             }
             if let Some((chain, target)) = self.steps_after_product(i) {
-                let then = Then {
-                    bias: chain.bias.is_some(),
-                    activation: chain.activation,
-                    residual: chain.residual.is_some(),
-                };
                 let op = Matmul {
                     alpha: Scalar::Int(1),
                     beta: Scalar::Int(0),
-                    then,
+                    then: chain.steps(),
                 };
                 let mut inputs = chain.factors;
                 inputs.extend(chain.bias.into_iter().chain(chain.residual));
@@ -77,13 +84,13 @@ impl Schedule {
     /// The product that an entry is the last step after, with all that is between, and where its value is to go.
     fn steps_after_product(&self, i: usize) -> Option<(Chain, Option<Storage>)> {
         let node = &self.entries[i].node;
-        let metal = node.place.device.metal_backend()?;
-        if !matches!(node.dtype, DType::F32 | DType::F16 | DType::BF16) {
+        let epilogue = node.place.device.capabilities().matmul_epilogue;
+        if !epilogue.is_supported() {
             return None;
         }
         let work = node.work().clone()?;
         let chain = match &work.op {
-            Op::Unary(f) if metal::Activation::of(*f).is_some() => {
+            Op::Unary(f) if epilogue.is_activation(*f) => {
                 let chain = self.product_or_sum(&work.inputs[0], i)?;
                 Chain {
                     activation: Some(*f),
@@ -91,7 +98,10 @@ impl Schedule {
                 }
             }
             Op::Binary(Binary::Add) => self.sides(&work.inputs, i, |tensor, other| {
-                if let Some(chain) = self.bent(tensor, i).or_else(|| self.sum(tensor, i)) {
+                if let Some(chain) = self
+                    .bent(tensor, i, epilogue)
+                    .or_else(|| self.sum(tensor, i))
+                {
                     let residual = Some(other);
                     return Some(Chain { residual, ..chain });
                 }
@@ -103,13 +113,8 @@ impl Schedule {
             })?,
             _ => return None,
         };
-        // The device's own library can only add, and rounds once.
-        let by_library = metal.matrix_library() == MatrixLibrary::Mps;
-        let is_sum = chain.activation.is_none() && chain.residual.is_none();
-        if by_library && !(is_sum && node.dtype == DType::F32) {
-            return None;
-        }
-        Some((chain, work.target))
+        let allowed = epilogue.allows(chain.steps(), node.dtype);
+        allowed.then_some((chain, work.target))
     }
 
     /// Finds a chain on either side of a sum; the other one is broadcast to the result.
@@ -132,10 +137,12 @@ impl Schedule {
     }
 
     /// The activation that a tensor is, which only entry `user` needs.
-    fn bent(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+    fn bent(&self, tensor: &Tensor, user: usize, epilogue: MatmulEpilogue) -> Option<Chain> {
         let (j, work) = self.alone(tensor, user)?;
         let Op::Unary(f) = work.op else { return None };
-        metal::Activation::of(f)?;
+        if !epilogue.is_activation(f) {
+            return None;
+        }
         let mut chain = self.product_or_sum(&work.inputs[0], j)?;
         chain.activation = Some(f);
         chain.members.push(j);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Schedule;
+use crate::Tensor;
 use crate::ops::Op;
 use crate::ops::fused::{Action, Fused, Step};
 use crate::tensor::{Node, Work};
-use crate::{Tensor, metal};
 
 /// Steps of a program; each value of it is a block of the fastest cache.
 const MAX_STEPS: usize = 24;
@@ -49,15 +49,12 @@ impl Schedule {
             }
             let pointwise = Action::of(&w.op).is_some();
             reads[i] = w.inputs.len();
-            let most = match entry.node.place.device.is_cpu() {
-                true => usize::MAX,
-                false => metal::MAX_INPUTS,
-            };
+            let max_inputs = entry.node.place.device.capabilities().max_fused_inputs;
             if let Wanted::Program(h) = wanted[i]
                 && pointwise
                 && !entry.root
                 && steps[h] < MAX_STEPS
-                && reads[h] + reads[i] - 1 <= most
+                && reads[h] + reads[i] - 1 <= max_inputs
                 && self.may_inline(i)
             {
                 home[i] = h;

@@ -6,8 +6,8 @@ use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::view::{self, ViewStrides, Walk};
-use crate::ops::rope::{Rope, RopeStyle};
-use crate::{DType, Result};
+use crate::ops::rope::{Rope, RopeStyle, RopeTable};
+use crate::{DType, Result, Tensor};
 
 msl_struct! {
     /// Arguments of the RoPE kernel; strides and offsets are in elements.
@@ -38,6 +38,15 @@ msl_struct! {
         /// Sequences that share their positions.
         same: u32,
     }
+}
+
+/// The frequencies and positions as the kernel reads them: turns in `u64`, and `i64` or `f32`, since there is no `f64`.
+pub(crate) fn inputs(table: &RopeTable, positions: Option<Tensor>) -> (&Tensor, Option<Tensor>) {
+    let positions = positions.map(|p| match p.dtype().is_float() {
+        true => p.cast(DType::F32),
+        false => p.cast(DType::I64),
+    });
+    (table.turns(), positions)
 }
 
 pub(crate) fn record(

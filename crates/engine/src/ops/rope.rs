@@ -7,12 +7,11 @@ pub use table::{RopeOptions, RopeScaling, RopeStyle, RopeTable};
 use super::softmax::expect_float;
 use super::{Meta, Rule};
 use crate::device::Place;
-use crate::{DType, Error, Result, Tensor};
+use crate::{Error, Result, Tensor, dispatch};
 
 /// Pairs of the last axis turned by an angle that grows with the position, which is the index along the
-/// last axis but one. On the CPU the inputs are `x`, the frequencies in `f64` and, unless they count from
-/// `offset`, the positions in `f64`; on Metal they are `x`, the turns of [`RopeTable::turns`] and, unless they
-/// count from `offset`, the positions in `i64` or `f32`.
+/// last axis but one. The inputs are `x`, the frequencies and, unless they count from `offset`, the
+/// positions, the last two as the device's kernel reads them ([`dispatch::rope_inputs`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rope {
     pub(crate) style: RopeStyle,
@@ -145,29 +144,21 @@ impl Tensor {
         if x.check().is_err() {
             return x;
         }
-        let place = match &positions {
-            Some(positions) => Place::of("rope", &[&x, positions], x.dtype(), None),
-            None => Place::of("rope", &[&x], x.dtype(), None),
-        };
-        // What a place is not found for is an error of the op as well.
-        let on_metal = place.is_ok_and(|place| !place.device.is_cpu());
-        let positions = positions.map(|p| match on_metal {
-            true if p.dtype().is_float() => p.cast(DType::F32),
-            true => p.cast(DType::I64),
-            false => p.cast(DType::F64),
-        });
-        let frequencies = match on_metal {
-            true => table.turns(),
-            false => table.frequencies(),
-        };
-        let op = Rope {
-            style: table.style(),
-            offset,
-            factor: table.attention_factor().to_bits(),
-        };
-        match &positions {
-            Some(positions) => Self::apply(op, &[&x, frequencies, positions]),
-            None => Self::apply(op, &[&x, frequencies]),
-        }
+        Self::attempt(|| {
+            let place = match &positions {
+                Some(positions) => Place::of("rope", &[&x, positions], x.dtype(), None),
+                None => Place::of("rope", &[&x], x.dtype(), None),
+            }?;
+            let (angles, positions) = dispatch::rope_inputs(&place.device, table, positions);
+            let op = Rope {
+                style: table.style(),
+                offset,
+                factor: table.attention_factor().to_bits(),
+            };
+            Ok(match &positions {
+                Some(positions) => Self::apply(op, &[&x, angles, positions]),
+                None => Self::apply(op, &[&x, angles]),
+            })
+        })
     }
 }
