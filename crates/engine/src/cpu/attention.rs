@@ -68,6 +68,10 @@ impl<'a, T> Heads<'a, T> {
     /// A row.
     #[inline(always)]
     fn row(&self, batch: usize, head: usize, i: usize) -> &'a [T] {
+        // Memory without elements has no place for a row, and strides that may lead past its end.
+        if self.layout.shape()[3] == 0 {
+            return &[];
+        }
         let strides = self.layout.strides();
         let at = batch as isize * strides[0] + head as isize * strides[1] + i as isize * strides[2];
         &self.data[self.layout.offset().wrapping_add_signed(at)..][..self.layout.shape()[3]]

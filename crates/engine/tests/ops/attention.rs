@@ -258,6 +258,17 @@ fn a_query_that_sees_nothing_answers_zero() {
 }
 
 #[test]
+fn heads_without_dimensions_weigh_all_keys_alike() {
+    // Views into memory without elements, whose strides lead past its end.
+    let empty = |shape: [usize; 4]| Tensor::from_vec(Vec::<f32>::new(), shape);
+    let q = empty([2, 0, 3, 6]).permute(&[0, 3, 2, 1]);
+    let k = empty([2, 0, 3, 2]).permute(&[0, 2, 3, 1]);
+    let v = Tensor::ones([2, 3, 2, 5], DType::F32);
+    let y = q.attention(&k, &v, &AttentionOptions::default());
+    assert_eq!(y.to_vec::<f32>().unwrap(), [1.0; 2 * 6 * 3 * 5]);
+}
+
+#[test]
 fn nan_stays_with_the_queries_that_see_it() {
     let causal = AttentionOptions {
         causal: true,
