@@ -52,6 +52,7 @@ mod env;
 mod error;
 pub mod external;
 mod file;
+mod functions;
 mod graph;
 // Not public API: kernels on slices for the crates above, which panic when lengths do not match.
 #[doc(hidden)]

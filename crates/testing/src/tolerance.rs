@@ -96,8 +96,19 @@ pub fn computed_in(dtype: DType) -> DType {
     }
 }
 
-/// Functions of single elements with the bound that the engine states for `f32` and `f64`, in units in
-/// the last place, less the half of one that every answer may have; for `f64` plus what the reference,
+/// The `steps` of every row of a table, empty where there are none.
+macro_rules! steps {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $(($($parameters:tt)*))? $types:ident $file:ident
+        $(ulp($($ulp:literal),+))? $(steps($($steps:literal),+))?;
+    )*) => {
+        &[$((stringify!($name), &[$($($steps),+)?])),*]
+    };
+}
+
+/// Functions of single elements, by the rows of the engine's tables: the bound that the engine states for `f32` and
+/// `f64`, in units in the last place, less the half of one that every answer may have; for `f64` plus what the reference,
 /// being `f64` itself, may be off: up to one unit, two where it is made of several functions.
 ///
 /// The last number is for `f32` on a Metal device. The kernels have the CPU's functions, made of operations
@@ -106,40 +117,13 @@ pub fn computed_in(dtype: DType) -> DType {
 /// `tan`, `asinh`, `acosh`, `atanh`, `pow`, `atan2` and `hypot` are computed in one or two `f32`s there: 2.3,
 /// 1.6, 1.7, 1.9, 0.9, 2.2 and 0.7 units measured, where MSL allows its own functions 6, 4, 4, 5, 16 and 6
 /// (it has no `hypot`).
-const FUNCTIONS: [(&str, f64, f64, f64); 33] = [
-    ("exp", 0.5, 1.5, 0.5),
-    ("exp2", 0.6, 1.5, 0.6),
-    ("expm1", 1.0, 2.0, 1.0),
-    ("log", 0.5, 1.5, 0.5),
-    ("log2", 0.5, 1.5, 0.5),
-    ("log10", 0.5, 2.0, 0.5),
-    ("log1p", 1.0, 2.0, 1.0),
-    ("sin", 1.0, 1.5, 1.0),
-    ("cos", 1.0, 1.5, 1.0),
-    ("tan", 0.8, 3.0, 2.5),
-    ("asin", 2.0, 2.5, 2.0),
-    ("acos", 2.0, 2.5, 2.0),
-    ("atan", 1.5, 2.5, 1.5),
-    ("sinh", 1.5, 3.0, 1.5),
-    ("cosh", 1.5, 3.0, 1.5),
-    ("tanh", 1.0, 3.0, 1.0),
-    ("asinh", 0.1, 4.5, 1.5),
-    ("acosh", 0.1, 4.5, 1.5),
-    ("atanh", 0.9, 4.5, 1.5),
-    ("erf", 1.0, 3.0, 1.0),
-    ("cbrt", 0.1, 1.5, 0.1),
-    ("rsqrt", 1.0, 2.0, 1.0),
-    ("sigmoid", 1.5, 3.5, 1.5),
-    ("log_sigmoid", 2.5, 4.5, 2.5),
-    ("softplus", 2.5, 4.5, 2.5),
-    ("silu", 2.5, 4.0, 2.5),
-    ("gelu", 3.5, 7.5, 3.5),
-    ("gelu_tanh", 3.5, 5.5, 3.5),
-    ("mish", 3.5, 7.5, 3.5),
-    ("elu", 1.5, 3.0, 1.5),
-    ("pow", 0.1, 1.5, 0.5),
-    ("atan2", 0.1, 3.0, 2.0),
-    ("hypot", 0.1, 2.0, 0.5),
+///
+/// Rows without `steps` are one operation of IEEE 754, or none at all. `f32` rounds right after a
+/// detour over `f64`, and `f16` and `bf16` after one over `f32`, since those have more than twice the bits.
+const FUNCTIONS: [&[(&str, &[f64])]; 3] = [
+    bessemer::for_each_unary!(steps),
+    bessemer::for_each_binary!(steps),
+    bessemer::for_each_ternary!(steps),
 ];
 
 /// Whether the thread's tensors are computed on a Metal device, the software one included.
@@ -153,7 +137,11 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
     if !dtype.is_float() {
         return Tolerance::EXACT;
     }
-    if let Some((_, single, double, metal)) = FUNCTIONS.iter().find(|(name, ..)| *name == op) {
+    let row = FUNCTIONS
+        .into_iter()
+        .flatten()
+        .find(|(name, _)| *name == op);
+    if let Some((_, [single, double, metal])) = row {
         let in_double = dtype == DType::F64;
         let single = if on_metal() { metal } else { single };
         return Tolerance {
@@ -165,20 +153,8 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
         };
     }
     match op {
-        // One operation of IEEE 754, or none at all, whose subnormal operands and results `judge` takes care of. `f32` rounds right after a detour over `f64`, and
-        // `f16` and `bf16` after one over `f32`, since those have more than twice the bits.
-        "neg" | "abs" | "sign" | "square" | "sqrt" | "reciprocal" | "relu" | "ceil" | "floor"
-        | "round" | "trunc" | "add" | "sub" | "mul" | "div" | "minimum" | "maximum" | "select"
-        | "clamp" | "cast" | "min" | "max" | "cummax" | "sort" | "copy" => Tolerance::EXACT,
-        // One product more.
-        "leaky_relu" => Tolerance::steps(0.5),
-        // One rounding, of what the reference has rounded to `f64`.
-        "mul_add" => Tolerance::steps(0.01),
-        // The remainder is exact but for one addition. The quotient is exact while it is small against
-        // the numbers that the type tells apart.
-        "rem" => Tolerance::steps(0.5),
-        "floor_div" => Tolerance::steps(4.0),
-        "hardswish" => Tolerance::steps(1.5),
+        // None at all, or comparisons; subnormal operands and results are the matter of `judge`.
+        "cast" | "min" | "max" | "cummax" | "sort" | "copy" => Tolerance::EXACT,
         // The activation, and a product: its error of so many units may be twice as many of the product's, which are
         // half as large where the product's significand is twice the activation's.
         "swiglu" => gated("silu", dtype),

@@ -2,9 +2,8 @@
 
 use super::cast::{f64_to_i32, f64_to_u32};
 use super::divmod::divmod;
-use super::fused;
 use super::map::{Kernel, map};
-use super::math::Math;
+use super::{fused, math};
 use crate::dispatch::{Input, Output};
 use crate::ops::binary::Binary;
 use crate::ops::fused::Action;
@@ -73,12 +72,12 @@ macro_rules! float {
                 Binary::Div => map!($T => $T, |a, b| a / b),
                 Binary::FloorDiv => divmod::<$T, false>,
                 Binary::Rem => divmod::<$T, true>,
-                Binary::Pow => map!(long $T => $T, |a, b| a.pow_on::<I>(b)),
+                Binary::Pow => map!(long $T => $T, |a, b| math::power::pow::<I, $T>(a, b)),
                 // With a NaN on the right the comparison is false, and that is taken.
                 Binary::Minimum => map!($T => $T, |a, b| if a < b || a.is_nan() { a } else { b }),
                 Binary::Maximum => map!($T => $T, |a, b| if a > b || a.is_nan() { a } else { b }),
-                Binary::Atan2 => map!(long $T => $T, |a, b| a.atan2_on::<I>(b)),
-                Binary::Hypot => map!(long $T => $T, |a, b| a.hypot_on::<I>(b)),
+                Binary::Atan2 => map!(long $T => $T, |a, b| math::inverse_trig::atan2::<I, $T>(a, b)),
+                Binary::Hypot => map!(long $T => $T, |a, b| math::power::hypot::<I, $T>(a, b)),
                 Binary::Eq => map!($T => u8, |a, b| u8::from(a == b)),
                 Binary::Ne => map!($T => u8, |a, b| u8::from(a != b)),
                 Binary::Lt => map!($T => u8, |a, b| u8::from(a < b)),

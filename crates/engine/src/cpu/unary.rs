@@ -1,8 +1,7 @@
 //! Functions of one element on the CPU.
 
 use super::map::{Kernel, map};
-use super::math::{Math, trig};
-use super::{cast, fused};
+use super::{cast, fused, math};
 use crate::dispatch::{Input, Output};
 use crate::ops::fused::Action;
 use crate::ops::unary::Unary;
@@ -35,73 +34,66 @@ pub(crate) fn kernel(op: Unary, dtype: DType) -> Kernel {
     }
 }
 
+/// The kernel of a row of the table for floats. Arithmetic is written out here; other files are those of `cpu/math`.
+macro_rules! function {
+    ($T:ident, unary neg) => { map!($T => $T, |x| -x) };
+    ($T:ident, unary abs) => { map!($T => $T, |x| x.abs()) };
+    // NaN is returned as it is; both zeros give 0.
+    ($T:ident, unary sign) => {
+        map!($T => $T, |x| if x > 0.0 {
+            1.0
+        } else if x < 0.0 {
+            -1.0
+        } else if x == 0.0 {
+            0.0
+        } else {
+            x
+        })
+    };
+    ($T:ident, unary square) => { map!($T => $T, |x| x * x) };
+    ($T:ident, unary sqrt) => { map!($T => $T, |x| x.sqrt()) };
+    ($T:ident, unary rsqrt) => { map!($T => $T, |x| math::power::rsqrt(x)) };
+    ($T:ident, unary reciprocal) => { map!($T => $T, |x| 1.0 / x) };
+    ($T:ident, unary relu) => { map!($T => $T, |x| relu(x)) };
+    ($T:ident, unary hardswish) => { map!($T => $T, |x| x * ((x + 3.0).max(0.0).min(6.0) / 6.0)) };
+    ($T:ident, unary leaky_relu slope) => { map!($T => $T, |x; p| if x > 0.0 { x } else { x * p as $T }) };
+    ($T:ident, unary ceil) => { map!($T => $T, |x| x.ceil()) };
+    ($T:ident, unary floor) => { map!($T => $T, |x| x.floor()) };
+    ($T:ident, unary round) => { map!($T => $T, |x| x.round_ties_even()) };
+    ($T:ident, unary trunc) => { map!($T => $T, |x| x.trunc()) };
+    ($T:ident, unary is_nan) => { map!($T => u8, |x| u8::from(x.is_nan())) };
+    ($T:ident, unary is_inf) => { map!($T => u8, |x| u8::from(x.is_infinite())) };
+    ($T:ident, unary is_finite) => { map!($T => u8, |x| u8::from(x.is_finite())) };
+    ($T:ident, unary logical_not) => { map!($T => u8, |x| u8::from(x == 0.0)) };
+    ($T:ident, unary bitwise_not) => { unreachable!("not for floats") };
+    ($T:ident, trig $name:ident) => { map!([$T] => [$T], |from, to| math::trig::$name::<I, $T>(from, to)) };
+    ($T:ident, $file:ident $name:ident) => { map!(long $T => $T, |x| math::$file::$name::<I, $T>(x)) };
+    ($T:ident, $file:ident $name:ident $parameter:ident) => {
+        map!(long $T => $T, |x; p| math::$file::$name::<I, $T>(x, p as $T))
+    };
+}
+
 macro_rules! float {
-    ($name:ident, $T:ident) => {
-        fn $name(op: Unary) -> Kernel {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $(($parameter:ident = $sample:literal))? $result:ident $file:ident
+        $($bound:ident($($number:literal),+))*;
+    )*) => {
+        fn of_f32(op: Unary) -> Kernel {
             match op {
-                Unary::Neg => map!($T => $T, |x| -x),
-                Unary::Abs => map!($T => $T, |x| x.abs()),
-                // NaN is returned as it is; both zeros give 0.
-                Unary::Sign => map!($T => $T, |x| if x > 0.0 {
-                    1.0
-                } else if x < 0.0 {
-                    -1.0
-                } else if x == 0.0 {
-                    0.0
-                } else {
-                    x
-                }),
-                Unary::Square => map!($T => $T, |x| x * x),
-                Unary::Sqrt => map!($T => $T, |x| x.sqrt()),
-                Unary::Rsqrt => map!($T => $T, |x| x.rsqrt_on::<I>()),
-                Unary::Reciprocal => map!($T => $T, |x| 1.0 / x),
-                Unary::Cbrt => map!(long $T => $T, |x| x.cbrt_on::<I>()),
-                Unary::Exp => map!(long $T => $T, |x| x.exp_on::<I>()),
-                Unary::Exp2 => map!(long $T => $T, |x| x.exp2_on::<I>()),
-                Unary::Expm1 => map!(long $T => $T, |x| x.expm1_on::<I>()),
-                Unary::Log => map!(long $T => $T, |x| x.log_on::<I>()),
-                Unary::Log2 => map!(long $T => $T, |x| x.log2_on::<I>()),
-                Unary::Log10 => map!(long $T => $T, |x| x.log10_on::<I>()),
-                Unary::Log1p => map!(long $T => $T, |x| x.log1p_on::<I>()),
-                Unary::Sin => map!([$T] => [$T], |from, to| trig::sin::<I, $T>(from, to)),
-                Unary::Cos => map!([$T] => [$T], |from, to| trig::cos::<I, $T>(from, to)),
-                Unary::Tan => map!([$T] => [$T], |from, to| trig::tan::<I, $T>(from, to)),
-                Unary::Asin => map!(long $T => $T, |x| x.asin_on::<I>()),
-                Unary::Acos => map!(long $T => $T, |x| x.acos_on::<I>()),
-                Unary::Atan => map!(long $T => $T, |x| x.atan_on::<I>()),
-                Unary::Sinh => map!(long $T => $T, |x| x.sinh_on::<I>()),
-                Unary::Cosh => map!(long $T => $T, |x| x.cosh_on::<I>()),
-                Unary::Tanh => map!(long $T => $T, |x| x.tanh_on::<I>()),
-                Unary::Asinh => map!(long $T => $T, |x| x.asinh_on::<I>()),
-                Unary::Acosh => map!(long $T => $T, |x| x.acosh_on::<I>()),
-                Unary::Atanh => map!(long $T => $T, |x| x.atanh_on::<I>()),
-                Unary::Erf => map!(long $T => $T, |x| x.erf_on::<I>()),
-                Unary::Sigmoid => map!(long $T => $T, |x| x.sigmoid_on::<I>()),
-                Unary::LogSigmoid => map!(long $T => $T, |x| x.log_sigmoid_on::<I>()),
-                Unary::Softplus => map!(long $T => $T, |x| x.softplus_on::<I>()),
-                Unary::Relu => map!($T => $T, |x| relu(x)),
-                Unary::Silu => map!(long $T => $T, |x| x.silu_on::<I>()),
-                Unary::Gelu => map!(long $T => $T, |x| x.gelu_on::<I>()),
-                Unary::GeluTanh => map!(long $T => $T, |x| x.gelu_tanh_on::<I>()),
-                Unary::Hardswish => map!($T => $T, |x| x * ((x + 3.0).max(0.0).min(6.0) / 6.0)),
-                Unary::Mish => map!(long $T => $T, |x| x.mish_on::<I>()),
-                Unary::LeakyRelu(_) => map!($T => $T, |x; p| if x > 0.0 { x } else { x * p as $T }),
-                Unary::Elu(_) => map!(long $T => $T, |x; p| x.elu_on::<I>(p as $T)),
-                Unary::Ceil => map!($T => $T, |x| x.ceil()),
-                Unary::Floor => map!($T => $T, |x| x.floor()),
-                Unary::Round => map!($T => $T, |x| x.round_ties_even()),
-                Unary::Trunc => map!($T => $T, |x| x.trunc()),
-                Unary::IsNan => map!($T => u8, |x| u8::from(x.is_nan())),
-                Unary::IsInf => map!($T => u8, |x| u8::from(x.is_infinite())),
-                Unary::IsFinite => map!($T => u8, |x| u8::from(x.is_finite())),
-                Unary::LogicalNot => map!($T => u8, |x| u8::from(x == 0.0)),
-                Unary::BitwiseNot => unreachable!("not for floats"),
+                $(Unary::$variant { .. } => function!(f32, $file $name $($parameter)?),)*
+            }
+        }
+
+        fn of_f64(op: Unary) -> Kernel {
+            match op {
+                $(Unary::$variant { .. } => function!(f64, $file $name $($parameter)?),)*
             }
         }
     };
 }
-float!(of_f32, f32);
-float!(of_f64, f64);
+
+crate::for_each_unary!(float);
 
 /// `max(x, 0)`, with NaN for NaN.
 #[inline(always)]

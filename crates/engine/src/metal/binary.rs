@@ -1,4 +1,4 @@
-//! Functions of two elements on Metal: where `msl/` has them.
+//! Functions of two elements on Metal.
 
 use super::fused;
 use super::input::{Input, Output};
@@ -15,16 +15,6 @@ pub(super) fn record(
     output: &Output,
 ) -> Result<()> {
     fused::record_one(Action::Binary(*op), recorder, inputs, output)
-}
-
-/// The file that has the function of elements of a type.
-pub(super) const fn file(op: Binary, dtype: DType) -> &'static str {
-    match op {
-        Binary::Pow if dtype.is_float() => "power.h",
-        Binary::Hypot => "power.h",
-        Binary::Atan2 => "inverse_trig.h",
-        _ => "binary.metal",
-    }
 }
 
 /// The type of the result for elements of a type, where there is such a function of them.

@@ -28,7 +28,6 @@ use super::elementwise::Each;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::{Launch, Recorder};
-use super::unary;
 use super::view::ViewStrides;
 use crate::Result;
 use crate::ops::fused::{Action, Fused};
@@ -135,10 +134,10 @@ pub(crate) fn record(
     let mut bare = op.steps.to_vec();
     for step in &mut bare {
         if let Action::Unary(f) = step.action
-            && unary::has_parameter(f)
+            && f.parameter().is_some()
         {
             numbers.push(parameter(f));
-            step.action = Action::Unary(unary::bare(f));
+            step.action = Action::Unary(f.bare());
         }
     }
     let origins: Vec<_> = spans.iter().map(|(i, s)| (*i, s.offset)).collect();
@@ -175,7 +174,7 @@ fn bind_output(launch: Launch, output: &Output) -> Launch {
     }
 }
 
-/// The bits of a function's parameter, as a number that kernels get.
+/// The bits of a function's parameter, as a number that kernels get; 0 if it has none.
 fn parameter(f: Unary) -> u64 {
-    u64::from((f.parameter() as f32).to_bits())
+    u64::from((f.parameter().unwrap_or(0.0) as f32).to_bits())
 }

@@ -4,7 +4,7 @@ use super::fused;
 use super::input::{Input, Output};
 use super::record::Recorder;
 use crate::ops::fused::Action;
-use crate::ops::ternary::Ternary;
+use crate::ops::ternary::{Ternary, Types};
 use crate::{DType, Kind, Result};
 
 /// Records the op.
@@ -17,14 +17,12 @@ pub(super) fn record(
     fused::record_one(Action::Ternary(*op), recorder, inputs, output)
 }
 
-/// All that take three elements of one type; `select` takes a truth value first.
-pub(super) const OF_ONE_TYPE: [Ternary; 3] = [Ternary::Clamp, Ternary::MulAdd, Ternary::Lerp];
-
-/// Whether there is such a function of elements of a type.
-pub(super) fn exists(op: Ternary, dtype: DType) -> bool {
-    match op {
-        Ternary::Select | Ternary::Clamp => true,
-        Ternary::MulAdd => dtype.kind() != Kind::Bool,
-        Ternary::Lerp => dtype.is_float(),
+/// Whether there is such a function of three elements of a type; `select` takes a truth value first.
+pub(super) fn is_of_one_type(op: Ternary, dtype: DType) -> bool {
+    match op.types() {
+        Types::Condition => false,
+        Types::Same => true,
+        Types::Number => dtype.kind() != Kind::Bool,
+        Types::Float => dtype.is_float(),
     }
 }

@@ -27,8 +27,11 @@ pub(crate) enum Types {
 }
 
 /// Declares [`Binary`], its names and types, and the methods.
-macro_rules! binary {
-    ($($(#[$doc:meta])* $variant:ident $name:ident $types:ident;)*) => {
+macro_rules! declare {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $types:ident $file:ident $($bound:ident($($number:literal),+))*;
+    )*) => {
         /// A function of two elements of one type.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Binary {
@@ -43,6 +46,13 @@ macro_rules! binary {
             pub(crate) const fn types(self) -> Types {
                 match self {
                     $(Self::$variant => Types::$types,)*
+                }
+            }
+
+            /// The name of the file that has the function of floats.
+            pub(crate) const fn file(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($file),)*
                 }
             }
         }
@@ -72,58 +82,7 @@ macro_rules! binary {
     };
 }
 
-binary! {
-    /// `a + b`; integers wrap, truth values are or-ed.
-    Add add Same;
-    /// `a - b`; integers wrap.
-    Sub sub Number;
-    /// `a * b`; integers wrap, truth values are and-ed.
-    Mul mul Same;
-    /// `a / b`, of integers too: in `f64`.
-    Div div TrueFloat;
-    /// `floor(a / b)`; of integers 0 where `b` is 0.
-    FloorDiv floor_div Number;
-    /// What `floor_div` leaves, with the sign of `b`; of integers 0 where `b` is 0.
-    Rem rem Number;
-    /// `a` to the power of `b`; of integers wrapping, and 0 for negative `b` unless `a` is 1 or -1.
-    Pow pow Number;
-    /// The lesser; NaN if one is.
-    Minimum minimum Same;
-    /// The greater; NaN if one is.
-    Maximum maximum Same;
-    /// The angle of the point (`b`, `a`).
-    Atan2 atan2 Float;
-    /// `sqrt(a² + b²)` without overflow on the way.
-    Hypot hypot Float;
-    /// `a == b`
-    Eq eq Compare;
-    /// `a != b`
-    Ne ne Compare;
-    /// `a < b`
-    Lt lt Compare;
-    /// `a <= b`
-    Le le Compare;
-    /// `a > b`
-    Gt gt Compare;
-    /// `a >= b`
-    Ge ge Compare;
-    /// Whether both are not 0.
-    LogicalAnd logical_and Logic;
-    /// Whether one is not 0.
-    LogicalOr logical_or Logic;
-    /// Whether exactly one is not 0.
-    LogicalXor logical_xor Logic;
-    /// The bits of both.
-    BitwiseAnd bitwise_and Bits;
-    /// The bits of either.
-    BitwiseOr bitwise_or Bits;
-    /// The bits of exactly one.
-    BitwiseXor bitwise_xor Bits;
-    /// Bits moved up; 0 where `b` is the width or more, or negative.
-    ShiftLeft shift_left Int;
-    /// Bits moved down, the sign filling in; all sign where `b` is the width or more, or negative.
-    ShiftRight shift_right Int;
-}
+crate::for_each_binary!(declare);
 
 impl Binary {
     /// The type that inputs of types whose promotion is `met` are converted to.

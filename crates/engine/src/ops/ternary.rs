@@ -5,88 +5,107 @@ use crate::dispatch_table::OpClass;
 use crate::tensor::Operand;
 use crate::{DType, Error, Kind, Result, Tensor};
 
-/// A function of three elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Ternary {
-    /// `if c { a } else { b }`; the first input is a truth value.
-    Select,
-    /// `min(max(x, low), high)`; NaN if one is.
-    Clamp,
-    /// `a * b + c`, rounded once.
-    MulAdd,
-    /// `a + t * (b - a)`, from inputs `a`, `b`, `t`.
-    Lerp,
+/// The types a function takes and gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Types {
+    /// A truth value, then anything, to the type of the latter.
+    Condition,
+    /// Anything, to its own type.
+    Same,
+    /// Numbers, to their own type.
+    Number,
+    /// Floats, to their own type.
+    Float,
 }
 
-impl Rule for Ternary {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Select => "select",
-            Self::Clamp => "clamp",
-            Self::MulAdd => "mul_add",
-            Self::Lerp => "lerp",
+/// Declares [`Ternary`], its names and types, and the methods.
+macro_rules! declare {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident($b:ident, $c:ident) $types:ident $file:ident
+        $($bound:ident($($number:literal),+))*;
+    )*) => {
+        /// A function of three elements.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Ternary {
+            $($(#[$doc])* $variant,)*
         }
-    }
 
-    fn measured_as(&self) -> Option<OpClass> {
-        Some(OpClass::Elementwise)
-    }
+        impl Ternary {
+            /// All of them.
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
 
-    fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
-        let name = self.name();
-        let dtype = inputs[2].dtype();
+            /// The types it takes and gives.
+            pub(crate) const fn types(self) -> Types {
+                match self {
+                    $(Self::$variant => Types::$types,)*
+                }
+            }
+        }
+
+        impl Rule for Ternary {
+            fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($name),)*
+                }
+            }
+
+            fn measured_as(&self) -> Option<OpClass> {
+                Some(OpClass::Elementwise)
+            }
+
+            fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
+                let dtype = self.result(inputs[0].dtype(), inputs[2].dtype())?;
+                let shape = inputs[0].shape().broadcast(self.name(), inputs[1].shape())?;
+                Ok((dtype, shape.broadcast(self.name(), inputs[2].shape())?))
+            }
+        }
+
+        impl Tensor {
+            $($(#[$doc])* pub fn $name(
+                &self,
+                $b: impl Into<Operand>,
+                $c: impl Into<Operand>,
+            ) -> Self {
+                self.ternary(Ternary::$variant, $b.into(), $c.into())
+            })*
+        }
+    };
+}
+
+crate::for_each_ternary!(declare);
+
+impl Ternary {
+    /// The result type for a first input of one type and others of another, or why there is none.
+    fn result(self, first: DType, rest: DType) -> Result<DType> {
         let refuse = |dtype, expected| {
             Err(Error::BadDType {
-                op: name,
+                op: self.name(),
                 dtype,
                 expected,
             })
         };
-        match self {
-            Self::Select if inputs[0].dtype() != DType::Bool => {
-                return refuse(inputs[0].dtype(), "the condition must be bool");
-            }
-            Self::MulAdd if dtype.kind() == Kind::Bool => return refuse(dtype, "a number type"),
-            Self::Lerp if !dtype.is_float() => return refuse(dtype, "a float type"),
-            _ => {}
+        match self.types() {
+            Types::Condition if first != DType::Bool => refuse(first, "the condition must be bool"),
+            Types::Number if rest.kind() == Kind::Bool => refuse(rest, "a number type"),
+            Types::Float if !rest.is_float() => refuse(rest, "a float type"),
+            _ => Ok(rest),
         }
-        let shape = inputs[0].shape().broadcast(name, inputs[1].shape())?;
-        Ok((dtype, shape.broadcast(name, inputs[2].shape())?))
     }
 }
 
 impl Tensor {
-    /// The elements of `a` where this tensor of truth values holds, those of `b` elsewhere. Elsewhere
-    /// called `where`.
-    pub fn select(&self, a: impl Into<Operand>, b: impl Into<Operand>) -> Self {
-        let (a, b) = (a.into(), b.into());
-        Self::attempt(|| {
-            let met = a.meet(&b);
-            let (a, b) = (a.cast("select", met)?, b.cast("select", met)?);
-            Ok(Self::apply(Ternary::Select, &[self, &a, &b]))
-        })
-    }
-
-    /// Each element, but at least `low` and at most `high`.
-    pub fn clamp(&self, low: impl Into<Operand>, high: impl Into<Operand>) -> Self {
-        self.ternary(Ternary::Clamp, low.into(), high.into())
-    }
-
-    /// `self * b + c`, rounded once for floats.
-    pub fn mul_add(&self, b: impl Into<Operand>, c: impl Into<Operand>) -> Self {
-        self.ternary(Ternary::MulAdd, b.into(), c.into())
-    }
-
-    /// `self + t * (b - self)`: from this to `b` as `t` goes from 0 to 1.
-    pub fn lerp(&self, b: impl Into<Operand>, t: impl Into<Operand>) -> Self {
-        self.ternary(Ternary::Lerp, b.into(), t.into())
-    }
-
     fn ternary(&self, op: Ternary, b: Operand, c: Operand) -> Self {
         Self::attempt(|| {
+            let name = op.name();
+            if op.types() == Types::Condition {
+                let met = b.meet(&c);
+                let (b, c) = (b.cast(name, met)?, c.cast(name, met)?);
+                return Ok(Self::apply(op, &[self, &b, &c]));
+            }
             let me = Operand::from(self);
             let met = DType::promote(me.meet(&b), me.meet(&c));
-            let (b, c) = (b.cast(op.name(), met)?, c.cast(op.name(), met)?);
+            let (b, c) = (b.cast(name, met)?, c.cast(name, met)?);
             Ok(Self::apply(op, &[&self.cast(met), &b, &c]))
         })
     }

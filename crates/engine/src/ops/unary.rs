@@ -19,30 +19,48 @@ pub(crate) enum Answer {
     Bool,
 }
 
-/// Declares [`Unary`] with its names and result types, and the methods of the functions without
-/// parameters.
-macro_rules! unary {
-    ($($(#[$doc:meta])* $variant:ident $name:ident $result:ident;)*) => {
+/// Declares [`Unary`] with its names and result types, and the methods.
+macro_rules! declare {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $(($parameter:ident = $sample:literal))? $result:ident $file:ident
+        $($bound:ident($($number:literal),+))*;
+    )*) => {
         /// A function of one element.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Unary {
-            $($(#[$doc])* $variant,)*
-            /// `x` above 0, `slope * x` below.
-            LeakyRelu(f64),
-            /// `x` above 0, `alpha * (exp(x) - 1)` below.
-            Elu(f64),
+            $($(#[$doc])* $variant $((declare!(@type $parameter)))?,)*
         }
 
         impl Unary {
             /// All of them, those with a parameter with 0.
-            pub(crate) const ALL: &[Self] =
-                &[$(Self::$variant,)* Self::LeakyRelu(0.0), Self::Elu(0.0)];
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant $((declare!(@zero $parameter)))?,)*];
 
             /// The result type.
             pub(crate) const fn result(self) -> Answer {
                 match self {
-                    $(Self::$variant => Answer::$result,)*
-                    Self::LeakyRelu(_) | Self::Elu(_) => Answer::Float,
+                    $(Self::$variant { .. } => Answer::$result,)*
+                }
+            }
+
+            /// The parameter, if the function has one.
+            pub(crate) const fn parameter(self) -> Option<f64> {
+                match self {
+                    $(Self::$variant $(($parameter))? => declare!(@option $($parameter)?),)*
+                }
+            }
+
+            /// The function without its parameter, which kernels get as an argument.
+            pub(crate) const fn bare(self) -> Self {
+                match self {
+                    $(Self::$variant { .. } => Self::$variant $((declare!(@zero $parameter)))?,)*
+                }
+            }
+
+            /// The name of the file that has the function.
+            pub(crate) const fn file(self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => stringify!($file),)*
                 }
             }
         }
@@ -50,9 +68,7 @@ macro_rules! unary {
         impl Rule for Unary {
             fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$variant => stringify!($name),)*
-                    Self::LeakyRelu(_) => "leaky_relu",
-                    Self::Elu(_) => "elu",
+                    $(Self::$variant { .. } => stringify!($name),)*
                 }
             }
 
@@ -67,117 +83,20 @@ macro_rules! unary {
         }
 
         impl Tensor {
-            $($(#[$doc])* pub fn $name(&self) -> Self {
-                self.unary(Unary::$variant)
+            $($(#[$doc])* pub fn $name(&self $(, $parameter: f64)?) -> Self {
+                self.unary(Unary::$variant $(($parameter))?)
             })*
         }
     };
+    (@type $parameter:ident) => { f64 };
+    (@zero $parameter:ident) => { 0.0 };
+    (@option) => { None };
+    (@option $parameter:ident) => { Some($parameter) };
 }
 
-unary! {
-    /// `-x`; integers wrap.
-    Neg neg Number;
-    /// `|x|`; the least integer stays itself.
-    Abs abs Same;
-    /// -1, 0 or 1, and NaN for NaN.
-    Sign sign Number;
-    /// `x * x`.
-    Square square Number;
-    /// The square root; NaN below 0.
-    Sqrt sqrt Float;
-    /// `1 / sqrt(x)`.
-    Rsqrt rsqrt Float;
-    /// `1 / x`.
-    Reciprocal reciprocal Float;
-    /// The cube root, also of negative numbers.
-    Cbrt cbrt Float;
-    /// `e^x`.
-    Exp exp Float;
-    /// `2^x`.
-    Exp2 exp2 Float;
-    /// `e^x - 1`, exact near 0.
-    Expm1 expm1 Float;
-    /// The natural logarithm.
-    Log log Float;
-    /// The logarithm to base 2.
-    Log2 log2 Float;
-    /// The logarithm to base 10.
-    Log10 log10 Float;
-    /// `log(1 + x)`, exact near 0.
-    Log1p log1p Float;
-    /// The sine of radians.
-    Sin sin Float;
-    /// The cosine of radians.
-    Cos cos Float;
-    /// The tangent of radians.
-    Tan tan Float;
-    /// The inverse sine.
-    Asin asin Float;
-    /// The inverse cosine.
-    Acos acos Float;
-    /// The inverse tangent.
-    Atan atan Float;
-    /// The hyperbolic sine.
-    Sinh sinh Float;
-    /// The hyperbolic cosine.
-    Cosh cosh Float;
-    /// The hyperbolic tangent.
-    Tanh tanh Float;
-    /// The inverse hyperbolic sine.
-    Asinh asinh Float;
-    /// The inverse hyperbolic cosine.
-    Acosh acosh Float;
-    /// The inverse hyperbolic tangent.
-    Atanh atanh Float;
-    /// The error function.
-    Erf erf Float;
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid sigmoid Float;
-    /// `log(sigmoid(x))`.
-    LogSigmoid log_sigmoid Float;
-    /// `log(1 + exp(x))`.
-    Softplus softplus Float;
-    /// `max(x, 0)`; NaN stays NaN.
-    Relu relu Number;
-    /// `x * sigmoid(x)`.
-    Silu silu Float;
-    /// `x * (1 + erf(x / sqrt(2))) / 2`.
-    Gelu gelu Float;
-    /// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³))) / 2`.
-    GeluTanh gelu_tanh Float;
-    /// `x * clamp(x + 3, 0, 6) / 6`.
-    Hardswish hardswish Float;
-    /// `x * tanh(softplus(x))`.
-    Mish mish Float;
-    /// The next integer up.
-    Ceil ceil Same;
-    /// The next integer down.
-    Floor floor Same;
-    /// The nearest integer; halves to the even one.
-    Round round Same;
-    /// The integer part.
-    Trunc trunc Same;
-    /// Whether it is not a number.
-    IsNan is_nan Bool;
-    /// Whether it is infinite.
-    IsInf is_inf Bool;
-    /// Whether it is neither infinite nor NaN.
-    IsFinite is_finite Bool;
-    /// Whether it is 0.
-    LogicalNot logical_not Bool;
-    /// All bits turned over; `not` for truth values.
-    BitwiseNot bitwise_not Same;
-}
+crate::for_each_unary!(declare);
 
 impl Unary {
-    /// The parameter, 0 where there is none.
-    pub(crate) const fn parameter(self) -> f64 {
-        match self {
-            Self::LeakyRelu(p) | Self::Elu(p) => p,
-            _ => 0.0,
-        }
-    }
-
     /// The result type for an input type, or why there is none.
     fn check(self, x: DType) -> Result<DType> {
         let refuse = |expected| Error::BadDType {
@@ -196,8 +115,11 @@ impl Unary {
         }
     }
 
-    fn key(self) -> (std::mem::Discriminant<Self>, u64) {
-        (std::mem::discriminant(&self), self.parameter().to_bits())
+    fn key(self) -> (std::mem::Discriminant<Self>, Option<u64>) {
+        (
+            std::mem::discriminant(&self),
+            self.parameter().map(f64::to_bits),
+        )
     }
 }
 
@@ -224,15 +146,5 @@ impl Tensor {
             }
             _ => Self::apply(op, &[self]),
         }
-    }
-
-    /// `x` above 0, `slope * x` below.
-    pub fn leaky_relu(&self, slope: f64) -> Self {
-        self.unary(Unary::LeakyRelu(slope))
-    }
-
-    /// `x` above 0, `alpha * (exp(x) - 1)` below.
-    pub fn elu(&self, alpha: f64) -> Self {
-        self.unary(Unary::Elu(alpha))
     }
 }

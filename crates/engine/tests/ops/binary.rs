@@ -4,36 +4,6 @@ use bessemer_testing::layout::agree;
 use bessemer_testing::reference::binary::{Binary, binary};
 use proptest::prelude::{Just, Strategy};
 
-pub(crate) fn run(f: Binary, a: &Tensor, b: &Tensor) -> Tensor {
-    match f {
-        Binary::Add => a.add(b),
-        Binary::Sub => a.sub(b),
-        Binary::Mul => a.mul(b),
-        Binary::Div => a.div(b),
-        Binary::FloorDiv => a.floor_div(b),
-        Binary::Rem => a.rem(b),
-        Binary::Pow => a.pow(b),
-        Binary::Minimum => a.minimum(b),
-        Binary::Maximum => a.maximum(b),
-        Binary::Atan2 => a.atan2(b),
-        Binary::Hypot => a.hypot(b),
-        Binary::Eq => a.eq(b),
-        Binary::Ne => a.ne(b),
-        Binary::Lt => a.lt(b),
-        Binary::Le => a.le(b),
-        Binary::Gt => a.gt(b),
-        Binary::Ge => a.ge(b),
-        Binary::LogicalAnd => a.logical_and(b),
-        Binary::LogicalOr => a.logical_or(b),
-        Binary::LogicalXor => a.logical_xor(b),
-        Binary::BitwiseAnd => a.bitwise_and(b),
-        Binary::BitwiseOr => a.bitwise_or(b),
-        Binary::BitwiseXor => a.bitwise_xor(b),
-        Binary::ShiftLeft => a.shift_left(b),
-        Binary::ShiftRight => a.shift_right(b),
-    }
-}
-
 fn pairs(
     left: &[DType],
     right: &[DType],
@@ -48,11 +18,11 @@ fn pairs(
 
 #[test]
 fn every_function_of_every_type_in_every_layout_is_its_reference() {
-    for f in Binary::ALL {
+    for &f in Binary::ALL {
         for dtype in DType::ALL {
             if f.meeting(dtype, dtype).is_none() {
                 let x = Tensor::ones([2], dtype);
-                let y = run(f, &x, &x);
+                let y = f.call(&x, &x);
                 assert!(
                     matches!(y.check(), Err(Error::BadDType { .. })),
                     "{f:?} {dtype}"
@@ -65,7 +35,7 @@ fn every_function_of_every_type_in_every_layout_is_its_reference() {
                 agree(
                     f.name(),
                     1,
-                    &run(f, &a.tensor(), &b.tensor()),
+                    &f.call(&a.tensor(), &b.tensor()),
                     &expected,
                     None,
                 )
@@ -76,13 +46,13 @@ fn every_function_of_every_type_in_every_layout_is_its_reference() {
 
 #[test]
 fn numbers_of_different_types_meet_as_in_numpy() {
-    for f in Binary::ALL {
+    for &f in Binary::ALL {
         check(
             &format!("{} of two types", f.name()),
             compiled(150),
             pairs(&DType::ALL, &DType::ALL),
             |[a, b]| {
-                let y = run(f, &a.tensor(), &b.tensor());
+                let y = f.call(&a.tensor(), &b.tensor());
                 if f.meeting(a.dtype, b.dtype).is_none() {
                     return match y.check() {
                         Err(Error::BadDType { .. }) => Ok(()),
@@ -101,9 +71,9 @@ fn shapes_that_do_not_broadcast_are_an_error_that_names_them() {
         Tensor::ones([2, 3], DType::F32),
         Tensor::ones([2], DType::F32),
     );
-    for f in Binary::ALL {
+    for &f in Binary::ALL {
         let error = match f.meeting(DType::F32, DType::F32) {
-            Some(_) => run(f, &a, &b).to_vec::<f32>().unwrap_err(),
+            Some(_) => f.call(&a, &b).to_vec::<f32>().unwrap_err(),
             None => continue,
         };
         let text = error.to_string();

@@ -6,8 +6,6 @@ use bessemer_testing::reference::binary::Binary;
 use bessemer_testing::reference::unary::Unary;
 use proptest::prelude::{Just, Strategy};
 
-use crate::{binary, unary};
-
 fn inputs() -> impl Strategy<Value = [Input; 3]> {
     broadcasting::<3>(4, 2000).prop_flat_map(move |[a, b, c]| {
         let floats = [DType::F32, DType::F16, DType::BF16, DType::F64];
@@ -26,8 +24,8 @@ fn formula(inputs: &[Tensor; 3], steps: usize, seed: u64, after: impl Fn(&Tensor
         let a = values[values.len() - 1 - rng.below(2)].clone();
         let b = values[rng.below(values.len())].clone();
         let y = match rng.below(3) {
-            0 => unary::run(rng.pick(&Unary::ALL), &a),
-            1 => binary::run(rng.pick(&Binary::ALL), &a, &b),
+            0 => rng.pick(Unary::ALL).call(&a),
+            1 => rng.pick(Binary::ALL).call(&a, &b),
             _ => a.mul_add(&b, 0.5_f32),
         };
         // A function that the types do not have is left out.

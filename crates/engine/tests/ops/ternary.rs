@@ -1,6 +1,7 @@
 use bessemer::DType;
+use bessemer_testing::Array;
 use bessemer_testing::case::{Fill, Input, broadcasting, check, input};
-use bessemer_testing::layout::agree;
+use bessemer_testing::layout::{agree, tensor};
 use bessemer_testing::reference::binary::{Binary, binary};
 use bessemer_testing::reference::ternary;
 use proptest::prelude::{Just, Strategy};
@@ -12,6 +13,27 @@ fn triples(first: DType, rest: DType, fills: &'static [Fill]) -> impl Strategy<V
         let c = input(&[rest], fills, Just(c));
         (a, b, c).prop_map(|(a, b, c)| [a, b, c])
     })
+}
+
+#[test]
+fn every_function_of_the_table_is_its_reference() {
+    // Small integers, of which every function is exact.
+    let floats = |x: &[f64]| Array::floats(DType::F32, &[x.len()], x);
+    let x = floats(&[1.0, -2.0, 0.0, 3.0]);
+    let (y, z) = (
+        floats(&[-1.0, 4.0, 2.0, 0.0]),
+        floats(&[2.0, 5.0, -3.0, 1.0]),
+    );
+    for (name, call, reference) in ternary::CALLS {
+        let condition = call(&tensor(&x), &tensor(&y), &tensor(&z)).check().is_err();
+        let x = if condition {
+            Array::ints(DType::Bool, &[4], &[1, 0, 0, 1])
+        } else {
+            x.clone()
+        };
+        let got = call(&tensor(&x), &tensor(&y), &tensor(&z));
+        agree(name, 1, &got, &reference(&x, &y, &z), None).expect(name);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The calls, one line an op.
+//! The calls: of elementwise functions by the tables of the engine, of other ops a line each.
 
 use bessemer::{AttentionOptions, RopeOptions, RopeScaling, RopeStyle, Tensor};
 
@@ -33,87 +33,51 @@ fn along(f: impl Fn(&Tensor, isize) -> Tensor, a: &mut Args<'_>) -> Vec<Tensor> 
     one(|x| f(x, n), a)
 }
 
+macro_rules! unary {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $(($parameter:ident = $sample:literal))? $result:ident $file:ident
+        $($bound:ident($($number:literal),+))*;
+    )*) => {
+        &[$((stringify!($name), |a| {
+            $(let $parameter = a.float();)?
+            one(|x| x.$name($($parameter)?), a)
+        })),*]
+    };
+}
+
+macro_rules! binary {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $types:ident $file:ident $($bound:ident($($number:literal),+))*;
+    )*) => {
+        &[$((stringify!($name), |a| two(|x, y| x.$name(y), a))),*]
+    };
+}
+
+macro_rules! ternary {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident($b:ident, $c:ident) $types:ident $file:ident
+        $($bound:ident($($number:literal),+))*;
+    )*) => {
+        &[$((stringify!($name), |a| three(|x, y, z| x.$name(y, z), a))),*]
+    };
+}
+
 /// Every op by its name.
-pub const CALLS: &[(&str, Call)] = &[
-    ("neg", |a| one(|x| x.neg(), a)),
-    ("abs", |a| one(|x| x.abs(), a)),
-    ("sign", |a| one(|x| x.sign(), a)),
-    ("square", |a| one(|x| x.square(), a)),
-    ("sqrt", |a| one(|x| x.sqrt(), a)),
-    ("rsqrt", |a| one(|x| x.rsqrt(), a)),
-    ("reciprocal", |a| one(|x| x.reciprocal(), a)),
-    ("cbrt", |a| one(|x| x.cbrt(), a)),
-    ("exp", |a| one(|x| x.exp(), a)),
-    ("exp2", |a| one(|x| x.exp2(), a)),
-    ("expm1", |a| one(|x| x.expm1(), a)),
-    ("log", |a| one(|x| x.log(), a)),
-    ("log2", |a| one(|x| x.log2(), a)),
-    ("log10", |a| one(|x| x.log10(), a)),
-    ("log1p", |a| one(|x| x.log1p(), a)),
-    ("sin", |a| one(|x| x.sin(), a)),
-    ("cos", |a| one(|x| x.cos(), a)),
-    ("tan", |a| one(|x| x.tan(), a)),
-    ("asin", |a| one(|x| x.asin(), a)),
-    ("acos", |a| one(|x| x.acos(), a)),
-    ("atan", |a| one(|x| x.atan(), a)),
-    ("sinh", |a| one(|x| x.sinh(), a)),
-    ("cosh", |a| one(|x| x.cosh(), a)),
-    ("tanh", |a| one(|x| x.tanh(), a)),
-    ("asinh", |a| one(|x| x.asinh(), a)),
-    ("acosh", |a| one(|x| x.acosh(), a)),
-    ("atanh", |a| one(|x| x.atanh(), a)),
-    ("erf", |a| one(|x| x.erf(), a)),
-    ("sigmoid", |a| one(|x| x.sigmoid(), a)),
-    ("log_sigmoid", |a| one(|x| x.log_sigmoid(), a)),
-    ("softplus", |a| one(|x| x.softplus(), a)),
-    ("relu", |a| one(|x| x.relu(), a)),
-    ("silu", |a| one(|x| x.silu(), a)),
-    ("gelu", |a| one(|x| x.gelu(), a)),
-    ("gelu_tanh", |a| one(|x| x.gelu_tanh(), a)),
-    ("hardswish", |a| one(|x| x.hardswish(), a)),
-    ("mish", |a| one(|x| x.mish(), a)),
-    ("ceil", |a| one(|x| x.ceil(), a)),
-    ("floor", |a| one(|x| x.floor(), a)),
-    ("round", |a| one(|x| x.round(), a)),
-    ("trunc", |a| one(|x| x.trunc(), a)),
-    ("is_nan", |a| one(|x| x.is_nan(), a)),
-    ("is_inf", |a| one(|x| x.is_inf(), a)),
-    ("is_finite", |a| one(|x| x.is_finite(), a)),
-    ("logical_not", |a| one(|x| x.logical_not(), a)),
-    ("bitwise_not", |a| one(|x| x.bitwise_not(), a)),
-    ("leaky_relu", |a| {
-        let p = a.float();
-        one(|x| x.leaky_relu(p), a)
-    }),
-    ("elu", |a| {
-        let p = a.float();
-        one(|x| x.elu(p), a)
-    }),
-    ("add", |a| two(|x, y| x.add(y), a)),
-    ("sub", |a| two(|x, y| x.sub(y), a)),
-    ("mul", |a| two(|x, y| x.mul(y), a)),
-    ("div", |a| two(|x, y| x.div(y), a)),
-    ("floor_div", |a| two(|x, y| x.floor_div(y), a)),
-    ("rem", |a| two(|x, y| x.rem(y), a)),
-    ("pow", |a| two(|x, y| x.pow(y), a)),
-    ("minimum", |a| two(|x, y| x.minimum(y), a)),
-    ("maximum", |a| two(|x, y| x.maximum(y), a)),
-    ("atan2", |a| two(|x, y| x.atan2(y), a)),
-    ("hypot", |a| two(|x, y| x.hypot(y), a)),
-    ("eq", |a| two(|x, y| x.eq(y), a)),
-    ("ne", |a| two(|x, y| x.ne(y), a)),
-    ("lt", |a| two(|x, y| x.lt(y), a)),
-    ("le", |a| two(|x, y| x.le(y), a)),
-    ("gt", |a| two(|x, y| x.gt(y), a)),
-    ("ge", |a| two(|x, y| x.ge(y), a)),
-    ("logical_and", |a| two(|x, y| x.logical_and(y), a)),
-    ("logical_or", |a| two(|x, y| x.logical_or(y), a)),
-    ("logical_xor", |a| two(|x, y| x.logical_xor(y), a)),
-    ("bitwise_and", |a| two(|x, y| x.bitwise_and(y), a)),
-    ("bitwise_or", |a| two(|x, y| x.bitwise_or(y), a)),
-    ("bitwise_xor", |a| two(|x, y| x.bitwise_xor(y), a)),
-    ("shift_left", |a| two(|x, y| x.shift_left(y), a)),
-    ("shift_right", |a| two(|x, y| x.shift_right(y), a)),
+pub fn calls() -> impl Iterator<Item = (&'static str, Call)> + Clone {
+    let tables: [&[(&str, Call)]; 4] = [
+        bessemer::for_each_unary!(unary),
+        bessemer::for_each_binary!(binary),
+        bessemer::for_each_ternary!(ternary),
+        OTHERS,
+    ];
+    tables.into_iter().flatten().copied()
+}
+
+/// What is not a row of a table of elementwise functions.
+const OTHERS: &[(&str, Call)] = &[
     ("add a number", |a| {
         let f = a.float();
         one(|x| x.add(f), a)
@@ -130,17 +94,13 @@ pub const CALLS: &[(&str, Call)] = &[
         let f = a.float();
         one(|x| f - x, a)
     }),
-    ("select", |a| three(|c, x, y| c.select(x, y), a)),
     ("select of a condition", |a| {
         three(|c, x, y| c.gt(0).select(x, y), a)
     }),
-    ("clamp", |a| three(|x, l, h| x.clamp(l, h), a)),
     ("clamp to numbers", |a| {
         let (l, h) = (a.float(), a.float());
         one(|x| x.clamp(l, h), a)
     }),
-    ("mul_add", |a| three(|x, y, z| x.mul_add(y, z), a)),
-    ("lerp", |a| three(|x, y, t| x.lerp(y, t), a)),
     ("cast", |a| {
         let d = a.dtype();
         one(|x| x.cast(d), a)

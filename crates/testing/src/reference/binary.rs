@@ -1,88 +1,50 @@
 //! Functions of two numbers, with broadcasting.
 
-use bessemer::{DType, Kind};
+use bessemer::{DType, Kind, Tensor};
 
 use crate::Array;
 use crate::array::broadcast;
 use crate::number::{Value, wrap};
 use crate::subnormal::operand;
 
-/// A function of two numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(missing_docs, reason = "they are what their names say")]
-pub enum Binary {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    FloorDiv,
-    Rem,
-    Pow,
-    Minimum,
-    Maximum,
-    Atan2,
-    Hypot,
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-    LogicalAnd,
-    LogicalOr,
-    LogicalXor,
-    BitwiseAnd,
-    BitwiseOr,
-    BitwiseXor,
-    ShiftLeft,
-    ShiftRight,
+/// Declares [`Binary`] from the engine's table: its names, not its arithmetic.
+macro_rules! declare {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $types:ident $file:ident $($bound:ident($($number:literal),+))*;
+    )*) => {
+        /// A function of two numbers.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Binary {
+            $($(#[$doc])* $variant,)*
+        }
+
+        use Binary::{$($variant),*};
+
+        impl Binary {
+            /// All of them.
+            pub const ALL: &[Self] = &[$($variant,)*];
+
+            /// The engine's name of it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($variant => stringify!($name),)*
+                }
+            }
+
+            /// The engine's function.
+            pub fn call(self, a: &Tensor, b: &Tensor) -> Tensor {
+                match self {
+                    $($variant => a.$name(b),)*
+                }
+            }
+        }
+    };
 }
 
-use Binary::{
-    Add, Atan2, BitwiseAnd, BitwiseOr, BitwiseXor, Div, Eq, FloorDiv, Ge, Gt, Hypot, Le,
-    LogicalAnd, LogicalOr, LogicalXor, Lt, Maximum, Minimum, Mul, Ne, Pow, Rem, ShiftLeft,
-    ShiftRight, Sub,
-};
+bessemer::for_each_binary!(declare);
 
 impl Binary {
-    /// All of them.
-    pub const ALL: [Self; 25] = [
-        Add, Sub, Mul, Div, FloorDiv, Rem, Pow, Minimum, Maximum, Atan2, Hypot, Eq, Ne, Lt, Le, Gt,
-        Ge, LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr, BitwiseXor, ShiftLeft,
-        ShiftRight,
-    ];
-
-    /// The engine's name of it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Add => "add",
-            Sub => "sub",
-            Mul => "mul",
-            Div => "div",
-            FloorDiv => "floor_div",
-            Rem => "rem",
-            Pow => "pow",
-            Minimum => "minimum",
-            Maximum => "maximum",
-            Atan2 => "atan2",
-            Hypot => "hypot",
-            Eq => "eq",
-            Ne => "ne",
-            Lt => "lt",
-            Le => "le",
-            Gt => "gt",
-            Ge => "ge",
-            LogicalAnd => "logical_and",
-            LogicalOr => "logical_or",
-            LogicalXor => "logical_xor",
-            BitwiseAnd => "bitwise_and",
-            BitwiseOr => "bitwise_or",
-            BitwiseXor => "bitwise_xor",
-            ShiftLeft => "shift_left",
-            ShiftRight => "shift_right",
-        }
-    }
-
     /// The type in which the two numbers meet before the function is taken, or none where it does not
     /// exist for them.
     pub fn meeting(self, a: DType, b: DType) -> Option<DType> {
@@ -151,7 +113,12 @@ impl Binary {
         Value::Int(wrap(self.answer(dtype), i))
     }
 
-    fn of_floats(self, a: f64, b: f64) -> Value {
+    /// The function of two floats.
+    ///
+    /// # Panics
+    ///
+    /// If it is one of bits.
+    pub fn of_floats(self, a: f64, b: f64) -> Value {
         let f = match self {
             Add => a + b,
             Sub => a - b,

@@ -1,11 +1,32 @@
 //! Functions of three numbers, with broadcasting.
 
-use bessemer::DType;
+use bessemer::{DType, Tensor};
 
 use crate::Array;
 use crate::array::broadcast;
 use crate::number::{Value, wrap};
 use crate::subnormal::operand;
+
+/// Declares [`CALLS`].
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident($b:ident, $c:ident) $types:ident $file:ident
+        $($bound:ident($($number:literal),+))*;
+    )*) => {
+        /// The engine's functions of three numbers, each with its reference.
+        pub const CALLS: &[(&str, Call, Reference)] =
+            &[$((stringify!($name), |a, b, c| a.$name(b, c), $name)),*];
+    };
+}
+
+/// A function of the engine.
+pub type Call = fn(&Tensor, &Tensor, &Tensor) -> Tensor;
+
+/// A function of arrays.
+pub type Reference = fn(&Array, &Array, &Array) -> Array;
+
+bessemer::for_each_ternary!(calls);
 
 fn zip(dtype: DType, [a, b, c]: [&Array; 3], f: impl Fn(Value, Value, Value) -> Value) -> Array {
     let shape = broadcast(&broadcast(&a.shape, &b.shape), &c.shape);

@@ -1,180 +1,60 @@
 //! Functions of one number.
 
-use bessemer::{DType, Kind};
+use bessemer::{DType, Kind, Tensor};
 
 use super::erf::{erf, erfc};
 use crate::Array;
 use crate::number::{Value, wrap};
 use crate::subnormal::operand;
 
-/// A function of one number.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(missing_docs, reason = "they are what their names say")]
-pub enum Unary {
-    Neg,
-    Abs,
-    Sign,
-    Square,
-    Sqrt,
-    Rsqrt,
-    Reciprocal,
-    Cbrt,
-    Exp,
-    Exp2,
-    Expm1,
-    Log,
-    Log2,
-    Log10,
-    Log1p,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
-    Erf,
-    Sigmoid,
-    LogSigmoid,
-    Softplus,
-    Relu,
-    LeakyRelu(f64),
-    Elu(f64),
-    Silu,
-    Gelu,
-    GeluTanh,
-    Hardswish,
-    Mish,
-    Ceil,
-    Floor,
-    Round,
-    Trunc,
-    IsNan,
-    IsInf,
-    IsFinite,
-    LogicalNot,
-    BitwiseNot,
+/// Declares [`Unary`] from the engine's table: its names, not its arithmetic.
+macro_rules! declare {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident $(($parameter:ident = $sample:literal))? $result:ident $file:ident
+        $($bound:ident($($number:literal),+))*;
+    )*) => {
+        /// A function of one number.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Unary {
+            $($(#[$doc])* $variant $((declare!(@type $parameter)))?,)*
+        }
+
+        use Unary::{$($variant),*};
+
+        impl Unary {
+            /// All of them, those with a parameter with that of the table.
+            pub const ALL: &[Self] = &[$($variant $(($sample))?,)*];
+
+            /// The engine's name of it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($variant { .. } => stringify!($name),)*
+                }
+            }
+
+            /// The function with another parameter, if it has one.
+            pub fn with(self, parameter: f64) -> Self {
+                match self {
+                    $($variant { .. } => $variant $((declare!(@value $parameter, parameter)))?,)*
+                }
+            }
+
+            /// The engine's function.
+            pub fn call(self, x: &Tensor) -> Tensor {
+                match self {
+                    $($variant $(($parameter))? => x.$name($($parameter)?),)*
+                }
+            }
+        }
+    };
+    (@type $parameter:ident) => { f64 };
+    (@value $parameter:ident, $value:ident) => { $value };
 }
 
-use Unary::{
-    Abs, Acos, Acosh, Asin, Asinh, Atan, Atanh, BitwiseNot, Cbrt, Ceil, Cos, Cosh, Elu, Erf, Exp,
-    Exp2, Expm1, Floor, Gelu, GeluTanh, Hardswish, IsFinite, IsInf, IsNan, LeakyRelu, Log, Log1p,
-    Log2, Log10, LogSigmoid, LogicalNot, Mish, Neg, Reciprocal, Relu, Round, Rsqrt, Sigmoid, Sign,
-    Silu, Sin, Sinh, Softplus, Sqrt, Square, Tan, Tanh, Trunc,
-};
+bessemer::for_each_unary!(declare);
 
 impl Unary {
-    /// All of them.
-    pub const ALL: [Self; 48] = [
-        Neg,
-        Abs,
-        Sign,
-        Square,
-        Sqrt,
-        Rsqrt,
-        Reciprocal,
-        Cbrt,
-        Exp,
-        Exp2,
-        Expm1,
-        Log,
-        Log2,
-        Log10,
-        Log1p,
-        Sin,
-        Cos,
-        Tan,
-        Asin,
-        Acos,
-        Atan,
-        Sinh,
-        Cosh,
-        Tanh,
-        Asinh,
-        Acosh,
-        Atanh,
-        Erf,
-        Sigmoid,
-        LogSigmoid,
-        Softplus,
-        Relu,
-        LeakyRelu(0.125),
-        Elu(1.5),
-        Silu,
-        Gelu,
-        GeluTanh,
-        Hardswish,
-        Mish,
-        Ceil,
-        Floor,
-        Round,
-        Trunc,
-        IsNan,
-        IsInf,
-        IsFinite,
-        LogicalNot,
-        BitwiseNot,
-    ];
-
-    /// The engine's name of it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Neg => "neg",
-            Abs => "abs",
-            Sign => "sign",
-            Square => "square",
-            Sqrt => "sqrt",
-            Rsqrt => "rsqrt",
-            Reciprocal => "reciprocal",
-            Cbrt => "cbrt",
-            Exp => "exp",
-            Exp2 => "exp2",
-            Expm1 => "expm1",
-            Log => "log",
-            Log2 => "log2",
-            Log10 => "log10",
-            Log1p => "log1p",
-            Sin => "sin",
-            Cos => "cos",
-            Tan => "tan",
-            Asin => "asin",
-            Acos => "acos",
-            Atan => "atan",
-            Sinh => "sinh",
-            Cosh => "cosh",
-            Tanh => "tanh",
-            Asinh => "asinh",
-            Acosh => "acosh",
-            Atanh => "atanh",
-            Erf => "erf",
-            Sigmoid => "sigmoid",
-            LogSigmoid => "log_sigmoid",
-            Softplus => "softplus",
-            Relu => "relu",
-            LeakyRelu(_) => "leaky_relu",
-            Elu(_) => "elu",
-            Silu => "silu",
-            Gelu => "gelu",
-            GeluTanh => "gelu_tanh",
-            Hardswish => "hardswish",
-            Mish => "mish",
-            Ceil => "ceil",
-            Floor => "floor",
-            Round => "round",
-            Trunc => "trunc",
-            IsNan => "is_nan",
-            IsInf => "is_inf",
-            IsFinite => "is_finite",
-            LogicalNot => "logical_not",
-            BitwiseNot => "bitwise_not",
-        }
-    }
-
     /// The type of the answer for elements of `dtype`, or none where the function does not exist.
     pub fn dtype(self, dtype: DType) -> Option<DType> {
         let number = |out| (dtype.kind() != Kind::Bool).then_some(out);
@@ -214,7 +94,12 @@ impl Unary {
         }
     }
 
-    fn float(self, x: f64) -> f64 {
+    /// The function of a float.
+    ///
+    /// # Panics
+    ///
+    /// If the answer is a truth value.
+    pub fn float(self, x: f64) -> f64 {
         match self {
             Neg => -x,
             Abs => x.abs(),
@@ -421,7 +306,7 @@ mod tests {
 
     #[test]
     fn special_numbers_go_through() {
-        for f in Unary::ALL {
+        for &f in Unary::ALL {
             if f.dtype(DType::F64) == Some(DType::F64) {
                 assert!(f.float(f64::NAN).is_nan(), "{f:?}");
             }

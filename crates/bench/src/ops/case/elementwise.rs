@@ -3,101 +3,34 @@
 use super::{Builder, COLUMNS, Entry, Family, SIZES};
 use bench_protocol::{DType, Fill, Op};
 
-/// Ops of one operand with the range of their values.
-const UNARY: [(Op, f64, f64); 46] = [
-    (Op::Neg, -1.0, 1.0),
-    (Op::Abs, -1.0, 1.0),
-    (Op::Sign, -1.0, 1.0),
-    (Op::Square, -1.0, 1.0),
-    (Op::Sqrt, 0.1, 4.0),
-    (Op::Rsqrt, 0.1, 4.0),
-    (Op::Reciprocal, 0.5, 2.0),
-    (Op::Cbrt, -4.0, 4.0),
-    (Op::Exp, -4.0, 4.0),
-    (Op::Exp2, -4.0, 4.0),
-    (Op::Expm1, -2.0, 2.0),
-    (Op::Log, 0.1, 10.0),
-    (Op::Log2, 0.1, 10.0),
-    (Op::Log10, 0.1, 10.0),
-    (Op::Log1p, -0.5, 10.0),
-    (Op::Sin, -10.0, 10.0),
-    (Op::Cos, -10.0, 10.0),
-    (Op::Tan, -1.2, 1.2),
-    (Op::Asin, -0.99, 0.99),
-    (Op::Acos, -0.99, 0.99),
-    (Op::Atan, -4.0, 4.0),
-    (Op::Sinh, -3.0, 3.0),
-    (Op::Cosh, -3.0, 3.0),
-    (Op::Tanh, -4.0, 4.0),
-    (Op::Asinh, -10.0, 10.0),
-    (Op::Acosh, 1.1, 10.0),
-    (Op::Atanh, -0.9, 0.9),
-    (Op::Erf, -3.0, 3.0),
-    (Op::Sigmoid, -6.0, 6.0),
-    (Op::LogSigmoid, -6.0, 6.0),
-    (Op::Softplus, -6.0, 6.0),
-    (Op::Relu, -1.0, 1.0),
-    (Op::LeakyRelu, -1.0, 1.0),
-    (Op::Elu, -3.0, 3.0),
-    (Op::Silu, -6.0, 6.0),
-    (Op::Gelu, -4.0, 4.0),
-    (Op::GeluTanh, -4.0, 4.0),
-    (Op::Hardswish, -4.0, 4.0),
-    (Op::Mish, -6.0, 6.0),
-    (Op::Ceil, -10.0, 10.0),
-    (Op::Floor, -10.0, 10.0),
-    (Op::Round, -10.0, 10.0),
-    (Op::Trunc, -10.0, 10.0),
-    (Op::IsNan, -1.0, 1.0),
-    (Op::IsInf, -1.0, 1.0),
-    (Op::IsFinite, -1.0, 1.0),
-];
+/// A measured function of one element: type and range of the operand, type of the result.
+struct Unary(Op, DType, [f64; 2], DType);
 
-/// Ops of two `f32` operands with the ranges of both.
-const BINARY: [(Op, [f64; 4]); 17] = [
-    (Op::Add, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Sub, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Mul, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Div, [-1.0, 1.0, 0.5, 2.0]),
-    (Op::FloorDiv, [-10.0, 10.0, 0.5, 3.0]),
-    (Op::Rem, [-10.0, 10.0, 0.5, 3.0]),
-    (Op::Pow, [0.1, 4.0, -2.0, 2.0]),
-    (Op::Minimum, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Maximum, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Atan2, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Hypot, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Eq, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Ne, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Lt, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Le, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Gt, [-1.0, 1.0, -1.0, 1.0]),
-    (Op::Ge, [-1.0, 1.0, -1.0, 1.0]),
-];
+/// A measured function of two elements: type and ranges of the operands, type of the result.
+struct Binary(Op, DType, [[f64; 2]; 2], DType);
+
+macro_rules! functions {
+    (
+        unary {$(
+            $(#[$doc:meta])*
+            $unary:ident $name:ident $(($parameter:literal))? $of:ident [$low:literal, $high:literal] $to:ident;
+        )*}
+        binary {$(
+            $binary:ident $method:ident $type:ident [$($a:literal),*] [$($b:literal),*] $result:ident;
+        )*}
+    ) => {
+        const UNARY: &[Unary] = &[$(Unary(Op::$unary, DType::$of, [$low, $high], DType::$to)),*];
+        const BINARY: &[Binary] =
+            &[$(Binary(Op::$binary, DType::$type, [[$($a),*], [$($b),*]], DType::$result)),*];
+    };
+}
+
+bench_protocol::for_each_function!(functions);
 
 const BIT: Fill = Fill::Uniform {
     low: 0.0,
     high: 1.0,
 };
-const WHOLE: Fill = Fill::Uniform {
-    low: -1000.0,
-    high: 1000.0,
-};
-const SHIFT: Fill = Fill::Uniform {
-    low: 0.0,
-    high: 8.0,
-};
-
-/// Ops of two operands that are not floats.
-const WHOLE_BINARY: [(Op, DType, Fill, Fill); 8] = [
-    (Op::LogicalAnd, DType::Bool, BIT, BIT),
-    (Op::LogicalOr, DType::Bool, BIT, BIT),
-    (Op::LogicalXor, DType::Bool, BIT, BIT),
-    (Op::BitwiseAnd, DType::I32, WHOLE, WHOLE),
-    (Op::BitwiseOr, DType::I32, WHOLE, WHOLE),
-    (Op::BitwiseXor, DType::I32, WHOLE, WHOLE),
-    (Op::ShiftLeft, DType::I32, WHOLE, SHIFT),
-    (Op::ShiftRight, DType::I32, WHOLE, SHIFT),
-];
 
 const CASTS: [(DType, DType); 8] = [
     (DType::F32, DType::F16),
@@ -153,32 +86,17 @@ fn elementwise(entries: &mut Vec<Entry>, size: &str, n: usize) {
     let new = |family, op| Builder::new(family, op, size);
     let matrix = [n / COLUMNS, COLUMNS];
     entries.push(new(Family::Copy, Op::Copy).values(&[n]).done(4 * n));
-    for (op, low, high) in UNARY {
-        let result = match op {
-            Op::IsNan | Op::IsInf | Op::IsFinite => n,
-            _ => 4 * n,
-        };
-        entries.push(new(Family::Unary, op).uniform(&[n], low, high).done(result));
+    let range = |[low, high]: [f64; 2]| Fill::Uniform { low, high };
+    for &Unary(op, dtype, of, to) in UNARY {
+        let operand = new(Family::Unary, op).input(dtype, &[n], range(of));
+        entries.push(operand.done(n * to.size()));
     }
-    entries.push(
-        new(Family::Unary, Op::LogicalNot)
-            .input(DType::Bool, &[n], BIT)
-            .done(n),
-    );
-    entries.push(
-        new(Family::Unary, Op::BitwiseNot)
-            .input(DType::I32, &[n], WHOLE)
-            .done(4 * n),
-    );
-    for (op, [low, high, least, most]) in BINARY {
-        let compares = matches!(op, Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge);
-        let result = if compares { n } else { 4 * n };
-        let both = new(Family::Binary, op).uniform(&[n], low, high);
-        entries.push(both.uniform(&[n], least, most).done(result));
-    }
-    for (op, dtype, a, b) in WHOLE_BINARY {
-        let both = new(Family::Binary, op).input(dtype, &[n], a);
-        entries.push(both.input(dtype, &[n], b).done(n * dtype.size()));
+    for &Binary(op, dtype, of, to) in BINARY {
+        let mut both = new(Family::Binary, op);
+        for of in of {
+            both = both.input(dtype, &[n], range(of));
+        }
+        entries.push(both.done(n * to.size()));
     }
     entries.push(new(Family::Binary, Op::AddScalar).values(&[n]).done(4 * n));
     for (name, shape) in [("add row", [1, COLUMNS]), ("add column", [n / COLUMNS, 1])] {

@@ -139,9 +139,9 @@ pub(super) const fn leading(action: Action) -> usize {
     }
 }
 
-pub(super) const fn parameter(action: Action) -> f64 {
+pub(super) fn parameter(action: Action) -> f64 {
     match action {
-        Action::Unary(f) => f.parameter(),
+        Action::Unary(f) => f.parameter().unwrap_or(0.0),
         _ => 0.0,
     }
 }
@@ -372,14 +372,8 @@ mod tests {
         let binary = Binary::ALL
             .iter()
             .filter(|f| !matches!(f.types(), Types::Bits | Types::Int | Types::Logic));
-        let ternary = [
-            Ternary::Select,
-            Ternary::Clamp,
-            Ternary::MulAdd,
-            Ternary::Lerp,
-        ];
         let actions = (binary.map(|&f| Action::Binary(f)))
-            .chain(ternary.map(Action::Ternary))
+            .chain(Ternary::ALL.iter().map(|&f| Action::Ternary(f)))
             .filter(|&action| takes_numbers(action, DType::F32));
         let mut compared = 0;
         for action in actions {

@@ -10,7 +10,7 @@ use super::real::poly;
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomials and ranges of one type.
-pub(super) trait Terms: exp::Terms {
+pub(crate) trait Terms: exp::Terms {
     /// K of the normal distribution: the one with the smallest error at the degree in use.
     const NORMAL_CENTRE: Self;
     /// From here on, erf is 1.
@@ -182,7 +182,7 @@ impl Terms for f64 {
 }
 
 #[inline(always)]
-pub(super) fn erf<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn erf<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude().at_most(T::ERF_LIMIT);
     let (square, low) = a.exact_product::<I>(a);
     let near = a.mul_add_on::<I>(T::erf_terms::<I>(square), a);
@@ -192,7 +192,7 @@ pub(super) fn erf<I: Isa, T: Terms>(x: T) -> T {
 
 /// `x·Φ(x)`, Φ the normal distribution: `x - w` above 0 and `-w` below, w = |x|·Φ(-|x|).
 #[inline(always)]
-pub(super) fn gelu<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn gelu<I: Isa, T: Terms>(x: T) -> T {
     let half = T::of(0.5);
     let a = x.magnitude().at_most(T::GELU_LIMIT);
     let (square, low) = a.exact_product::<I>(a);

@@ -7,7 +7,7 @@ use super::real::{Real, poly};
 use crate::cpu::simd::Isa;
 
 /// The polynomials and ranges of one type.
-pub(super) trait Terms: Real {
+pub(crate) trait Terms: Real {
     /// Beyond these, the result is 0 or infinity, by a margin that lets `sinh` double and activations
     /// multiply by a thousand first.
     const RANGE: (Self, Self);
@@ -126,7 +126,7 @@ fn halve_scale<I: Isa, T: Real>(p: T, n: T) -> (T, T) {
 /// Where there is none, -0 costs nothing, unlike 0, which is not neutral for -0.
 /// A caller that multiplies the first by what it has to multiply gets subnormal results right.
 #[inline(always)]
-pub(super) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
+pub(crate) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
     let (n, r) = reduce::<I, T>(x.at_least(T::RANGE.0).at_most(T::RANGE.1));
     let r = r + low;
     let p = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r) + T::of(1.0);
@@ -136,26 +136,26 @@ pub(super) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
 /// `e^x·2^shift` where that is no less than the least normal number, and infinity from twice the largest
 /// power of two on: scaled in one step.
 #[inline(always)]
-pub(super) fn exp_above<I: Isa, T: Terms>(x: T, shift: f64) -> T {
+pub(crate) fn exp_above<I: Isa, T: Terms>(x: T, shift: f64) -> T {
     let (n, r) = reduce::<I, T>(x);
     let p = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r) + T::of(1.0);
     p * (n + T::of(shift)).power_of_two()
 }
 
 #[inline(always)]
-pub(super) fn exp<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn exp<I: Isa, T: Terms>(x: T) -> T {
     let (a, b) = exp_parts::<I, T>(x, T::of(-0.0), -0.0);
     a * b
 }
 
 #[inline(always)]
-pub(super) fn exp2<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn exp2<I: Isa, T: Terms>(x: T) -> T {
     exp2_sum::<I, T>(x, T::of(-0.0))
 }
 
 /// `2^(x + low)`, for a `low` much smaller than 1.
 #[inline(always)]
-pub(super) fn exp2_sum<I: Isa, T: Terms>(x: T, low: T) -> T {
+pub(crate) fn exp2_sum<I: Isa, T: Terms>(x: T, low: T) -> T {
     let x = x.at_least(T::RANGE_BASE_TWO.0).at_most(T::RANGE_BASE_TWO.1);
     let n = x.nearest();
     let r = (x - n) + low;
@@ -165,7 +165,7 @@ pub(super) fn exp2_sum<I: Isa, T: Terms>(x: T, low: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn expm1<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn expm1<I: Isa, T: Terms>(x: T) -> T {
     let (low, high) = T::RANGE_LESS_ONE;
     let (n, r) = reduce::<I, T>(x.at_least(low).at_most(high));
     let e = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r);

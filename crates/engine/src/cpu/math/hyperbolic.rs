@@ -3,11 +3,11 @@
 //! Near 0, where exponentials would cancel, odd polynomials; elsewhere the exponential, and the
 //! logarithm of `1 + x` for the inverses.
 use super::real::{Real, poly};
-use super::{exp, log};
+use super::{Math, exp, log};
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomials of one type.
-pub(super) trait Terms: exp::Terms + log::Terms {
+pub(crate) trait Terms: exp::Terms + log::Terms {
     /// `(sinh x - x) / x³` of x² for |x| ≤ 1.
     fn sinh_terms<I: Isa>(square: Self) -> Self;
     /// `(tanh x - x) / x³` of x² for |x| ≤ 0.625.
@@ -91,7 +91,7 @@ fn quarter_exp<I: Isa, T: Terms>(a: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn sinh<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn sinh<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude();
     let z = a * a;
     let near = (a * z).mul_add_on::<I>(T::sinh_terms::<I>(z), a);
@@ -102,14 +102,14 @@ pub(super) fn sinh<I: Isa, T: Terms>(x: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn cosh<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn cosh<I: Isa, T: Terms>(x: T) -> T {
     let e = quarter_exp::<I, T>(x.magnitude());
     let half = e + T::of(0.0625) / e;
     half + half
 }
 
 #[inline(always)]
-pub(super) fn tanh<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn tanh<I: Isa, T: Terms>(x: T) -> T {
     let a = x.magnitude();
     let z = a * a;
     let near = (a * z).mul_add_on::<I>(T::tanh_terms::<I>(z), a);
@@ -134,32 +134,45 @@ fn log_sum<I: Isa, T: Terms>(a: T, small: T) -> T {
     log::log1p::<I, T>(argument) + shift
 }
 
+/// The inverse hyperbolic sine.
 #[inline(always)]
-pub(super) fn asinh<I: Isa, T: Terms>(x: T) -> T {
-    let one = T::of(1.0);
-    let a = x.magnitude();
+pub(crate) fn asinh<I: Isa, T: Math>(x: T) -> T {
+    x.asinh_on::<I>()
+}
+
+/// The inverse hyperbolic cosine.
+#[inline(always)]
+pub(crate) fn acosh<I: Isa, T: Math>(x: T) -> T {
+    x.acosh_on::<I>()
+}
+
+/// The inverse hyperbolic tangent.
+#[inline(always)]
+pub(crate) fn atanh<I: Isa, T: Math>(x: T) -> T {
+    x.atanh_on::<I>()
+}
+
+#[inline(always)]
+pub(super) fn asinh_f64<I: Isa>(x: f64) -> f64 {
+    let a = x.abs();
     let z = a * a;
-    let small = a + z / ((z + one).square_root() + one);
-    log_sum::<I, T>(a, small).with_sign_of(x)
+    let small = a + z / ((z + 1.0).sqrt() + 1.0);
+    log_sum::<I, f64>(a, small).with_sign_of(x)
 }
 
 #[inline(always)]
-pub(super) fn acosh<I: Isa, T: Terms>(x: T) -> T {
-    let t = x - T::of(1.0);
-    let small = t + (t * t + (t + t)).square_root();
-    let result = log_sum::<I, T>(x, small);
-    if x < T::of(1.0) {
-        T::of(f64::NAN)
-    } else {
-        result
-    }
+pub(super) fn acosh_f64<I: Isa>(x: f64) -> f64 {
+    let t = x - 1.0;
+    let small = t + (t * t + (t + t)).sqrt();
+    let result = log_sum::<I, f64>(x, small);
+    if x < 1.0 { f64::NAN } else { result }
 }
 
 #[inline(always)]
-pub(super) fn atanh<I: Isa, T: Terms>(x: T) -> T {
-    let a = x.magnitude();
-    let result = log::log1p::<I, T>((a + a) / (T::of(1.0) - a));
-    (result * T::of(0.5)).with_sign_of(x)
+pub(super) fn atanh_f64<I: Isa>(x: f64) -> f64 {
+    let a = x.abs();
+    let result = log::log1p::<I, f64>((a + a) / (1.0 - a));
+    (result * 0.5).with_sign_of(x)
 }
 
 /// The logarithm of a normal number not negative, with as many terms as f32 needs: the relative error is

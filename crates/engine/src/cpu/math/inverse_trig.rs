@@ -1,11 +1,12 @@
 //! Inverse sine, cosine and tangent.
 //!
 //! Arc tangents are reduced to |t| ≤ tan π/8 by one division, arc sines to |x| ≤ ½ by the half angle.
+use super::Math;
 use super::real::{Real, poly};
 use crate::cpu::simd::Isa;
 
 /// The polynomials of one type.
-pub(super) trait Terms: Real {
+pub(crate) trait Terms: Real {
     /// `(atan t - t) / t³` of t² for |t| ≤ tan π/8.
     fn atan_terms<I: Isa>(square: Self) -> Self;
     /// `(asin x - x) / x³` of x² for |x| ≤ ½.
@@ -122,12 +123,18 @@ fn atan_positive<I: Isa, T: Terms>(a: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn atan<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn atan<I: Isa, T: Terms>(x: T) -> T {
     atan_positive::<I, T>(x.magnitude()).with_sign_of(x)
 }
 
+/// The angle of the point (x, y).
 #[inline(always)]
-pub(super) fn atan2<I: Isa, T: Terms>(y: T, x: T) -> T {
+pub(crate) fn atan2<I: Isa, T: Math>(y: T, x: T) -> T {
+    y.atan2_on::<I>(x)
+}
+
+#[inline(always)]
+pub(super) fn angle<I: Isa, T: Terms>(y: T, x: T) -> T {
     let (a, b) = (y.magnitude(), x.magnitude());
     let steep = a > b;
     let (low, high) = if steep { (b, a) } else { (a, b) };
@@ -170,7 +177,7 @@ fn half_angle<I: Isa, T: Terms>(a: T) -> (bool, T) {
 }
 
 #[inline(always)]
-pub(super) fn asin<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn asin<I: Isa, T: Terms>(x: T) -> T {
     let (large, p) = half_angle::<I, T>(x.magnitude());
     let half = pi::<T>(0.5);
     let result = if large { half.0 - (p + p - half.1) } else { p };
@@ -178,7 +185,7 @@ pub(super) fn asin<I: Isa, T: Terms>(x: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn acos<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn acos<I: Isa, T: Terms>(x: T) -> T {
     let (large, p) = half_angle::<I, T>(x.magnitude());
     let (half, whole) = (pi::<T>(0.5), T::PI);
     let twice = p + p;

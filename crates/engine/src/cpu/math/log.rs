@@ -6,7 +6,7 @@ use super::real::{Real, poly};
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomial of one type.
-pub(super) trait Terms: Real {
+pub(crate) trait Terms: Real {
     /// `log(1 + f) - f + f²/2`, given `f` and `f²/2`.
     fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self;
 }
@@ -100,26 +100,26 @@ fn scaled<I: Isa, T: Terms>(k: T, f: T, unit: (T, T), factor: (T, T)) -> T {
 }
 
 #[inline(always)]
-pub(super) fn log<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log<I: Isa, T: Terms>(x: T) -> T {
     let (k, m) = x.decompose();
     with_special(x, natural::<I, T>(k, m - T::of(1.0)))
 }
 
 #[inline(always)]
-pub(super) fn log2<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log2<I: Isa, T: Terms>(x: T) -> T {
     let (k, m) = x.decompose();
     let unit = (T::of(1.0), T::of(0.0));
     with_special(x, scaled::<I, T>(k, m - T::of(1.0), unit, T::LOG2_E))
 }
 
 #[inline(always)]
-pub(super) fn log10<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log10<I: Isa, T: Terms>(x: T) -> T {
     let (k, m) = x.decompose();
     with_special(x, scaled::<I, T>(k, m - T::of(1.0), T::LOG10_2, T::LOG10_E))
 }
 
 #[inline(always)]
-pub(super) fn log1p<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log1p<I: Isa, T: Terms>(x: T) -> T {
     // What 1 + x loses by rounding returns with f, which is x itself where k = 0.
     let (sum, lost) = x.exact_sum(T::of(1.0));
     let (k, m) = sum.decompose();
@@ -131,7 +131,7 @@ pub(super) fn log1p<I: Isa, T: Terms>(x: T) -> T {
 
 /// `log(1 + e)` for an `e` from 0 to 1.
 #[inline(always)]
-pub(super) fn log1p_unit<I: Isa, T: Terms>(e: T) -> T {
+pub(crate) fn log1p_unit<I: Isa, T: Terms>(e: T) -> T {
     let (zero, one) = (T::of(0.0), T::of(1.0));
     let upper = e > T::of(std::f64::consts::SQRT_2 - 1.0);
     let k = if upper { one } else { zero };

@@ -1,11 +1,29 @@
 //! Powers and roots.
-use super::exp;
 use super::real::{Real, poly};
+use super::{Math, exp};
 use crate::cpu::simd::{Isa, MulAdd};
 
 #[inline(always)]
-pub(super) fn rsqrt<T: Real>(x: T) -> T {
+pub(crate) fn rsqrt<T: Real>(x: T) -> T {
     T::of(1.0) / x.square_root()
+}
+
+/// The cube root.
+#[inline(always)]
+pub(crate) fn cbrt<I: Isa, T: Math>(x: T) -> T {
+    x.cbrt_on::<I>()
+}
+
+/// `x^y`.
+#[inline(always)]
+pub(crate) fn pow<I: Isa, T: Math>(x: T, y: T) -> T {
+    x.pow_on::<I>(y)
+}
+
+/// `√(x² + y²)` without overflow on the way.
+#[inline(always)]
+pub(crate) fn hypot<I: Isa, T: Math>(x: T, y: T) -> T {
+    x.hypot_on::<I>(y)
 }
 
 /// `2^(y·log₂|x|)` in f64, to 2⁻³⁰, with the special cases of C99.

@@ -44,7 +44,7 @@ macro_rules! poly {
 pub(super) use poly;
 
 /// `f32` and `f64`.
-pub(super) trait Real:
+pub(crate) trait Real:
     MulAdd
     + PartialOrd
     + Add<Output = Self>

@@ -10,7 +10,7 @@ use crate::cpu::simd::{Isa, MulAdd};
 
 /// Up to this magnitude the near functions hold: n stays below 2²⁰, so that its product with 33 bits
 /// of π/2 is exact.
-pub(super) const REACH: f64 = 1_048_576.0;
+pub(crate) const REACH: f64 = 1_048_576.0;
 
 /// π/2 in four parts, 33 bits each but the last.
 const HALF_PI: [f64; 4] = [
@@ -21,7 +21,7 @@ const HALF_PI: [f64; 4] = [
 ];
 
 /// The reduction and the polynomials of one type.
-pub(super) trait Terms: Real {
+pub(crate) trait Terms: Real {
     /// `(n, r, low)` with `self = n·π/2 + r + low`, for a number not negative.
     fn reduce<I: Isa>(self) -> (Self, Self, Self);
     /// `(sin r - r) / r³` of r².
@@ -172,7 +172,7 @@ fn cos_reduced<I: Isa, T: Terms>(r: T, low: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn sin_near<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn sin_near<I: Isa, T: Terms>(x: T) -> T {
     let (n, r, low) = x.magnitude().reduce::<I>();
     let (sin, cos) = (sin_reduced::<I, T>(r, low), cos_reduced::<I, T>(r, low));
     let result = if n.is_odd() { cos } else { sin };
@@ -182,7 +182,7 @@ pub(super) fn sin_near<I: Isa, T: Terms>(x: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn cos_near<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn cos_near<I: Isa, T: Terms>(x: T) -> T {
     let (n, r, low) = x.magnitude().reduce::<I>();
     let (sin, cos) = (sin_reduced::<I, T>(r, low), cos_reduced::<I, T>(r, low));
     let result = if n.is_odd() { sin } else { cos };
@@ -192,7 +192,7 @@ pub(super) fn cos_near<I: Isa, T: Terms>(x: T) -> T {
 /// The tangent of an `f32`: the argument is reduced to two parts, the polynomial is the tangent's own, and in odd
 /// quadrants the result is the negative reciprocal with its rounding errors corrected.
 #[inline(always)]
-pub(super) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
+pub(crate) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
     const MAGIC: f32 = 12_582_912.0; // 1.5·2²³
     let shifted = if I::FMA {
         x.mul_add_on::<I>(std::f32::consts::FRAC_2_PI, MAGIC)
@@ -243,7 +243,7 @@ pub(super) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn tan_near<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn tan_near<I: Isa, T: Terms>(x: T) -> T {
     let (n, r, low) = x.magnitude().reduce::<I>();
     let (sin, cos) = (sin_reduced::<I, T>(r, low), cos_reduced::<I, T>(r, low));
     let odd = n.is_odd();

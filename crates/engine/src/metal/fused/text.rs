@@ -121,12 +121,14 @@ fn call(
 }
 
 /// The file that has the function of an action on elements of a type.
-fn file(action: Action, dtype: DType) -> &'static str {
+fn file(action: Action, dtype: DType) -> String {
     match action {
-        Action::Unary(f) => unary::file(f),
-        Action::Binary(f) => binary::file(f, dtype),
-        Action::Ternary(_) => "ternary.metal",
-        Action::Cast => "cast.metal",
+        Action::Unary(f) if f.file() != "unary" => format!("{}.h", f.file()),
+        Action::Binary(f) if f.file() != "binary" && dtype.is_float() => format!("{}.h", f.file()),
+        Action::Unary(_) => "unary.metal".to_owned(),
+        Action::Binary(_) => "binary.metal".to_owned(),
+        Action::Ternary(_) => "ternary.metal".to_owned(),
+        Action::Cast => "cast.metal".to_owned(),
     }
 }
 
@@ -159,9 +161,9 @@ impl Program {
                 .iter()
                 .map(|&v| (types[usize::from(v)], format!("v{v}")))
                 .collect();
-            include(&mut text, file(step.action, args[0].0));
+            include(&mut text, &file(step.action, args[0].0));
             let parameter = match step.action {
-                Action::Unary(f) if unary::has_parameter(f) => {
+                Action::Unary(f) if f.parameter().is_some() => {
                     next += 1;
                     Some(format!("number<float>(numbers[{}])", next - 1))
                 }
@@ -259,18 +261,18 @@ impl Table {
             found.expect("one of all") as u32
         }
         match action {
-            Action::Unary(f) => (Self::of(f), position(Unary::ALL, unary::bare(f))),
+            Action::Unary(f) => (Self::of(f), position(Unary::ALL, f.bare())),
             Action::Binary(f) => (Self::Binary, position(Binary::ALL, f)),
             Action::Ternary(Ternary::Select) => (Self::Select, 0),
-            Action::Ternary(f) => (Self::Ternary, position(&ternary::OF_ONE_TYPE, f)),
+            Action::Ternary(f) => (Self::Ternary, position(Ternary::ALL, f)),
             Action::Cast => (Self::Cast, position(&DType::ALL, to)),
         }
     }
 
     /// The table that has a function of one element.
     fn of(f: Unary) -> Self {
-        match unary::file(f) {
-            "unary.metal" => Self::Unary,
+        match f.file() {
+            "unary" => Self::Unary,
             _ => Self::Real,
         }
     }
@@ -289,11 +291,11 @@ impl Table {
                 .enumerate()
                 .filter_map(|(i, &f)| Some((i, Action::Binary(f), binary::result(f, dtype)?)))
                 .collect(),
-            Self::Ternary => ternary::OF_ONE_TYPE
-                .into_iter()
+            Self::Ternary => Ternary::ALL
+                .iter()
                 .enumerate()
-                .filter(|&(_, f)| ternary::exists(f, dtype))
-                .map(|(i, f)| (i, Action::Ternary(f), dtype))
+                .filter(|(_, f)| ternary::is_of_one_type(**f, dtype))
+                .map(|(i, &f)| (i, Action::Ternary(f), dtype))
                 .collect(),
             Self::Select => vec![(0, Action::Ternary(Ternary::Select), dtype)],
             Self::Cast => DType::ALL
@@ -320,7 +322,7 @@ impl Table {
         let cases = self.cases(dtype);
         let mut text = String::from("#include \"elementwise.h\"\n");
         for (_, action, _) in &cases {
-            include(&mut text, file(*action, dtype));
+            include(&mut text, &file(*action, dtype));
         }
         let _ = writeln!(
             text,
@@ -390,7 +392,7 @@ impl Table {
                     .map(|(n, dtype)| (*dtype, format!("x{n}[k]")))
                     .collect();
                 let parameter = match action {
-                    Action::Unary(f) if unary::has_parameter(*f) => {
+                    Action::Unary(f) if f.parameter().is_some() => {
                         Some(format!("number<float>(numbers[{PARAMETER}])"))
                     }
                     _ => None,

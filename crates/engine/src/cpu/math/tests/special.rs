@@ -1,6 +1,5 @@
 //! Zeros, infinities, NaN and the ends of the range.
-use super::{at, levels};
-use crate::cpu::math::Math;
+use super::{Tested, at, levels};
 use crate::cpu::simd::Level;
 
 const INF: f64 = f64::INFINITY;
@@ -309,7 +308,7 @@ fn same(a: f64, b: f64) -> bool {
     (a.is_nan() && b.is_nan()) || a.to_bits() == b.to_bits()
 }
 
-fn check<T: Math + Default + Into<f64>>(level: Level, from: fn(f64) -> T) {
+fn check<T: Tested + Into<f64>>(level: Level, from: fn(f64) -> T) {
     let call = |name: &str, x: f64, y: f64| -> f64 {
         // Twenty of them, so that the vectorised loop runs.
         let out = at(level, name, &[from(x); 20], &[from(y); 20]);
