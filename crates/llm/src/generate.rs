@@ -22,6 +22,17 @@ pub struct Options {
     pub stops: Vec<u32>,
 }
 
+impl Options {
+    /// Greedy decoding until one of these tokens, or until the context is full.
+    pub fn greedy(stops: &[u32]) -> Self {
+        Self {
+            sampling: Sampling::default(),
+            max_tokens: usize::MAX,
+            stops: stops.to_vec(),
+        }
+    }
+}
+
 /// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {

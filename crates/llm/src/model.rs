@@ -32,6 +32,16 @@ pub struct Options {
     pub context: usize,
 }
 
+impl Default for Options {
+    /// [`Precision::Fast`] and a context of 2048 tokens.
+    fn default() -> Self {
+        Self {
+            precision: Precision::Fast,
+            context: 2048,
+        }
+    }
+}
+
 /// A decoder, ready to run on the CPU or on a Metal device. Can be shared by threads.
 #[derive(Debug)]
 pub struct Transformer {

@@ -53,6 +53,25 @@ pub fn find(name: &str) -> Option<&'static Listed> {
         .find(|m| is(m.name) || m.aliases.iter().any(|a| is(a)))
 }
 
+/// Returns the file of the model with this name, and fetches the model first if it is not there.
+pub fn by_name(name: &str) -> Result<PathBuf> {
+    let Some(listed) = find(name) else {
+        let names: Vec<_> = MODELS.iter().map(|m| m.name).collect();
+        return Err(Error::Invalid {
+            what: format!("model `{name}`"),
+            reason: format!(
+                "there is no model of that name; there are {}",
+                names.join(", ")
+            ),
+        });
+    };
+    let models = directory()?;
+    match listed.state(&models) {
+        State::Ready => Ok(listed.path(&models)),
+        _ => listed.pull(&models, &mut |_| {}),
+    }
+}
+
 /// What of a model is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -114,3 +114,40 @@ fn the_test_on_the_ci_page_passes() {
     let said = desk.bessemer("msl test page.toml").exits(0);
     assert!(said.stdout.contains("1 passed, 0 failed"), "{said:?}");
 }
+
+/// The value of `name: value # comment` in a workflow.
+fn workflow_value<'a>(workflow: &'a str, name: &str) -> &'a str {
+    let mut lines = workflow.lines().map(str::trim);
+    let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.unwrap().split(" #").next().unwrap()
+}
+
+#[test]
+fn the_workflow_of_the_ci_example_passes_and_fails_for_a_race() {
+    let files = [
+        ".github/workflows/metal-kernels.yml",
+        "kernels/row_max.metal",
+        "tests/row_max.toml",
+    ];
+    let [workflow, kernel, test] = files
+        .map(|file| std::fs::read_to_string(root().join("examples/metal-ci").join(file)).unwrap());
+    let desk = Desk::with(files[1], &kernel);
+    desk.write(files[2], test.as_bytes());
+    let steps: Vec<String> = workflow
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("run: bessemer "))
+        .map(|step| {
+            step.replace("\"$KERNELS\"", workflow_value(&workflow, "KERNELS"))
+                .replace("\"$TESTS\"", workflow_value(&workflow, "TESTS"))
+        })
+        .collect();
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    for step in &steps {
+        desk.bessemer(step).exits(0);
+    }
+    let barrier = "    threadgroup_barrier(mem_flags::mem_threadgroup);\n";
+    assert!(kernel.contains(barrier));
+    desk.write(files[1], kernel.replace(barrier, "").as_bytes());
+    let said = desk.bessemer(&steps[1]).exits(3);
+    assert!(said.stdout.contains("race"), "{said:?}");
+}

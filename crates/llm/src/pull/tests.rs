@@ -213,6 +213,8 @@ fn models_are_found_by_any_of_their_names() {
     assert_eq!(find("smollm2").unwrap().name, "smollm2");
     assert_eq!(find("SmolLM2-135M-Instruct").unwrap().name, "smollm2");
     assert!(find("gpt-9").is_none());
+    let error = by_name("gpt-9").unwrap_err();
+    assert!(error.to_string().contains("smollm2"), "{error}");
     for model in MODELS {
         assert!(
             model.files.iter().all(|f| f.sha256.len() == 64),
