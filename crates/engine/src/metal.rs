@@ -34,7 +34,7 @@ pub(crate) use kernel::Kernel;
 pub(crate) use matmul::cost as product_cost;
 pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::{Batch as QuantBatch, Tile as QuantTile};
-pub(crate) use record::{Launch, Recorder};
+pub(crate) use record::{Launch, LaunchBuilder, Recorder};
 
 use crate::capabilities::{Capabilities, MatmulEpilogue};
 use crate::dispatch::Packed;

@@ -3,17 +3,17 @@
 use crate::access::Access;
 use crate::buffer::{Buffer, BufferSlice};
 use crate::device::DeviceShared;
-use crate::driver::{self, Binding, Command, CommandList, DispatchCommand, Resource};
+use crate::driver::{self, Command, CommandList, Resource};
 use crate::error::{Error, Fault, Result};
 use crate::hazard::Hazards;
-use crate::pipeline::{Argument, ArgumentKind, Pipeline};
+use crate::launch::{Launch, LaunchBuilder};
+use crate::pipeline::Pipeline;
 use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::{Completion, Submission};
 use bytemuck::NoUninit;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Commands being recorded: Metal's queue, command buffer and encoder in one.
@@ -95,15 +95,34 @@ impl Commands {
     /// commands.dispatch(add).read(0, a).read(1, b).write(2, c).bytes(3, &1024_u32).threads(1024, 256)?;
     /// # Ok(()) }
     /// ```
-    pub fn dispatch<'a>(&'a mut self, pipeline: &'a Pipeline) -> Dispatch<'a> {
+    pub fn dispatch(&mut self, pipeline: &Pipeline) -> Dispatch<'_> {
         Dispatch {
             commands: self,
-            pipeline,
-            buffers: Vec::new(),
-            bytes: Vec::new(),
-            threadgroup_memory: Vec::new(),
-            work: 0,
-            label: None,
+            launch: pipeline.launch(),
+        }
+    }
+
+    /// Adds a launch that was validated when it was built.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]. Nothing is recorded then.
+    pub fn record(&mut self, launch: &Launch) -> Result<()> {
+        self.expect_own(launch.pipeline())?;
+        if let Some(command) = launch.command() {
+            self.order(launch.buffers());
+            self.push(Command::Dispatch(Arc::clone(command)));
+        }
+        Ok(())
+    }
+
+    /// Refuses a kernel of another device.
+    fn expect_own(&self, pipeline: &Pipeline) -> Result<()> {
+        match pipeline.device.id == self.device.id {
+            true => Ok(()),
+            false => Err(Error::WrongDevice {
+                what: format!("the pipeline of kernel `{}`", pipeline.name()),
+                device: self.device.name().to_owned(),
+            }),
         }
     }
 
@@ -223,11 +242,15 @@ impl Commands {
         for (slice, _) in slices {
             self.device.expect_own(&slice.buffer)?;
         }
+        self.order(slices.iter().copied());
+        Ok(())
+    }
+
+    /// Notes the use of buffers that belong here, and places a barrier if one is needed.
+    fn order<'s>(&mut self, slices: impl Iterator<Item = (&'s BufferSlice, Access)> + Clone) {
         let accesses = slices
-            .iter()
-            .map(|(s, access)| -> (u64, Range<usize>, Access) {
-                (s.buffer.id(), s.range(), *access)
-            });
+            .clone()
+            .map(|(slice, access)| (slice.buffer.id(), slice.range(), access));
         if self.hazards.record(accesses) {
             self.list.commands.push(Command::Barrier);
         }
@@ -237,21 +260,15 @@ impl Commands {
                 .or_insert_with(|| (slice.buffer.clone(), false))
                 .1 |= access.writes();
         }
-        Ok(())
     }
 }
 
-/// A launch being put together.
+/// A [`LaunchBuilder`] whose launch is recorded at once.
 #[derive(Debug)]
 #[must_use = "nothing is recorded until `threads` or `threadgroups` is called"]
 pub struct Dispatch<'a> {
     commands: &'a mut Commands,
-    pipeline: &'a Pipeline,
-    buffers: Vec<(u32, BufferSlice, Access)>,
-    bytes: Vec<(u32, Box<[u8]>)>,
-    threadgroup_memory: Vec<(u32, usize)>,
-    work: u64,
-    label: Option<Cow<'static, str>>,
+    launch: LaunchBuilder,
 }
 
 impl Dispatch<'_> {
@@ -272,7 +289,7 @@ impl Dispatch<'_> {
 
     /// Binds a buffer, or a range of one.
     pub fn bind(mut self, index: u32, buffer: impl Into<BufferSlice>, access: Access) -> Self {
-        self.buffers.push((index, buffer.into(), access));
+        self.launch = self.launch.bind(index, buffer, access);
         self
     }
 
@@ -283,35 +300,37 @@ impl Dispatch<'_> {
 
     /// Passes up to 4 KB with the command.
     pub fn set_bytes(mut self, index: u32, bytes: &[u8]) -> Self {
-        self.bytes.push((index, bytes.into()));
+        self.launch = self.launch.set_bytes(index, bytes);
         self
     }
 
     /// Gives the length of a `threadgroup T* [[threadgroup(index)]]` argument.
     pub fn threadgroup_memory(mut self, index: u32, bytes: usize) -> Self {
-        self.threadgroup_memory.push((index, bytes));
+        self.launch = self.launch.threadgroup_memory(index, bytes);
         self
     }
 
     /// Says what the launch costs, as bytes that the device could move meanwhile. Drivers that cut long lists into command
     /// buffers go by it where it is more than what the bindings and the grid suggest.
     pub fn work(mut self, bytes: u64) -> Self {
-        self.work = bytes;
+        self.launch = self.launch.work(bytes);
         self
     }
 
     /// Names the launch in GPU tools.
     pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
-        self.label = Some(label.into());
+        self.launch = self.launch.label(label);
         self
     }
 
     /// Launches exactly `grid` threads; threadgroups at the edges are smaller where it does not divide.
     ///
     /// # Errors
-    /// [`Error::Binding`], [`Error::Launch`], [`Error::WrongDevice`]. Nothing is recorded then.
+    /// [`Error::WrongDevice`], and as [`LaunchBuilder::threads`]. Nothing is recorded then.
     pub fn threads(self, grid: impl Into<Size>, threadgroup: impl Into<Size>) -> Result<()> {
-        self.record(grid.into(), threadgroup.into())
+        self.commands.expect_own(self.launch.pipeline())?;
+        let launch = self.launch.threads(grid, threadgroup)?;
+        self.commands.record(&launch)
     }
 
     /// Launches `groups` full threadgroups.
@@ -319,223 +338,9 @@ impl Dispatch<'_> {
     /// # Errors
     /// As [`Dispatch::threads`].
     pub fn threadgroups(self, groups: impl Into<Size>, threadgroup: impl Into<Size>) -> Result<()> {
-        let (groups, threadgroup) = (groups.into(), threadgroup.into());
-        let product = |a: usize, b: usize| {
-            a.checked_mul(b)
-                .ok_or_else(|| self.launch_error(format!("a grid of {groups} groups overflows")))
-        };
-        let grid = Size::new(
-            product(groups.width, threadgroup.width)?,
-            product(groups.height, threadgroup.height)?,
-            product(groups.depth, threadgroup.depth)?,
-        );
-        self.record(grid, threadgroup)
-    }
-
-    fn record(mut self, grid: Size, threadgroup: Size) -> Result<()> {
-        self.check_shape(grid, threadgroup)?;
-        self.check_bindings()?;
-        self.forget_unknown();
-        let slices: Vec<_> = self.buffers.iter().map(|(_, s, a)| (s, *a)).collect();
-        if grid.is_empty() {
-            return Ok(());
-        }
-        self.commands.touch(&slices)?;
-        let buffers = self.buffers.iter().map(|(index, slice, access)| Binding {
-            index: *index,
-            resource: Resource::Buffer {
-                region: slice.region(),
-                access: *access,
-            },
-        });
-        let bytes = self.bytes.iter().map(|(index, bytes)| Binding {
-            index: *index,
-            resource: Resource::Bytes(bytes.clone()),
-        });
-        self.commands
-            .list
-            .commands
-            .push(Command::Dispatch(DispatchCommand {
-                pipeline: self.pipeline.raw.clone(),
-                bindings: buffers.chain(bytes).collect(),
-                threadgroup_memory: self.threadgroup_memory,
-                grid,
-                threadgroup,
-                work: self.work,
-                label: self.label,
-            }));
-        Ok(())
-    }
-
-    /// Leaves out bindings at indices that the kernel has no argument for: as in Metal, they may be there, and nothing waits for
-    /// them.
-    fn forget_unknown(&mut self) {
-        let Some(arguments) = &self.pipeline.raw.info().arguments else {
-            return;
-        };
-        let known = |index: u32| {
-            let kind = ArgumentKind::Buffer(index);
-            arguments.iter().any(|argument| argument.kind == kind)
-        };
-        self.buffers.retain(|(index, ..)| known(*index));
-        self.bytes.retain(|(index, _)| known(*index));
-    }
-
-    fn check_shape(&self, grid: Size, threadgroup: Size) -> Result<()> {
-        if self.pipeline.device.id != self.commands.device.id {
-            return Err(Error::WrongDevice {
-                what: format!("the pipeline of kernel `{}`", self.pipeline.name()),
-                device: self.commands.device.name().to_owned(),
-            });
-        }
-        let limits = self.commands.device.limits();
-        if threadgroup.is_empty() {
-            return Err(self.launch_error(format!("a threadgroup of {threadgroup} has no thread")));
-        }
-        let most = self.pipeline.max_total_threads_per_threadgroup();
-        let largest = limits.max_threads_per_threadgroup.dims();
-        let fits = threadgroup.total().is_some_and(|t| t <= most)
-            && threadgroup.dims().iter().zip(largest).all(|(d, m)| *d <= m);
-        if !fits {
-            return Err(self.launch_error(format!(
-                "a threadgroup of {threadgroup} is larger than the {most} threads it may have"
-            )));
-        }
-        // Metal counts threads with 32 bits in each dimension.
-        if grid.dims().iter().any(|d| u32::try_from(*d).is_err()) || grid.total().is_none() {
-            return Err(self.launch_error(format!("a grid of {grid} threads is too large")));
-        }
-        Ok(())
-    }
-
-    fn check_bindings(&self) -> Result<()> {
-        let limits = self.commands.device.limits();
-        let mut bound = BTreeMap::new();
-        for (index, length, access) in self.bound() {
-            if index >= limits.max_buffers {
-                return Err(self.binding_error(
-                    &format!("{index}"),
-                    format!("buffer indices end at {}", limits.max_buffers - 1),
-                ));
-            }
-            if bound.insert(index, (length, access)).is_some() {
-                return Err(self.binding_error(&format!("{index}"), "bound twice".to_owned()));
-            }
-        }
-        if let Some((index, bytes)) = self
-            .bytes
-            .iter()
-            .find(|(_, b)| b.len() > limits.max_inline_bytes)
-        {
-            return Err(self.binding_error(
-                &format!("{index}"),
-                format!(
-                    "{} inline bytes are more than {}; use a buffer",
-                    bytes.len(),
-                    limits.max_inline_bytes
-                ),
-            ));
-        }
-        self.check_threadgroup_memory()?;
-        let Some(arguments) = &self.pipeline.raw.info().arguments else {
-            return Ok(());
-        };
-        for argument in arguments {
-            if let ArgumentKind::Buffer(index) = argument.kind {
-                self.check_buffer_argument(argument, bound.get(&index))?;
-            } else if let ArgumentKind::ThreadgroupMemory(index) = argument.kind {
-                let given = self.threadgroup_memory.iter().any(|(i, _)| *i == index);
-                if argument.active && !given {
-                    return Err(self.binding_error(
-                        &argument.name,
-                        format!("no length given for threadgroup memory {index}"),
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn check_buffer_argument(
-        &self,
-        argument: &Argument,
-        bound: Option<&(usize, Access)>,
-    ) -> Result<()> {
-        let fail = |message: String| Err(self.binding_error(&argument.name, message));
-        let Some((length, access)) = bound else {
-            return if argument.active {
-                fail("nothing is bound".to_owned())
-            } else {
-                Ok(())
-            };
-        };
-        if *length < argument.min_bytes {
-            return fail(format!(
-                "{length} bytes are bound, the kernel needs {}",
-                argument.min_bytes
-            ));
-        }
-        if argument.access.writes() && !access.writes() {
-            return fail("bound for reading, but the kernel may write it".to_owned());
-        }
-        Ok(())
-    }
-
-    fn check_threadgroup_memory(&self) -> Result<()> {
-        let limits = self.commands.device.limits();
-        let mut total = self.pipeline.static_threadgroup_memory_length();
-        for (position, (index, bytes)) in self.threadgroup_memory.iter().enumerate() {
-            let earlier = &self.threadgroup_memory[..position];
-            if earlier.iter().any(|(i, _)| i == index) {
-                return Err(self.binding_error(
-                    &format!("threadgroup {index}"),
-                    "a length is given twice".to_owned(),
-                ));
-            }
-            if !bytes.is_multiple_of(16) {
-                return Err(Error::Misaligned {
-                    what: format!("the length of threadgroup memory {index}"),
-                    value: *bytes,
-                    alignment: 16,
-                });
-            }
-            if *index >= limits.max_buffers {
-                return Err(self.binding_error(
-                    &format!("threadgroup {index}"),
-                    format!("threadgroup indices end at {}", limits.max_buffers - 1),
-                ));
-            }
-            total = total.saturating_add(*bytes);
-        }
-        if total > limits.max_threadgroup_memory {
-            return Err(self.launch_error(format!(
-                "{total} bytes of threadgroup memory are more than the {} there are",
-                limits.max_threadgroup_memory
-            )));
-        }
-        Ok(())
-    }
-
-    /// Index, length and access of everything bound.
-    fn bound(&self) -> impl Iterator<Item = (u32, usize, Access)> + '_ {
-        let buffers = self.buffers.iter().map(|(i, s, a)| (*i, s.length, *a));
-        let bytes = self.bytes.iter().map(|(i, b)| (*i, b.len(), Access::Read));
-        buffers.chain(bytes)
-    }
-
-    fn launch_error(&self, message: String) -> Error {
-        Error::Launch {
-            kernel: self.pipeline.name().to_owned(),
-            message,
-        }
-    }
-
-    fn binding_error(&self, argument: &str, message: String) -> Error {
-        Error::Binding {
-            kernel: self.pipeline.name().to_owned(),
-            argument: argument.to_owned(),
-            message,
-        }
+        self.commands.expect_own(self.launch.pipeline())?;
+        let launch = self.launch.threadgroups(groups, threadgroup)?;
+        self.commands.record(&launch)
     }
 }
 

@@ -196,8 +196,8 @@ pub struct CommandList {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Command {
-    /// A kernel launch.
-    Dispatch(DispatchCommand),
+    /// A kernel launch, shared with every other list that it was recorded into.
+    Dispatch(Arc<DispatchCommand>),
     /// A product of matrices by the device's own library. The front has checked shapes, ranges and that the result
     /// overlaps no factor; all matrices have elements.
     Product(ProductCommand),

@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::device::DeviceShared;
 use crate::driver;
+use crate::launch::LaunchBuilder;
 use crate::size::Size;
 use std::sync::Arc;
 
@@ -55,6 +56,21 @@ pub enum ArgumentKind {
 impl Pipeline {
     pub(crate) fn new(device: Arc<DeviceShared>, raw: Arc<dyn driver::Pipeline>) -> Self {
         Self { device, raw }
+    }
+
+    /// Starts a launch that can be recorded many times: bind arguments, then give the grid.
+    ///
+    /// ```no_run
+    /// # fn f(commands: &mut bessemer_hal::Commands, scale: &bessemer_hal::Pipeline, values: &bessemer_hal::Buffer)
+    /// # -> bessemer_hal::Result<()> {
+    /// let launch = scale.launch().read_write(0, values).bytes(1, &0.5_f32).threads(1024, 256)?;
+    /// for _ in 0..10 {
+    ///     commands.record(&launch)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn launch(&self) -> LaunchBuilder {
+        LaunchBuilder::new(self.clone())
     }
 
     /// Kernel name.

@@ -2,6 +2,8 @@
 
 #[path = "front/held.rs"]
 mod held;
+#[path = "front/launch.rs"]
+mod launch_reuse;
 #[path = "front/product.rs"]
 mod product;
 
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bessemer_hal::noop::{self, Event};
 use bessemer_hal::{
     Access, Buffer, BufferSlice, Capture, Commands, CompileOptions, Completed, Device, DeviceInfo,
-    DeviceKind, Error, Family, Fault, Function, FunctionConstants, Library, Limits,
+    DeviceKind, Error, Family, Fault, Function, FunctionConstants, Launch, Library, Limits,
     NO_COPY_ALIGNMENT, Pipeline, Report, Result, Size, StorageMode, Submission,
 };
 
@@ -81,6 +83,7 @@ fn everything_may_cross_threads() {
     shared::<Library>();
     shared::<Function>();
     shared::<Pipeline>();
+    shared::<Launch>();
     shared::<Commands>();
     shared::<Submission>();
     shared::<Completed>();

@@ -77,10 +77,10 @@ impl Plan {
         for (index, layer) in site.weights.layers.iter().enumerate() {
             entering = site.layer(&mut recorder, index, layer, entering)?;
         }
-        let layers = recorder.into_launches();
+        let layers = recorder.into_launches()?;
         let mut recorder = Recorder::new(decoder.metal(), OP);
         site.head(&mut recorder, &entering)?;
-        let head = only(recorder);
+        let head = only(recorder)?;
         Ok(Self {
             embed: site.embed(decoder, None)?,
             layers,
@@ -143,10 +143,10 @@ pub(super) fn head_of(
 }
 
 /// The launch that was recorded.
-fn only(recorder: Recorder<'_>) -> Launch {
-    let mut launches = recorder.into_launches();
+fn only(recorder: Recorder<'_>) -> Result<Launch> {
+    let mut launches = recorder.into_launches()?;
     debug_assert_eq!(launches.len(), 1, "one launch");
-    launches.pop().expect("a launch was recorded")
+    Ok(launches.pop().expect("a launch was recorded"))
 }
 
 impl Site<'_> {
@@ -170,7 +170,7 @@ impl Site<'_> {
             .write(self.x(0))
             .value(&embedding);
         launch.threads(&mut recorder, self.spec.width.div_ceil(16));
-        Ok(only(recorder))
+        only(recorder)
     }
 
     /// Records a layer; gives what comes into the next.

@@ -57,7 +57,7 @@ pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> R
     let mut recorder = Recorder::new(decoder.metal(), OP);
     batch.layers(&mut recorder)?;
     batch.head(&mut recorder, 0..1, &sequences.logits())?;
-    let launches = recorder.into_launches();
+    let launches = recorder.into_launches()?;
     let mut counts = count::of(decoder, launches.iter())?;
     counts.bytes_read += decoder.spec().cache_read(sequences.cache_type(), rows);
     Ok(counts)
@@ -228,7 +228,7 @@ fn submit(
     let commands_of = || decoder.metal().commands("prefill");
     let mut commands = commands_of();
     let mut work = 0;
-    for launch in recorder.into_launches() {
+    for launch in recorder.into_launches()? {
         if work > LIST_WORK {
             sent.commit(std::mem::replace(&mut commands, commands_of()))?;
             work = 0;

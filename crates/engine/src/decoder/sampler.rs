@@ -261,7 +261,7 @@ impl DeviceSampler {
             .write(choice.id)
             .value(&self.options)
             .groups(&mut recorder, 1, threads);
-        Ok(recorder.into_launches())
+        recorder.into_launches()
     }
 }
 

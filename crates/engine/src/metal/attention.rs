@@ -5,7 +5,7 @@ use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::matmul::cost;
 use super::msl_struct::msl_struct;
-use super::record::{Launch, Recorder};
+use super::record::{LaunchBuilder, Recorder};
 use crate::ops::attention::Attention;
 use crate::{DType, Layout, Result};
 
@@ -83,7 +83,7 @@ impl Heads {
         dim.is_multiple_of(4) && self.offset % 4 == 0 && self.strides.iter().all(|s| s % 4 == 0)
     }
 
-    fn bind(&self, launch: Launch) -> Launch {
+    fn bind(&self, launch: LaunchBuilder) -> LaunchBuilder {
         match &self.span {
             Some(span) => launch.read(span.clone()),
             // Nobody reads it.
@@ -150,7 +150,7 @@ pub(crate) fn record(
             )
             .flag("VECTOR", vector)
     };
-    let bind = |launch: Launch| {
+    let bind = |launch: LaunchBuilder| {
         let launch = v.bind(k.bind(q.bind(launch)));
         match &mask_span {
             Some(span) => launch.read(span.clone()),

@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::msl_struct::msl_struct;
-use super::record::{Launch, Recorder};
+use super::record::{LaunchBuilder, Recorder};
 use super::view::{self, ViewStrides, Walk};
 use crate::{DType, Layout, Shape};
 
@@ -93,7 +93,7 @@ impl Each {
     }
 
     /// Launches the threads it takes.
-    pub(super) fn launch(&self, launch: Launch, recorder: &mut Recorder<'_>) {
+    pub(super) fn launch(&self, launch: LaunchBuilder, recorder: &mut Recorder<'_>) {
         let (inner, outer) = view::grid(&self.extent.walk);
         let grid = (inner.div_ceil(EACH), outer);
         let widest = if self.is_turned() { TILE / EACH } else { GROUP };

@@ -27,7 +27,7 @@ use text::Source;
 use super::elementwise::Each;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
-use super::record::{Launch, Recorder};
+use super::record::{LaunchBuilder, Recorder};
 use super::view::ViewStrides;
 use crate::Result;
 use crate::ops::fused::{Action, Fused};
@@ -167,7 +167,7 @@ pub(crate) fn record(
     Ok(())
 }
 
-fn bind_output(launch: Launch, output: &Output) -> Launch {
+fn bind_output(launch: LaunchBuilder, output: &Output) -> LaunchBuilder {
     match output.holds {
         Some(_) => launch.update(&output.slice),
         None => launch.write(&output.slice),

@@ -19,7 +19,7 @@ use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::mps;
 use super::msl_struct::msl_struct;
-use super::record::{Launch, Recorder};
+use super::record::{LaunchBuilder, Recorder};
 use super::view::{self, ViewStrides, Walk};
 use crate::ops::matmul::{Matmul, Then};
 use crate::ops::unary::Unary;
@@ -604,7 +604,7 @@ impl Product {
     }
 
     /// Binds what is added.
-    fn epilogue(&self, launch: Launch) -> Launch {
+    fn epilogue(&self, launch: LaunchBuilder) -> LaunchBuilder {
         let bound =
             |other: &Option<BufferSlice>| other.clone().unwrap_or_else(|| stand_in(&self.left));
         launch.read(bound(&self.addend)).read(bound(&self.residual))

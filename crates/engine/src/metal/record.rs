@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bessemer_hal::{self as hal, Access, BufferSlice, Commands, Pipeline, PreparedProduct, Size};
 use bytemuck::NoUninit;
 
-use super::band::{self, Band};
+use super::band;
 use super::block::Block;
 use super::fault::{self, Fault};
 use super::input::{Input, Output, Span};
@@ -19,6 +19,8 @@ pub(crate) struct Recorder<'a> {
     /// The op, for errors.
     pub(crate) op: &'static str,
     launches: Vec<Launch>,
+    /// Why a launch is invalid.
+    invalid: Option<hal::Error>,
     /// Products by the device's own library, after the launches.
     pub(super) products: Vec<PreparedProduct>,
     /// Memory that only these launches use.
@@ -28,77 +30,115 @@ pub(crate) struct Recorder<'a> {
     pub(super) missing: bool,
 }
 
-/// A kernel with its arguments and grid.
+/// Validated launches of one kernel, with what they cost.
 #[derive(Clone)]
-#[must_use = "nothing is recorded until `threads` or `groups` is called"]
 pub(crate) struct Launch {
-    /// What it is called in GPU tools.
-    op: &'static str,
-    pipeline: Pipeline,
-    buffers: Vec<(BufferSlice, Access, u32)>,
-    /// Bytes of bindings that the kernel does not touch: read, and written.
-    spared: [u64; 2],
-    bytes: Vec<(Box<[u8]>, u32)>,
+    /// One, or the bands of it.
+    bands: Vec<hal::Launch>,
+    traffic: [u64; 2],
+    work: u64,
+}
+
+impl Launch {
+    /// Bytes that it reads and writes.
+    pub(crate) fn traffic(&self) -> [u64; 2] {
+        self.traffic
+    }
+
+    /// Bytes that it moves, or is worth.
+    pub(crate) fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Adds it to commands.
+    pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
+        self.bands.iter().try_for_each(|band| commands.record(band))
+    }
+}
+
+/// A [`Launch`] being put together: a kernel and its arguments, in the order of the calls.
+#[must_use = "nothing is recorded until `threads` or `groups` is called"]
+pub(crate) struct LaunchBuilder {
+    launch: hal::LaunchBuilder,
+    /// Index of the next argument.
     next: u32,
-    grid: Size,
-    group: Size,
-    /// Whether the grid counts threadgroups.
-    whole: bool,
-    /// Bytes of the threadgroup memory that the kernel takes as an argument.
-    memory: usize,
+    /// Bytes of the bound buffers, and how many of these the kernel does not touch.
+    bound: u64,
+    untouched: u64,
+    /// Bytes that the kernel reads and writes.
+    traffic: [u64; 2],
     /// Bytes that the launch is worth, where that is more than it moves.
     cost: u64,
     /// Bytes that a band of it may be worth, where it is launched in bands.
     band_cost: Option<u64>,
 }
 
-impl Launch {
-    /// Arguments are bound in the order of the calls.
-    fn bind(mut self, slice: BufferSlice, access: Access) -> Self {
-        self.buffers.push((slice, access, self.next));
+/// A grid and its threadgroups.
+#[derive(Clone, Copy)]
+struct Grid {
+    size: Size,
+    threadgroup: Size,
+    /// Whether the size counts threadgroups.
+    whole: bool,
+}
+
+impl LaunchBuilder {
+    /// Binds a buffer of which the kernel reads and writes so many bytes.
+    fn bind(mut self, slice: BufferSlice, access: Access, [read, written]: [usize; 2]) -> Self {
+        let length = slice.length() as u64;
+        self.bound += length;
+        let moved = [
+            (access.reads(), read as u64),
+            (access.writes(), written as u64),
+        ];
+        for (total, (used, bytes)) in self.traffic.iter_mut().zip(moved) {
+            if used {
+                *total += bytes;
+                self.untouched += length - bytes;
+            }
+        }
+        self.launch = self.launch.bind(self.next, slice, access);
         self.next += 1;
         self
     }
 
+    fn bind_all(self, slice: BufferSlice, access: Access) -> Self {
+        let bytes = [slice.length(); 2];
+        self.bind(slice, access, bytes)
+    }
+
     /// The next argument: a buffer that is read.
     pub(crate) fn read(self, span: impl Into<BufferSlice>) -> Self {
-        self.bind(span.into(), Access::Read)
+        self.bind_all(span.into(), Access::Read)
     }
 
     /// The next argument: a buffer that is written.
     pub(crate) fn write(self, slice: impl Into<BufferSlice>) -> Self {
-        self.bind(slice.into(), Access::Write)
+        self.bind_all(slice.into(), Access::Write)
     }
 
     /// The next argument: a buffer that is read and written.
     pub(crate) fn update(self, slice: impl Into<BufferSlice>) -> Self {
-        self.bind(slice.into(), Access::ReadWrite)
+        self.bind_all(slice.into(), Access::ReadWrite)
     }
 
     /// The next argument: a buffer of which the kernel reads this many bytes only.
-    pub(crate) fn read_part(mut self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
-        let slice = slice.into();
-        self.spared[0] += (slice.length() - bytes) as u64;
-        self.read(slice)
+    pub(crate) fn read_part(self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
+        self.bind(slice.into(), Access::Read, [bytes, 0])
     }
 
     /// The next argument: a buffer of which the kernel writes this many bytes only.
-    pub(crate) fn write_part(mut self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
-        let slice = slice.into();
-        self.spared[1] += (slice.length() - bytes) as u64;
-        self.write(slice)
+    pub(crate) fn write_part(self, slice: impl Into<BufferSlice>, bytes: usize) -> Self {
+        self.bind(slice.into(), Access::Write, [0, bytes])
     }
 
     /// The next argument: a buffer of which the kernel reads and writes this many bytes only.
     pub(crate) fn update_part(
-        mut self,
+        self,
         slice: impl Into<BufferSlice>,
         [read, written]: [usize; 2],
     ) -> Self {
-        let slice = slice.into();
-        self.spared[0] += (slice.length() - read) as u64;
-        self.spared[1] += (slice.length() - written) as u64;
-        self.update(slice)
+        self.bind(slice.into(), Access::ReadWrite, [read, written])
     }
 
     /// The next argument: none, as the kernel's function constants say.
@@ -108,17 +148,15 @@ impl Launch {
     }
 
     /// The next argument: a value.
-    pub(crate) fn value<T: NoUninit>(mut self, value: &T) -> Self {
-        self.bytes
-            .push((bytemuck::bytes_of(value).into(), self.next));
-        self.next += 1;
-        self
+    pub(crate) fn value<T: NoUninit>(self, value: &T) -> Self {
+        self.values(std::slice::from_ref(value))
     }
 
     /// The next argument: values, up to 4 KB of them.
     pub(crate) fn values<T: NoUninit>(mut self, values: &[T]) -> Self {
-        self.bytes
-            .push((bytemuck::cast_slice(values).into(), self.next));
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        self.traffic[0] += bytes.len() as u64;
+        self.launch = self.launch.set_bytes(self.next, bytes);
         self.next += 1;
         self
     }
@@ -132,121 +170,107 @@ impl Launch {
 
     /// Gives the kernel its `[[threadgroup(0)]]` argument: so many bytes, a multiple of 16.
     pub(crate) fn memory(mut self, bytes: usize) -> Self {
-        self.memory = bytes;
+        if bytes > 0 {
+            self.launch = self.launch.threadgroup_memory(0, bytes);
+        }
         self
     }
 
     /// Launches as many threads, in groups of the size that suits the kernel.
     pub(crate) fn threads(self, recorder: &mut Recorder<'_>, grid: impl Into<Size>) {
         let grid = grid.into();
+        let pipeline = self.launch.pipeline();
         let group = if grid.height == 1 && grid.depth == 1 {
-            self.pipeline.optimal_thread_group_size()
+            pipeline.optimal_thread_group_size()
         } else {
-            self.pipeline.optimal_thread_group_size_2d()
+            pipeline.optimal_thread_group_size_2d()
         };
         self.threads_of(recorder, grid, group);
     }
 
     /// Launches as many threads, in groups of this size.
     pub(crate) fn threads_of(
-        mut self,
+        self,
         recorder: &mut Recorder<'_>,
         grid: impl Into<Size>,
         group: impl Into<Size>,
     ) {
-        (self.grid, self.group) = (grid.into(), group.into());
-        recorder.launches.push(self);
+        recorder.push(self.build(Grid {
+            size: grid.into(),
+            threadgroup: group.into(),
+            whole: false,
+        }));
     }
 
     /// Launches as many whole threadgroups of this size.
     pub(crate) fn groups(
-        mut self,
+        self,
         recorder: &mut Recorder<'_>,
         grid: impl Into<Size>,
         group: impl Into<Size>,
     ) {
-        self.whole = true;
-        self.threads_of(recorder, grid, group);
+        recorder.push(self.build(Grid {
+            size: grid.into(),
+            threadgroup: group.into(),
+            whole: true,
+        }));
     }
 
     /// Most threads that a group of this kernel may have.
     pub(crate) fn max_threads(&self) -> usize {
-        self.pipeline.max_total_threads_per_threadgroup()
-    }
-
-    /// Bytes that it reads and writes.
-    pub(crate) fn traffic(&self) -> [u64; 2] {
-        let bound = |of: fn(Access) -> bool| {
-            let used = self
-                .buffers
-                .iter()
-                .filter(move |(_, access, _)| of(*access));
-            used.map(|(slice, ..)| slice.length() as u64).sum::<u64>()
-        };
-        let inline: usize = self.bytes.iter().map(|(bytes, _)| bytes.len()).sum();
-        [
-            bound(Access::reads) + inline as u64 - self.spared[0],
-            bound(Access::writes) - self.spared[1],
-        ]
+        self.launch.pipeline().max_total_threads_per_threadgroup()
     }
 
     /// Bytes that it moves, or is worth.
-    pub(crate) fn work(&self) -> u64 {
-        let bytes: usize = self.buffers.iter().map(|(slice, ..)| slice.length()).sum();
-        let spared: u64 = self.spared.iter().sum();
+    fn work(&self) -> u64 {
         match self.cost {
             // How much of a binding is touched may not be known yet.
-            0 => bytes as u64,
-            cost => cost.max((bytes as u64).saturating_sub(spared)),
+            0 => self.bound,
+            cost => cost.max(self.bound.saturating_sub(self.untouched)),
         }
     }
 
-    /// Adds it to commands, band by band where it has several.
-    pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
-        let Some(limit) = self.band_cost else {
-            return self.record_grid(commands, self.grid, None, 1);
+    fn build(self, grid: Grid) -> hal::Result<Launch> {
+        let (traffic, work) = (self.traffic, self.work());
+        Ok(Launch {
+            bands: self.bands(grid)?,
+            traffic,
+            work,
+        })
+    }
+
+    /// The launch, or one for each band where it has several.
+    fn bands(self, grid: Grid) -> hal::Result<Vec<hal::Launch>> {
+        let group = match grid.whole {
+            true => Size::new(1, 1, 1),
+            false => grid.threadgroup,
         };
-        let group = if self.whole {
-            Size::new(1, 1, 1)
-        } else {
-            self.group
-        };
-        let bands = band::bands(self.grid, group, self.cost.div_ceil(limit.max(1)));
+        let bands = self
+            .band_cost
+            .and_then(|limit| band::bands(grid.size, group, self.cost.div_ceil(limit.max(1))));
         let Some(bands) = bands else {
-            // The front says why not.
-            return self.record_grid(commands, self.grid, None, 1);
+            // A grid of more than Metal counts has no bands: hal says why not.
+            return Ok(vec![grid.launch(self.launch.work(self.cost))?]);
         };
-        let count = bands.len() as u64;
+        let launch = self.launch.work(self.cost / bands.len().max(1) as u64);
         bands
             .iter()
-            .try_for_each(|(band, grid)| self.record_grid(commands, *grid, Some(band), count))
+            .map(|(band, size)| {
+                let grid = Grid {
+                    size: *size,
+                    ..grid
+                };
+                grid.launch(launch.clone().bytes(band::BUFFER, band))
+            })
+            .collect()
     }
+}
 
-    /// Adds a grid of the launch to commands, one of `count` of the same size.
-    fn record_grid(
-        &self,
-        commands: &mut Commands,
-        grid: Size,
-        band: Option<&Band>,
-        count: u64,
-    ) -> hal::Result<()> {
-        let dispatch = commands.dispatch(&self.pipeline).label(self.op);
-        let mut dispatch = dispatch.work(self.cost / count);
-        for (slice, access, index) in &self.buffers {
-            dispatch = dispatch.bind(*index, slice, *access);
-        }
-        for (bytes, index) in &self.bytes {
-            dispatch = dispatch.set_bytes(*index, bytes);
-        }
-        if let Some(band) = band {
-            dispatch = dispatch.bytes(band::BUFFER, band);
-        }
-        if self.memory > 0 {
-            dispatch = dispatch.threadgroup_memory(0, self.memory);
-        }
+impl Grid {
+    fn launch(self, launch: hal::LaunchBuilder) -> hal::Result<hal::Launch> {
         match self.whole {
-            true => dispatch.threadgroups(grid, self.group),
-            false => dispatch.threads(grid, self.group),
+            true => launch.threadgroups(self.size, self.threadgroup),
+            false => launch.threads(self.size, self.threadgroup),
         }
     }
 }
@@ -263,6 +287,7 @@ impl<'a> Recorder<'a> {
             metal,
             op,
             launches: Vec::new(),
+            invalid: None,
             products: Vec::new(),
             scratch: Vec::new(),
             faults: Vec::new(),
@@ -275,18 +300,14 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::Unsupported`] for a kernel that needs what the device lacks; an op that returns it is computed by
     /// the CPU.
-    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<Launch> {
-        Ok(Launch {
-            op: self.op,
-            pipeline: self.metal.kernels.pipeline(self.op, kernel)?,
-            buffers: Vec::new(),
-            spared: [0; 2],
-            bytes: Vec::new(),
+    pub(crate) fn launch(&self, kernel: &Kernel) -> Result<LaunchBuilder> {
+        let pipeline = self.metal.kernels.pipeline(self.op, kernel)?;
+        Ok(LaunchBuilder {
+            launch: pipeline.launch().label(self.op),
             next: 0,
-            grid: Size::x(0),
-            group: Size::x(1),
-            whole: false,
-            memory: 0,
+            bound: 0,
+            untouched: 0,
+            traffic: [0; 2],
             cost: 0,
             band_cost: None,
         })
@@ -294,11 +315,11 @@ impl<'a> Recorder<'a> {
 
     /// Begins a launch as [`Recorder::launch`] does, which costs as many bytes as could be moved meanwhile. A kernel that
     /// includes `band.h` is launched in bands where that takes too long.
-    pub(crate) fn launch_in_bands(&self, kernel: Kernel, cost: u64) -> Result<Launch> {
+    pub(crate) fn launch_in_bands(&self, kernel: Kernel, cost: u64) -> Result<LaunchBuilder> {
         let limit = self.metal.stream.launch_work();
         let banded = cost > limit;
         let launch = self.launch(&kernel.flag("BANDED", banded))?;
-        Ok(Launch {
+        Ok(LaunchBuilder {
             cost,
             band_cost: banded.then_some(limit),
             ..launch
@@ -347,14 +368,31 @@ impl<'a> Recorder<'a> {
         Ok(slice)
     }
 
-    /// The kernel of the first launch.
-    pub(super) fn first_pipeline(&self) -> Option<Pipeline> {
-        self.launches.first().map(|launch| launch.pipeline.clone())
+    /// Adds a launch. An invalid one is an error when the op is finished, and so is what follows it.
+    fn push(&mut self, launch: hal::Result<Launch>) {
+        match launch {
+            Ok(launch) => self.launches.push(launch),
+            Err(error) => {
+                self.invalid.get_or_insert(error);
+            }
+        }
     }
 
-    /// The launches, for whoever records them himself; scratch memory and faults are none of them.
-    pub(crate) fn into_launches(self) -> Vec<Launch> {
-        self.launches
+    /// The kernel of the first launch.
+    pub(super) fn first_pipeline(&self) -> Option<Pipeline> {
+        let launch = self.launches.first()?.bands.first()?;
+        Some(launch.pipeline().clone())
+    }
+
+    /// The launches, for a caller that records them itself; scratch memory and faults are not among them.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for an invalid launch.
+    pub(crate) fn into_launches(self) -> Result<Vec<Launch>> {
+        match self.invalid {
+            Some(error) => Err(Error::device(self.op, error)),
+            None => Ok(self.launches),
+        }
     }
 
     /// Hands the launches to the stream; they write this block and read these.
@@ -375,6 +413,9 @@ impl<'a> Recorder<'a> {
             let origin = output.origin();
             batches.extend(origin.batch.clone());
             faults.extend(origin.faults.iter().cloned());
+        }
+        if let Some(error) = self.invalid {
+            return Err(Error::device(self.op, error));
         }
         let stream = &self.metal.stream;
         let (batch, outcome) = stream.add(self.launches, &self.products, batches.iter());

@@ -3,7 +3,7 @@
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
-use super::record::{Launch, Recorder};
+use super::record::{LaunchBuilder, Recorder};
 use super::rows::{self, Rows};
 use crate::ops::rms_norm::RmsNorm;
 use crate::{DType, Result};
@@ -113,12 +113,12 @@ impl Norm {
         &self,
         recorder: &mut Recorder<'_>,
         kernels: [Kernel; 2],
-    ) -> Result<(Launch, usize)> {
+    ) -> Result<(LaunchBuilder, usize)> {
         rows::launch(recorder, kernels, self.threads())
     }
 
     /// Binds the rows and the parameters.
-    pub(super) fn read(&self, launch: Launch) -> Launch {
+    pub(super) fn read(&self, launch: LaunchBuilder) -> LaunchBuilder {
         let launch = launch.read(self.span.clone());
         self.parameters
             .iter()
@@ -129,7 +129,12 @@ impl Norm {
             })
     }
 
-    pub(super) fn launch(&self, recorder: &mut Recorder<'_>, launch: Launch, threads: usize) {
+    pub(super) fn launch(
+        &self,
+        recorder: &mut Recorder<'_>,
+        launch: LaunchBuilder,
+        threads: usize,
+    ) {
         let count = self.rows.count as usize;
         let (groups, threads) = match threads {
             32 => {

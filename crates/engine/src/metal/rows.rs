@@ -3,7 +3,7 @@
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
-use super::record::{Launch, Recorder};
+use super::record::{LaunchBuilder, Recorder};
 use super::view::{self, ViewStrides, Walk};
 use crate::{Layout, Result};
 
@@ -16,7 +16,7 @@ pub(super) fn launch(
     recorder: &mut Recorder<'_>,
     [whole, looping]: [Kernel; 2],
     threads: usize,
-) -> Result<(Launch, usize)> {
+) -> Result<(LaunchBuilder, usize)> {
     if threads <= MOST_THREADS {
         let launch = recorder.launch(&whole)?;
         if threads <= launch.max_threads() {

@@ -6,7 +6,7 @@
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
-use super::record::{Launch, Recorder};
+use super::record::{LaunchBuilder, Recorder};
 use super::reduce::kind;
 use super::rows::Rows;
 use crate::ops::sort::Sort;
@@ -138,11 +138,11 @@ impl Sorter {
     /// Binds the input, where it is read, then pairs that come in and what goes out.
     fn bind(
         &self,
-        launch: Launch,
+        launch: LaunchBuilder,
         reads: bool,
         from: Option<&BufferSlice>,
         to: &BufferSlice,
-    ) -> Launch {
+    ) -> LaunchBuilder {
         // Nobody looks at what is not used.
         let launch = if reads {
             launch.read(self.span.clone())

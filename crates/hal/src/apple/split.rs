@@ -99,6 +99,7 @@ mod tests {
     use crate::access::Access;
     use crate::driver::{Binding, DispatchCommand, Region, Resource};
     use crate::{CompileOptions, Family, Size, StorageMode, noop};
+    use std::sync::Arc;
 
     fn cuts(steps: impl IntoIterator<Item = Step>) -> Vec<usize> {
         let mut meter = Meter::default();
@@ -154,7 +155,7 @@ mod tests {
             length: 1000,
         };
         let launch = |work| {
-            Command::Dispatch(DispatchCommand {
+            Command::Dispatch(Arc::new(DispatchCommand {
                 pipeline: pipeline.raw.clone(),
                 bindings: vec![Binding {
                     index: 0,
@@ -168,7 +169,7 @@ mod tests {
                 threadgroup: Size::x(1),
                 work,
                 label: None,
-            })
+            }))
         };
         assert_eq!(Step::of(&launch(0)), Step::Work(2 * 1000 + 10 * THREAD));
         assert_eq!(Step::of(&launch(9)), Step::Work(2 * 1000 + 10 * THREAD));

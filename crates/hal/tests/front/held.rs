@@ -409,6 +409,28 @@ fn a_failed_writer_is_reported_by_every_read_until_the_failure_is_taken() {
 }
 
 #[test]
+fn a_failed_run_of_a_launch_is_reported_and_the_launch_stays_usable() -> Result<()> {
+    let device = Held::device(plain());
+    let buffer = labelled(&device, 16, "b");
+    let kernel = pipeline(&device, "k");
+    let built = kernel.launch().write(0, &buffer).threads(1, 1)?;
+    let run = |outcome: Result<Completed>| {
+        let mut commands = device.commands();
+        commands.record(&built)?;
+        let submission = commands.commit()?;
+        let driver = device.driver::<Held>().expect("the driver of this test");
+        driver.finish(outcome);
+        submission.wait().map(|_| ())
+    };
+    assert_eq!(run(Err(page_fault("gone"))), Err(page_fault("gone")));
+    assert_eq!(buffer.to_vec::<u32>(), Err(page_fault("gone")));
+    run(Ok(Completed::default()))?;
+    assert_eq!(buffer.take_failure(), Some(page_fault("gone")));
+    buffer.to_vec::<u32>()?;
+    Ok(())
+}
+
+#[test]
 fn a_write_of_the_whole_buffer_clears_the_failure_and_no_other_does() {
     let device = Held::device(plain());
     let buffer = lost(&device);

@@ -7,7 +7,7 @@ use super::{Entering, Site};
 use crate::Result;
 use crate::kernel::Activation;
 use crate::metal::decoder_args::GemvArgs;
-use crate::metal::{Kernel, Launch, Recorder};
+use crate::metal::{Kernel, LaunchBuilder, Recorder};
 
 /// Rows that lanes which share them compute together; `ROWS` of `msl/decode.h`.
 const ROWS: usize = 4;
@@ -53,10 +53,10 @@ impl Site<'_> {
     /// afterwards.
     pub(super) fn enter(
         &self,
-        launch: Launch,
+        launch: LaunchBuilder,
         entering: &Entering,
         norm: &Place,
-    ) -> (Launch, usize) {
+    ) -> (LaunchBuilder, usize) {
         let launch = launch.read(self.x(entering.place));
         let (launch, place) = match &entering.post {
             Some(post) => {
@@ -72,7 +72,7 @@ impl Site<'_> {
         (launch.read(self.vector(norm)), place)
     }
 
-    pub(super) fn bias(&self, launch: Launch, bias: Option<&Place>) -> Launch {
+    pub(super) fn bias(&self, launch: LaunchBuilder, bias: Option<&Place>) -> LaunchBuilder {
         match bias {
             Some(bias) => launch.read(self.vector(bias)),
             None => launch.skip(),

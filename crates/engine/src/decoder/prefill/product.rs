@@ -7,7 +7,7 @@ use super::batch::Batch;
 use crate::Result;
 use crate::kernel::Activation;
 use crate::metal::decoder_args::{FfnArgs, ProjectArgs};
-use crate::metal::{Block, Kernel, Launch, QuantBatch, QuantTile, Recorder, product_cost};
+use crate::metal::{Block, Kernel, LaunchBuilder, QuantBatch, QuantTile, Recorder, product_cost};
 
 /// What becomes of a product.
 struct Goal<'a> {
@@ -51,7 +51,7 @@ impl Way {
             .constant("ACROSS", shared as u32)
     }
 
-    fn groups(self, launch: Launch, recorder: &mut Recorder<'_>) {
+    fn groups(self, launch: LaunchBuilder, recorder: &mut Recorder<'_>) {
         match self {
             Self::Few(batch) => launch.groups(recorder, batch.groups, QuantBatch::THREADS),
             Self::Tile(tile) => {

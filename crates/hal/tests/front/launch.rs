@@ -1,0 +1,167 @@
+//! Launches that are built once and recorded many times.
+
+use bessemer_hal::noop::{self, Event};
+use bessemer_hal::{Error, Launch, Result, Size};
+
+use super::{NAME, binding, labelled, launch, pipeline, recording};
+
+#[test]
+fn a_launch_is_validated_once_and_recorded_many_times() -> Result<()> {
+    let device = recording();
+    let [from, to] = ["from", "to"].map(|label| labelled(&device, 64, label));
+    let built: Launch = pipeline(&device, "k")
+        .launch()
+        .label("copy")
+        .read(0, &from)
+        .write(1, &to)
+        .bytes(2, &16_u32)
+        .threadgroups(2, 8)?;
+    assert_eq!(built.pipeline().name(), "k");
+    // A launch outlives the handles it was built from.
+    drop((from, to));
+    for _ in 0..2 {
+        let mut commands = device.commands();
+        for _ in 0..3 {
+            commands.record(&built)?;
+        }
+        assert_eq!((commands.len(), commands.barriers()), (3, 2));
+        commands.commit()?.wait()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_recorded_launch_is_what_a_dispatch_records() -> Result<()> {
+    let device = recording();
+    let kernel = pipeline(&device, "k");
+    let buffer = labelled(&device, 64, "b");
+    let built = kernel
+        .launch()
+        .label("l")
+        .read_write(0, buffer.slice(16..32)?)
+        .bytes(1, &7_u32)
+        .threads(10, 4)?;
+    let mut commands = device.commands();
+    commands.record(&built)?;
+    commands
+        .dispatch(&kernel)
+        .label("l")
+        .read_write(0, buffer.slice(16..32)?)
+        .bytes(1, &7_u32)
+        .threads(10, 4)?;
+    commands.commit()?.wait()?;
+    let record = noop::record(&device).expect("a recording device");
+    let dispatches: Vec<_> = record
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Dispatch { .. }))
+        .collect();
+    assert_eq!(dispatches.len(), 2);
+    assert_eq!(dispatches[0], dispatches[1]);
+    Ok(())
+}
+
+#[test]
+fn wrong_bindings_and_grids_fail_when_the_launch_is_built() {
+    let device = recording();
+    let kernel = pipeline(&device, "k");
+    let buffer = labelled(&device, 16, "b");
+    let twice = kernel.launch().read(0, &buffer).write(0, &buffer);
+    assert_eq!(twice.threads(1, 1).err(), Some(binding("0", "bound twice")));
+    let beyond = kernel.launch().read(31, &buffer);
+    assert_eq!(
+        beyond.threads(1, 1).err(),
+        Some(binding("31", "buffer indices end at 30"))
+    );
+    let group = Size::x(0);
+    assert_eq!(
+        kernel.launch().threads(1, group).err(),
+        Some(launch(
+            "k",
+            &format!("a threadgroup of {group} has no thread")
+        ))
+    );
+    let stranger = labelled(&recording(), 16, "stranger");
+    assert_eq!(
+        kernel.launch().read(0, &stranger).threads(1, 1).err(),
+        Some(Error::WrongDevice {
+            what: "buffer `stranger`".to_owned(),
+            device: NAME.to_owned(),
+        })
+    );
+}
+
+#[test]
+fn commands_of_another_device_refuse_a_launch() -> Result<()> {
+    let device = recording();
+    let buffer = labelled(&device, 16, "b");
+    let built = pipeline(&device, "k")
+        .launch()
+        .write(0, &buffer)
+        .threads(1, 1)?;
+    let mut commands = recording().commands();
+    assert_eq!(
+        commands.record(&built),
+        Err(Error::WrongDevice {
+            what: "the pipeline of kernel `k`".to_owned(),
+            device: NAME.to_owned(),
+        })
+    );
+    assert!(commands.is_empty());
+    Ok(())
+}
+
+#[test]
+fn hazards_of_recorded_launches_become_barriers() -> Result<()> {
+    let device = recording();
+    let kernel = pipeline(&device, "k");
+    let buffer = labelled(&device, 32, "b");
+    let half = |range| kernel.launch().write(0, buffer.slice(range)?).threads(1, 1);
+    let (low, high) = (half(0..16)?, half(16..32)?);
+    let all = kernel.launch().read(0, &buffer).threads(1, 1)?;
+    let mut commands = device.commands();
+    let mut expect = |launch: &Launch, barriers: usize, why: &str| {
+        commands.record(launch).expect("a valid launch");
+        assert_eq!(commands.barriers(), barriers, "{why}");
+    };
+    expect(&low, 0, "the first");
+    expect(&high, 0, "other bytes");
+    expect(&all, 1, "read after write");
+    expect(&all, 1, "read after read");
+    expect(&low, 2, "write after read");
+    Ok(())
+}
+
+#[test]
+fn a_launch_of_a_mapped_buffer_is_refused_until_the_slice_is_dropped() -> Result<()> {
+    let device = recording();
+    let buffer = labelled(&device, 16, "b");
+    let built = pipeline(&device, "k")
+        .launch()
+        .write(0, &buffer)
+        .threads(1, 1)?;
+    let commit = || {
+        let mut commands = device.commands();
+        commands.record(&built)?;
+        commands.commit()?.wait()
+    };
+    let held = buffer.as_slice::<u32>()?;
+    assert!(matches!(commit(), Err(Error::Mapped { .. })));
+    drop(held);
+    commit()?;
+    Ok(())
+}
+
+#[test]
+fn a_launch_without_threads_is_checked_and_records_nothing() -> Result<()> {
+    let device = recording();
+    let kernel = pipeline(&device, "k");
+    let buffer = labelled(&device, 16, "b");
+    let empty = kernel.launch().write(0, &buffer).threads(0, 1)?;
+    let mut commands = device.commands();
+    commands.record(&empty)?;
+    assert!(commands.is_empty());
+    let twice = kernel.launch().write(0, &buffer).write(0, &buffer);
+    assert_eq!(twice.threads(0, 1).err(), Some(binding("0", "bound twice")));
+    Ok(())
+}
