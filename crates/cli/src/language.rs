@@ -10,7 +10,7 @@ use bessemer::Device;
 use bessemer::quant::Precision;
 use bessemer_hal::DeviceKind;
 use bessemer_llm::file::Model;
-use bessemer_llm::generate::{Finish, Full, Report, Session};
+use bessemer_llm::generate::{Finish, Report, Session, WhenFull};
 use bessemer_llm::memory::{self, Estimate};
 use bessemer_llm::model::Options;
 use bessemer_llm::pull::{self as models, State};
@@ -344,7 +344,7 @@ impl Loaded {
     pub(crate) fn shift(&mut self, args: &ModelArgs, prompt: usize) {
         if args.context_shift {
             let keep = args.keep.unwrap_or(prompt);
-            self.session.when_full(Full::Shift { keep });
+            self.session.when_full(WhenFull::Shift { keep });
         }
     }
 

@@ -1,4 +1,4 @@
-//! What sequences have seen.
+//! KV cache.
 
 use bessemer::CacheType;
 use bessemer::decoder::Sequences;
@@ -6,28 +6,28 @@ use bessemer::kernel::KvCache;
 
 use crate::{Config, Error, Result, Transformer};
 
-/// The keys and values of some sequences in all layers, and the tokens they are of. Sequences are numbered from 0
-/// and know nothing of each other. Memory for all positions is asked for when it is made.
+/// KV cache of one or more independent sequences, with the tokens it holds. Sequences are numbered from 0. Memory for
+/// all positions is allocated up front.
 #[derive(Debug)]
 pub struct Cache {
     sequences: Vec<Sequence>,
     kind: CacheType,
     capacity: usize,
-    /// Layers, heads, and numbers of a head.
+    /// Layers, KV heads and head dimension.
     sizes: [usize; 3],
-    /// Keys and values, where the transformer is on a device.
+    /// Keys and values, if the transformer is on a device other than the CPU.
     device: Option<Sequences>,
 }
 
 #[derive(Debug)]
 struct Sequence {
-    /// Keys and values, where the transformer is on the CPU.
+    /// Keys and values, if the transformer is on the CPU.
     layers: Vec<KvCache>,
     tokens: Vec<u32>,
 }
 
 impl Cache {
-    /// Empty sequences of up to `positions` tokens, on the device of the transformer.
+    /// Creates empty sequences of up to `positions` tokens, on the transformer's device.
     pub fn new(
         transformer: &Transformer,
         kind: CacheType,
@@ -41,7 +41,7 @@ impl Cache {
             if n == 0 {
                 return Err(Error::Invalid {
                     what: format!("{what} of 0"),
-                    reason: "there must be room for a token".to_owned(),
+                    reason: "must be at least 1".to_owned(),
                 });
             }
         }
@@ -64,37 +64,37 @@ impl Cache {
         })
     }
 
-    /// How many sequences there are.
+    /// Number of sequences.
     pub fn sequences(&self) -> usize {
         self.sequences.len()
     }
 
-    /// The tokens that a sequence holds; none where there is no such sequence.
+    /// Tokens in a sequence; empty if there is no such sequence.
     pub fn tokens(&self, sequence: usize) -> &[u32] {
         self.sequences.get(sequence).map_or(&[], |s| &s.tokens)
     }
 
-    /// How many tokens a sequence holds.
+    /// Number of tokens in a sequence.
     pub fn len(&self, sequence: usize) -> usize {
         self.tokens(sequence).len()
     }
 
-    /// Whether a sequence holds none.
+    /// Whether a sequence is empty.
     pub fn is_empty(&self, sequence: usize) -> bool {
         self.tokens(sequence).is_empty()
     }
 
-    /// How many tokens every sequence can hold.
+    /// Maximum number of tokens in a sequence.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// What keys and values are kept as.
+    /// Element type of keys and values.
     pub fn kind(&self) -> CacheType {
         self.kind
     }
 
-    /// Bytes of all positions of all sequences.
+    /// Size in bytes of all sequences.
     pub fn bytes(&self) -> usize {
         if let Some(sequences) = &self.device {
             return sequences.bytes()[0];
@@ -103,7 +103,7 @@ impl Cache {
         layers.map(KvCache::bytes).sum()
     }
 
-    /// Forgets all tokens of a sequence from `len` on.
+    /// Removes all tokens of a sequence from `len` on.
     pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<()> {
         if let Some(device) = &mut self.device {
             device.truncate(sequence, len)?;
@@ -114,8 +114,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Keeps what a sequence and a text begin with in common, less the last token of the text so that there is
-    /// something left to compute, and returns how much that is.
+    /// Keeps the longest common prefix of a sequence and `tokens`, without the last token, so that at least one is
+    /// left to compute. Returns its length.
     pub fn reuse(&mut self, sequence: usize, tokens: &[u32]) -> Result<usize> {
         let pairs = self.tokens(sequence).iter().zip(tokens);
         let same = pairs.take_while(|(a, b)| a == b).count();
@@ -124,23 +124,23 @@ impl Cache {
         Ok(kept)
     }
 
-    /// Whether keys and values are of a description's sizes, and on the CPU or not.
+    /// Whether the sizes match a config, and the cache is on the CPU or not.
     pub(crate) fn fits(&self, config: &Config, is_cpu: bool) -> bool {
         let sizes = [config.layers, config.kv_heads, config.head_dim];
         self.sizes == sizes && self.device.is_none() == is_cpu
     }
 
-    /// A layer of a sequence that there is, on the CPU.
+    /// One layer of an existing sequence on the CPU.
     pub(crate) fn layer(&mut self, sequence: usize, layer: usize) -> &mut KvCache {
         &mut self.sequences[sequence].layers[layer]
     }
 
-    /// The sequences on a device, if that is where they are.
+    /// The device's sequences, unless the cache is on the CPU.
     pub(crate) fn on_device(&mut self) -> Option<&mut Sequences> {
         self.device.as_mut()
     }
 
-    /// Notes tokens whose keys and values were written.
+    /// Appends tokens whose keys and values have been written.
     pub(crate) fn push(&mut self, sequence: usize, tokens: &[u32]) {
         self.sequences[sequence].tokens.extend_from_slice(tokens);
     }

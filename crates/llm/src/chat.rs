@@ -1,4 +1,4 @@
-//! A conversation as the text that a model was trained on: its chat template, rendered.
+//! Chat templates: rendering a conversation into a prompt.
 
 mod limit;
 mod mask;
@@ -17,22 +17,22 @@ use crate::file::{Container, Model, read_json};
 use crate::{Error, Result, Tokenizer};
 use mask::Mask;
 
-/// Steps after which a template is given up: templates come from files, and some would take for ever.
-const MOST_STEPS: u64 = 10_000_000;
-/// The template's name in messages.
+/// Instruction limit of a rendering: templates come from files and may never terminate.
+const MAX_STEPS: u64 = 10_000_000;
+/// Name of the template in error messages.
 const NAME: &str = "chat_template";
 
-/// One turn of a conversation.
+/// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
+    /// Role of the author: `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// Text of the message.
     pub content: String,
 }
 
 impl Message {
-    /// A message of anyone.
+    /// Creates a message with any role.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self {
             role: role.into(),
@@ -40,39 +40,38 @@ impl Message {
         }
     }
 
-    /// What the model is told about itself.
+    /// Creates a system message.
     pub fn system(content: impl Into<String>) -> Self {
         Self::new("system", content)
     }
 
-    /// What the user says.
+    /// Creates a user message.
     pub fn user(content: impl Into<String>) -> Self {
         Self::new("user", content)
     }
 
-    /// What the model has said.
+    /// Creates an assistant message.
     pub fn assistant(content: impl Into<String>) -> Self {
         Self::new("assistant", content)
     }
 }
 
-/// A rendered conversation: see [`Tokenizer::encode_prompt`]. Special tokens are those that the template wrote;
-/// the same characters in a message are text.
+/// A rendered conversation: see [`Tokenizer::encode_prompt`]. Only special tokens written by the template count; the
+/// same characters in a message are text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
     text: String,
-    /// Bytes of the text that belong to no special token, in ascending order.
+    /// Byte ranges that came from messages and cannot be part of a special token, in ascending order.
     literal: Vec<Range<usize>>,
 }
 
 impl Prompt {
-    /// The text. It does not say which special tokens in it are real.
+    /// The text. It does not tell which special tokens in it came from the template.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether these bytes of the text may be a special token: none of them came from a message as a character
-    /// that special tokens have.
+    /// Whether this byte range may be a special token: it contains no masked character of a message.
     pub(crate) fn may_be_special(&self, bytes: Range<usize>) -> bool {
         let next = self.literal.partition_point(|l| l.end <= bytes.start);
         self.literal.get(next).is_none_or(|l| l.start >= bytes.end)
@@ -95,7 +94,7 @@ pub struct ChatTemplate {
     eos: String,
 }
 
-fn wrong(error: &minijinja::Error) -> Error {
+fn template_error(error: &minijinja::Error) -> Error {
     let mut reason = error
         .detail()
         .map_or_else(|| error.kind().to_string(), str::to_owned);
@@ -106,13 +105,13 @@ fn wrong(error: &minijinja::Error) -> Error {
 }
 
 impl ChatTemplate {
-    /// The template of a model, if it has one. The tokenizer is the model's.
+    /// Reads the chat template of a model, if it has one. `tokenizer` is the model's.
     pub fn of(model: &Model, tokenizer: &Tokenizer) -> Result<Option<Self>> {
         let Some(template) = model.metadata().text("tokenizer.chat_template")? else {
             return Ok(None);
         };
         let (bos, eos) = match model.container() {
-            Container::Safetensors => beside(model)?,
+            Container::Safetensors => special_token_texts(model)?,
             _ => {
                 let text = |id: Option<u32>| id.map(|id| tokenizer.decode(&[id], true));
                 let bos = text(tokenizer.bos()).unwrap_or_default();
@@ -122,14 +121,14 @@ impl ChatTemplate {
         Self::new(template, &bos, &eos, tokenizer).map(Some)
     }
 
-    /// A template, with the texts of the tokens that begin and end a text. What is special in messages is what the
-    /// tokenizer says.
+    /// Compiles a template, given the text of the BOS and EOS tokens. The tokenizer provides the special tokens that
+    /// are masked in messages.
     pub fn new(template: &str, bos: &str, eos: &str, tokenizer: &Tokenizer) -> Result<Self> {
         let mask = Mask::new(template, tokenizer.special_texts());
         Self::at(template, bos, eos, mask, SystemTime::now)
     }
 
-    /// A template that is told what time it is.
+    /// Compiles a template with a given clock.
     fn at(
         template: &str,
         bos: &str,
@@ -138,26 +137,26 @@ impl ChatTemplate {
         now: fn() -> SystemTime,
     ) -> Result<Self> {
         let mut environment = Environment::new();
-        // As the templates were written for.
+        // The whitespace settings that Hugging Face templates expect.
         let mut syntax = environment.syntax().to_builder();
         let syntax = syntax.trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|e| wrong(&e))?);
-        environment.set_fuel(Some(MOST_STEPS));
+        environment.set_syntax(syntax.map_err(|e| template_error(&e))?);
+        environment.set_fuel(Some(MAX_STEPS));
         limit::install(&mut environment);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", move |format: &str| {
             time::format(format, now())
         });
         environment.add_filter("tojson", to_json);
-        // Marks what is learnt in training, and is nothing in a conversation.
+        // `{% generation %}` marks the assistant's tokens for training and has no effect on rendering.
         let mut template = template.to_owned();
-        for (mark, instead) in [("generation", "if true"), ("endgeneration", "endif")] {
+        for (tag, replacement) in [("generation", "if true"), ("endgeneration", "endif")] {
             for (open, close) in [("{%", "%}"), ("{%-", "%}"), ("{%", "-%}"), ("{%-", "-%}")] {
-                let [from, to] = [mark, instead].map(|tag| format!("{open} {tag} {close}"));
+                let [from, to] = [tag, replacement].map(|tag| format!("{open} {tag} {close}"));
                 template = template.replace(&from, &to);
             }
         }
-        limit::compile(&environment, NAME, &template).map_err(|e| wrong(&e))?;
+        limit::compile(&environment, NAME, &template).map_err(|e| template_error(&e))?;
         Ok(Self {
             environment: Arc::new(environment),
             template: template.into(),
@@ -167,16 +166,15 @@ impl ChatTemplate {
         })
     }
 
-    /// A conversation as the model was trained to read it; with `add_generation_prompt`, up to where the model's
-    /// answer begins. It has the special tokens that the model wants, also at its beginning: encode it with
-    /// [`Tokenizer::encode_prompt`].
+    /// Renders a conversation; with `add_generation_prompt`, up to where the model's answer begins. The result
+    /// contains all special tokens, including BOS: encode it with [`Tokenizer::encode_prompt`].
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Prompt> {
         let compiled = limit::compile(&self.environment, NAME, &self.template);
-        let (instructions, blocks) = compiled.map_err(|e| wrong(&e))?;
+        let (instructions, blocks) = compiled.map_err(|e| template_error(&e))?;
         let texts = messages.iter().flat_map(|m| [&*m.role, &*m.content]);
-        let stand_ins = self.mask.stand_ins(texts);
+        let placeholders = self.mask.placeholders(texts);
         let message = |m: &Message| {
-            let [role, content] = [&m.role, &m.content].map(|text| stand_ins.hide(text));
+            let [role, content] = [&m.role, &m.content].map(|text| placeholders.mask_text(text));
             Value::from_pairs([("role", role), ("content", content)])
         };
         let messages: Vec<Value> = messages.iter().map(message).collect();
@@ -196,11 +194,11 @@ impl ChatTemplate {
             AutoEscape::None,
         );
         match rendered.map(drop) {
-            Ok(()) => Ok(stand_ins.reveal(&text)),
-            // A template may quote a message where it refuses it.
-            Err(error) => Err(match wrong(&error) {
+            Ok(()) => Ok(placeholders.unmask(&text)),
+            // A template may quote a message in its exception.
+            Err(error) => Err(match template_error(&error) {
                 Error::Template { reason } => Error::Template {
-                    reason: stand_ins.reveal(&reason).text,
+                    reason: placeholders.unmask(&reason).text,
                 },
                 other => other,
             }),
@@ -208,8 +206,8 @@ impl ChatTemplate {
     }
 }
 
-/// The texts of the tokens that begin and end a text, as `tokenizer_config.json` has them.
-fn beside(model: &Model) -> Result<(String, String)> {
+/// Text of the BOS and EOS tokens in `tokenizer_config.json`.
+fn special_token_texts(model: &Model) -> Result<(String, String)> {
     let config = model.beside("tokenizer_config.json");
     let config = config.map(|path| read_json(&path)).transpose()?.flatten();
     let token = |name: &str| {
@@ -221,17 +219,17 @@ fn beside(model: &Model) -> Result<(String, String)> {
     Ok((bos, token("eos_token").unwrap_or_default()))
 }
 
-/// How a template refuses a conversation.
+/// Lets a template reject a conversation.
 fn raise_exception(reason: String) -> Result<Value, minijinja::Error> {
     Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason))
 }
 
-/// JSON as Python writes it: blanks after commas and colons, nothing escaped for HTML.
+/// JSON as Python's `json.dumps` writes it: a space after commas and colons, nothing escaped for HTML.
 fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
     let fail =
         |e: &dyn fmt::Display| minijinja::Error::new(ErrorKind::BadSerialization, e.to_string());
     let indent: Option<usize> = options.get("indent")?;
-    // Whatever else Python's function takes changes nothing here.
+    // Python's other arguments change nothing here.
     for name in ["ensure_ascii", "separators", "sort_keys"] {
         let _: Option<Value> = options.get(name)?;
     }
@@ -244,17 +242,18 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, style))
         }
         None => value.serialize(&mut serde_json::Serializer::with_formatter(
-            &mut out, Python,
+            &mut out,
+            PythonFormatter,
         )),
     };
     written.map_err(|e| fail(&e))?;
     String::from_utf8(out).map_err(|e| fail(&e))
 }
 
-/// One line, with blanks.
-struct Python;
+/// Single-line formatter with Python's spacing.
+struct PythonFormatter;
 
-impl serde_json::ser::Formatter for Python {
+impl serde_json::ser::Formatter for PythonFormatter {
     fn begin_array_value<W: ?Sized + std::io::Write>(
         &mut self,
         to: &mut W,
@@ -302,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn templates_find_what_they_are_written_for() {
+    fn templates_use_the_jinja_features_of_hugging_face() {
         struct Case(&'static str, &'static str);
         let cases = [
             Case(
                 "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}]{{ m.content | trim }}{{ eos_token }}{% endfor %}",
                 "<s>[user]hello</s>[assistant]hi</s>",
             ),
-            // Lines that hold nothing but a tag are not there.
+            // Lines that contain only a tag are removed.
             Case(
                 "{% if true %}\n  {% if add_generation_prompt %}\nx\n  {% endif %}\n{% endif %}\ny",
                 "x\ny",
@@ -362,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_begun_only_where_it_is_asked_for() {
+    fn the_generation_prompt_is_added_only_on_request() {
         let template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}\
                         {% if add_generation_prompt %}<assistant>{% endif %}";
         let mask = Mask::new(template, SPECIAL.into_iter());
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_a_character_of_a_message_is_no_special_token() {
+    fn special_tokens_in_messages_are_text() {
         let prompt = Prompt {
             text: "<s><a><b>".to_owned(),
             literal: vec![3..4, 6..7],
@@ -397,7 +396,7 @@ mod tests {
             let template = ChatTemplate::of(&Model::open(path).unwrap(), &tokenizer).unwrap();
             template.map(|t| t.render(&hello(), true).unwrap().text)
         };
-        // In a GGUF file, by their numbers.
+        // In a GGUF file, by token id.
         let mut metadata = Metadata::default();
         let text = |text: &str| file::Value::String(text.to_owned());
         let tokens = ["a", "<s>", "</s>"];
@@ -423,7 +422,7 @@ mod tests {
         metadata.set("tokenizer.chat_template", text(template));
         write(&metadata);
         assert_eq!(render(&gguf).as_deref(), Some("<s>hello</s>"));
-        // Beside a safetensors file, as texts or as descriptions of tokens, whatever the tokenizer has.
+        // Beside a safetensors file, as strings or as token descriptions, regardless of the tokenizer.
         let header = r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header.as_bytes());
@@ -438,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_refuses_in_its_own_words() {
+    fn raise_exception_reports_the_template_message() {
         let template = "\n{{ raise_exception('roles must alternate') }}";
         let error = render(template, &hello()).unwrap_err();
         assert_eq!(
@@ -448,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_is_none_is_an_error() {
+    fn an_invalid_template_is_an_error() {
         for template in [
             "{% if %}",
             "{{ x.y.z }}",
@@ -464,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_asks_for_much_memory_is_given_up() {
+    fn a_template_that_allocates_too_much_is_rejected() {
         for template in [
             "{{ 'a' | indent(18446744073709551615) }}",
             "{{ 'a' | indent(width=999999999999) }}",
@@ -482,23 +481,23 @@ mod tests {
                 "{template}: {result:?}"
             );
         }
-        let usual = "{{ 'a\nb' | indent(2) }} {{ [1, 2, 3] | batch(2) | length }}\
+        let typical = "{{ 'a\nb' | indent(2) }} {{ [1, 2, 3] | batch(2) | length }}\
                      {{ [1, 2, 3] | slice(2) | length }} {{ '%03d' | format(7) }} {{ '{:>3}'.format('x') }}";
-        let rendered = render(usual, &hello()).unwrap();
+        let rendered = render(typical, &hello()).unwrap();
         assert_eq!(rendered, "a\n  b 22 007   x");
     }
 
     #[test]
-    fn a_template_may_ask_for_ten_thousand_and_no_more() {
-        let counts = |most: usize| {
+    fn widths_and_counts_are_limited_to_ten_thousand() {
+        let counts = |limit: usize| {
             [
-                (format!("{{{{ 'a\\nb' | indent({most}) }}}}"), most + 3),
+                (format!("{{{{ 'a\\nb' | indent({limit}) }}}}"), limit + 3),
                 (
-                    format!("{{{{ 'a\\nb' | indent(width={most}) }}}}"),
-                    most + 3,
+                    format!("{{{{ 'a\\nb' | indent(width={limit}) }}}}"),
+                    limit + 3,
                 ),
-                (format!("{{{{ '%{most}d' | format(1) }}}}"), most),
-                (format!("{{{{ '{{:0{most}}}'.format(1) }}}}"), most),
+                (format!("{{{{ '%{limit}d' | format(1) }}}}"), limit),
+                (format!("{{{{ '{{:0{limit}}}'.format(1) }}}}"), limit),
             ]
         };
         for (template, length) in counts(10_000) {
@@ -509,14 +508,14 @@ mod tests {
             let error = render(&template, &hello()).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "chat template: line 1: 10001 is more than the 10000 that a template may ask for",
+                "chat template: line 1: 10001 exceeds the limit of 10000 for a width or count",
                 "{template}"
             );
         }
     }
 
     #[test]
-    fn a_template_that_takes_for_ever_is_given_up() {
+    fn a_template_that_never_terminates_is_rejected() {
         let nested = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
                       {% endfor %}{% endfor %}{% endfor %}";
         assert!(render(nested, &hello()).is_err());

@@ -1,4 +1,4 @@
-//! One description of a transformer, read from the file.
+//! Model hyperparameters, read from the file.
 
 use std::fmt;
 
@@ -14,19 +14,19 @@ mod weight;
 
 pub use rope::{Rope, Scaling};
 
-/// A family of models.
+/// A model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Architecture {
     /// Llama 2 and 3, SmolLM, Mistral.
     Llama,
-    /// Qwen2 and Qwen2.5: biases of queries, keys and values.
+    /// Qwen2 and Qwen2.5: QKV biases.
     Qwen2,
-    /// Qwen3: norms of queries and keys.
+    /// Qwen3: QK-norm.
     Qwen3,
-    /// Gemma 2: norms after attention and feed-forward, capped scores.
+    /// Gemma 2: post-norms, softcapped attention scores.
     Gemma2,
-    /// Gemma 3: norms after attention and feed-forward and of queries and keys, local and global layers.
+    /// Gemma 3: post-norms, QK-norm, local and global layers.
     Gemma3,
     /// Phi-3: fused weights.
     Phi3,
@@ -35,7 +35,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 7] = [
         Self::Llama,
         Self::Qwen2,
@@ -46,7 +46,7 @@ impl Architecture {
         Self::Bert,
     ];
 
-    /// The name in files.
+    /// Name in model files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Llama => "llama",
@@ -78,7 +78,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// The function between the two halves of a feed-forward part.
+/// FFN activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {
@@ -86,12 +86,12 @@ pub enum Activation {
     Silu,
     /// GELU with the error function.
     Gelu,
-    /// GELU with its approximation by `tanh`.
+    /// GELU with the tanh approximation.
     GeluTanh,
 }
 
 impl Activation {
-    /// The engine's name for it.
+    /// The engine's equivalent.
     pub(crate) fn kernel(self) -> kernel::Activation {
         match self {
             Self::Silu => kernel::Activation::Silu,
@@ -101,100 +101,99 @@ impl Activation {
     }
 }
 
-/// How activations are normalised.
+/// Normalisation of activations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
-    /// By mean and variance, with a bias; by the root of the mean square otherwise.
+    /// LayerNorm with a bias; RMSNorm otherwise.
     pub is_layer_norm: bool,
-    /// Added below the root.
+    /// Epsilon, added under the square root.
     pub eps: f64,
-    /// Added to the weights: 1 for Gemma's in files where this has not been done.
+    /// Added to the weights: 1 for Gemma, unless the file already includes it.
     pub offset: f64,
 }
 
-/// How the vectors of a text's tokens become one.
+/// How token vectors are pooled into a text embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Pooling {
-    /// Their mean.
+    /// Mean pooling.
     Mean,
-    /// The first one.
+    /// First token (CLS).
     First,
 }
 
-/// One description of a transformer: everything that its families differ in, as data.
+/// Hyperparameters of a transformer: everything that differs between families, as data.
 ///
-/// A decoder's layer is
+/// A decoder layer computes
 ///
 /// ```text
 /// h = x + post_attention_norm?(attention(attn_norm(x)))
 /// y = h + post_ffw_norm?(ffn(ffn_norm(h)))
 /// ```
 ///
-/// where the norms with `?` are there with [`Config::post_norms`]; BERT's has its norms after the sums.
-/// Weights are found by [`Config::weight`] under GGUF's names, fused or not.
+/// where the norms with `?` exist only with [`Config::post_norms`]. BERT normalises after the residual additions.
+/// [`Config::weight`] finds weights by their GGUF names, fused or not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The family.
+    /// Model family.
     pub architecture: Architecture,
-    /// What the file calls the model.
+    /// Model name in the file, if any.
     pub name: Option<String>,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Length of the vectors between layers.
+    /// Hidden size (residual stream).
     pub width: usize,
-    /// Length of the vectors inside the feed-forward parts.
+    /// FFN size.
     pub ffn: usize,
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values; each serves `heads / kv_heads` heads of queries.
+    /// Number of key/value heads; each is shared by `heads / kv_heads` query heads.
     pub kv_heads: usize,
-    /// Length of a head's vectors; `heads * head_dim` need not be `width`.
+    /// Head dimension; `heads * head_dim` may differ from `width`.
     pub head_dim: usize,
-    /// Tokens in the vocabulary, which is rows of the embedding.
+    /// Vocabulary size (rows of the embedding).
     pub vocab: usize,
-    /// Positions the model was made for.
+    /// Context length the model was trained for.
     pub context: usize,
-    /// The norms.
+    /// Parameters of the norms.
     pub norm: Norm,
-    /// Rotary embedding of positions; `None` where positions have vectors that are added (BERT).
+    /// Rotary embedding; `None` for learned position embeddings (BERT).
     pub rope: Option<Rope>,
-    /// What scores are multiplied with before the softmax.
+    /// Scale of attention scores before the softmax.
     pub attention_scale: f64,
-    /// Scores become `cap * tanh(score / cap)`.
+    /// Attention softcap: scores become `cap * tanh(score / cap)`.
     pub attention_softcap: Option<f64>,
-    /// Logits become `cap * tanh(logit / cap)`.
+    /// Final softcap: logits become `cap * tanh(logit / cap)`.
     pub final_softcap: Option<f64>,
-    /// How many positions, its own included, a position sees in the layers that [`Config::window`] says.
+    /// Sliding window in positions, including the current one, of the layers selected by [`Config::window`].
     pub sliding_window: Option<usize>,
-    /// For each layer whether it sees only the window.
+    /// Whether each layer uses the sliding window.
     pub local_layers: Vec<bool>,
-    /// Whether a position sees only those before it.
+    /// Whether attention is causal.
     pub is_causal: bool,
-    /// Biases of queries, keys and values.
+    /// Whether Q, K and V have biases.
     pub qkv_bias: bool,
-    /// Bias of the attention's output.
+    /// Whether the attention output has a bias.
     pub output_bias: bool,
-    /// Biases of the feed-forward part.
+    /// Whether the FFN has biases.
     pub ffn_bias: bool,
-    /// Norms of queries and keys, head by head, before they are turned.
+    /// Whether queries and keys are normalised per head before RoPE (QK-norm).
     pub qk_norm: bool,
-    /// Norms after attention and feed-forward.
+    /// Whether there are norms after attention and FFN.
     pub post_norms: bool,
-    /// Whether the feed-forward part is `down(activation(gate(x)) * up(x))`; `down(activation(up(x)))`
-    /// otherwise.
+    /// Whether the FFN is `down(activation(gate(x)) * up(x))`; `down(activation(up(x)))` otherwise.
     pub is_gated: bool,
-    /// The function of the feed-forward part.
+    /// FFN activation.
     pub activation: Activation,
-    /// What embeddings are multiplied with.
+    /// Scale of the token embeddings.
     pub embedding_scale: f64,
-    /// Whether the embedding is also the matrix that makes logits.
+    /// Whether the output head is tied to the embedding.
     pub tied_head: bool,
-    /// How an encoder's vectors become one.
+    /// How an encoder pools token vectors.
     pub pooling: Pooling,
 }
 
-/// Metadata of one architecture.
+/// Metadata keys of one architecture.
 struct Keys<'a> {
     metadata: &'a Metadata,
     architecture: &'static str,
@@ -209,7 +208,7 @@ impl Keys<'_> {
         self.metadata.text(&self.key(name))
     }
 
-    /// A count that is not 0, if it is there.
+    /// A count above 0, if present.
     fn count(&self, name: &str) -> Result<Option<usize>> {
         let key = self.key(name);
         match self.metadata.count(&key)? {
@@ -222,7 +221,7 @@ impl Keys<'_> {
         self.metadata.required(&self.key(name), self.count(name))
     }
 
-    /// A number above 0, if it is there.
+    /// A number above 0, if present.
     fn positive(&self, name: &str) -> Result<Option<f64>> {
         let key = self.key(name);
         match self.metadata.number(&key)? {
@@ -231,7 +230,7 @@ impl Keys<'_> {
         }
     }
 
-    /// A count that newer files give for each layer; only one and the same for all is supported.
+    /// A count that newer files store per layer; only equal values are supported.
     fn uniform(&self, name: &str) -> Result<Option<usize>> {
         let key = self.key(name);
         let Some(Value::Array(_)) = self.metadata.get(&key) else {
@@ -250,17 +249,19 @@ impl Keys<'_> {
     }
 }
 
-/// More layers than any model has.
-const MOST_LAYERS: usize = 4096;
+/// More layers than any known model has.
+const MAX_LAYERS: usize = 4096;
 
 impl Config {
-    /// Reads the description of a model, and checks that the model has every tensor it must have.
+    /// Reads the config of a model, and checks that it has all required tensors.
     pub fn of(model: &Model) -> Result<Self> {
         let metadata = model.metadata();
         let key = "general.architecture";
         let name = metadata.text(key)?.ok_or_else(|| {
             let reason = match model.container() {
-                Container::Safetensors => "is missing: there is no config.json beside the model",
+                Container::Safetensors => {
+                    "is missing: there is no config.json in the model's folder"
+                }
                 _ => "is missing",
             };
             Error::metadata(key, reason)
@@ -279,10 +280,10 @@ impl Config {
     fn read(model: &Model, architecture: Architecture, keys: &Keys<'_>) -> Result<Self> {
         let is_bert = architecture == Architecture::Bert;
         let layers = keys.required("block_count")?;
-        if layers > MOST_LAYERS {
+        if layers > MAX_LAYERS {
             return Err(Error::metadata(
                 keys.key("block_count"),
-                format_args!("{layers} layers are more than the {MOST_LAYERS} supported"),
+                format_args!("{layers} layers are more than the {MAX_LAYERS} supported"),
             ));
         }
         let width = keys.required("embedding_length")?;
@@ -295,7 +296,7 @@ impl Config {
         let value_dim = keys.count("attention.value_length")?.unwrap_or(head_dim);
         if value_dim != head_dim {
             return Err(Error::unsupported(
-                format_args!("heads of {head_dim} for keys and {value_dim} for values"),
+                format_args!("key heads of {head_dim} and value heads of {value_dim}"),
                 "both must be the same",
             ));
         }
@@ -374,14 +375,14 @@ impl Config {
             heads, kv_heads, ..
         } = *self;
         if heads % kv_heads != 0 {
-            let reason = format!("{kv_heads} does not divide the {heads} heads of queries");
+            let reason = format!("{kv_heads} does not divide the {heads} query heads");
             return wrong("attention.head_count_kv", reason);
         }
         if self.head_dim == 0 || self.head_dim % 2 == 1 {
             let reason = format!("heads of {} elements are not supported", self.head_dim);
             return wrong("attention.key_length", reason);
         }
-        // So that no product of two of these numbers is too large to count.
+        // Keeps the product of any two sizes within `usize`.
         let largest = 1 << 28;
         for (name, n) in [
             ("embedding_length", self.width),
@@ -397,7 +398,7 @@ impl Config {
         Ok(())
     }
 
-    /// The window of a layer: how many positions a position sees, its own included; `None` for all.
+    /// Sliding window of a layer in positions, including the current one; `None` for full attention.
     pub fn window(&self, layer: usize) -> Option<usize> {
         match self.local_layers.get(layer) {
             Some(true) => self.sliding_window,
@@ -405,33 +406,32 @@ impl Config {
         }
     }
 
-    /// The rotary embedding's table for a layer, for a context of that many positions in use; `None`
-    /// where positions have vectors.
+    /// RoPE table of a layer for a given context length; `None` with learned position embeddings.
     pub fn rope_table(&self, layer: usize, context: usize) -> Result<Option<bessemer::RopeTable>> {
         let is_local = self.local_layers.get(layer).copied().unwrap_or(false);
         let table = |rope: &Rope| rope.table(self.head_dim, context, is_local);
         self.rope.as_ref().map(table).transpose()
     }
 
-    /// A tensor of the model by its name; of fused weights (`attn_qkv`, `ffn_up` with the gate in it), the
-    /// rows that a name stands for.
+    /// A tensor of the model by its name. For fused weights (`attn_qkv`, or `ffn_up` that includes the gate), the
+    /// matching rows.
     pub fn weight(&self, model: &Model, name: &str) -> Result<TensorView> {
-        let Some((place, part)) = self.fused(model, name) else {
+        let Some((name, part)) = self.fused(model, name) else {
             return model.tensor(name);
         };
-        let whole = model.tensor(&place)?;
+        let fused = model.tensor(&name)?;
         let queries = self.heads * self.head_dim;
         let keys = self.kv_heads * self.head_dim;
-        whole.rows(match part {
-            Part::Query => 0..queries,
-            Part::Key => queries..queries + keys,
-            Part::Value => queries + keys..queries + 2 * keys,
-            Part::Gate => 0..self.ffn,
-            Part::Up => self.ffn..2 * self.ffn,
+        fused.rows(match part {
+            FusedPart::Query => 0..queries,
+            FusedPart::Key => queries..queries + keys,
+            FusedPart::Value => queries + keys..queries + 2 * keys,
+            FusedPart::Gate => 0..self.ffn,
+            FusedPart::Up => self.ffn..2 * self.ffn,
         })
     }
 
-    /// [`Config::weight`], where the model has it.
+    /// [`Config::weight`], if the model has it.
     pub fn optional_weight(&self, model: &Model, name: &str) -> Result<Option<TensorView>> {
         match self.fused(model, name) {
             None if !model.has(name) => Ok(None),
@@ -439,32 +439,32 @@ impl Config {
         }
     }
 
-    /// The fused tensor that a name is a part of.
-    fn fused(&self, model: &Model, name: &str) -> Option<(String, Part)> {
+    /// The fused tensor that contains a weight.
+    fn fused(&self, model: &Model, name: &str) -> Option<(String, FusedPart)> {
         let (prefix, kind) = name.rsplit_once('.')?;
         let (block, stem) = prefix.rsplit_once('.')?;
         let (fused, part) = match stem {
-            "attn_q" => ("attn_qkv", Part::Query),
-            "attn_k" => ("attn_qkv", Part::Key),
-            "attn_v" => ("attn_qkv", Part::Value),
-            "ffn_gate" => ("ffn_up", Part::Gate),
-            "ffn_up" => ("ffn_up", Part::Up),
+            "attn_q" => ("attn_qkv", FusedPart::Query),
+            "attn_k" => ("attn_qkv", FusedPart::Key),
+            "attn_v" => ("attn_qkv", FusedPart::Value),
+            "ffn_gate" => ("ffn_up", FusedPart::Gate),
+            "ffn_up" => ("ffn_up", FusedPart::Up),
             _ => return None,
         };
-        let place = format!("{block}.{fused}.{kind}");
+        let fused = format!("{block}.{fused}.{kind}");
         let is_fused = match part {
-            Part::Query | Part::Key | Part::Value => !model.has(name),
-            // Twice as many rows as there should be.
-            Part::Gate | Part::Up => {
+            FusedPart::Query | FusedPart::Key | FusedPart::Value => !model.has(name),
+            // Gate and up are fused in a tensor with twice the rows.
+            FusedPart::Gate | FusedPart::Up => {
                 self.is_gated && !model.has(&format!("{block}.ffn_gate.{kind}"))
             }
         };
-        (is_fused && model.has(&place)).then_some((place, part))
+        (is_fused && model.has(&fused)).then_some((fused, part))
     }
 }
 
-/// A part of fused weights.
-enum Part {
+/// One of the matrices in a fused weight.
+enum FusedPart {
     Query,
     Key,
     Value,
@@ -488,7 +488,7 @@ fn norm(model: &Model, architecture: Architecture, keys: &Keys<'_>) -> Result<No
         "attention.layer_norm_rms_epsilon"
     };
     let key = keys.key(name);
-    // GGUF files of Gemma have the 1 in their weights.
+    // GGUF files of Gemma already include the 1.
     let is_offset = architecture.is_gemma() && model.container() == Container::Safetensors;
     Ok(Norm {
         is_layer_norm,
@@ -504,8 +504,8 @@ fn attention_scale(
     heads: usize,
     head_dim: usize,
 ) -> f64 {
-    // The largest Gemmas scale by what a head would have if heads filled the width; their files in GGUF do
-    // not say so, and nothing but the number of layers tells them from the others.
+    // The largest Gemma models scale by `width / heads` instead of the head dimension. Their GGUF files do not say
+    // so; only the number of layers identifies them.
     let is_largest = matches!(
         (architecture, layers),
         (Architecture::Gemma2, 46) | (Architecture::Gemma3, 62)
@@ -520,7 +520,7 @@ fn softcap(
     name: &str,
     gemma2: f64,
 ) -> Result<Option<f64>> {
-    // 0 means none.
+    // 0 disables it.
     match keys.metadata.number(&keys.key(name))? {
         Some(0.0) => Ok(None),
         Some(_) => keys.positive(name),
@@ -528,24 +528,24 @@ fn softcap(
     }
 }
 
-/// The window, where the file has one; 0 means none.
+/// The sliding window, if the file has one; 0 disables it.
 fn window(keys: &Keys<'_>) -> Result<Option<usize>> {
     let key = keys.key("attention.sliding_window");
     Ok(keys.metadata.count(&key)?.filter(|&n| n > 0))
 }
 
-/// Which layers see only the window: a list in the file, or every so many layers one that sees all.
+/// Layers with a sliding window: a list in the file, or all but every n-th layer.
 fn local_layers(architecture: Architecture, keys: &Keys<'_>, layers: usize) -> Result<Vec<bool>> {
     let key = keys.key("attention.sliding_window_pattern");
     if let Some(Value::Array(array)) = keys.metadata.get(&key) {
-        let truth = |i| match array.get(i)? {
+        let boolean = |i| match array.get(i)? {
             Value::Bool(is_local) => Some(is_local),
             other => other.natural().map(|n| n != 0),
         };
-        let list: Option<Vec<bool>> = (0..array.len()).map(truth).collect();
+        let list: Option<Vec<bool>> = (0..array.len()).map(boolean).collect();
         return match list {
             Some(list) if list.len() == layers => Ok(list),
-            _ => Err(Error::metadata(key, "is not a truth value for each layer")),
+            _ => Err(Error::metadata(key, "is not a boolean for each layer")),
         };
     }
     let every = match (
@@ -567,7 +567,7 @@ fn activation(architecture: Architecture, keys: &Keys<'_>) -> Result<Activation>
         Some("gelu" | "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast") => Ok(Activation::GeluTanh),
         Some(other) => Err(Error::unsupported(
             format_args!("activation `{other}`"),
-            "silu, gelu and gelu_pytorch_tanh are",
+            "use silu, gelu or gelu_pytorch_tanh",
         )),
         None => Ok(match architecture {
             Architecture::Gemma2 | Architecture::Gemma3 => Activation::GeluTanh,

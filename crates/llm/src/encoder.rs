@@ -1,4 +1,4 @@
-//! BERT: a text becomes a vector.
+//! BERT encoder: text embeddings.
 
 mod device;
 
@@ -11,14 +11,14 @@ use crate::config::{Architecture, Pooling};
 use crate::model::{matrix, vector};
 use crate::{Config, Error, Result, file};
 
-/// An encoder, ready to run on the CPU or on a Metal device. Can be shared by threads.
+/// A text encoder on the CPU or a Metal device. Can be shared between threads.
 #[derive(Debug)]
 pub struct Encoder {
     config: Config,
     device: Device,
     tokens: QuantMatrix,
     positions: QuantMatrix,
-    kind: Vec<f32>,
+    token_type: Vec<f32>,
     norm: Norm,
     layers: Vec<Layer>,
 }
@@ -66,18 +66,18 @@ impl Projection {
 }
 
 impl Encoder {
-    /// Reads the weights of a BERT, for the CPU.
+    /// Loads an encoder on the CPU.
     pub fn new(model: &file::Model) -> Result<Self> {
         Self::on(&Device::cpu(), model)
     }
 
-    /// Reads the weights of a BERT, for a device.
+    /// Loads an encoder on a device.
     pub fn on(device: &Device, model: &file::Model) -> Result<Self> {
         let config = Config::of(model)?;
         if config.architecture != Architecture::Bert {
             return Err(Error::unsupported(
-                format_args!("embedding with a model of `{}`", config.architecture),
-                "encoders (bert) make vectors of texts",
+                format_args!("embedding with architecture `{}`", config.architecture),
+                "use an encoder (bert)",
             ));
         }
         let norm = |stem: &str| {
@@ -88,7 +88,7 @@ impl Encoder {
         };
         let layer = |i: usize| {
             let projection = |stem: &str| {
-                let name = |kind: &str| format!("blk.{i}.{stem}.{kind}");
+                let name = |token_type: &str| format!("blk.{i}.{stem}.{token_type}");
                 let bias = config.optional_weight(model, &name("bias"))?;
                 Ok::<_, Error>(Projection {
                     weight: matrix(&config.weight(model, &name("weight"))?)?,
@@ -106,13 +106,13 @@ impl Encoder {
                 output_norm: norm(&format!("blk.{i}.layer_output_norm"))?,
             })
         };
-        let kinds = matrix(&model.tensor("token_types.weight")?)?;
-        let mut kind = vec![0.0; config.width];
-        kinds.row(0, &mut kind);
+        let token_types = matrix(&model.tensor("token_types.weight")?)?;
+        let mut token_type = vec![0.0; config.width];
+        token_types.row(0, &mut token_type);
         Ok(Self {
             tokens: matrix(&model.tensor("token_embd.weight")?)?,
             positions: matrix(&model.tensor("position_embd.weight")?)?,
-            kind,
+            token_type,
             norm: norm("token_embd_norm")?,
             layers: (0..config.layers).map(layer).collect::<Result<_>>()?,
             device: device.clone(),
@@ -120,12 +120,12 @@ impl Encoder {
         })
     }
 
-    /// The description.
+    /// The model's config.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The vector of a text's tokens, of length 1.
+    /// Embeds a text; the result is normalised to length 1.
     pub fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>> {
         let config = &self.config;
         let (width, n) = (config.width, tokens.len());
@@ -136,7 +136,7 @@ impl Encoder {
             });
         }
         let mut x = vec![0.0; n * width];
-        let mut other = vec![0.0; width];
+        let mut position = vec![0.0; width];
         for (i, (&token, x)) in tokens.iter().zip(x.chunks_exact_mut(width)).enumerate() {
             if token as usize >= config.vocab {
                 return Err(Error::Invalid {
@@ -145,9 +145,9 @@ impl Encoder {
                 });
             }
             self.tokens.row(token as usize, x);
-            self.positions.row(i, &mut other);
-            kernel::add(x, &self.kind);
-            kernel::add(x, &other);
+            self.positions.row(i, &mut position);
+            kernel::add(x, &self.token_type);
+            kernel::add(x, &position);
         }
         let x = if self.device.is_cpu() {
             self.run(x)?
@@ -164,12 +164,12 @@ impl Encoder {
                 *sum += f64::from(v);
             }
         }
-        // The length takes the number of rows out again.
+        // Normalising also divides by the number of rows.
         let length = pooled.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-12);
         Ok(pooled.iter().map(|v| (v / length) as f32).collect())
     }
 
-    /// From the sum of a text's embeddings to what its tokens have become.
+    /// Runs the layers on a text's summed embeddings.
     fn run(&self, mut x: Vec<f32>) -> Result<Vec<f32>> {
         let config = &self.config;
         let n = x.len() / config.width;

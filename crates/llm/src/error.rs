@@ -1,129 +1,129 @@
-//! What can go wrong.
+//! Errors.
 
 use std::path::Path;
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. Messages name the file, the key or the tensor, and what would help.
+/// Error of this crate. Messages name the file, the key or the tensor, and the remedy if there is one.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused to read or write a file.
+    /// A file could not be read or written.
     #[error("{path}: {reason}")]
     Io {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The operating system's reason.
         reason: String,
     },
-    /// A file that is not what it should be: damaged, cut off or of another kind.
+    /// The file is corrupt, truncated or of the wrong kind.
     #[error("{path}: {reason}")]
     BadFile {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
-    /// A file that lacks a tensor.
+    /// The file lacks a tensor.
     #[error("{path}: there is no tensor `{name}`")]
     NoTensor {
         /// The file.
         path: String,
-        /// The tensor asked for.
+        /// The missing tensor.
         name: String,
     },
-    /// A tensor whose shape or format is not the one that the model's description asks for.
+    /// A tensor has a shape or format that does not match the config.
     #[error("{path}: tensor `{name}`: {reason}")]
     BadTensor {
         /// The file.
         path: String,
         /// The tensor.
         name: String,
-        /// What it is and what it should be.
+        /// The actual and the expected value.
         reason: String,
     },
-    /// Metadata that is missing, of the wrong type or out of range.
+    /// Metadata is missing, of the wrong type or out of range.
     #[error("metadata `{key}`: {reason}")]
     BadMetadata {
         /// The key.
         key: String,
-        /// What is wrong with its value.
+        /// The defect.
         reason: String,
     },
-    /// A model of a family that this crate does not know.
-    #[error("architecture `{name}` is not supported; supported are {supported}")]
+    /// The model family is not supported.
+    #[error("architecture `{name}` is not supported; supported: {supported}")]
     Architecture {
-        /// What the file says.
+        /// Architecture in the file.
         name: String,
-        /// The families there are.
+        /// Supported architectures.
         supported: String,
     },
-    /// Something valid that this crate cannot do.
+    /// A valid input that is not supported.
     #[error("{what} is not supported: {reason}")]
     Unsupported {
-        /// What was met.
+        /// The unsupported feature.
         what: String,
-        /// What would help.
+        /// The reason or the remedy.
         reason: String,
     },
-    /// An argument that makes no sense.
+    /// Invalid argument.
     #[error("{what}: {reason}")]
     Invalid {
-        /// What was given.
+        /// The argument.
         what: String,
-        /// What is wrong, and what would be right.
+        /// Why it is invalid.
         reason: String,
     },
-    /// A chat template that cannot be read, or that refuses a conversation.
+    /// The chat template cannot be parsed, or rejects the conversation.
     #[error("chat template: {reason}")]
     Template {
-        /// What is wrong, with the line where it is known.
+        /// The reason, with the line if known.
         reason: String,
     },
-    /// A model could not be fetched.
+    /// A model could not be downloaded.
     #[error("cannot fetch {what}: {reason}")]
     Download {
         /// The model.
         what: String,
-        /// What went wrong, and what would help.
+        /// The reason, and the remedy if there is one.
         reason: String,
     },
-    /// A file that is not the one it should be.
+    /// A file's checksum does not match.
     #[error("{path} has sha256 {actual} instead of {expected}: {remedy}")]
     BadHash {
         /// The file.
         path: String,
-        /// The hash it should have.
+        /// Expected SHA-256.
         expected: String,
-        /// The hash it has.
+        /// Actual SHA-256.
         actual: String,
-        /// What would help.
+        /// The remedy.
         remedy: String,
     },
-    /// A text that is longer than the context.
+    /// The text is longer than the context.
     #[error(
-        "{needed} tokens do not fit a context of {context}; a larger one can be set with --context, up to the model's own"
+        "{needed} tokens exceed the context of {context}; set a larger one with --context, up to the model's own limit"
     )]
     ContextFull {
-        /// Tokens in all.
+        /// Number of tokens in total.
         needed: usize,
-        /// Tokens there is room for.
+        /// Context length.
         context: usize,
     },
-    /// A model that needs more memory than there is.
+    /// The model needs more memory than is available.
     #[error("the model needs {} MB ({parts}) and {} MB are available; {remedy}", needed >> 20, available >> 20)]
     TooLarge {
         /// Bytes needed.
         needed: u64,
         /// Bytes available.
         available: u64,
-        /// What needs them.
+        /// Breakdown of the memory.
         parts: String,
-        /// What would fit.
+        /// The remedy.
         remedy: String,
     },
-    /// The caller cancelled the work; see [`Session::cancel_when`](crate::generate::Session::cancel_when).
+    /// The caller cancelled; see [`Session::cancel_when`](crate::generate::Session::cancel_when).
     #[error("cancelled")]
     Cancelled,
     /// A tensor operation failed.

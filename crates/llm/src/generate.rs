@@ -1,4 +1,4 @@
-//! From a prompt to tokens, one after the other.
+//! Text generation, token by token.
 
 mod device;
 
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use bessemer::CacheType;
 
-use crate::model::{BATCH, Cancel, Input, Logits, Space};
+use crate::model::{Cancel, Input, Logits, PREFILL_BATCH, Workspace};
 use crate::{Cache, Error, Result, Sampler, Sampling, Transformer};
 
-/// What to generate.
+/// Generation parameters.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How tokens are chosen.
+    /// Sampling parameters.
     pub sampling: Sampling,
-    /// At most so many tokens.
+    /// Maximum number of tokens to generate.
     pub max_tokens: usize,
-    /// Tokens that end the text; they are part of [`Report::ids`].
+    /// Token ids that end generation; included in [`Report::ids`].
     pub stops: Vec<u32>,
 }
 
@@ -33,12 +33,12 @@ impl Options {
     }
 }
 
-/// Why a text ended.
+/// Why generation stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// A token that ends texts.
+    /// An end-of-text or stop token.
     Stop,
-    /// As many tokens as were asked for.
+    /// `max_tokens` was reached.
     MaxTokens,
     /// The context is full.
     Context,
@@ -49,7 +49,7 @@ pub enum Finish {
 }
 
 impl Finish {
-    /// In a word.
+    /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -61,52 +61,51 @@ impl Finish {
     }
 }
 
-/// What is done when the context is full.
+/// What to do when the context is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Full {
-    /// The text ends with [`Finish::Context`].
+pub enum WhenFull {
+    /// Stop with [`Finish::Context`].
     #[default]
     Stop,
-    /// Room is made: the first `keep` tokens stay, the older half of the others is forgotten, and the rest is
-    /// computed anew at its new places.
-    ///
-    /// What comes out is what the tokens that are left would give, whatever the cache was before; turning the keys
-    /// that are there to new places would be quicker, but leaves what was forgotten in them, and rounds them again
-    /// each time. It costs the prefill of about one token for every token made.
+    /// Shift the context: keep the first `keep` tokens, drop the older half of the rest, and recompute the remaining
+    /// tokens at their new positions.
+    /// The result depends only on the remaining tokens. Rotating the cached keys to new positions would be faster,
+    /// but they would still contain the dropped tokens and be rounded again at every shift. The cost is the prefill
+    /// of about one token per generated token.
     Shift {
-        /// Tokens that stay; at most half of the context.
+        /// Tokens to keep; at most half of the context.
         keep: usize,
     },
 }
 
-/// What was generated, and how quickly.
+/// Generated tokens and timings.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The tokens.
+    /// Generated token ids.
     pub ids: Vec<u32>,
-    /// Why there are no more.
+    /// Why generation stopped.
     pub finish: Finish,
-    /// Tokens of the prompt that were in the cache already.
+    /// Prompt tokens found in the KV cache.
     pub reused: usize,
-    /// Tokens of the prompt that were not.
+    /// Prompt tokens that were computed.
     pub prefilled: usize,
-    /// From the call to the logits after the prompt.
+    /// Time from the call to the logits of the prompt.
     pub prefill: Duration,
-    /// From the call to the first token.
+    /// Time to the first token.
     pub first: Duration,
-    /// All tokens after the first one.
+    /// Time of all tokens after the first one.
     pub decode: Duration,
-    /// How often room was made in a full context.
+    /// Number of context shifts.
     pub shifts: usize,
 }
 
 impl Report {
-    /// Tokens of the prompt taken in per second.
+    /// Prefill speed in tokens per second.
     pub fn prefill_speed(&self) -> f64 {
         rate(self.prefilled, self.prefill)
     }
 
-    /// Tokens made per second, the first one not counted.
+    /// Decode speed in tokens per second, without the first token.
     pub fn decode_speed(&self) -> f64 {
         rate(self.ids.len().saturating_sub(1), self.decode)
     }
@@ -119,40 +118,40 @@ fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
 }
 
-/// One sequence of a model: a conversation, which remembers what it has seen.
+/// One sequence of a model with its KV cache, such as a conversation.
 #[derive(Debug)]
 pub struct Session {
     transformer: Arc<Transformer>,
     cache: Cache,
-    space: Space,
-    full: Full,
+    workspace: Workspace,
+    full: WhenFull,
 }
 
 impl Session {
-    /// An empty sequence, with room for as many tokens as the transformer was made for.
+    /// Creates an empty session with the transformer's context length.
     pub fn new(transformer: Arc<Transformer>, kind: CacheType) -> Result<Self> {
         let cache = Cache::new(&transformer, kind, 1, transformer.context())?;
         Ok(Self {
             transformer,
             cache,
-            space: Space::default(),
-            full: Full::Stop,
+            workspace: Workspace::default(),
+            full: WhenFull::Stop,
         })
     }
 
-    /// Says what is done when the context is full; at first, [`Full::Stop`].
-    pub fn when_full(&mut self, full: Full) {
+    /// Sets what to do when the context is full; [`WhenFull::Stop`] by default.
+    pub fn when_full(&mut self, full: WhenFull) {
         self.full = full;
     }
 
-    /// Makes the session ask `is_cancelled` between tokens and, while it takes in a prompt, several times a layer
-    /// (on a device that is not the CPU, before every batch of [`BATCH`] tokens). When it says so, generation ends
-    /// with [`Finish::Cancelled`], other calls with [`Error::Cancelled`]. The cache keeps all whole batches.
+    /// Polls `is_cancelled` between tokens and several times per layer during prefill (on a Metal device, before
+    /// every batch of [`PREFILL_BATCH`] tokens). If it returns true, generation ends with [`Finish::Cancelled`] and
+    /// other calls with [`Error::Cancelled`]. The cache keeps all completed batches.
     pub fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
-        self.space.cancel_when(is_cancelled);
+        self.workspace.cancel_when(is_cancelled);
     }
 
-    /// Compiles the kernels that a token needs on a device, so that the first one waits for none.
+    /// Compiles the kernels for decoding on a device, so that the first token does not wait for them.
     pub fn warm_up(&mut self) -> Result<()> {
         if let (Some(decoder), Some(sequences)) =
             (self.transformer.decoder(), self.cache.on_device())
@@ -167,25 +166,25 @@ impl Session {
         &self.transformer
     }
 
-    /// What the sequence has seen.
+    /// The KV cache.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// Takes in a text, whatever of it is not in the cache already, and returns the logits after it and how many
-    /// tokens were there.
+    /// Prefills a prompt, reusing the prefix in the KV cache. Returns the logits of the last token and the number of
+    /// reused tokens.
     pub fn prefill(&mut self, prompt: &[u32]) -> Result<(&mut [f32], usize)> {
         let reused = self.begin(prompt)?;
-        self.take_in(&prompt[reused..], Logits::Last)?;
-        Ok((self.space.logits_mut(), reused))
+        self.run_batches(&prompt[reused..], Logits::Last)?;
+        Ok((self.workspace.logits_mut(), reused))
     }
 
-    /// Checks a prompt, and keeps what the cache has of it: so many tokens.
+    /// Checks a prompt and truncates the cache to the common prefix. Returns its length.
     fn begin(&mut self, prompt: &[u32]) -> Result<usize> {
         if prompt.is_empty() {
             return Err(Error::Invalid {
                 what: "an empty prompt".to_owned(),
-                reason: "there must be a token to begin with".to_owned(),
+                reason: "at least one token is needed".to_owned(),
             });
         }
         if prompt.len() > self.cache.capacity() {
@@ -197,10 +196,10 @@ impl Session {
         self.cache.reuse(0, prompt)
     }
 
-    /// Takes in tokens in batches; of the last one there are the logits asked for.
-    fn take_in(&mut self, tokens: &[u32], logits: Logits) -> Result<()> {
-        let batches = tokens.len().div_ceil(BATCH);
-        for (i, tokens) in tokens.chunks(BATCH).enumerate() {
+    /// Runs tokens in batches; `logits` applies to the last batch.
+    fn run_batches(&mut self, tokens: &[u32], logits: Logits) -> Result<()> {
+        let batches = tokens.len().div_ceil(PREFILL_BATCH);
+        for (i, tokens) in tokens.chunks(PREFILL_BATCH).enumerate() {
             let input = Input {
                 sequence: 0,
                 tokens,
@@ -211,22 +210,22 @@ impl Session {
                 },
             };
             self.transformer
-                .forward(&mut self.cache, &[input], &mut self.space)?;
+                .forward(&mut self.cache, &[input], &mut self.workspace)?;
         }
         Ok(())
     }
 
-    /// Makes room in a full context: see [`Full::Shift`].
+    /// Shifts a full context: see [`WhenFull::Shift`].
     fn shift(&mut self, keep: usize) -> Result<()> {
         let tokens = self.cache.tokens(0);
         let keep = keep.min(tokens.len() / 2);
         let dropped = (tokens.len() - keep).div_ceil(2);
         let rest = tokens[keep + dropped..].to_vec();
         self.cache.truncate(0, keep)?;
-        self.take_in(&rest, Logits::None)
+        self.run_batches(&rest, Logits::None)
     }
 
-    /// Generates a text after a prompt. Every token goes to `read` as soon as it is known, which may end the text.
+    /// Generates text after a prompt. Passes every token to `read`, which may stop generation.
     pub fn generate(
         &mut self,
         prompt: &[u32],
@@ -236,7 +235,7 @@ impl Session {
         options.sampling.check()?;
         let start = Instant::now();
         let reused = self.begin(prompt)?;
-        let is_cancelled = match self.take_in(&prompt[reused..], Logits::Last) {
+        let is_cancelled = match self.run_batches(&prompt[reused..], Logits::Last) {
             Err(Error::Cancelled) => true,
             other => other.map(|()| false)?,
         };
@@ -245,7 +244,7 @@ impl Session {
             options,
             start,
             read,
-            cancel: self.space.cancel.clone(),
+            cancel: self.workspace.cancel.clone(),
             report: Report {
                 ids: Vec::new(),
                 finish: Finish::MaxTokens,
@@ -278,7 +277,7 @@ impl Session {
         Ok(text.report)
     }
 
-    /// Goes on after a prompt that was taken in, one token after the other.
+    /// Decodes after the prefill, token by token.
     fn decode(
         &mut self,
         prompt: &[u32],
@@ -287,25 +286,25 @@ impl Session {
         let mut sampler = Sampler::new(text.options.sampling.clone())?;
         let mut seen = prompt.to_vec();
         loop {
-            let token = sampler.next(self.space.logits_mut(), &seen)?;
+            let token = sampler.next(self.workspace.logits_mut(), &seen)?;
             seen.push(token);
             if text.take(token) || text.report.ids.len() == text.options.max_tokens {
                 return Ok(());
             }
             if self.cache.len(0) == self.cache.capacity() {
-                let Full::Shift { keep } = self.full else {
+                let WhenFull::Shift { keep } = self.full else {
                     text.report.finish = Finish::Context;
                     return Ok(());
                 };
                 self.shift(keep)?;
                 text.report.shifts += 1;
             }
-            self.take_in(&[token], Logits::Last)?;
+            self.run_batches(&[token], Logits::Last)?;
         }
     }
 }
 
-/// A text that is being generated.
+/// Text being generated.
 struct Text<'a, R> {
     options: &'a Options,
     start: Instant,
@@ -315,7 +314,7 @@ struct Text<'a, R> {
 }
 
 impl<R: FnMut(u32) -> ControlFlow<()>> Text<'_, R> {
-    /// Notes a token; whether the text ends with it.
+    /// Records a token. Returns whether generation ends with it.
     fn take(&mut self, token: u32) -> bool {
         let report = &mut self.report;
         report.ids.push(token);

@@ -1,4 +1,4 @@
-//! The estimates among the tests that torchless names, under its paths: `cargo test --features metal-gpu --lib
+//! torchless's tests of memory estimates, under its own paths: `cargo test --features metal-gpu --lib
 //! kernels::metal`. The others are in `bessemer-compat`.
 
 mod metal {
@@ -6,8 +6,8 @@ mod metal {
         mod tests {
             use crate::memory::{estimate_kv_cache_memory_mb, estimate_model_memory_mb};
 
-            /// 1,024 wide with 8 heads and 2 of keys and values: 2 layers of 8,128,512 weights, a vocabulary of
-            /// 10,000 twice, and the last norm, two bytes each.
+            /// Width 1,024 with 8 query heads and 2 KV heads: 2 layers of 8,128,512 weights, embedding and head of a
+            /// 10,000-token vocabulary, and the final norm, in f16.
             #[test]
             fn test_estimate_model_memory() {
                 let mb = estimate_model_memory_mb(1024, 1792, 2, 10_000, 8, 2);
@@ -20,7 +20,7 @@ mod metal {
 
             #[test]
             fn test_estimate_kv_cache_memory() {
-                // Keys and values of 3 layers, 2 heads of 64, 4096 positions, two bytes each.
+                // Keys and values of 3 layers, 2 heads of 64 and 4096 positions in f16.
                 assert_eq!(estimate_kv_cache_memory_mb(3, 2, 64, 4096), 6.0);
             }
         }

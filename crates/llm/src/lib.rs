@@ -1,24 +1,25 @@
-//! Language models: from a file to words.
+//! Language model inference: from a model file to generated text.
 //!
 //! # The map
 //!
-//! | where | what |
+//! | module | contents |
 //! |---|---|
-//! | [`file`](mod@file) | GGUF, safetensors and llama2.c, mapped; one set of names for metadata and tensors |
-//! | [`Config`] | one description of a transformer, read from the file |
-//! | [`Tokenizer`] | text to tokens and back |
-//! | [`pull`] | models by name, fetched and checked |
-//! | [`ChatTemplate`] | a conversation as the text that a model was trained on |
-//! | [`mod@quantize`] | a model's weights in fewer bits |
-//! | [`Transformer`], [`Cache`] | a decoder that runs, and what a sequence has seen |
-//! | [`Encoder`] | a BERT that makes vectors of texts |
-//! | [`Sampler`] | from logits to a token |
-//! | [`generate`] | from a prompt to a text, piece by piece |
-//! | [`perplexity`] | how well a model foretells a text |
-//! | [`memory`] | how much a model will need |
+//! | [`file`](mod@file) | memory-mapped GGUF, safetensors and llama2.c files, with one naming for metadata and
+//! tensors |
+//! | [`Config`] | hyperparameters of a transformer, read from the file |
+//! | [`Tokenizer`] | encoding and decoding of text |
+//! | [`pull`] | downloading models by name, with checksums |
+//! | [`ChatTemplate`] | rendering a conversation into a prompt |
+//! | [`mod@quantize`] | quantising a model's weights |
+//! | [`Transformer`], [`Cache`] | decoder-only transformer and its KV cache |
+//! | [`Encoder`] | BERT text embeddings |
+//! | [`Sampler`] | sampling a token from logits |
+//! | [`generate`] | text generation, token by token |
+//! | [`perplexity`] | perplexity of a model on a text |
+//! | [`memory`] | memory estimates |
 //!
-//! Rules of the layer: a family of models is data in [`Config`], never a fork of the code; what a file says
-//! is not believed before it is checked; nothing here knows of a device, which is the engine's part.
+//! Rules of this crate: a model family is data in [`Config`], never a fork of the code; nothing in a file is trusted
+//! before it is checked; device code belongs to the engine.
 
 mod cache;
 mod chat;

@@ -1,13 +1,13 @@
-//! How much memory a model will need, before it is loaded.
+//! Memory estimates, before a model is loaded.
 
 use bessemer::CacheType;
 use bessemer::quant::Precision;
 
-use crate::model::{BATCH, weights as weights_of};
+use crate::model::{PREFILL_BATCH, weights as weights_of};
 use crate::{Config, Error, Result, file};
 
-/// Megabytes of a transformer's weights in half precision, by its sizes: embedding and head, and in every layer
-/// queries, keys, values, output, a gated feed-forward part and two norms.
+/// Size in MiB of a transformer's weights in f16: embedding, head and, per layer, Q, K, V and output projections, a
+/// gated FFN and two norms.
 pub fn estimate_model_memory_mb(
     hidden: usize,
     inter: usize,
@@ -21,41 +21,41 @@ pub fn estimate_model_memory_mb(
     let attention = 2.0 * n(hidden) * n(hidden) + 2.0 * n(hidden) * kv;
     let layer = attention + 3.0 * n(hidden) * n(inter) + 2.0 * n(hidden);
     let all = 2.0 * n(vocab) * n(hidden) + n(layers) * layer + n(hidden);
-    all * 2.0 / MEGABYTE
+    all * 2.0 / BYTES_PER_MIB
 }
 
-/// Megabytes of keys and values in half precision, for one sequence of `max_seq` positions with heads of `dim`.
+/// Size in MiB of a KV cache in f16, for one sequence of `max_seq` positions with heads of `dim`.
 pub fn estimate_kv_cache_memory_mb(
     layers: usize,
     kv_heads: usize,
     dim: usize,
     max_seq: usize,
 ) -> f64 {
-    2.0 * layers as f64 * kv_heads as f64 * dim as f64 * max_seq as f64 * 2.0 / MEGABYTE
+    2.0 * layers as f64 * kv_heads as f64 * dim as f64 * max_seq as f64 * 2.0 / BYTES_PER_MIB
 }
 
-const MEGABYTE: f64 = 1024.0 * 1024.0;
+const BYTES_PER_MIB: f64 = 1024.0 * 1024.0;
 
-/// Bytes that a model will need: its peak once the context is full.
+/// Estimated memory of a model in bytes: the peak, with a full context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// Weights that are read in the mapped file, and vectors, which are copied.
+    /// Weights that are used in the mapped file, and vectors, which are copied.
     pub weights: u64,
-    /// Weights repacked for fast products. The file's pages are given back while that is done.
+    /// Repacked weights. The file's pages are released while weights are repacked.
     pub repacked: u64,
-    /// Keys and values of one sequence.
+    /// KV cache of one sequence.
     pub cache: u64,
-    /// Activations of a batch, quantised ones too, tiles of dequantised weights, and logits.
+    /// Activations of a batch, also quantised, tiles of dequantised weights, and logits.
     pub scratch: u64,
-    /// The process without the model: code, metadata, tokenizer.
+    /// The process without the model: code, metadata and tokenizer.
     pub program: u64,
-    /// Keys and values of one position.
+    /// KV cache of one position.
     pub cache_per_token: u64,
 }
 
 impl Estimate {
-    /// What a model needs for a sequence of `context` positions. The memory that this process has at the moment is
-    /// counted as the program's: made after the tokenizer, an estimate includes it.
+    /// Estimates the memory for a sequence of `context` positions. `program` includes the current resident memory:
+    /// call this after loading the tokenizer.
     pub fn of(
         model: &file::Model,
         config: &Config,
@@ -71,7 +71,7 @@ impl Estimate {
                 continue;
             };
             if tensor.name == "token_embd.weight" && !config.tied_head {
-                // Rows of it are read one at a time and do not stay.
+                // Its rows are read one at a time and do not stay resident.
                 continue;
             }
             let panels = weights_of(tensor.format).and_then(|w| w.repacked_bytes(rows, cols));
@@ -87,18 +87,18 @@ impl Estimate {
             weights,
             repacked,
             cache: cache_per_token * n(context.next_multiple_of(64)),
-            scratch: scratch(model, config, BATCH.min(context), precision),
+            scratch: scratch(model, config, PREFILL_BATCH.min(context), precision),
             program: resident().unwrap_or(PROGRAM_BYTES) + CODE_BYTES + threads,
             cache_per_token,
         }
     }
 
-    /// All of it.
+    /// Total in bytes.
     pub fn total(&self) -> u64 {
         self.weights + self.repacked + self.cache + self.scratch + self.program
     }
 
-    /// An error where that is more than is available: with the numbers, and what would fit.
+    /// Fails if the total exceeds the available memory, with a breakdown and a context that would fit.
     pub fn check(&self, available: u64) -> Result<()> {
         if self.total() <= available {
             return Ok(());
@@ -124,16 +124,17 @@ impl Estimate {
     }
 }
 
-/// The process before a model is loaded, where the system does not say: measured with SmolLM2's tokenizer.
+/// Resident memory before a model is loaded, if the system does not report it: measured with SmolLM2's tokenizer.
 const PROGRAM_BYTES: u64 = 24 << 20;
 
-/// Code that only generation touches, and what the allocator keeps of freed memory: measured.
+/// Code that only generation touches, and freed memory that the allocator keeps: measured.
 const CODE_BYTES: u64 = 4 << 20;
 
-/// The stack of a thread, and the panels that it keeps for matrix products.
+/// A thread's stack and packing buffers for GEMM.
 const THREAD_BYTES: u64 = 512 << 10;
 
-/// Bytes of [`Space`](crate::model::Space) and of the engine's scratch memory for a batch of so many tokens.
+/// Size in bytes of the [`Workspace`](crate::model::Workspace) and of the engine's scratch memory for a batch of
+/// `rows` tokens.
 fn scratch(model: &file::Model, config: &Config, rows: usize, precision: Precision) -> u64 {
     let (width, ffn) = (config.width, config.ffn);
     let (q, kv) = (
@@ -146,9 +147,9 @@ fn scratch(model: &file::Model, config: &Config, rows: usize, precision: Precisi
         t.shape.len() == 2 && matches!(t.format, file::Format::F16 | file::Format::BF16)
     };
     let products = match precision {
-        // Tiles of dequantised weights, and both factors packed for the matrix product.
+        // Tiles of dequantised weights, and both operands packed for GEMM.
         Precision::Exact => 4 * (2 * (TILE_LEN.max(64 * widest)) + rows * widest),
-        // A byte of each activation, two where weights have six bits, and a scale of 12 bytes for 32.
+        // One byte per activation, or two for half-precision weights, and a 12-byte scale per 32.
         Precision::Fast => {
             let bytes = if model.tensors().any(is_half) { 4 } else { 2 };
             rows * widest * bytes + rows * widest / 32 * 12
@@ -157,15 +158,15 @@ fn scratch(model: &file::Model, config: &Config, rows: usize, precision: Precisi
     (4 * (rows * row + config.vocab) + products) as u64
 }
 
-/// Weights of a dequantised tile: the engine's.
+/// Weights in a dequantised tile of the engine.
 const TILE_LEN: usize = 512 << 10;
 
-/// Bytes of this process that are in memory, where the system says so.
+/// Resident memory of this process in bytes, if the system reports it.
 pub fn resident() -> Option<u64> {
     status("VmRSS:")
 }
 
-/// The most memory that this process ever had, where the system says so.
+/// Peak resident memory of this process in bytes, if the system reports it.
 pub fn peak() -> Option<u64> {
     status("VmHWM:")
 }
@@ -174,7 +175,7 @@ fn status(field: &str) -> Option<u64> {
     kilobytes("/proc/self/status", field)
 }
 
-/// A line `field: 123 kB` of a file of the system, in bytes.
+/// Reads a line `field: 123 kB` of a system file, in bytes.
 fn kilobytes(path: &str, field: &str) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix(field))?;
@@ -182,12 +183,12 @@ fn kilobytes(path: &str, field: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Bytes as text.
+/// Formats bytes as megabytes.
 pub fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / MEGABYTE)
+    format!("{:.1} MB", bytes as f64 / BYTES_PER_MIB)
 }
 
-/// Bytes of memory that the system has to give, where it says so.
+/// Available memory in bytes, if the system reports it.
 pub fn available() -> Option<u64> {
     kilobytes("/proc/meminfo", "MemAvailable:")
 }

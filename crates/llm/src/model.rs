@@ -1,9 +1,9 @@
-//! A transformer that runs: weights from a file, one description for all families.
+//! Decoder-only transformer: weights from a file, one code path for all families.
 //!
-//! [`Transformer::forward`] takes in tokens of one or several sequences at once; what sequences have seen is in a
-//! [`Cache`]. Products are of all tokens together, attention is each sequence's own. It is written over the
-//! engine's kernels on slices and not as a graph of tensors: a small model's token is some 300 calls in a few
-//! milliseconds, and memory is asked for once. On a Metal device, the engine's [`Decoder`] runs the same description.
+//! [`Transformer::forward`] runs tokens of one or several sequences of a [`Cache`]. Linear layers run on the whole
+//! batch; attention runs per sequence. It calls the engine's kernels on slices instead of building a graph of
+//! tensors: a token of a small model is some 300 calls in a few milliseconds, and memory is allocated once. On a
+//! Metal device the engine's [`Decoder`] runs the same model.
 
 mod device;
 mod layer;
@@ -23,12 +23,12 @@ use crate::cache::Cache;
 use crate::config::Architecture;
 use crate::{Config, Error, Result, file};
 
-/// How a [`Transformer`] is made.
+/// Options of a [`Transformer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How quantised weights are multiplied. [`Precision::Fast`] repacks them in memory.
+    /// Precision of matmuls with quantised weights. [`Precision::Fast`] repacks the weights in memory.
     pub precision: Precision,
-    /// Positions that sequences will have at most: some scalings of positions depend on it.
+    /// Maximum context length in use; some RoPE scalings depend on it.
     pub context: usize,
 }
 
@@ -42,41 +42,41 @@ impl Default for Options {
     }
 }
 
-/// A decoder, ready to run on the CPU or on a Metal device. Can be shared by threads.
+/// A transformer on the CPU or a Metal device. Can be shared between threads.
 #[derive(Debug)]
 pub struct Transformer {
     config: Config,
     precision: Precision,
     context: usize,
     embedding: QuantMatrix,
-    /// The embedding in the file, where nothing else is read from there.
+    /// The embedding in the file, if no other weight uses its pages.
     embedding_pages: Option<file::TensorView>,
     head: QuantMatrix,
     output_norm: Vec<f32>,
     layers: Vec<Layer>,
-    /// Of layers that see everything, and of local ones.
+    /// RoPE of global and of local (sliding-window) layers.
     rotations: [Rotation; 2],
     device: Device,
-    /// What computes on a device that is not the CPU; what is above is then only what it was made from.
+    /// Runs the model on a device other than the CPU; the fields above are then only its source.
     decoder: Option<Decoder>,
 }
 
 pub use bessemer::decoder::Logits;
 
-/// Tokens that continue a sequence of a [`Cache`].
+/// Tokens that extend a sequence of a [`Cache`].
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// Which of the cache's sequences.
+    /// Index of the sequence in the cache.
     pub sequence: usize,
-    /// What comes next.
+    /// Tokens to append.
     pub tokens: &'a [u32],
-    /// Which logits are wanted.
+    /// Which logits to compute.
     pub logits: Logits,
 }
 
-/// Memory that calls of [`Transformer::forward`] use one after the other.
+/// Scratch memory of [`Transformer::forward`], reused between calls.
 #[derive(Debug, Default)]
-pub struct Space {
+pub struct Workspace {
     pub(crate) cancel: Cancel,
     x: Vec<f32>,
     normed: Vec<f32>,
@@ -90,7 +90,7 @@ pub struct Space {
     logits: Vec<f32>,
 }
 
-/// Asked again and again whether to go on.
+/// Cancellation callback.
 #[derive(Clone, Default)]
 pub(crate) struct Cancel(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
@@ -114,41 +114,41 @@ impl fmt::Debug for Cancel {
     }
 }
 
-impl Space {
-    /// Calls of [`Transformer::forward`] ask this before every layer and every large product of it (on a device
-    /// that is not the CPU, once a call), and end with [`Error::Cancelled`] when it says so.
+impl Workspace {
+    /// Makes [`Transformer::forward`] poll `is_cancelled` before every layer and every large matmul (on a Metal
+    /// device, once per call). The call fails with [`Error::Cancelled`] if it returns true.
     pub fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
         self.cancel = Cancel(Some(Arc::new(is_cancelled)));
     }
 
-    /// The logits of the last call, a row of the vocabulary's length for every one asked for.
+    /// Logits of the last call: one row of the vocabulary's length per requested token.
     pub fn logits(&self) -> &[f32] {
         &self.logits
     }
 
-    /// As [`Space::logits`], to be changed.
+    /// Mutable access to the logits; see [`Workspace::logits`].
     pub fn logits_mut(&mut self) -> &mut [f32] {
         &mut self.logits
     }
 }
 
-/// Tokens that a prompt is taken in at a time: enough for products of matrices, few enough for the caches.
-pub const BATCH: usize = 256;
+/// Prompt tokens per forward call: enough rows for GEMM, few enough for the CPU's caches.
+pub const PREFILL_BATCH: usize = 256;
 
 impl Transformer {
-    /// Reads the weights of a model, for the CPU.
+    /// Loads a model on the CPU.
     pub fn new(model: &file::Model, options: Options) -> Result<Self> {
         Self::on(&Device::cpu(), model, options)
     }
 
-    /// Reads the weights of a model for a device. On a Metal device activations are always `f32`, whatever the
-    /// precision, and a mapped file's weights stay where they are if the device can use them there.
+    /// Loads a model on a device. On a Metal device activations are always `f32`, whatever the precision, and weights
+    /// of a mapped file are used in place if the device can.
     pub fn on(device: &Device, model: &file::Model, options: Options) -> Result<Self> {
         let config = Config::of(model)?;
         if config.architecture == Architecture::Bert {
             return Err(Error::unsupported(
                 "generation with an encoder",
-                "BERT models make vectors of texts: use `embed`",
+                "BERT models compute embeddings: use `embed`",
             ));
         }
         let precision = if device.is_cpu() {
@@ -156,7 +156,7 @@ impl Transformer {
         } else {
             Precision::Exact
         };
-        // Weights that are repacked are resident once: the file's pages go as soon as they were copied.
+        // Repacked weights are resident once: the file's pages are released as soon as they are copied.
         let load = |view: &file::TensorView| {
             let matrix = matrix(view)?;
             Ok::<_, Error>(match precision {
@@ -180,11 +180,11 @@ impl Transformer {
         let mut output_norm = vector(&weight("output_norm.weight")?)?;
         offset(&config, &mut output_norm);
         let table = |is_local: bool| {
-            // A layer of the kind, or any where there is none: then it is not used.
+            // Any layer will do if no layer is of this kind: the table is then unused.
             let layer = config.local_layers.iter().position(|&l| l == is_local);
             let table = config.rope_table(layer.unwrap_or(0), options.context)?;
             table.ok_or_else(|| {
-                Error::unsupported("a decoder without rotary embeddings", "none is known")
+                Error::unsupported("a decoder without RoPE", "no such model is known")
             })
         };
         let tables: [RopeTable; 2] = [table(false)?, table(true)?];
@@ -208,27 +208,27 @@ impl Transformer {
         Ok(transformer)
     }
 
-    /// The description.
+    /// The model's config.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How quantised weights are multiplied.
+    /// Precision of matmuls with quantised weights.
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// Positions that sequences may have.
+    /// Maximum context length.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Where it runs.
+    /// Device of the weights.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Bytes of weights that one token reads.
+    /// Bytes of weights read per token.
     pub fn bytes_per_token(&self) -> usize {
         let row = self.embedding.bytes().len() / self.config.vocab.max(1);
         let norms = 4 * self.output_norm.len();
@@ -236,34 +236,34 @@ impl Transformer {
         layers + self.head.bytes_read() + row + norms
     }
 
-    /// Takes in tokens of these sequences, each of which is there at most once. They grow by them, and
-    /// [`Space::logits`] has the logits asked for, in the order of the inputs. On an error they hold what they held.
+    /// Appends tokens to sequences, each given at most once. [`Workspace::logits`] then holds the requested logits,
+    /// in the order of the inputs. On an error the sequences are unchanged.
     pub fn forward(
         &self,
         cache: &mut Cache,
         inputs: &[Input<'_>],
-        space: &mut Space,
+        workspace: &mut Workspace,
     ) -> Result<()> {
         self.check(cache, inputs)?;
-        space.cancel.check()?;
+        workspace.cancel.check()?;
         if let Some(decoder) = &self.decoder {
-            return device::forward(decoder, cache, inputs, &mut space.logits);
+            return device::forward(decoder, cache, inputs, &mut workspace.logits);
         }
         let width = self.config.width;
         let count: usize = inputs.iter().map(|i| i.tokens.len()).sum();
-        room(&mut space.x, count * width);
+        grow(&mut workspace.x, count * width);
         let ids = inputs.iter().flat_map(|i| i.tokens);
-        for (&id, x) in ids.zip(space.x.chunks_exact_mut(width)) {
+        for (&id, x) in ids.zip(workspace.x.chunks_exact_mut(width)) {
             self.embed(id as usize, x);
         }
         if self.config.embedding_scale != 1.0 {
             let scale = self.config.embedding_scale as f32;
-            space.x[..count * width]
+            workspace.x[..count * width]
                 .iter_mut()
                 .for_each(|x| *x *= scale);
         }
-        for (rotation, angles) in self.rotations.iter().zip(&mut space.angles) {
-            room(angles, count * rotation.len());
+        for (rotation, angles) in self.rotations.iter().zip(&mut workspace.angles) {
+            grow(angles, count * rotation.len());
             let mut rows = angles.chunks_exact_mut(rotation.len().max(1));
             for input in inputs {
                 let first = cache.len(input.sequence);
@@ -275,16 +275,16 @@ impl Transformer {
             }
         }
         for (i, layer) in self.layers.iter().enumerate() {
-            self.layer((i, layer), cache, inputs, count, space)?;
+            self.layer(i, layer, cache, inputs, count, workspace)?;
         }
         for input in inputs {
             cache.push(input.sequence, input.tokens);
         }
-        self.logits(inputs, space)
+        self.logits(inputs, workspace)
     }
 
-    /// The row of a token in the embedding. Its pages do not stay resident: with those around it every row brings
-    /// 64 KiB to 2 MiB, which would soon be all of the matrix, beside the output head that it is repacked as.
+    /// Reads a row of the embedding and releases its pages: with read-ahead every row brings in 64 KiB to 2 MiB, soon
+    /// the whole matrix, in addition to the repacked output head.
     fn embed(&self, id: usize, to: &mut [f32]) {
         self.embedding.row(id, to);
         if let Some(pages) = &self.embedding_pages {
@@ -306,7 +306,7 @@ impl Transformer {
                 return Err(Error::Invalid {
                     what: format!("sequence {}", input.sequence),
                     reason: if again {
-                        "is there twice".to_owned()
+                        "is given twice".to_owned()
                     } else {
                         format!("the cache has {}", cache.sequences())
                     },
@@ -333,11 +333,11 @@ impl Transformer {
         Ok(())
     }
 
-    fn logits(&self, inputs: &[Input<'_>], space: &mut Space) -> Result<()> {
+    fn logits(&self, inputs: &[Input<'_>], workspace: &mut Workspace) -> Result<()> {
         let width = self.config.width;
         let mut at = 0;
         let mut rows = 0;
-        // The rows asked for, moved to the front; they never move backwards.
+        // Moves the requested rows to the front; a row never moves backwards.
         for input in inputs {
             let n = input.tokens.len();
             let wanted = match input.logits {
@@ -346,45 +346,45 @@ impl Transformer {
                 Logits::All => n,
             };
             let from = (at + n - wanted) * width..(at + n) * width;
-            space.x.copy_within(from, rows * width);
+            workspace.x.copy_within(from, rows * width);
             rows += wanted;
             at += n;
         }
         let vocab = self.config.vocab;
-        space.logits.resize(rows * vocab, 0.0);
+        workspace.logits.resize(rows * vocab, 0.0);
         if rows == 0 {
             return Ok(());
         }
-        let x = &space.x[..rows * width];
-        let normed = &mut space.normed[..rows * width];
+        let x = &workspace.x[..rows * width];
+        let normed = &mut workspace.normed[..rows * width];
         let eps = self.config.norm.eps as f32;
         kernel::rms_norm(x, &self.output_norm, eps, normed);
-        let to = &mut space.logits;
+        let to = &mut workspace.logits;
         let matrix = &self.head;
         let products = &mut [Product { matrix, to }];
-        // One row of many: more precision costs nothing here, and a third of what rounding activations to 8 bits
-        // does to the probabilities of tokens is done by this product (Kullback-Leibler, SmolLM2 in Q4_1: 0.0044 to
-        // 0.0031). Keys, queries and values are the next (0.0016), but prompts would take a sixth longer. Values
-        // alone take off a fifth of it, for a second call a layer.
+        // Higher precision costs nothing for the one row of many, and this matmul causes a third of the error of
+        // rounding activations to 8 bits (KL divergence, SmolLM2 in Q4_1: 0.0044 to 0.0031). Q, K and V come next
+        // (0.0016), but would make prefill a sixth slower. V alone removes a fifth of the error, for a second call
+        // per layer.
         match self.precision {
             Precision::Fast => quant::multiply_fine(normed, products)?,
             Precision::Exact => quant::multiply(normed, self.precision, products)?,
         }
         if let Some(cap) = self.config.final_softcap {
-            kernel::soft_cap(&mut space.logits, cap as f32);
+            kernel::soft_cap(&mut workspace.logits, cap as f32);
         }
         Ok(())
     }
 }
 
-/// Makes sure that there is room for `len` numbers.
-fn room(buffer: &mut Vec<f32>, len: usize) {
+/// Grows a buffer to at least `len` elements.
+fn grow(buffer: &mut Vec<f32>, len: usize) {
     if buffer.len() < len {
         buffer.resize(len, 0.0);
     }
 }
 
-/// Adds what the family adds to the weights of norms.
+/// Adds the family's offset to the weights of a norm.
 fn offset(config: &Config, weights: &mut [f32]) {
     for w in weights {
         *w += config.norm.offset as f32;

@@ -1,4 +1,4 @@
-//! A model's weights in fewer bits.
+//! Quantisation of a model's weights.
 
 mod source;
 
@@ -8,40 +8,40 @@ use std::path::Path;
 use bessemer::quant::{self, BlockFormat};
 use half::{bf16, f16};
 
-use self::source::Source;
+use self::source::SourceTensor;
 pub(crate) use self::source::TOKENIZER;
 use crate::file::{Container, Format, GgufWriter, Model, NewTensor, Value};
 use crate::{Error, Result};
 
-/// What becomes of a tensor, and how well.
+/// Result of quantising a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorReport {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// The axes, outermost first.
+    /// Shape, outermost axis first.
     pub shape: Vec<usize>,
-    /// How it was stored.
+    /// Format before.
     pub from: Format,
-    /// How it is stored now.
+    /// Format after.
     pub to: Format,
-    /// Bytes it had.
+    /// Size in bytes before.
     pub bytes_before: usize,
-    /// Bytes it has.
+    /// Size in bytes after.
     pub bytes_after: usize,
-    /// How far its numbers are off; `None` where they are the same.
+    /// Quantisation error; `None` if the values are unchanged.
     pub error: Option<Deviation>,
 }
 
-/// How far numbers are from those they stand for.
+/// Quantisation error of a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Deviation {
-    /// The root of the mean square of the differences, divided by that of the numbers.
+    /// Root mean square error relative to the root mean square of the values.
     pub relative: f64,
-    /// The largest difference.
+    /// Maximum absolute error.
     pub largest: f64,
 }
 
-/// Formats that weights can be brought into.
+/// Formats that weights can be quantised to.
 pub fn targets() -> impl Iterator<Item = Format> {
     let plain = [Format::F32, Format::F16, Format::BF16];
     plain
@@ -49,18 +49,17 @@ pub fn targets() -> impl Iterator<Item = Format> {
         .chain(Format::all().filter(|f| block(*f).is_some()))
 }
 
-/// The engine's name for a block format.
+/// The engine's equivalent of a block format.
 fn block(format: Format) -> Option<BlockFormat> {
     BlockFormat::from_ggml_type(format.ggml_id()?)
 }
 
-/// The format that a tensor gets when `to` is asked for.
+/// The format of a tensor when `to` is requested.
 ///
-/// Matrices get it; vectors and tables that hold no weights stay as they are. Unless `is_pure`, the
-/// embedding and the matrix that makes logits get more bits (`q6_k`, or `q8_0` with `q8_0`): few weights
-/// that every token passes through. Where rows are no whole number of blocks, the next larger format
-/// with smaller blocks serves, and at last `f16`.
-fn chosen(source: &Source, to: Format, is_pure: bool) -> Format {
+/// Matrices get it; vectors and tables without weights stay unchanged. Unless `is_pure`, the embedding and the output
+/// head get more bits (`q6_k`, or `q8_0` with `q8_0`): they are few weights that affect every token. If rows are not
+/// a multiple of the block size, falls back to the next larger format with smaller blocks, and finally to `f16`.
+fn target_format(source: &SourceTensor, to: Format, is_pure: bool) -> Format {
     let tensor = &source.view;
     let is_weight = tensor.shape().len() == 2 && tensor.name().ends_with(".weight");
     let is_table = ["position_embd.", "token_types."]
@@ -98,11 +97,11 @@ fn chosen(source: &Source, to: Format, is_pure: bool) -> Format {
         .unwrap_or(Format::F16)
 }
 
-/// Writes a GGUF or safetensors model as a GGUF file, with its weights in `to`; see [`targets`]. Calls `done` with
-/// each tensor that is written.
+/// Writes a GGUF or safetensors model as a GGUF file with its weights in `to`; see [`targets`]. Calls `done` after
+/// write_elements tensor.
 ///
-/// safetensors need the `config.json` and `tokenizer.json` beside them. The tokenizer is written as it is, which this
-/// crate reads; programs that know only GGUF's own vocabularies do not.
+/// A safetensors model needs its `config.json` and `tokenizer.json`. The tokenizer is embedded unchanged, which this
+/// crate reads; programs that support only GGUF's own vocabularies do not.
 pub fn quantize(
     model: &Model,
     path: &Path,
@@ -113,12 +112,12 @@ pub fn quantize(
     if model.container() == Container::Llama2c {
         return Err(Error::unsupported(
             format_args!("quantising a {} file", model.container()),
-            "GGUF and safetensors are",
+            "use GGUF or safetensors",
         ));
     }
     if !targets().any(|f| f == to) {
         let names: Vec<_> = targets().map(Format::name).collect();
-        let reason = format!("{} are", names.join(", "));
+        let reason = format!("use one of {}", names.join(", "));
         return Err(Error::unsupported(
             format_args!("quantising to {to}"),
             reason,
@@ -128,7 +127,7 @@ pub fn quantize(
     if same.is_some() && same == std::fs::canonicalize(model.path()).ok() {
         return Err(Error::Invalid {
             what: path.display().to_string(),
-            reason: "a model cannot be written over itself".to_owned(),
+            reason: "cannot overwrite the source model".to_owned(),
         });
     }
     let mut metadata = source::metadata(model)?;
@@ -136,8 +135,11 @@ pub fn quantize(
         metadata.set("general.file_type", Value::U32(kind));
     }
     metadata.set("general.quantization_version", Value::U32(2));
-    let sources = Source::all(model)?;
-    let formats: Vec<Format> = sources.iter().map(|s| chosen(s, to, is_pure)).collect();
+    let sources = SourceTensor::all(model)?;
+    let formats: Vec<Format> = sources
+        .iter()
+        .map(|s| target_format(s, to, is_pure))
+        .collect();
     let tensors: Vec<NewTensor> = sources
         .iter()
         .zip(&formats)
@@ -174,7 +176,7 @@ pub fn quantize(
     writer.finish()
 }
 
-/// The number that GGUF files have for what most of their weights are.
+/// GGUF's `general.file_type` for the format of most weights.
 fn file_type(format: Format) -> Option<u32> {
     Some(match format {
         Format::F32 => 0,
@@ -194,16 +196,16 @@ fn file_type(format: Format) -> Option<u32> {
     })
 }
 
-/// Sums over some of a tensor's numbers.
+/// Error sums over part of a tensor.
 #[derive(Clone, Copy, Default)]
-struct Sums {
+struct ErrorSums {
     squares: f64,
     differences: f64,
     largest: f64,
 }
 
-/// A tensor in another format, its rows shared among the cores.
-fn convert(source: &Source, to: Format) -> Result<(Vec<u8>, Deviation)> {
+/// Converts a tensor, with its rows split among the cores.
+fn convert(source: &SourceTensor, to: Format) -> Result<(Vec<u8>, Deviation)> {
     let view = &source.view;
     let rows = view.shape()[0];
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -212,7 +214,7 @@ fn convert(source: &Source, to: Format) -> Result<(Vec<u8>, Deviation)> {
         .step_by(share)
         .map(|start| start..rows.min(start + share))
         .collect();
-    let parts: Vec<Result<(Vec<u8>, Sums)>> = std::thread::scope(|scope| {
+    let parts: Vec<Result<(Vec<u8>, ErrorSums)>> = std::thread::scope(|scope| {
         let start = |range: &Range<usize>| {
             let range = range.clone();
             scope.spawn(move || convert_rows(source, range, to))
@@ -225,7 +227,7 @@ fn convert(source: &Source, to: Format) -> Result<(Vec<u8>, Deviation)> {
         running.into_iter().map(join).collect()
     });
     let mut bytes = Vec::with_capacity(to.bytes(view.shape()).unwrap_or(0));
-    let mut sums = Sums::default();
+    let mut sums = ErrorSums::default();
     for part in parts {
         let (more, of_part) = part?;
         bytes.extend(more);
@@ -241,15 +243,19 @@ fn convert(source: &Source, to: Format) -> Result<(Vec<u8>, Deviation)> {
     Ok((bytes, Deviation { relative, largest }))
 }
 
-fn convert_rows(from: &Source, range: Range<usize>, to: Format) -> Result<(Vec<u8>, Sums)> {
+fn convert_rows(
+    from: &SourceTensor,
+    range: Range<usize>,
+    to: Format,
+) -> Result<(Vec<u8>, ErrorSums)> {
     let view = &from.view;
     let cols = view.shape()[1];
     let mut bytes = Vec::with_capacity(to.bytes(&[range.len(), cols]).unwrap_or(0));
-    let mut sums = Sums::default();
+    let mut sums = ErrorSums::default();
     let (mut row, mut back) = (vec![0.0; cols], vec![0.0; cols]);
     for i in range {
-        let place = from.row(i);
-        let source = view.rows(place..place + 1)?;
+        let row_in_file = from.row(i);
+        let source = view.rows(row_in_file..row_in_file + 1)?;
         match block(source.format()) {
             Some(format) => quant::dequantize(format, source.bytes(), &mut row)?,
             None => row = source.to_f32()?,
@@ -258,7 +264,7 @@ fn convert_rows(from: &Source, range: Range<usize>, to: Format) -> Result<(Vec<u
             return Err(Error::BadTensor {
                 path: String::from("the model"),
                 name: view.name().to_owned(),
-                reason: format!("number {at} of row {i} is {}", row[at]),
+                reason: format!("element {at} of row {i} is {}", row[at]),
             });
         }
         let begin = bytes.len();
@@ -268,16 +274,16 @@ fn convert_rows(from: &Source, range: Range<usize>, to: Format) -> Result<(Vec<u
                 quant::dequantize(format, &bytes[begin..], &mut back)?;
             }
             (None, Format::F16) => {
-                each(&row, &mut back, &mut bytes, f16::from_f32, f16::to_le_bytes)
+                write_elements(&row, &mut back, &mut bytes, f16::from_f32, f16::to_le_bytes)
             }
-            (None, Format::BF16) => each(
+            (None, Format::BF16) => write_elements(
                 &row,
                 &mut back,
                 &mut bytes,
                 bf16::from_f32,
                 bf16::to_le_bytes,
             ),
-            (None, _) => each(&row, &mut back, &mut bytes, |v| v, f32::to_le_bytes),
+            (None, _) => write_elements(&row, &mut back, &mut bytes, |v| v, f32::to_le_bytes),
         }
         for (&x, &y) in row.iter().zip(&back) {
             let difference = f64::from(x) - f64::from(y);
@@ -289,8 +295,8 @@ fn convert_rows(from: &Source, range: Range<usize>, to: Format) -> Result<(Vec<u
     Ok((bytes, sums))
 }
 
-/// Writes plain numbers, and what they are once written.
-fn each<T: Copy + Into<f32>, const N: usize>(
+/// Writes unquantised values, and returns them as rounded.
+fn write_elements<T: Copy + Into<f32>, const N: usize>(
     row: &[f32],
     back: &mut [f32],
     bytes: &mut Vec<u8>,
@@ -310,7 +316,7 @@ mod tests {
     use crate::file::Metadata;
     use tempfile::TempDir;
 
-    /// A file with matrices of several shapes, in f32.
+    /// A file with f32 matrices of several shapes.
     fn model(dir: &TempDir) -> Model {
         let tensors: Vec<NewTensor> = [
             ("token_embd.weight", &[4, 256][..]),
@@ -342,8 +348,8 @@ mod tests {
     }
 
     #[test]
-    fn every_target_is_written_and_close_enough() {
-        // The error that rounding to so many bits has, about, for numbers spread evenly.
+    fn every_target_is_written_within_its_error() {
+        // Approximate rounding error with this many bits, for uniformly distributed values.
         let bound = |format: Format| match format {
             Format::F32 => 0.0,
             Format::F16 => 1e-3,
@@ -380,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_no_whole_blocks_get_smaller_blocks() {
+    fn rows_that_do_not_fill_blocks_get_smaller_blocks() {
         let dir = TempDir::new().unwrap();
         let source = model(&dir);
         let path = dir.path().join("out");
@@ -390,12 +396,12 @@ mod tests {
         assert_eq!(
             format("token_embd.weight"),
             Format::Q6_K,
-            "every token passes through it"
+            "it affects every token"
         );
         assert_eq!(format("blk.0.attn_q.weight"), Format::Q4_K);
         assert_eq!(format("blk.0.attn_k.weight"), Format::Q5_0);
         assert_eq!(format("blk.0.attn_v.weight"), Format::F16);
-        // Once more, from blocks.
+        // Quantise again, from blocks.
         let again = dir.path().join("again");
         let mut from = Vec::new();
         quantize(&written, &again, Format::Q8_0, false, |r| {
@@ -406,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_and_leaves_nothing() {
+    fn unsupported_requests_fail_and_leave_no_file() {
         let dir = TempDir::new().unwrap();
         let source = model(&dir);
         let path = dir.path().join("out");

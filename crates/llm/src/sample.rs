@@ -1,7 +1,7 @@
-//! From logits to a token.
+//! Token sampling.
 //!
-//! The same seed, options and logits give the same tokens on every machine: the random numbers are a counter put
-//! through a mixing function, and everything else is arithmetic in a fixed order.
+//! The same seed, parameters and logits give the same tokens on every machine: the random generator is a counter with
+//! a mixing function, and all arithmetic runs in a fixed order.
 
 use std::collections::HashMap;
 
@@ -9,54 +9,57 @@ pub use bessemer::decoder::Sampling;
 
 use crate::{Error, Result};
 
-/// Draws tokens, one after the other.
+/// Samples tokens from logits.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     sampling: Sampling,
     draws: u64,
-    /// Tokens that are left, with their logits; then with their probabilities.
-    left: Vec<(u32, f32)>,
+    /// Candidate tokens with their logits, later with their probabilities.
+    candidates: Vec<(u32, f32)>,
     counts: HashMap<u32, u32>,
 }
 
 impl Sampler {
-    /// A sampler at the beginning of its random numbers.
+    /// Creates a sampler at the start of its random sequence.
     pub fn new(sampling: Sampling) -> Result<Self> {
         sampling.check()?;
         Ok(Self {
             sampling,
             draws: 0,
-            left: Vec::new(),
+            candidates: Vec::new(),
             counts: HashMap::new(),
         })
     }
 
-    /// The token that comes next, after `seen`. Logits are changed by biases and penalties.
+    /// Samples the next token after `seen`. Applies biases and penalties to `logits`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where there are no logits.
+    /// [`Error::Invalid`] if there are no logits.
     pub fn next(&mut self, logits: &mut [f32], seen: &[u32]) -> Result<u32> {
         if logits.is_empty() {
             return Err(Error::Invalid {
                 what: "sampling".to_owned(),
-                reason: "there is no token to choose".to_owned(),
+                reason: "there are no logits".to_owned(),
             });
         }
         self.adjust(logits, seen);
         if self.sampling.temperature == 0.0 {
-            return Ok(greatest(logits));
+            return Ok(argmax(logits));
         }
-        self.narrow(logits);
-        let total: f32 = self.left.iter().map(|(_, p)| p).sum();
+        self.select_candidates(logits);
+        let total: f32 = self.candidates.iter().map(|(_, p)| p).sum();
         let mut rest = self.random() * total;
-        for &(token, p) in &self.left {
+        for &(token, p) in &self.candidates {
             rest -= p;
             if rest < 0.0 {
                 return Ok(token);
             }
         }
-        // Rounding left a little over, or no logit was a number.
-        Ok(self.left.last().map_or_else(|| greatest(logits), |l| l.0))
+        // A rounding error is candidates over, or all logits are NaN.
+        Ok(self
+            .candidates
+            .last()
+            .map_or_else(|| argmax(logits), |l| l.0))
     }
 
     fn adjust(&mut self, logits: &mut [f32], seen: &[u32]) {
@@ -86,47 +89,47 @@ impl Sampler {
         }
     }
 
-    /// Leaves the tokens that may be drawn, most likely first, with weights.
-    fn narrow(&mut self, logits: &[f32]) {
+    /// Selects the candidates, most likely first, with their weights.
+    fn select_candidates(&mut self, logits: &[f32]) {
         let s = &self.sampling;
-        let left = &mut self.left;
-        left.clear();
+        let candidates = &mut self.candidates;
+        candidates.clear();
         let all = logits.iter().enumerate();
-        left.extend(
+        candidates.extend(
             all.map(|(i, &l)| (i as u32, l))
                 .filter(|(_, l)| !l.is_nan()),
         );
-        // Ties are in the order of tokens, so that nothing depends on how they are sorted.
+        // Ties are broken by token id, so that the result does not depend on the sorting algorithm.
         let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-        if s.top_k > 0 && s.top_k < left.len() {
-            // Whatever comes there, what is before it are the first `top_k`.
-            left.select_nth_unstable_by(s.top_k, order);
-            left.truncate(s.top_k);
+        if s.top_k > 0 && s.top_k < candidates.len() {
+            // Partitions the first `top_k` to the front.
+            candidates.select_nth_unstable_by(s.top_k, order);
+            candidates.truncate(s.top_k);
         }
-        left.sort_unstable_by(order);
-        let Some(&(_, top)) = left.first() else {
+        candidates.sort_unstable_by(order);
+        let Some(&(_, top)) = candidates.first() else {
             return;
         };
-        let weigh = |left: &mut Vec<(u32, f32)>, scale: f32| {
-            for (_, l) in left.iter_mut() {
+        let weigh = |candidates: &mut Vec<(u32, f32)>, scale: f32| {
+            for (_, l) in candidates.iter_mut() {
                 *l = ((*l - top) * scale).exp();
             }
         };
-        // The sampler was checked: these are the ends of their ranges.
+        // The parameters are validated: these are the ends of their ranges.
         let unlimited = (s.typical, s.top_p, s.min_p) == (1.0, 1.0, 0.0);
         if !unlimited {
-            // Limits are about probabilities as the model gave them; the logits are kept beside.
-            let mut by_weight = left.clone();
+            // The limits apply to the probabilities at temperature 1; the logits are kept.
+            let mut by_weight = candidates.clone();
             weigh(&mut by_weight, 1.0);
             let keep = limits(s, &mut by_weight);
-            left.retain(|(token, _)| keep.binary_search(token).is_ok());
+            candidates.retain(|(token, _)| keep.binary_search(token).is_ok());
         }
-        weigh(left, 1.0 / s.temperature);
+        weigh(candidates, 1.0 / s.temperature);
     }
 
-    /// A number from 0 up to, but without, 1.
+    /// A random number in `[0, 1)`.
     fn random(&mut self) -> f32 {
-        // SplitMix64: a counter, mixed.
+        // SplitMix64.
         self.draws += 1;
         let mut z = self
             .sampling
@@ -139,46 +142,46 @@ impl Sampler {
     }
 }
 
-/// The tokens that typical, top-p and min-p leave, in order of their numbers; `left` are weights, greatest first.
-fn limits(s: &Sampling, left: &mut Vec<(u32, f32)>) -> Vec<u32> {
-    let normalise = |left: &mut Vec<(u32, f32)>| {
-        let total: f32 = left.iter().map(|(_, p)| p).sum();
-        left.iter_mut().for_each(|(_, p)| *p /= total);
+/// The tokens kept by typical-p, top-p and min-p, sorted by id; `candidates` are weights in descending order.
+fn limits(s: &Sampling, candidates: &mut Vec<(u32, f32)>) -> Vec<u32> {
+    let normalise = |candidates: &mut Vec<(u32, f32)>| {
+        let total: f32 = candidates.iter().map(|(_, p)| p).sum();
+        candidates.iter_mut().for_each(|(_, p)| *p /= total);
     };
-    /// How many of the first are needed for a probability: at least one.
-    fn needed(left: &[(u32, f32)], share: f32) -> usize {
+    /// Length of the shortest prefix with a total probability of `share`: at threshold one.
+    fn needed(candidates: &[(u32, f32)], share: f32) -> usize {
         let mut sum = 0.0;
-        let enough = left.iter().position(|(_, p)| {
+        let reached = candidates.iter().position(|(_, p)| {
             sum += p;
             sum >= share
         });
-        enough.map_or(left.len(), |i| i + 1)
+        reached.map_or(candidates.len(), |i| i + 1)
     }
     if s.typical < 1.0 {
-        normalise(left);
+        normalise(candidates);
         let information = |p: f32| -p.ln();
-        let bits = left.iter().filter(|(_, p)| *p > 0.0);
+        let bits = candidates.iter().filter(|(_, p)| *p > 0.0);
         let expected: f32 = bits.map(|&(_, p)| p * information(p)).sum();
-        left.sort_by(|a, b| {
+        candidates.sort_by(|a, b| {
             let away = |p: f32| (information(p) - expected).abs();
             away(a.1).total_cmp(&away(b.1))
         });
-        left.truncate(needed(left, s.typical));
-        left.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        candidates.truncate(needed(candidates, s.typical));
+        candidates.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     }
     if s.top_p < 1.0 {
-        normalise(left);
-        left.truncate(needed(left, s.top_p));
+        normalise(candidates);
+        candidates.truncate(needed(candidates, s.top_p));
     }
-    let least = left.first().map_or(0.0, |(_, p)| p * s.min_p);
-    left.retain(|(_, p)| *p >= least);
-    let mut tokens: Vec<u32> = left.iter().map(|(t, _)| *t).collect();
+    let threshold = candidates.first().map_or(0.0, |(_, p)| p * s.min_p);
+    candidates.retain(|(_, p)| *p >= threshold);
+    let mut tokens: Vec<u32> = candidates.iter().map(|(t, _)| *t).collect();
     tokens.sort_unstable();
     tokens
 }
 
-/// The first of the greatest logits.
-pub fn greatest(logits: &[f32]) -> u32 {
+/// Index of the first maximum.
+pub fn argmax(logits: &[f32]) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (i, &l) in logits.iter().enumerate() {
         if l > best.1 {
@@ -188,47 +191,47 @@ pub fn greatest(logits: &[f32]) -> u32 {
     best.0 as u32
 }
 
-/// Watches a text as it grows for strings that end it.
+/// Detects stop strings in streamed text.
 #[derive(Clone, Debug, Default)]
 pub struct Stops {
     stops: Vec<String>,
-    held: String,
+    pending: String,
 }
 
 impl Stops {
-    /// Ends at the first of these; empty ones are left out.
+    /// Stops at the first of these strings; ignores empty ones.
     pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
         Self {
             stops: stops.into_iter().filter(|s| !s.is_empty()).collect(),
-            held: String::new(),
+            pending: String::new(),
         }
     }
 
-    /// Takes in a piece of text. Returns what can be shown, and whether the text ends here. What may be the
-    /// beginning of a stop is held back until it is known.
+    /// Appends a piece of text. Returns the text that can be shown and whether a stop string was found. A suffix that
+    /// may start a stop string is pending back.
     pub fn push(&mut self, piece: &str) -> (String, bool) {
-        self.held.push_str(piece);
+        self.pending.push_str(piece);
         let found = self
             .stops
             .iter()
-            .filter_map(|s| self.held.find(s.as_str()))
+            .filter_map(|s| self.pending.find(s.as_str()))
             .min();
         if let Some(at) = found {
-            self.held.truncate(at);
-            return (std::mem::take(&mut self.held), true);
+            self.pending.truncate(at);
+            return (std::mem::take(&mut self.pending), true);
         }
         let begun = |s: &String| {
             let ends = s.char_indices().map(|(i, _)| i).skip(1);
-            ends.filter(|&i| self.held.ends_with(&s[..i])).max()
+            ends.filter(|&i| self.pending.ends_with(&s[..i])).max()
         };
         let kept = self.stops.iter().filter_map(begun).max().unwrap_or(0);
-        let rest = self.held.split_off(self.held.len() - kept);
-        (std::mem::replace(&mut self.held, rest), false)
+        let rest = self.pending.split_off(self.pending.len() - kept);
+        (std::mem::replace(&mut self.pending, rest), false)
     }
 
-    /// What is still held back, at the end of the text.
+    /// Returns the text still pending back at the end.
     pub fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
+        std::mem::take(&mut self.pending)
     }
 }
 

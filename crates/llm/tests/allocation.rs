@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
-use bessemer_llm::model::{Input, Logits, Options, Space};
+use bessemer_llm::model::{Input, Logits, Options, Workspace};
 use bessemer_llm::pull::{self, State};
 use bessemer_llm::{Cache, Sampler, Sampling, Transformer};
 
@@ -50,7 +50,7 @@ fn decoding_asks_for_no_memory() {
             };
             let transformer = Transformer::new(&file, options).unwrap();
             let mut cache = Cache::new(&transformer, kind, 1, 64).unwrap();
-            let mut space = Space::default();
+            let mut workspace = Workspace::default();
             let mut sampler = Sampler::new(Sampling::default()).unwrap();
             let mut tokens = vec![6403, 1980, 253, 655];
             let mut before = 0;
@@ -65,9 +65,9 @@ fn decoding_asks_for_no_memory() {
                     logits: Logits::Last,
                 };
                 transformer
-                    .forward(&mut cache, &[input], &mut space)
+                    .forward(&mut cache, &[input], &mut workspace)
                     .unwrap();
-                let next = sampler.next(space.logits_mut(), &[]).expect("logits");
+                let next = sampler.next(workspace.logits_mut(), &[]).expect("logits");
                 tokens.clear();
                 tokens.push(next);
             }

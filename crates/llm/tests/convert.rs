@@ -6,7 +6,7 @@ use std::path::Path;
 use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::file::{Container, Format, Model};
-use bessemer_llm::model::{Input, Logits, Options, Space};
+use bessemer_llm::model::{Input, Logits, Options, Workspace};
 use bessemer_llm::quantize::quantize;
 use bessemer_llm::{Cache, Encoder, Tokenizer, Transformer, pull};
 use serde_json::{Value, json};
@@ -82,16 +82,16 @@ fn logits(model: &Model) -> Vec<f32> {
     };
     let transformer = Transformer::new(model, options).unwrap();
     let mut cache = Cache::new(&transformer, CacheType::F32, 1, 16).unwrap();
-    let mut space = Space::default();
+    let mut workspace = Workspace::default();
     let input = Input {
         sequence: 0,
         tokens: &[3, 1, 4, 1, 5, 9, 2, 6],
         logits: Logits::All,
     };
     transformer
-        .forward(&mut cache, &[input], &mut space)
+        .forward(&mut cache, &[input], &mut workspace)
         .unwrap();
-    space.logits().to_vec()
+    workspace.logits().to_vec()
 }
 
 #[test]

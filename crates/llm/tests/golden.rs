@@ -9,8 +9,8 @@ use bessemer::CacheType;
 use bessemer::Device;
 use bessemer::quant::Precision;
 use bessemer_llm::file::{Format, Model};
-use bessemer_llm::generate::{Full, Options, Session};
-use bessemer_llm::model::{self, Input, Logits, Space};
+use bessemer_llm::generate::{Options, Session, WhenFull};
+use bessemer_llm::model::{self, Input, Logits, Workspace};
 use bessemer_llm::pull::{self, State};
 use bessemer_llm::quantize::quantize;
 use bessemer_llm::{Cache, Encoder, Sampling, Tokenizer, Transformer, perplexity, sample};
@@ -199,7 +199,7 @@ fn minilm_makes_the_golden_vectors() {
 /// The logits after the last token of a text that is taken in in pieces of these lengths.
 fn in_pieces(transformer: &Transformer, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
     let mut cache = Cache::new(transformer, kind, 1, 256).unwrap();
-    let mut space = Space::default();
+    let mut workspace = Workspace::default();
     for tokens in pieces {
         let input = Input {
             sequence: 0,
@@ -207,10 +207,10 @@ fn in_pieces(transformer: &Transformer, kind: CacheType, pieces: &[&[u32]]) -> V
             logits: Logits::Last,
         };
         transformer
-            .forward(&mut cache, &[input], &mut space)
+            .forward(&mut cache, &[input], &mut workspace)
             .unwrap();
     }
-    space.logits().to_vec()
+    workspace.logits().to_vec()
 }
 
 #[test]
@@ -254,12 +254,12 @@ fn sequences_of_different_lengths_go_together() {
             logits: Logits::Last,
         })
         .collect();
-    let mut space = Space::default();
+    let mut workspace = Workspace::default();
     transformer
-        .forward(&mut cache, &inputs, &mut space)
+        .forward(&mut cache, &inputs, &mut workspace)
         .unwrap();
     let vocab = transformer.config().vocab;
-    for (together, alone) in space.logits().chunks(vocab).zip(&alone) {
+    for (together, alone) in workspace.logits().chunks(vocab).zip(&alone) {
         assert_eq!(together, &alone[..]);
     }
 }
@@ -363,14 +363,14 @@ fn a_full_context_is_shifted_as_if_what_is_left_were_all_there_ever_was() {
     let go_on = |_| ControlFlow::Continue(());
     for keep in [6, 100] {
         let mut session = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
-        session.when_full(Full::Shift { keep });
+        session.when_full(WhenFull::Shift { keep });
         let report = session.generate(&prompt, &options, go_on).unwrap();
         // By hand: what is left goes into a session that knows nothing.
         let keep = keep.min(12);
         let mut fresh = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
         let (mut seen, mut ids, mut shifts) = (prompt.to_vec(), Vec::new(), 0);
         loop {
-            let next = sample::greatest(fresh.prefill(&seen).unwrap().0);
+            let next = sample::argmax(fresh.prefill(&seen).unwrap().0);
             ids.push(next);
             if ids.len() == 40 {
                 break;

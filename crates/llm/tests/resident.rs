@@ -7,7 +7,7 @@ use std::path::Path;
 use bessemer::CacheType;
 use bessemer::quant::{BlockFormat, Precision, Weights};
 use bessemer_llm::file::{Format, GgufWriter, Metadata, Model, NewTensor, Value};
-use bessemer_llm::model::{Input, Logits, Options, Space};
+use bessemer_llm::model::{Input, Logits, Options, Workspace};
 use bessemer_llm::pull::{self, State};
 use bessemer_llm::{Cache, Transformer, memory};
 use tempfile::TempDir;
@@ -127,7 +127,7 @@ fn run(transformer: &Transformer) {
     let mut cache = Cache::new(transformer, CacheType::F16, 1, 64).unwrap();
     let vocab = u32::try_from(transformer.config().vocab).unwrap();
     let tokens: Vec<u32> = (0..48).map(|i| i * 977 % vocab).collect();
-    let mut space = Space::default();
+    let mut workspace = Workspace::default();
     for tokens in [&tokens[..40], &tokens[40..41]] {
         let input = Input {
             sequence: 0,
@@ -135,10 +135,10 @@ fn run(transformer: &Transformer) {
             logits: Logits::Last,
         };
         transformer
-            .forward(&mut cache, &[input], &mut space)
+            .forward(&mut cache, &[input], &mut workspace)
             .unwrap();
     }
-    assert!(space.logits().iter().all(|v| v.is_finite()));
+    assert!(workspace.logits().iter().all(|v| v.is_finite()));
 }
 
 fn load(path: &Path, precision: Precision) -> (Model, Transformer) {

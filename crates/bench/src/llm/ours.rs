@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use bench_protocol::{Model, Op, Output, Prepared, Work};
 use bessemer::CacheType;
 use bessemer::quant::Precision;
-use bessemer_llm::model::{BATCH, Input, Logits, Options, Space};
+use bessemer_llm::model::{Input, Logits, Options, PREFILL_BATCH, Workspace};
 use bessemer_llm::{Cache, Transformer, file};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 pub(super) struct Sequence {
     transformer: Transformer,
     cache: Cache,
-    space: Space,
+    workspace: Workspace,
     prompt: Vec<u32>,
     next: Vec<u32>,
 }
@@ -25,7 +25,7 @@ pub(crate) fn prepare(op: Op, given: &Model, exact: bool) -> Result<Prepared> {
     if op == Op::Decode {
         sequence.decode(given.next.len())?;
     }
-    let output = Output::of(sequence.space.logits(), f64::from);
+    let output = Output::of(sequence.workspace.logits(), f64::from);
     let sequence = Rc::new(RefCell::new(sequence));
     let waking = Rc::clone(&sequence);
     let wake: Work = Box::new(move || told(waking.borrow_mut().decode(1)));
@@ -66,7 +66,7 @@ impl Sequence {
         Ok(Self {
             transformer,
             cache,
-            space: Space::default(),
+            workspace: Workspace::default(),
             prompt: given.prompt.clone(),
             next: given.next.clone(),
         })
@@ -74,12 +74,12 @@ impl Sequence {
 
     /// Ends calls with an error once `is_cancelled` says so.
     pub(super) fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
-        self.space.cancel_when(is_cancelled);
+        self.workspace.cancel_when(is_cancelled);
     }
 
     pub(super) fn prefill(&mut self) -> Result<()> {
         self.cache.truncate(0, 0)?;
-        let pieces = self.prompt.chunks(BATCH);
+        let pieces = self.prompt.chunks(PREFILL_BATCH);
         let last = pieces.len().checked_sub(1).context("an empty prompt")?;
         for (i, tokens) in pieces.enumerate() {
             let input = Input {
@@ -92,7 +92,7 @@ impl Sequence {
                 },
             };
             self.transformer
-                .forward(&mut self.cache, &[input], &mut self.space)?;
+                .forward(&mut self.cache, &[input], &mut self.workspace)?;
         }
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Sequence {
                 logits: Logits::Last,
             };
             self.transformer
-                .forward(&mut self.cache, &[input], &mut self.space)?;
+                .forward(&mut self.cache, &[input], &mut self.workspace)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use bessemer::quant::{self, BlockFormat, Precision};
 use bessemer::random::{self, Key};
 use bessemer_llm::file::{Format, GgufWriter, Metadata, Model, NewTensor, Value};
 use bessemer_llm::generate::{Options, Session};
-use bessemer_llm::model::{self, Input, Logits, Space};
+use bessemer_llm::model::{self, Input, Logits, Workspace};
 use bessemer_llm::pull::{self, State};
 use bessemer_llm::{Cache, Sampling, Transformer};
 use std::ops::ControlFlow;
@@ -148,7 +148,7 @@ impl Plan {
 /// The logits after a prompt and after one more token.
 fn logits(transformer: &Transformer, prompt: &[u32]) -> Result<Vec<f32>> {
     let mut cache = Cache::new(transformer, CacheType::F16, 1, transformer.context())?;
-    let mut space = Space::default();
+    let mut workspace = Workspace::default();
     let mut all = Vec::new();
     for tokens in [prompt, &prompt[..1]] {
         let input = Input {
@@ -156,8 +156,8 @@ fn logits(transformer: &Transformer, prompt: &[u32]) -> Result<Vec<f32>> {
             tokens,
             logits: Logits::Last,
         };
-        transformer.forward(&mut cache, &[input], &mut space)?;
-        all.extend_from_slice(space.logits());
+        transformer.forward(&mut cache, &[input], &mut workspace)?;
+        all.extend_from_slice(workspace.logits());
     }
     Ok(all)
 }

@@ -1,7 +1,7 @@
-//! Bounds on what a template takes. The engine counts steps and nothing else: a step may double a text, copy it, put a
-//! list into a list until dropping it overflows the stack, or be `'' | indent(18446744073709551615)`.
+//! Resource limits of templates. The template engine only counts instructions, but one instruction may double or copy
+//! a string, nest a list until dropping it overflows the stack, or be `'' | indent(18446744073709551615)`.
 //!
-//! [`compile`] puts guards into a template (see [`guard`]); they are filters, and what they count is in [`Taken`].
+//! [`compile`] inserts guards into a template (see [`guard`]). They are filters that charge their cost to [`Cost`].
 
 mod guard;
 
@@ -12,25 +12,24 @@ use minijinja::machinery::{CodeGenerator, Instructions, parse, parse_expr};
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter};
 
-/// Largest width or count that a filter accepts.
+/// Maximum width or count that a filter accepts.
 const MAX_COUNT: u64 = 10_000;
-/// Bytes of all texts in a value. A context of a million tokens is an eighth of it.
-const MOST_BYTES: usize = 1 << 25;
-/// Values in a value, with itself. A conversation has five for a message.
-const MOST_VALUES: usize = 200_000;
-/// Values around a value.
-const MOST_DEPTH: usize = 64;
-/// What a template takes in all: bytes of the texts that it makes, and values that it looks at or makes. A conversation of
-/// a thousand messages may be filtered anew for each of them.
-const MOST_TAKEN: usize = 1 << 27;
-/// What a value costs beside its texts: roughly what it takes of memory. All that may be taken is then looked at in a
-/// second.
+/// Maximum number of bytes of all strings in a value. A context of a million tokens needs an eighth of it.
+const MAX_VALUE_BYTES: usize = 1 << 25;
+/// Maximum number of values nested in a value, including itself. A conversation has five per message.
+const MAX_NESTED_VALUES: usize = 200_000;
+/// Maximum nesting depth of a value.
+const MAX_NESTING_DEPTH: usize = 64;
+/// Cost limit of a rendering: bytes of the strings it creates, and values it visits or creates. Enough to filter a
+/// conversation of a thousand messages again for each message.
+const MAX_COST: usize = 1 << 27;
+/// Cost of a value apart from its strings, about its size in memory. With it, the limit is reached within a second.
 const VALUE_COST: usize = 16;
 
-/// A template that can be run, and its blocks.
+/// A compiled template and its blocks.
 pub(super) type Compiled<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
 
-/// Compiles a template with guards. They need the filters that [`install`] puts in place.
+/// Compiles a template with guards, which need the filters added by [`install`].
 pub(super) fn compile<'a>(
     environment: &Environment<'_>,
     name: &'a str,
@@ -42,50 +41,50 @@ pub(super) fn compile<'a>(
     Ok(generator.finish())
 }
 
-/// Puts the guards, the bounded filters and Python's methods in place.
+/// Adds the guards, the bounded filters and Python's string methods.
 pub(super) fn install(environment: &mut Environment<'_>) {
     environment.add_filter(guard::TOUCH, |state: &mut State<'_, '_>, value: Value| {
         let size = Size::of(&value)?;
-        take(state, size.values * VALUE_COST + own_bytes(&value))?;
+        charge(state, size.values * VALUE_COST + own_bytes(&value))?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::SCAN, |state: &mut State<'_, '_>, value: Value| {
         check_length(&value)?;
-        // The items of a text are its letters.
-        take(state, (1 + items(&value) + own_bytes(&value)) * VALUE_COST)?;
+        // The items of a string are its characters.
+        charge(state, (1 + items(&value) + own_bytes(&value)) * VALUE_COST)?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::GLANCE, |state: &mut State<'_, '_>, value: Value| {
         check_length(&value)?;
-        take(state, VALUE_COST + own_bytes(&value))?;
+        charge(state, VALUE_COST + own_bytes(&value))?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::KEEP, |state: &mut State<'_, '_>, value: Value| {
-        let value = flat(value)?;
+        let value = evaluate(value)?;
         let size = Size::of(&value)?;
-        take(state, size.values * VALUE_COST + size.bytes)?;
+        charge(state, size.values * VALUE_COST + size.bytes)?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::HOLD, hold);
     environment.add_filter(guard::GROW, |state: &mut State<'_, '_>, value: Value| {
         check_length(&value)?;
-        take(state, VALUE_COST + own_bytes(&value))?;
-        // A sum holds its sides, and the engine keeps it shallow. What else is lazy holds what it was made from: a chain
-        // of those would overflow the stack.
+        charge(state, VALUE_COST + own_bytes(&value))?;
+        // A sum refers to its operands, and the engine keeps it shallow. Other lazy values refer to their source: a
+        // chain of those would overflow the stack.
         if is_sum(&value) {
             return Ok(value);
         }
         if value.kind() == ValueKind::Iterable {
-            take(state, items(&value) * VALUE_COST)?;
+            charge(state, items(&value) * VALUE_COST)?;
         }
-        flat(value)
+        evaluate(value)
     });
-    environment.add_filter(guard::TIMES, times);
+    environment.add_filter(guard::MULTIPLY, multiply);
     environment.add_filter(guard::MEMBER, |state: &mut State<'_, '_>, value: Value| {
-        // Only these change, or do not show all they hold: with them a namespace could come to hold itself, or a chain
-        // as long as the template runs.
+        // Only these are mutable or hide their contents: with them a namespace could contain itself, or an unbounded
+        // chain.
         if Size::of(&value)?.is_opaque {
-            return Err(refused(
+            return Err(invalid(
                 "a namespace or a loop in a namespace is not supported",
             ));
         }
@@ -93,7 +92,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
     environment.set_formatter(|out, state, value| {
         let size = Size::of(value)?;
-        take(state, size.values * VALUE_COST + size.bytes)?;
+        charge(state, size.values * VALUE_COST + size.bytes)?;
         escape_formatter(out, state, value)
     });
     for (unbounded, name) in [
@@ -118,7 +117,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
         match method {
             "format" => check_format(value, args)?,
             "replace" => check_replace(value, args)?,
-            // The separator is what is called.
+            // The separator is the receiver.
             "join" => check_join(args.first(), Some(value))?,
             _ => {}
         }
@@ -126,7 +125,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
 }
 
-// No template can name these: they are not identifiers.
+// No template can name these, because they are not identifiers.
 const UNBOUNDED_INDENT: &str = "unbounded indent";
 const UNBOUNDED_BATCH: &str = "unbounded batch";
 const UNBOUNDED_SLICE: &str = "unbounded slice";
@@ -134,31 +133,31 @@ const UNBOUNDED_FORMAT: &str = "unbounded format";
 const UNBOUNDED_REPLACE: &str = "unbounded replace";
 const UNBOUNDED_JOIN: &str = "unbounded join";
 
-/// What a template has taken so far.
+/// Cost of a rendering so far.
 #[derive(Debug, Default)]
-struct Taken(usize);
+struct Cost(usize);
 
-/// Counts what a template takes.
-fn take(state: &mut State<'_, '_>, amount: usize) -> Result<(), Error> {
-    let taken = state.get_or_insert_extension(Taken::default());
-    taken.0 = taken.0.saturating_add(amount);
-    match taken.0 {
-        0..=MOST_TAKEN => Ok(()),
-        _ => Err(refused(format!(
-            "takes more than the {MOST_TAKEN} bytes that a template may take"
+/// Charges a cost to the rendering.
+fn charge(state: &mut State<'_, '_>, amount: usize) -> Result<(), Error> {
+    let cost = state.get_or_insert_extension(Cost::default());
+    cost.0 = cost.0.saturating_add(amount);
+    match cost.0 {
+        0..=MAX_COST => Ok(()),
+        _ => Err(invalid(format!(
+            "exceeds the memory limit of {MAX_COST} bytes for a template"
         ))),
     }
 }
 
 fn hold(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
-    let value = flat(value)?;
+    let value = evaluate(value)?;
     let size = Size::of(&value)?;
-    take(state, size.values * VALUE_COST + own_bytes(&value))?;
+    charge(state, size.values * VALUE_COST + own_bytes(&value))?;
     Ok(value)
 }
 
-/// Multiplies where the product is not too large.
-fn times(state: &mut State<'_, '_>, left: Value, right: Value) -> Result<Value, Error> {
+/// Multiplies two values if the result is within the limits.
+fn multiply(state: &mut State<'_, '_>, left: Value, right: Value) -> Result<Value, Error> {
     for (side, count) in [(&left, &right), (&right, &left)] {
         if let Some(count) = count.as_usize() {
             check_bytes(own_bytes(side).saturating_mul(count))?;
@@ -167,21 +166,21 @@ fn times(state: &mut State<'_, '_>, left: Value, right: Value) -> Result<Value, 
     }
     let product = state.env().compile_expression("a * b")?;
     let product = product.eval(minijinja::context! { a => left, b => right });
-    // Where it went wrong is a place in the template.
+    // The position in this expression is not one in the template.
     product.map_err(|e| Error::new(e.kind(), e.detail().unwrap_or_default().to_owned()))
 }
 
-/// How large a value is, with all that is in it.
+/// Size of a value, including everything nested in it.
 #[derive(Debug, Default)]
 struct Size {
     values: usize,
     bytes: usize,
-    /// A namespace or a loop is among them.
+    /// Contains a namespace or a loop.
     is_opaque: bool,
 }
 
 impl Size {
-    /// Fails where a value is larger than any may be.
+    /// Fails if a value exceeds the limits.
     fn of(value: &Value) -> Result<Self, Error> {
         let mut size = Self::default();
         size.add(value, 0)?;
@@ -192,17 +191,17 @@ impl Size {
         self.values += 1;
         self.bytes += own_bytes(value);
         check_bytes(self.bytes)?;
-        if self.values > MOST_VALUES {
-            return Err(refused(format!(
-                "a value of more than {MOST_VALUES} parts is too large for a template"
+        if self.values > MAX_NESTED_VALUES {
+            return Err(invalid(format!(
+                "a value with more than {MAX_NESTED_VALUES} nested values is too large for a template"
             )));
         }
         let Some(object) = value.as_object() else {
             return Ok(());
         };
-        if depth == MOST_DEPTH {
-            return Err(refused(format!(
-                "a value of more than {MOST_DEPTH} levels is too deep for a template"
+        if depth == MAX_NESTING_DEPTH {
+            return Err(invalid(format!(
+                "a value with more than {MAX_NESTING_DEPTH} nesting levels is too deep for a template"
             )));
         }
         let type_name = object.type_name();
@@ -223,7 +222,7 @@ static NAMESPACE: LazyLock<&str> = LazyLock::new(|| {
     type_name(namespace.as_ref()).expect("a namespace is an object")
 });
 
-/// Two sequences, added.
+/// Concatenation of two sequences.
 static SUM: LazyLock<&str> = LazyLock::new(|| {
     let sum = parse_expr("[] + []").ok().and_then(|sum| sum.as_const());
     type_name(sum.as_ref()).expect("a sum of two lists is an object")
@@ -237,12 +236,12 @@ fn is_sum(value: &Value) -> bool {
     type_name(Some(value)) == Some(*SUM)
 }
 
-/// The length of a text; what is not a text has none.
+/// Length of a string; 0 for other values.
 fn own_bytes(value: &Value) -> usize {
     value.as_bytes().map_or(0, <[u8]>::len)
 }
 
-/// How many items a value has, if that is known without going over them.
+/// Number of items of a value, if it is known without iterating.
 fn items(value: &Value) -> usize {
     let length = value.as_object().and_then(|_| value.len());
     length.unwrap_or_default()
@@ -250,9 +249,9 @@ fn items(value: &Value) -> usize {
 
 fn check_bytes(bytes: usize) -> Result<(), Error> {
     match bytes {
-        0..=MOST_BYTES => Ok(()),
-        _ => Err(refused(format!(
-            "{bytes} bytes are more than the {MOST_BYTES} that a value in a template may have"
+        0..=MAX_VALUE_BYTES => Ok(()),
+        _ => Err(invalid(format!(
+            "{bytes} bytes exceed the limit of {MAX_VALUE_BYTES} for a value in a template"
         ))),
     }
 }
@@ -264,15 +263,15 @@ fn check_length(value: &Value) -> Result<(), Error> {
 
 fn check_items(items: usize) -> Result<(), Error> {
     match items {
-        0..=MOST_VALUES => Ok(()),
-        _ => Err(refused(format!(
-            "{items} items are more than the {MOST_VALUES} that a value in a template may have"
+        0..=MAX_NESTED_VALUES => Ok(()),
+        _ => Err(invalid(format!(
+            "{items} items exceed the limit of {MAX_NESTED_VALUES} for a value in a template"
         ))),
     }
 }
 
-/// A sequence that is computed when it is looked at, computed now.
-fn flat(value: Value) -> Result<Value, Error> {
+/// Evaluates a lazy sequence.
+fn evaluate(value: Value) -> Result<Value, Error> {
     if value.kind() != ValueKind::Iterable {
         return Ok(value);
     }
@@ -286,7 +285,7 @@ fn flat(value: Value) -> Result<Value, Error> {
     }))
 }
 
-/// Applies a filter whose result is not much larger than what it is given.
+/// Applies a filter after checking that its result is within the limits.
 fn bounded(
     state: &mut State<'_, '_>,
     filter: &str,
@@ -314,21 +313,21 @@ fn bounded(
         }
     }
     let result = state.apply_filter(filter, &args)?;
-    // Other filters apply this one to every item: what it makes is counted here.
+    // Other filters apply this one per item, so its result is charged here.
     let size = Size::of(&result)?;
-    take(state, size.values * VALUE_COST + size.bytes)?;
+    charge(state, size.values * VALUE_COST + size.bytes)?;
     Ok(result)
 }
 
-/// A width or a count.
+/// Checks a width or count.
 fn check_count(value: &Value) -> Result<usize, Error> {
     match value.as_usize() {
-        Some(count) if count as u64 > MAX_COUNT => Err(too_large(count)),
+        Some(count) if count as u64 > MAX_COUNT => Err(count_too_large(count)),
         count => Ok(count.unwrap_or_default()),
     }
 }
 
-/// Widths and precisions are written in the text itself.
+/// Widths and precisions are part of the format string.
 fn check_format(text: &Value, args: &[Value]) -> Result<(), Error> {
     let text = text.as_str().unwrap_or_default();
     let mut bytes = text.len();
@@ -337,13 +336,13 @@ fn check_format(text: &Value, args: &[Value]) -> Result<(), Error> {
         match digits.parse::<u64>() {
             _ if digits.is_empty() => {}
             Ok(width) if width <= MAX_COUNT => bytes += width as usize,
-            _ => return Err(too_large(digits)),
+            _ => return Err(count_too_large(digits)),
         }
     }
-    // Every place may show every argument.
+    // Every placeholder may show every argument.
     let places = text.matches(['{', '%']).count();
     for arg in args {
-        bytes = bytes.saturating_add(places.saturating_mul(shown(arg)?));
+        bytes = bytes.saturating_add(places.saturating_mul(display_len(arg)?));
     }
     check_bytes(bytes)
 }
@@ -357,7 +356,10 @@ fn check_replace(text: &Value, args: &[Value]) -> Result<(), Error> {
         Some(from) => text.matches(from).count(),
         None => text.len(),
     };
-    check_bytes(text.len().saturating_add(places.saturating_mul(shown(to)?)))
+    check_bytes(
+        text.len()
+            .saturating_add(places.saturating_mul(display_len(to)?)),
+    )
 }
 
 fn check_join(items: Option<&Value>, separator: Option<&Value>) -> Result<(), Error> {
@@ -365,23 +367,23 @@ fn check_join(items: Option<&Value>, separator: Option<&Value>) -> Result<(), Er
         return Ok(());
     };
     let size = Size::of(items)?;
-    let separator = separator.map(shown).transpose()?.unwrap_or_default();
+    let separator = separator.map(display_len).transpose()?.unwrap_or_default();
     check_bytes(size.values.saturating_mul(separator))
 }
 
-/// About how long a value is as text.
-fn shown(value: &Value) -> Result<usize, Error> {
+/// Approximate length of a value as text.
+fn display_len(value: &Value) -> Result<usize, Error> {
     let size = Size::of(value)?;
     Ok(size.bytes + size.values)
 }
 
-fn too_large(number: impl std::fmt::Display) -> Error {
-    refused(format!(
-        "{number} is more than the {MAX_COUNT} that a template may ask for"
+fn count_too_large(number: impl std::fmt::Display) -> Error {
+    invalid(format!(
+        "{number} exceeds the limit of {MAX_COUNT} for a width or count"
     ))
 }
 
-fn refused(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
@@ -422,7 +424,7 @@ mod tests {
         assert!(detail.contains(reason), "{template}: {error}");
     }
 
-    /// The body, forty times, with `ns.s` a text of one letter and `ns.l` a list of one number.
+    /// The body, repeated forty multiply, with `ns.s` a one-character string and `ns.l` a list of one number.
     fn repeated(body: &str) -> String {
         format!(
             "{{% set ns = namespace(s='a', l=[1]) %}}{{% for i in range(40) %}}{body}{{% endfor %}}"
@@ -430,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_grows_with_every_turn_is_given_up() {
+    fn a_string_that_grows_in_every_iteration_is_rejected() {
         for body in [
             "{% set ns.s = ns.s ~ ns.s %}",
             "{% set ns.s = ns.s + ns.s %}",
@@ -449,22 +451,22 @@ mod tests {
         }
         let copies = "{% set s = 'a' * 30000000 %}{% set a = s ~ '' %}{% set b = s ~ '' %}{% set c = s ~ '' %}\
              {% set d = s ~ '' %}";
-        refuses(copies, "takes more than");
+        refuses(copies, "exceeds the memory limit");
         let plain = "text ".repeat(1000);
         let loops = "{% for i in range(9999) %}{% for i in range(999) %}";
         refuses(
             &format!("{{% set x %}}{loops}{plain}{{% endfor %}}{{% endfor %}}{{% endset %}}"),
-            "takes more than",
+            "exceeds the memory limit",
         );
     }
 
     #[test]
-    fn a_value_that_grows_with_every_turn_is_given_up() {
+    fn a_value_that_grows_in_every_iteration_is_rejected() {
         for (body, reason) in [
             ("{% set ns.l = ns.l + ns.l %}", "items"),
             ("{% set ns.l = ns.l * 3 %}", "items"),
-            ("{% set ns.l = [ns.l, ns.l] %}", "parts"),
-            ("{% set ns.l = {'a': ns.l, 'b': ns.l} %}", "parts"),
+            ("{% set ns.l = [ns.l, ns.l] %}", "nested values"),
+            ("{% set ns.l = {'a': ns.l, 'b': ns.l} %}", "nested values"),
         ] {
             refuses(&repeated(body), reason);
         }
@@ -479,13 +481,13 @@ mod tests {
         }
         refuses(
             "{{ (1,) * 99999999 }}",
-            "99999999 items are more than the 200000",
+            "99999999 items exceed the limit of 200000",
         );
     }
 
     #[test]
-    fn many_values_in_one_cost_as_much_as_many() {
-        // A list of a thousand numbers, nine thousand times: more than all that may be taken, by its values alone.
+    fn nested_values_are_charged() {
+        // A list of a thousand numbers, nine thousand multiply: over the limit by its values alone.
         for body in [
             "{% set ns.l = big %}",
             "{% set x = big | list %}",
@@ -498,13 +500,13 @@ mod tests {
                      {{% for i in range({count}) %}}{body}{{% endfor %}}"
                 )
             };
-            refuses(&repeated(9000), "takes more than");
+            refuses(&repeated(9000), "exceeds the memory limit");
             assert!(render(&environment(), &repeated(900)).is_ok(), "{body}");
         }
     }
 
     #[test]
-    fn a_value_that_would_hold_itself_is_refused() {
+    fn a_cyclic_value_is_rejected() {
         for template in [
             "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
             "{% set ns = namespace() %}{% set ns.a = [{'b': ns}] %}{{ ns }}",
@@ -516,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_made_of_a_sequence_many_times_does_not_overflow_the_stack() {
+    fn a_chain_of_lazy_sequences_does_not_overflow_the_stack() {
         for next in ["ns.l[0:]", "ns.l * 1", "ns.l + []", "ns.l | reverse"] {
             let template = format!(
                 "{{% set ns = namespace(l=[1]) %}}{{% for i in range(300) %}}{{% for j in range(300) %}}\
@@ -527,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_in_one_step_is_counted() {
+    fn values_visited_by_one_instruction_are_charged() {
         for step in [
             "'x' in l",
             "l == m",
@@ -540,12 +542,12 @@ mod tests {
                 "{{% set l = range(9999) | list %}}{{% set m = range(9999) | list %}}{{% set s = 'a' * 99999 %}}\
                  {{% for i in range(9999) %}}{{% for j in range(99) %}}{{% set x = {step} %}}{{% endfor %}}{{% endfor %}}"
             );
-            refuses(&template, "takes more than");
+            refuses(&template, "exceeds the memory limit");
         }
     }
 
     #[test]
-    fn a_long_conversation_is_not_refused() {
+    fn a_long_conversation_is_accepted() {
         let template = "{% set ns = namespace(l=[]) %}{% for m in many %}{% set ns.l = ns.l + [m] %}\
                         {% if many[loop.index0:] | selectattr('role', 'eq', 'user') | list | length == 0 %}x{% endif %}\
                         {{ '<|' ~ m.role + '|>' ~ m['content'] | trim }}{% endfor %}{{ ns.l | length }}";
@@ -567,7 +569,7 @@ mod tests {
         assert!(text.ends_with("hello1000"));
     }
 
-    /// Widths are added up: their product would exceed the limit of a text.
+    /// Widths are added up: their product would exceed the limit of a string.
     #[test]
     fn a_format_with_several_wide_fields_is_allowed() {
         let text = render(&environment(), "{{ '%9000s%9000s' | format('a', 'b') }}").unwrap();
@@ -575,14 +577,14 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_not_computed_without_limits() {
+    fn constant_folding_is_limited() {
         let sum = vec!["'a' * 30000000"; 100].join(" ~ ");
         refuses(&format!("{{{{ ({sum}) | length }}}}"), "bytes");
-        refuses("{{ 'a' * 99999999 }}", "99999999 bytes are more than");
+        refuses("{{ 'a' * 99999999 }}", "99999999 bytes exceed");
     }
 
     #[test]
-    fn a_template_with_guards_does_what_it_does_without() {
+    fn guards_do_not_change_the_output() {
         let environment = environment();
         for template in [
             include_str!("../../../../fuzz/corpus/template/chatml.jinja"),

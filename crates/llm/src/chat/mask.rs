@@ -1,33 +1,33 @@
-//! Message text that passes through a template and stays text.
+//! Masks the special tokens in message text while a template runs.
 //!
 //! A template may trim, split, search, join and quote a message's text, so the text cannot be one opaque value.
-//! Instead, the character that every special token needs (the `<` of `<|im_start|>`) is replaced, in messages
-//! only, by a private-use stand-in. It survives whatever the template does, and shows afterwards which characters
-//! are a message's: no special token may contain one. Stand-ins are one character for one character, so lengths
-//! and slices stay the same, and they are chosen among characters that occur nowhere in the conversation.
+//! Instead, one character of every special token (the `<` of `<|im_start|>`) is replaced, in messages only, by a
+//! private-use placeholder. It survives whatever the template does and marks the characters of messages afterwards:
+//! no special token may contain one. Each placeholder replaces one character, so lengths and slices stay the same,
+//! and it occurs nowhere else in the conversation.
 //!
-//! What a template looks for in messages, such as `</think>`, is left alone: see [`Mask::literals`].
+//! Text that a template searches for in messages, such as `</think>`, is not masked: see [`Mask::literals`].
 
 use std::ops::Range;
 
 use super::Prompt;
 
-/// Supplementary private-use area A, where stand-ins come from.
-const STAND_INS: Range<u32> = 0xF_0000..0xF_FFFE;
+/// Supplementary private-use area A, the source of placeholders.
+const PLACEHOLDERS: Range<u32> = 0xF_0000..0xF_FFFE;
 
-/// The characters of messages that are replaced while a template runs.
+/// The characters that are masked in messages while a template runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mask {
-    /// Characters of which every special token has one.
+    /// Characters of which every special token has at least one.
     keys: Vec<char>,
-    /// Texts of the template that begin with a key and are no part of a special token. A template that looks for
-    /// one of them in a message must find it.
+    /// Strings of the template that begin with a key and are not part of a special token. A template that searches
+    /// for one of them in a message must find it.
     literals: Vec<String>,
-    /// Stand-ins that the template itself contains.
-    taken: Vec<char>,
+    /// Placeholders that the template itself contains.
+    reserved: Vec<char>,
 }
 
-/// The character of a special token that is replaced: punctuation where it has some, because templates compare
+/// Position of the character of a special token that is masked: punctuation if it has any, because templates compare
 /// words.
 fn key(token: &str) -> Option<usize> {
     let is_mark = |c: char| !c.is_alphanumeric() && !c.is_whitespace();
@@ -38,7 +38,7 @@ fn key(token: &str) -> Option<usize> {
 
 impl Mask {
     pub(super) fn new<'a>(template: &str, special: impl Iterator<Item = &'a str>) -> Self {
-        // From the key on.
+        // Each from its key on.
         let tokens: Vec<&str> = special.filter_map(|t| t.get(key(t)?..)).collect();
         let mut keys: Vec<char> = tokens.iter().filter_map(|t| t.chars().next()).collect();
         keys.sort_unstable();
@@ -55,48 +55,51 @@ impl Mask {
         }
         literals.sort_unstable();
         literals.dedup();
-        let taken = template.chars().filter(|c| is_stand_in(*c)).collect();
+        let reserved = template.chars().filter(|c| is_placeholder(*c)).collect();
         Self {
             keys,
             literals,
-            taken,
+            reserved,
         }
     }
 
-    /// Stand-ins that occur in none of these texts.
-    pub(super) fn stand_ins<'a>(&self, texts: impl Iterator<Item = &'a str>) -> StandIns<'_> {
-        let mut taken = self.taken.clone();
-        taken.extend(texts.flat_map(str::chars).filter(|c| is_stand_in(*c)));
-        let free = STAND_INS.filter_map(char::from_u32);
-        let free = free.filter(|c| !taken.contains(c));
-        StandIns {
+    /// Assigns placeholders that occur in none of these texts.
+    pub(super) fn placeholders<'a>(
+        &self,
+        texts: impl Iterator<Item = &'a str>,
+    ) -> Placeholders<'_> {
+        let mut reserved = self.reserved.clone();
+        reserved.extend(texts.flat_map(str::chars).filter(|c| is_placeholder(*c)));
+        let free = PLACEHOLDERS.filter_map(char::from_u32);
+        let free = free.filter(|c| !reserved.contains(c));
+        Placeholders {
             mask: self,
             pairs: self.keys.iter().copied().zip(free).collect(),
         }
     }
 }
 
-fn is_stand_in(char: char) -> bool {
-    STAND_INS.contains(&u32::from(char))
+fn is_placeholder(char: char) -> bool {
+    PLACEHOLDERS.contains(&u32::from(char))
 }
 
-/// Keys and what stands for each of them during one rendering.
+/// The keys and their placeholders during one rendering.
 #[derive(Debug)]
-pub(super) struct StandIns<'a> {
+pub(super) struct Placeholders<'a> {
     mask: &'a Mask,
     pairs: Vec<(char, char)>,
 }
 
-impl StandIns<'_> {
-    /// A message's text as the template sees it.
-    pub(super) fn hide(&self, text: &str) -> String {
+impl Placeholders<'_> {
+    /// Masks a message's text.
+    pub(super) fn mask_text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for (at, char) in text.char_indices() {
-            let stand_in = self.pairs.iter().find(|(key, _)| *key == char);
+            let placeholder = self.pairs.iter().find(|(key, _)| *key == char);
             let is_literal = |l: &String| text[at..].starts_with(l.as_str());
-            match stand_in {
-                Some(&(_, stand_in)) if !self.mask.literals.iter().any(is_literal) => {
-                    out.push(stand_in);
+            match placeholder {
+                Some(&(_, placeholder)) if !self.mask.literals.iter().any(is_literal) => {
+                    out.push(placeholder);
                 }
                 _ => out.push(char),
             }
@@ -104,14 +107,18 @@ impl StandIns<'_> {
         out
     }
 
-    /// The text as it was, and where there were stand-ins.
-    pub(super) fn reveal(&self, rendered: &str) -> Prompt {
+    /// Restores the text and records the positions of placeholders.
+    pub(super) fn unmask(&self, rendered: &str) -> Prompt {
         let mut prompt = Prompt {
             text: String::with_capacity(rendered.len()),
             literal: Vec::new(),
         };
         for char in rendered.chars() {
-            match self.pairs.iter().find(|(_, stand_in)| *stand_in == char) {
+            match self
+                .pairs
+                .iter()
+                .find(|(_, placeholder)| *placeholder == char)
+            {
                 Some((key, _)) => {
                     let start = prompt.text.len();
                     prompt.text.push(*key);
@@ -129,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_special_token_is_known_by_its_first_mark() {
+    fn the_key_is_the_first_punctuation_character() {
         let cases = [
             ("<s>", Some(0)),
             ("end_of_turn", Some(3)),
@@ -145,31 +152,31 @@ mod tests {
     }
 
     #[test]
-    fn stand_ins_are_those_that_nobody_has_written() {
+    fn placeholders_occur_nowhere_else() {
         let [a, b, c, d] = ['\u{f0000}', '\u{f0001}', '\u{f0002}', '\u{f0003}'];
         let mask = Mask::new(&format!("x{a}<s>"), ["<s>", "[/s]"].into_iter());
         assert_eq!(
-            (&mask.keys[..], &mask.taken[..]),
+            (&mask.keys[..], &mask.reserved[..]),
             (&['<', '['][..], &[a][..])
         );
         let text = format!("{c}<s>[");
-        let stand_ins = mask.stand_ins([&*text, "\u{ffffe}é"].into_iter());
-        assert_eq!(stand_ins.pairs, [('<', b), ('[', d)]);
-        let hidden = stand_ins.hide(&text);
+        let placeholders = mask.placeholders([&*text, "\u{ffffe}é"].into_iter());
+        assert_eq!(placeholders.pairs, [('<', b), ('[', d)]);
+        let hidden = placeholders.mask_text(&text);
         assert_eq!(hidden, format!("{c}{b}s>{d}"));
-        // What comes from the template stays a special token.
-        let prompt = stand_ins.reveal(&format!("<s>{hidden}"));
+        // Special tokens written by the template stay special.
+        let prompt = placeholders.unmask(&format!("<s>{hidden}"));
         assert_eq!(prompt.text, format!("<s>{text}"));
         assert_eq!(prompt.literal, [7..8, 10..11]);
     }
 
     #[test]
-    fn what_a_template_looks_for_in_messages_is_left_alone() {
+    fn text_that_a_template_searches_for_is_not_masked() {
         let template = "{{ m.split('</think>')[0] }}<s>{{ '<' }}";
         let mask = Mask::new(template, ["<s>"].into_iter());
         assert_eq!(mask.literals, ["</think>"]);
-        let stand_ins = mask.stand_ins(["a"].into_iter());
-        let hidden = stand_ins.hide("<</think><s>");
+        let placeholders = mask.placeholders(["a"].into_iter());
+        let hidden = placeholders.mask_text("<</think><s>");
         assert_eq!(hidden, "\u{f0000}</think>\u{f0000}s>");
     }
 }

@@ -1,4 +1,4 @@
-//! Dates as templates want them.
+//! Date formatting for templates.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,10 +27,10 @@ const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// Year, month from 1 and day from 1 of a day counted from 1 January 1970.
+/// Year, month (from 1) and day (from 1) of a day counted from 1970-01-01.
 fn date(days: u64) -> (u64, usize, u64) {
     let is_leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
-    // Whole periods of 400 years first, which have 146097 days.
+    // A 400-year cycle has 146097 days.
     let mut year = 1970 + days / 146_097 * 400;
     let mut left = days % 146_097;
     loop {
@@ -53,7 +53,7 @@ fn date(days: u64) -> (u64, usize, u64) {
     (year, month, left + 1)
 }
 
-/// A time (UTC) in the way of C's `strftime`, as far as templates use it; the rest stays as it is.
+/// Formats a UTC time as C's `strftime` does. Supports the specifiers that templates use and leaves others unchanged.
 pub(super) fn format(format: &str, time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -96,7 +96,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn strftime_formats_known_dates() {
         struct Case(u64, &'static str);
         let cases = [
             Case(0, "1970-01-01 Thursday 00:00:00"),

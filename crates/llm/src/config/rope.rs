@@ -1,4 +1,4 @@
-//! Rotary embedding: what a file says about it, and the table it makes.
+//! RoPE parameters and tables.
 
 use bessemer::{RopeOptions, RopeScaling, RopeStyle, RopeTable, Tensor};
 
@@ -6,43 +6,43 @@ use super::Keys;
 use crate::file::{Container, Model};
 use crate::{Error, Result};
 
-/// Rotary embedding of positions.
+/// RoPE parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Which elements make a pair. Llama's weights in GGUF and llama2.c files are arranged for neighbours.
+    /// Which elements form a pair. Llama weights in GGUF and llama2.c files are permuted for interleaved pairs.
     pub style: RopeStyle,
-    /// The base of the frequencies.
+    /// Base of the frequencies.
     pub base: f64,
-    /// The base in layers that see only a window, where it is another one; nothing is scaled there.
+    /// Base in sliding-window layers, if it differs; they use no scaling.
     pub local_base: Option<f64>,
-    /// Elements of a head that turn, the first ones.
+    /// Number of leading elements of a head that are rotated.
     pub dims: usize,
-    /// How frequencies change for long contexts.
+    /// Context extension.
     pub scaling: Scaling,
-    /// What turned elements are multiplied with, where the file says it.
+    /// Factor of the rotated elements, if the file has one.
     pub attention_factor: Option<f64>,
 }
 
-/// How frequencies change for long contexts.
+/// Frequency scaling for long contexts.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Scaling {
-    /// In one of the ways that the engine knows, or not at all.
+    /// One of the engine's scalings, or none.
     Fixed(RopeScaling),
-    /// With a base that grows with the context in use ("dynamic NTK").
+    /// Dynamic NTK: the base grows with the context in use.
     Dynamic {
-        /// How many times longer the context may be.
+        /// Context extension factor.
         factor: f64,
-        /// Positions the model was trained on first.
+        /// Original context length of the model.
         original_context: usize,
     },
-    /// Each divided by its own number: Llama 3 in GGUF files, Phi-3 with long contexts.
+    /// A divisor per frequency: Llama 3 in GGUF files, LongRoPE (Phi-3).
     Factors {
         /// For contexts up to the original one.
         short: Vec<f64>,
-        /// For longer ones.
+        /// For longer contexts.
         long: Vec<f64>,
-        /// Positions the model was trained on first.
+        /// Original context length of the model.
         original_context: usize,
     },
 }
@@ -55,7 +55,7 @@ impl Rope {
         if dims > head_dim || dims % 2 == 1 {
             return Err(Error::metadata(
                 keys.key("rope.dimension_count"),
-                format_args!("{dims} of {head_dim} elements cannot turn in pairs"),
+                format_args!("cannot rotate {dims} of {head_dim} elements in pairs"),
             ));
         }
         let is_gemma3 = keys.architecture == "gemma3";
@@ -76,7 +76,7 @@ impl Rope {
         })
     }
 
-    /// The frequencies, for a context of so many positions in use, in a layer that sees all or a window.
+    /// The table for a given context length, in a global or a local (sliding-window) layer.
     pub fn table(&self, head_dim: usize, context: usize, is_local: bool) -> Result<RopeTable> {
         let plain = RopeOptions {
             style: self.style,
@@ -125,7 +125,7 @@ impl Rope {
     }
 }
 
-/// The scaling, and what turned elements are multiplied with.
+/// Reads the scaling and the attention factor.
 fn scaling(
     model: &Model,
     keys: &Keys<'_>,
@@ -138,11 +138,11 @@ fn scaling(
     if let Some((short, long)) = factors(model, keys, dims)? {
         let original_context = original.unwrap_or(context);
         let longer = context as f64 / original_context as f64;
-        // What the authors of such scalings prescribe where a file says nothing.
-        let usual = || (1.0 + longer.ln() / (original_context as f64).ln()).sqrt();
+        // LongRoPE's default if the file has no attention factor.
+        let default = || (1.0 + longer.ln() / (original_context as f64).ln()).sqrt();
         let is_long_rope = keys.text(&name("type"))? == Some("longrope");
         let factor = match total.or(keys.positive(&name("attn_factor"))?) {
-            None if is_long_rope && longer > 1.0 && original_context > 1 => Some(usual()),
+            None if is_long_rope && longer > 1.0 && original_context > 1 => Some(default()),
             other => other,
         };
         let scaling = Scaling::Factors {
@@ -154,7 +154,7 @@ fn scaling(
     }
     let factor = match keys.positive(&name("factor"))? {
         Some(factor) => factor,
-        // An old key for the same.
+        // Legacy key.
         None => keys.positive("rope.scale_linear")?.unwrap_or(1.0),
     };
     let kind = match keys.text(&name("type"))? {
@@ -163,8 +163,9 @@ fn scaling(
         None => "none",
     };
     let original_context = original.unwrap_or(context);
-    let number =
-        |key: &str, usual: f64| -> Result<f64> { Ok(keys.positive(&name(key))?.unwrap_or(usual)) };
+    let number = |key: &str, default: f64| -> Result<f64> {
+        Ok(keys.positive(&name(key))?.unwrap_or(default))
+    };
     let fixed = match kind {
         "none" | "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear { factor },
@@ -190,12 +191,12 @@ fn scaling(
         }
         other => {
             return Err(Error::unsupported(
-                format_args!("scaling `{other}` of the rotary embedding"),
-                "none, linear, ntk, dynamic, yarn, llama3 and longrope are",
+                format_args!("RoPE scaling `{other}`"),
+                "use none, linear, ntk, dynamic, yarn, llama3 or longrope",
             ));
         }
     };
-    // GGUF's number is for what YaRN would be multiplied with anyway.
+    // GGUF's factor multiplies YaRN's own.
     let own = keys.positive(&name("attn_factor"))?;
     let attention_factor = match (total, own, fixed) {
         (Some(total), ..) => Some(total),
@@ -205,7 +206,7 @@ fn scaling(
     Ok((Scaling::Fixed(fixed), attention_factor))
 }
 
-/// Numbers that frequencies are divided by, for short and for long contexts: in tensors or in metadata.
+/// Divisors of the frequencies for short and for long contexts, from tensors or metadata.
 fn factors(model: &Model, keys: &Keys<'_>, dims: usize) -> Result<Option<(Vec<f64>, Vec<f64>)>> {
     let tensor = |name: &str| -> Result<Option<Vec<f64>>> {
         if model.has(name) {

@@ -1,4 +1,4 @@
-//! Descriptions read from small files of every family.
+//! Configs read from small files of every family.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn gguf(dir: &TempDir, entries: &[(&str, Value)], tensors: &[(String, Vec<usize>
     Model::open(path).unwrap()
 }
 
-/// Metadata of a small model: 2 layers, width 8, ffn 12, 4 heads of 4 for queries, 2 for keys.
+/// Metadata of a small model: 2 layers, width 8, FFN 12, 4 query heads of 4, 2 KV heads.
 fn entries(architecture: &str) -> Vec<(String, Value)> {
     let mut all = vec![(
         "general.architecture".to_owned(),
@@ -95,7 +95,7 @@ fn read(
 }
 
 #[test]
-fn a_llama_in_gguf_turns_neighbours() {
+fn llama_in_gguf_rotates_interleaved_pairs() {
     let config = read("llama", &[], &tensors(&[])).unwrap();
     assert_eq!(config.architecture, Architecture::Llama);
     assert_eq!((config.layers, config.width, config.ffn), (2, 8, 12));
@@ -113,14 +113,14 @@ fn a_llama_in_gguf_turns_neighbours() {
 }
 
 #[test]
-fn a_window_holds_for_every_layer_of_a_mistral() {
+fn mistral_uses_the_window_in_every_layer() {
     let window = [("llama.attention.sliding_window", Value::U32(16))];
     let config = read("llama", &window, &tensors(&[])).unwrap();
     assert_eq!((config.window(0), config.window(1)), (Some(16), Some(16)));
 }
 
 #[test]
-fn qwens_have_biases_or_norms() {
+fn qwen2_has_biases_and_qwen3_has_qk_norms() {
     let bias: [(&str, &[usize]); 3] = [
         ("attn_q.bias", &[16]),
         ("attn_k.bias", &[8]),
@@ -142,7 +142,7 @@ fn qwens_have_biases_or_norms() {
 }
 
 #[test]
-fn a_gemma_has_local_layers_with_a_base_of_their_own() {
+fn gemma_has_local_layers_with_their_own_rope_base() {
     let norms: [(&str, &[usize]); 4] = [
         ("attn_q_norm.weight", &[4]),
         ("attn_k_norm.weight", &[4]),
@@ -165,7 +165,7 @@ fn a_gemma_has_local_layers_with_a_base_of_their_own() {
     assert_eq!(config.embedding_scale, 8_f64.sqrt());
     assert_eq!(config.activation, Activation::GeluTanh);
     assert_eq!(config.final_softcap, Some(30.0));
-    assert_eq!(config.norm.offset, 0.0, "GGUF has the 1 in the weights");
+    assert_eq!(config.norm.offset, 0.0, "GGUF weights include the 1");
     assert_eq!((config.window(0), config.window(1)), (Some(16), None));
     let second = |layer| {
         let table = config.rope_table(layer, 64).unwrap().unwrap();
@@ -173,11 +173,11 @@ fn a_gemma_has_local_layers_with_a_base_of_their_own() {
     };
     assert_eq!(second(0), 1e4_f64.powf(-0.5));
     assert_eq!(second(1), 1e6_f64.powf(-0.5) / 8.0);
-    let usual = read("gemma3", &more[..1], &tensors(&norms)).unwrap();
+    let default = read("gemma3", &more[..1], &tensors(&norms)).unwrap();
     assert_eq!(
-        usual.local_layers,
+        default.local_layers,
         [true, true],
-        "the sixth would be the first to see all"
+        "the sixth would be the first global layer"
     );
     let gemma2 = [("gemma2.attention.sliding_window", Value::U32(16))];
     let config = read("gemma2", &gemma2, &tensors(&norms[2..])).unwrap();
@@ -225,7 +225,7 @@ fn fused_weights_are_found_as_rows() {
             .map(|_| ()),
         None
     );
-    // Too few rows for what the metadata says.
+    // Fewer rows than the metadata requires.
     for (name, axes) in &mut fused {
         if name.contains("attn_qkv") {
             axes[0] = 31;
@@ -235,7 +235,7 @@ fn fused_weights_are_found_as_rows() {
 }
 
 #[test]
-fn scalings_are_read() {
+fn reads_rope_scalings() {
     let scaling = |kind: &str, more: &[(&str, Value)]| {
         let mut all = vec![("llama.rope.scaling.type", Value::String(kind.to_owned()))];
         all.extend(more.iter().cloned());
@@ -278,7 +278,7 @@ fn scalings_are_read() {
     assert_eq!(slowest(16), 0.01);
     assert!(
         slowest(32) < slowest(17),
-        "a longer context turns more slowly"
+        "a longer context rotates more slowly"
     );
     assert!(
         scaling("su", &both)
@@ -327,7 +327,7 @@ fn factors_divide_frequencies_one_by_one() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_name() {
+fn invalid_metadata_is_rejected_by_name() {
     struct Case(&'static str, Value, &'static str);
     let cases = [
         Case("llama.block_count", Value::U32(0), "must not be 0"),
@@ -350,7 +350,11 @@ fn what_cannot_be_is_refused_with_its_name() {
             "does not divide",
         ),
         Case("llama.attention.key_length", Value::U32(3), "heads of keys"),
-        Case("llama.attention.key_length", Value::U32(6), "6 for keys"),
+        Case(
+            "llama.attention.key_length",
+            Value::U32(6),
+            "key heads of 6",
+        ),
         Case(
             "llama.attention.layer_norm_rms_epsilon",
             Value::F32(f32::NAN),
@@ -366,7 +370,7 @@ fn what_cannot_be_is_refused_with_its_name() {
             Value::U32(13),
             "instead of [13, 8]",
         ),
-        Case("llama.rope.dimension_count", Value::U32(8), "cannot turn"),
+        Case("llama.rope.dimension_count", Value::U32(8), "cannot rotate"),
         Case("llama.rope.freq_base", Value::F32(-1.0), "above 0"),
         Case("general.architecture", Value::U8(1), "not a string"),
         Case(
@@ -395,7 +399,7 @@ fn what_cannot_be_is_refused_with_its_name() {
 }
 
 #[test]
-fn config_json_says_the_same() {
+fn config_json_gives_the_same_config() {
     let dir = TempDir::new().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     let all: Vec<(String, Vec<usize>)> = tensors(&[

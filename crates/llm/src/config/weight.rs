@@ -1,11 +1,11 @@
-//! The tensors that a description asks for.
+//! The tensors that a config requires.
 
 use super::{Architecture, Config};
 use crate::file::Model;
 use crate::{Error, Result};
 
 impl Config {
-    /// Every tensor that the model must have, by the name that [`Config::weight`] takes, with its shape.
+    /// All required tensors with their shapes, by the names that [`Config::weight`] takes.
     pub fn weights(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = vec![("token_embd.weight".to_owned(), vec![self.vocab, self.width])];
         let is_bert = self.architecture == Architecture::Bert;
@@ -83,7 +83,7 @@ impl Config {
         all
     }
 
-    /// An error unless the model has every tensor, in the shape it must have.
+    /// Fails unless the model has all required tensors with the right shapes.
     pub(super) fn check_weights(&self, model: &Model) -> Result<()> {
         for (name, shape) in self.weights() {
             let tensor = self.weight(model, &name)?;
@@ -102,7 +102,7 @@ impl Config {
         Ok(())
     }
 
-    /// An error unless a table of vectors has at least so many.
+    /// Fails unless a table has at least `rows` rows.
     fn check_table(&self, model: &Model, name: &str, rows: usize) -> Result<()> {
         let tensor = model.tensor(name)?;
         match *tensor.shape() {

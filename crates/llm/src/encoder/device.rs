@@ -1,4 +1,4 @@
-//! The same encoder as a graph of tensors, for a Metal device.
+//! The encoder as a graph of tensors, for a Metal device.
 
 use bessemer::Activation;
 use bessemer::{AttentionOptions, Device, Tensor};
@@ -30,7 +30,7 @@ impl Projection {
 }
 
 impl Encoder {
-    /// From the sum of a text's embeddings to what its tokens have become.
+    /// Runs the layers on a text's summed embeddings.
     pub(super) fn run_on(&self, device: &Device, x: &[f32]) -> Result<Vec<f32>> {
         let config = &self.config;
         let (width, heads, dim) = (config.width, config.kv_heads, config.head_dim);

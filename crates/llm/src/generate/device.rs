@@ -1,17 +1,18 @@
-//! Generation on a device: tokens are chosen there, and the next ones begun before the host has seen the last.
+//! Generation on a Metal device: sampling runs on the device, and tokens are submitted before the host has read the
+//! last.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use bessemer::decoder::{Counts, Decoder, DeviceSampler, Pending};
 
-use super::{Finish, Full, Session, Text};
+use super::{Finish, Session, Text, WhenFull};
 use crate::{Cache, Error, Result, Sampling, Transformer};
 
-/// Tokens on their way at once: one that the device works on, and those that it finds when it is done.
-const AHEAD: usize = 3;
+/// Tokens in flight: one that the device computes, and the next ones, so that it never waits for the host.
+const TOKENS_IN_FLIGHT: usize = 3;
 
-/// A sampler on the device that has seen these tokens.
+/// Creates a device sampler whose penalties include `seen`.
 pub(super) fn sampler(
     transformer: &Transformer,
     sampling: &Sampling,
@@ -24,72 +25,71 @@ pub(super) fn sampler(
 }
 
 impl Session {
-    /// What a token costs after so many others, where the model is on a device that is not the CPU.
+    /// Counts the launches and bytes of a decoded token after `len` others. `None` on the CPU.
     pub fn counts(&mut self, sampling: &Sampling, len: usize) -> Result<Option<Counts>> {
         let Some(decoder) = self.transformer.decoder() else {
             return Ok(None);
         };
         let sampler = sampler(&self.transformer, sampling, &[])?;
-        let sequences = self.cache.on_device().ok_or_else(elsewhere)?;
+        let sequences = self.cache.on_device().ok_or_else(wrong_device)?;
         Ok(Some(decoder.counts(sequences, &sampler, len)?))
     }
 
-    /// Goes on after a prompt that was taken in, with several tokens on their way. What was begun after the end is
-    /// forgotten.
+    /// Decodes after the prefill with several tokens in flight. Tokens submitted past the end are dropped.
     pub(super) fn decode_ahead(
         &mut self,
         decoder: &Decoder,
         sampler: &mut DeviceSampler,
         text: &mut Text<'_, impl FnMut(u32) -> ControlFlow<()>>,
     ) -> Result<()> {
-        let result = self.ahead(decoder, sampler, text);
+        let result = self.decode_pipelined(decoder, sampler, text);
         let len = self.cache.len(0);
         let cut = self.cache.truncate(0, len);
         result.and(cut)
     }
 
-    fn ahead(
+    fn decode_pipelined(
         &mut self,
         decoder: &Decoder,
         sampler: &mut DeviceSampler,
         text: &mut Text<'_, impl FnMut(u32) -> ControlFlow<()>>,
     ) -> Result<()> {
-        let most = text.options.max_tokens;
-        let mut asked = 0;
-        let mut coming: VecDeque<Pending> = VecDeque::new();
-        // The token that comes next was chosen by the step that took this one in.
+        let max_tokens = text.options.max_tokens;
+        let mut submitted = 0;
+        let mut in_flight: VecDeque<Pending> = VecDeque::new();
+        // The launch that ran this token also sampled the next one.
         let mut last = None;
         loop {
-            while coming.len() < AHEAD && asked < most {
-                let Some(pending) = next(decoder, &mut self.cache, sampler, asked == 0)? else {
+            while in_flight.len() < TOKENS_IN_FLIGHT && submitted < max_tokens {
+                let Some(pending) = next(decoder, &mut self.cache, sampler, submitted == 0)? else {
                     break;
                 };
-                coming.push_back(pending);
-                asked += 1;
+                in_flight.push_back(pending);
+                submitted += 1;
             }
-            let Some(pending) = coming.pop_front() else {
-                let (Full::Shift { keep }, Some(token)) = (self.full, last) else {
+            let Some(pending) = in_flight.pop_front() else {
+                let (WhenFull::Shift { keep }, Some(token)) = (self.full, last) else {
                     text.report.finish = Finish::Context;
                     return Ok(());
                 };
                 self.shift(keep)?;
                 text.report.shifts += 1;
-                let sequences = self.cache.on_device().ok_or_else(elsewhere)?;
+                let sequences = self.cache.on_device().ok_or_else(wrong_device)?;
                 sequences.set_next(0, token)?;
                 continue;
             };
             let token = pending.wait()?;
             self.cache.push(0, last.as_slice());
             last = Some(token);
-            if text.take(token) || text.report.ids.len() == most {
+            if text.take(token) || text.report.ids.len() == max_tokens {
                 return Ok(());
             }
         }
     }
 }
 
-/// Begins a token: the first one after a prompt, or the one after the token that was chosen last. `None` where there
-/// is no room for that one.
+/// Submits a token: the first one after the prompt, or the successor of the last sampled one. `None` if the context
+/// is full.
 fn next(
     decoder: &Decoder,
     cache: &mut Cache,
@@ -97,7 +97,7 @@ fn next(
     is_first: bool,
 ) -> Result<Option<Pending>> {
     let capacity = cache.capacity();
-    let sequences = cache.on_device().ok_or_else(elsewhere)?;
+    let sequences = cache.on_device().ok_or_else(wrong_device)?;
     Ok(if is_first {
         Some(decoder.choose(sequences, 0, sampler)?)
     } else if sequences.len(0) == capacity {
@@ -107,9 +107,9 @@ fn next(
     })
 }
 
-fn elsewhere() -> Error {
+fn wrong_device() -> Error {
     Error::Invalid {
         what: "a cache".to_owned(),
-        reason: "is not on the device of its transformer".to_owned(),
+        reason: "is not on its transformer's device".to_owned(),
     }
 }

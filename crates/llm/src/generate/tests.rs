@@ -14,16 +14,12 @@ fn report() -> Report {
 }
 
 #[test]
-fn speeds_are_tokens_that_were_computed_per_second() {
-    assert_eq!(
-        report().prefill_speed(),
-        2.0,
-        "what was reused took no time"
-    );
+fn speeds_count_only_computed_tokens() {
+    assert_eq!(report().prefill_speed(), 2.0, "reused tokens took no time");
     assert_eq!(
         report().decode_speed(),
         3.0,
-        "the first one belongs to prefill"
+        "the first token belongs to prefill"
     );
     let one = Report {
         ids: vec![1],
@@ -39,7 +35,7 @@ fn speeds_are_tokens_that_were_computed_per_second() {
 }
 
 #[test]
-fn every_end_of_a_text_has_its_name() {
+fn every_finish_has_a_name() {
     let names = [
         (Finish::Stop, "stop"),
         (Finish::MaxTokens, "length"),

@@ -1,20 +1,26 @@
 use super::*;
 
 #[test]
-fn sizes_of_known_models_come_out() {
+fn estimates_match_known_models() {
     // Llama 2 7B: 6.74 billion weights of two bytes.
     let mb = estimate_model_memory_mb(4096, 11008, 32, 32000, 32, 32);
-    assert!((mb - 6_738_415_616.0 * 2.0 / MEGABYTE).abs() < 1.0, "{mb}");
+    assert!(
+        (mb - 6_738_415_616.0 * 2.0 / BYTES_PER_MIB).abs() < 1.0,
+        "{mb}"
+    );
     // Its keys and values for 2048 positions: 1 GB.
     assert_eq!(estimate_kv_cache_memory_mb(32, 32, 128, 2048), 1024.0);
     // Llama 3 8B with 8 heads of keys and values: 8.03 billion weights.
     let mb = estimate_model_memory_mb(4096, 14336, 32, 128_256, 32, 8);
-    assert!((mb - 8_030_261_248.0 * 2.0 / MEGABYTE).abs() < 1.0, "{mb}");
+    assert!(
+        (mb - 8_030_261_248.0 * 2.0 / BYTES_PER_MIB).abs() < 1.0,
+        "{mb}"
+    );
     assert_eq!(estimate_kv_cache_memory_mb(32, 8, 128, 8192), 1024.0);
 }
 
 #[test]
-fn what_is_too_large_is_refused_with_what_would_fit() {
+fn a_model_that_is_too_large_is_rejected_with_a_context_that_fits() {
     let estimate = Estimate {
         weights: 100 << 20,
         repacked: 0,

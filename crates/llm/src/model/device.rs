@@ -1,4 +1,4 @@
-//! The same transformer on a Metal device.
+//! The transformer on a Metal device.
 
 use bessemer::RopeTable;
 use bessemer::decoder::{Decoder, Run, Spec};
@@ -7,12 +7,12 @@ use super::{Input, Transformer};
 use crate::{Cache, Result};
 
 impl Transformer {
-    /// What computes, where that is not the CPU.
+    /// The device's decoder; `None` on the CPU.
     pub(crate) fn decoder(&self) -> Option<&Decoder> {
         self.decoder.as_ref()
     }
 
-    /// All that there is to know about it, without a file.
+    /// The model as the engine's decoder takes it.
     pub(super) fn spec(&self, rotations: [RopeTable; 2]) -> Spec {
         let config = &self.config;
         let layers = self.layers.iter().enumerate();
@@ -39,7 +39,7 @@ impl Transformer {
     }
 }
 
-/// Takes in tokens of sequences on a device; inputs were checked.
+/// Runs tokens of sequences on the device; the inputs have been checked.
 pub(super) fn forward(
     decoder: &Decoder,
     cache: &mut Cache,
@@ -54,7 +54,9 @@ pub(super) fn forward(
             logits: input.logits,
         })
         .collect();
-    let sequences = cache.on_device().expect("a cache that fits is there");
+    let sequences = cache
+        .on_device()
+        .expect("a matching cache is on the device");
     decoder.forward(sequences, &runs, logits)?;
     for input in inputs {
         cache.push(input.sequence, input.tokens);

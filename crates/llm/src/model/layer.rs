@@ -1,10 +1,10 @@
-//! A layer: attention and feed-forward.
+//! A transformer layer: attention and FFN.
 
 use bessemer::decoder;
 use bessemer::kernel::{self, Attend};
 use bessemer::quant::{self, Product, QuantMatrix};
 
-use super::{Input, Space, Transformer, offset, room, vector};
+use super::{Input, Transformer, Workspace, grow, offset, vector};
 use crate::cache::Cache;
 use crate::{Config, Result, file};
 
@@ -25,7 +25,7 @@ pub(super) struct Layer {
     post_ffn_norm: Option<Vec<f32>>,
 }
 
-/// A matrix and a bias.
+/// Weights and optional bias of a linear layer.
 #[derive(Debug)]
 struct Projection {
     weight: QuantMatrix,
@@ -33,7 +33,7 @@ struct Projection {
 }
 
 impl Projection {
-    fn finish(&self, to: &mut [f32]) {
+    fn add_bias(&self, to: &mut [f32]) {
         if let Some(bias) = &self.bias {
             for row in to.chunks_exact_mut(bias.len()) {
                 kernel::add(row, bias);
@@ -62,7 +62,7 @@ impl Layer {
             offset(config, &mut weights);
             Ok::<_, crate::Error>(weights)
         };
-        let norm_if = |there: bool, stem: &str| there.then(|| norm(stem)).transpose();
+        let norm_if = |exists: bool, stem: &str| exists.then(|| norm(stem)).transpose();
         Ok(Self {
             attn_norm: norm("attn_norm")?,
             q: projection("attn_q")?,
@@ -83,7 +83,7 @@ impl Layer {
         })
     }
 
-    /// The same for a device.
+    /// The layer as the engine's decoder takes it.
     pub(super) fn spec(&self, config: &Config, index: usize) -> decoder::Layer {
         let projection = |p: &Projection| decoder::Projection {
             weight: p.weight.clone(),
@@ -108,7 +108,7 @@ impl Layer {
         }
     }
 
-    /// Bytes that one token reads.
+    /// Bytes of weights read per token.
     pub(super) fn bytes(&self) -> usize {
         let norms = [Some(&self.attn_norm), Some(&self.ffn_norm)].into_iter();
         let norms = norms
@@ -130,20 +130,21 @@ impl Layer {
 }
 
 impl Transformer {
-    /// Runs a layer on `count` rows of `space.x`.
+    /// Runs a layer on `count` rows of `workspace.x`.
     pub(super) fn layer(
         &self,
-        (index, layer): (usize, &Layer),
+        index: usize,
+        layer: &Layer,
         cache: &mut Cache,
         inputs: &[Input<'_>],
         count: usize,
-        space: &mut Space,
+        workspace: &mut Workspace,
     ) -> Result<()> {
         let config = &self.config;
         let (width, dim) = (config.width, config.head_dim);
         let (q_row, k_row) = (config.heads * dim, config.kv_heads * dim);
         let eps = config.norm.eps as f32;
-        let Space {
+        let Workspace {
             cancel,
             x,
             normed,
@@ -155,7 +156,7 @@ impl Transformer {
             up,
             angles,
             ..
-        } = space;
+        } = workspace;
         for (buffer, row) in [
             (&mut *normed, width),
             (&mut *q, q_row),
@@ -165,7 +166,7 @@ impl Transformer {
             (&mut *up, config.ffn),
             (&mut *gate, config.ffn),
         ] {
-            room(buffer, count * row);
+            grow(buffer, count * row);
         }
         let x = &mut x[..count * width];
         let normed = &mut normed[..count * width];
@@ -192,15 +193,15 @@ impl Transformer {
             },
         ];
         quant::multiply(normed, self.precision, products)?;
-        layer.q.finish(q);
-        layer.k.finish(k);
-        layer.v.finish(v);
+        layer.q.add_bias(q);
+        layer.k.add_bias(k);
+        layer.v.add_bias(v);
         if let (Some(q_norm), Some(k_norm)) = (&layer.q_norm, &layer.k_norm) {
-            // In place, by way of memory that is free here.
+            // In place, with a free buffer as scratch.
             for (norm, heads) in [(q_norm, &mut *q), (k_norm, &mut *k)] {
-                let space = &mut mixed[..heads.len()];
-                space.copy_from_slice(heads);
-                kernel::rms_norm(space, norm, eps, heads);
+                let workspace = &mut mixed[..heads.len()];
+                workspace.copy_from_slice(heads);
+                kernel::rms_norm(workspace, norm, eps, heads);
             }
         }
         let is_local = config.local_layers.get(index).copied().unwrap_or(false);
@@ -234,9 +235,9 @@ impl Transformer {
         cancel.check()?;
         self.project(&layer.output, &mixed[..count * q_row], normed)?;
         if let Some(norm) = &layer.post_attention_norm {
-            let space = &mut mixed[..count * width];
-            space.copy_from_slice(normed);
-            kernel::rms_norm(space, norm, eps, normed);
+            let workspace = &mut mixed[..count * width];
+            workspace.copy_from_slice(normed);
+            kernel::rms_norm(workspace, norm, eps, normed);
         }
         kernel::add(x, normed);
 
@@ -258,8 +259,8 @@ impl Transformer {
                     },
                 ];
                 quant::multiply(normed, self.precision, products)?;
-                gated.finish(gate);
-                layer.up.finish(up);
+                gated.add_bias(gate);
+                layer.up.add_bias(up);
                 kernel::activate(activation, gate, Some(up));
                 gate
             }
@@ -272,9 +273,9 @@ impl Transformer {
         cancel.check()?;
         self.project(&layer.down, inner, normed)?;
         if let Some(norm) = &layer.post_ffn_norm {
-            let space = &mut mixed[..count * width];
-            space.copy_from_slice(normed);
-            kernel::rms_norm(space, norm, eps, normed);
+            let workspace = &mut mixed[..count * width];
+            workspace.copy_from_slice(normed);
+            kernel::rms_norm(workspace, norm, eps, normed);
         }
         kernel::add(x, normed);
         Ok(())
@@ -283,7 +284,7 @@ impl Transformer {
     fn project(&self, projection: &Projection, x: &[f32], to: &mut [f32]) -> Result<()> {
         let matrix = &projection.weight;
         quant::multiply(x, self.precision, &mut [Product { matrix, to }])?;
-        projection.finish(to);
+        projection.add_bias(to);
         Ok(())
     }
 }

@@ -1,16 +1,16 @@
-//! Tensors of files as matrices and vectors of the engine.
+//! Tensors of a file as the engine's matrices and vectors.
 
 use bessemer::quant::{BlockFormat, QuantMatrix, Weights};
 
 use crate::file::{Format, TensorView};
 use crate::{Error, Result};
 
-/// A matrix over the mapped file.
+/// A matrix that refers to the mapped file.
 pub(crate) fn matrix(view: &TensorView) -> Result<QuantMatrix> {
     let &[rows, cols] = view.shape() else {
         return Err(Error::unsupported(
             format_args!("`{}` of shape {:?} as a matrix", view.name(), view.shape()),
-            "weights have two axes",
+            "weights must have two axes",
         ));
     };
     let Some(weights) = weights(view.format()) else {
@@ -26,7 +26,7 @@ pub(crate) fn matrix(view: &TensorView) -> Result<QuantMatrix> {
     Ok(QuantMatrix::new(weights, [rows, cols], file, range)?)
 }
 
-/// The engine's name of a format that matrices may have.
+/// The engine's equivalent of a matrix format.
 pub(crate) fn weights(format: Format) -> Option<Weights> {
     Some(match format {
         Format::F32 => Weights::F32,
@@ -36,7 +36,7 @@ pub(crate) fn weights(format: Format) -> Option<Weights> {
     })
 }
 
-/// The numbers of a norm or a bias.
+/// The values of a norm or bias.
 pub(crate) fn vector(view: &TensorView) -> Result<Vec<f32>> {
     let numbers = view.to_f32()?;
     view.release(0..view.bytes().len());

@@ -1,8 +1,8 @@
-//! Tensors and metadata of a model as a GGUF file has them.
+//! Tensors and metadata of a model in GGUF's conventions.
 //!
-//! A GGUF model is that already. safetensors keep llama's queries and keys in another order, Gemma's norms less 1,
-//! vectors in the type of everything, and the tokenizer in a file of its own: `tokenizer.json` goes into the metadata
-//! as it is, under the key that GGUF has for that.
+//! A GGUF model is unchanged. safetensors differ: Llama's Q and K rows are in half-split permutation, Gemma's norm weights
+//! lack the 1, vectors have the type of the matrices, and the tokenizer is a separate file: `tokenizer.json` is
+//! embedded in the metadata, under GGUF's key for it.
 
 use std::borrow::Cow;
 
@@ -10,43 +10,43 @@ use crate::config::Architecture;
 use crate::file::{Container, Format, Metadata, Model, TensorView, Value};
 use crate::{Config, Error, Result, Tokenizer};
 
-/// Where a GGUF file keeps a `tokenizer.json`.
+/// GGUF's metadata key for an embedded `tokenizer.json`.
 pub(crate) const TOKENIZER: &str = "tokenizer.huggingface.json";
 
-/// A tensor to be written.
-pub(super) struct Source {
+/// A tensor to write.
+pub(super) struct SourceTensor {
     pub(super) view: TensorView,
-    /// Rows are those of heads of so many rows, the first of which are turned in halves and shall be neighbours.
-    order: Option<Halves>,
-    /// Its numbers, where they are not those of the view.
+    /// Permutation of the rows of Q and K from half-split to interleaved RoPE pairs.
+    permutation: Option<RopePermutation>,
+    /// Its values, if they differ from the view's.
     vector: Option<Vec<f32>>,
 }
 
-/// How a head's rows lie.
+/// Order of the rows of a head.
 #[derive(Clone, Copy)]
-struct Halves {
+struct RopePermutation {
     head: usize,
-    turned: usize,
+    rotated: usize,
 }
 
-impl Halves {
-    /// Where the row is that shall be row `i`.
+impl RopePermutation {
+    /// Index of the source row of output row `i`.
     fn source(self, i: usize) -> usize {
         let (head, row) = (i / self.head * self.head, i % self.head);
-        head + if row < self.turned {
-            row % 2 * (self.turned / 2) + row / 2
+        head + if row < self.rotated {
+            row % 2 * (self.rotated / 2) + row / 2
         } else {
             row
         }
     }
 }
 
-impl Source {
+impl SourceTensor {
     /// All tensors of a model.
     pub(super) fn all(model: &Model) -> Result<Vec<Self>> {
         let plain = |view| Self {
             view,
-            order: None,
+            permutation: None,
             vector: None,
         };
         let views = model.tensors().map(|t| model.tensor(&t.name));
@@ -57,20 +57,20 @@ impl Source {
         views
             .map(|view| {
                 let mut source = plain(view?);
-                source.arrange(&config)?;
+                source.to_gguf_order(&config)?;
                 Ok(source)
             })
             .collect()
     }
 
-    fn arrange(&mut self, config: &Config) -> Result<()> {
+    fn to_gguf_order(&mut self, config: &Config) -> Result<()> {
         let name = self.view.name();
-        let is_turned = [".attn_q.", ".attn_k."].iter().any(|p| name.contains(p));
+        let is_rotated = [".attn_q.", ".attn_k."].iter().any(|p| name.contains(p));
         let rope = config.rope.as_ref();
-        self.order = match (config.architecture, rope) {
-            (Architecture::Llama, Some(rope)) if is_turned => Some(Halves {
+        self.permutation = match (config.architecture, rope) {
+            (Architecture::Llama, Some(rope)) if is_rotated => Some(RopePermutation {
                 head: config.head_dim,
-                turned: rope.dims,
+                rotated: rope.dims,
             }),
             _ => None,
         };
@@ -87,18 +87,19 @@ impl Source {
         Ok(())
     }
 
-    /// Where the row is that shall be row `i`.
+    /// Index of the source row of output row `i`.
     pub(super) fn row(&self, i: usize) -> usize {
-        self.order.map_or(i, |order| order.source(i))
+        self.permutation
+            .map_or(i, |permutation| permutation.source(i))
     }
 
-    /// Its bytes in [`Source::format`].
+    /// Its bytes in [`SourceTensor::format`].
     pub(super) fn bytes(&self) -> Result<Cow<'_, [u8]>> {
         if let Some(vector) = &self.vector {
             let bytes = vector.iter().flat_map(|v| v.to_le_bytes());
             return Ok(Cow::Owned(bytes.collect()));
         }
-        if self.order.is_none() {
+        if self.permutation.is_none() {
             return Ok(Cow::Borrowed(self.view.bytes()));
         }
         let mut bytes = Vec::with_capacity(self.view.bytes().len());
@@ -109,7 +110,7 @@ impl Source {
         Ok(Cow::Owned(bytes))
     }
 
-    /// The format that it is in before it is quantised.
+    /// Its format before quantisation.
     pub(super) fn format(&self) -> Format {
         match self.vector {
             Some(_) => Format::F32,
@@ -118,17 +119,17 @@ impl Source {
     }
 }
 
-/// What the file shall say about the model.
+/// The metadata to write.
 pub(super) fn metadata(model: &Model) -> Result<Metadata> {
     let mut metadata = Metadata::default();
     for (key, value) in model.metadata().iter() {
-        // The new file is in one part.
+        // The output is a single file.
         if key.starts_with("split.") {
             continue;
         }
         let value = match (model.container(), value) {
             (Container::Gguf, value) => value.clone(),
-            // As most files have them.
+            // The types that most GGUF files use.
             (_, Value::U64(n)) => u32::try_from(*n).map_or(Value::U64(*n), Value::U32),
             (_, Value::F64(n)) => Value::F32(*n as f32),
             (_, value) => value.clone(),

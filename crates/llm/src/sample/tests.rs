@@ -14,7 +14,7 @@ fn at(temperature: f32) -> Sampling {
 }
 
 #[test]
-fn without_temperature_the_first_of_the_greatest_is_taken() {
+fn temperature_zero_takes_the_first_maximum() {
     assert_eq!(draw(at(0.0), &[1.0, 3.0, 3.0, f32::NAN], 2), [1, 1]);
 }
 
@@ -26,7 +26,7 @@ fn draws_follow_the_probabilities() {
         let share = drawn.iter().filter(|&&t| t == token).count() as f64 / 20_000.0;
         assert!((share - p).abs() < 0.015, "{token}: {share}");
     }
-    // A lower temperature prefers the first even more: 0.25 / 0.38.
+    // A lower temperature favours the first even more: 0.25 / 0.38.
     let drawn = draw(at(0.5), &logits, 20_000);
     let share = drawn.iter().filter(|&&t| t == 0).count() as f64 / 20_000.0;
     assert!((share - 0.25 / 0.38).abs() < 0.015, "{share}");
@@ -38,12 +38,12 @@ fn the_same_seed_draws_the_same() {
     let with = |seed| draw(Sampling { seed, ..at(1.0) }, &logits, 50);
     assert_eq!(with(1), with(1));
     assert_ne!(with(1), with(2));
-    // Pinned: another machine, another day, the same text.
+    // Pinned values: the same on every machine.
     assert_eq!(draw(at(1.0), &[0.0; 1000], 3), with_zero_seed());
 }
 
 fn with_zero_seed() -> [u32; 3] {
-    // 1000 · the first three outputs of SplitMix64 from seed 0, as fractions.
+    // 1000 times the first three outputs of SplitMix64 from seed 0, as fractions.
     [
         0xE220_A839_7B1D_CDAF_u64,
         0x6E78_9E6A_A1B9_65F4,
@@ -53,7 +53,7 @@ fn with_zero_seed() -> [u32; 3] {
 }
 
 #[test]
-fn limits_leave_what_they_say() {
+fn limits_keep_the_expected_tokens() {
     let p = [0.4_f32, 0.3, 0.15, 0.1, 0.05];
     let logits = p.map(f32::ln);
     let kinds = |sampling: Sampling| {
@@ -107,7 +107,7 @@ fn limits_leave_what_they_say() {
         }),
         [0, 1, 2]
     );
-    // The expected information is 1.39 nats; 0.3 (1.20) is nearest to it, then 0.15 (1.90), then 0.4 (0.92).
+    // The entropy is 1.39 nats; 0.3 (1.20) is nearest to it, then 0.15 (1.90), then 0.4 (0.92).
     assert_eq!(
         kinds(Sampling {
             typical: 0.25,
@@ -139,7 +139,7 @@ fn top_p_ends_with_the_token_that_reaches_it() {
     assert_eq!(kinds(0.5), [0, 1]);
     assert_eq!(kinds(0.75), [0, 1, 2]);
     assert_eq!(kinds(0.76), [0, 1, 2, 3]);
-    // What is left is drawn by its own probabilities: of 0.4, 0.3 and 0.15 the last one has 3 of 17.
+    // The remaining tokens keep their relative probabilities: of 0.4, 0.3 and 0.15 the last one has 3 of 17.
     let logits = [0.4_f32, 0.3, 0.15, 0.1, 0.05].map(f32::ln);
     let top_p = Sampling {
         top_p: 0.71,
@@ -151,8 +151,8 @@ fn top_p_ends_with_the_token_that_reaches_it() {
 }
 
 #[test]
-fn a_limit_that_is_not_set_takes_nothing_away() {
-    // At this temperature both are drawn, and the first one has all of the probability that a float can hold.
+fn a_limit_that_is_not_set_keeps_all_tokens() {
+    // At this temperature both are drawn, and the first one's probability rounds to 1.
     let kinds = |change: fn(&mut Sampling)| {
         let mut sampling = at(100.0);
         change(&mut sampling);
@@ -169,8 +169,8 @@ fn a_limit_that_is_not_set_takes_nothing_away() {
 }
 
 #[test]
-fn what_cannot_be_drawn_says_nothing_about_what_is_typical() {
-    // The last weight is too small for a float. Of the others, 0.3 is nearest to the expected information.
+fn tokens_of_probability_zero_do_not_affect_typical_p() {
+    // The last weight underflows. Of the others, 0.3 is nearest to the entropy.
     let logits = [0.4_f32.ln(), 0.3_f32.ln(), 0.3_f32.ln(), -200.0];
     let typical = Sampling {
         typical: 0.25,
@@ -180,7 +180,7 @@ fn what_cannot_be_drawn_says_nothing_about_what_is_typical() {
 }
 
 #[test]
-fn penalties_count_what_was_seen_in_the_window() {
+fn penalties_count_tokens_in_the_window() {
     let next = |sampling: Sampling, seen: &[u32]| {
         let mut logits = vec![2.0, 1.9, -1.0, -1.1];
         Sampler::new(sampling)
@@ -208,7 +208,7 @@ fn penalties_count_what_was_seen_in_the_window() {
 }
 
 #[test]
-fn a_bias_decides() {
+fn logit_bias_decides() {
     let sampling = Sampling {
         logit_bias: [(2, 5.0), (7, 1.0)].into(),
         ..Sampling::default()
@@ -217,7 +217,7 @@ fn a_bias_decides() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn invalid_parameters_are_rejected() {
     for bad in [
         at(-1.0),
         at(f32::NAN),
@@ -247,7 +247,7 @@ fn numbers_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn stops_are_found_across_pieces_and_nothing_of_them_is_shown() {
+fn stop_strings_are_found_across_pieces_and_never_shown() {
     let run = |stops: &[&str], pieces: &[&str]| {
         let mut stops = Stops::new(stops.iter().map(|s| (*s).to_owned()));
         let mut text = String::new();
@@ -274,7 +274,7 @@ fn stops_are_found_across_pieces_and_nothing_of_them_is_shown() {
     assert_eq!(run(&[""], &["x"]), ("x".to_owned(), false));
 }
 
-/// The definition itself, over the whole text: what is shown after a piece, and whether the text has ended.
+/// The definition, applied to the whole text: length of the text shown after a piece, and whether a stop was found.
 fn shown(stops: &[&str], text: &str) -> (usize, bool) {
     let found = stops.iter().filter_map(|s| text.find(s)).min();
     if let Some(at) = found {
@@ -286,7 +286,7 @@ fn shown(stops: &[&str], text: &str) -> (usize, bool) {
 }
 
 #[test]
-fn stops_that_overlap_end_the_text_at_the_first_of_them() {
+fn overlapping_stop_strings_end_the_text_at_the_first() {
     let sets: [&[&str]; 8] = [
         &["b", "ab"],
         &["ab", "b"],
@@ -302,7 +302,7 @@ fn stops_that_overlap_end_the_text_at_the_first_of_them() {
     ];
     for set in sets {
         for text in texts {
-            // Every way to cut the text into pieces, one bit for each place between characters.
+            // Every way to cut the text into pieces, one bit per character boundary.
             let cuts: Vec<usize> = text.char_indices().map(|(i, _)| i).skip(1).collect();
             for pattern in 0..1_u32 << cuts.len() {
                 let mut stops = Stops::new(set.iter().map(|s| (*s).to_owned()));
@@ -326,7 +326,7 @@ fn stops_that_overlap_end_the_text_at_the_first_of_them() {
 }
 
 #[test]
-fn no_logits_are_an_error() {
+fn empty_logits_are_an_error() {
     let mut sampler = Sampler::new(at(1.0)).expect("valid");
     assert!(matches!(
         sampler.next(&mut [], &[]),
@@ -334,7 +334,7 @@ fn no_logits_are_an_error() {
     ));
 }
 
-/// A text is the same whether its tokens are chosen here or on a device.
+/// The device samples the same tokens as the host.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_device_draws_the_same_tokens() {
@@ -361,14 +361,14 @@ fn a_device_draws_the_same_tokens() {
             ..at(0.9)
         };
         change(&mut sampling);
-        let mut here = Sampler::new(sampling.clone()).expect("valid");
-        let mut there = DeviceSampler::new(&device, sampling.clone(), 40).expect("valid");
+        let mut host = Sampler::new(sampling.clone()).expect("valid");
+        let mut on_device = DeviceSampler::new(&device, sampling.clone(), 40).expect("valid");
         let mut seen = Vec::new();
         for step in 0..30_usize {
             let logits = |i: usize| ((i * 37 + step * 11) % 41) as f32 * 0.13 - 2.0;
             let logits: Vec<f32> = (0..40).map(logits).collect();
-            let token = here.next(&mut logits.clone(), &seen).expect("logits");
-            let other = there.next(&logits).expect("a token");
+            let token = host.next(&mut logits.clone(), &seen).expect("logits");
+            let other = on_device.next(&logits).expect("a token");
             assert_eq!(token, other, "step {step} of {sampling:?}");
             seen.push(token);
         }

@@ -9,7 +9,7 @@ use bessemer::Device;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
 use bessemer_llm::generate::{Finish, Options, Report, Session};
-use bessemer_llm::model::{self, BATCH};
+use bessemer_llm::model::{self, PREFILL_BATCH};
 use bessemer_llm::{Sampling, Transformer};
 use tempfile::TempDir;
 
@@ -62,20 +62,20 @@ impl Asked {
 
 #[test]
 fn a_prompt_ends_at_the_next_question_and_whole_batches_stay() {
-    let prompt = tokens(3 * BATCH as u32 - 5);
+    let prompt = tokens(3 * PREFILL_BATCH as u32 - 5);
     for device in devices() {
-        let mut whole = Asked::new(&device, 4 * BATCH);
+        let mut whole = Asked::new(&device, 4 * PREFILL_BATCH);
         let expected = whole.generate(&prompt, 1, usize::MAX);
         // Before every batch, and on the CPU five times a layer; then once for the token.
         let of_a_batch = 1 + if device.is_cpu() { 5 * LAYERS } else { 0 };
         assert_eq!(whole.count(), 3 * of_a_batch + 1, "on {device}");
         for at in [1, 2, of_a_batch, of_a_batch + 1, 2 * of_a_batch + 1] {
-            let mut cut = Asked::new(&device, 4 * BATCH);
+            let mut cut = Asked::new(&device, 4 * PREFILL_BATCH);
             let report = cut.generate(&prompt, 1, at);
             assert_eq!(report.finish, Finish::Cancelled);
             assert!(report.ids.is_empty());
             assert_eq!(cut.count(), at, "nothing is begun after the answer");
-            let kept = (at - 1) / of_a_batch * BATCH;
+            let kept = (at - 1) / of_a_batch * PREFILL_BATCH;
             assert_eq!(cut.session.cache().len(0), kept, "on {device} at {at}");
             assert_eq!(report.prefilled, kept);
             // And on as if nothing had been.

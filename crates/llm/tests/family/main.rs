@@ -11,7 +11,7 @@ use bessemer::CacheType;
 use bessemer::Device;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
-use bessemer_llm::model::{Input, Logits, Options, Space};
+use bessemer_llm::model::{Input, Logits, Options, Workspace};
 use bessemer_llm::{Cache, Transformer};
 use tempfile::TempDir;
 
@@ -42,14 +42,16 @@ fn tokens(count: u32) -> Vec<u32> {
 }
 
 fn take_in(transformer: &Transformer, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
-    let mut space = Space::default();
+    let mut workspace = Workspace::default();
     let input = Input {
         sequence: 0,
         tokens,
         logits: Logits::All,
     };
-    transformer.forward(cache, &[input], &mut space).unwrap();
-    space.logits().to_vec()
+    transformer
+        .forward(cache, &[input], &mut workspace)
+        .unwrap();
+    workspace.logits().to_vec()
 }
 
 /// The logits after every token of a text that comes in pieces.
@@ -128,7 +130,7 @@ fn sequences_know_nothing_of_each_other() {
             let what = format!("{} on {device}", family.name);
             let (transformer, _) = load(family, &device);
             let mut cache = Cache::new(&transformer, CacheType::F32, 3, CONTEXT).unwrap();
-            let mut space = Space::default();
+            let mut workspace = Workspace::default();
             // Different lengths, in another order, and twice: the second time after what came first.
             let texts: [&[u32]; 3] = [&tokens[..9], &tokens[9..11], &tokens[11..]];
             for round in 0..2 {
@@ -142,9 +144,9 @@ fn sequences_know_nothing_of_each_other() {
                     },
                 });
                 transformer
-                    .forward(&mut cache, &inputs, &mut space)
+                    .forward(&mut cache, &inputs, &mut workspace)
                     .unwrap();
-                let mut rows = space.logits();
+                let mut rows = workspace.logits();
                 for input in &inputs {
                     let text = texts[input.sequence];
                     let alone = in_pieces(&transformer, &vec![text; round + 1]);
@@ -182,14 +184,14 @@ fn tokens_and_lengths_that_do_not_fit_are_refused_and_change_nothing() {
     for device in devices() {
         let (transformer, _) = load(&FAMILIES[0], &device);
         let mut cache = Cache::new(&transformer, CacheType::F32, 1, 4).unwrap();
-        let mut space = Space::default();
+        let mut workspace = Workspace::default();
         let mut run = |sequence: usize, tokens: &[u32]| {
             let input = Input {
                 sequence,
                 tokens,
                 logits: Logits::Last,
             };
-            let result = transformer.forward(&mut cache, &[input], &mut space);
+            let result = transformer.forward(&mut cache, &[input], &mut workspace);
             (result.map_err(|e| e.to_string()), cache.len(0))
         };
         let (result, len) = run(0, &[VOCAB as u32]);
@@ -207,7 +209,7 @@ fn tokens_and_lengths_that_do_not_fit_are_refused_and_change_nothing() {
             logits: Logits::Last,
         };
         if !device.is_cpu() {
-            let result = other.forward(&mut cache, &[input], &mut space);
+            let result = other.forward(&mut cache, &[input], &mut workspace);
             assert!(result.is_err() && cache.len(0) == 3);
         }
     }
@@ -244,7 +246,7 @@ fn a_cache_on_another_device_is_refused() {
             tokens: &[1],
             logits: Logits::Last,
         };
-        let result = other.forward(&mut cache, &[input], &mut Space::default());
+        let result = other.forward(&mut cache, &[input], &mut Workspace::default());
         let error = result.unwrap_err().to_string();
         assert!(error.contains("made for another transformer"), "{error}");
         assert!(cache.is_empty(0));

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bessemer::CacheType;
-use bessemer_llm::generate::{Finish, Full, Options, Report, Session};
+use bessemer_llm::generate::{Finish, Options, Report, Session, WhenFull};
 use bessemer_llm::{Error, Sampling};
 
 use crate::model::{FAMILIES, Family, VOCAB};
@@ -115,7 +115,7 @@ fn a_full_context_ends_a_text_or_is_shifted() {
         let report = generate(&mut session, &prompt, &long);
         assert_eq!(report.finish, Finish::Context);
         assert_eq!(report.ids.len(), CONTEXT - prompt.len() + 1);
-        session.when_full(Full::Shift { keep: 4 });
+        session.when_full(WhenFull::Shift { keep: 4 });
         let report = generate(&mut session, &prompt, &long);
         assert_eq!((report.finish, report.ids.len()), (Finish::MaxTokens, 200));
         // 55 tokens until it is full, and then 30 each time.
@@ -147,7 +147,7 @@ fn a_shift_keeps_the_beginning_and_the_newer_half_of_the_rest() {
         let mut session = session(&FAMILIES[0], &device);
         // Half of the rest may be rounded; no more than half of the context stays.
         for (keep, kept) in [(0, 0), (4, 4), (5, 5), (100, CONTEXT / 2)] {
-            session.when_full(Full::Shift { keep });
+            session.when_full(WhenFull::Shift { keep });
             let report = generate(&mut session, &prompt, &options(Sampling::default(), 100));
             let (held, shifts) = shifted(&prompt, &report.ids, kept);
             assert_eq!(session.cache().tokens(0), held, "{keep} on {device}");

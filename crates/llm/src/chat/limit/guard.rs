@@ -1,32 +1,32 @@
-//! A template with its guards: whatever takes or makes a value passes it through a filter that counts it.
+//! Inserts guards into a template: filters that charge every value that is read or created.
 //!
-//! The template engine has no hook for operators, literals, slices and plain text, so the parsed template is copied with
-//! the guards put in. That also keeps the compiler from folding constants, which has no limits either.
+//! The template engine has no hook for operators, literals, slices and plain text, so the parsed template is copied
+//! with guards inserted. They also prevent constant folding, which has no limits.
 
 use minijinja::machinery::ast::{self, CallArg, Expr, Spanned, Stmt};
 use minijinja::value::Value;
 
-/// Takes a value and walks through it.
+/// Reads a value and everything nested in it.
 pub(super) const TOUCH: &str = "#touch";
-/// Takes a value and goes over its items.
+/// Reads a value and iterates over its items.
 pub(super) const SCAN: &str = "#scan";
-/// Takes a value without going over its items.
+/// Reads a value without iterating over its items.
 pub(super) const GLANCE: &str = "#glance";
-/// Makes a value, with all texts in it.
+/// Creates a value including all strings in it.
 pub(super) const KEEP: &str = "#keep";
-/// Makes a value of parts that were there.
+/// Creates a value from existing values.
 pub(super) const HOLD: &str = "#hold";
-/// Makes a text, or a sequence of items that were there.
+/// Creates a string, or a sequence of existing items.
 pub(super) const GROW: &str = "#grow";
 /// Multiplies two values.
-pub(super) const TIMES: &str = "#times";
-/// Puts a value into a namespace.
+pub(super) const MULTIPLY: &str = "#multiply";
+/// Assigns a value to a member of a namespace.
 pub(super) const MEMBER: &str = "#member";
 
-/// Filters that look at one item, or at none, and give nothing new.
+/// Filters that read at most one item and create nothing.
 const LIGHT: [&str; 7] = ["length", "count", "first", "last", "default", "d", "attr"];
-/// Filters that go over items and give some of them.
-const CHOOSING: [&str; 6] = [
+/// Filters that iterate over items and return some of them.
+const SELECTING: [&str; 6] = [
     "list",
     "reverse",
     "select",
@@ -34,12 +34,12 @@ const CHOOSING: [&str; 6] = [
     "selectattr",
     "rejectattr",
 ];
-/// Filters that look into items, and whose result has no other texts than these.
-const ARRANGING: [&str; 9] = [
+/// Filters that read items in depth and return no new strings.
+const REORDERING: [&str; 9] = [
     "sort", "unique", "batch", "slice", "items", "dictsort", "groupby", "min", "max",
 ];
 
-/// A copy of a statement with guards.
+/// Copies a statement with guards.
 pub(super) fn statement<'a>(stmt: &Stmt<'a>) -> Stmt<'a> {
     fn spanned<T, U>(node: &Spanned<T>, copy: impl FnOnce(&T) -> U) -> Spanned<U> {
         Spanned::new(copy(node), node.span())
@@ -48,7 +48,7 @@ pub(super) fn statement<'a>(stmt: &Stmt<'a>) -> Stmt<'a> {
         Stmt::Template(node) => Stmt::Template(spanned(node, |t| ast::Template {
             children: statements(&t.children),
         })),
-        // What is written is counted where it is written, by the formatter: text of the template becomes a value.
+        // The formatter charges what is written, so text of the template becomes a value.
         Stmt::EmitExpr(node) => Stmt::EmitExpr(spanned(node, |e| ast::EmitExpr {
             expr: unguarded(&e.expr),
         })),
@@ -157,7 +157,7 @@ fn macro_<'a>(node: &ast::Macro<'a>) -> ast::Macro<'a> {
 
 fn call<'a>(node: &ast::Call<'a>) -> ast::Call<'a> {
     let callee = match &node.expr {
-        // The name of what is called, and `self` before it, are no values.
+        // The name of the callee, and `self` before it, are not values.
         Expr::Var(_) => target(&node.expr),
         Expr::GetAttr(attr) => {
             let of_template = matches!(&attr.expr, Expr::Var(var) if var.id == "self");
@@ -193,7 +193,7 @@ fn arguments<'a>(args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
         .collect()
 }
 
-/// A copy of what is assigned to.
+/// Copies an assignment target.
 fn target<'a>(expr: &Expr<'a>) -> Expr<'a> {
     let targets = |items: &[Expr<'a>]| items.iter().map(target).collect();
     match expr {
@@ -210,7 +210,7 @@ fn target<'a>(expr: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// Whether a member of a namespace is assigned to.
+/// Whether the target is a member of a namespace.
 fn has_member(target: &Expr<'_>) -> bool {
     match target {
         Expr::Var(_) => false,
@@ -220,14 +220,14 @@ fn has_member(target: &Expr<'_>) -> bool {
     }
 }
 
-/// A copy of an expression with guards.
+/// Copies an expression with guards.
 fn expression<'a>(expr: &Expr<'a>) -> Expr<'a> {
     let filter = match expr {
         Expr::Slice(_) => GROW,
         Expr::BinOp(node) if grows(node.op) => GROW,
         Expr::Filter(node) if LIGHT.contains(&node.name) => GLANCE,
-        Expr::Filter(node) if CHOOSING.contains(&node.name) => GROW,
-        Expr::Filter(node) if ARRANGING.contains(&node.name) => HOLD,
+        Expr::Filter(node) if SELECTING.contains(&node.name) => GROW,
+        Expr::Filter(node) if REORDERING.contains(&node.name) => HOLD,
         Expr::Filter(_) | Expr::Call(_) => KEEP,
         Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => HOLD,
         _ => return unguarded(expr),
@@ -240,7 +240,7 @@ fn grows(op: ast::BinOpKind) -> bool {
     matches!(op, Add | Mul | Concat)
 }
 
-/// A copy of an expression with guards on its parts, not on itself.
+/// Copies an expression with guards on its operands but not on itself.
 fn unguarded<'a>(expr: &Expr<'a>) -> Expr<'a> {
     let span = expr.span();
     let list = |items: &[Expr<'a>]| items.iter().map(expression).collect();
@@ -275,16 +275,16 @@ fn unguarded<'a>(expr: &Expr<'a>) -> Expr<'a> {
             let [left, right] = [&node.left, &node.right].map(expression);
             let [left, right] = match node.op {
                 ScAnd | ScOr => [left, right],
-                // The only operator that makes much of little: how much is known before.
+                // The only operator whose result may be much larger than its operands; the size is checked before.
                 Mul => {
                     let copy = ast::Filter {
-                        name: TIMES,
+                        name: MULTIPLY,
                         expr: Some(left),
                         args: vec![CallArg::Pos(right)],
                     };
                     return Expr::Filter(Spanned::new(copy, span));
                 }
-                // Also constants, or the compiler would compute the result.
+                // Constants too, or the compiler would fold the expression.
                 Add => [left, right].map(|side| wrap(GLANCE, side)),
                 Concat => [left, right].map(|side| wrap(TOUCH, side)),
                 _ => [left, right].map(|side| guard(TOUCH, side)),
@@ -316,7 +316,7 @@ fn unguarded<'a>(expr: &Expr<'a>) -> Expr<'a> {
                 let input = expression(input);
                 match node.name {
                     name if LIGHT.contains(&name) => input,
-                    name if CHOOSING.contains(&name) => wrap(SCAN, input),
+                    name if SELECTING.contains(&name) => wrap(SCAN, input),
                     _ => guard(TOUCH, input),
                 }
             });
@@ -368,7 +368,7 @@ fn unguarded<'a>(expr: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// Puts a guard around what has none yet. A constant is as long as it is in the template.
+/// Guards an expression that is not guarded yet. A constant is no longer than the template.
 fn guard<'a>(filter: &'static str, expr: Expr<'a>) -> Expr<'a> {
     match &expr {
         Expr::Const(_) => expr,
