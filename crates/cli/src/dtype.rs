@@ -1,29 +1,10 @@
-//! Element types of buffers on the command line and in `.npy` files.
+//! Elements of buffers as text and numbers: what the command line adds to [`DType`].
 
 use anyhow::{Context as _, Result, bail};
+use bessemer::DType;
+use bessemer::npy::Array;
 use half::{bf16, f16};
 use serde_json::Value;
-use std::fmt;
-use std::str::FromStr;
-
-/// The type of one element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DType {
-    F32,
-    F16,
-    BF16,
-    I8,
-    U8,
-    I16,
-    U16,
-    I32,
-    U32,
-    I64,
-    U64,
-    Bool,
-    /// In files only: Metal has no `double`.
-    F64,
-}
 
 /// A value between two element types: wide enough for all of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,55 +13,90 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-/// Names on the command line; the second is MSL's.
-const NAMES: [(DType, &str, &str); 12] = [
-    (DType::F32, "f32", "float"),
-    (DType::F16, "f16", "half"),
-    (DType::BF16, "bf16", "bfloat"),
-    (DType::I8, "i8", "char"),
-    (DType::U8, "u8", "uchar"),
-    (DType::I16, "i16", "short"),
-    (DType::U16, "u16", "ushort"),
-    (DType::I32, "i32", "int"),
-    (DType::U32, "u32", "uint"),
-    (DType::I64, "i64", "long"),
-    (DType::U64, "u64", "ulong"),
-    (DType::Bool, "bool", "bool"),
-];
+/// The type of this name: the engine's or MSL's.
+pub(crate) fn named(text: &str) -> Result<DType> {
+    let dtype = match text {
+        "f64" | "double" => bail!("Metal has no {text}; use f32"),
+        "float" => DType::F32,
+        "half" => DType::F16,
+        "bfloat" => DType::BF16,
+        "char" => DType::I8,
+        "uchar" => DType::U8,
+        "short" => DType::I16,
+        "ushort" => DType::U16,
+        "int" => DType::I32,
+        "uint" => DType::U32,
+        "long" => DType::I64,
+        "ulong" => DType::U64,
+        _ => match text.parse() {
+            Ok(dtype) => dtype,
+            Err(_) => {
+                let known = DType::ALL.into_iter().filter(|&d| d != DType::F64);
+                let names: Vec<_> = known.map(DType::name).collect();
+                bail!("unknown type `{text}`; known are {}", names.join(", "));
+            }
+        },
+    };
+    Ok(dtype)
+}
 
-impl DType {
-    /// Bytes of one element.
-    pub(crate) fn size(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 | Self::Bool => 1,
-            Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
-            Self::F32 | Self::I32 | Self::U32 => 4,
-            Self::I64 | Self::U64 | Self::F64 => 8,
-        }
+/// The same values in another type.
+pub(crate) fn convert(array: Array, dtype: DType) -> Array {
+    if dtype == array.dtype {
+        return array;
     }
-
-    pub(crate) fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
+    let elements = array.data.chunks_exact(array.dtype.size());
+    let mut data = vec![0; elements.len() * dtype.size()];
+    for (source, target) in elements.zip(data.chunks_exact_mut(dtype.size())) {
+        dtype.store(array.dtype.load(source), target);
     }
-
-    /// Smallest and largest value of an integer type.
-    fn range(self) -> (i128, i128) {
-        match self {
-            Self::I8 => (i8::MIN.into(), i8::MAX.into()),
-            Self::U8 => (0, u8::MAX.into()),
-            Self::I16 => (i16::MIN.into(), i16::MAX.into()),
-            Self::U16 => (0, u16::MAX.into()),
-            Self::I32 => (i32::MIN.into(), i32::MAX.into()),
-            Self::U32 => (0, u32::MAX.into()),
-            Self::I64 => (i64::MIN.into(), i64::MAX.into()),
-            Self::U64 => (0, u64::MAX.into()),
-            Self::Bool => (0, 1),
-            Self::F32 | Self::F16 | Self::BF16 | Self::F64 => (i128::MIN, i128::MAX),
-        }
+    Array {
+        dtype,
+        shape: array.shape,
+        data,
     }
+}
 
+/// Bytes of an array, or `None` if they exceed the address space.
+pub(crate) fn byte_count(dtype: DType, shape: &[usize]) -> Option<usize> {
+    shape
+        .iter()
+        .try_fold(dtype.size(), |product, dim| product.checked_mul(*dim))
+}
+
+/// Smallest and largest value of an integer type.
+fn range(dtype: DType) -> (i128, i128) {
+    let bits = 8 * dtype.size();
+    if dtype == DType::Bool {
+        (0, 1)
+    } else if dtype.is_unsigned() {
+        (0, (1 << bits) - 1)
+    } else {
+        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    }
+}
+
+/// Elements of a type.
+pub(crate) trait Elements: Sized {
     /// Reads a value as a user writes it; an integer outside the type's range is an error.
-    pub(crate) fn parse(self, text: &str) -> Result<Number> {
+    fn parse(self, text: &str) -> Result<Number>;
+
+    /// Writes a value into an element's bytes: floats round to nearest, integers wrap, floats become
+    /// integers by truncation and saturation.
+    fn store(self, number: Number, target: &mut [u8]);
+
+    /// Reads an element's bytes.
+    fn load(self, bytes: &[u8]) -> Number;
+
+    /// An element as text: the shortest that reads back as the same value.
+    fn format(self, bytes: &[u8]) -> String;
+
+    /// An element as JSON; what JSON has no number for (NaN, infinities) is a string.
+    fn to_json(self, bytes: &[u8]) -> Value;
+}
+
+impl Elements for DType {
+    fn parse(self, text: &str) -> Result<Number> {
         let text = text.trim();
         let integer = || -> Option<i128> {
             let (negative, digits) = match text.strip_prefix('-') {
@@ -117,16 +133,14 @@ impl DType {
         let Some(value) = integer() else {
             bail!("`{text}` is not a value of type {self}");
         };
-        let (least, most) = self.range();
+        let (least, most) = range(self);
         if !(least..=most).contains(&value) {
             bail!("{value} does not fit {self}, which goes from {least} to {most}");
         }
         Ok(Number::Int(value))
     }
 
-    /// Writes a value into an element's bytes: floats round to nearest, integers wrap, floats become
-    /// integers by truncation and saturation.
-    pub(crate) fn store(self, number: Number, target: &mut [u8]) {
+    fn store(self, number: Number, target: &mut [u8]) {
         let float = match number {
             Number::Int(v) => v as f64,
             Number::Float(v) => v,
@@ -143,7 +157,7 @@ impl DType {
             _ => match number {
                 Number::Int(v) => v as u64,
                 Number::Float(v) => {
-                    let (least, most) = self.range();
+                    let (least, most) = range(self);
                     (v as i128).clamp(least, most) as u64
                 }
             },
@@ -151,8 +165,7 @@ impl DType {
         target.copy_from_slice(&bits.to_le_bytes()[..self.size()]);
     }
 
-    /// Reads an element's bytes.
-    pub(crate) fn load(self, bytes: &[u8]) -> Number {
+    fn load(self, bytes: &[u8]) -> Number {
         let mut wide = [0; 8];
         wide[..self.size()].copy_from_slice(&bytes[..self.size()]);
         let bits = u64::from_le_bytes(wide);
@@ -161,17 +174,17 @@ impl DType {
             Self::F32 => Number::Float(f32::from_bits(bits as u32).into()),
             Self::F16 => Number::Float(f16::from_bits(bits as u16).into()),
             Self::BF16 => Number::Float(bf16::from_bits(bits as u16).into()),
-            Self::I8 => Number::Int((bits as i8).into()),
-            Self::I16 => Number::Int((bits as i16).into()),
-            Self::I32 => Number::Int((bits as i32).into()),
-            Self::I64 => Number::Int((bits as i64).into()),
             Self::Bool => Number::Int((bits != 0).into()),
-            Self::U8 | Self::U16 | Self::U32 | Self::U64 => Number::Int(bits.into()),
+            _ if self.is_unsigned() => Number::Int(bits.into()),
+            _ => {
+                // Sign-extended from the element's width.
+                let unused = 64 - 8 * self.size() as u32;
+                Number::Int((((bits << unused) as i64) >> unused).into())
+            }
         }
     }
 
-    /// An element as text: the shortest that reads back as the same value.
-    pub(crate) fn format(self, bytes: &[u8]) -> String {
+    fn format(self, bytes: &[u8]) -> String {
         match (self, self.load(bytes)) {
             (Self::Bool, Number::Int(v)) => (v != 0).to_string(),
             (_, Number::Int(v)) => v.to_string(),
@@ -181,35 +194,9 @@ impl DType {
         }
     }
 
-    /// An element as JSON; what JSON has no number for (NaN, infinities) is a string.
-    pub(crate) fn to_json(self, bytes: &[u8]) -> Value {
+    fn to_json(self, bytes: &[u8]) -> Value {
         let text = self.format(bytes);
         serde_json::from_str(&text).unwrap_or(Value::String(text))
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(dtype, ..)| dtype == self);
-        f.write_str(name.map_or("f64", |(_, name, _)| name))
-    }
-}
-
-impl FromStr for DType {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        if matches!(text, "f64" | "double") {
-            bail!("Metal has no {text}; use f32");
-        }
-        let found = NAMES
-            .iter()
-            .find(|(_, name, msl)| text == *name || text == *msl);
-        let Some((dtype, ..)) = found else {
-            let names: Vec<_> = NAMES.iter().map(|(_, name, _)| *name).collect();
-            bail!("unknown type `{text}`; known are {}", names.join(", "));
-        };
-        Ok(*dtype)
     }
 }
 
@@ -262,11 +249,13 @@ mod tests {
 
     #[test]
     fn names_are_ours_or_those_of_msl_and_double_is_refused() {
-        assert_eq!("half".parse::<DType>().unwrap(), DType::F16);
-        assert_eq!("u64".parse::<DType>().unwrap(), DType::U64);
-        let error = "double".parse::<DType>().unwrap_err();
+        assert_eq!(named("half").unwrap(), DType::F16);
+        assert_eq!(named("u64").unwrap(), DType::U64);
+        let error = named("double").unwrap_err();
         assert_eq!(error.to_string(), "Metal has no double; use f32");
-        assert!("f8".parse::<DType>().is_err());
+        let error = named("f8").unwrap_err().to_string();
+        assert!(error.starts_with("unknown type `f8`; known are bool, u8, "));
+        assert!(!error.contains("f64"));
     }
 
     #[test]
@@ -276,6 +265,18 @@ mod tests {
         assert_eq!(DType::I8.format(&target), "-1");
         DType::I8.store(Number::Float(1e9), &mut target);
         assert_eq!(DType::I8.format(&target), "127");
+    }
+
+    #[test]
+    fn float32_holds_bfloat16_exactly() {
+        let array = Array {
+            dtype: DType::BF16,
+            shape: vec![1],
+            data: vec![0x49, 0x40],
+        };
+        let wide = convert(array.clone(), DType::F32);
+        assert_eq!(wide.data, 3.140625_f32.to_le_bytes());
+        assert_eq!(convert(wide, DType::BF16), array);
     }
 
     #[test]

@@ -19,7 +19,6 @@ mod interrupt;
 mod language;
 mod models;
 mod msl;
-mod npy;
 mod perplexity;
 mod pull;
 mod quantize;

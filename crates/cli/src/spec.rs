@@ -1,8 +1,9 @@
 //! What arguments of a kernel look like on the command line.
 
-use crate::dtype::{DType, Number};
-use crate::npy::Array;
+use crate::dtype::{self, Elements as _, Number};
 use anyhow::{Context as _, Result, bail};
+use bessemer::DType;
+use bessemer::npy::Array;
 use bessemer_hal::{ConstantValue, Size};
 use half::f16;
 use std::path::PathBuf;
@@ -88,7 +89,7 @@ impl FromStr for BufferSpec {
             _ => None,
         };
         if let Some((dtype, shape, generator, extra)) = generated {
-            let dtype: DType = dtype.parse()?;
+            let dtype = dtype::named(dtype)?;
             let values = match (generator, extra) {
                 ("ones", _) => Generator::Fill(Number::Int(1)),
                 ("iota", _) => Generator::Iota,
@@ -106,7 +107,7 @@ impl FromStr for BufferSpec {
                 values,
             });
         }
-        if parts.len() >= 3 && parts[1].parse::<DType>().is_ok() {
+        if parts.len() >= 3 && dtype::named(parts[1]).is_ok() {
             bail!("unknown values `{name}`; known are {GENERATORS}");
         }
         if text.is_empty() {
@@ -114,7 +115,7 @@ impl FromStr for BufferSpec {
         }
         // A type after the file name; anything else after a colon belongs to the name.
         if let Some((path, dtype)) = text.rsplit_once(':')
-            && let Ok(dtype) = dtype.parse()
+            && let Ok(dtype) = dtype::named(dtype)
             && !path.is_empty()
         {
             return Ok(Self::File {
@@ -198,7 +199,7 @@ impl FromStr for BytesSpec {
         for item in text.split(',') {
             let value = match item.split_once(':') {
                 Some((name, value)) => {
-                    dtype = Some(name.trim().parse::<DType>()?);
+                    dtype = Some(dtype::named(name.trim())?);
                     value
                 }
                 None => item,
@@ -240,7 +241,7 @@ impl FromStr for ConstantSpec {
         let Some((dtype, value)) = value.split_once(':') else {
             bail!("`{value}` has no type: expected TYPE:VALUE, such as bool:true");
         };
-        let dtype: DType = dtype.parse()?;
+        let dtype = dtype::named(dtype)?;
         let key = match key.parse() {
             Ok(index) => ConstantKey::Index(index),
             Err(_) if key.is_empty() => bail!("`{text}` has no index before `=`"),
@@ -269,7 +270,7 @@ fn constant(dtype: DType, number: Number) -> Result<ConstantValue> {
         DType::U64 => ConstantValue::U64(bits),
         DType::F16 => ConstantValue::F16(f16::from_bits(bits as u16)),
         DType::F32 => ConstantValue::F32(f32::from_bits(bits as u32)),
-        DType::BF16 | DType::F64 => bail!("a function constant cannot be of type {dtype}"),
+        _ => bail!("a function constant cannot be of type {dtype}"),
     })
 }
 

@@ -6,7 +6,7 @@
 
 mod json;
 mod map;
-mod npy;
+pub mod npy;
 pub mod npz;
 pub mod safetensors;
 mod zip;

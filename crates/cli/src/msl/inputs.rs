@@ -1,10 +1,11 @@
 //! Buffers of a launch: loaded or made, and read back.
 
-use crate::dtype::DType;
+use crate::dtype::{byte_count, convert};
 use crate::failure::Usage;
-use crate::npy::{self, Array};
 use crate::spec::{BufferSpec, Generator};
 use anyhow::{Context as _, Result};
+use bessemer::DType;
+use bessemer::npy::{self, Array};
 use bessemer_hal::{Buffer, Device, Error, StorageMode};
 use std::fs::File;
 use std::io::Read as _;
@@ -44,10 +45,7 @@ impl Input {
                 shape,
                 values,
             } => {
-                let length = shape
-                    .iter()
-                    .try_fold(dtype.size(), |product, dim| product.checked_mul(*dim))
-                    .unwrap_or(usize::MAX);
+                let length = byte_count(*dtype, shape).unwrap_or(usize::MAX);
                 (*dtype, shape.clone(), Content::Made(*values), length)
             }
             BufferSpec::File { path, dtype } => {
@@ -109,7 +107,12 @@ impl Input {
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
         let array = self.array()?;
         if is_npy(path) {
-            return npy::write(path, &array);
+            // NumPy has no bfloat16; float32 holds it exactly.
+            let array = match array.dtype {
+                DType::BF16 => convert(array, DType::F32),
+                _ => array,
+            };
+            return npy::write(path, &array).context("cannot write the array");
         }
         std::fs::write(path, &array.data)
             .with_context(|| format!("cannot write {}", path.display()))
@@ -131,9 +134,9 @@ fn read(path: &Path, dtype: Option<DType>, limit: usize) -> Result<Array> {
 /// Reads a `.npy` file, converted if a type is given, or a raw file, taken to be of that type.
 pub(crate) fn read_any(path: &Path, dtype: Option<DType>, limit: usize) -> Result<Array> {
     if is_npy(path) {
-        let array = npy::read(path).map_err(mark_usage)?;
+        let array = npy::read(path).map_err(|e| Usage::error(format!("cannot read {e}")))?;
         return Ok(match dtype {
-            Some(dtype) => array.convert(dtype),
+            Some(dtype) => convert(array, dtype),
             None => array,
         });
     }
@@ -168,10 +171,6 @@ pub(crate) fn read_any(path: &Path, dtype: Option<DType>, limit: usize) -> Resul
         shape: vec![data.len() / dtype.size()],
         data,
     })
-}
-
-fn mark_usage(error: anyhow::Error) -> anyhow::Error {
-    Usage::error(format!("{error:#}"))
 }
 
 fn is_npy(path: &Path) -> bool {

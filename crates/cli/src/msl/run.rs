@@ -1,6 +1,7 @@
 //! `bessemer msl run`: one kernel, on given data.
 
 use crate::args::RunArgs;
+use crate::dtype::Elements as _;
 use crate::excerpt::{Message, Sources};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};

@@ -74,7 +74,7 @@ fn wrong_usage_is_exit_code_two_and_says_why() {
         Case("msl run ADD --grid 1 --kernel sub", "no kernel `sub`"),
         Case(
             "msl run ADD --grid 1 --buffer 0=gone.npy",
-            "cannot open gone.npy",
+            "cannot read gone.npy",
         ),
         Case("msl run ADD --grid 1 --buffer 0=ADD", "nothing is bound"),
         Case(

@@ -1,9 +1,15 @@
 //! `.npy`: one array, with a header that is a Python dictionary.
+//!
+//! [`Tensor::load_npy`] and [`Tensor::save_npy`] read and write tensors. [`read`] and [`write`] do the same with
+//! plain bytes, for programs that put arrays into buffers of their own.
+//!
+//! The reader is ours rather than a crate's: the header is a dictionary of three known keys, and the data goes straight
+//! into a tensor's storage, after its length was compared with the file's.
 
 use std::io::{Read, Write};
 use std::path::Path;
 
-use super::{Data, Reader, bad, read, swap, write};
+use super::{Data, Reader, bad, swap, truths};
 use crate::shape::MAX_RANK;
 use crate::{DType, Error, Result, Shape, Tensor};
 
@@ -15,29 +21,71 @@ const ALIGN: usize = 64;
 /// NumPy leaves room for the first axis to grow to this many digits without moving the data.
 const GROWTH: usize = 21;
 
+/// NumPy's own limit on the rank of an array.
+const MAX_NUMPY_RANK: usize = 64;
+
+/// An array as plain bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The shape; its rank may exceed that of a tensor.
+    pub shape: Vec<usize>,
+    /// The elements, row-major, in this machine's byte order. Those of `bool` are 0 or 1.
+    pub data: Vec<u8>,
+}
+
+/// Reads a NumPy `.npy` file, format versions 1 to 3, little- or big-endian, in C order. `bf16`, which NumPy lacks, is
+/// what `ml_dtypes` writes for it: a void type of two bytes.
+pub fn read(path: impl AsRef<Path>) -> Result<Array> {
+    array(&mut super::read(path.as_ref())?)
+}
+
+/// Writes a NumPy `.npy` file. `bf16`, which NumPy lacks, is an error.
+pub fn write(path: impl AsRef<Path>, array: &Array) -> Result<()> {
+    const OP: &str = "npy::write";
+    let Array { dtype, shape, data } = array;
+    if byte_count(*dtype, shape) != Some(data.len()) {
+        return Err(Error::Invalid {
+            op: OP,
+            reason: format!("{} bytes are no array of {dtype} {shape:?}", data.len()),
+        });
+    }
+    write_parts(path.as_ref(), &header(OP, *dtype, shape)?, data)
+}
+
+fn write_parts(path: &Path, header: &[u8], data: &[u8]) -> Result<()> {
+    super::write(path, |file| {
+        file.write_all(header)
+            .and_then(|()| file.write_all(data))
+            .map_err(|e| bad(path, e))
+    })
+}
+
+fn byte_count(dtype: DType, shape: &[usize]) -> Option<usize> {
+    shape
+        .iter()
+        .try_fold(dtype.size(), |product, &dim| product.checked_mul(dim))
+}
+
 impl Tensor {
     /// Reads a NumPy `.npy` file, format versions 1 to 3, little- or big-endian. An array in Fortran
     /// order becomes a transposed view.
     pub fn load_npy(path: impl AsRef<Path>) -> Result<Self> {
-        tensor("load_npy", &mut read(path.as_ref())?)
+        tensor("load_npy", &mut super::read(path.as_ref())?)
     }
 
     /// Writes a NumPy `.npy` file, of the very bytes that `numpy.save` writes for the same array in C
     /// order. `bf16`, which NumPy lacks, is an error.
     pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
         let data = Data::new(self)?;
-        let header = header("save_npy", self)?;
-        let path = path.as_ref();
-        write(path, |file| {
-            file.write_all(&header)
-                .and_then(|()| file.write_all(data.bytes()))
-                .map_err(|e| bad(path, e))
-        })
+        let header = header("save_npy", self.dtype(), self.shape())?;
+        write_parts(path.as_ref(), &header, data.bytes())
     }
 }
 
-/// The next array.
-pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Result<Tensor> {
+/// Reads what stands before the data: its type, whether its bytes are in the other order, and the header.
+fn preamble<R: Read>(from: &mut Reader<'_, R>) -> Result<(DType, bool, Header)> {
     let magic: [u8; 6] = from.array("the signature")?;
     if magic != MAGIC {
         return Err(from.bad("not a .npy file: it does not begin with \\x93NUMPY"));
@@ -60,18 +108,47 @@ pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Res
             header.descr
         ))
     })?;
-    if header.rank > MAX_RANK {
+    Ok((dtype, foreign, header))
+}
+
+/// The next array, as bytes.
+pub(super) fn array<R: Read>(from: &mut Reader<'_, R>) -> Result<Array> {
+    let (dtype, foreign, header) = preamble(from)?;
+    if header.fortran {
+        return Err(from.bad(
+            "the array is in Fortran order; save it in C order with `numpy.ascontiguousarray(array)`",
+        ));
+    }
+    let len = byte_count(dtype, &header.dims)
+        .ok_or_else(|| from.bad("the array is larger than the address space"))?;
+    let mut data = from.bytes(len as u64, "the data")?;
+    if foreign {
+        swap(&mut data, dtype.size());
+    }
+    if dtype == DType::Bool {
+        truths(&mut data);
+    }
+    Ok(Array {
+        dtype,
+        shape: header.dims,
+        data,
+    })
+}
+
+/// The next array, as a tensor.
+pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Result<Tensor> {
+    let (dtype, foreign, header) = preamble(from)?;
+    let mut dims = header.dims;
+    if dims.len() > MAX_RANK {
         return Err(Error::RankTooLarge {
             op,
-            rank: header.rank,
+            rank: dims.len(),
         });
     }
-    let mut dims = header.dims;
-    let dims = &mut dims[..header.rank];
     if header.fortran {
         dims.reverse();
     }
-    let shape = Shape::new(op, dims)?;
+    let shape = Shape::new(op, &dims)?;
     let mut storage = from.storage(op, dtype, shape)?;
     if foreign {
         swap(storage.bytes_mut().expect("just made"), dtype.size());
@@ -84,15 +161,14 @@ pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Res
     Ok(tensor.permute(&order))
 }
 
-/// The header of a tensor, with all that stands before the data.
-pub(super) fn header(op: &'static str, tensor: &Tensor) -> Result<Vec<u8>> {
-    let dtype = tensor.dtype();
+/// All that stands before the data.
+pub(super) fn header(op: &'static str, dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
     let descr = descr(dtype).ok_or(Error::BadDType {
         op,
         dtype,
         expected: "NumPy has no such type",
     })?;
-    let dims: Vec<_> = tensor.shape().iter().map(ToString::to_string).collect();
+    let dims: Vec<_> = shape.iter().map(ToString::to_string).collect();
     let comma = if dims.len() == 1 { "," } else { "" };
     let mut text = format!(
         "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}{comma}), }}",
@@ -105,8 +181,10 @@ pub(super) fn header(op: &'static str, tensor: &Tensor) -> Result<Vec<u8>> {
     let end = (before + text.len() + 1).next_multiple_of(ALIGN);
     text.extend((before + text.len() + 1..end).map(|_| ' '));
     text.push('\n');
-    // A rank of at most 8 keeps the header short.
-    let len = u16::try_from(text.len()).expect("a header of a few hundred bytes");
+    let len = u16::try_from(text.len()).map_err(|_| Error::RankTooLarge {
+        op,
+        rank: shape.len(),
+    })?;
     let mut out = MAGIC.to_vec();
     out.extend([1, 0]);
     out.extend(len.to_le_bytes());
@@ -145,14 +223,19 @@ fn dtype(name: &str) -> Option<(DType, bool)> {
         b'<' | b'>' | b'|' | b'=' => name.split_at(1),
         _ => ("=", name),
     };
-    let dtype = DType::ALL
-        .into_iter()
-        .find(|&d| descr(d).is_some_and(|d| d[1..] == *code))?;
+    let dtype = match code {
+        "?" => DType::Bool,
+        // What `ml_dtypes` writes for bfloat16, with either order.
+        "V2" => DType::BF16,
+        _ => DType::ALL
+            .into_iter()
+            .find(|&d| descr(d).is_some_and(|d| d[1..] == *code))?,
+    };
     let foreign = match order {
         "<" => cfg!(target_endian = "big"),
         ">" => cfg!(target_endian = "little"),
         // "Not applicable" is for bytes.
-        "|" if dtype.size() > 1 => return None,
+        "|" if dtype.size() > 1 && code != "V2" => return None,
         _ => false,
     };
     Some((dtype, foreign))
@@ -163,9 +246,7 @@ fn dtype(name: &str) -> Option<(DType, bool)> {
 struct Header {
     descr: String,
     fortran: bool,
-    /// The first [`MAX_RANK`] dimensions.
-    dims: [usize; MAX_RANK],
-    rank: usize,
+    dims: Vec<usize>,
 }
 
 impl Header {
@@ -195,15 +276,11 @@ impl Header {
         if !text.0.trim_ascii().is_empty() {
             return Err("more after the dictionary");
         }
-        match (descr, fortran, shape) {
-            (Some(descr), Some(fortran), Some((dims, rank))) => Ok(Self {
-                descr: descr.to_owned(),
-                fortran,
-                dims,
-                rank,
-            }),
-            _ => Err("descr, fortran_order or shape is missing"),
-        }
+        Ok(Self {
+            descr: descr.ok_or("descr is missing")?.to_owned(),
+            fortran: fortran.ok_or("fortran_order is missing")?,
+            dims: shape.ok_or("shape is missing")?,
+        })
     }
 }
 
@@ -245,8 +322,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn tuple(&mut self) -> Result<([usize; MAX_RANK], usize), &'static str> {
-        let (mut dims, mut rank) = ([0; MAX_RANK], 0);
+    fn tuple(&mut self) -> Result<Vec<usize>, &'static str> {
+        let mut dims = Vec::new();
         self.expect("(", "shape is no tuple")?;
         while !self.eat(")") {
             let digits = self.0.trim_ascii_start();
@@ -257,16 +334,16 @@ impl<'a> Text<'a> {
             self.0 = &digits[end..];
             // Python 2 wrote long integers so.
             self.eat("L");
-            if let Some(to) = dims.get_mut(rank) {
-                *to = dim;
+            if dims.len() == MAX_NUMPY_RANK {
+                return Err("shape has more than 64 dimensions");
             }
-            rank += 1;
+            dims.push(dim);
             if !self.eat(",") {
                 self.expect(")", "shape does not end")?;
                 break;
             }
         }
-        Ok((dims, rank))
+        Ok(dims)
     }
 }
 
@@ -277,13 +354,10 @@ mod tests {
     #[test]
     fn headers_are_read_as_python_would_write_them() {
         let expected = |descr: &str, fortran, shape: &[usize]| {
-            let mut dims = [0; MAX_RANK];
-            dims[..shape.len()].copy_from_slice(shape);
             Ok(Header {
                 descr: descr.to_owned(),
                 fortran,
-                dims,
-                rank: shape.len(),
+                dims: shape.to_vec(),
             })
         };
         let parse = |text: &str| Header::parse(text.as_bytes());
@@ -329,6 +403,9 @@ mod tests {
                 Some((d, d.size() > 1 && cfg!(target_endian = "little")))
             );
         }
+        assert_eq!(dtype("|V2"), Some((DType::BF16, false)));
+        assert_eq!(dtype("<V2"), dtype("|V2"));
+        assert_eq!(dtype("?"), Some((DType::Bool, false)));
         for unknown in [
             "", "<", "<f", "|f4", "<c8", "<U3", "|O", "<M8[s]", "é", "<é4",
         ] {

@@ -100,13 +100,14 @@ fn save_as(
     graph::eval(&all)?;
     // What cannot be written is found before anything is.
     for tensor in &all {
-        npy::header("npz::save", tensor)?;
+        npy::header("npz::save", tensor.dtype(), tensor.shape())?;
     }
     write(path, |file| {
         let mut archive = zip::Writer::new(file, zip::LIMIT);
         for (name, tensor) in tensors {
             let data = Data::new(tensor.borrow())?;
-            let header = npy::header("npz::save", tensor.borrow())?;
+            let tensor = tensor.borrow();
+            let header = npy::header("npz::save", tensor.dtype(), tensor.shape())?;
             let name = format!("{}.npy", name.as_ref());
             archive
                 .add(&name, method, &[&header, data.bytes()])

@@ -15,6 +15,23 @@ fn npy_of(bytes: &[u8]) -> Result<Tensor> {
     )
 }
 
+fn array_of(bytes: &[u8]) -> Result<npy::Array> {
+    npy::array(&mut Reader::new(
+        bytes,
+        bytes.len() as u64,
+        Path::new("x.npy"),
+    ))
+}
+
+/// A `.npy` file of version 1.
+fn npy_file(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
 fn npz_of(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
     npz::archive(Cursor::new(bytes), bytes.len() as u64, Path::new("x.npz"))
 }
@@ -116,6 +133,84 @@ fn npy_files_are_the_bytes_that_numpy_writes() {
 }
 
 #[test]
+fn arrays_of_every_type_and_rank_come_back_as_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.npy");
+    for dtype in DType::ALL {
+        for shape in [vec![], vec![6], vec![2, 3], vec![0, 4], vec![1; 64]] {
+            let count = shape.iter().product::<usize>() * dtype.size();
+            let array = npy::Array {
+                dtype,
+                shape,
+                data: (0..count).map(|i| (i % 2) as u8).collect(),
+            };
+            let written = npy::write(&path, &array);
+            if dtype == DType::BF16 {
+                assert!(matches!(written, Err(Error::BadDType { .. })));
+                continue;
+            }
+            written.unwrap();
+            assert_eq!(npy::read(&path).unwrap(), array);
+        }
+    }
+    let wrong = npy::Array {
+        dtype: DType::U16,
+        shape: vec![2],
+        data: vec![0; 3],
+    };
+    assert!(matches!(
+        npy::write(&path, &wrong),
+        Err(Error::Invalid { .. })
+    ));
+    let half = npy_file(
+        "{'descr':'<V2','fortran_order':False,'shape':(1,)}",
+        &[1, 2],
+    );
+    let half = array_of(&half).unwrap();
+    assert_eq!((half.dtype, half.data), (DType::BF16, vec![1, 2]));
+}
+
+#[test]
+fn arrays_that_cannot_be_read_as_bytes_are_refused_with_the_reason() {
+    let message = |bytes: &[u8]| array_of(bytes).unwrap_err().to_string();
+    for (header, reason) in [
+        (
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}",
+            "the array is larger than the address space",
+        ),
+        (
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,)}",
+            "the data needs 4398046511104 bytes, but only 4 are left",
+        ),
+        (
+            "{'descr': '<f4', 'fortran_order': True, 'shape': (1,)}",
+            "the array is in Fortran order; save it in C order with `numpy.ascontiguousarray(array)`",
+        ),
+        (
+            "{'descr': '<c8', 'fortran_order': False, 'shape': ()}",
+            "type \"<c8\" is none of bool, 8 to 64-bit integers and 16 to 64-bit floats",
+        ),
+        (
+            "{'fortran_order': False, 'shape': ()}",
+            "header: descr is missing",
+        ),
+        ("{'descr", "header: a string without end"),
+        ("{}x", "header: more after the dictionary"),
+    ] {
+        assert_eq!(
+            message(&npy_file(header, &[0; 4])),
+            format!("x.npy: {reason}")
+        );
+    }
+    let shape = vec!["1"; 65].join(",");
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape})}}");
+    assert!(message(&npy_file(&header, &[0; 4])).contains("more than 64 dimensions"));
+    assert!(message(b"PK\x03\x04....").contains("does not begin with"));
+    assert!(message(b"").contains("needs 6 bytes"));
+    assert!(message(b"\x93NUMPY\x09\x00\x10\x00").contains(".npy version 9.0 is unknown"));
+}
+
+#[test]
 fn every_type_comes_back_from_every_format() {
     let directory = tempfile::tempdir().unwrap();
     let tensors = all_types();
@@ -189,17 +284,8 @@ fn what_cannot_be_written_is_refused_and_leaves_nothing() {
 
 #[test]
 fn headers_that_claim_too_much_get_no_memory() {
-    let file = |header: &str| {
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.as_bytes());
-        npy_of(&bytes)
-    };
-    let shaped = |s: &str| {
-        file(&format!(
-            "{{'descr':'<f8','fortran_order':False,'shape':{s}}}"
-        ))
-    };
+    let header = |shape: &str| format!("{{'descr':'<f8','fortran_order':False,'shape':{shape}}}");
+    let shaped = |shape: &str| npy_of(&npy_file(&header(shape), &[]));
     assert!(matches!(
         shaped("(1000000000000,)"),
         Err(Error::File { .. })

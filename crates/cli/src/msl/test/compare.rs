@@ -1,7 +1,8 @@
 //! Comparison of a buffer with expected values.
 
-use crate::dtype::{DType, Number};
-use crate::npy::Array;
+use crate::dtype::{Elements as _, Number};
+use bessemer::DType;
+use bessemer::npy::Array;
 
 /// Differences that are listed one by one.
 const MAX_LISTED: usize = 5;

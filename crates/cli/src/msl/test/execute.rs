@@ -4,7 +4,7 @@ use super::compare::{Differences, compare};
 use super::literal;
 use super::plan::{ArgumentKey, Expectation, Expected, KernelTest, PlannedDispatch};
 use crate::args::ModeArg;
-use crate::dtype::{DType, Number};
+use crate::dtype::{self, Elements as _, Number};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
 use crate::msl::baseline::KnownReports;
@@ -13,10 +13,11 @@ use crate::msl::inputs::{self, Input};
 use crate::msl::launch::{self, BoundInput, Built, Launch};
 use crate::msl::library::compile;
 use crate::msl::source::Source;
-use crate::npy::Array;
 use crate::spec::BufferSpec;
 use crate::terminal;
 use anyhow::{Context as _, Result};
+use bessemer::DType;
+use bessemer::npy::Array;
 use bessemer_hal::msl::Diagnostic;
 use bessemer_hal::{ArgumentKind, Device, Error, Library, Pipeline, Report, ReportKind};
 use std::time::{Duration, Instant};
@@ -340,9 +341,7 @@ fn load(spec: &BufferSpec, device: &Device) -> Result<Array> {
             shape,
             values,
         } => {
-            let length = shape
-                .iter()
-                .try_fold(dtype.size(), |product, dim| product.checked_mul(*dim))
+            let length = dtype::byte_count(*dtype, shape)
                 .filter(|length| *length <= device.info().limits.max_buffer_length);
             let mut data = vec![0; length.context("longer than a buffer can be")?];
             values.fill(*dtype, &mut data);
@@ -358,7 +357,7 @@ fn load(spec: &BufferSpec, device: &Device) -> Result<Array> {
 /// Expected values in the type of the buffer. Floats are rounded; an integer that the type lacks is an error.
 fn convert(array: Array, dtype: DType) -> Result<Array> {
     let from = array.dtype;
-    let converted = array.clone().convert(dtype);
+    let converted = dtype::convert(array.clone(), dtype);
     if dtype.is_float() || from == dtype {
         return Ok(converted);
     }

@@ -1,8 +1,9 @@
 //! Values written out in a test, possibly nested.
 
-use crate::dtype::{DType, Number};
-use crate::npy::Array;
+use crate::dtype::{Elements as _, Number};
 use anyhow::{Result, bail};
+use bessemer::DType;
+use bessemer::npy::Array;
 use toml::Value;
 
 /// Literal values in a type; the nesting of the lists is the shape.

@@ -2,6 +2,7 @@
 
 use super::compare::{Difference, Differences};
 use super::execute::{Failure, Tested};
+use crate::dtype::Elements as _;
 use crate::excerpt::Sources;
 use crate::failure::Outcome;
 use crate::msl::diagnostic_json;

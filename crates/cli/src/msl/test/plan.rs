@@ -6,7 +6,7 @@ use super::file::{
 };
 use super::literal;
 use crate::args::{CompileArgs, ModeArg};
-use crate::dtype::DType;
+use crate::dtype;
 use crate::failure::Usage;
 use crate::msl::finding::Location;
 use crate::msl::launch::Extent;
@@ -234,7 +234,7 @@ impl Planner<'_> {
             let what = "expected a generator, a file or { dtype, values }";
             Usage::error(format!("{what}: {}", message(&error)))
         })?;
-        let dtype: DType = table.dtype.parse()?;
+        let dtype = dtype::named(&table.dtype)?;
         let mut array = literal::array(&table.values, dtype)?;
         if let Some(shape) = table.shape {
             let count = array.data.len() / dtype.size();
