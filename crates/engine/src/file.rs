@@ -4,12 +4,13 @@
 //! is asked for, and whatever does not fit is an [`Error::File`]. Files are written under another name
 //! and renamed when they are complete, so that a file is never seen half written.
 
-mod json;
 mod map;
 pub mod npy;
 pub mod npz;
 pub mod safetensors;
-mod zip;
+pub mod zip;
+
+pub use map::Mapping;
 
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};

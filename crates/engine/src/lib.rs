@@ -29,7 +29,7 @@
 //! | [`decoder`] | transformers on a Metal device |
 //! | [`quant`] | quantised weights: block formats, matrices |
 //! | [`random`] | splittable keys and the random numbers derived from them |
-//! | `file/` ([`npy`], [`npz`], [`safetensors`]) | tensors in files |
+//! | `file/` ([`npy`], [`npz`], [`safetensors`], [`zip`]) | tensors in files |
 //! | `storage.rs`, [`memory`] | allocations, their cache and their limits |
 //! | `cpu/simd.rs` ([`simd`]), `cpu/pool.rs` ([`pool`]) | instruction sets and threads |
 //!
@@ -72,7 +72,7 @@ pub use cpu::{pool, simd};
 pub use device::Device;
 pub use dtype::{DType, Element, Kind};
 pub use error::{Error, Result};
-pub use file::{npy, npz, safetensors};
+pub use file::{Mapping, npy, npz, safetensors, zip};
 pub use graph::{Plan, PlannedStep, async_eval, eval, explain, synchronize};
 pub use kernel::{Activation, CacheType};
 pub use layout::Layout;

@@ -23,12 +23,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bessemer::Mapping;
 use half::{bf16, f16};
 
 use crate::{Error, Result};
 pub use format::Format;
 pub(crate) use hub::read_json;
-pub(crate) use map::Mapping;
 pub use metadata::{Array, Metadata, Strings, Value};
 pub use write::{GgufWriter, NewTensor};
 
@@ -254,7 +254,7 @@ impl Model {
         {
             return Self::new(&file, safetensors::open_sharded(&file)?);
         }
-        let mapping = Arc::new(Mapping::open(&file)?);
+        let mapping = Arc::new(map::open(&file)?);
         let contents = match mapping.bytes() {
             [b'G', b'G', b'U', b'F', ..] => gguf::open(mapping)?,
             [_, _, _, _, _, _, _, _, b'{', ..] => safetensors::open(mapping)?,

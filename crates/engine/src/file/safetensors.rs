@@ -1,22 +1,26 @@
 //! safetensors: named tensors behind a JSON header.
+//!
+//! The `safetensors` crate collects the header in a hash map: of two tensors with one name it keeps the last, and the
+//! order of the header is lost. The [`Header`] here is read with `serde_json` and refuses what is there twice.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::json::{Json, Parsed, quoted};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+
 pub use super::map::map;
 use super::{Data, Reader, bad, distinct, read, swap, write};
-use crate::shape::MAX_RANK;
 use crate::{DType, Error, Result, Shape, Tensor, graph};
 
 /// The key of the header that is no tensor.
 const METADATA: &str = "__metadata__";
 
 /// Longer headers are refused, as the format says.
-const MOST_HEADER: u64 = 100_000_000;
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// What a file holds.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +49,7 @@ pub(super) fn file<R: Read + Seek>(mut from: Reader<'_, R>) -> Result<Safetensor
     let (path, data) = (from.path, from.left);
     let mut tensors = Vec::with_capacity(header.tensors.len());
     let mut at = 0;
-    for (name, entry) in header.tensors {
+    for entry in header.tensors {
         // Tensors mostly lie in the order of the header: then nothing is skipped, and no buffer lost.
         if entry.start != at {
             let place = SeekFrom::Start(header.data_start + entry.start);
@@ -54,7 +58,7 @@ pub(super) fn file<R: Read + Seek>(mut from: Reader<'_, R>) -> Result<Safetensor
         from.left = data - entry.start;
         let tensor = from.tensor("safetensors::load", entry.dtype, entry.shape)?;
         at = entry.end;
-        tensors.push((name, tensor));
+        tensors.push((entry.name, tensor));
     }
     Ok(Safetensors {
         tensors,
@@ -103,6 +107,7 @@ pub fn save_with_metadata(
         at += len;
     }
 
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut entries = Vec::with_capacity(all.len() + 1);
     if !metadata.is_empty() {
         let notes: Vec<_> = metadata
@@ -123,7 +128,7 @@ pub fn save_with_metadata(
     let mut header = format!("{{{}}}", entries.join(","));
     let len = header.len().next_multiple_of(8);
     header.extend((header.len()..len).map(|_| ' '));
-    if len as u64 > MOST_HEADER {
+    if len as u64 > MAX_HEADER_BYTES {
         return Err(Error::Invalid {
             op: OP,
             reason: format!("a header of {len} bytes is more than the format allows"),
@@ -148,152 +153,220 @@ pub fn save_with_metadata(
     })
 }
 
-/// A tensor of the header.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) dtype: DType,
-    pub(super) shape: Shape,
-    /// Where its bytes are in the data.
-    pub(super) start: u64,
-    pub(super) end: u64,
+/// A tensor of a [`Header`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Shape,
+    /// Where in the data its bytes begin.
+    pub start: u64,
+    /// Where in the data its bytes end.
+    pub end: u64,
 }
 
-/// The header, found to be consistent.
-pub(super) struct Header {
-    pub(super) tensors: Vec<(String, Entry)>,
-    pub(super) metadata: BTreeMap<String, String>,
+/// The header of a file, checked: the tensors have different names and cover the data without gaps or overlaps, so that
+/// no two programs can see different things in one file.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// The tensors, in the order of the header.
+    pub tensors: Vec<Entry>,
+    /// Whatever else the writer noted.
+    pub metadata: BTreeMap<String, String>,
     /// Where in the file the data begins.
-    pub(super) data_start: u64,
+    pub data_start: u64,
 }
 
 impl Header {
-    /// Reads it. The tensors cover the data exactly, without gaps and without overlapping: no two
-    /// programs can see different things in one file.
+    /// Reads the header of a file whose bytes are in memory. It is copied before it is checked. Errors name `path`.
+    pub fn of(bytes: &[u8], path: &Path) -> Result<Self> {
+        Self::read(&mut Reader::new(bytes, bytes.len() as u64, path))
+    }
+
+    /// Reads the header at the beginning of a file.
     pub(super) fn read<R: Read>(from: &mut Reader<'_, R>) -> Result<Self> {
+        let file_bytes = from.left;
         let len = u64::from_le_bytes(from.array("the header's length")?);
-        if len > MOST_HEADER {
+        if len > from.left {
+            return Err(from.bad(format_args!(
+                "a header of {len} bytes does not fit in a file of {file_bytes}: not safetensors, damaged or incomplete"
+            )));
+        }
+        if len > MAX_HEADER_BYTES {
             return Err(from.bad(format_args!(
                 "a header of {len} bytes is more than the format allows"
             )));
         }
         let bytes = from.bytes(len, "the header")?;
-        let raw = std::str::from_utf8(&bytes)
-            .map_err(|_| "not UTF-8")
-            .and_then(Raw::parse)
-            .map_err(|e| from.bad(format_args!("header: {e}")))?;
-        distinct("header", raw.tensors.iter().map(|(name, _)| name.as_ref()))
+        let raw: RawHeader =
+            serde_json::from_slice(&bytes).map_err(|e| from.bad(format_args!("header: {e}")))?;
+        drop(bytes);
+        distinct("header", raw.tensors.iter().map(|(name, _)| name.as_str()))
             .map_err(|e| from.bad(e))?;
         let mut tensors = Vec::with_capacity(raw.tensors.len());
-        for (name, info) in &raw.tensors {
-            tensors.push((name.clone().into_owned(), info.check(name, from)?));
+        for (name, entry) in raw.tensors {
+            tensors.push(entry.check(name, from)?);
         }
-        let mut spans: Vec<_> = tensors.iter().map(|(_, e)| (e.start, e.end)).collect();
-        spans.sort_unstable();
-        let mut at = 0;
-        for (start, end) in spans {
-            if start != at {
-                return Err(from.bad("tensors overlap or leave gaps in the data"));
-            }
-            at = end;
-        }
-        if at != from.left {
-            return Err(from.bad(format_args!(
-                "the tensors need {at} bytes of data, the file has {}",
-                from.left
-            )));
-        }
+        check_coverage(&tensors, from)?;
         Ok(Self {
             tensors,
-            metadata: raw.metadata,
+            metadata: raw.metadata.0,
             data_start: 8 + len,
         })
     }
 }
 
+/// An error unless the tensors cover the data without gaps or overlaps.
+fn check_coverage<R: Read>(tensors: &[Entry], from: &Reader<'_, R>) -> Result<()> {
+    let mut order: Vec<&Entry> = tensors.iter().collect();
+    order.sort_unstable_by_key(|e| (e.start, e.end));
+    let (mut at, mut before) = (0, "");
+    for entry in order {
+        if entry.start != at {
+            let name = &entry.name;
+            return Err(from.bad(if entry.start < at {
+                format!("{name:?} overlaps with {before:?}")
+            } else {
+                format!("{name:?} leaves a gap in the data after byte {at}")
+            }));
+        }
+        (at, before) = (entry.end, &entry.name);
+    }
+    if at != from.left {
+        let data = from.left;
+        return Err(from.bad(format_args!("the tensors have {at} bytes, the data {data}")));
+    }
+    Ok(())
+}
+
 /// The header as it stands in the file.
 #[derive(Default)]
-struct Raw<'a> {
-    tensors: Vec<(Cow<'a, str>, Info<'a>)>,
-    metadata: BTreeMap<String, String>,
+struct RawHeader {
+    tensors: Vec<(String, RawEntry)>,
+    metadata: Metadata,
 }
 
-impl<'a> Raw<'a> {
-    fn parse(text: &'a str) -> Parsed<Self> {
-        let mut out = Self::default();
-        let mut noted = false;
-        let mut json = Json::new(text);
-        json.dictionary(|json, name| {
-            if name != METADATA {
-                out.tensors.push((name, Info::parse(json)?));
-                return Ok(());
+/// A tensor of the header as it stands in the file.
+struct RawEntry {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: [u64; 2],
+}
+
+#[derive(Default)]
+struct Metadata(BTreeMap<String, String>);
+
+/// Keys of a [`RawEntry`]; others are errors.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Key {
+    Dtype,
+    Shape,
+    DataOffsets,
+}
+
+/// Puts a value into its slot, or fails if there is one already: `serde_json` itself takes the last.
+fn set<T, E: serde::de::Error>(slot: &mut Option<T>, value: T, name: &str) -> Result<(), E> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(E::custom(format_args!("{name} is there twice"))),
+    }
+}
+
+// Written out, because derived implementations accept lists in place of dictionaries too.
+
+impl<'de> Deserialize<'de> for RawHeader {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Tensors;
+        impl<'de> Visitor<'de> for Tensors {
+            type Value = RawHeader;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a dictionary of tensors")
             }
-            if std::mem::replace(&mut noted, true) {
-                return Err("__metadata__ is there twice");
-            }
-            json.dictionary(|json, key| {
-                let value = json.string()?.into_owned();
-                match out.metadata.insert(key.into_owned(), value) {
-                    None => Ok(()),
-                    Some(_) => Err("a key of __metadata__ is there twice"),
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
+                let (mut tensors, mut metadata) = (Vec::new(), None);
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == METADATA {
+                        set(&mut metadata, map.next_value()?, METADATA)?;
+                    } else {
+                        tensors.push((name, map.next_value()?));
+                    }
                 }
-            })
-        })?;
-        json.end()?;
-        Ok(out)
+                Ok(RawHeader {
+                    tensors,
+                    metadata: metadata.unwrap_or_default(),
+                })
+            }
+        }
+        from.deserialize_map(Tensors)
     }
 }
 
-/// A tensor of the header, as it stands in the file.
-struct Info<'a> {
-    dtype: Cow<'a, str>,
-    /// The first [`MAX_RANK`] dimensions.
-    dims: [u64; MAX_RANK],
-    rank: usize,
-    offsets: [u64; 2],
-}
+impl<'de> Deserialize<'de> for RawEntry {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = RawEntry;
 
-/// Numbers of a list, as many as there is room for, and how many there are.
-fn numbers<const N: usize>(json: &mut Json<'_>) -> Parsed<([u64; N], usize)> {
-    let (mut out, mut len) = ([0; N], 0);
-    json.list(|json| {
-        let number = json.number()?;
-        if let Some(to) = out.get_mut(len) {
-            *to = number;
-        }
-        len += 1;
-        Ok(())
-    })?;
-    Ok((out, len))
-}
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a dictionary of dtype, shape and data_offsets")
+            }
 
-impl<'a> Info<'a> {
-    fn parse(json: &mut Json<'a>) -> Parsed<Self> {
-        let (mut dtype, mut shape, mut offsets) = (None, None, None);
-        json.dictionary(|json, key| {
-            let new = match &*key {
-                "dtype" => dtype.replace(json.string()?).is_none(),
-                "shape" => shape.replace(numbers(json)?).is_none(),
-                "data_offsets" => offsets.replace(numbers(json)?).is_none(),
-                _ => return Err("a key other than dtype, shape and data_offsets"),
-            };
-            new.then_some(()).ok_or("a key is there twice")
-        })?;
-        match (dtype, shape, offsets) {
-            (Some(dtype), Some((dims, rank)), Some((offsets, 2))) => Ok(Self {
-                dtype,
-                dims,
-                rank,
-                offsets,
-            }),
-            _ => Err("a tensor lacks its dtype, shape or two data_offsets"),
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawEntry, A::Error> {
+                let (mut dtype, mut shape, mut offsets) = (None, None, None);
+                while let Some(key) = map.next_key()? {
+                    match key {
+                        Key::Dtype => set(&mut dtype, map.next_value()?, "dtype")?,
+                        Key::Shape => set(&mut shape, map.next_value()?, "shape")?,
+                        Key::DataOffsets => set(&mut offsets, map.next_value()?, "data_offsets")?,
+                    }
+                }
+                Ok(RawEntry {
+                    dtype: dtype.ok_or_else(|| A::Error::missing_field("dtype"))?,
+                    shape: shape.ok_or_else(|| A::Error::missing_field("shape"))?,
+                    data_offsets: offsets.ok_or_else(|| A::Error::missing_field("data_offsets"))?,
+                })
+            }
         }
+        from.deserialize_map(Keys)
     }
+}
 
-    fn check<R: Read>(&self, name: &str, from: &Reader<'_, R>) -> Result<Entry> {
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Notes;
+        impl<'de> Visitor<'de> for Notes {
+            type Value = Metadata;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a dictionary of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
+                let mut notes = BTreeMap::new();
+                while let Some((key, value)) = map.next_entry::<String, String>()? {
+                    if notes.insert(key, value).is_some() {
+                        return Err(A::Error::custom("a key of __metadata__ is there twice"));
+                    }
+                }
+                Ok(Metadata(notes))
+            }
+        }
+        from.deserialize_map(Notes)
+    }
+}
+
+impl RawEntry {
+    fn check<R: Read>(self, name: String, from: &Reader<'_, R>) -> Result<Entry> {
         let bad = |reason: &dyn fmt::Display| from.bad(format_args!("{name:?}: {reason}"));
         let known = DType::ALL
             .into_iter()
-            .find(|d| d.name().eq_ignore_ascii_case(&self.dtype));
+            .find(|d| d.name().to_ascii_uppercase() == self.dtype);
         let dtype = known.ok_or_else(|| {
             bad(&format_args!(
                 "type {:?} is none of {}",
@@ -301,30 +374,22 @@ impl<'a> Info<'a> {
                 DType::ALL.map(DType::name).join(", ")
             ))
         })?;
-        let Some(dims) = self.dims.get(..self.rank) else {
-            return Err(Error::RankTooLarge {
-                op: "safetensors::load",
-                rank: self.rank,
-            });
-        };
-        // What is no `usize` is larger than the address space.
-        let dims: Vec<_> = dims
-            .iter()
-            .map(|&d| usize::try_from(d).unwrap_or(usize::MAX))
-            .collect();
-        let shape = Shape::new("safetensors::load", &dims)?;
-        let [start, end] = self.offsets;
-        let need = shape.count() * dtype.size();
-        if start > end || end > from.left {
-            return Err(bad(&"its offsets lie outside the data"));
-        }
-        if end - start != need as u64 {
+        let shape = Shape::new("safetensors::load", &self.shape)?;
+        let [start, end] = self.data_offsets;
+        let need = (shape.count() * dtype.size()) as u64;
+        if end.checked_sub(start) != Some(need) {
             return Err(bad(&format_args!(
-                "{} bytes are not the {need} that {dtype} {shape} needs",
-                end - start
+                "the {need} bytes of {dtype} {shape} do not fill bytes {start} to {end}"
+            )));
+        }
+        if end > from.left {
+            return Err(bad(&format_args!(
+                "byte {end} lies past the end of the data, which has {} bytes: the file may be incomplete",
+                from.left
             )));
         }
         Ok(Entry {
+            name,
             dtype,
             shape,
             start,

@@ -1,16 +1,21 @@
-//! ZIP archives, as far as `.npz` needs them: members stored or deflated, ZIP64 included; no encryption,
+//! ZIP archives, as far as `.npz` files and wheels need them: members stored or deflated, ZIP64 included; no encryption,
 //! no archives in several parts.
 //!
 //! Only the central directory is believed, and only after it was found to describe members that lie in
 //! the file without overlapping and that do not claim to hold more than their bytes can.
+//!
+//! Ours rather than a crate's. `rawzip` leaves those checks to its caller, and its writer puts sizes into data
+//! descriptors behind the members, which would change the bytes of the files we write. `zip` is many times this
+//! module, with several dependencies, and checks overlaps only on request.
 
-use std::io::{self, Read, Seek, SeekFrom, Take, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Take, Write};
 use std::path::Path;
 
 use flate2::Compression;
+use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use super::bad;
+use super::{bad, open};
 use crate::{Error, Result};
 
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
@@ -56,6 +61,24 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+/// Opens a member of an archive, decompressed, or `None` if there is no member of this name. Its checksum is left to
+/// the caller, who may have a better one.
+pub fn open_member(path: impl AsRef<Path>, name: &str) -> Result<Option<Box<dyn Read>>> {
+    let path = path.as_ref();
+    let (file, len) = open(path)?;
+    let mut archive = Archive::new(BufReader::new(file), len, path)?;
+    let members = archive.members()?;
+    let Some(member) = members.iter().find(|member| member.name == name) else {
+        return Ok(None);
+    };
+    archive.seek(member)?;
+    let stored = archive.from.take(member.compressed);
+    Ok(Some(match member.method {
+        Method::Stored => Box::new(stored),
+        Method::Deflated => Box::new(DeflateDecoder::new(stored).take(member.size)),
+    }))
 }
 
 /// An archive being read.
@@ -200,6 +223,12 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
 
     /// The bytes of a member, as they are stored.
     pub(super) fn open(&mut self, member: &Member) -> Result<Take<&mut R>> {
+        self.seek(member)?;
+        Ok(self.from.by_ref().take(member.compressed))
+    }
+
+    /// Goes to the first byte of a member.
+    fn seek(&mut self, member: &Member) -> Result<()> {
         let header = at(&mut self.from, member.offset, 30, self.path)?;
         let fail = |reason: &str| bad(self.path, format_args!("{:?}: {reason}", member.name));
         if !header.starts_with(&LOCAL) {
@@ -213,7 +242,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
         self.from
             .seek(SeekFrom::Start(data))
             .map_err(|e| bad(self.path, e))?;
-        Ok(self.from.by_ref().take(member.compressed))
+        Ok(())
     }
 }
 

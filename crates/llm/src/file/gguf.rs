@@ -10,8 +10,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bessemer::Mapping;
+
 use super::metadata::{Array, Metadata, Strings, Value};
-use super::{Container, Contents, Format, Mapping, TensorInfo};
+use super::{Container, Contents, Format, TensorInfo, map};
 use crate::{Error, Result};
 
 /// Where data is aligned unless the file says something else.
@@ -59,7 +61,7 @@ pub(super) fn open(mapping: Arc<Mapping>) -> Result<Contents> {
     }
     for number in 2..=total {
         let name = format!("{stem}-{number:05}-of-{total:05}.gguf");
-        let mapping = Arc::new(Mapping::open(&path.with_file_name(name))?);
+        let mapping = Arc::new(map::open(&path.with_file_name(name))?);
         let further = read(mapping, contents.mappings.len())?;
         contents.mappings.extend(further.mappings);
         contents.tensors.extend(further.tensors);

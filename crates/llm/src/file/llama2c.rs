@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use bessemer::Mapping;
+
 use super::metadata::{Metadata, Value};
-use super::{Container, Contents, Format, Mapping, TensorInfo};
+use super::{Container, Contents, Format, TensorInfo};
 use crate::{Error, Result};
 
 /// Bytes of the header.

@@ -1,20 +1,17 @@
 //! safetensors: one file, or several with an index, and what lies beside them.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use bessemer::safetensors::Header;
+use bessemer::{DType, Mapping};
 use serde::Deserialize;
-use serde::de::{Error as _, MapAccess, Visitor};
 
 use super::metadata::{Metadata, Value};
-use super::{Container, Contents, Format, Mapping, TensorInfo, hub, name};
+use super::{Container, Contents, Format, TensorInfo, hub, map, name};
 use crate::config::Architecture;
 use crate::{Error, Result};
-
-/// Longer headers are refused, as the format says.
-const MOST_HEADER: u64 = 100_000_000;
 
 pub(super) fn open(mapping: Arc<Mapping>) -> Result<Contents> {
     let path = mapping.path().to_owned();
@@ -38,7 +35,7 @@ pub(super) fn open_sharded(index: &Path) -> Result<Contents> {
             let reason = format!("`{file}` is not the name of a file in this directory");
             return Err(Error::bad_file(index, reason));
         }
-        mappings.push(Arc::new(Mapping::open(&index.with_file_name(file))?));
+        mappings.push(Arc::new(map::open(&index.with_file_name(file))?));
     }
     let contents = finish(index, mappings)?;
     let own = |t: &TensorInfo| t.source.clone().unwrap_or_else(|| t.name.clone());
@@ -81,127 +78,48 @@ fn read(
     tensors: &mut Vec<TensorInfo>,
     metadata: &mut Metadata,
 ) -> Result<()> {
-    let (path, bytes) = (mapping.path(), mapping.bytes());
-    let bad = |reason: String| Error::bad_file(path, reason);
-    let Some((length, rest)) = bytes.split_first_chunk() else {
-        return Err(bad("too short for a safetensors file".to_owned()));
-    };
-    let length = u64::from_le_bytes(*length);
-    if length > MOST_HEADER || length > rest.len() as u64 {
-        return Err(bad(format!(
-            "a header of {length} bytes does not fit in a file of {}: not safetensors, damaged or \
-             incomplete",
-            bytes.len()
-        )));
-    }
-    let length = length as usize;
-    let header = rest[..length].to_vec();
-    let header: Header =
-        serde_json::from_slice(&header).map_err(|e| bad(format!("header: {e}")))?;
-    for (key, value) in header.notes {
+    let path = mapping.path();
+    let header = Header::of(mapping.bytes(), path).map_err(|error| match error {
+        bessemer::Error::File { path, reason } => Error::BadFile { path, reason },
+        other => Error::bad_file(path, other),
+    })?;
+    for (key, value) in header.metadata {
         metadata.set(&format!("safetensors.{key}"), Value::String(value));
     }
-    let start = 8 + length;
-    let mut covered = 0;
-    for (name, entry) in header.tensors {
-        let wrong = |reason: String| Error::BadTensor {
-            path: path.display().to_string(),
-            name: name.clone(),
-            reason,
+    for entry in header.tensors {
+        let Some(format) = format(entry.dtype) else {
+            return Err(Error::BadTensor {
+                path: path.display().to_string(),
+                name: entry.name,
+                reason: format!("type {} is not supported", entry.dtype),
+            });
         };
-        let Some(format) = format(&entry.dtype) else {
-            return Err(wrong(format!("type {} is not supported", entry.dtype)));
-        };
-        let [from, to] = entry.data_offsets;
-        let len = format.bytes(&entry.shape);
-        if to < from || len != Some(to - from) {
-            return Err(wrong(format!(
-                "{:?} numbers of {format} do not fill bytes {from} to {to}",
-                entry.shape
-            )));
-        }
-        if to > bytes.len() - start {
-            return Err(wrong(format!(
-                "byte {to} lies past the end of the data, which has {} bytes: the file may be incomplete",
-                bytes.len() - start
-            )));
-        }
-        covered += to - from;
+        // Both lie in the mapping, whose length is a `usize`.
+        let [start, end] = [entry.start, entry.end].map(|at| (header.data_start + at) as usize);
         tensors.push(TensorInfo {
-            name,
+            name: entry.name,
             source: None,
             format,
-            shape: entry.shape,
+            shape: entry.shape.to_vec(),
             shard,
-            range: start + from..start + to,
+            range: start..end,
         });
-    }
-    // Together with the check that no two overlap, which `Model` does: no gaps.
-    if covered != bytes.len() - start {
-        return Err(bad(format!(
-            "the tensors have {covered} bytes, the data {}",
-            bytes.len() - start
-        )));
     }
     Ok(())
 }
 
-fn format(dtype: &str) -> Option<Format> {
+fn format(dtype: DType) -> Option<Format> {
     Some(match dtype {
-        "F64" => Format::F64,
-        "F32" => Format::F32,
-        "F16" => Format::F16,
-        "BF16" => Format::BF16,
-        "I64" => Format::I64,
-        "I32" => Format::I32,
-        "I16" => Format::I16,
-        "I8" => Format::I8,
-        "U8" => Format::U8,
-        "BOOL" => Format::Bool,
+        DType::F64 => Format::F64,
+        DType::F32 => Format::F32,
+        DType::F16 => Format::F16,
+        DType::BF16 => Format::BF16,
+        DType::I64 => Format::I64,
+        DType::I32 => Format::I32,
+        DType::I16 => Format::I16,
+        DType::I8 => Format::I8,
+        DType::U8 => Format::U8,
+        DType::Bool => Format::Bool,
         _ => return None,
     })
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    dtype: String,
-    shape: Vec<usize>,
-    data_offsets: [usize; 2],
-}
-
-/// The header, in its order.
-#[derive(Default)]
-struct Header {
-    tensors: Vec<(String, Entry)>,
-    notes: Vec<(String, String)>,
-}
-
-impl<'de> Deserialize<'de> for Header {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Header;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a dictionary of tensors")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut header = Header::default();
-                while let Some(key) = map.next_key::<String>()? {
-                    if key != "__metadata__" {
-                        header.tensors.push((key, map.next_value()?));
-                        continue;
-                    }
-                    if !header.notes.is_empty() {
-                        return Err(A::Error::custom("`__metadata__` is there twice"));
-                    }
-                    let notes: std::collections::BTreeMap<String, String> = map.next_value()?;
-                    header.notes = notes.into_iter().collect();
-                }
-                Ok(header)
-            }
-        }
-        from.deserialize_map(Entries)
-    }
 }

@@ -310,7 +310,27 @@ fn headers_of_safetensors_are_not_believed() {
         Case(
             r#"{"a":{"dtype":"F32","shape":[9223372036854775807,4],"data_offsets":[0,8]}}"#,
             8,
-            "do not fill",
+            "larger than the address space",
+        ),
+        Case(
+            r#"{"a":["F32",[2],[0,8]]}"#,
+            8,
+            "a dictionary of dtype, shape and data_offsets",
+        ),
+        Case(
+            r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"more":0}}"#,
+            8,
+            "unknown variant `more`",
+        ),
+        Case(
+            r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[6,10]}}"#,
+            10,
+            "leaves a gap",
+        ),
+        Case(
+            r#"{"a":{"dtype":"U16","shape":[2],"data_offsets":[0,4]}}"#,
+            4,
+            "type u16 is not supported",
         ),
         Case(
             r#"{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}}"#,

@@ -1,19 +1,19 @@
 //! Files in archives: wheels, which are ZIP files, and `.tgz`.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek as _, SeekFrom, Take};
+use std::io::{BufReader, Read, Take};
 use std::path::Path;
 
-use flate2::read::{DeflateDecoder, GzDecoder};
+use flate2::read::GzDecoder;
 
 use crate::{Error, Result};
 
 /// Opens a file in an archive for reading, from its beginning.
 pub(super) fn open(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
-    let file = File::open(archive).map_err(|e| Error::io(archive, e))?;
-    match archive.extension().is_some_and(|e| e == "whl") {
-        true => zip(archive, file, member),
-        false => tgz(archive, file, member),
+    if archive.extension().is_some_and(|e| e == "whl") {
+        zip(archive, member)
+    } else {
+        tgz(archive, member)
     }
 }
 
@@ -28,90 +28,20 @@ fn absent(archive: &Path, member: &str) -> Error {
     )
 }
 
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at + N)?.try_into().ok()
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<usize> {
-    Some(u16::from_le_bytes(number(bytes, at)?).into())
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u32::from_le_bytes(number(bytes, at)?).into())
-}
-
-/// The directory at the end of a ZIP file is at most so long, in the packages there are.
-const MOST_DIRECTORY: u64 = 16 << 20;
-/// Bytes of the record that ends a ZIP file, without its comment.
-const END: u64 = 22;
-
-fn zip(archive: &Path, mut file: File, member: &str) -> Result<Box<dyn Read>> {
-    let io = |e| Error::io(archive, e);
-    let len = file.metadata().map_err(io)?.len();
-    // The record at the end, which a comment of at most 64 KiB may follow.
-    let reach = len.min(END + 0xffff);
-    let mut tail = vec![0; reach as usize];
-    file.seek(SeekFrom::Start(len - reach)).map_err(io)?;
-    file.read_exact(&mut tail).map_err(io)?;
-    let end = tail.windows(4).rposition(|w| w == b"PK\x05\x06");
-    let end = end.ok_or_else(|| bad(archive, "it has no end"))?;
-    let place = || Some((u32_at(&tail, end + 12)?, u32_at(&tail, end + 16)?));
-    let (size, start) = place().ok_or_else(|| bad(archive, "its end is cut off"))?;
-    if size > MOST_DIRECTORY || start + size > len {
-        return Err(bad(archive, "its directory is not there"));
-    }
-    let mut directory = vec![0; size as usize];
-    file.seek(SeekFrom::Start(start)).map_err(io)?;
-    file.read_exact(&mut directory).map_err(io)?;
-    let entry =
-        find(&directory, member).ok_or_else(|| bad(archive, "its directory makes no sense"))?;
-    let Some((method, packed, offset)) = entry else {
-        return Err(absent(archive, member));
-    };
-    let mut head = [0; 30];
-    file.seek(SeekFrom::Start(offset)).map_err(io)?;
-    file.read_exact(&mut head).map_err(io)?;
-    if !head.starts_with(b"PK\x03\x04") {
-        return Err(bad(archive, "a file does not begin where it should"));
-    }
-    let skip = u16_at(&head, 26).unwrap_or(0) + u16_at(&head, 28).unwrap_or(0);
-    file.seek(SeekFrom::Current(skip as i64)).map_err(io)?;
-    let data = BufReader::new(file).take(packed);
-    match method {
-        0 => Ok(Box::new(data)),
-        8 => Ok(Box::new(DeflateDecoder::new(data))),
-        other => Err(bad(archive, &format!("compression {other} is unknown"))),
-    }
-}
-
-/// Method, packed length and offset of a file in a ZIP file's directory; `None` for nonsense.
-#[expect(clippy::option_option, reason = "nonsense is not the same as absence")]
-fn find(directory: &[u8], member: &str) -> Option<Option<(usize, u64, u64)>> {
-    let mut at = 0;
-    while at < directory.len() {
-        let entry = directory.get(at..)?;
-        if !entry.starts_with(b"PK\x01\x02") {
-            return None;
-        }
-        let name_len = u16_at(entry, 28)?;
-        let name = entry.get(46..46 + name_len)?;
-        if name == member.as_bytes() {
-            return Some(Some((
-                u16_at(entry, 10)?,
-                u32_at(entry, 20)?,
-                u32_at(entry, 42)?,
-            )));
-        }
-        at += 46 + name_len + u16_at(entry, 30)? + u16_at(entry, 32)?;
-    }
-    Some(None)
+fn zip(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
+    let found = bessemer::zip::open_member(archive, member).map_err(|error| match error {
+        bessemer::Error::File { reason, .. } => bad(archive, &reason),
+        other => other.into(),
+    })?;
+    found.ok_or_else(|| absent(archive, member))
 }
 
 /// Bytes of a header, and what all contents are padded to.
 const BLOCK: usize = 512;
 
-fn tgz(archive: &Path, file: File, member: &str) -> Result<Box<dyn Read>> {
+fn tgz(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
     let io = |e| Error::io(archive, e);
+    let file = File::open(archive).map_err(io)?;
     let mut from = GzDecoder::new(BufReader::new(file));
     loop {
         let mut head = [0; BLOCK];

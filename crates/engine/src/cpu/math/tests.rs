@@ -215,15 +215,16 @@ fn f64_stays_within_its_bounds_of_exact_values() {
     // A function without exact values is held against the reference, in the test below.
     let mut compared = 0;
     for (name, _, bound) in functions() {
-        let cases: Vec<_> = exact::VALUES.iter().filter(|case| case.0 == name).collect();
+        let cases = exact::cases(name);
         compared += usize::from(cases.len() > 8);
-        let source: Vec<f64> = cases.iter().map(|case| case.1).collect();
-        let other: Vec<f64> = cases.iter().map(|case| case.2).collect();
+        let source: Vec<f64> = cases.iter().map(|case| case.x).collect();
+        let other: Vec<f64> = cases.iter().map(|case| case.y).collect();
         for level in levels() {
             let got = at(level, name, &source, &other);
-            for ((_, x, y, want), got) in cases.iter().zip(got) {
+            for (case, got) in cases.iter().zip(got) {
+                let exact::Case { x, y, value } = case;
                 // The exact value was rounded to f64, too.
-                let error = distance(got, *want, 52, -1022, 1022);
+                let error = distance(got, *value, 52, -1022, 1022);
                 assert!(
                     error <= bound + 0.5,
                     "{name}({x:e}, {y:e}) = {got:e}, {level:?}: {error} ulp"
