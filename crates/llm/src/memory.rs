@@ -149,7 +149,7 @@ fn scratch(model: &file::Model, config: &Config, rows: usize, precision: Precisi
     let products = match precision {
         // Tiles of dequantised weights, and both operands packed for GEMM.
         Precision::Exact => 4 * (2 * (TILE_LEN.max(64 * widest)) + rows * widest),
-        // One byte per activation, or two for half-precision weights, and a 12-byte scale per 32.
+        // Quantised activations: two bytes each, four if any weights are half precision, and 12 bytes of scales per 32.
         Precision::Fast => {
             let bytes = if model.tensors().any(is_half) { 4 } else { 2 };
             rows * widest * bytes + rows * widest / 32 * 12

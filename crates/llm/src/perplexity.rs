@@ -57,7 +57,7 @@ pub fn measure(
     }
     let mut cache = Cache::new(transformer, options.cache, 1, window)?;
     let mut workspace = Workspace::default();
-    let mut sums = ErrorSums::default();
+    let mut sums = LikelihoodSums::default();
     // Tokens before this one are already counted, or have no context.
     let mut next = 1;
     while next < tokens.len() {
@@ -104,13 +104,13 @@ pub fn measure(
 }
 
 #[derive(Clone, Copy, Default)]
-struct ErrorSums {
+struct LikelihoodSums {
     count: usize,
     first: f64,
     second: f64,
 }
 
-impl ErrorSums {
+impl LikelihoodSums {
     fn add(&mut self, x: f64) {
         self.count += 1;
         self.first += x;
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn sums_give_mean_and_standard_error() {
-        let mut sums = ErrorSums::default();
+        let mut sums = LikelihoodSums::default();
         for x in [1.0, 2.0, 3.0, 6.0] {
             sums.add(x);
         }

@@ -57,13 +57,13 @@ impl SourceTensor {
         views
             .map(|view| {
                 let mut source = plain(view?);
-                source.to_gguf_order(&config)?;
+                source.reorder_for_gguf(&config)?;
                 Ok(source)
             })
             .collect()
     }
 
-    fn to_gguf_order(&mut self, config: &Config) -> Result<()> {
+    fn reorder_for_gguf(&mut self, config: &Config) -> Result<()> {
         let name = self.view.name();
         let is_rotated = [".attn_q.", ".attn_k."].iter().any(|p| name.contains(p));
         let rope = config.rope.as_ref();
