@@ -1,6 +1,6 @@
 //! `.npy`: one array, with a header that is a Python dictionary.
 //!
-//! [`Tensor::load_npy`] and [`Tensor::save_npy`] read and write tensors. [`read`] and [`write`] do the same with
+//! [`Tensor::load_npy`] and [`Tensor::save_npy`] read and write tensors. [`read()`] and [`write()`] do the same with
 //! plain bytes, for programs that put arrays into buffers of their own.
 //!
 //! The reader is ours rather than a crate's: the header is a dictionary of three known keys, and the data goes straight

@@ -111,7 +111,7 @@ impl Tensor {
     /// Shape: `[…, seq, dim]`, as queries and keys are for [`Tensor::attention`]
     /// (`[batch, heads, seq, dim]`); a transposed `[batch, seq, heads, dim]` is read in place. Which
     /// elements make pair `i` is the [`RopeStyle`]; elements past [`RopeOptions::dims`] stay as they are.
-    /// Type: floats stay, others become floats ([`DType::to_float`]). Angles are computed in `f64`, or
+    /// Type: floats stay, others become floats ([`DType::to_float`](crate::DType::to_float)). Angles are computed in `f64`, or
     /// in 64 bits of a turn where there is no `f64`; `f16` and `bf16` are turned in `f32` and rounded once. NaN: stays in its pair. Empty: stays empty.
     ///
     /// This computes the frequencies anew; a model keeps a [`RopeTable`] and calls [`Tensor::rope_with`].
