@@ -40,7 +40,10 @@ fn what_cannot_be_quantised_leaves_no_file() {
     let own = desk
         .bessemer("quantize m.gguf m.gguf --to q8_0 --force")
         .exits(2);
-    assert!(own.stderr.contains("cannot overwrite the source model"), "{own:?}");
+    assert!(
+        own.stderr.contains("cannot overwrite the source model"),
+        "{own:?}"
+    );
     desk.write("m.bin", b"not a model");
     desk.bessemer("quantize m.bin q.gguf --to q8_0").exits(2);
     assert!(!desk.path("q.gguf").exists());
