@@ -42,10 +42,10 @@ pub(crate) struct Options {
     #[arg(long)]
     only: Option<String>,
     /// Run with and without N processes that compute all the time, and report the share of the cores left.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "old")]
     load: Option<usize>,
     /// Measure how long prefill and decode go on after they were cancelled, as by Ctrl-C.
-    #[arg(long, conflicts_with = "load")]
+    #[arg(long, conflicts_with_all = ["load", "old"])]
     interrupt: bool,
     #[command(flatten)]
     common: Common,

@@ -9,6 +9,7 @@ mod metal;
 #[cfg(target_os = "linux")]
 mod opencl;
 mod ops;
+mod pool;
 mod report;
 #[cfg(target_os = "linux")]
 mod soft;
@@ -44,6 +45,8 @@ enum Suite {
     Llm(llm::Options),
     /// A Metal device against the CPU of the same machine: ops, launches, bandwidth.
     Metal(metal::Options),
+    /// The engine's thread pool against rayon's, on an idle machine and on a busy one.
+    Pool(pool::Options),
     /// Our side of `ops` and `llm`: answers requests on the standard input.
     #[command(hide = true)]
     Worker {
@@ -71,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         }
         Suite::Ops(options) => ops::run(&options, arguments.rounds, command),
         Suite::Llm(options) => llm::run(&options, arguments.rounds, command),
+        Suite::Pool(options) => pool::run(&options, arguments.rounds.unwrap_or(51), &command),
         Suite::Worker { exact } => ops::serve(exact),
         Suite::Busy => llm::load::busy(),
     }

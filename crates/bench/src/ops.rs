@@ -1,6 +1,7 @@
 //! Every op of the engine against NumPy, candle, ndarray, JAX and MLX on the CPU.
 
 pub(crate) mod case;
+mod compare;
 pub(crate) mod goal;
 mod markdown;
 mod ours;
@@ -55,6 +56,10 @@ pub(crate) struct Common {
     /// Write OUT.json, OUT.md and OUT.html, anew after every case.
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
+    /// Compare with an older build of this program instead of the peers, and fail if a case stays below 0.97
+    /// of its speed (scripts/bench-compare).
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["peers", "simd", "out", "build_peers"])]
+    old: Option<PathBuf>,
     /// Build the peers that are crates first.
     #[arg(long)]
     build_peers: bool,
@@ -149,6 +154,9 @@ pub(crate) fn measure(
         worker::build_peers()?;
     }
     let effort = options.effort(rounds.unwrap_or(plan.rounds), plan.budget)?;
+    if let Some(old) = &options.old {
+        return compare::run(entries, old, effort);
+    }
     let mut contestants = plan.contestants.clone();
     let mut levels = options.simd.clone();
     levels.sort();
@@ -270,7 +278,7 @@ pub(crate) fn setting(effort: round::Effort, levels: &[Level]) -> Vec<(String, S
     ]
 }
 
-fn processor() -> String {
+pub(crate) fn processor() -> String {
     let linux = std::fs::read_to_string("/proc/cpuinfo")
         .ok()
         .and_then(|text| {

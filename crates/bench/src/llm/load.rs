@@ -21,10 +21,11 @@ use crate::ops::worker::{Contestant, Readiness, Worker};
 const GOAL: f64 = 0.9;
 
 /// Processes that compute without pause, on whatever cores the system gives them.
-struct Load(Vec<Child>);
+pub(crate) struct Load(Vec<Child>);
 
 impl Load {
-    fn start(count: usize) -> Result<Self> {
+    /// Starts so many, and waits until the scheduler has spread them.
+    pub(crate) fn start(count: usize) -> Result<Self> {
         let mut load = Self(Vec::new());
         for _ in 0..count {
             let mut command = Command::new(std::env::current_exe()?);

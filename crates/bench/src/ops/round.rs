@@ -45,7 +45,11 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
     let start = Instant::now();
     let mut rounds = 0;
     while rounds < effort.rounds && (rounds < LEAST_ROUNDS || start.elapsed() < effort.budget) {
-        for (i, part) in parts.iter_mut().enumerate() {
+        // Every other round in reverse: what comes first or last gains nothing by it.
+        let forward = rounds % 2 == 0;
+        for k in 0..parts.len() {
+            let i = if forward { k } else { parts.len() - 1 - k };
+            let part = &mut parts[i];
             let Part::Runs { calls, seconds, .. } = part else {
                 continue;
             };

@@ -55,7 +55,8 @@ pub(crate) fn peers_folder() -> PathBuf {
     root().join("target/peers")
 }
 
-fn ours() -> Result<Contestant> {
+/// This build.
+pub(crate) fn ours() -> Result<Contestant> {
     Ok(Contestant {
         key: "bessemer",
         title: "Bessemer",
@@ -63,6 +64,16 @@ fn ours() -> Result<Contestant> {
         arguments: vec!["worker".to_owned()],
         install: "",
         level: None,
+    })
+}
+
+/// Another build of this program.
+pub(crate) fn old_build(program: &Path) -> Result<Contestant> {
+    Ok(Contestant {
+        key: "old",
+        title: "the old build",
+        program: std::path::absolute(program)?,
+        ..ours()?
     })
 }
 

@@ -78,12 +78,9 @@ pub(crate) fn run(tasks: usize, body: impl Fn(usize) + Sync) {
 }
 
 /// Splits `data` into chunks of `len` elements (the last may be shorter) and calls `body` with each chunk's
-/// index and the chunk, on all threads.
-pub(crate) fn for_each_chunk<T: Send>(
-    data: &mut [T],
-    len: usize,
-    body: impl Fn(usize, &mut [T]) + Sync,
-) {
+/// index and the chunk, on all threads. Public for the benchmarks only.
+#[doc(hidden)]
+pub fn for_each_chunk<T: Send>(data: &mut [T], len: usize, body: impl Fn(usize, &mut [T]) + Sync) {
     let len = len.max(1);
     let total = data.len();
     let whole = DisjointSlice::new(data);
