@@ -140,6 +140,7 @@ mod metal {
                 assert_eq!(cache.offset(0, 0), 0);
                 assert_eq!(cache.offset(0, 7), 70);
                 assert_eq!(cache.offset(2, 7), 270);
+                assert_eq!(cache.offset(usize::MAX, 7), usize::MAX);
                 assert_eq!(cache.cache_elements(), 300);
             }
         }

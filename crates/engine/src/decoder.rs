@@ -269,6 +269,7 @@ impl Decoder {
         len: usize,
     ) -> Result<Counts> {
         self.expect(sequences)?;
+        let len = len.min(sequences.positions() - 1);
         let plan = sequences.plan(self, 0)?;
         let id = sequences.room_for_id();
         let choice = Choice {

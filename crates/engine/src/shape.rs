@@ -177,7 +177,10 @@ pub struct Axes(u8);
 impl Axes {
     /// All axes of a tensor of this rank.
     pub const fn all(rank: usize) -> Self {
-        Self(((1_u16 << rank) - 1) as u8)
+        if rank >= MAX_RANK {
+            return Self(u8::MAX);
+        }
+        Self((1 << rank) - 1)
     }
 
     /// Whether `axis` is one of them.
@@ -257,5 +260,20 @@ impl IntoShape for Vec<usize> {
 impl IntoShape for &Vec<usize> {
     fn into_shape(self, op: &'static str) -> Result<Shape> {
         Shape::new(op, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_axes_are_at_most_as_many_as_a_shape_has() {
+        for rank in 0..=MAX_RANK {
+            assert_eq!(Axes::all(rank).len(), rank);
+        }
+        for rank in [MAX_RANK + 1, 16, usize::MAX] {
+            assert_eq!(Axes::all(rank).len(), MAX_RANK);
+        }
     }
 }

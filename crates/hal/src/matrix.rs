@@ -139,9 +139,10 @@ impl Matrix {
 
     /// The bytes from the first element to the last.
     fn touched(&self, size: usize) -> BufferSlice {
-        let length = match self.rows {
-            0 => 0,
-            rows => (rows - 1) * self.row_bytes + self.columns * size,
+        let length = match [self.rows, self.columns] {
+            // `check` accepts any row length then.
+            [0, _] | [_, 0] => 0,
+            [rows, columns] => (rows - 1) * self.row_bytes + columns * size,
         };
         BufferSlice {
             length,

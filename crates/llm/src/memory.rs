@@ -86,7 +86,7 @@ impl Estimate {
         Self {
             weights,
             repacked,
-            cache: cache_per_token * n(context.next_multiple_of(64)),
+            cache: cache_per_token.saturating_mul(n(context.div_ceil(64)).saturating_mul(64)),
             scratch: scratch(model, config, PREFILL_BATCH.min(context), precision),
             program: resident().unwrap_or(PROGRAM_BYTES) + CODE_BYTES + threads,
             cache_per_token,
@@ -95,7 +95,14 @@ impl Estimate {
 
     /// Total in bytes.
     pub fn total(&self) -> u64 {
-        self.weights + self.repacked + self.cache + self.scratch + self.program
+        let parts = [
+            self.weights,
+            self.repacked,
+            self.cache,
+            self.scratch,
+            self.program,
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Fails if the total exceeds the available memory, with a breakdown and a context that would fit.

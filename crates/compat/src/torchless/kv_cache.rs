@@ -60,7 +60,10 @@ impl MetalKVCache {
 
     /// Offset of a position of a layer, in elements.
     pub fn offset(&self, layer: usize, position: usize) -> usize {
-        (layer * self.max_seq + position) * self.position_len()
+        layer
+            .saturating_mul(self.max_seq)
+            .saturating_add(position)
+            .saturating_mul(self.position_len())
     }
 
     /// Elements of the keys; the values have as many.

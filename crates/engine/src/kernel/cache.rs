@@ -124,9 +124,9 @@ pub struct Attend<'a> {
 impl KvCache {
     /// An empty cache. Memory that was not written yet costs nothing on most systems.
     pub fn new(kind: CacheType, heads: usize, dim: usize, positions: usize) -> Result<Self> {
-        let capacity = positions.next_multiple_of(BLOCK);
+        let capacity = positions.div_ceil(BLOCK).saturating_mul(BLOCK);
         let count = heads.checked_mul(dim).and_then(|n| n.checked_mul(capacity));
-        let Some(count) = count.filter(|n| n.checked_mul(8).is_some() && *n > 0) else {
+        let Some(count) = count.filter(|n| (1..=isize::MAX as usize / 8).contains(n)) else {
             return Err(Error::SizeOverflow {
                 op: "attention",
                 dims: vec![heads, dim, positions],

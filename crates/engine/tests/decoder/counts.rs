@@ -99,6 +99,8 @@ fn tokens_cost_what_they_did() {
             let mut sequences = Sequences::new(&decoder, kind, 1, positions).unwrap();
             let mut sampler = DeviceSampler::greedy(&decoder);
             let counts = decoder.counts(&mut sequences, &sampler, length).unwrap();
+            let full = decoder.counts(&mut sequences, &sampler, usize::MAX);
+            assert!(full.unwrap().bytes_read >= counts.bytes_read, "{name}");
             // What is around layers is the same for any number of them.
             let around = 3;
             let a_layer = (counts.launches - around) as f64 / layers as f64;

@@ -98,6 +98,9 @@ fn shapes_rows_ranges_and_overlap_are_checked_before_anything_is_recorded() {
     // A result without elements is nothing to do.
     let empty = with(&dense(&a, 0, 6), &right, &dense(&c, 0, 8));
     assert_eq!(commands.multiply(&empty), Ok(()));
+    let far_apart = |buffer: &Buffer, rows| Matrix::new(buffer, rows, 0, usize::MAX - 3);
+    let empty = with(&left, &far_apart(&b, 6), &far_apart(&c, 4));
+    assert_eq!(commands.multiply(&empty), Ok(()));
     assert_eq!(commands.len(), 1);
 }
 

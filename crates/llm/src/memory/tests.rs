@@ -41,4 +41,9 @@ fn a_model_that_is_too_large_is_rejected_with_a_context_that_fits() {
         .expect_err("far too much")
         .to_string();
     assert!(text.contains("smaller"), "{text}");
+    let endless = Estimate {
+        cache: u64::MAX,
+        ..estimate
+    };
+    assert_eq!(endless.total(), u64::MAX);
 }

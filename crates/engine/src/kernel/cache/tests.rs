@@ -122,3 +122,12 @@ fn what_is_no_number_spoils_its_group_and_no_other() {
         assert!(to[32..].iter().all(|&x| (x - 1.0).abs() < 1e-3), "{to:?}");
     }
 }
+
+#[test]
+fn a_cache_beyond_the_address_space_is_an_error() {
+    for kind in CacheType::ALL {
+        for positions in [usize::MAX, usize::MAX / 12 / 128] {
+            assert!(KvCache::new(kind, 2, 64, positions).is_err(), "{kind:?}");
+        }
+    }
+}
