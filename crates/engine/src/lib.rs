@@ -54,9 +54,7 @@ pub mod external;
 mod file;
 mod functions;
 mod graph;
-// Not public API: kernels on slices for the crates above, which panic when lengths do not match.
-#[doc(hidden)]
-pub mod kernel;
+mod kernel;
 mod layout;
 pub mod memory;
 mod metal;
@@ -67,6 +65,14 @@ mod scalar;
 mod shape;
 mod storage;
 mod tensor;
+
+/// Not public API: kernels on slices for the crates above, which panic when lengths do not match.
+#[doc(hidden)]
+pub mod slice_kernel {
+    pub use crate::kernel::{
+        Attend, KvCache, Rotation, activate, add, layer_norm, rms_norm, soft_cap,
+    };
+}
 
 pub use cpu::{pool, simd};
 pub use device::Device;

@@ -331,6 +331,8 @@ pub enum Resource {
 /// Recovers the driver's own type behind one of these traits.
 ///
 /// The front compares device identities before it lets objects meet, so a mismatch cannot be reached.
+// Not public API: it panics on objects of another driver.
+#[doc(hidden)]
 pub fn own<T: Any>(object: &dyn Any) -> &T {
     object
         .downcast_ref()

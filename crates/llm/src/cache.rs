@@ -2,7 +2,7 @@
 
 use bessemer::CacheType;
 use bessemer::decoder::Sequences;
-use bessemer::kernel::KvCache;
+use bessemer::slice_kernel::KvCache;
 
 use crate::{Config, Error, Result, Transformer};
 

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use bessemer::kernel;
-
 use crate::file::{Container, Metadata, Model, TensorView, Value};
 use crate::{Error, Result};
 
@@ -92,11 +90,11 @@ pub enum Activation {
 
 impl Activation {
     /// The engine's equivalent.
-    pub(crate) fn kernel(self) -> kernel::Activation {
+    pub(crate) fn kernel(self) -> bessemer::Activation {
         match self {
-            Self::Silu => kernel::Activation::Silu,
-            Self::Gelu => kernel::Activation::Gelu,
-            Self::GeluTanh => kernel::Activation::GeluTanh,
+            Self::Silu => bessemer::Activation::Silu,
+            Self::Gelu => bessemer::Activation::Gelu,
+            Self::GeluTanh => bessemer::Activation::GeluTanh,
         }
     }
 }

@@ -4,8 +4,8 @@ mod device;
 
 use bessemer::CacheType;
 use bessemer::Device;
-use bessemer::kernel::{self, Attend, KvCache};
 use bessemer::quant::{self, Precision, Product, QuantMatrix};
+use bessemer::slice_kernel::{self as kernel, Attend, KvCache};
 
 use crate::config::{Architecture, Pooling};
 use crate::model::{matrix, vector};

@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use bessemer::decoder::Decoder;
-use bessemer::kernel::{self, Rotation};
 use bessemer::quant::{self, Precision, Product, QuantMatrix};
+use bessemer::slice_kernel::{self as kernel, Rotation};
 use bessemer::{Device, RopeTable};
 
 use self::layer::Layer;

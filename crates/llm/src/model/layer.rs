@@ -1,8 +1,8 @@
 //! A transformer layer: attention and FFN.
 
 use bessemer::decoder;
-use bessemer::kernel::{self, Attend};
 use bessemer::quant::{self, Product, QuantMatrix};
+use bessemer::slice_kernel::{self as kernel, Attend};
 
 use super::{Input, Transformer, Workspace, grow, offset, vector};
 use crate::cache::Cache;
