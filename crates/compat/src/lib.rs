@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`minitensor`] | minitensor-engine | `MetalBackend`, `MetalOps`: device buffers and pointers into shared memory |
 //! | [`torchless`] | torchless | `init_backend`, `KernelBackend`: the ops of a transformer; `MetalTensor`, `MetalKVCache`, `MetalMemoryPool` |
-//! | [`numrs`] | numrs | functions on arrays, on the backend that was measured to be the fastest |
+//! | [`numrs`] | numrs | array functions, on the backend that measured fastest |
 //! | [`hologram`] | hologram | `Executor`: typed buffers in classes; buffers and pools by handle |
 //!
 //! [`backend`] holds the types that several of them share. The fifth document, of pydotcompute, describes a Python

@@ -23,7 +23,7 @@
 //! | `cpu/x.rs` | op X on the CPU |
 //! | `metal/x.rs`, `metal/msl/x.metal` | op X on Metal: arguments and grid, kernels |
 //! | `graph/` | scheduling: common subexpressions, fusion, order, memory |
-//! | `device.rs`, `dispatch.rs` | devices, and the one place where an op meets one |
+//! | `device.rs`, `dispatch.rs` | devices, and the dispatch of ops to their backends |
 //! | [`dispatch_table`] | the backend of each op, by size, as measured |
 //! | [`external`] | tensors in memory that the caller owns |
 //! | [`decoder`] | transformers on a Metal device |

@@ -1,11 +1,10 @@
 //! Language model inference: from a model file to generated text.
 //!
-//! # The map
+//! # Modules
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`file`](mod@file) | memory-mapped GGUF, safetensors and llama2.c files, with one naming for metadata and
-//! tensors |
+//! | [`file`](mod@file) | memory-mapped GGUF, safetensors and llama2.c files, all under GGUF's names |
 //! | [`Config`] | hyperparameters of a transformer, read from the file |
 //! | [`Tokenizer`] | encoding and decoding of text |
 //! | [`pull`] | downloading models by name, with checksums |
