@@ -27,16 +27,20 @@ mod unsupported;
 mod version;
 
 pub use diagnostic::{Diagnostic, DiagnosticKind, Severity};
-pub use edit::ColumnMap;
-pub use lexer::{Lexed, Token, TokenKind, lex};
 pub use reflect::{
     AddressSpace, Argument, ArgumentKind, Builtin, FunctionConstant, Kernel, Reflection, SLOTS,
 };
+
+// Not public API: the lowering to C++, which integration tests and the fuzz target call directly.
+#[doc(hidden)]
+pub use edit::ColumnMap;
+#[doc(hidden)]
 pub use rewrite::ThreadgroupVariableName;
 
 use crate::language::LanguageVersion;
 
 /// A program lowered to C++, with its reflection and the maps back to MSL.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Translation {
     /// The whole program; line markers refer to the user's files and lines.
@@ -70,6 +74,7 @@ impl Translation {
 ///
 /// # Errors
 /// As [`translate_as`].
+#[doc(hidden)]
 pub fn translate(expanded: &str, primary_file: &str) -> Result<Translation, Vec<Diagnostic>> {
     translate_as(expanded, primary_file, LanguageVersion::default())
 }
@@ -78,6 +83,7 @@ pub fn translate(expanded: &str, primary_file: &str) -> Result<Translation, Vec<
 ///
 /// # Errors
 /// All diagnostics, sorted by file, line and column.
+#[doc(hidden)]
 pub fn translate_as(
     expanded: &str,
     primary_file: &str,

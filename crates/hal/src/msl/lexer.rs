@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Kind of a [`Token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TokenKind {
+pub(crate) enum TokenKind {
     /// A name or a keyword.
     Identifier,
     /// A preprocessing number: `1`, `0x1p3`, `1.0h`, `1'000u`.
@@ -29,7 +29,7 @@ pub enum TokenKind {
 
 /// A token and its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     /// Kind of the token.
     pub kind: TokenKind,
     /// Whether the file is a system header (flag 3 of the line marker).
@@ -48,7 +48,7 @@ pub struct Token {
 
 /// Output of the lexer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lexed {
+pub(crate) struct Lexed {
     /// In text order, including markers and pragmas.
     pub tokens: Vec<Token>,
     /// The files that the markers name; the first is the primary file.
@@ -58,7 +58,7 @@ pub struct Lexed {
 }
 
 /// Lexes at most 4 GiB of text; the rest is ignored (the caller rejects it first).
-pub fn lex(text: &str, primary_file: &str) -> Lexed {
+pub(crate) fn lex(text: &str, primary_file: &str) -> Lexed {
     let mut lexer = Lexer {
         bytes: text.as_bytes(),
         text,
