@@ -29,7 +29,7 @@ pub(crate) enum Placement {
 pub(crate) struct Buffer {
     length: usize,
     mode: StorageMode,
-    device: Memory,
+    device: BufferMemory,
     /// The host's copy of a managed buffer.
     host: Option<Mapping>,
     in_use: Arc<BytesInUse>,
@@ -53,7 +53,7 @@ impl Drop for Buffer {
 }
 
 #[derive(Debug)]
-enum Memory {
+enum BufferMemory {
     Mapped(Mapping),
     Adopted(HostMemory),
     /// Adopted memory that kernels see as a copy, copied in and out with every submission that uses it.
@@ -76,7 +76,7 @@ impl Buffer {
             StorageMode::Managed => Some(Mapping::new(length, placement)?),
             StorageMode::Shared | StorageMode::Private => None,
         };
-        let device = Memory::Mapped(Mapping::new(length, placement)?);
+        let device = BufferMemory::Mapped(Mapping::new(length, placement)?);
         in_use.0.fetch_add(length, Ordering::Relaxed);
         Ok(Self {
             length,
@@ -99,9 +99,9 @@ impl Buffer {
         let length = memory.length;
         let device = if placement == Placement::Shared {
             let copy = Mapping::new(length, placement)?;
-            Memory::Staged(memory, copy)
+            BufferMemory::Staged(memory, copy)
         } else {
-            Memory::Adopted(memory)
+            BufferMemory::Adopted(memory)
         };
         in_use.0.fetch_add(length, Ordering::Relaxed);
         Ok(Self {
@@ -127,8 +127,8 @@ impl Buffer {
     /// Address at which kernels see the bytes.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         match &self.device {
-            Memory::Mapped(mapping) | Memory::Staged(_, mapping) => mapping.start,
-            Memory::Adopted(memory) => memory.pointer,
+            BufferMemory::Mapped(mapping) | BufferMemory::Staged(_, mapping) => mapping.start,
+            BufferMemory::Adopted(memory) => memory.pointer,
         }
     }
 
@@ -139,7 +139,7 @@ impl Buffer {
 
     /// Copies adopted memory to the mapping that kernels see, before a submission uses the buffer.
     pub(crate) fn stage_in(&self) {
-        if let Memory::Staged(memory, copy) = &self.device {
+        if let BufferMemory::Staged(memory, copy) = &self.device {
             // SAFETY: both have `length` bytes and do not overlap; the front keeps host writers out while a
             // submission is in flight.
             unsafe {
@@ -154,7 +154,7 @@ impl Buffer {
 
     /// Copies the mapping back to adopted memory, after a submission wrote to the buffer.
     pub(crate) fn stage_out(&self) {
-        if let Memory::Staged(memory, copy) = &self.device {
+        if let BufferMemory::Staged(memory, copy) = &self.device {
             // SAFETY: as above, and the front counts the submission as a writer of the memory.
             unsafe {
                 ptr::copy_nonoverlapping(
@@ -183,7 +183,7 @@ impl driver::Buffer for Buffer {
         match (self.mode, &self.device) {
             (StorageMode::Private, _) => None,
             (StorageMode::Managed, _) => self.host.as_ref().map(|host| host.start),
-            (StorageMode::Shared, Memory::Staged(memory, _)) => Some(memory.pointer),
+            (StorageMode::Shared, BufferMemory::Staged(memory, _)) => Some(memory.pointer),
             (StorageMode::Shared, _) => Some(self.pointer()),
         }
     }

@@ -51,7 +51,7 @@ use super::plan::{SiteKind, WHOLE_SIMDGROUP};
 use super::runtime::ThreadgroupLayout;
 use super::runtime::fault::ThreadLocation;
 use super::runtime::image::Image;
-use super::runtime::launch::{Access, Binding, Geometry, Launch};
+use super::runtime::launch::{BindingAccess, BufferBinding, Geometry, KernelLaunch};
 use super::runtime::memory::{BUFFER_COUNT, Unbound, ZeroPages};
 use super::runtime::signal::ThreadSlot;
 use crate::report::{Report, ReportKind};
@@ -83,7 +83,7 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct LaunchCheck<'a> {
     image: &'a Image,
-    bindings: &'a [Binding; BUFFER_COUNT],
+    bindings: &'a [BufferBinding; BUFFER_COUNT],
     geometry: Geometry,
     step_limit: u64,
     /// Memory that other commands of the segment access too, and the number of this command.
@@ -93,7 +93,7 @@ pub(crate) struct LaunchCheck<'a> {
 }
 
 impl<'a> LaunchCheck<'a> {
-    pub(crate) fn new(launch: &'a Launch<'a>, geometry: Geometry) -> Self {
+    pub(crate) fn new(launch: &'a KernelLaunch<'a>, geometry: Geometry) -> Self {
         Self {
             image: launch.image,
             bindings: &launch.buffers,
@@ -344,7 +344,7 @@ impl Checker {
             .filter(|&index| holds(index))
             .max_by_key(|&index| {
                 (
-                    !access.write || bindings[index].access() == Access::Write,
+                    !access.write || bindings[index].access() == BindingAccess::Write,
                     BUFFER_COUNT - index,
                 )
             })?;
@@ -358,7 +358,7 @@ impl Checker {
         let launch = self.launch();
         let binding = &launch.bindings[index];
         let offset = access.address - binding.start();
-        if access.write && binding.access() == Access::Read {
+        if access.write && binding.access() == BindingAccess::Read {
             self.report(ReportKind::Bounds, access.location, Some(index), || {
                 format!(
                     "{} at offset {offset} of {}, which is bound for reading only",

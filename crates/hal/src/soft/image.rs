@@ -18,7 +18,7 @@ use super::plan::SiteKind;
 use super::runtime::isolated::loader;
 use super::runtime::services::{self, ConstantMismatch, Table};
 use super::runtime::signal;
-use super::runtime::{ConstantTable, Done, Fault, FaultKind, Image, Isolation, Log, MappedMemory};
+use super::runtime::{ConstantTable, LaunchOutput, LaunchFault, FaultKind, Image, Isolation, Log, MappedMemory};
 use crate::error::{Error, Result};
 use crate::msl::{ArgumentKind, Kernel};
 
@@ -29,7 +29,7 @@ const POINTER_FLAG: u64 = 1 << 62;
 
 /// Properties of a kernel parameter, as computed by its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parameter {
+pub(crate) struct ParameterInfo {
     /// Minimum size of the binding in bytes; 0 for pointers.
     pub(crate) min_bytes: usize,
     /// False if a function constant disables the parameter.
@@ -51,7 +51,7 @@ pub(crate) enum LoadError {
 #[derive(Debug)]
 pub(crate) struct LoadedKernel {
     pub(crate) image: Image,
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<ParameterInfo>,
 }
 
 /// Everything needed to load a kernel.
@@ -143,7 +143,7 @@ impl KernelLoader {
     }
 
     /// Queries the kernel's parameters in a child process, so that no code of the user's source runs in this one.
-    pub(crate) fn inspect(&self, isolation: &Isolation, limit: Duration) -> Result<Vec<Parameter>> {
+    pub(crate) fn inspect(&self, isolation: &Isolation, limit: Duration) -> Result<Vec<ParameterInfo>> {
         let out_of_memory = |error: io::Error| Error::Toolchain {
             message: format!("no memory to inspect kernel `{}`: {error}", self.kernel),
         };
@@ -161,13 +161,13 @@ impl KernelLoader {
             }
             // The process exits now; unloading would only run more of the user's code.
             std::mem::forget(ready);
-            Ok(Done::default())
+            Ok(LaunchOutput::default())
         });
         outcome.map_err(|fault| self.load_error(&fault))?;
         let read = |index| {
             // SAFETY: as above, and the writing process has exited.
             let word = u128::from_ne_bytes(unsafe { place(index).read() });
-            Parameter {
+            ParameterInfo {
                 min_bytes: word as u64 as usize,
                 active: word >> 64 != 0,
             }
@@ -176,7 +176,7 @@ impl KernelLoader {
     }
 
     /// Encodes a load error as a fault, which can be passed between processes.
-    pub(crate) fn fault(&self, error: LoadError) -> Fault {
+    pub(crate) fn fault(&self, error: LoadError) -> LaunchFault {
         let (kind, detail) = match error {
             LoadError::Load(message) => (FaultKind::Invalid, message),
             LoadError::Constant(name, message) => (
@@ -185,13 +185,13 @@ impl KernelLoader {
             ),
             LoadError::Crash(signal) => (FaultKind::Died { signal }, String::new()),
         };
-        Fault {
+        LaunchFault {
             detail,
-            ..Fault::new(kind, &self.kernel)
+            ..LaunchFault::new(kind, &self.kernel)
         }
     }
 
-    fn load_error(&self, fault: &Fault) -> Error {
+    fn load_error(&self, fault: &LaunchFault) -> Error {
         let error = match (fault.kind, fault.detail.split_once(NAME_SEPARATOR)) {
             (FaultKind::Invalid, Some((name, message))) => {
                 LoadError::Constant(name.to_owned(), message.to_owned())
@@ -219,7 +219,7 @@ fn constant_mismatch(mismatches: Vec<ConstantMismatch>) -> LoadError {
     LoadError::Constant(first.map_or(String::new(), |m| m.name), list.join("; "))
 }
 
-fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, LoadError> {
+fn describe(library: &Handle, count: usize) -> Result<Vec<ParameterInfo>, LoadError> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -234,7 +234,7 @@ fn describe(library: &Handle, count: usize) -> Result<Vec<Parameter>, LoadError>
         // SAFETY: the glue code has one case per parameter of the kernel, in order.
         let size = unsafe { size(number) };
         let bytes = size & !(REFERENCE_FLAG | POINTER_FLAG);
-        Parameter {
+        ParameterInfo {
             min_bytes: if size & REFERENCE_FLAG != 0 {
                 usize::try_from(bytes).unwrap_or(usize::MAX)
             } else {

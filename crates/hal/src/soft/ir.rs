@@ -78,7 +78,7 @@ pub enum Outcome {
 /// Why a module cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum FissionError {
     /// The module defines no kernel.
     #[error("the module does not define `sm_kernel`")]
     NoKernel,
@@ -122,7 +122,7 @@ pub enum Error {
 ///
 /// `text` is LLVM IR as clang 17 to 20 writes it, with a definition of
 /// `void sm_kernel(const sm_group*, uint x, uint y, uint z, uint lane)`.
-pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
+pub fn fission(text: &str, options: &Options) -> Result<Outcome, FissionError> {
     let original: Vec<&str> = if options.check {
         text.lines().collect()
     } else {
@@ -134,7 +134,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, Error> {
         .functions
         .iter()
         .find(|f| f.name == KERNEL)
-        .ok_or(Error::NoKernel)?;
+        .ok_or(FissionError::NoKernel)?;
     let references = inline::References::new(&module)?;
     if let Some(text) = inline::demand(&module, &references, KERNEL, text)? {
         return Ok(Outcome::Inline { text });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::compile::CompiledKernel;
-use super::image::{KernelLoader, Parameter};
+use super::image::{KernelLoader, ParameterInfo};
 use super::plan::{MAX_LANES, SIMD_WIDTH};
 use super::runtime::Image;
 use crate::access::Access;
@@ -38,7 +38,7 @@ impl Pipeline {
     /// Combines the source's reflection of a kernel with the image's.
     pub(crate) fn new(
         kernel: &Kernel,
-        parameters: &[Parameter],
+        parameters: &[ParameterInfo],
         code: Code,
         compiled: &CompiledKernel,
         max_threads: usize,

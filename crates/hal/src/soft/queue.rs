@@ -23,7 +23,7 @@ use super::matrix;
 use super::pipeline::{Code, Pipeline};
 use super::runtime::fault::FaultKind;
 use super::runtime::fuzz::scatter;
-use super::runtime::{self, Binding, Bytes, Done, Image, Isolation, Launch, Pool};
+use super::runtime::{self, BufferBinding, Image, InlineBytes, Isolation, KernelLaunch, LaunchOutput, Pool};
 use super::{Mode, SoftOptions};
 use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
 use crate::error::{Error, Fault, Result};
@@ -39,12 +39,12 @@ const EXECUTOR_STACK_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Queue {
     sender: Sender<Work>,
-    executed: Arc<Executed>,
+    executed: Arc<LaunchCounts>,
     suppressed: Arc<AtomicU64>,
 }
 
 /// Launch counts by kernel name, of command lists that ran without a failure.
-type Executed = Mutex<BTreeMap<String, u64>>;
+type LaunchCounts = Mutex<BTreeMap<String, u64>>;
 
 #[derive(Debug)]
 struct Work {
@@ -73,7 +73,7 @@ impl Queue {
     /// # Errors
     /// No more threads can be created.
     pub(crate) fn new(options: &SoftOptions) -> io::Result<Self> {
-        let executed = Arc::<Executed>::default();
+        let executed = Arc::<LaunchCounts>::default();
         let suppressed = Arc::<AtomicU64>::default();
         let executor = Executor::new(options, executed.clone(), suppressed.clone())?;
         let (sender, receiver) = channel();
@@ -133,14 +133,14 @@ struct Executor {
     step_limit: u64,
     seed: u64,
     submissions: u64,
-    executed: Arc<Executed>,
+    executed: Arc<LaunchCounts>,
     suppressed: Arc<AtomicU64>,
 }
 
 impl Executor {
     fn new(
         options: &SoftOptions,
-        executed: Arc<Executed>,
+        executed: Arc<LaunchCounts>,
         suppressed: Arc<AtomicU64>,
     ) -> io::Result<Self> {
         let isolated = options.mode == Mode::Isolated;
@@ -234,9 +234,9 @@ impl Executor {
         &self,
         list: &CommandList,
         deadline: Option<Instant>,
-        run: impl Fn(&Launch<'_>) -> Result<Done, runtime::Fault>,
-    ) -> Result<Done, runtime::Fault> {
-        let mut done = Done::default();
+        run: impl Fn(&KernelLaunch<'_>) -> Result<LaunchOutput, runtime::LaunchFault>,
+    ) -> Result<LaunchOutput, runtime::LaunchFault> {
+        let mut done = LaunchOutput::default();
         let mut forked = ForkedImages::default();
         let mut segment = Segment::default();
         for (step, index) in self.order(&list.commands).into_iter().enumerate() {
@@ -288,7 +288,7 @@ impl Executor {
                         let kind = FaultKind::Timeout {
                             limit: self.timeout,
                         };
-                        let mut fault = runtime::Fault::new(kind, "matrix product");
+                        let mut fault = runtime::LaunchFault::new(kind, "matrix product");
                         fault.reports = done.reports;
                         return Err(fault);
                     }
@@ -347,18 +347,18 @@ impl Executor {
         &self,
         image: &'a Image,
         dispatch: &DispatchCommand,
-        bytes: &[(u32, Bytes)],
-    ) -> Launch<'a> {
+        bytes: &[(u32, InlineBytes)],
+    ) -> KernelLaunch<'a> {
         let size = |dims: [usize; 3]| dims.map(|d| u32::try_from(d).unwrap_or(u32::MAX));
-        let mut launch = Launch::new(
+        let mut launch = KernelLaunch::new(
             image,
             size(dispatch.grid.dims()),
             size(self.threadgroup(dispatch).dims()),
         );
         launch.mode = match self.mode {
-            Mode::Fast | Mode::Isolated => runtime::Mode::Fast,
-            Mode::Check => runtime::Mode::Check,
-            Mode::Fuzz => runtime::Mode::Fuzz { seed: self.seed },
+            Mode::Fast | Mode::Isolated => runtime::LaunchMode::Fast,
+            Mode::Check => runtime::LaunchMode::Check,
+            Mode::Fuzz => runtime::LaunchMode::Fuzz { seed: self.seed },
         };
         launch.step_limit = self.step_limit;
         for binding in &dispatch.bindings {
@@ -367,12 +367,12 @@ impl Executor {
             };
             if let Resource::Buffer { region, access } = &binding.resource {
                 let access = if access.writes() {
-                    runtime::Access::Write
+                    runtime::BindingAccess::Write
                 } else {
-                    runtime::Access::Read
+                    runtime::BindingAccess::Read
                 };
                 // SAFETY: the front checked the range and its hazards; the list keeps the buffer alive.
-                *slot = unsafe { Binding::new(address(region), region.length, access) };
+                *slot = unsafe { BufferBinding::new(address(region), region.length, access) };
             }
         }
         for (index, bytes) in bytes {
@@ -433,7 +433,7 @@ impl Deref for ImageRef<'_> {
 }
 
 impl ForkedImages {
-    fn image<'a>(&mut self, pipeline: &'a Pipeline) -> Result<ImageRef<'a>, runtime::Fault> {
+    fn image<'a>(&mut self, pipeline: &'a Pipeline) -> Result<ImageRef<'a>, runtime::LaunchFault> {
         let loader = match pipeline.code() {
             Code::InProcess(image) => return Ok(ImageRef::Shared(image)),
             Code::PerProcess(loader) => loader,
@@ -475,7 +475,7 @@ fn merge_reports(reports: &mut Vec<Report>, more: Vec<Report>) {
 
 /// Converts a fault to the front's error. Earlier findings of the checker say more than the crash that followed
 /// from them.
-fn execution_error(fault: runtime::Fault) -> Error {
+fn execution_error(fault: runtime::LaunchFault) -> Error {
     let crash = fault.report();
     // In check mode, an endless loop has a source location.
     let endless = crash.kind == ReportKind::Timeout && fault.thread.is_some();
@@ -554,12 +554,12 @@ fn address(region: &Region) -> *mut u8 {
 }
 
 /// Aligned copies of inline bytes; they live as long as the launch.
-fn inline_bytes(dispatch: &DispatchCommand) -> Vec<(u32, Bytes)> {
+fn inline_bytes(dispatch: &DispatchCommand) -> Vec<(u32, InlineBytes)> {
     dispatch
         .bindings
         .iter()
         .filter_map(|binding| match &binding.resource {
-            Resource::Bytes(bytes) => Some((binding.index, Bytes::new(bytes))),
+            Resource::Bytes(bytes) => Some((binding.index, InlineBytes::new(bytes))),
             Resource::Buffer { .. } => None,
         })
         .collect()

@@ -1,9 +1,9 @@
 //! The software device's runtime: executes a dispatch.
 //!
-//! A [`Launch`] is one dispatch of one [`Image`]. A [`Pool`] runs it: the calling thread and the pool's workers
+//! A [`KernelLaunch`] is one dispatch of one [`Image`]. A [`Pool`] runs it: the calling thread and the pool's workers
 //! take threadgroups from a shared counter, and [`group`](super::group) executes each of them inside a recovery
 //! frame (`signal.rs`): a wild pointer, a division by zero, a stack overflow or an endless loop ends the launch
-//! with a [`Fault`], not the process. [`Isolation`] does the same in a forked child, for code that may overwrite
+//! with a [`LaunchFault`], not the process. [`Isolation`] does the same in a forked child, for code that may overwrite
 //! anything.
 //!
 //! Soundness rules:
@@ -31,11 +31,11 @@ mod tests;
 mod watchdog;
 mod worker;
 
-pub use fault::{Fault, FaultKind, ThreadLocation};
+pub use fault::{LaunchFault, FaultKind, ThreadLocation};
 pub use image::Image;
 pub use isolated::{ChildRunner, Isolation};
-pub use launch::{Access, Binding, Bytes, Done, Launch, Mode};
-pub use log::{Log, LogLine};
+pub use launch::{BindingAccess, BufferBinding, InlineBytes, LaunchOutput, KernelLaunch, LaunchMode};
+pub use log::{Log, KernelLogLine};
 pub use memory::MappedMemory;
 pub use pool::Pool;
 pub use services::{ConstantTable, ConstantType};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bessemer_hal::soft::runtime::services;
 use bessemer_hal::soft::runtime::{
-    Access, Binding, Fault, FaultKind, Image, Isolation, Launch, MappedMemory, Mode, Pool,
+    BindingAccess, BufferBinding, LaunchFault, FaultKind, Image, Isolation, KernelLaunch, MappedMemory, LaunchMode, Pool,
 };
 use bessemer_hal::{Report, ReportKind};
 
@@ -28,9 +28,9 @@ fn image(source: &str, check: bool) -> Image {
     .with_user_files(|file| file == "kernel.metal")
 }
 
-fn bind(data: &mut [u32], access: Access) -> Binding {
+fn bind(data: &mut [u32], access: BindingAccess) -> BufferBinding {
     // SAFETY: the tests keep the data until the launch is over.
-    unsafe { Binding::new(data.as_mut_ptr().cast(), size_of_val(data), access) }
+    unsafe { BufferBinding::new(data.as_mut_ptr().cast(), size_of_val(data), access) }
 }
 
 /// Launches `threads` threads in groups of `group` on `in` (0, 1, 2, …) and `out`, of `threads` elements each.
@@ -38,13 +38,13 @@ fn launch(
     image: &Image,
     pool: &Pool,
     [threads, group]: [u32; 2],
-    mode: Mode,
-) -> (Result<Vec<Report>, Fault>, Vec<u32>) {
+    mode: LaunchMode,
+) -> (Result<Vec<Report>, LaunchFault>, Vec<u32>) {
     let mut input: Vec<u32> = (0..threads).collect();
     let mut out = vec![0; threads as usize];
-    let mut launch = Launch::new(image, [threads, 1, 1], [group, 1, 1]);
-    launch.buffers[0] = bind(&mut input, Access::Read);
-    launch.buffers[1] = bind(&mut out, Access::Write);
+    let mut launch = KernelLaunch::new(image, [threads, 1, 1], [group, 1, 1]);
+    launch.buffers[0] = bind(&mut input, BindingAccess::Read);
+    launch.buffers[1] = bind(&mut out, BindingAccess::Write);
     launch.threadgroup_memory[0] = 256;
     launch.mode = mode;
     launch.limit = Duration::from_secs(5);
@@ -70,10 +70,10 @@ fn all_modes_compute_the_same() {
     let pool = Pool::with_threads(3).unwrap();
     let fast = image(SUM, false);
     let modes = [
-        (&fast, Mode::Fast),
-        (&fast, Mode::Fuzz { seed: 1 }),
-        (&fast, Mode::Fuzz { seed: 2 }),
-        (&image(SUM, true), Mode::Check),
+        (&fast, LaunchMode::Fast),
+        (&fast, LaunchMode::Fuzz { seed: 1 }),
+        (&fast, LaunchMode::Fuzz { seed: 2 }),
+        (&image(SUM, true), LaunchMode::Check),
     ];
     for (image, mode) in modes {
         let (result, out) = launch(image, &pool, [64 * 500, 64], mode);
@@ -201,7 +201,7 @@ fn defects_are_reported_on_their_lines() {
     let pool = Pool::with_threads(2).unwrap();
     for case in cases {
         let image = image(&format!("KERNEL {{\n{}\n}}", case.body), true);
-        let (result, _) = launch(&image, &pool, [256, 64], Mode::Check);
+        let (result, _) = launch(&image, &pool, [256, 64], LaunchMode::Check);
         let reports = result.unwrap();
         let found: Vec<_> = reports.iter().map(|r| (r.kind, r.line)).collect();
         assert_eq!(found, case.found, "{}: {reports:#?}", case.name);
@@ -240,10 +240,10 @@ fn compiled_crashes_and_hangs_are_faults() {
         let image = image(&format!("KERNEL {{\n{}\n}}", case.body), false);
         let mut input = vec![0_u32; 1024];
         let out = MappedMemory::shared(4096).unwrap();
-        let mut plan = Launch::new(&image, [1024, 1, 1], [64, 1, 1]);
-        plan.buffers[0] = bind(&mut input, Access::Read);
+        let mut plan = KernelLaunch::new(&image, [1024, 1, 1], [64, 1, 1]);
+        plan.buffers[0] = bind(&mut input, BindingAccess::Read);
         // SAFETY: the block lives until the launches are over.
-        plan.buffers[1] = unsafe { Binding::new(out.pointer(), 4096, Access::Write) };
+        plan.buffers[1] = unsafe { BufferBinding::new(out.pointer(), 4096, BindingAccess::Write) };
         plan.limit = Duration::from_millis(200);
         let inside = pool.run(&plan).expect_err(case.body);
         assert!((case.kind)(inside.kind), "{}: {inside}", case.body);
@@ -251,6 +251,6 @@ fn compiled_crashes_and_hangs_are_faults() {
             .run(plan.limit, pool.log(), |sole| sole.run(&plan))
             .expect_err(case.body);
         assert!((case.kind)(apart.kind), "{}: {apart}", case.body);
-        launch(&sum, &pool, [64, 64], Mode::Fast).0.unwrap();
+        launch(&sum, &pool, [64, 64], LaunchMode::Fast).0.unwrap();
     }
 }

@@ -10,13 +10,13 @@ pub(crate) enum Defect {
     PrivateBounds {
         offset: i64,
         size: u64,
-        variable: PrivateVariable,
+        variable: PrivateVariableRef,
     },
     /// A read of private memory that was never written.
     PrivateUninitialised {
         offset: i64,
         size: u64,
-        variable: PrivateVariable,
+        variable: PrivateVariableRef,
     },
     Shift {
         amount: i64,
@@ -29,12 +29,12 @@ pub(crate) enum Defect {
 
 /// A private variable: its size and the index of its name in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PrivateVariable {
+pub(crate) struct PrivateVariableRef {
     size: u64,
     name: usize,
 }
 
-impl PrivateVariable {
+impl PrivateVariableRef {
     fn new(packed: u64) -> Self {
         Self {
             size: packed & u64::from(u32::MAX),
@@ -50,12 +50,12 @@ impl Defect {
             1 => Self::PrivateBounds {
                 offset: a.cast_signed(),
                 size: b,
-                variable: PrivateVariable::new(c),
+                variable: PrivateVariableRef::new(c),
             },
             2 => Self::PrivateUninitialised {
                 offset: a.cast_signed(),
                 size: b,
-                variable: PrivateVariable::new(c),
+                variable: PrivateVariableRef::new(c),
             },
             3 => Self::Shift {
                 amount: a.cast_signed(),
@@ -78,7 +78,7 @@ impl Defect {
 
     /// The report's message; `name` looks up the kernel's variables.
     fn message<'a>(self, name: impl FnOnce(usize) -> Option<&'a str>) -> String {
-        let named = |variable: PrivateVariable| match name(variable.name) {
+        let named = |variable: PrivateVariableRef| match name(variable.name) {
             Some(name) => format!("private variable `{name}`"),
             None => "a private variable".to_owned(),
         };

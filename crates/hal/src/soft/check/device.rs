@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::happens_before::{AccessRecord, Clocks, Conflict, ShadowCell};
-use crate::soft::runtime::launch::{Access, Binding};
+use crate::soft::runtime::launch::{BindingAccess, BufferBinding};
 
 const PAGE_SHIFT: usize = 12;
 const PAGE_BYTES: usize = 1 << PAGE_SHIFT;
@@ -55,7 +55,7 @@ pub(super) struct DeviceAccess {
 }
 
 impl DeviceShadow {
-    pub(super) fn new(bindings: &[Binding]) -> Self {
+    pub(super) fn new(bindings: &[BufferBinding]) -> Self {
         let mut bound: Vec<_> = bindings
             .iter()
             .filter(|binding| binding.is_bound() && binding.length() > 0)
@@ -63,7 +63,7 @@ impl DeviceShadow {
         bound.sort_by_key(|binding| binding.start());
         let mut extents: Vec<Extent> = Vec::new();
         for binding in bound {
-            let writable = binding.access() == Access::Write;
+            let writable = binding.access() == BindingAccess::Write;
             match extents.last_mut() {
                 Some(last) if binding.start() < last.range.end => {
                     last.range.end = last.range.end.max(binding.end());
@@ -210,13 +210,13 @@ mod tests {
     #![expect(unsafe_code, reason = "bindings are unsafe to make")]
     use super::*;
 
-    fn shadow(ranges: &[(usize, usize, Access)]) -> DeviceShadow {
+    fn shadow(ranges: &[(usize, usize, BindingAccess)]) -> DeviceShadow {
         let bindings: Vec<_> = ranges
             .iter()
             .map(|&(start, length, access)| {
                 let pointer = std::ptr::without_provenance_mut(start);
                 // SAFETY: never dereferenced.
-                unsafe { Binding::new(pointer, length, access) }
+                unsafe { BufferBinding::new(pointer, length, access) }
             })
             .collect();
         DeviceShadow::new(&bindings)
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn neighbouring_halves_do_not_race() {
-        let shadow = shadow(&[(0x10000, 4096, Access::Write)]);
+        let shadow = shadow(&[(0x10000, 4096, BindingAccess::Write)]);
         let clocks = Clocks::new();
         assert_eq!(shadow.touch(touch(0x10000, 16, false, 0), &clocks), None);
         assert_eq!(shadow.touch(touch(0x10010, 2, true, 1), &clocks), None);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn accesses_across_pages_touch_both() {
-        let shadow = shadow(&[(0x10800, 0x2000, Access::Write)]);
+        let shadow = shadow(&[(0x10800, 0x2000, BindingAccess::Write)]);
         let clocks = Clocks::new();
         assert_eq!(shadow.touch(touch(0x10ffe, 4, true, 0), &clocks), None);
         assert!(shadow.touch(touch(0x10ffe, 1, true, 1), &clocks).is_some());
@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn overlapping_bindings_share_their_marks() {
         let shadow = shadow(&[
-            (0x10000, 0x100, Access::Read),
-            (0x10080, 0x100, Access::Write),
-            (0x20000, 0x100, Access::Read),
+            (0x10000, 0x100, BindingAccess::Read),
+            (0x10080, 0x100, BindingAccess::Write),
+            (0x20000, 0x100, BindingAccess::Read),
         ]);
         let clocks = Clocks::new();
         shadow.touch(touch(0x10000, 4, false, 0), &clocks);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn memory_beyond_the_budget_is_not_remembered() {
-        let shadow = shadow(&[(0x10000, 0x4000, Access::Write)]);
+        let shadow = shadow(&[(0x10000, 0x4000, BindingAccess::Write)]);
         let clocks = Clocks::new();
         let page = (PAGE_BYTES >> 2) * size_of::<ShadowCell>();
         shadow.budget.store(page, Ordering::Relaxed);
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn ends_of_large_buffers_are_remembered_without_their_middle() {
         let start = 0x7000_0000_0123;
-        let shadow = shadow(&[(start, 1 << 36, Access::Write)]);
+        let shadow = shadow(&[(start, 1 << 36, BindingAccess::Write)]);
         let clocks = Clocks::new();
         for address in [start, start + (1 << 36) - 1] {
             assert_eq!(shadow.touch(touch(address, 1, true, 0), &clocks), None);

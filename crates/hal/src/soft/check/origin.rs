@@ -4,7 +4,7 @@ use super::threadgroup::{Allocation, AllocationRange};
 use super::{AccessEvent, Checker, Verdict, allocation_name, bytes};
 use crate::report::ReportKind;
 use crate::soft::plan::Origin;
-use crate::soft::runtime::launch::{Access, Binding};
+use crate::soft::runtime::launch::{BindingAccess, BufferBinding};
 
 impl Checker {
     /// The memory that accesses at a location refer to, if the compiler knows.
@@ -51,7 +51,7 @@ impl Checker {
     fn abandon_if_harmful(&mut self, access: &AccessEvent, end: usize) -> Verdict {
         let inside = |start: usize, stop: usize| access.address >= start && end <= stop;
         let (start, length) = self.memory;
-        let allows = |binding: &Binding| !access.write || binding.access() == Access::Write;
+        let allows = |binding: &BufferBinding| !access.write || binding.access() == BindingAccess::Write;
         let bindings = self.launch().bindings;
         if inside(start, start + length)
             || bindings.iter().any(|binding| {

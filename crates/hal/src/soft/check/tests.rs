@@ -10,7 +10,7 @@ use crate::soft::plan::{
 };
 use crate::soft::runtime::services::{ACCESS_ATOMIC, ACCESS_WRITE, table};
 use crate::soft::runtime::stand_in::{Lane, bind, region};
-use crate::soft::runtime::{Access, Binding, FaultKind, Image, Launch, Mode, Pool};
+use crate::soft::runtime::{BindingAccess, BufferBinding, FaultKind, Image, KernelLaunch, LaunchMode, Pool};
 
 const WRITE: u32 = ACCESS_WRITE;
 const ATOMIC: u32 = ACCESS_ATOMIC;
@@ -103,10 +103,10 @@ const SETUP: Setup = Setup {
 fn reports(image: &Image, setup: &Setup) -> Vec<Report> {
     let mut input = vec![0_u32; 64];
     let mut out = vec![0_u32; setup.out_elements];
-    let mut launch = Launch::new(image, [setup.threads, 1, 1], [setup.threadgroup, 1, 1]);
-    launch.mode = Mode::Check;
+    let mut launch = KernelLaunch::new(image, [setup.threads, 1, 1], [setup.threadgroup, 1, 1]);
+    launch.mode = LaunchMode::Check;
     // SAFETY: lives through the launch.
-    launch.buffers[0] = unsafe { Binding::new(input.as_mut_ptr().cast(), 256, Access::Read) };
+    launch.buffers[0] = unsafe { BufferBinding::new(input.as_mut_ptr().cast(), 256, BindingAccess::Read) };
     launch.buffers[1] = bind(&mut out);
     launch.threadgroup_memory[0] = setup.argument;
     let pool = Pool::with_threads(2).unwrap();
@@ -465,8 +465,8 @@ region!(crash_after_report, |lane: Lane| {
 fn faults_carry_the_reports_so_far() {
     let image = barriers(&[crash_after_report]);
     let mut out = vec![0_u32; 64];
-    let mut launch = Launch::new(&image, [2, 1, 1], [1, 1, 1]);
-    launch.mode = Mode::Check;
+    let mut launch = KernelLaunch::new(&image, [2, 1, 1], [1, 1, 1]);
+    launch.mode = LaunchMode::Check;
     launch.buffers[1] = bind(&mut out);
     let pool = Pool::with_threads(1).unwrap();
     let fault = pool.run(&launch).expect_err("crashes");
@@ -509,8 +509,8 @@ fn the_time_limit_holds_under_check() {
     let mut out = vec![0_u32; 64];
     let pool = Pool::with_threads(2).unwrap();
     for _ in 0..20 {
-        let mut launch = Launch::new(&image, [64, 1, 1], [1, 1, 1]);
-        launch.mode = Mode::Check;
+        let mut launch = KernelLaunch::new(&image, [64, 1, 1], [1, 1, 1]);
+        launch.mode = LaunchMode::Check;
         launch.limit = Duration::from_millis(10);
         launch.buffers[1] = bind(&mut out);
         let fault = pool.run(&launch).expect_err("endless");
@@ -535,8 +535,8 @@ fn an_overflow_is_survived_although_the_checker_needs_stack() {
     let image = barriers(&[endless_recursion]);
     let mut out = vec![0_u32; 64];
     let pool = Pool::with_threads(2).unwrap();
-    let mut launch = Launch::new(&image, [64, 1, 1], [1, 1, 1]);
-    launch.mode = Mode::Check;
+    let mut launch = KernelLaunch::new(&image, [64, 1, 1], [1, 1, 1]);
+    launch.mode = LaunchMode::Check;
     launch.buffers[1] = bind(&mut out);
     let fault = pool.run(&launch).expect_err("overflows");
     assert_eq!(fault.kind, FaultKind::StackOverflow);

@@ -295,7 +295,7 @@ impl KernelCompiler {
             match ir::fission(&text, &options) {
                 Ok(ir::Outcome::Done { text, plan }) => return Ok((text, plan)),
                 Ok(ir::Outcome::Inline { text: more }) => text = self.inline(more)?,
-                Err(ir::Error::NotInlined { function }) => {
+                Err(ir::FissionError::NotInlined { function }) => {
                     return Err(program.recursion_error(name, &function));
                 }
                 Err(error) => return Err(split_error(name, &error.to_string())),

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::Error;
+use super::FissionError;
 use super::kernel::is_shim_intrinsic;
-use super::lex::{TokenKind, bare, tokens};
+use super::lex::{IrTokenKind, bare, tokens};
 use super::module::{Module, groups_of};
 
 /// The global names that each function and variable of a module refers to.
@@ -15,21 +15,21 @@ pub(crate) struct References {
 }
 
 /// The global names in `text`.
-pub(crate) fn globals_in(text: &str, line: usize) -> Result<Vec<String>, Error> {
+pub(crate) fn globals_in(text: &str, line: usize) -> Result<Vec<String>, FissionError> {
     if !text.contains('@') {
         return Ok(Vec::new());
     }
     let list = tokens(text, line)?;
     Ok(list
         .iter()
-        .filter(|t| t.kind == TokenKind::Global)
+        .filter(|t| t.kind == IrTokenKind::Global)
         .map(|t| bare(t.text).to_owned())
         .collect())
 }
 
 impl References {
     /// Scans all functions and variables of `module`.
-    pub(crate) fn new(module: &Module<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(module: &Module<'_>) -> Result<Self, FissionError> {
         let mut references = Self::default();
         for function in &module.functions {
             let mut names = globals_in(&function.header, function.line)?;
@@ -88,7 +88,7 @@ pub(crate) fn demand(
     references: &References,
     kernel: &str,
     text: &str,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, FissionError> {
     let involved = references.involved(module, kernel);
     let called: HashSet<&String> = references.of[kernel]
         .iter()
@@ -97,7 +97,7 @@ pub(crate) fn demand(
     if called.is_empty() {
         return Ok(None);
     }
-    let attributes = |header: &str, line: usize| -> Result<String, Error> {
+    let attributes = |header: &str, line: usize| -> Result<String, FissionError> {
         let groups = groups_of(header, line)?;
         Ok(groups
             .iter()
@@ -118,7 +118,7 @@ pub(crate) fn demand(
             own.split(' ').any(|w| w == word) || function.header.contains(&format!(" {word} "))
         };
         if has("alwaysinline") && called.contains(&function.name) {
-            return Err(Error::NotInlined {
+            return Err(FissionError::NotInlined {
                 function: function.name.clone(),
             });
         }

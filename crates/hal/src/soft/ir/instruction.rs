@@ -1,7 +1,7 @@
 //! Parses the type and the operation of an instruction.
 
-use super::Error;
-use super::lex::{Cursor, Token, TokenKind, bare};
+use super::FissionError;
+use super::lex::{Cursor, IrToken, IrTokenKind, bare};
 use super::parse::{NameTable, Op, Operand};
 use super::types::{Layout, Type};
 
@@ -81,11 +81,11 @@ fn is_attribute(word: &str) -> bool {
 /// Skips parameter and return attributes.
 pub(super) fn skip_attributes(cursor: &mut Cursor<'_, '_>) {
     while let Some(token) = cursor.peek() {
-        if token.kind != TokenKind::Word || !is_attribute(token.text) {
+        if token.kind != IrTokenKind::Word || !is_attribute(token.text) {
             return;
         }
         cursor.next();
-        if token.text == "align" && cursor.peek().is_some_and(|t| t.kind == TokenKind::Word) {
+        if token.text == "align" && cursor.peek().is_some_and(|t| t.kind == IrTokenKind::Word) {
             cursor.next();
         }
         if cursor.peek_is('(') {
@@ -95,10 +95,10 @@ pub(super) fn skip_attributes(cursor: &mut Cursor<'_, '_>) {
 }
 
 /// Parses the operand at the cursor, up to the next comma or closing bracket on this level.
-fn operand(cursor: &mut Cursor<'_, '_>, names: &mut NameTable<'_>, list: &[Token<'_>]) -> Operand {
+fn operand(cursor: &mut Cursor<'_, '_>, names: &mut NameTable<'_>, list: &[IrToken<'_>]) -> Operand {
     let start = cursor.position();
     if let Some(token) = cursor.peek()
-        && token.kind == TokenKind::Local
+        && token.kind == IrTokenKind::Local
         && !names.is_type(token.text)
     {
         cursor.next();
@@ -117,12 +117,12 @@ fn operand(cursor: &mut Cursor<'_, '_>, names: &mut NameTable<'_>, list: &[Token
 pub(super) fn call(
     cursor: &mut Cursor<'_, '_>,
     names: &mut NameTable<'_>,
-) -> Result<(Type, Op), Error> {
+) -> Result<(Type, Op), FissionError> {
     // Flags, calling convention and return attributes precede the type.
     loop {
         skip_attributes(cursor);
         match cursor.peek() {
-            Some(token) if token.kind == TokenKind::Word && !Type::starts(cursor) => {
+            Some(token) if token.kind == IrTokenKind::Word && !Type::starts(cursor) => {
                 cursor.next();
                 if token.text == "cc" {
                     cursor.next();
@@ -142,8 +142,8 @@ pub(super) fn call(
         return Err(cursor.error("a call without a callee"));
     };
     let callee = match target.kind {
-        TokenKind::Global => Some(bare(target.text).to_owned()),
-        TokenKind::Local => None,
+        IrTokenKind::Global => Some(bare(target.text).to_owned()),
+        IrTokenKind::Local => None,
         _ if target.is_word("asm") => {
             while cursor.peek().is_some_and(|t| !t.is('(')) {
                 cursor.next();
@@ -162,7 +162,7 @@ pub(super) fn call(
             let ty = Type::parse(cursor)?;
             skip_attributes(cursor);
             let value = match cursor.peek() {
-                Some(token) if token.kind == TokenKind::Local && !names.is_type(token.text) => {
+                Some(token) if token.kind == IrTokenKind::Local && !names.is_type(token.text) => {
                     cursor.next();
                     Operand::Local(names.id(token.text))
                 }
@@ -202,8 +202,8 @@ pub(super) fn operation(
     opcode: &str,
     cursor: &mut Cursor<'_, '_>,
     names: &mut NameTable<'_>,
-    list: &[Token<'_>],
-) -> Result<(Type, Op), Error> {
+    list: &[IrToken<'_>],
+) -> Result<(Type, Op), FissionError> {
     let plain = !list
         .iter()
         .any(|t| t.is_word("volatile") || t.is_word("atomic"));
@@ -223,7 +223,7 @@ pub(super) fn operation(
             while cursor.peek().is_some_and(|t| !t.is_word("to")) {
                 if cursor
                     .peek()
-                    .is_some_and(|t| matches!(t.kind, TokenKind::Punct('(' | '<' | '[' | '{')))
+                    .is_some_and(|t| matches!(t.kind, IrTokenKind::Punct('(' | '<' | '[' | '{')))
                 {
                     cursor.skip_group();
                 } else {
@@ -312,7 +312,7 @@ pub(super) fn operation(
                 cursor.expect('[')?;
                 let value = operand(cursor, names, list);
                 cursor.expect(',')?;
-                let Some(label) = cursor.next().filter(|t| t.kind == TokenKind::Local) else {
+                let Some(label) = cursor.next().filter(|t| t.kind == IrTokenKind::Local) else {
                     return Err(cursor.error("expected a block in a phi"));
                 };
                 incoming.push((value, names.id(label.text)));

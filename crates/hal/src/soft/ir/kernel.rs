@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Error;
+use super::FissionError;
 use super::block_order::{BlockOrder, Loop};
 use super::liveness::{BitSet, live_in};
-use super::parse::{BasicBlock, Fragment, Function, Id, Inst, Op, Operand, Terminator};
+use super::parse::{BasicBlock, Fragment, IrFunction, Id, Inst, Op, Operand, Terminator};
 use super::types::Type;
 use super::uniformity::Uniformity;
 use crate::soft::plan::{RECONVERGE, SiteKind, ThreadgroupVariable, WHOLE_SIMDGROUP};
@@ -89,9 +89,9 @@ fn callee(inst: &Inst) -> Option<&str> {
 
 impl KernelFunction {
     /// Splits `function` at its synchronisation sites.
-    pub(crate) fn new(function: Function, check: bool) -> Result<Self, Error> {
+    pub(crate) fn new(function: IrFunction, check: bool) -> Result<Self, FissionError> {
         let [g, x, y, z, lane] = function.arguments[..] else {
-            return Err(Error::Signature {
+            return Err(FissionError::Signature {
                 found: function.arguments.len(),
             });
         };
@@ -124,7 +124,7 @@ impl KernelFunction {
     }
 
     /// Replaces `sm_lane()` and `sm_self()` with the corresponding arguments.
-    fn replace_queries(&mut self) -> Result<(), Error> {
+    fn replace_queries(&mut self) -> Result<(), FissionError> {
         let mut alias: HashMap<Id, Id> = HashMap::new();
         let arguments = self.arguments;
         for block in &mut self.blocks {
@@ -160,7 +160,7 @@ impl KernelFunction {
     }
 
     /// Replaces `sm_tgvar(id, size, align)` with an address in the arena.
-    fn place_variables(&mut self, check: bool) -> Result<(), Error> {
+    fn place_variables(&mut self, check: bool) -> Result<(), FissionError> {
         let mut wanted: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
         let mut any = false;
         for inst in self.blocks.iter().flat_map(|b| &b.insts) {
@@ -248,7 +248,7 @@ impl KernelFunction {
     }
 
     /// Ends a block at every synchronisation.
-    fn split(&mut self) -> Result<(), Error> {
+    fn split(&mut self) -> Result<(), FissionError> {
         let mut renamed: HashMap<Id, Id> = HashMap::new();
         let mut done = Vec::with_capacity(self.blocks.len());
         for block in std::mem::take(&mut self.blocks) {
@@ -307,9 +307,9 @@ impl KernelFunction {
         Ok(())
     }
 
-    fn site(&self, inst: &Inst, name: &str, continuation: usize) -> Result<SyncSite, Error> {
+    fn site(&self, inst: &Inst, name: &str, continuation: usize) -> Result<SyncSite, FissionError> {
         let Op::Call { arguments, .. } = &inst.op else {
-            return Err(Error::Syntax {
+            return Err(FissionError::Syntax {
                 line: inst.line,
                 what: "a synchronisation that is not a call".into(),
             });
@@ -324,7 +324,7 @@ impl KernelFunction {
             location: inst.location,
         };
         if name.starts_with(COLLECTIVE_PREFIX) {
-            let unsupported = |what: String| Error::Unsupported {
+            let unsupported = |what: String| FissionError::Unsupported {
                 line: inst.line,
                 what,
             };
@@ -369,7 +369,7 @@ impl KernelFunction {
         Ok(site)
     }
 
-    fn connect(&mut self) -> Result<(), Error> {
+    fn connect(&mut self) -> Result<(), FissionError> {
         self.successors.clear();
         self.by_label = self
             .blocks
@@ -387,7 +387,7 @@ impl KernelFunction {
             if let Terminator::Jump { targets, .. } = &block.end {
                 for target in targets {
                     let index = self.by_label.get(target).copied();
-                    next.push(index.ok_or(Error::Syntax {
+                    next.push(index.ok_or(FissionError::Syntax {
                         line: 0,
                         what: "a branch to an unknown block".into(),
                     })?);
@@ -412,7 +412,7 @@ impl KernelFunction {
     ///
     /// The scheduler performs the first site in this order at which lanes wait. So lanes that diverged at a branch
     /// reconverge after it; only in a loop could some of them run ahead into the next iteration.
-    pub(crate) fn number_sites(&mut self) -> Result<(), Error> {
+    pub(crate) fn number_sites(&mut self) -> Result<(), FissionError> {
         let flow = self.cfg();
         let order = BlockOrder::new(&flow);
         if self
@@ -465,7 +465,7 @@ impl KernelFunction {
     /// A GPU runs the lanes of a SIMD-group in lockstep: those that leave such a loop wait for those still in it. A
     /// lane that spins until another lane has done something after the loop, such as releasing a lock, spins
     /// forever.
-    fn reconverge_after_spin_loops(&mut self) -> Result<(), Error> {
+    fn reconverge_after_spin_loops(&mut self) -> Result<(), FissionError> {
         let flow = self.cfg();
         let used: BitSet = self.used_values();
         let mut edges = Vec::new();
@@ -691,9 +691,9 @@ impl KernelFunction {
     }
 }
 
-fn variable(inst: &Inst) -> Result<(u32, usize, usize), Error> {
+fn variable(inst: &Inst) -> Result<(u32, usize, usize), FissionError> {
     let Op::Call { arguments, .. } = &inst.op else {
-        return Err(Error::Syntax {
+        return Err(FissionError::Syntax {
             line: inst.line,
             what: "sm_tgvar that is not a call".into(),
         });
@@ -708,7 +708,7 @@ fn variable(inst: &Inst) -> Result<(u32, usize, usize), Error> {
         {
             Ok((u32::try_from(id).unwrap_or(u32::MAX), size, align))
         }
-        _ => Err(Error::Unsupported {
+        _ => Err(FissionError::Unsupported {
             line: inst.line,
             what: "a threadgroup variable whose size is not a constant".into(),
         }),

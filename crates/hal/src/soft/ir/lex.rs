@@ -1,10 +1,10 @@
 //! Lexer for LLVM IR text.
 
-use super::Error;
+use super::FissionError;
 
 /// TokenKind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenKind {
+pub(crate) enum IrTokenKind {
     /// A keyword, type name, number or bare label.
     Word,
     /// `%name`, `%12` or `%"name"`.
@@ -25,23 +25,23 @@ pub(crate) enum TokenKind {
 
 /// A token with its position in the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token<'a> {
-    pub(crate) kind: TokenKind,
+pub(crate) struct IrToken<'a> {
+    pub(crate) kind: IrTokenKind,
     pub(crate) text: &'a str,
     pub(crate) start: usize,
 }
 
-impl Token<'_> {
+impl IrToken<'_> {
     pub(crate) fn end(&self) -> usize {
         self.start + self.text.len()
     }
 
     pub(crate) fn is(&self, c: char) -> bool {
-        self.kind == TokenKind::Punct(c)
+        self.kind == IrTokenKind::Punct(c)
     }
 
     pub(crate) fn is_word(&self, word: &str) -> bool {
-        self.kind == TokenKind::Word && self.text == word
+        self.kind == IrTokenKind::Word && self.text == word
     }
 }
 
@@ -59,9 +59,9 @@ fn quoted_end(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Splits `text` into tokens; comments are skipped.
-pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
+pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<IrToken<'_>>, FissionError> {
     let bytes = text.as_bytes();
-    let unterminated = || Error::Syntax {
+    let unterminated = || FissionError::Syntax {
         line,
         what: "unterminated string".into(),
     };
@@ -94,20 +94,20 @@ pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
                     }
                 }
                 match c {
-                    b'%' => TokenKind::Local,
-                    b'@' => TokenKind::Global,
-                    b'$' => TokenKind::Comdat,
-                    b'!' => TokenKind::Meta,
-                    _ => TokenKind::Hash,
+                    b'%' => IrTokenKind::Local,
+                    b'@' => IrTokenKind::Global,
+                    b'$' => IrTokenKind::Comdat,
+                    b'!' => IrTokenKind::Meta,
+                    _ => IrTokenKind::Hash,
                 }
             }
             b'"' => {
                 at = quoted_end(bytes, at).ok_or_else(unterminated)?;
-                TokenKind::Text
+                IrTokenKind::Text
             }
             b'c' if bytes.get(at + 1) == Some(&b'"') => {
                 at = quoted_end(bytes, at + 1).ok_or_else(unterminated)?;
-                TokenKind::Text
+                IrTokenKind::Text
             }
             _ if is_name(c) || c == b'+' => {
                 at += 1;
@@ -125,14 +125,14 @@ pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
                         at += 1;
                     }
                 }
-                TokenKind::Word
+                IrTokenKind::Word
             }
             _ => {
                 at += text[at..].chars().next().map_or(1, char::len_utf8);
-                TokenKind::Punct(c as char)
+                IrTokenKind::Punct(c as char)
             }
         };
-        list.push(Token {
+        list.push(IrToken {
             kind,
             text: &text[start..at],
             start,
@@ -144,13 +144,13 @@ pub(crate) fn tokens(text: &str, line: usize) -> Result<Vec<Token<'_>>, Error> {
 /// A position in a token list.
 #[derive(Debug, Clone)]
 pub(crate) struct Cursor<'a, 't> {
-    tokens: &'t [Token<'a>],
+    tokens: &'t [IrToken<'a>],
     at: usize,
     line: usize,
 }
 
 impl<'a, 't> Cursor<'a, 't> {
-    pub(crate) fn new(tokens: &'t [Token<'a>], line: usize) -> Self {
+    pub(crate) fn new(tokens: &'t [IrToken<'a>], line: usize) -> Self {
         Self {
             tokens,
             at: 0,
@@ -158,11 +158,11 @@ impl<'a, 't> Cursor<'a, 't> {
         }
     }
 
-    pub(crate) fn peek(&self) -> Option<Token<'a>> {
+    pub(crate) fn peek(&self) -> Option<IrToken<'a>> {
         self.tokens.get(self.at).copied()
     }
 
-    pub(crate) fn next(&mut self) -> Option<Token<'a>> {
+    pub(crate) fn next(&mut self) -> Option<IrToken<'a>> {
         let token = self.peek();
         self.at += usize::from(token.is_some());
         token
@@ -172,8 +172,8 @@ impl<'a, 't> Cursor<'a, 't> {
         self.at
     }
 
-    pub(crate) fn error(&self, what: impl Into<String>) -> Error {
-        Error::Syntax {
+    pub(crate) fn error(&self, what: impl Into<String>) -> FissionError {
+        FissionError::Syntax {
             line: self.line,
             what: what.into(),
         }
@@ -195,7 +195,7 @@ impl<'a, 't> Cursor<'a, 't> {
         found
     }
 
-    pub(crate) fn expect(&mut self, c: char) -> Result<(), Error> {
+    pub(crate) fn expect(&mut self, c: char) -> Result<(), FissionError> {
         if self.eat(c) {
             Ok(())
         } else {
@@ -207,7 +207,7 @@ impl<'a, 't> Cursor<'a, 't> {
     pub(crate) fn skip_words(&mut self, skip: impl Fn(&str) -> bool) {
         while self
             .peek()
-            .is_some_and(|t| t.kind == TokenKind::Word && skip(t.text))
+            .is_some_and(|t| t.kind == IrTokenKind::Word && skip(t.text))
         {
             self.at += 1;
         }
@@ -215,15 +215,15 @@ impl<'a, 't> Cursor<'a, 't> {
 
     /// Skips a bracketed group if one starts here, with all nested brackets.
     pub(crate) fn skip_group(&mut self) {
-        let opens = |t: Token<'_>| matches!(t.kind, TokenKind::Punct('(' | '[' | '{' | '<'));
+        let opens = |t: IrToken<'_>| matches!(t.kind, IrTokenKind::Punct('(' | '[' | '{' | '<'));
         if !self.peek().is_some_and(opens) {
             return;
         }
         let mut depth = 0usize;
         while let Some(token) = self.next() {
             match token.kind {
-                TokenKind::Punct('(' | '[' | '{' | '<') => depth += 1,
-                TokenKind::Punct(')' | ']' | '}' | '>') => {
+                IrTokenKind::Punct('(' | '[' | '{' | '<') => depth += 1,
+                IrTokenKind::Punct(')' | ']' | '}' | '>') => {
                     depth = depth.saturating_sub(1);
                     if depth == 0 {
                         return;
@@ -238,8 +238,8 @@ impl<'a, 't> Cursor<'a, 't> {
     pub(crate) fn skip_operand(&mut self) {
         while let Some(token) = self.peek() {
             match token.kind {
-                TokenKind::Punct(',' | ')' | ']' | '}' | '>') => return,
-                TokenKind::Punct('(' | '[' | '{' | '<') => self.skip_group(),
+                IrTokenKind::Punct(',' | ')' | ']' | '}' | '>') => return,
+                IrTokenKind::Punct('(' | '[' | '{' | '<') => self.skip_group(),
                 _ => self.at += 1,
             }
         }

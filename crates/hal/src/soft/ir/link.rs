@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use super::Error;
+use super::FissionError;
 use super::inline::{References, globals_in};
-use super::lex::{TokenKind, bare, tokens};
+use super::lex::{IrTokenKind, bare, tokens};
 use super::module::{Entity, Module};
 use super::tsan::{self, Locations};
 
@@ -49,7 +49,7 @@ fn is_linkage(word: &str) -> bool {
 }
 
 /// Removes `comdat`, `!dbg` and, before `until`, linkage words.
-fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
+fn strip(text: &str, line: usize, until: &str) -> Result<String, FissionError> {
     let list = tokens(text, line)?;
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -57,10 +57,10 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
     let mut index = 0;
     while index < list.len() {
         let token = list[index];
-        let ends = token.is_word(until) || (until == "@" && token.kind == TokenKind::Global);
+        let ends = token.is_word(until) || (until == "@" && token.kind == IrTokenKind::Global);
         linkage &= !ends;
         let mut skip = 0;
-        if linkage && token.kind == TokenKind::Word && is_linkage(token.text) {
+        if linkage && token.kind == IrTokenKind::Word && is_linkage(token.text) {
             skip = 1;
         } else if token.is_word("comdat") {
             skip = if list.get(index + 1).is_some_and(|t| t.is('(')) {
@@ -68,7 +68,7 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
             } else {
                 1
             };
-        } else if token.kind == TokenKind::Meta && token.text == "!dbg" {
+        } else if token.kind == IrTokenKind::Meta && token.text == "!dbg" {
             skip = 2;
         }
         if skip > 0 {
@@ -90,12 +90,12 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, Error> {
 }
 
 /// A variable with its linkage in an image.
-fn global_text(global: &Entity) -> Result<String, Error> {
+fn global_text(global: &Entity) -> Result<String, FissionError> {
     let list = tokens(&global.text, global.line)?;
     let kind = ["global", "constant", "alias", "ifunc"];
     let kind = list
         .iter()
-        .find(|t| t.kind == TokenKind::Word && kind.contains(&t.text))
+        .find(|t| t.kind == IrTokenKind::Word && kind.contains(&t.text))
         .map_or("global", |t| t.text);
     let before = list.iter().take_while(|t| !t.is_word(kind));
     let external = before
@@ -103,7 +103,7 @@ fn global_text(global: &Entity) -> Result<String, Error> {
         .any(|t| t.is_word("external") || t.is_word("extern_weak"));
     let text = strip(&global.text, global.line, kind)?;
     let Some((name, rest)) = text.split_once('=') else {
-        return Err(Error::Syntax {
+        return Err(FissionError::Syntax {
             line: global.line,
             what: "a variable without a value".into(),
         });
@@ -117,7 +117,7 @@ fn global_text(global: &Entity) -> Result<String, Error> {
 }
 
 /// The constructors of a module in execution order.
-fn constructors(module: &Module<'_>) -> Result<Vec<String>, Error> {
+fn constructors(module: &Module<'_>) -> Result<Vec<String>, FissionError> {
     let Some(global) = module
         .globals
         .iter()
@@ -129,7 +129,7 @@ fn constructors(module: &Module<'_>) -> Result<Vec<String>, Error> {
     let mut found: Vec<(u32, String)> = Vec::new();
     for (index, token) in list.iter().enumerate() {
         // `i32 65535, ptr @name`
-        if token.kind == TokenKind::Global && index >= 3 && list[index - 1].is_word("ptr") {
+        if token.kind == IrTokenKind::Global && index >= 3 && list[index - 1].is_word("ptr") {
             let name = bare(token.text);
             if name != "tsan.module_ctor" {
                 found.push((
@@ -174,7 +174,7 @@ pub(crate) fn region_attributes(
     module: &Module<'_>,
     header: &str,
     line: usize,
-) -> Result<String, Error> {
+) -> Result<String, FissionError> {
     let mut text = String::from("nounwind");
     for group in super::module::groups_of(header, line)? {
         let Some(group) = module.group(group) else {
@@ -183,7 +183,7 @@ pub(crate) fn region_attributes(
         let list = tokens(group, line)?;
         let mut index = 0;
         while index < list.len() {
-            if list[index].kind == TokenKind::Text {
+            if list[index].kind == IrTokenKind::Text {
                 let pair = list.get(index + 1).is_some_and(|t| t.is('=')) && index + 2 < list.len();
                 let last = if pair { list[index + 2] } else { list[index] };
                 let _ = write!(text, " {}", &group[list[index].start..last.end()]);
@@ -241,7 +241,7 @@ pub(crate) fn assemble(
     references: &References,
     parts: &ModuleParts,
     locations: &mut Locations,
-) -> Result<String, Error> {
+) -> Result<String, FissionError> {
     let constructors = constructors(module)?;
     let mut from_kernel = Vec::new();
     for region in &parts.regions {

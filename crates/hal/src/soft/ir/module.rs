@@ -1,7 +1,7 @@
 //! A module of LLVM IR text, split into its top-level entities.
 
-use super::Error;
-use super::lex::{Cursor, TokenKind, bare, tokens};
+use super::FissionError;
+use super::lex::{Cursor, IrTokenKind, bare, tokens};
 use super::types::{Named, Type};
 
 /// A global variable, alias or declaration: one line.
@@ -41,12 +41,12 @@ pub(crate) struct Module<'a> {
 }
 
 /// The first global name in `text`.
-fn global_name(text: &str, line: usize) -> Result<String, Error> {
+fn global_name(text: &str, line: usize) -> Result<String, FissionError> {
     let list = tokens(text, line)?;
-    let found = list.iter().find(|t| t.kind == TokenKind::Global);
+    let found = list.iter().find(|t| t.kind == IrTokenKind::Global);
     found
         .map(|t| bare(t.text).to_owned())
-        .ok_or_else(|| Error::Syntax {
+        .ok_or_else(|| FissionError::Syntax {
             line,
             what: "expected a global name".into(),
         })
@@ -54,7 +54,7 @@ fn global_name(text: &str, line: usize) -> Result<String, Error> {
 
 impl<'a> Module<'a> {
     /// Splits `text` into entities.
-    pub(crate) fn parse(text: &'a str) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, FissionError> {
         let mut module = Self::default();
         let mut lines = text.lines().enumerate();
         while let Some((index, line_text)) = lines.next() {
@@ -64,7 +64,7 @@ impl<'a> Module<'a> {
                 // Comdats are dropped with the linkage, which this pass replaces.
                 continue;
             }
-            let syntax = |what: &str| Error::Syntax {
+            let syntax = |what: &str| FissionError::Syntax {
                 line,
                 what: what.into(),
             };
@@ -137,7 +137,7 @@ impl<'a> Module<'a> {
         Ok(module)
     }
 
-    fn named_type(&mut self, text: &'a str, line: usize) -> Result<(), Error> {
+    fn named_type(&mut self, text: &'a str, line: usize) -> Result<(), FissionError> {
         let list = tokens(text, line)?;
         let mut cursor = Cursor::new(&list, line);
         let name = cursor
@@ -193,11 +193,11 @@ impl<'a> Module<'a> {
 }
 
 /// The attribute groups that `text` refers to.
-pub(crate) fn groups_of(text: &str, line: usize) -> Result<Vec<u32>, Error> {
+pub(crate) fn groups_of(text: &str, line: usize) -> Result<Vec<u32>, FissionError> {
     let list = tokens(text, line)?;
     Ok(list
         .iter()
-        .filter(|t| t.kind == TokenKind::Hash)
+        .filter(|t| t.kind == IrTokenKind::Hash)
         .filter_map(|t| t.text[1..].parse().ok())
         .collect())
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::parse::{Function, Id, Inst, Op, Operand};
+use super::parse::{IrFunction, Id, Inst, Op, Operand};
 use super::tsan::ACCESS_FN;
 use super::types::Type;
 use crate::soft::plan::Origin;
@@ -18,7 +18,7 @@ const THREADGROUP_MEMORY_OF: &str = "_ZN2sm21threadgroup_memory_ofE";
 type OriginMap = HashMap<Id, Option<Origin>>;
 
 /// The origins of the accesses at each of `count` locations; `None` if accesses at one location differ.
-pub(crate) fn of_accesses(function: &Function, count: usize) -> Vec<Option<Origin>> {
+pub(crate) fn of_accesses(function: &IrFunction, count: usize) -> Vec<Option<Origin>> {
     let known = of_pointers(function);
     let mut found: HashMap<usize, Option<Origin>> = HashMap::new();
     for inst in function.blocks.iter().flat_map(|block| &block.insts) {
@@ -56,7 +56,7 @@ pub(crate) fn of_accesses(function: &Function, count: usize) -> Vec<Option<Origi
     origins.collect()
 }
 
-fn of_pointers(function: &Function) -> OriginMap {
+fn of_pointers(function: &IrFunction) -> OriginMap {
     let mut known = OriginMap::new();
     let pointers = || {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::Error;
+use super::FissionError;
 use super::instruction::{call, operation, skip_attributes};
-use super::lex::{Cursor, Token, TokenKind, tokens};
+use super::lex::{Cursor, IrToken, IrTokenKind, tokens};
 use super::module::Definition;
 use super::types::{Layout, Named, Type};
 
@@ -98,7 +98,7 @@ pub(crate) struct BasicBlock {
 
 /// A function.
 #[derive(Debug, Clone)]
-pub(crate) struct Function {
+pub(crate) struct IrFunction {
     pub(crate) arguments: Vec<Id>,
     pub(crate) blocks: Vec<BasicBlock>,
     /// Number of ids in use.
@@ -205,16 +205,16 @@ fn label_of(line: &LogicalLine) -> Option<String> {
 }
 
 /// The parameter names of a `define` line, implicit ones included.
-pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, Error> {
+pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, FissionError> {
     let list = typed_parameters(header, line)?;
     Ok(list.into_iter().map(|(_, name)| name).collect())
 }
 
 /// Types and names of the parameters of a `define` line.
-pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, String)>, Error> {
+pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, String)>, FissionError> {
     let list = tokens(header, line)?;
-    let name = list.iter().position(|t| t.kind == TokenKind::Global);
-    let start = name.ok_or_else(|| Error::Syntax {
+    let name = list.iter().position(|t| t.kind == IrTokenKind::Global);
+    let start = name.ok_or_else(|| FissionError::Syntax {
         line,
         what: "expected a function name".into(),
     })? + 1;
@@ -226,7 +226,7 @@ pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, S
         let ty = Type::parse(&mut cursor)?;
         skip_attributes(&mut cursor);
         match cursor.peek() {
-            Some(token) if token.kind == TokenKind::Local => {
+            Some(token) if token.kind == IrTokenKind::Local => {
                 cursor.next();
                 names.push((ty, token.text.to_owned()));
                 unnamed += usize::from(token.text[1..].parse::<u64>().is_ok());
@@ -244,7 +244,7 @@ pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, S
 }
 
 /// Parses the blocks and instructions of `definition`.
-pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Function, Error> {
+pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<IrFunction, FissionError> {
     let mut names = NameTable {
         ids: HashMap::new(),
         types,
@@ -275,7 +275,7 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
     let mut blocks: Vec<BasicBlock> = Vec::new();
     let mut open: Option<(Id, Vec<Inst>)> = None;
     for (index, line) in lines.iter().enumerate() {
-        let syntax = |what: &str| Error::Syntax {
+        let syntax = |what: &str| FissionError::Syntax {
             line: line.number,
             what: what.into(),
         };
@@ -309,7 +309,7 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
     }
     if open.is_some() || blocks.is_empty() {
         let line = definition.line;
-        return Err(Error::Syntax {
+        return Err(FissionError::Syntax {
             line,
             what: "a function that does not end in a terminator".into(),
         });
@@ -319,7 +319,7 @@ pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<Fun
     for (name, id) in names.ids {
         written[id] = name;
     }
-    Ok(Function {
+    Ok(IrFunction {
         arguments,
         blocks,
         ids,
@@ -350,14 +350,14 @@ fn is_dropped(kind: &str) -> bool {
 
 /// Splits off the metadata attachments: returns the tokens before them, the attachments to keep, and the debug
 /// location.
-fn attachments<'a, 't>(list: &'t [Token<'a>]) -> (&'t [Token<'a>], String, Option<u32>) {
+fn attachments<'a, 't>(list: &'t [IrToken<'a>]) -> (&'t [IrToken<'a>], String, Option<u32>) {
     let mut end = list.len();
     let mut kept = Vec::new();
     let mut location = None;
     while end >= 3 {
         let [comma, kind, node] = [list[end - 3], list[end - 2], list[end - 1]];
-        let is_node = node.kind == TokenKind::Meta && node.text[1..].parse::<u32>().is_ok();
-        if !comma.is(',') || kind.kind != TokenKind::Meta || kind.text.len() < 2 || !is_node {
+        let is_node = node.kind == IrTokenKind::Meta && node.text[1..].parse::<u32>().is_ok();
+        if !comma.is(',') || kind.kind != IrTokenKind::Meta || kind.text.len() < 2 || !is_node {
             break;
         }
         if kind.text == "!dbg" {
@@ -373,14 +373,14 @@ fn attachments<'a, 't>(list: &'t [Token<'a>]) -> (&'t [Token<'a>], String, Optio
 
 fn fragments(
     text: &str,
-    list: &[Token<'_>],
+    list: &[IrToken<'_>],
     tail: &str,
     names: &mut NameTable<'_>,
 ) -> Vec<Fragment> {
     let mut out = Vec::new();
     let mut at = list.first().map_or(0, |t| t.start);
     for token in list {
-        if token.kind == TokenKind::Local && !names.is_type(token.text) {
+        if token.kind == IrTokenKind::Local && !names.is_type(token.text) {
             if token.start > at {
                 out.push(Fragment::Text(text[at..token.start].to_owned()));
             }
@@ -388,7 +388,7 @@ fn fragments(
             at = token.end();
         }
     }
-    let end = list.last().map_or(at, Token::end);
+    let end = list.last().map_or(at, IrToken::end);
     let rest = format!("{}{tail}", &text[at..end]);
     if !rest.is_empty() {
         out.push(Fragment::Text(rest));
@@ -398,19 +398,19 @@ fn fragments(
 
 fn statement(
     line: &LogicalLine,
-    list: &[Token<'_>],
+    list: &[IrToken<'_>],
     names: &mut NameTable<'_>,
-) -> Result<Statement, Error> {
+) -> Result<Statement, FissionError> {
     let number = line.number;
     let (list, kept, location) = attachments(list);
     let (result, list) = match list {
-        [name, equals, rest @ ..] if name.kind == TokenKind::Local && equals.is('=') => {
+        [name, equals, rest @ ..] if name.kind == IrTokenKind::Local && equals.is('=') => {
             (Some(names.id(name.text)), rest)
         }
         _ => (None, list),
     };
     let Some(first) = list.first() else {
-        return Err(Error::Syntax {
+        return Err(FissionError::Syntax {
             line: number,
             what: "expected an instruction".into(),
         });
@@ -420,7 +420,7 @@ fn statement(
         other => other,
     };
     let unsupported = |what: &str| {
-        Err(Error::Unsupported {
+        Err(FissionError::Unsupported {
             line: number,
             what: what.into(),
         })
@@ -430,7 +430,7 @@ fn statement(
         "unreachable" => return Ok(Statement::End(Terminator::Unreachable, location)),
         "br" | "switch" => {
             let label =
-                |pair: &[Token<'_>]| pair[0].is_word("label").then(|| pair[1].text.to_owned());
+                |pair: &[IrToken<'_>]| pair[0].is_word("label").then(|| pair[1].text.to_owned());
             let targets = list
                 .windows(2)
                 .filter_map(label)

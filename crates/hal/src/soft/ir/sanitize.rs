@@ -20,10 +20,10 @@ mod provenance;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::Error;
-use super::lex::{TokenKind, bare, tokens};
+use super::FissionError;
+use super::lex::{IrTokenKind, bare, tokens};
 use super::module::{Definition, Module};
-use super::parse::{self, Function, Id};
+use super::parse::{self, IrFunction, Id};
 use super::tsan::{self, DEFECT_MARKER};
 use super::types::Type;
 use analysis::PointerAnalysis;
@@ -34,7 +34,7 @@ const PRIVATE_NAMES_NODE: &str = "!sm.privates";
 /// A function of the module that was parsed.
 struct ParsedFunction<'a> {
     definition: &'a Definition<'a>,
-    function: Function,
+    function: IrFunction,
     /// Whether each parameter is a pointer.
     pointers: Vec<bool>,
     /// The operands of its `ret ptr`, by line.
@@ -97,11 +97,11 @@ fn file_of(definition: &Definition<'_>, module: &Module<'_>) -> Option<String> {
 }
 
 /// Functions whose address is taken.
-fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, Error> {
+fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, FissionError> {
     let mut address_taken = HashSet::new();
     for global in &module.globals {
         let list = tokens(&global.text, global.line)?;
-        let names = list.iter().skip(1).filter(|t| t.kind == TokenKind::Global);
+        let names = list.iter().skip(1).filter(|t| t.kind == IrTokenKind::Global);
         address_taken.extend(names.map(|t| bare(t.text).to_owned()));
     }
     for function in &module.functions {
@@ -113,7 +113,7 @@ fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, Error> {
             // The callee is the first global before an argument list; further names are arguments.
             let mut call = list.iter().any(|t| t.is_word("call"));
             for (at, token) in list.iter().enumerate() {
-                if token.kind != TokenKind::Global {
+                if token.kind != IrTokenKind::Global {
                     continue;
                 }
                 let callee = call && list.get(at + 1).is_some_and(|t| t.is('('));
@@ -128,7 +128,7 @@ fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, Error> {
 }
 
 /// Instruments a module as clang's front end printed it; functions of files below `headers` belong to the library.
-pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, Error> {
+pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, FissionError> {
     let module = Module::parse(text)?;
     let address_taken = address_taken(&module)?;
     let functions: Vec<ParsedFunction<'_>> = module
@@ -191,7 +191,7 @@ pub(super) fn variable_names(module: &Module<'_>) -> Vec<String> {
         return Vec::new();
     };
     list.iter()
-        .filter(|token| token.kind == TokenKind::Text)
+        .filter(|token| token.kind == IrTokenKind::Text)
         .map(|token| tsan::unescape(token.text))
         .collect()
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::Error;
+use super::FissionError;
 use super::kernel::KernelFunction;
 use super::liveness::BitSet;
 use super::parse::{Id, Operand};
@@ -67,7 +67,7 @@ impl SpillLayout {
         memory: &PrivateMemory,
         remats: &Remats,
         named: &Named,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, FissionError> {
         let mut columns = Self {
             bytes: STEPS_OFFSET + if kernel.check { STEPS_BYTES } else { 0 },
             ..Self::default()
@@ -119,7 +119,7 @@ impl SpillLayout {
         &self,
         kernel: &KernelFunction,
         results: &HashMap<Id, usize>,
-    ) -> Result<SpilledValues, Error> {
+    ) -> Result<SpilledValues, FissionError> {
         let mut spilled_values = SpilledValues::new();
         for (index, site) in kernel.sites.iter().enumerate() {
             let crossing: HashSet<Id> = self.crossing[index].iter().copied().collect();
@@ -137,7 +137,7 @@ impl SpillLayout {
                     .push(index);
             }
             for &id in &self.crossing[index] {
-                let ty = kernel.types.get(&id).ok_or(Error::Syntax {
+                let ty = kernel.types.get(&id).ok_or(FissionError::Syntax {
                     line: 0,
                     what: "a value that is used but not defined".into(),
                 })?;
@@ -156,11 +156,11 @@ impl SpillLayout {
         spilled_values: &SpilledValues,
         sites: usize,
         named: &Named,
-    ) -> Result<HashMap<Spilled, SpillSlot>, Error> {
+    ) -> Result<HashMap<Spilled, SpillSlot>, FissionError> {
         let mut shared: HashMap<usize, Vec<ColumnAllocation>> = HashMap::new();
         let mut slots = HashMap::new();
         for (owner, (ty, used)) in spilled_values {
-            let layout = ty.layout(named).ok_or_else(|| Error::Unsupported {
+            let layout = ty.layout(named).ok_or_else(|| FissionError::Unsupported {
                 line: 0,
                 what: format!("a value of type {ty} across a barrier"),
             })?;
@@ -196,7 +196,7 @@ impl SpillLayout {
         Ok(slots)
     }
 
-    fn lay_out_private(&mut self, memory: &PrivateMemory) -> Result<(), Error> {
+    fn lay_out_private(&mut self, memory: &PrivateMemory) -> Result<(), FissionError> {
         for (index, private) in memory.list.iter().enumerate().filter(|(_, p)| p.crosses) {
             let align = private.layout.align.max(16) as usize;
             let stride = (private.layout.size as usize)
@@ -208,7 +208,7 @@ impl SpillLayout {
                 .checked_mul(MAX_LANES)
                 .and_then(|bytes| bytes.checked_add(offset))
                 .filter(|bytes| *bytes < 1 << 32)
-                .ok_or(Error::TooMuchPrivateMemory { bytes: stride })?;
+                .ok_or(FissionError::TooMuchPrivateMemory { bytes: stride })?;
         }
         Ok(())
     }

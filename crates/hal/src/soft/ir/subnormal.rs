@@ -4,14 +4,14 @@
 //! remains are constants that clang's front end folded or that the source contains, and rounding to `bfloat`, for
 //! which processors have no instruction or one with different rules.
 
-use super::Error;
-use super::lex::{Token, TokenKind, tokens};
+use super::FissionError;
+use super::lex::{IrToken, IrTokenKind, tokens};
 
 /// The shim function that rounds to `bfloat`.
 const ROUND_BFLOAT_FN: &str = "sm_round_bfloat";
 
 /// Replaces subnormal constants with zeros, and conversions to `bfloat` with calls.
-pub(super) fn flush(text: &str) -> Result<String, Error> {
+pub(super) fn flush(text: &str) -> Result<String, FissionError> {
     let rounds = text.contains(&format!("@{ROUND_BFLOAT_FN}("));
     let mut out = String::with_capacity(text.len());
     for (index, line) in text.split_inclusive('\n').enumerate() {
@@ -41,11 +41,11 @@ fn may_hold_constant(line: &str) -> bool {
     line.contains("float") && line.contains("0x") && !line.starts_with('!')
 }
 
-fn without_subnormals(line: &str, number: usize) -> Result<String, Error> {
+fn without_subnormals(line: &str, number: usize) -> Result<String, FissionError> {
     let mut out = String::with_capacity(line.len());
     let (mut kept, mut kind) = (0, "");
     for token in tokens(line, number)? {
-        if token.kind != TokenKind::Word {
+        if token.kind != IrTokenKind::Word {
             continue;
         }
         if let "float" | "bfloat" | "double" | "half" = token.text {
@@ -62,7 +62,7 @@ fn without_subnormals(line: &str, number: usize) -> Result<String, Error> {
 
 /// The zero that replaces a subnormal constant of this type. LLVM prints a `float` as the bits of the equal
 /// `double`.
-fn zero_for(kind: &str, token: Token<'_>) -> Option<&'static str> {
+fn zero_for(kind: &str, token: IrToken<'_>) -> Option<&'static str> {
     const MIN_NORMAL_BITS: u64 = (1023 - 126) << 52;
     let digits = token.text.strip_prefix("0x")?;
     let (negative, magnitude, subnormal) = match kind {

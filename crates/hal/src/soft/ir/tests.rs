@@ -1,14 +1,14 @@
 //! Tests of the pass on IR text, without a compiler.
 
 use super::types::Type;
-use super::{Error, Options, Outcome, fission, module, parse};
+use super::{FissionError, Options, Outcome, fission, module, parse};
 
 /// A module whose kernel is `body`, which starts on line 2.
 fn kernel(body: &str) -> String {
     format!("define void @sm_kernel(ptr %g, i32 %x, i32 %y, i32 %z, i32 %lane) {{\n{body}\n}}\n")
 }
 
-fn error(body: &str) -> Error {
+fn error(body: &str) -> FissionError {
     fission(&kernel(body), &Options::default()).expect_err("the kernel is refused")
 }
 
@@ -177,7 +177,7 @@ fn sizes_types_as_the_target_does() {
 
 #[test]
 fn refuses_what_kernels_cannot_have_by_name_and_line() {
-    let unsupported = |what: &str| Error::Unsupported {
+    let unsupported = |what: &str| FissionError::Unsupported {
         line: 2,
         what: what.into(),
     };
@@ -205,12 +205,12 @@ fn refuses_what_kernels_cannot_have_by_name_and_line() {
     );
     assert_eq!(
         error("  %a = frobnicate i32 1\n  ret void"),
-        Error::Syntax {
+        FissionError::Syntax {
             line: 2,
             what: "unknown instruction `frobnicate`".into()
         }
     );
-    assert_eq!(fission("", &Options::default()), Err(Error::NoKernel));
+    assert_eq!(fission("", &Options::default()), Err(FissionError::NoKernel));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn recursion_around_a_barrier_is_refused_after_the_second_round() {
     );
     assert_eq!(
         fission(&text, &Options::default()),
-        Err(Error::NotInlined {
+        Err(FissionError::NotInlined {
             function: "f".into()
         })
     );

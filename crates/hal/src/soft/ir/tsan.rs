@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
-use super::Error;
+use super::FissionError;
 use super::kernel::Arguments;
-use super::lex::{Token, TokenKind, tokens};
+use super::lex::{IrToken, IrTokenKind, tokens};
 use super::module::Module;
-use super::parse::{Fragment, Function, Id, Inst, Op, Operand, locals};
+use super::parse::{Fragment, IrFunction, Id, Inst, Op, Operand, locals};
 use super::types::Type;
 use crate::soft::plan::Location;
 use crate::soft::runtime::services::Table;
@@ -191,7 +191,7 @@ fn is_ignored_callback(name: &str) -> bool {
 ///
 /// `original` are the lines of the module as clang printed them, with the alignment of every access.
 pub(crate) fn lower_function(
-    function: &mut Function,
+    function: &mut IrFunction,
     module: &Module<'_>,
     original: &[&str],
     locations: &mut Locations,
@@ -409,7 +409,7 @@ pub(crate) fn lower_line(
     reported: bool,
     module: &Module<'_>,
     locations: &mut Locations,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, FissionError> {
     if text.contains("@__sm_mark(") {
         return lower_marker_line(text, line, reported, module, locations);
     }
@@ -419,7 +419,7 @@ pub(crate) fn lower_line(
     let list = tokens(text, line)?;
     let Some(at) = list
         .iter()
-        .position(|t| t.kind == TokenKind::Global && t.text.starts_with("@__tsan_"))
+        .position(|t| t.kind == IrTokenKind::Global && t.text.starts_with("@__tsan_"))
     else {
         return Ok(Some(text.to_owned()));
     };
@@ -445,9 +445,9 @@ pub(crate) fn lower_line(
     let mut depth = 0usize;
     while let Some(token) = list.get(end) {
         match token.kind {
-            TokenKind::Punct('(') => depth += 1,
-            TokenKind::Punct(')' | ',') if depth == 0 => break,
-            TokenKind::Punct(')') => depth -= 1,
+            IrTokenKind::Punct('(') => depth += 1,
+            IrTokenKind::Punct(')' | ',') if depth == 0 => break,
+            IrTokenKind::Punct(')') => depth -= 1,
             _ => {}
         }
         end += 1;
@@ -473,9 +473,9 @@ fn lower_marker_line(
     reported: bool,
     module: &Module<'_>,
     locations: &mut Locations,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, FissionError> {
     let list = tokens(text, line)?;
-    let callee = |t: &Token<'_>| t.kind == TokenKind::Global && &t.text[1..] == DEFECT_MARKER;
+    let callee = |t: &IrToken<'_>| t.kind == IrTokenKind::Global && &t.text[1..] == DEFECT_MARKER;
     let (Some(at), true) = (list.iter().position(callee), reported) else {
         return Ok(None);
     };

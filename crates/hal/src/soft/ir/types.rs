@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::Error;
-use super::lex::{Cursor, TokenKind, bare};
+use super::FissionError;
+use super::lex::{Cursor, IrTokenKind, bare};
 
 /// A first-class LLVM type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,20 +62,20 @@ impl Type {
     /// Returns whether a type starts at the cursor.
     pub(crate) fn starts(cursor: &Cursor<'_, '_>) -> bool {
         cursor.peek().is_some_and(|t| match t.kind {
-            TokenKind::Word => Self::word(t.text).is_some(),
-            TokenKind::Local => true,
-            TokenKind::Punct(c) => matches!(c, '<' | '[' | '{'),
+            IrTokenKind::Word => Self::word(t.text).is_some(),
+            IrTokenKind::Local => true,
+            IrTokenKind::Punct(c) => matches!(c, '<' | '[' | '{'),
             _ => false,
         })
     }
 
     /// Parses one type.
-    pub(crate) fn parse(cursor: &mut Cursor<'_, '_>) -> Result<Self, Error> {
+    pub(crate) fn parse(cursor: &mut Cursor<'_, '_>) -> Result<Self, FissionError> {
         let Some(token) = cursor.next() else {
             return Err(cursor.error("expected a type"));
         };
         match token.kind {
-            TokenKind::Word => {
+            IrTokenKind::Word => {
                 let found = Self::word(token.text)
                     .ok_or_else(|| cursor.error(format!("unknown type `{}`", token.text)))?;
                 if found == Self::Ptr && cursor.eat_word("addrspace") {
@@ -83,20 +83,20 @@ impl Type {
                 }
                 Ok(found)
             }
-            TokenKind::Local => Ok(Self::Named(bare(token.text).to_owned())),
-            TokenKind::Punct('[') => {
+            IrTokenKind::Local => Ok(Self::Named(bare(token.text).to_owned())),
+            IrTokenKind::Punct('[') => {
                 let (count, element) = Self::counted(cursor)?;
                 cursor.expect(']')?;
                 Ok(Self::Array(count, Box::new(element)))
             }
-            TokenKind::Punct('{') => {
+            IrTokenKind::Punct('{') => {
                 let fields = Self::fields(cursor)?;
                 Ok(Self::Struct {
                     packed: false,
                     fields,
                 })
             }
-            TokenKind::Punct('<') if cursor.eat('{') => {
+            IrTokenKind::Punct('<') if cursor.eat('{') => {
                 let fields = Self::fields(cursor)?;
                 cursor.expect('>')?;
                 Ok(Self::Struct {
@@ -104,7 +104,7 @@ impl Type {
                     fields,
                 })
             }
-            TokenKind::Punct('<') => {
+            IrTokenKind::Punct('<') => {
                 if cursor.eat_word("vscale") {
                     return Err(cursor.error("scalable vectors are not supported"));
                 }
@@ -116,7 +116,7 @@ impl Type {
         }
     }
 
-    fn counted(cursor: &mut Cursor<'_, '_>) -> Result<(u64, Self), Error> {
+    fn counted(cursor: &mut Cursor<'_, '_>) -> Result<(u64, Self), FissionError> {
         let count = cursor.next().and_then(|t| t.text.parse().ok());
         let count = count.ok_or_else(|| cursor.error("expected an element count"))?;
         if !cursor.eat_word("x") {
@@ -125,7 +125,7 @@ impl Type {
         Ok((count, Self::parse(cursor)?))
     }
 
-    fn fields(cursor: &mut Cursor<'_, '_>) -> Result<Vec<Self>, Error> {
+    fn fields(cursor: &mut Cursor<'_, '_>) -> Result<Vec<Self>, FissionError> {
         let mut fields = Vec::new();
         if cursor.eat('}') {
             return Ok(fields);

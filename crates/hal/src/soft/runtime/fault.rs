@@ -10,7 +10,7 @@ use crate::soft::plan::Location;
 
 /// A launch that did not finish. The device remains usable; writes the kernel has made so far persist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct LaunchFault {
     /// Kind of failure.
     pub kind: FaultKind,
     /// The kernel's host name.
@@ -76,7 +76,7 @@ pub enum FaultKind {
     Invalid,
 }
 
-impl Fault {
+impl LaunchFault {
     /// Creates a fault without location or detail.
     pub fn new(kind: FaultKind, kernel: &str) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl fmt::Display for FaultKind {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LaunchFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "kernel `{}`: {}", self.kernel, self.sentence())?;
         if let Some([x, y, z]) = self.threadgroup {
@@ -155,7 +155,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for LaunchFault {}
 
 #[cfg(test)]
 mod tests {
@@ -163,10 +163,10 @@ mod tests {
 
     #[test]
     fn faults_name_kernel_place_and_detail() {
-        let fault = Fault {
+        let fault = LaunchFault {
             threadgroup: Some([1, 0, 0]),
             detail: "4 bytes past the end of buffer 2".into(),
-            ..Fault::new(
+            ..LaunchFault::new(
                 FaultKind::PageFault {
                     address: Some(0x1000),
                 },
@@ -178,7 +178,7 @@ mod tests {
             "kernel `add`: page fault at address 0x1000, 4 bytes past the end of buffer 2 (threadgroup [1, 0, 0])"
         );
         assert_eq!(fault.report().kind, ReportKind::Crash);
-        let slow = Fault::new(
+        let slow = LaunchFault::new(
             FaultKind::Timeout {
                 limit: Duration::from_secs(2),
             },

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fault::{Fault, FaultKind};
-use super::launch::{Done, Launch};
-use super::log::{Log, LogLine};
+use super::fault::{LaunchFault, FaultKind};
+use super::launch::{LaunchOutput, KernelLaunch};
+use super::log::{Log, KernelLogLine};
 use super::memory::{MappedMemory, ZeroPages, page_size};
 use super::signal::{self, RegisteredThread};
 use super::worker::{Job, Worker};
@@ -46,8 +46,8 @@ pub struct Isolation {
 /// Result that a child sends back.
 #[derive(Debug, Serialize, Deserialize)]
 struct ChildOutcome {
-    result: Result<Done, Fault>,
-    log: Vec<LogLine>,
+    result: Result<LaunchOutput, LaunchFault>,
+    log: Vec<KernelLogLine>,
     log_dropped: u64,
 }
 
@@ -64,14 +64,14 @@ impl ChildRunner<'_> {
     ///
     /// # Errors
     /// As [`Pool::run`](super::Pool::run).
-    pub fn run(&self, launch: &Launch<'_>) -> Result<Done, Fault> {
+    pub fn run(&self, launch: &KernelLaunch<'_>) -> Result<LaunchOutput, LaunchFault> {
         self.record_kernel(launch.image.name());
         let geometry = launch.geometry()?;
         if geometry.total == 0 {
-            return Ok(Done::default());
+            return Ok(LaunchOutput::default());
         }
         // Without a limit, nothing here uses the watchdog, which the child does not have.
-        let launch = Launch {
+        let launch = KernelLaunch {
             limit: Duration::MAX,
             ..launch.clone()
         };
@@ -116,8 +116,8 @@ impl Isolation {
         &self,
         limit: Duration,
         log: &Log,
-        body: impl FnOnce(&ChildRunner<'_>) -> Result<Done, Fault>,
-    ) -> Result<Done, Fault> {
+        body: impl FnOnce(&ChildRunner<'_>) -> Result<LaunchOutput, LaunchFault>,
+    ) -> Result<LaunchOutput, LaunchFault> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let length = length_of(&shared);
         length.store(0, Ordering::Relaxed);
@@ -133,9 +133,9 @@ impl Isolation {
         let (parent, child) = unsafe { (libc::getpid(), libc::fork()) };
         drop(loader);
         match child {
-            -1 => Err(Fault {
+            -1 => Err(LaunchFault {
                 detail: format!("fork failed: {}", io::Error::last_os_error()),
-                ..Fault::new(FaultKind::OutOfMemory, "")
+                ..LaunchFault::new(FaultKind::OutOfMemory, "")
             }),
             0 => run_child(parent, &shared, body),
             child => {
@@ -147,7 +147,7 @@ impl Isolation {
                         ChildExit::Killed(signal) => FaultKind::Died { signal },
                         ChildExit::Exited(_) | ChildExit::Lost => FaultKind::Died { signal: 0 },
                     };
-                    return Err(Fault::new(kind, &read_kernel(&shared)));
+                    return Err(LaunchFault::new(kind, &read_kernel(&shared)));
                 };
                 for line in outcome.log {
                     log.push(line);
@@ -176,7 +176,7 @@ fn length_of(shared: &MappedMemory) -> &AtomicU64 {
 fn run_child(
     parent: libc::pid_t,
     shared: &MappedMemory,
-    body: impl FnOnce(&ChildRunner<'_>) -> Result<Done, Fault>,
+    body: impl FnOnce(&ChildRunner<'_>) -> Result<LaunchOutput, LaunchFault>,
 ) -> ! {
     // SAFETY: plain system calls; `_exit` runs no handlers of the parent.
     unsafe {
@@ -338,7 +338,7 @@ mod tests {
     use crate::soft::plan::FINISHED;
     use crate::soft::runtime::services::{ACCESS_WRITE, table};
     use crate::soft::runtime::stand_in::{Lane, image, region};
-    use crate::soft::runtime::{Access, Binding, Image, Mode};
+    use crate::soft::runtime::{BindingAccess, BufferBinding, Image, LaunchMode};
 
     static OURS: AtomicU32 = AtomicU32::new(7);
 
@@ -400,13 +400,13 @@ mod tests {
     fn run(
         image: &Image,
         limit: Duration,
-        mode: Mode,
+        mode: LaunchMode,
         log: &Log,
-    ) -> (Result<Done, Fault>, MappedMemory) {
+    ) -> (Result<LaunchOutput, LaunchFault>, MappedMemory) {
         let block = MappedMemory::shared(4096).unwrap();
-        let mut launch = Launch::new(image, [100, 1, 1], [10, 1, 1]);
+        let mut launch = KernelLaunch::new(image, [100, 1, 1], [10, 1, 1]);
         // SAFETY: the block lives through the launch.
-        launch.buffers[0] = unsafe { Binding::new(block.pointer(), 4096, Access::Write) };
+        launch.buffers[0] = unsafe { BufferBinding::new(block.pointer(), 4096, BindingAccess::Write) };
         launch.mode = mode;
         let isolation = Isolation::new().unwrap();
         let result = isolation.run(limit, log, |runner| runner.run(&launch));
@@ -417,7 +417,7 @@ mod tests {
     fn results_come_back_and_nothing_else_does() {
         let log = Log::default();
         let image = image("write_everywhere", &[write_everywhere]);
-        let (result, block) = run(&image, LIMIT, Mode::Fast, &log);
+        let (result, block) = run(&image, LIMIT, LaunchMode::Fast, &log);
         assert_eq!(result.unwrap().reports, []);
         assert_eq!(OURS.load(Ordering::Relaxed), 7);
         // SAFETY: inside the block.
@@ -447,7 +447,7 @@ mod tests {
                 FaultKind::Timeout { .. } => short,
                 _ => LIMIT,
             };
-            let fault = run(image, limit, Mode::Fast, &log)
+            let fault = run(image, limit, LaunchMode::Fast, &log)
                 .0
                 .expect_err("the kernel misbehaves");
             assert_eq!((fault.kind, fault.kernel.as_str()), (*kind, image.name()));
@@ -458,7 +458,7 @@ mod tests {
     fn reports_and_log_lines_come_back() {
         let log = Log::default();
         let image = image("announce", &[announce_and_log]);
-        let (result, _block) = run(&image, LIMIT, Mode::Check, &log);
+        let (result, _block) = run(&image, LIMIT, LaunchMode::Check, &log);
         let reports = result.unwrap().reports;
         assert_eq!(reports.len(), 1);
         assert_eq!(
@@ -475,7 +475,7 @@ mod tests {
         let log = Log::default();
         let image = image("flood_log", &[flood_log]);
         let isolation = Isolation::new().unwrap();
-        let launch = Launch::new(&image, [10_000, 1, 1], [100, 1, 1]);
+        let launch = KernelLaunch::new(&image, [10_000, 1, 1], [100, 1, 1]);
         isolation
             .run(LIMIT, &log, |runner| runner.run(&launch))
             .unwrap();
@@ -492,12 +492,12 @@ mod tests {
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::black_box(vec![0_u8; 100_000]);
                     let pool = crate::soft::runtime::Pool::with_threads(2).unwrap();
-                    let _ = pool.run(&Launch::new(&image, [0, 1, 1], [1, 1, 1]));
+                    let _ = pool.run(&KernelLaunch::new(&image, [0, 1, 1], [1, 1, 1]));
                 }
             });
             let log = Log::default();
             for _ in 0..100 {
-                run(&image, LIMIT, Mode::Fast, &log).0.unwrap();
+                run(&image, LIMIT, LaunchMode::Fast, &log).0.unwrap();
             }
             stop.store(true, Ordering::Relaxed);
         });

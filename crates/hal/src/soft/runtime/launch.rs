@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fault::{Fault, FaultKind};
+use super::fault::{LaunchFault, FaultKind};
 use super::image::Image;
 use super::memory::BUFFER_COUNT;
 use crate::report::Report;
@@ -17,7 +17,7 @@ use crate::soft::plan::MAX_LANES;
 
 /// How a kernel may access a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Access {
+pub enum BindingAccess {
     /// Reads only.
     #[default]
     Read,
@@ -27,19 +27,19 @@ pub enum Access {
 
 /// A buffer binding: the memory from the bound offset to the end of the accessible range.
 #[derive(Debug, Clone, Copy)]
-pub struct Binding {
+pub struct BufferBinding {
     pointer: *mut u8,
     length: usize,
-    access: Access,
+    access: BindingAccess,
     bound: bool,
 }
 
-impl Binding {
+impl BufferBinding {
     /// No binding.
     pub const NONE: Self = Self {
         pointer: std::ptr::null_mut(),
         length: 0,
-        access: Access::Read,
+        access: BindingAccess::Read,
         bound: false,
     };
 
@@ -48,7 +48,7 @@ impl Binding {
     /// # Safety
     /// The memory must be mapped, and writable if `access` says so, until the launch is over; nothing else may
     /// access it in a conflicting way meanwhile.
-    pub unsafe fn new(pointer: *mut u8, length: usize, access: Access) -> Self {
+    pub unsafe fn new(pointer: *mut u8, length: usize, access: BindingAccess) -> Self {
         Self {
             pointer,
             length,
@@ -68,7 +68,7 @@ impl Binding {
     }
 
     /// The permitted access.
-    pub fn access(&self) -> Access {
+    pub fn access(&self) -> BindingAccess {
         self.access
     }
 
@@ -88,7 +88,7 @@ impl Binding {
 
 /// A copy of a few bytes, aligned for any MSL type: what `set_bytes` binds.
 #[derive(Debug, Clone)]
-pub struct Bytes {
+pub struct InlineBytes {
     chunks: Box<[Chunk]>,
     length: usize,
 }
@@ -97,7 +97,7 @@ pub struct Bytes {
 #[repr(C, align(64))]
 struct Chunk([u8; 64]);
 
-impl Bytes {
+impl InlineBytes {
     /// Copies `bytes`.
     pub fn new(bytes: &[u8]) -> Self {
         let chunks = bytes
@@ -115,13 +115,13 @@ impl Bytes {
     }
 
     /// A read-only binding of the copy, which must live until the launch is over.
-    pub fn binding(&self) -> Binding {
+    pub fn binding(&self) -> BufferBinding {
         // SAFETY: the memory is ours and bound for reading only.
         unsafe {
-            Binding::new(
+            BufferBinding::new(
                 self.chunks.as_ptr().cast_mut().cast(),
                 self.length,
-                Access::Read,
+                BindingAccess::Read,
             )
         }
     }
@@ -129,7 +129,7 @@ impl Bytes {
 
 /// Execution mode of threadgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum LaunchMode {
     /// As fast as possible.
     #[default]
     Fast,
@@ -144,11 +144,11 @@ pub enum Mode {
 
 /// One dispatch.
 #[derive(Debug, Clone)]
-pub struct Launch<'a> {
+pub struct KernelLaunch<'a> {
     /// The kernel.
     pub image: &'a Image,
     /// Buffers by index.
-    pub buffers: [Binding; BUFFER_COUNT],
+    pub buffers: [BufferBinding; BUFFER_COUNT],
     /// Bytes of threadgroup memory for each `[[threadgroup(i)]]` parameter.
     pub threadgroup_memory: [usize; BUFFER_COUNT],
     /// Threads in the grid; threadgroups at its edges are smaller if the size does not divide it.
@@ -156,7 +156,7 @@ pub struct Launch<'a> {
     /// Threads per threadgroup.
     pub threadgroup: [u32; 3],
     /// Execution mode.
-    pub mode: Mode,
+    pub mode: LaunchMode,
     /// Time limit.
     pub limit: Duration,
     /// Loop iterations allowed per thread between two synchronisations, in check mode.
@@ -168,11 +168,11 @@ pub struct Launch<'a> {
 }
 
 // SAFETY: the creators of the bindings guarantee their memory, for any thread.
-unsafe impl Send for Launch<'_> {}
+unsafe impl Send for KernelLaunch<'_> {}
 // SAFETY: as above; a launch is only read.
-unsafe impl Sync for Launch<'_> {}
+unsafe impl Sync for KernelLaunch<'_> {}
 
-impl<'a> Launch<'a> {
+impl<'a> KernelLaunch<'a> {
     /// Default time limit.
     pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -180,11 +180,11 @@ impl<'a> Launch<'a> {
     pub fn new(image: &'a Image, grid: [u32; 3], threadgroup: [u32; 3]) -> Self {
         Self {
             image,
-            buffers: [Binding::NONE; BUFFER_COUNT],
+            buffers: [BufferBinding::NONE; BUFFER_COUNT],
             threadgroup_memory: [0; BUFFER_COUNT],
             grid,
             threadgroup,
-            mode: Mode::Fast,
+            mode: LaunchMode::Fast,
             limit: Self::DEFAULT_LIMIT,
             step_limit: u64::MAX,
             overlaps: None,
@@ -192,15 +192,15 @@ impl<'a> Launch<'a> {
         }
     }
 
-    pub(super) fn invalid(&self, detail: String) -> Fault {
-        Fault {
+    pub(super) fn invalid(&self, detail: String) -> LaunchFault {
+        LaunchFault {
             detail,
-            ..Fault::new(FaultKind::Invalid, self.image.name())
+            ..LaunchFault::new(FaultKind::Invalid, self.image.name())
         }
     }
 
     /// The division of the grid into threadgroups.
-    pub(super) fn geometry(&self) -> Result<Geometry, Fault> {
+    pub(super) fn geometry(&self) -> Result<Geometry, LaunchFault> {
         let lanes = self
             .threadgroup
             .iter()
@@ -267,7 +267,7 @@ impl<'a> Launch<'a> {
 
 /// Result of a finished launch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Done {
+pub struct LaunchOutput {
     /// The checker's findings; empty in other modes.
     pub reports: Vec<Report>,
     /// Execution time.
@@ -353,7 +353,7 @@ mod tests {
     fn bytes_are_copied_and_aligned() {
         for length in [0, 1, 63, 64, 65, 4096] {
             let source: Vec<u8> = (0..length).map(|i| i as u8).collect();
-            let bytes = Bytes::new(&source);
+            let bytes = InlineBytes::new(&source);
             let binding = bytes.binding();
             assert_eq!(binding.length(), length);
             assert_eq!(binding.start() % 64, 0);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// One message from a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogLine {
+pub struct KernelLogLine {
     /// The level, by Metal's numbers (0 undefined, 1 debug, 2 info, 3 notice, 4 error, 5 fault).
     pub level: u32,
     /// The `os_log` object's subsystem.
@@ -31,7 +31,7 @@ pub struct Log {
 
 #[derive(Debug, Default)]
 struct LogBuffer {
-    kept: Vec<LogLine>,
+    kept: Vec<KernelLogLine>,
     dropped: u64,
 }
 
@@ -55,7 +55,7 @@ impl Log {
     }
 
     /// Adds a line, or counts it as dropped if the log is full.
-    pub fn push(&self, line: LogLine) {
+    pub fn push(&self, line: KernelLogLine) {
         let mut lines = self.lock();
         if lines.kept.len() < self.capacity {
             lines.kept.push(line);
@@ -70,7 +70,7 @@ impl Log {
     }
 
     /// Takes the lines since the last call, and the number of dropped ones.
-    pub fn take(&self) -> (Vec<LogLine>, u64) {
+    pub fn take(&self) -> (Vec<KernelLogLine>, u64) {
         let lines = std::mem::take(&mut *self.lock());
         (lines.kept, lines.dropped)
     }
@@ -555,7 +555,7 @@ mod tests {
     #[test]
     fn a_full_log_counts_what_it_drops() {
         let log = Log::new(2);
-        let line = LogLine {
+        let line = KernelLogLine {
             level: 2,
             subsystem: String::new(),
             category: String::new(),

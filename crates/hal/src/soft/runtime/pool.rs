@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
-use super::fault::Fault;
-use super::launch::{Done, Launch, Mode};
+use super::fault::LaunchFault;
+use super::launch::{LaunchOutput, KernelLaunch, LaunchMode};
 use super::log::Log;
 use super::worker::{Job, Worker};
 
@@ -125,10 +125,10 @@ impl Pool {
     ///
     /// # Errors
     /// The launch is invalid, crashes, times out or finds no memory. The pool remains usable.
-    pub fn run(&self, launch: &Launch<'_>) -> Result<Done, Fault> {
+    pub fn run(&self, launch: &KernelLaunch<'_>) -> Result<LaunchOutput, LaunchFault> {
         let geometry = launch.geometry()?;
         if geometry.total == 0 {
-            return Ok(Done::default());
+            return Ok(LaunchOutput::default());
         }
         let mut job = Job::new(launch, geometry, &self.shared.log)?;
         let total = geometry.total;
@@ -142,7 +142,7 @@ impl Pool {
         let fair = total.div_ceil(self.threads() as u64 * 8);
         job.set_chunk((CHUNK_NS / cost).clamp(1, fair.max(1)));
         // Fuzzing is reproducible only if threadgroups run sequentially.
-        let alone = matches!(launch.mode, Mode::Fuzz { .. })
+        let alone = matches!(launch.mode, LaunchMode::Fuzz { .. })
             || self.threads.is_empty()
             || total == 1
             || total.saturating_mul(cost) < MIN_SHARED_LAUNCH_NS;

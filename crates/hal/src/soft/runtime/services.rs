@@ -10,7 +10,7 @@ use std::ptr;
 
 use super::fuzz::scatter;
 use super::image::Image;
-use super::log::{self, Log, LogArgument, LogLine};
+use super::log::{self, Log, LogArgument, KernelLogLine};
 use super::math;
 use super::signal::ThreadSlot;
 use crate::soft::check::{AccessEvent, Checker, Defect, Verdict};
@@ -273,7 +273,7 @@ unsafe extern "C" fn write_log(
                 _ => LogArgument::Unsigned(value[index]),
             })
             .collect();
-        current.log.push(LogLine {
+        current.log.push(KernelLogLine {
             level,
             subsystem: lossy(subsystem),
             category: lossy(category),

@@ -1,7 +1,7 @@
 //! Kernels written in Rust, to test the runtime without a compiler.
 #![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
 
-use super::{Access, Binding, Image};
+use super::{BindingAccess, BufferBinding, Image};
 use crate::soft::group::{RegionFn, SmGroup};
 use crate::soft::plan::{KernelPlan, Site, SiteKind};
 
@@ -112,7 +112,7 @@ pub(crate) fn image(name: &str, regions: &[RegionFn]) -> Image {
 }
 
 /// Binds a slice for writing.
-pub(crate) fn bind<T>(data: &mut [T]) -> Binding {
+pub(crate) fn bind<T>(data: &mut [T]) -> BufferBinding {
     // SAFETY: the tests keep `data` alive and do not touch it during the launch.
-    unsafe { Binding::new(data.as_mut_ptr().cast(), size_of_val(data), Access::Write) }
+    unsafe { BufferBinding::new(data.as_mut_ptr().cast(), size_of_val(data), BindingAccess::Write) }
 }

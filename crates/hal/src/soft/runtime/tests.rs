@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::stand_in::{Lane, bind, image, region};
-use super::{Access, Binding, Bytes, FaultKind, Image, Launch, Mode, Pool};
+use super::{BindingAccess, BufferBinding, InlineBytes, FaultKind, Image, KernelLaunch, LaunchMode, Pool};
 use crate::soft::group::RegionFn;
 use crate::soft::plan::FINISHED;
 
@@ -125,8 +125,8 @@ region!(damage_registers, |_: Lane| {
     FINISHED
 });
 
-fn fault(image: &Image, pool: &Pool, grid: u32) -> super::Fault {
-    let mut launch = Launch::new(image, [grid, 1, 1], [32, 1, 1]);
+fn fault(image: &Image, pool: &Pool, grid: u32) -> super::LaunchFault {
+    let mut launch = KernelLaunch::new(image, [grid, 1, 1], [32, 1, 1]);
     launch.limit = Duration::from_millis(100);
     pool.run(&launch).expect_err("the kernel misbehaves")
 }
@@ -134,7 +134,7 @@ fn fault(image: &Image, pool: &Pool, grid: u32) -> super::Fault {
 fn works(pool: &Pool) {
     let image = image("write_index", &[write_index]);
     let mut out = vec![0_u32; 5000];
-    let mut launch = Launch::new(&image, [5000, 1, 1], [64, 1, 1]);
+    let mut launch = KernelLaunch::new(&image, [5000, 1, 1], [64, 1, 1]);
     launch.buffers[0] = bind(&mut out);
     pool.run(&launch).unwrap();
     assert!(out.iter().zip(1..).all(|(&value, index)| value == index));
@@ -154,9 +154,9 @@ fn every_thread_of_a_ragged_grid_runs_once() {
         ] {
             let count: u32 = grid.iter().product();
             let mut out = vec![0_u32; count as usize];
-            for mode in [Mode::Fast, Mode::Check, Mode::Fuzz { seed: 3 }] {
+            for mode in [LaunchMode::Fast, LaunchMode::Check, LaunchMode::Fuzz { seed: 3 }] {
                 out.fill(0);
-                let mut launch = Launch::new(&image, grid, threadgroup);
+                let mut launch = KernelLaunch::new(&image, grid, threadgroup);
                 launch.buffers[0] = bind(&mut out);
                 launch.mode = mode;
                 pool.run(&launch).unwrap();
@@ -170,9 +170,9 @@ fn every_thread_of_a_ragged_grid_runs_once() {
 fn empty_grids_and_wrong_sizes_are_told_apart() {
     let pool = Pool::with_threads(2).unwrap();
     let image = image("nothing", &[nothing]);
-    pool.run(&Launch::new(&image, [0, 1, 1], [1, 1, 1]))
+    pool.run(&KernelLaunch::new(&image, [0, 1, 1], [1, 1, 1]))
         .unwrap();
-    pool.run(&Launch::new(&image, [5, 0, 1], [1, 1, 1]))
+    pool.run(&KernelLaunch::new(&image, [5, 0, 1], [1, 1, 1]))
         .unwrap();
     for threadgroup in [
         [0, 1, 1],
@@ -181,13 +181,13 @@ fn empty_grids_and_wrong_sizes_are_told_apart() {
         [u32::MAX; 3],
     ] {
         let fault = pool
-            .run(&Launch::new(&image, [1, 1, 1], threadgroup))
+            .run(&KernelLaunch::new(&image, [1, 1, 1], threadgroup))
             .expect_err("no such threadgroup");
         assert_eq!(fault.kind, FaultKind::Invalid);
     }
-    let absurd = Launch {
+    let absurd = KernelLaunch {
         threadgroup_memory: [usize::MAX / 16; 31],
-        ..Launch::new(&image, [1, 1, 1], [1, 1, 1])
+        ..KernelLaunch::new(&image, [1, 1, 1], [1, 1, 1])
     };
     let fault = pool.run(&absurd).expect_err("no such memory");
     assert_eq!(fault.kind, FaultKind::OutOfMemory);
@@ -263,9 +263,9 @@ fn a_crash_names_threadgroup_and_nearest_buffer() {
     assert_eq!(fault(&crash, &pool, 1000).threadgroup, Some([21, 0, 0]));
     let block = super::MappedMemory::guarded(4096).unwrap();
     let image = image("past_the_end", &[past_the_end]);
-    let mut launch = Launch::new(&image, [1, 1, 1], [1, 1, 1]);
+    let mut launch = KernelLaunch::new(&image, [1, 1, 1], [1, 1, 1]);
     // SAFETY: the block lives through the launch.
-    launch.buffers[2] = unsafe { Binding::new(block.pointer(), 4096, Access::Write) };
+    launch.buffers[2] = unsafe { BufferBinding::new(block.pointer(), 4096, BindingAccess::Write) };
     let fault = pool.run(&launch).expect_err("writes into the guard page");
     assert_eq!(fault.detail, "0 bytes past the end of buffer 2");
 }
@@ -296,7 +296,7 @@ fn a_short_limit_is_kept_while_a_long_one_runs() {
             let image = &image;
             scope.spawn(move || {
                 let pool = Pool::with_threads(1).unwrap();
-                let mut launch = Launch::new(image, [1, 1, 1], [1, 1, 1]);
+                let mut launch = KernelLaunch::new(image, [1, 1, 1], [1, 1, 1]);
                 launch.limit = Duration::from_millis(limit);
                 let start = Instant::now();
                 pool.run(&launch).expect_err("endless");
@@ -323,7 +323,7 @@ fn many_threads_launch_crash_and_hang_at_once() {
                             assert!(matches!(found.kind, FaultKind::PageFault { .. }));
                         }
                         1 if round < 8 => {
-                            let mut launch = Launch::new(hang, [64, 1, 1], [32, 1, 1]);
+                            let mut launch = KernelLaunch::new(hang, [64, 1, 1], [32, 1, 1]);
                             launch.limit = Duration::from_millis(20);
                             let found = pool.run(&launch).expect_err("endless");
                             assert!(matches!(found.kind, FaultKind::Timeout { .. }));
@@ -357,7 +357,7 @@ fn a_hundred_thousand_launches_leave_memory_flat() {
     let mut out = vec![0_u32; 4096];
     let mut run = |count: u32| {
         for round in 0..count {
-            let mut launch = Launch::new(&image, [64 + round % 512, 1, 1], [64, 1, 1]);
+            let mut launch = KernelLaunch::new(&image, [64 + round % 512, 1, 1], [64, 1, 1]);
             launch.buffers[0] = bind(&mut out);
             pool.run(&launch).unwrap();
             if round % 100 == 0 {
@@ -382,7 +382,7 @@ fn image_of_crash() -> Image {
 fn an_empty_launch_takes_microseconds() {
     let pool = Pool::new().unwrap();
     let image = image("nothing", &[nothing]);
-    let launch = Launch::new(&image, [1, 1, 1], [1, 1, 1]);
+    let launch = KernelLaunch::new(&image, [1, 1, 1], [1, 1, 1]);
     let best = (0..1000)
         .map(|_| {
             let start = Instant::now();
@@ -410,8 +410,8 @@ fn unbound_buffers_read_as_zero_and_bytes_are_bound() {
     let pool = Pool::with_threads(1).unwrap();
     let image = image("sum_of_unbound", &[sum_of_unbound]);
     let mut out = [1_u32];
-    let bytes = Bytes::new(bytemuck::bytes_of(&[1_u32, 2, 3, 4]));
-    let mut launch = Launch::new(&image, [1, 1, 1], [1, 1, 1]);
+    let bytes = InlineBytes::new(bytemuck::bytes_of(&[1_u32, 2, 3, 4]));
+    let mut launch = KernelLaunch::new(&image, [1, 1, 1], [1, 1, 1]);
     launch.buffers[0] = bind(&mut out);
     launch.buffers[3] = bytes.binding();
     pool.run(&launch).unwrap();
@@ -438,8 +438,8 @@ fn fuzzing_repeats_with_its_seed() {
     let run = |seed, sequence| {
         ORDER.store(0, Ordering::Relaxed);
         TURN.store(0, Ordering::Relaxed);
-        let mut launch = Launch::new(&image, [1000, 1, 1], [8, 1, 1]);
-        launch.mode = Mode::Fuzz { seed };
+        let mut launch = KernelLaunch::new(&image, [1000, 1, 1], [8, 1, 1]);
+        launch.mode = LaunchMode::Fuzz { seed };
         launch.sequence = sequence;
         pool.run(&launch).unwrap();
         ORDER.load(Ordering::Relaxed)
@@ -488,7 +488,7 @@ region!(say_wild, |_: Lane| {
 fn kernels_log_from_all_threads() {
     let pool = Pool::with_threads(3).unwrap();
     let talk = image("say", &[say]);
-    pool.run(&Launch::new(&talk, [2000, 1, 1], [8, 1, 1]))
+    pool.run(&KernelLaunch::new(&talk, [2000, 1, 1], [8, 1, 1]))
         .unwrap();
     let (lines, dropped) = pool.log().take();
     assert_eq!((lines.len(), dropped), (2000, 0));

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::fault::{Fault, FaultKind};
+use super::fault::{LaunchFault, FaultKind};
 use super::fuzz::{self, Permutation};
 use super::image::Image;
-use super::launch::{Done, Geometry, Launch, Mode};
+use super::launch::{LaunchOutput, Geometry, KernelLaunch, LaunchMode};
 use super::log::Log;
 use super::memory::{BUFFER_COUNT, MappedMemory, ZeroPages};
 use super::services::CurrentLaunch;
@@ -28,7 +28,7 @@ const RED_ZONE_BYTES: usize = 256;
 
 /// A running launch.
 pub(super) struct Job<'a> {
-    pub(super) launch: &'a Launch<'a>,
+    pub(super) launch: &'a KernelLaunch<'a>,
     pub(super) geometry: Geometry,
     pub(super) memory: ThreadgroupLayout,
     log: &'a Log,
@@ -39,7 +39,7 @@ pub(super) struct Job<'a> {
     /// Number of threadgroups taken at a time.
     chunk: u64,
     cancelled: AtomicBool,
-    fault: Mutex<Option<Fault>>,
+    fault: Mutex<Option<LaunchFault>>,
     started: u64,
     deadline: u64,
 }
@@ -56,8 +56,8 @@ pub(crate) struct ThreadgroupLayout {
 }
 
 impl ThreadgroupLayout {
-    fn new(launch: &Launch<'_>) -> Option<Self> {
-        let gap = if launch.mode == Mode::Check {
+    fn new(launch: &KernelLaunch<'_>) -> Option<Self> {
+        let gap = if launch.mode == LaunchMode::Check {
             RED_ZONE_BYTES
         } else {
             0
@@ -85,10 +85,10 @@ impl ThreadgroupLayout {
 impl<'a> Job<'a> {
     /// Prepares a launch.
     pub(super) fn new(
-        launch: &'a Launch<'a>,
+        launch: &'a KernelLaunch<'a>,
         geometry: Geometry,
         log: &'a Log,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, LaunchFault> {
         let memory = ThreadgroupLayout::new(launch).ok_or_else(|| out_of_memory(launch))?;
         let started = signal::now();
         let limit = u64::try_from(launch.limit.as_nanos()).unwrap_or(u64::MAX);
@@ -97,9 +97,9 @@ impl<'a> Job<'a> {
             geometry,
             memory,
             log,
-            check: (launch.mode == Mode::Check).then(|| LaunchCheck::new(launch, geometry)),
+            check: (launch.mode == LaunchMode::Check).then(|| LaunchCheck::new(launch, geometry)),
             order: match launch.mode {
-                Mode::Fuzz { seed } => Some(Permutation::new(
+                LaunchMode::Fuzz { seed } => Some(Permutation::new(
                     geometry.total,
                     fuzz::group_seed(seed, launch.sequence, u64::MAX),
                 )),
@@ -136,14 +136,14 @@ impl<'a> Job<'a> {
     }
 
     /// Aborts the launch; the first fault is kept.
-    pub(super) fn fail(&self, fault: Fault) {
+    pub(super) fn fail(&self, fault: LaunchFault) {
         self.cancelled.store(true, Ordering::Relaxed);
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(fault);
     }
 
     /// The result, once all workers have left.
-    pub(super) fn finish(self) -> Result<Done, Fault> {
+    pub(super) fn finish(self) -> Result<LaunchOutput, LaunchFault> {
         let time = Duration::from_nanos(signal::now().saturating_sub(self.started));
         let reports = self
             .check
@@ -154,12 +154,12 @@ impl<'a> Job<'a> {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         match fault {
-            Some(fault) => Err(Fault { reports, ..fault }),
-            None => Ok(Done { reports, time }),
+            Some(fault) => Err(LaunchFault { reports, ..fault }),
+            None => Ok(LaunchOutput { reports, time }),
         }
     }
 
-    fn fault_of(&self, exit: ContainedExit, overflow: bool, threadgroup: [u32; 3]) -> Fault {
+    fn fault_of(&self, exit: ContainedExit, overflow: bool, threadgroup: [u32; 3]) -> LaunchFault {
         let mut detail = String::new();
         let kind = match exit {
             ContainedExit::Signal {
@@ -194,10 +194,10 @@ impl<'a> Job<'a> {
                 }
             }
         };
-        Fault {
+        LaunchFault {
             threadgroup: Some(threadgroup),
             detail,
-            ..Fault::new(kind, self.launch.image.name())
+            ..LaunchFault::new(kind, self.launch.image.name())
         }
     }
 }
@@ -205,8 +205,8 @@ impl<'a> Job<'a> {
 /// The `si_code` of a signal without an address.
 const SI_KERNEL: i32 = 0x80;
 
-pub(super) fn out_of_memory(launch: &Launch<'_>) -> Fault {
-    Fault::new(FaultKind::OutOfMemory, launch.image.name())
+pub(super) fn out_of_memory(launch: &KernelLaunch<'_>) -> LaunchFault {
+    LaunchFault::new(FaultKind::OutOfMemory, launch.image.name())
 }
 
 /// The memory of one thread that runs threadgroups.
@@ -345,12 +345,12 @@ fn run_group(
     let mut whereabouts = None;
     let mut endless = false;
     let exit = match job.launch.mode {
-        Mode::Fast => {
+        LaunchMode::Fast => {
             fill(0);
             let mut observer = CancelObserver(&job.cancelled);
             execute(slot, image, group, context, Strategy::Fast, &mut observer)
         }
-        Mode::Fuzz { seed } => {
+        LaunchMode::Fuzz { seed } => {
             let seed = fuzz::group_seed(seed, job.launch.sequence, number);
             current.random.set(seed);
             fill(seed as u8);
@@ -358,7 +358,7 @@ fn run_group(
             let mut observer = CancelObserver(&job.cancelled);
             execute(slot, image, group, context, strategy, &mut observer)
         }
-        Mode::Check => {
+        LaunchMode::Check => {
             // All ones is a NaN in every floating-point type.
             fill(0xff);
             // SAFETY: the worker's own checker, which it does not touch until `end_launch`.
@@ -378,10 +378,10 @@ fn run_group(
     match exit {
         ContainedExit::Abandoned if endless => {
             let steps = job.launch.step_limit;
-            job.fail(Fault {
+            job.fail(LaunchFault {
                 threadgroup: Some(position),
                 thread: whereabouts.map(Box::new),
-                ..Fault::new(FaultKind::Endless { steps }, image.name())
+                ..LaunchFault::new(FaultKind::Endless { steps }, image.name())
             });
         }
         ContainedExit::Returned | ContainedExit::Abandoned => {}

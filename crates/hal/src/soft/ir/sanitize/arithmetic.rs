@@ -1,7 +1,7 @@
 //! Instrumentation of divisions and shifts.
 
 use super::helper::{DIVISION_BY_ZERO, DIVISION_OVERFLOW, SHIFT};
-use crate::soft::ir::lex::{Cursor, TokenKind, tokens};
+use crate::soft::ir::lex::{Cursor, IrTokenKind, tokens};
 use crate::soft::ir::tsan::DEFECT_MARKER;
 use crate::soft::ir::types::Type;
 
@@ -29,11 +29,11 @@ fn binary<'a>(raw: &'a str, opcode: &str) -> Option<Binary<'a>> {
     };
     let left = cursor
         .next()
-        .filter(|t| matches!(t.kind, TokenKind::Local | TokenKind::Word))?;
+        .filter(|t| matches!(t.kind, IrTokenKind::Local | IrTokenKind::Word))?;
     cursor.expect(',').ok()?;
     let right = cursor
         .next()
-        .filter(|t| matches!(t.kind, TokenKind::Local | TokenKind::Word))?;
+        .filter(|t| matches!(t.kind, IrTokenKind::Local | IrTokenKind::Word))?;
     (matches!(bits, 8 | 16 | 32 | 64)).then_some(Binary {
         bits,
         left: left.text,

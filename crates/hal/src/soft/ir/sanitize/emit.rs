@@ -11,7 +11,7 @@ use super::analysis::{
 };
 use super::arithmetic;
 use super::provenance::Provenance;
-use crate::soft::ir::lex::{Cursor, TokenKind, bare, tokens};
+use crate::soft::ir::lex::{Cursor, IrTokenKind, bare, tokens};
 use crate::soft::ir::module::Module;
 use crate::soft::ir::parse::{Id, Inst, Op, Operand};
 use crate::soft::ir::types::{Named, Type};
@@ -115,7 +115,7 @@ fn append_to_list(text: &str, name: &str, more: &str) -> Option<String> {
     let list = tokens(text, 0).ok()?;
     let at = list
         .iter()
-        .position(|t| t.kind == TokenKind::Global && bare(t.text) == name)?;
+        .position(|t| t.kind == IrTokenKind::Global && bare(t.text) == name)?;
     let mut cursor = Cursor::new(&list[at + 1..], 0);
     let empty = list.get(at + 2).is_some_and(|t| t.is(')'));
     cursor.skip_group();
@@ -144,7 +144,7 @@ impl FunctionWriter<'_> {
             if text.trim_start().starts_with("ret ")
                 && let Ok(list) = tokens(text, 0)
             {
-                let locals = list.iter().filter(|t| t.kind == TokenKind::Local);
+                let locals = list.iter().filter(|t| t.kind == IrTokenKind::Local);
                 self.returned
                     .extend(locals.filter_map(|t| ids.get(t.text).copied()));
             }

@@ -1,6 +1,6 @@
 //! Address arithmetic: the offset that a `getelementptr` adds.
 
-use crate::soft::ir::lex::{Cursor, Token, TokenKind, tokens};
+use crate::soft::ir::lex::{Cursor, IrToken, IrTokenKind, tokens};
 use crate::soft::ir::types::{Named, Type};
 
 /// The offset of a `getelementptr`: a constant, or the same instruction relative to null.
@@ -24,8 +24,8 @@ pub(super) fn gep_offset(raw: &str, named: &Named) -> Option<GepOffset> {
     Type::parse(&mut cursor).ok()?;
     let base = cursor.next()?;
     let mut end = base.end();
-    let mut indices: Vec<Token<'_>> = Vec::new();
-    while cursor.eat(',') && !cursor.peek().is_some_and(|t| t.kind == TokenKind::Meta) {
+    let mut indices: Vec<IrToken<'_>> = Vec::new();
+    while cursor.eat(',') && !cursor.peek().is_some_and(|t| t.kind == IrTokenKind::Meta) {
         Type::parse(&mut cursor).ok()?;
         let index = cursor.next()?;
         end = index.end();
