@@ -55,14 +55,14 @@ use crate::language::LanguageVersion;
 /// Execution mode of the software device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// As fast as possible, in this process.
+    /// Fastest execution, in this process.
     #[default]
     Fast,
-    /// Every access checked: bounds, races, uninitialised threadgroup memory, divergence.
+    /// Every access is checked: bounds, races, uninitialised memory, divergence.
     Check,
-    /// In random order, with the freedom of a GPU in reductions and approximate functions.
+    /// Threads run in random order, and reductions and approximate functions vary within what Metal allows.
     Fuzz,
-    /// In a child process, so that a kernel can corrupt nothing but its buffers.
+    /// Kernels run in a child process, where they can corrupt nothing but their buffers.
     Isolated,
 }
 
@@ -70,7 +70,7 @@ impl Mode {
     /// All modes.
     pub const ALL: [Self; 4] = [Self::Fast, Self::Check, Self::Fuzz, Self::Isolated];
 
-    /// The name the command line and the environment use.
+    /// Name on the command line and in the environment.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fast => "fast",
@@ -160,19 +160,20 @@ impl SoftOptions {
         }
     }
 
-    /// What the environment says; see [`crate::env`].
+    /// Reads the options from the environment; see [`crate::env`].
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when a variable is set to something that is none of its values.
+    /// [`Error::Unavailable`] if a variable has an invalid value.
     pub fn from_env() -> Result<Self> {
         let mut options = Self::default();
-        if let Some(mode) = parsed(env::SOFT_MODE)? {
+        if let Some(mode) = parse_variable(env::SOFT_MODE)? {
             options.mode = mode;
         }
         if let Some(threads) = env::number(env::SOFT_THREADS)? {
             let threads = usize::try_from(threads).ok().filter(|n| *n > 0);
-            options.threads =
-                Some(threads.ok_or_else(|| refused(env::SOFT_THREADS, "is not at least 1"))?);
+            options.threads = Some(
+                threads.ok_or_else(|| invalid_variable(env::SOFT_THREADS, "is not at least 1"))?,
+            );
         }
         if let Some(milliseconds) = env::number(env::SOFT_TIMEOUT_MS)? {
             options.timeout = Duration::from_millis(milliseconds);
@@ -186,13 +187,13 @@ impl SoftOptions {
         if let Some(number) = env::number(env::SOFT_OPTIMIZE)? {
             options.optimize = number != 0;
         }
-        if let Some(set) = parsed(env::SOFT_INSTRUCTION_SET)? {
+        if let Some(set) = parse_variable(env::SOFT_INSTRUCTION_SET)? {
             options.instruction_set = set;
         }
-        if let Some(family) = parsed(env::SOFT_FAMILY)? {
+        if let Some(family) = parse_variable(env::SOFT_FAMILY)? {
             options.family = family;
         }
-        if let Some(language) = parsed(env::SOFT_LANGUAGE)? {
+        if let Some(language) = parse_variable(env::SOFT_LANGUAGE)? {
             options.language = language;
         }
         if let Some(megabytes) = env::number(env::CACHE_LIMIT_MB)? {
@@ -203,10 +204,10 @@ impl SoftOptions {
     }
 }
 
-/// A software device.
+/// Creates a software device.
 ///
 /// A missing clang is not an error yet: cached kernels need none. Compiling any other kernel fails with
-/// [`Error::Toolchain`], which says what to install.
+/// [`Error::Toolchain`], which names what to install.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if threads cannot be created or the machine lacks the instruction set.
@@ -214,37 +215,37 @@ pub fn device(options: SoftOptions) -> Result<Device> {
     Ok(Device::from_driver(Arc::new(Soft::new(options)?)))
 }
 
-/// Launch counts of a software device by kernel name, of command lists that ran without a failure; `None` for another
-/// device. Tests use it to verify that a kernel was run at all, for example in check mode.
+/// Returns launch counts by kernel name, of command lists that ran without a failure; `None` if the device is not a
+/// software device. Tests use it to verify that a kernel ran at all, for example in check mode.
 pub fn executed(device: &Device) -> Option<BTreeMap<String, u64>> {
     Some(device.driver::<Soft>()?.executed())
 }
 
-/// Number of reports that comments in kernels have suppressed on a software device in [`Mode::Check`]; `None` for another
-/// device. A report counts once per launch.
+/// Returns the number of reports that comments in kernels have suppressed in [`Mode::Check`]; `None` if the device is not
+/// a software device. A report counts once per launch.
 pub fn suppressed(device: &Device) -> Option<u64> {
     Some(device.driver::<Soft>()?.suppressed())
 }
 
-/// The compiler that a device with these options would use.
+/// Finds the compiler that a device with these options would use.
 ///
 /// # Errors
-/// [`Error::Toolchain`] with the reason why there is none and what to install.
+/// [`Error::Toolchain`] if there is none, with the reason and what to install.
 pub fn compiler(options: &SoftOptions) -> Result<Compiler> {
     toolchain::find(options.clang.as_deref())
 }
 
-fn parsed<T: FromStr<Err = String>>(variable: &str) -> Result<Option<T>> {
+fn parse_variable<T: FromStr<Err = String>>(variable: &str) -> Result<Option<T>> {
     env::text(variable)
         .map(|value| {
-            value
-                .parse()
-                .map_err(|error: String| refused(variable, &format!("is not valid: {error}")))
+            value.parse().map_err(|error: String| {
+                invalid_variable(variable, &format!("is not valid: {error}"))
+            })
         })
         .transpose()
 }
 
-fn refused(variable: &str, why: &str) -> Error {
+fn invalid_variable(variable: &str, why: &str) -> Error {
     Error::Unavailable {
         device: "the software Metal device".to_owned(),
         reason: format!("{variable} {why}"),
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_read_back_from_their_names() {
+    fn modes_parse_from_their_names() {
         for mode in Mode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }

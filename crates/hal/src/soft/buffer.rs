@@ -1,7 +1,7 @@
 //! Buffers of the software device.
 #![expect(
     unsafe_code,
-    reason = "maps memory and copies between the copies of a buffer"
+    reason = "maps memory and copies between the host and device copies of a buffer"
 )]
 
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::driver::{self, HostMemory};
 use crate::storage::StorageMode;
 
-/// How the device's memory is mapped.
+/// Kind of memory mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// Ordinary private memory.
@@ -40,7 +40,7 @@ pub(crate) struct Buffer {
 pub(crate) struct BytesInUse(AtomicUsize);
 
 impl BytesInUse {
-    /// The current number.
+    /// Returns the current number.
     pub(crate) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ impl Buffer {
         }
     }
 
-    /// Address at which kernels see the bytes.
+    /// Address at which kernels access the buffer.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         match &self.device {
             BufferMemory::Mapped(mapping) | BufferMemory::Staged(_, mapping) => mapping.start,
@@ -236,7 +236,7 @@ impl Mapping {
             .checked_add(2 * guard)
             .filter(|l| isize::try_from(*l).is_ok())
             .ok_or_else(out)?;
-        let sharing = match placement {
+        let visibility = match placement {
             Placement::Shared => libc::MAP_SHARED,
             Placement::Plain | Placement::Guarded => libc::MAP_PRIVATE,
         };
@@ -246,7 +246,7 @@ impl Mapping {
                 ptr::null_mut(),
                 map_length,
                 libc::PROT_READ | libc::PROT_WRITE,
-                sharing | libc::MAP_ANONYMOUS,
+                visibility | libc::MAP_ANONYMOUS,
                 -1,
                 0,
             )
@@ -264,7 +264,7 @@ impl Mapping {
         };
         if placement != Placement::Shared {
             // Child processes run other devices' kernels: they need not see this memory, pay for it or fail for it.
-            // SAFETY: the mapping is ours; if the advice is ignored, only time is lost.
+            // SAFETY: the mapping is ours; if the advice is ignored, forking is slower and nothing else.
             unsafe { libc::madvise(map.as_ptr().cast(), map_length, libc::MADV_DONTFORK) };
         }
         for offset in [0, guard + usable] {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_managed_buffer_has_two_copies_until_it_is_told_otherwise() {
+    fn a_managed_buffer_has_two_copies_until_it_is_synchronised() {
         let buffer =
             Buffer::allocate(8, StorageMode::Managed, Placement::Plain, &Arc::default()).unwrap();
         let host = buffer.contents().unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_buffer_shows_the_host_nothing() {
+    fn a_private_buffer_has_no_host_contents() {
         for placement in [Placement::Plain, Placement::Guarded, Placement::Shared] {
             let buffer =
                 Buffer::allocate(0, StorageMode::Private, placement, &Arc::default()).unwrap();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn adopted_memory_is_copied_where_another_process_runs_the_kernels() {
+    fn adopted_memory_is_staged_if_another_process_runs_the_kernels() {
         let words = Box::leak(Box::new(5_u8));
         let pointer = NonNull::from(words);
         let memory = || HostMemory {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_lengths_are_errors() {
+    fn lengths_beyond_the_address_space_are_errors() {
         for length in [usize::MAX, isize::MAX as usize - 1, 1 << 60] {
             for placement in [Placement::Plain, Placement::Guarded, Placement::Shared] {
                 let outcome =

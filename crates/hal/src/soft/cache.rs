@@ -56,7 +56,7 @@ pub(crate) struct Cache {
     limit: u64,
     /// Bytes that may be written until the total size is checked again.
     allowance: AtomicU64,
-    private: OnceLock<Option<ScratchDir>>,
+    fallback: OnceLock<Option<ScratchDir>>,
 }
 
 impl Cache {
@@ -69,7 +69,7 @@ impl Cache {
                 .map(|d| d.join(format!("soft-v{LAYOUT_VERSION}"))),
             limit,
             allowance: AtomicU64::new(0),
-            private: OnceLock::new(),
+            fallback: OnceLock::new(),
         }
     }
 
@@ -93,7 +93,7 @@ impl Cache {
         };
         let bytes = encode(parts);
         if make_dir(root).is_ok() && replace(root, &path, &bytes).is_ok() {
-            self.account(bytes.len() as u64);
+            self.account_for_write(bytes.len() as u64);
         }
     }
 
@@ -115,14 +115,14 @@ impl Cache {
                 return Ok(path);
             }
         }
-        let private = self
-            .private
+        let fallback = self
+            .fallback
             .get_or_init(|| self.scratch_dirs().next())
             .as_ref()
             .ok_or_else(|| io::Error::other("no temporary directory can be written"))?;
-        let path = private.path().join(name);
+        let path = fallback.path().join(name);
         if !has_files(&path, files) {
-            publish(private.path(), &path, files)?;
+            publish(fallback.path(), &path, files)?;
         }
         Ok(path)
     }
@@ -137,7 +137,7 @@ impl Cache {
         ]
         .into_iter()
         .flatten()
-        .filter_map(|place| ScratchDir::new(&place).ok())
+        .filter_map(|parent| ScratchDir::new(&parent).ok())
     }
 
     fn path(&self, key: &Key) -> Option<PathBuf> {
@@ -145,7 +145,7 @@ impl Cache {
     }
 
     /// Checks the total size at the first write, and then after every 1/32 of the limit.
-    fn account(&self, written: u64) {
+    fn account_for_write(&self, written: u64) {
         let left = self.allowance.load(Ordering::Relaxed);
         if left > written {
             self.allowance.store(left - written, Ordering::Relaxed);
@@ -224,7 +224,7 @@ fn kind(name: &str) -> Option<CacheFileKind> {
     }
 }
 
-/// A name that no other thread or process uses.
+/// Returns a name that no other thread or process uses.
 pub(super) fn unique() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let nanoseconds = SystemTime::now()
@@ -347,8 +347,8 @@ fn decode(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 pub(crate) struct ScratchDir(PathBuf);
 
 impl ScratchDir {
-    fn new(place: &Path) -> io::Result<Self> {
-        let scratch = Self(place.join(format!("bessemer-{}", unique())));
+    fn new(parent: &Path) -> io::Result<Self> {
+        let scratch = Self(parent.join(format!("bessemer-{}", unique())));
         make_dir(&scratch.0)?;
         // On a full disk a directory can be created, but not written to.
         let probe = scratch.0.join("probe");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_as_they_were_stored() {
+    fn entries_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(dir.path().into()), 1 << 20);
         assert_eq!(cache.load(&key("a")), None);
@@ -389,14 +389,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_apart_in_keys() {
-        let joined = Key::new("lib", [&b"ab"[..], b"c"]);
-        assert_ne!(joined, Key::new("lib", [&b"a"[..], b"bc"]));
-        assert_ne!(joined, Key::new("kernel", [&b"ab"[..], b"c"]));
+    fn part_boundaries_change_the_key() {
+        let key = Key::new("lib", [&b"ab"[..], b"c"]);
+        assert_ne!(key, Key::new("lib", [&b"a"[..], b"bc"]));
+        assert_ne!(key, Key::new("kernel", [&b"ab"[..], b"c"]));
     }
 
     #[test]
-    fn a_damaged_entry_is_no_entry_wherever_it_is_damaged() {
+    fn a_corrupt_entry_is_a_miss_wherever_it_is_corrupt() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(dir.path().into()), 1 << 20);
         cache.store(&key("a"), &[b"meta", b"image"]);
@@ -404,7 +404,7 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
-            assert_eq!(cache.load(&key("a")), None, "cut to {length}");
+            assert_eq!(cache.load(&key("a")), None, "truncated to {length}");
             assert!(!path.exists());
         }
         for index in 0..whole.len() {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_cannot_be_written_keeps_nothing_and_fails_nothing() {
+    fn an_unwritable_cache_stores_nothing_and_fails_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "in the way").unwrap();
@@ -426,30 +426,30 @@ mod tests {
         cache.store(&key("a"), &[b"image"]);
         assert_eq!(cache.load(&key("a")), None);
         let files: [(&str, &[u8]); 1] = [("include/a.h", b"text")];
-        let placed = cache.directory("shim-1", &files, true).unwrap();
-        assert_eq!(fs::read(placed.join("include/a.h")).unwrap(), b"text");
+        let directory = cache.directory("shim-1", &files, true).unwrap();
+        assert_eq!(fs::read(directory.join("include/a.h")).unwrap(), b"text");
         drop(cache);
-        assert!(!placed.exists());
+        assert!(!directory.exists());
     }
 
     #[test]
-    fn directories_are_repaired() {
+    fn corrupt_directories_are_restored() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(dir.path().into()), 1 << 20);
         let files: [(&str, &[u8]); 2] = [("a.h", b"text"), ("b/c.h", b"more")];
-        let placed = cache.directory("shim-1", &files, true).unwrap();
-        fs::write(placed.join("a.h"), "te").unwrap();
-        assert_eq!(cache.directory("shim-1", &files, true).unwrap(), placed);
-        assert_eq!(fs::read(placed.join("a.h")).unwrap(), b"text");
+        let directory = cache.directory("shim-1", &files, true).unwrap();
+        fs::write(directory.join("a.h"), "te").unwrap();
+        assert_eq!(cache.directory("shim-1", &files, true).unwrap(), directory);
+        assert_eq!(fs::read(directory.join("a.h")).unwrap(), b"text");
     }
 
     #[test]
-    fn the_least_recently_used_entries_go_first_and_nothing_else() {
+    fn evicts_the_least_recently_used_entries_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(dir.path().into()), 8400);
         let root = cache.root.clone().unwrap();
-        let stranger = dir.path().join("kernel-of-someone-else");
-        fs::write(&stranger, [0; 50_000]).unwrap();
+        let foreign_file = dir.path().join("kernel-of-someone-else");
+        fs::write(&foreign_file, [0; 50_000]).unwrap();
         for name in ["a", "b", "c"] {
             cache.store(&key(name), &[&[0; 2000]]);
         }
@@ -465,12 +465,12 @@ mod tests {
         for name in ["a", "c", "d"] {
             assert!(cache.load(&key(name)).is_some(), "{name}");
         }
-        assert!(stranger.exists());
+        assert!(foreign_file.exists());
         assert!(root.join("kernel-notes").exists());
     }
 
     #[test]
-    fn many_threads_may_store_and_load_the_same_entry() {
+    fn concurrent_threads_may_store_and_load_the_same_entry() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(dir.path().into()), 1 << 20);
         std::thread::scope(|scope| {

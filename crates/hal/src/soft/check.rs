@@ -1,4 +1,4 @@
-//! The checker: finds defects that a GPU would let pass.
+//! The checker: detects defects that a GPU does not report.
 //!
 //! Images compiled for check mode report every memory access; threadgroups run lane by lane, so the checker knows
 //! the accessing thread. It reports, with a location in the user's source:
@@ -7,9 +7,8 @@
 //! - *race*: two accesses to the same byte, at least one a write, not both atomic, by threads without a
 //!   happens-before relation. In a threadgroup, `threadgroup_barrier` orders the memory that its flags name, and so
 //!   does `simdgroup_barrier` for the lanes of its SIMD-group. By the specification, other SIMD-group functions
-//!   order no memory; since all lanes wait there on hardware, and common code relies on it, they are taken to order
-//!   both kinds. Threadgroups are never ordered, and equal values are no excuse: writing the same value twice is a
-//!   race;
+//!   order no memory; since all lanes wait there on hardware, and common code relies on it, the checker treats them as
+//!   ordering both kinds. Threadgroups are never ordered, and writing equal values is a race too;
 //! - *uninitialised*: threadgroup memory read before the threadgroup wrote it, private memory read before the
 //!   thread did;
 //! - *misaligned*: an address that is not a multiple of the type's alignment;
@@ -21,11 +20,11 @@
 //! continues with the others.
 //!
 //! If the compiler knows the buffer or variable that a pointer is derived from, an access outside of it is reported
-//! wherever it lands. Not detected: other overruns that land inside another bound range; and synchronisation
-//! between threadgroups that kernels build from atomics and fences is not recognised.
+//! whatever memory it hits. Limitations: other overruns that hit another bound range are not detected, and
+//! synchronisation between threadgroups that kernels build from atomics and fences is not recognised.
 #![expect(
     unsafe_code,
-    reason = "workers reach launch and checker through raw pointers"
+    reason = "services reach the launch and the checker through raw pointers"
 )]
 
 mod collect;
@@ -44,6 +43,7 @@ mod threadgroup;
 pub(crate) use defect::Defect;
 pub(crate) use observer::CheckObserver;
 
+use std::ops::Range;
 use std::ptr;
 
 use super::group::{Divergence, SmGroup};
@@ -61,21 +61,21 @@ use device::{DeviceAccess, DeviceShadow};
 use happens_before::{AccessRecord, Clocks, Conflict};
 use loop_counter::LoopCounter;
 use simd::SimdFunction;
-use threadgroup::{Allocation, ThreadgroupShadow, UnwrittenRead};
+use threadgroup::{Allocation, ThreadgroupShadow, UninitialisedRead};
 
 /// `mem_flags::mem_device`.
 const MEM_DEVICE: u32 = 1;
 /// `mem_flags::mem_threadgroup`.
 const MEM_THREADGROUP: u32 = 2;
-/// Marks an empty entry in the table of last buffers.
+/// Marker of an empty entry in the table of last buffers.
 const NO_BUFFER: u8 = u8::MAX;
 
-/// What happens after an access was checked.
+/// Decision about a checked access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Performs it.
+    /// Perform it.
     Proceed,
-    /// Abandons the threadgroup: the access would corrupt memory.
+    /// Abandon the threadgroup: the access would corrupt memory.
     Abandon,
 }
 
@@ -116,10 +116,10 @@ impl<'a> LaunchCheck<'a> {
 pub(crate) struct Checker {
     launch: *const LaunchCheck<'static>,
     slot: *const ThreadSlot,
-    /// Address and length of the worker's threadgroup memory.
-    memory: (usize, usize),
-    /// Address and length of the worker's context block.
-    context: (usize, usize),
+    /// Addresses of the worker's threadgroup memory.
+    memory: Range<usize>,
+    /// Addresses of the worker's context block.
+    context: Range<usize>,
     group: *const SmGroup,
     number: u64,
     lane: u32,
@@ -129,10 +129,10 @@ pub(crate) struct Checker {
     device: Clocks,
     /// For each location, the buffer of its last valid access: names the buffer of a wild access.
     last_buffer: Vec<u8>,
-    /// The threadgroup was abandoned; what follows from that is not reported.
+    /// The threadgroup was abandoned; consequential findings are not reported.
     silenced: bool,
-    /// Threads of the threadgroup waited at different barriers; that they reach later barriers at different times
-    /// follows from it, and is not reported.
+    /// Threads of the threadgroup waited at different barriers; that they reach later barriers at different times is a
+    /// consequence and is not reported.
     barriers_diverged: bool,
     function: SimdFunction,
     loop_counter: LoopCounter,
@@ -146,8 +146,8 @@ impl Default for Checker {
         Self {
             launch: ptr::null(),
             slot: ptr::null(),
-            memory: (0, 0),
-            context: (0, 0),
+            memory: 0..0,
+            context: 0..0,
             group: ptr::null(),
             number: 0,
             lane: 0,
@@ -215,9 +215,9 @@ impl Checker {
         let plan = launch.image.plan();
         self.launch = ptr::from_ref(launch).cast();
         self.slot = slot;
-        self.memory = (memory, layout.total);
-        self.context = (context, plan.context_bytes);
-        // SAFETY: the worker's context has room for the counter after the states, and belongs to this worker alone.
+        self.memory = memory..memory + layout.total;
+        self.context = context..context + plan.context_bytes;
+        // SAFETY: the worker's context includes the counter after the states, and belongs to this worker alone.
         self.loop_counter = unsafe { LoopCounter::new(context, launch.step_limit) };
         self.threadgroup.begin_launch(layout, &plan.variables);
         self.last_buffer.clear();
@@ -245,16 +245,16 @@ impl Checker {
 
     fn end_group(&mut self) {
         if !self.silenced {
-            self.report_unwritten();
+            self.report_uninitialised();
         }
     }
 
-    /// The running thread's position in the grid, and the location of its last access; for a thread in an endless
-    /// loop (`runs`), the location of the loop.
-    fn whereabouts(&self, runs: bool) -> ThreadLocation {
+    /// Returns the running thread's position in the grid, and the location of its last access; for a thread that was
+    /// interrupted in a loop (`in_loop`), the location of the loop.
+    fn current_thread(&self, in_loop: bool) -> ThreadLocation {
         let launch = self.launch();
         let mut location = self.location;
-        if runs && let Some(last) = self.loop_counter.last_loop() {
+        if in_loop && let Some(last) = self.loop_counter.last_loop() {
             location = last;
         }
         let canonical = launch.image.canonical_location(location);
@@ -288,7 +288,7 @@ impl Checker {
         }
         self.location = location;
         let Some(end) = address.checked_add(size) else {
-            return self.wild(&access);
+            return self.out_of_bounds(&access);
         };
         if let Some(origin) = self.origin(location)
             && let Some(verdict) = self.check_origin(&access, end, origin)
@@ -299,49 +299,49 @@ impl Checker {
             self.device_access(&access, buffer);
             return Verdict::Proceed;
         }
-        let inside = |(start, length): (usize, usize)| address >= start && end <= start + length;
-        if inside(self.memory) {
+        let is_inside = |range: &Range<usize>| address >= range.start && end <= range.end;
+        if is_inside(&self.memory) {
             return self.threadgroup_access(&access);
         }
         // SAFETY: set by `begin_launch`, and the slot belongs to this thread.
-        let (low, high) = unsafe { (*self.slot).kernel_stack() };
-        if inside(self.context) || (address >= low && end <= high) {
+        let stack = unsafe { (*self.slot).kernel_stack() };
+        if is_inside(&self.context) || is_inside(&stack) {
             return Verdict::Proceed;
         }
-        let group = (self.group as usize, size_of::<SmGroup>());
-        let constant = inside(group) || self.launch().image.contains(address);
-        if constant && !write {
+        let group = self.group as usize..self.group as usize + size_of::<SmGroup>();
+        let is_constant = is_inside(&group) || self.launch().image.contains(address);
+        if is_constant && !write {
             return Verdict::Proceed;
         }
-        if constant {
+        if is_constant {
             self.report(ReportKind::Bounds, access.location, None, || {
                 format!("{} at a constant of the program", access.describe())
             });
-            return self.stop();
+            return self.abandon();
         }
         match ZeroPages::get().owner_of(address) {
             Some(unbound) => self.unbound(&access, unbound),
-            None => self.wild(&access),
+            None => self.out_of_bounds(&access),
         }
     }
 
-    /// The buffer that contains an access: the last one of its location, or any other.
+    /// Finds the buffer that contains an access: the last one of its location, or any other.
     fn find_buffer(&mut self, access: &AccessEvent, end: usize) -> Option<usize> {
         let bindings = self.launch().bindings;
-        let holds = |index: usize| {
+        let contains = |index: usize| {
             let binding = &bindings[index];
             access.address >= binding.start() && end <= binding.end() && binding.is_bound()
         };
         let last = self.last_buffer.get_mut(access.location as usize);
         if let Some(&mut last) = last
             && last != NO_BUFFER
-            && holds(usize::from(last))
+            && contains(usize::from(last))
         {
             return Some(usize::from(last));
         }
-        // If two bindings alias, a write means the writable one.
+        // If two bindings alias, a write belongs to the writable one.
         let found = (0..BUFFER_COUNT)
-            .filter(|&index| holds(index))
+            .filter(|&index| contains(index))
             .max_by_key(|&index| {
                 (
                     !access.write || bindings[index].access() == BindingAccess::Write,
@@ -410,9 +410,9 @@ impl Checker {
     }
 
     fn threadgroup_access(&mut self, access: &AccessEvent) -> Verdict {
-        let offset = access.address - self.memory.0;
+        let offset = access.address - self.memory.start;
         let Some((range, inside)) = self.threadgroup.find(offset, access.size) else {
-            return self.wild(access);
+            return self.out_of_bounds(access);
         };
         let image = self.launch().image;
         if !inside {
@@ -447,7 +447,7 @@ impl Checker {
         Verdict::Proceed
     }
 
-    /// An access through a missing binding. Reads of buffers give zeros: the optimiser may load from a parameter
+    /// Checks an access through a missing binding. Reads of buffers return zeros: the optimiser may load from a parameter
     /// that a function constant has disabled.
     fn unbound(&mut self, access: &AccessEvent, unbound: Unbound) -> Verdict {
         let image = self.launch().image;
@@ -470,12 +470,12 @@ impl Checker {
                 });
             }
         }
-        self.stop()
+        self.abandon()
     }
 
-    /// An access outside the launch's memory. It was probably meant for the buffer that the same location accessed
-    /// before.
-    fn wild(&mut self, access: &AccessEvent) -> Verdict {
+    /// Reports an access outside the launch's memory. It was probably meant for the buffer that the same location
+    /// accessed before.
+    fn out_of_bounds(&mut self, access: &AccessEvent) -> Verdict {
         let last = self.last_buffer.get(access.location as usize).copied();
         match last.filter(|&last| last != NO_BUFFER) {
             Some(index) => self.outside_buffer(access, usize::from(index)),
@@ -487,7 +487,7 @@ impl Checker {
                 )
             }),
         }
-        self.stop()
+        self.abandon()
     }
 
     fn outside_buffer(&self, access: &AccessEvent, index: usize) {
@@ -504,7 +504,7 @@ impl Checker {
         });
     }
 
-    fn stop(&mut self) -> Verdict {
+    fn abandon(&mut self) -> Verdict {
         self.silenced = true;
         Verdict::Abandon
     }
@@ -533,8 +533,8 @@ impl Checker {
             let why = if same_group {
                 "no barrier orders them".to_owned()
             } else {
-                let there = launch.geometry.position(number);
-                format!("it is in threadgroup {there:?}, and threadgroups are not ordered")
+                let other_group = launch.geometry.position(number);
+                format!("it is in threadgroup {other_group:?}, and threadgroups are not ordered")
             };
             format!(
                 "{} at {} conflicts with {} by thread {thread:?}{line}: {why}",
@@ -545,13 +545,13 @@ impl Checker {
         });
     }
 
-    fn report_unwritten(&mut self) {
+    fn report_uninitialised(&mut self) {
         let image = self.launch().image;
-        for UnwrittenRead {
+        for UninitialisedRead {
             offset,
             size,
             reader,
-        } in self.threadgroup.take_unwritten()
+        } in self.threadgroup.take_uninitialised()
         {
             let Some((range, _)) = self.threadgroup.find(offset, size) else {
                 continue;
@@ -602,7 +602,7 @@ impl Checker {
         let site = &image.plan().sites[site as usize - 1];
         match image.location(image.canonical_location(site.location)) {
             Some(location) => format!("line {}", location.line),
-            None => "another place".into(),
+            None => "another location".into(),
         }
     }
 
@@ -610,7 +610,7 @@ impl Checker {
         self.launch().image.plan().sites[site as usize - 1].location
     }
 
-    fn synchronised(&mut self, simd_group: Option<u32>, flags: u32) {
+    fn synchronise(&mut self, simd_group: Option<u32>, flags: u32) {
         if flags & MEM_DEVICE != 0 {
             match simd_group {
                 Some(simd_group) => self.device.simd_barrier(simd_group),
@@ -621,7 +621,7 @@ impl Checker {
             match simd_group {
                 Some(simd_group) => self.threadgroup.clocks().simd_barrier(simd_group),
                 None => {
-                    self.report_unwritten();
+                    self.report_uninitialised();
                     self.threadgroup.clocks().barrier();
                 }
             }
@@ -646,7 +646,7 @@ impl Checker {
                 let location = self.location_of_site(other);
                 self.report(ReportKind::DivergentBarrier, location, None, || {
                     format!(
-                        "threads of the threadgroup wait at different barriers: this one and that of {}",
+                        "threads of the threadgroup wait at different barriers: this one and the one at {}",
                         self.line_of_site(site)
                     )
                 });
@@ -694,7 +694,7 @@ impl Checker {
     }
 }
 
-/// Position in the grid of a lane of a threadgroup.
+/// Returns the position in the grid of a lane of a threadgroup.
 fn position(geometry: &Geometry, number: u64, lane: u32) -> [u32; 3] {
     let group = geometry.position(number);
     let [width, height, _] = geometry.size_at(group);

@@ -140,7 +140,7 @@ impl KernelCompiler {
         })
     }
 
-    /// The maximum threads per threadgroup of a kernel whose source does not limit it. On a GPU that depends on the
+    /// Maximum threads per threadgroup of a kernel whose source does not limit it. On a GPU that depends on the
     /// chip and on the kernel's register pressure; in fuzz mode it is a random value among those that real
     /// pipelines report.
     pub(crate) fn max_threads(&self, kernel: &str, limits: &Limits) -> usize {
@@ -150,8 +150,8 @@ impl KernelCompiler {
             return max;
         }
         let bytes = kernel.bytes().map(u64::from);
-        let chance = bytes.fold(scatter(self.seed), |sum, byte| scatter(sum ^ byte));
-        max.min(OBSERVED_MAX_THREADS[(chance % OBSERVED_MAX_THREADS.len() as u64) as usize])
+        let random = bytes.fold(scatter(self.seed), |sum, byte| scatter(sum ^ byte));
+        max.min(OBSERVED_MAX_THREADS[(random % OBSERVED_MAX_THREADS.len() as u64) as usize])
     }
 
     /// Returns whether kernels are instrumented for check mode.
@@ -171,15 +171,15 @@ impl KernelCompiler {
             "" => UNNAMED_FILE,
             label => label,
         };
-        let text = (options.include_files.is_empty() && is_self_contained(source))
+        let source_key = (options.include_files.is_empty() && is_self_contained(source))
             .then(|| self.library_key("lib", source, options));
-        if let Some(key) = &text
+        if let Some(key) = &source_key
             && let Some(program) = self.cached_library(key, source, file, options)
         {
             return Ok(program);
         }
         let expanded = self.expand(source, file, options)?;
-        let key = text.unwrap_or_else(|| self.library_key("lib", &expanded, options));
+        let key = source_key.unwrap_or_else(|| self.library_key("lib", &expanded, options));
         if let Some(program) = self.cached_library(&key, source, file, options) {
             return Ok(program);
         }
@@ -311,7 +311,7 @@ impl KernelCompiler {
         Key::new(kind, parts.iter().map(Vec::as_slice))
     }
 
-    /// The compiler that the options name; its identity is compared when an entry is read, see
+    /// Path of the compiler that the options name; its identity is compared when an entry is read, see
     /// [`KernelCompiler::is_current`].
     fn requested_compiler(&self) -> String {
         self.clang
@@ -383,7 +383,7 @@ impl LibraryProgram {
         Err(compile_error(&self.options, found))
     }
 
-    /// Step 2, run lazily for libraries from the cache.
+    /// Step 2 (translation to C++), run lazily for libraries from the cache.
     fn translation(&self) -> Result<&Translation> {
         if let Some(translation) = self.translation.get() {
             return Ok(translation);

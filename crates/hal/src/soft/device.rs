@@ -27,15 +27,15 @@ pub struct Soft {
 }
 
 impl Soft {
-    /// A device with its threads.
     /// Creates a device and starts its threads.
+    ///
     /// # Errors
     /// `Unavailable` if threads cannot be created or the machine lacks the instruction set.
     pub(super) fn new(options: SoftOptions) -> Result<Self> {
         let memory = physical_memory();
-        // As on Apple silicon: the share of the machine's memory that the system and host programs leave.
+        // As on Apple silicon: a quarter of the machine's memory is left to the system and host programs.
         let working_set = memory / 4 * 3;
-        let refused = |error: std::io::Error| Error::Unavailable {
+        let unavailable = |error: std::io::Error| Error::Unavailable {
             device: "the software Metal device".to_owned(),
             reason: format!("its threads cannot be started: {error}"),
         };
@@ -45,10 +45,10 @@ impl Soft {
                 reason: format!("this machine does not have {}", options.instruction_set),
             });
         }
-        let queue = Queue::new(&options).map_err(refused)?;
+        let queue = Queue::new(&options).map_err(unavailable)?;
         Ok(Self {
             info: DeviceInfo {
-                name: format!("Bessemer software Metal ({})", processor()),
+                name: format!("Bessemer software Metal ({})", cpu_name()),
                 kind: DeviceKind::Software,
                 family: options.family,
                 unified_memory: true,
@@ -59,7 +59,7 @@ impl Soft {
                 removable: false,
                 limits: options.family.limits(working_set),
             },
-            compiler: Arc::new(KernelCompiler::new(&options).map_err(refused)?),
+            compiler: Arc::new(KernelCompiler::new(&options).map_err(unavailable)?),
             queue,
             options,
             in_use: Arc::default(),
@@ -111,8 +111,7 @@ impl driver::Device for Soft {
         let Ok(buffer) = Buffer::allocate(length, mode, self.placement(), &self.in_use) else {
             return Err(self.out_of_memory(length));
         };
-        // The system's memory is zeroed. Code that relies on that without asking for it must fail here, not on a
-        // GPU.
+        // The system's memory is zeroed. Code that relies on zeros it did not request must fail here, not on a GPU.
         if contents == Contents::Unspecified
             && matches!(self.options.mode, Mode::Check | Mode::Fuzz)
         {
@@ -160,9 +159,9 @@ impl driver::Device for Soft {
     }
 }
 
-/// Bytes of memory this process may use: the machine's, or the limit of the control group.
+/// Returns the bytes of memory this process may use: the machine's, or the cgroup limit.
 fn physical_memory() -> usize {
-    const UNKNOWN: usize = 4 << 30;
+    const FALLBACK_BYTES: usize = 4 << 30;
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo")
         .and_then(|text| {
@@ -170,15 +169,15 @@ fn physical_memory() -> usize {
             let kilobytes: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
             kilobytes.checked_mul(1024)
         })
-        .unwrap_or(UNKNOWN);
-    let group = read("/sys/fs/cgroup/memory.max")
+        .unwrap_or(FALLBACK_BYTES);
+    let cgroup = read("/sys/fs/cgroup/memory.max")
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(usize::MAX);
-    machine.min(group)
+    machine.min(cgroup)
 }
 
-/// The processor's name.
-fn processor() -> String {
+/// Returns the CPU's name.
+fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         text.lines()

@@ -73,7 +73,7 @@ impl<'a> SourceMap<'a> {
         }
     }
 
-    /// Builds an error at a location that clang itself accepts.
+    /// Builds an error for code that clang itself accepts.
     pub(crate) fn error_at(
         &mut self,
         file: &str,
@@ -96,18 +96,18 @@ impl<'a> SourceMap<'a> {
 
 /// Indexes lines by file and number, following the line markers in the text.
 fn lines_by_location(text: &str) -> HashMap<(&str, u32), &str> {
-    let mut source_map = HashMap::new();
+    let mut by_location = HashMap::new();
     let (mut file, mut number) = ("", 0_u32);
     for line in text.lines() {
         if let Some((at, name)) = marker(line) {
             (file, number) = (name, at);
             continue;
         }
-        // A macro may expand one line into several: the first one has the tokens the user wrote.
-        source_map.entry((file, number)).or_insert(line);
+        // A macro may expand one line into several; the first one has the tokens that the user wrote.
+        by_location.entry((file, number)).or_insert(line);
         number = number.saturating_add(1);
     }
-    source_map
+    by_location
 }
 
 /// Parses `# 12 "file" 1` as (12, file).
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_cross_blanks_and_macros() {
+    fn columns_map_across_whitespace_and_macros() {
         let found = read_all("k.metal:3:10: error: use of undeclared identifier 'b'\n");
         let message = "use of undeclared identifier 'b'".to_owned();
         assert_eq!(found, [("k.metal".to_owned(), 3, 13, message)]);
@@ -550,8 +550,8 @@ mod tests {
         // Another error of the same instantiation, and one elsewhere.
         let stderr = format!(
             "{stderr}/cache/shim-1/include/math.h:8:3: error: no type\n\
-             k.metal:2:1: error: of the user's\n\
-             /cache/shim-1/include/math.h:8:3: error: from nowhere\n"
+             k.metal:2:1: error: unrelated\n\
+             /cache/shim-1/include/math.h:8:3: error: no location\n"
         );
         let lines: Vec<u32> = read_all(&stderr).iter().map(|found| found.1).collect();
         assert_eq!(lines, [3, 3, 2, 0]);
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_metal_that_are_missing_are_called_unsupported() {
+    fn missing_metal_headers_are_reported_as_unsupported() {
         let message = |name: &str| {
             let stderr = format!("k.metal:1:10: fatal error: '{name}' file not found\n");
             read_all(&stderr)[0].3.clone()
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_has_its_flag_and_is_said_once() {
+    fn warnings_keep_their_flag_and_are_deduplicated() {
         let columns = ColumnMap::default();
         let mut source_map = SourceMap::new("k.metal", SOURCE, EXPANDED, &columns);
         let stderr = "k.metal:3:3: warning: unused variable 'x' [-Wunused-variable]\n\
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn many_warnings_are_cut_and_counted() {
+    fn warnings_past_the_limit_are_counted() {
         let stderr: String = (0..MAX_WARNINGS + 5)
             .map(|line| format!("k.metal:{line}:1: warning: w{line} [-Wunused]\n"))
             .collect();
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_from_standard_input_is_the_users() {
+    fn text_from_standard_input_is_user_source() {
         let columns = ColumnMap::default();
         let mut source_map = SourceMap::new("<stdin>", SOURCE, "", &columns);
         let found = read("<stdin>:3:5: error: x\n", &[], &mut source_map);

@@ -131,7 +131,7 @@ pub trait Observer {
     fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
         let _ = (site, lane, finished);
     }
-    /// Polled between regions: whether to abort.
+    /// Polled between regions; true aborts the threadgroup.
     fn stop(&mut self) -> bool {
         false
     }
@@ -147,9 +147,9 @@ impl Observer for Unobserved {}
 ///
 /// # Safety
 ///
-/// - `kernel` holds the tables of an image that was made together with its plan and that stays loaded.
+/// - `kernel` has the tables of an image that was compiled together with its plan and stays loaded.
 /// - `group` describes a threadgroup of 1 to 1,024 threads (`nthreads` is the product of `dims`), its pointers are
-///   what the kernel expects, and nothing writes to `group` meanwhile.
+///   valid for the kernel, and nothing writes to `group` meanwhile.
 /// - `context` points to at least `plan.context_bytes` initialised bytes, aligned to 64, that nothing else uses
 ///   meanwhile.
 pub unsafe fn run<O: Observer>(
@@ -173,11 +173,11 @@ pub unsafe fn run<O: Observer>(
         random: Random(0),
     };
     match strategy {
-        Strategy::Fast => run.fast(),
-        Strategy::Ordered => run.single(LaneOrder::Ordered),
+        Strategy::Fast => run.run_batched(),
+        Strategy::Ordered => run.run_lane_by_lane(LaneOrder::Ordered),
         Strategy::Shuffled(seed) => {
             run.random = Random(seed);
-            run.single(LaneOrder::Shuffled);
+            run.run_lane_by_lane(LaneOrder::Shuffled);
         }
     }
 }
@@ -201,7 +201,7 @@ impl Random {
     }
 }
 
-/// How the lanes of one region are called.
+/// Order in which the lanes of a region are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LaneOrder {
     /// Many lanes per call.
@@ -229,8 +229,8 @@ impl<O: Observer> Scheduler<'_, O> {
         self.lanes().div_ceil(SIMD_WIDTH)
     }
 
-    /// Mask of the lanes that SIMD-group `simdgroup` has.
-    fn population(&self, simdgroup: usize) -> u32 {
+    /// Returns the mask of the lanes that exist in SIMD-group `simdgroup`.
+    fn lane_mask(&self, simdgroup: usize) -> u32 {
         let lanes = (self.lanes() - simdgroup * SIMD_WIDTH).min(SIMD_WIDTH);
         if lanes == SIMD_WIDTH {
             u32::MAX
@@ -242,7 +242,7 @@ impl<O: Observer> Scheduler<'_, O> {
     fn states(&self) -> &[u32] {
         let column = self.context.cast_const().cast::<c_void>().cast::<u32>();
         // SAFETY: the caller of `run` promises an initialised context with at least the state column, aligned to
-        // 64. Region 0 writes the state of a lane before it is read (`fast` and `single` start with it), and no
+        // 64. Region 0 writes the state of a lane before it is read (`run_batched` and `run_lane_by_lane` start with it), and no
         // region runs while the slice is alive, since they are called through `&mut self`.
         unsafe { std::slice::from_raw_parts(column, self.lanes()) }
     }
@@ -360,12 +360,12 @@ impl<O: Observer> Scheduler<'_, O> {
             && self.kernel.plan.sites[state as usize - 1].kind == SiteKind::Threadgroup
     }
 
-    /// Returns whether a site is written in the source, rather than inserted for reconvergence.
-    fn is_written(&self, site: u32) -> bool {
+    /// Returns whether a site is in the source, rather than inserted for reconvergence.
+    fn is_in_source(&self, site: u32) -> bool {
         self.kernel.plan.sites[site as usize - 1].flags != RECONVERGE
     }
 
-    /// The state of all lanes after `region` ran for all of them, if they agree.
+    /// Returns the state of all lanes after `region` ran for all of them, if they agree.
     fn common_state(&self, region: u32) -> Option<u32> {
         if let Some([only]) = self
             .kernel
@@ -381,7 +381,7 @@ impl<O: Observer> Scheduler<'_, O> {
         states.iter().all(|state| *state == first).then_some(first)
     }
 
-    fn fast(&mut self) {
+    fn run_batched(&mut self) {
         let lanes = self.lanes();
         let mut region = 0;
         self.call_range(region, 0, lanes);
@@ -397,24 +397,26 @@ impl<O: Observer> Scheduler<'_, O> {
                         self.observer.barrier(state);
                     } else {
                         for simdgroup in 0..self.simdgroups() {
-                            self.perform(simdgroup, state, self.population(simdgroup));
+                            self.perform(simdgroup, state, self.lane_mask(simdgroup));
                         }
                     }
                     region = state;
                     self.call_range(region, 0, lanes);
                 }
                 None => {
-                    if !self.settle(LaneOrder::Batched) || !self.release(LaneOrder::Batched) {
+                    if !self.run_to_barriers(LaneOrder::Batched)
+                        || !self.open_barrier(LaneOrder::Batched)
+                    {
                         return;
                     }
-                    // The lanes come from several regions now: read the states themselves.
+                    // The lanes have run different regions: read the states themselves.
                     region = u32::MAX;
                 }
             }
         }
     }
 
-    fn single(&mut self, order: LaneOrder) {
+    fn run_lane_by_lane(&mut self, order: LaneOrder) {
         if order == LaneOrder::Shuffled {
             let lanes = self.shuffled_lanes();
             for &lane in &lanes[..self.lanes()] {
@@ -422,20 +424,20 @@ impl<O: Observer> Scheduler<'_, O> {
             }
         } else {
             for simdgroup in 0..self.simdgroups() {
-                self.call_mask(0, simdgroup, self.population(simdgroup), order);
-                self.run_to_barrier(simdgroup);
+                self.call_mask(0, simdgroup, self.lane_mask(simdgroup), order);
+                self.run_simdgroup_to_barrier(simdgroup);
             }
         }
-        while self.settle(order) && self.release(order) {}
+        while self.run_to_barriers(order) && self.open_barrier(order) {}
     }
 
-    /// Runs a SIMD-group until all its live lanes wait at barriers. One SIMD-group after the other: whatever blocks
-    /// the lanes of one, such as a lock held by one of them, must not block another forever.
-    fn run_to_barrier(&mut self, simdgroup: usize) {
-        while !self.observer.stop() && self.step(simdgroup, LaneOrder::Ordered) {}
+    /// Runs a SIMD-group until all its live lanes wait at barriers. SIMD-groups run one after the other: a lock that a
+    /// lane of one owns must not block another forever.
+    fn run_simdgroup_to_barrier(&mut self, simdgroup: usize) {
+        while !self.observer.stop() && self.perform_next_site(simdgroup, LaneOrder::Ordered) {}
     }
 
-    /// The lanes in a random order; only the first `lanes()` entries are valid.
+    /// Returns the lanes in a random order; only the first `lanes()` entries are valid.
     fn shuffled_lanes(&mut self) -> [u16; MAX_LANES] {
         let mut order: [u16; MAX_LANES] = std::array::from_fn(|lane| lane as u16);
         let lanes = self.lanes();
@@ -444,7 +446,7 @@ impl<O: Observer> Scheduler<'_, O> {
     }
 
     /// Performs SIMD-level sites until every live lane waits at a barrier; false to abort.
-    fn settle(&mut self, order: LaneOrder) -> bool {
+    fn run_to_barriers(&mut self, order: LaneOrder) -> bool {
         let mut open: [u8; MAX_LANES / SIMD_WIDTH] = std::array::from_fn(|index| index as u8);
         let mut left = self.simdgroups();
         while left > 0 {
@@ -456,7 +458,7 @@ impl<O: Observer> Scheduler<'_, O> {
             } else {
                 0
             };
-            if !self.step(usize::from(open[pick]), order) {
+            if !self.perform_next_site(usize::from(open[pick]), order) {
                 open.copy_within(pick + 1..left, pick);
                 left -= 1;
             }
@@ -465,7 +467,7 @@ impl<O: Observer> Scheduler<'_, O> {
     }
 
     /// Performs one SIMD-level site of a SIMD-group; false if no lane waits at one.
-    fn step(&mut self, simdgroup: usize, order: LaneOrder) -> bool {
+    fn perform_next_site(&mut self, simdgroup: usize, order: LaneOrder) -> bool {
         let first = simdgroup * SIMD_WIDTH;
         let states = &self.states()[first..(first + SIMD_WIDTH).min(self.lanes())];
         let waiting = states
@@ -478,12 +480,12 @@ impl<O: Observer> Scheduler<'_, O> {
         for (bit, &state) in states.iter().enumerate() {
             if state == site {
                 mask |= 1 << bit;
-            } else if state != FINISHED && self.is_written(state) {
+            } else if state != FINISHED && self.is_in_source(state) {
                 others |= 1 << bit;
                 other = other.or(Some(state));
             }
         }
-        if let Some(other) = other.filter(|_| self.is_written(site)) {
+        if let Some(other) = other.filter(|_| self.is_in_source(site)) {
             let simdgroup = simdgroup as u32;
             self.observer.diverged(Divergence::Simd {
                 simdgroup,
@@ -499,7 +501,7 @@ impl<O: Observer> Scheduler<'_, O> {
     }
 
     /// Opens the barrier at which all live lanes wait; false if no lane is live.
-    fn release(&mut self, order: LaneOrder) -> bool {
+    fn open_barrier(&mut self, order: LaneOrder) -> bool {
         let mut states = [FINISHED; MAX_LANES];
         states[..self.lanes()].copy_from_slice(self.states());
         let states = &states[..self.lanes()];
@@ -529,7 +531,7 @@ impl<O: Observer> Scheduler<'_, O> {
                         self.call_lane(*state, simdgroup * SIMD_WIDTH + lane);
                     }
                 }
-                self.run_to_barrier(simdgroup);
+                self.run_simdgroup_to_barrier(simdgroup);
             }
             return true;
         }

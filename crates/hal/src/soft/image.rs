@@ -15,10 +15,12 @@ use std::time::Duration;
 use super::compile::{CompiledKernel, HEADER_PREFIX};
 use super::group::{OpFn, RegionFn};
 use super::plan::SiteKind;
-use super::runtime::isolated::loader;
+use super::runtime::isolated::loader_lock;
 use super::runtime::services::{self, ConstantMismatch, Table};
 use super::runtime::signal;
-use super::runtime::{ConstantTable, LaunchOutput, LaunchFault, FaultKind, Image, Isolation, Log, MappedMemory};
+use super::runtime::{
+    ConstantTable, FaultKind, Image, Isolation, LaunchFault, LaunchOutput, Log, MappedMemory,
+};
 use crate::error::{Error, Result};
 use crate::msl::{ArgumentKind, Kernel};
 
@@ -36,7 +38,7 @@ pub(crate) struct ParameterInfo {
     pub(crate) active: bool,
 }
 
-/// Why an image could not be loaded.
+/// Error from loading an image.
 #[derive(Debug)]
 pub(crate) enum LoadError {
     /// The dynamic linker failed, or a symbol is missing.
@@ -62,7 +64,7 @@ pub(crate) struct KernelLoader {
     constants: ConstantTable,
     parameters: usize,
     buffers: Vec<(u32, String)>,
-    memories: Vec<(u32, String)>,
+    threadgroup_memories: Vec<(u32, String)>,
 }
 
 impl KernelLoader {
@@ -72,12 +74,12 @@ impl KernelLoader {
         compiled: Arc<CompiledKernel>,
         constants: ConstantTable,
     ) -> Self {
-        let (mut buffers, mut memories) = (Vec::new(), Vec::new());
+        let (mut buffers, mut threadgroup_memories) = (Vec::new(), Vec::new());
         for argument in &kernel.arguments {
             match argument.kind {
                 ArgumentKind::Buffer { index } => buffers.push((index, argument.name.clone())),
                 ArgumentKind::ThreadgroupMemory { index } => {
-                    memories.push((index, argument.name.clone()));
+                    threadgroup_memories.push((index, argument.name.clone()));
                 }
                 _ => {}
             }
@@ -88,14 +90,14 @@ impl KernelLoader {
             constants,
             parameters: kernel.arguments.len(),
             buffers,
-            memories,
+            threadgroup_memories,
         }
     }
 
     /// Loads the kernel into this process and initialises it, which runs code of the user's source.
     pub(crate) fn load(&self) -> Result<LoadedKernel, LoadError> {
         let plan = &self.compiled.plan;
-        let library = Handle::open(&self.compiled.image).map_err(LoadError::Load)?;
+        let library = LibraryHandle::open(&self.compiled.image).map_err(LoadError::Load)?;
         let init = library.symbol(c"sm_init").map_err(LoadError::Load)?;
         let mut crash = None;
         let initialise = || {
@@ -112,7 +114,7 @@ impl KernelLoader {
         if let Some(signal) = crash {
             return Err(LoadError::Crash(signal));
         }
-        let parameters = describe(&library, self.parameters)?;
+        let parameters = parameters(&library, self.parameters)?;
         let regions: Vec<RegionFn> = functions(&library, c"sm_regions", plan.regions)?
             .into_iter()
             // SAFETY: the IR pass fills the table with functions of this type.
@@ -127,7 +129,7 @@ impl KernelLoader {
             .collect();
         let image = {
             // `Image::new` asks the dynamic linker for the library's segments.
-            let _loading = loader();
+            let _guard = loader_lock();
             // SAFETY: tables and plan come from one run of the IR pass, all symbols are bound, constructors have
             // run, and the image keeps the library loaded.
             unsafe { Image::new(self.kernel.as_str(), regions, ops, plan.clone()) }
@@ -135,7 +137,7 @@ impl KernelLoader {
         let image = image
             .with_constants(defined)
             .with_buffers(self.buffers.iter().cloned())
-            .with_threadgroup_arguments(self.memories.iter().cloned())
+            .with_threadgroup_arguments(self.threadgroup_memories.iter().cloned())
             .with_variables(self.compiled.variables.iter().cloned())
             .with_user_files(|file| !file.starts_with(HEADER_PREFIX))
             .keeping(library);
@@ -143,21 +145,25 @@ impl KernelLoader {
     }
 
     /// Queries the kernel's parameters in a child process, so that no code of the user's source runs in this one.
-    pub(crate) fn inspect(&self, isolation: &Isolation, limit: Duration) -> Result<Vec<ParameterInfo>> {
+    pub(crate) fn inspect(
+        &self,
+        isolation: &Isolation,
+        limit: Duration,
+    ) -> Result<Vec<ParameterInfo>> {
         let out_of_memory = |error: io::Error| Error::Toolchain {
             message: format!("no memory to inspect kernel `{}`: {error}", self.kernel),
         };
         let answer = MappedMemory::shared(16 * self.parameters.max(1)).map_err(out_of_memory)?;
-        let place = |index: usize| {
-            // SAFETY: the block holds `parameters` pairs of words.
+        let slot = |index: usize| {
+            // SAFETY: the mapping has `parameters` pairs of words.
             unsafe { answer.pointer().add(16 * index) }.cast::<[u8; 16]>()
         };
         let outcome = isolation.run(limit, &Log::default(), |_| {
             let ready = self.load().map_err(|error| self.fault(error))?;
             for (index, parameter) in ready.parameters.iter().enumerate() {
                 let word = u128::from(parameter.active) << 64 | parameter.min_bytes as u128;
-                // SAFETY: inside the block.
-                unsafe { place(index).write(word.to_ne_bytes()) };
+                // SAFETY: inside the mapping.
+                unsafe { slot(index).write(word.to_ne_bytes()) };
             }
             // The process exits now; unloading would only run more of the user's code.
             std::mem::forget(ready);
@@ -166,7 +172,7 @@ impl KernelLoader {
         outcome.map_err(|fault| self.load_error(&fault))?;
         let read = |index| {
             // SAFETY: as above, and the writing process has exited.
-            let word = u128::from_ne_bytes(unsafe { place(index).read() });
+            let word = u128::from_ne_bytes(unsafe { slot(index).read() });
             ParameterInfo {
                 min_bytes: word as u64 as usize,
                 active: word >> 64 != 0,
@@ -208,18 +214,18 @@ impl KernelLoader {
 const NAME_SEPARATOR: char = '\u{1f}';
 
 fn constant_mismatch(mismatches: Vec<ConstantMismatch>) -> LoadError {
-    let say = |m: &ConstantMismatch| {
+    let describe = |m: &ConstantMismatch| {
         format!(
-            "function constant `{}` is of type {}, the value given is of type {}",
+            "function constant `{}` is of type {}, the given value is of type {}",
             m.name, m.declared, m.given
         )
     };
-    let list: Vec<_> = mismatches.iter().map(say).collect();
+    let list: Vec<_> = mismatches.iter().map(describe).collect();
     let first = mismatches.into_iter().next();
     LoadError::Constant(first.map_or(String::new(), |m| m.name), list.join("; "))
 }
 
-fn describe(library: &Handle, count: usize) -> Result<Vec<ParameterInfo>, LoadError> {
+fn parameters(library: &LibraryHandle, count: usize) -> Result<Vec<ParameterInfo>, LoadError> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -248,7 +254,11 @@ fn describe(library: &Handle, count: usize) -> Result<Vec<ParameterInfo>, LoadEr
 }
 
 /// Reads the first `count` entries of a function table.
-fn functions(library: &Handle, table: &CStr, count: u32) -> Result<Vec<*const c_void>, LoadError> {
+fn functions(
+    library: &LibraryHandle,
+    table: &CStr,
+    count: u32,
+) -> Result<Vec<*const c_void>, LoadError> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -268,22 +278,22 @@ fn functions(library: &Handle, table: &CStr, count: u32) -> Result<Vec<*const c_
         .collect()
 }
 
-/// A library loaded by the dynamic linker.
+/// A shared library loaded by the dynamic linker.
 #[derive(Debug)]
-struct Handle(*mut c_void);
+struct LibraryHandle(*mut c_void);
 
 // SAFETY: the handle is opaque; the dynamic linker does its own locking.
-unsafe impl Send for Handle {}
+unsafe impl Send for LibraryHandle {}
 // SAFETY: as above.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for LibraryHandle {}
 
-impl Handle {
+impl LibraryHandle {
     fn open(image: &[u8]) -> Result<Self, String> {
         let file = memory_file(image).map_err(|error| format!("no memory file: {error}"))?;
         let path = unique_path(file.as_raw_fd());
-        let _loading = loader();
+        let _guard = loader_lock();
         // Bind everything now: lazy binding would take the linker's locks in code that may be interrupted.
-        // SAFETY: the image has no constructors of its own, so loading runs no foreign code.
+        // SAFETY: the image has no constructors, so loading runs no foreign code.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(last_error());
@@ -301,9 +311,9 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for LibraryHandle {
     fn drop(&mut self) {
-        let _loading = loader();
+        let _guard = loader_lock();
         // SAFETY: opened once, closed once; images keep their handle alive.
         unsafe { libc::dlclose(self.0) };
     }
@@ -330,7 +340,7 @@ fn memory_file(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// A path to a descriptor that was never used before.
+/// Returns a path to a descriptor that was never used before.
 ///
 /// The dynamic linker identifies libraries by name, and descriptor numbers are reused. Empty and `.` components
 /// make the names differ without changing the file.
@@ -350,7 +360,7 @@ fn last_error() -> String {
     unsafe {
         let text = libc::dlerror();
         if text.is_null() {
-            return "the loader gives no reason".to_owned();
+            return "the dynamic linker gives no reason".to_owned();
         }
         CStr::from_ptr(text).to_string_lossy().into_owned()
     }
@@ -386,9 +396,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_library_is_refused_with_the_loaders_words() {
-        assert!(Handle::open(b"no machine code").is_err());
-        assert!(Handle::open(b"").is_err());
+    fn bytes_that_are_not_a_shared_library_are_rejected() {
+        assert!(LibraryHandle::open(b"not an ELF file").is_err());
+        assert!(LibraryHandle::open(b"").is_err());
     }
 
     #[test]

@@ -44,9 +44,9 @@ impl Library {
         })
     }
 
-    /// The constant values as images look them up.
+    /// Builds the table in which images look up the constants.
     ///
-    /// A value for an undeclared index is an error: it is a mistake that would otherwise go unnoticed.
+    /// A value for an undeclared index is an error: the mistake would otherwise go unnoticed.
     fn table(&self, kernel: &str, constants: &FunctionConstants) -> Result<ConstantTable> {
         let declared = &self.program.reflection.constants;
         let mut table = ConstantTable::default();
@@ -56,7 +56,7 @@ impl Library {
                     kernel: kernel.to_owned(),
                     argument: format!("function constant {index}"),
                     message: format!(
-                        "a value is given, but the source declares no such constant{}",
+                        "a value was given, but the source declares no such constant{}",
                         list(declared.iter())
                     ),
                 });
@@ -104,7 +104,7 @@ impl Library {
             return Err(Error::Launch {
                 kernel: kernel.name.clone(),
                 message: format!(
-                    "it declares {bytes} bytes of threadgroup memory, the device has {limit}"
+                    "it declares {bytes} bytes of threadgroup memory, but the device has {limit}"
                 ),
             });
         }

@@ -3,7 +3,7 @@
 //! Single-precision subnormals are flushed to zero before and after every operation, as in kernels.
 #![expect(
     unsafe_code,
-    reason = "sees the memory of a checked product as numbers"
+    reason = "views the memory of a validated product as slices of elements"
 )]
 
 use std::slice;
@@ -15,7 +15,7 @@ use half::f16;
 use crate::driver::{Matrix, ProductCommand};
 use crate::matrix::MatrixElement;
 
-/// Columns of the result that are accumulated at a time.
+/// Number of result columns accumulated at a time.
 const COLUMN_BLOCK_LEN: usize = 64;
 
 /// An element type that is multiplied as `f32`.
@@ -53,12 +53,12 @@ fn flush(x: f32) -> f32 {
     })
 }
 
-/// Multiplies; false if the deadline passes first. Takes no locks and does not allocate: a forked process may call
+/// Multiplies; returns false if the deadline passes first. Takes no locks and does not allocate: a forked process may call
 /// it.
 ///
 /// # Safety
-/// The pointers are the addresses of the product's regions, which are all readable, and the result's writable, and
-/// nothing else writes to them meanwhile.
+/// The pointers are the addresses of the product's regions, all of them readable and the
+/// result's writable, and nothing else writes to them meanwhile.
 pub(super) unsafe fn multiply(
     product: &ProductCommand,
     factors: [*const u8; 2],
@@ -95,9 +95,9 @@ unsafe fn multiply_typed<T: Element>(
         let row = matrix.row_bytes / size_of::<T>();
         if transposed { (1, row) } else { (row, 1) }
     };
-    let (left_row, left_step) = strides(&product.left, product.turn_left);
-    let (right_step, right_column) = strides(&product.right, product.turn_right);
-    let (result_row, _) = strides(&product.result, false);
+    let (left_row_stride, left_depth_stride) = strides(&product.left, product.turn_left);
+    let (right_depth_stride, right_column_stride) = strides(&product.right, product.turn_right);
+    let (result_row_stride, _) = strides(&product.result, false);
     let (alpha, beta) = (flush(product.alpha as f32), flush(product.beta as f32));
     for row in 0..product.result.rows {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -107,14 +107,14 @@ unsafe fn multiply_typed<T: Element>(
             let columns = COLUMN_BLOCK_LEN.min(product.result.columns - first);
             let mut sums = [0.0_f32; COLUMN_BLOCK_LEN];
             for k in 0..product.depth() {
-                let factor = left[row * left_row + k * left_step].widen();
+                let factor = left[row * left_row_stride + k * left_depth_stride].widen();
                 for (column, sum) in sums[..columns].iter_mut().enumerate() {
-                    let at = k * right_step + (first + column) * right_column;
+                    let at = k * right_depth_stride + (first + column) * right_column_stride;
                     *sum = flush(*sum + flush(factor * right[at].widen()));
                 }
             }
-            let line = &mut result[row * result_row + first..][..columns];
-            for (to, sum) in line.iter_mut().zip(sums) {
+            let output = &mut result[row * result_row_stride + first..][..columns];
+            for (to, sum) in output.iter_mut().zip(sums) {
                 let kept = if product.beta == 0.0 {
                     0.0
                 } else {

@@ -20,7 +20,7 @@ pub(crate) struct Pipeline {
     info: PipelineInfo,
     code: Code,
     /// Whether the kernel cannot observe how its grid is divided into threadgroups.
-    agnostic: bool,
+    threadgroup_agnostic: bool,
     /// The library's source, in check mode: comments in it may suppress reports.
     sources: Option<Arc<Sources>>,
 }
@@ -46,7 +46,7 @@ impl Pipeline {
     ) -> Self {
         let mut arguments = Vec::new();
         for (argument, parameter) in kernel.arguments.iter().zip(parameters) {
-            let (kind, number) = match argument.kind {
+            let (kind, bit) = match argument.kind {
                 Kind::Buffer { index } => (ArgumentKind::Buffer(index), index),
                 Kind::ThreadgroupMemory { index } => {
                     (ArgumentKind::ThreadgroupMemory(index), SLOTS + index)
@@ -62,7 +62,7 @@ impl Pipeline {
                     Access::Read
                 },
                 min_bytes: parameter.min_bytes,
-                active: parameter.active && compiled.arguments >> number & 1 != 0,
+                active: parameter.active && compiled.arguments >> bit & 1 != 0,
             });
         }
         Self {
@@ -78,12 +78,12 @@ impl Pipeline {
                 arguments: Some(arguments),
             },
             code,
-            agnostic: is_threadgroup_agnostic(kernel, compiled),
+            threadgroup_agnostic: is_threadgroup_agnostic(kernel, compiled),
             sources: None,
         }
     }
 
-    /// The pipeline with the source of its library.
+    /// Adds the source of the library.
     pub(crate) fn with_sources(mut self, sources: Option<Arc<Sources>>) -> Self {
         self.sources = sources;
         self
@@ -95,14 +95,16 @@ impl Pipeline {
         sources.map_or(0, |sources| sources.suppress(reports))
     }
 
-    /// The threadgroup size to run a grid with in fast mode: a kernel that cannot observe it runs in the largest
+    /// Returns the threadgroup size to run a grid with in fast mode: a kernel that cannot observe it runs in the largest
     /// threadgroups, to amortise their overhead.
-    pub(crate) fn threadgroup(&self, asked: Size) -> Size {
-        let rows = asked.height == 1 && asked.depth == 1 && asked.width.is_multiple_of(SIMD_WIDTH);
-        if self.agnostic && rows {
+    pub(crate) fn threadgroup(&self, requested: Size) -> Size {
+        let whole_simdgroups = requested.height == 1
+            && requested.depth == 1
+            && requested.width.is_multiple_of(SIMD_WIDTH);
+        if self.threadgroup_agnostic && whole_simdgroups {
             Size::x(MAX_LANES)
         } else {
-            asked
+            requested
         }
     }
 
@@ -116,7 +118,7 @@ impl Pipeline {
 /// memory, and reads no position in the group. The lane in a SIMD-group is the same in all threadgroups of whole
 /// SIMD-groups.
 fn is_threadgroup_agnostic(kernel: &Kernel, compiled: &CompiledKernel) -> bool {
-    let plain = |kind: &Kind| {
+    let is_grid_level = |kind: &Kind| {
         matches!(
             kind,
             Kind::Buffer { .. }
@@ -125,7 +127,7 @@ fn is_threadgroup_agnostic(kernel: &Kernel, compiled: &CompiledKernel) -> bool {
     };
     compiled.plan.sites.is_empty()
         && compiled.plan.variables.is_empty()
-        && kernel.arguments.iter().all(|a| plain(&a.kind))
+        && kernel.arguments.iter().all(|a| is_grid_level(&a.kind))
 }
 
 impl driver::Pipeline for Pipeline {

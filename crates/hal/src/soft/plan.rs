@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const MAX_LANES: usize = 1024;
 /// Lanes in a SIMD-group.
 pub const SIMD_WIDTH: usize = 32;
-/// The state of a lane that has returned.
+/// State of a lane that has returned.
 pub const FINISHED: u32 = u32::MAX;
 
 /// Flags of a SIMD-level site that is not in the source: a reconvergence point of diverged lanes.
@@ -15,8 +15,8 @@ pub const RECONVERGE: u32 = u32::MAX;
 /// Flag of a SIMD-level site at which all lanes of the SIMD-group must participate: a simdgroup matrix function.
 pub const WHOLE_SIMDGROUP: u32 = 1 << 16;
 
-/// Offset in the context of the loop iterations that the running lane has left (`i64`), followed by the location of
-/// its last loop (`i32`), in check mode.
+/// Offset in the context of the running lane's remaining loop iterations (`i64`), followed by the location of its last
+/// loop (`i32`), in check mode.
 pub const STEPS_OFFSET: usize = 4 * MAX_LANES;
 /// Size of both in bytes.
 pub const STEPS_BYTES: usize = 64;

@@ -23,7 +23,9 @@ use super::matrix;
 use super::pipeline::{Code, Pipeline};
 use super::runtime::fault::FaultKind;
 use super::runtime::fuzz::scatter;
-use super::runtime::{self, BufferBinding, Image, InlineBytes, Isolation, KernelLaunch, LaunchOutput, Pool};
+use super::runtime::{
+    self, BufferBinding, Image, InlineBytes, Isolation, KernelLaunch, LaunchOutput, Pool,
+};
 use super::{Mode, SoftOptions};
 use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
 use crate::error::{Error, Fault, Result};
@@ -32,13 +34,13 @@ use crate::size::Size;
 use crate::submission::{Completed, Completion, LogLine};
 use segment::Segment;
 
-/// Stack of the executor thread, which runs kernels too; pages are only committed as private arrays reach them.
+/// Stack size of the executor thread, which runs kernels too; pages are only committed as private arrays reach them.
 const EXECUTOR_STACK_BYTES: usize = 16 << 20;
 
 /// Sends command lists to the executor thread.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    sender: Sender<Work>,
+    sender: Sender<QueuedList>,
     executed: Arc<LaunchCounts>,
     suppressed: Arc<AtomicU64>,
 }
@@ -47,7 +49,7 @@ pub(crate) struct Queue {
 type LaunchCounts = Mutex<BTreeMap<String, u64>>;
 
 #[derive(Debug)]
-struct Work {
+struct QueuedList {
     list: CommandList,
     guard: CompletionGuard,
 }
@@ -62,7 +64,7 @@ impl Drop for CompletionGuard {
         self.0.finish(Err(Error::Execution {
             fault: Fault::DeviceLost,
             kernel: None,
-            message: "the software device stopped before it came to this work".to_owned(),
+            message: "the software device stopped before it executed this submission".to_owned(),
         }));
     }
 }
@@ -80,7 +82,7 @@ impl Queue {
         std::thread::Builder::new()
             .name("bessemer-0".to_owned())
             .stack_size(EXECUTOR_STACK_BYTES)
-            .spawn(move || executor.serve(&receiver))?;
+            .spawn(move || executor.run(&receiver))?;
         Ok(Self {
             sender,
             executed,
@@ -106,11 +108,11 @@ impl Queue {
     /// # Errors
     /// The executor has stopped.
     pub(crate) fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
-        let work = Work {
+        let queued = QueuedList {
             list,
             guard: CompletionGuard(completion),
         };
-        self.sender.send(work).map_err(|_| Error::Execution {
+        self.sender.send(queued).map_err(|_| Error::Execution {
             fault: Fault::DeviceLost,
             kernel: None,
             message: "the software device has stopped".to_owned(),
@@ -118,7 +120,7 @@ impl Queue {
     }
 }
 
-/// Time on the device's clock.
+/// Returns the time on the device's clock.
 fn now() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed()
@@ -163,8 +165,8 @@ impl Executor {
         })
     }
 
-    fn serve(mut self, receiver: &Receiver<Work>) {
-        while let Ok(Work { list, guard }) = receiver.recv() {
+    fn run(mut self, receiver: &Receiver<QueuedList>) {
+        while let Ok(QueuedList { list, guard }) = receiver.recv() {
             self.submissions += 1;
             let outcome = catch_unwind(AssertUnwindSafe(|| self.execute(&list)));
             // Resources are released before the result is published: a waiter may rely on that.
@@ -173,7 +175,7 @@ impl Executor {
                 Err(Error::Execution {
                     fault: Fault::Other,
                     kernel: None,
-                    message: "the software device failed; this is a defect of it".to_owned(),
+                    message: "the software device panicked; this is a bug in it".to_owned(),
                 })
             }));
         }
@@ -183,17 +185,17 @@ impl Executor {
         let start = now();
         let deadline = Instant::now().checked_add(self.timeout);
         let outcome = match &self.isolation {
-            None => self.perform(list, deadline, |launch| self.pool.run(launch)),
+            None => self.execute_commands(list, deadline, |launch| self.pool.run(launch)),
             Some(isolation) => {
-                let staged = staged(list);
-                staged.iter().for_each(|(buffer, _)| buffer.stage_in());
+                let staged = staged_buffers(list);
+                staged.iter().for_each(|staged| staged.buffer.stage_in());
                 let outcome = isolation.run(self.timeout, self.pool.log(), |runner| {
-                    self.perform(list, deadline, |launch| runner.run(launch))
+                    self.execute_commands(list, deadline, |launch| runner.run(launch))
                 });
                 staged
                     .iter()
-                    .filter(|(_, written)| *written)
-                    .for_each(|(buffer, _)| buffer.stage_out());
+                    .filter(|staged| staged.writes)
+                    .for_each(|staged| staged.buffer.stage_out());
                 outcome
             }
         };
@@ -230,7 +232,7 @@ impl Executor {
 
     /// Executes the commands; `run` runs their kernels. In isolated mode this runs in the forked process: it takes
     /// no locks and modifies nothing but shared memory.
-    fn perform(
+    fn execute_commands(
         &self,
         list: &CommandList,
         deadline: Option<Instant>,
@@ -258,9 +260,9 @@ impl Executor {
                         deadline.saturating_duration_since(Instant::now())
                     });
                     match run(&launch) {
-                        Ok(mut more) => {
-                            self.suppress(dispatch, &mut more.reports);
-                            merge_reports(&mut done.reports, more.reports);
+                        Ok(mut output) => {
+                            self.suppress(dispatch, &mut output.reports);
+                            merge_reports(&mut done.reports, output.reports);
                         }
                         Err(mut fault) => {
                             // The launch had the remaining time; report the limit of the whole submission.
@@ -283,8 +285,8 @@ impl Executor {
                     let result = address(&product.result.region);
                     // SAFETY: the front checked that all elements lie in the buffers, which the list keeps alive,
                     // and that the result does not overlap a factor.
-                    let ended = unsafe { matrix::multiply(product, factors, result, deadline) };
-                    if !ended {
+                    let finished = unsafe { matrix::multiply(product, factors, result, deadline) };
+                    if !finished {
                         let kind = FaultKind::Timeout {
                             limit: self.timeout,
                         };
@@ -318,7 +320,7 @@ impl Executor {
         }
     }
 
-    /// The execution order of the commands; fuzz mode shuffles those between two barriers.
+    /// Returns the execution order of the commands; fuzz mode shuffles those between two barriers.
     fn order(&self, commands: &[Command]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..commands.len()).collect();
         if self.mode != Mode::Fuzz {
@@ -335,7 +337,7 @@ impl Executor {
         order
     }
 
-    /// Only fast mode may run a kernel with another threadgroup size than it was dispatched with.
+    /// Returns the threadgroup size to run with. Only fast mode may change the one that was dispatched.
     fn threadgroup(&self, dispatch: &DispatchCommand) -> Size {
         match self.mode {
             Mode::Fast => own::<Pipeline>(&*dispatch.pipeline).threadgroup(dispatch.threadgroup),
@@ -404,7 +406,7 @@ impl Executor {
                 level: "default".to_owned(),
                 subsystem: String::new(),
                 category: String::new(),
-                message: format!("{dropped} more lines did not fit the log"),
+                message: format!("{dropped} more lines did not fit in the log"),
             });
         }
         logs
@@ -462,19 +464,19 @@ fn level(number: u32) -> &'static str {
 
 /// Merges reports; equal ones of earlier launches are counted.
 fn merge_reports(reports: &mut Vec<Report>, more: Vec<Report>) {
-    fn place(r: &Report) -> impl PartialEq {
+    fn key(r: &Report) -> impl PartialEq {
         (r.kind, &r.kernel, &r.file, r.line, r.column, r.buffer)
     }
     for report in more {
-        match reports.iter_mut().find(|r| place(r) == place(&report)) {
+        match reports.iter_mut().find(|r| key(r) == key(&report)) {
             Some(known) => known.count += report.count,
             None => reports.push(report),
         }
     }
 }
 
-/// Converts a fault to the front's error. Earlier findings of the checker say more than the crash that followed
-/// from them.
+/// Converts a fault to the front's error. Earlier findings of the checker explain more than the crash that they
+/// caused.
 fn execution_error(fault: runtime::LaunchFault) -> Error {
     let crash = fault.report();
     // In check mode, an endless loop has a source location.
@@ -511,37 +513,60 @@ fn execution_error(fault: runtime::LaunchFault) -> Error {
     }
 }
 
-/// Every buffer of a list, and whether the list may write to it.
-fn staged(list: &CommandList) -> Vec<(&Buffer, bool)> {
-    let mut found: Vec<(&Buffer, bool)> = Vec::new();
-    for (region, written) in list.commands.iter().flat_map(touched_regions) {
+/// A buffer of a command list, and whether the list may write to it.
+struct StagedBuffer<'a> {
+    buffer: &'a Buffer,
+    writes: bool,
+}
+
+/// A buffer range that a command accesses, and whether it may write to it.
+struct AccessedRegion<'a> {
+    region: &'a Region,
+    writes: bool,
+}
+
+/// Returns every buffer of a list.
+fn staged_buffers(list: &CommandList) -> Vec<StagedBuffer<'_>> {
+    let mut found: Vec<StagedBuffer<'_>> = Vec::new();
+    for AccessedRegion { region, writes } in list.commands.iter().flat_map(accessed_regions) {
         let buffer: &Buffer = own(&*region.buffer);
-        match found.iter_mut().find(|(known, _)| ptr::eq(*known, buffer)) {
-            Some((_, known)) => *known |= written,
-            None => found.push((buffer, written)),
+        match found.iter_mut().find(|known| ptr::eq(known.buffer, buffer)) {
+            Some(known) => known.writes |= writes,
+            None => found.push(StagedBuffer { buffer, writes }),
         }
     }
     found
 }
 
-/// The buffer ranges that a command touches, and whether it may write to them.
-fn touched_regions(command: &Command) -> Vec<(&Region, bool)> {
+/// Returns the buffer ranges that a command accesses.
+fn accessed_regions(command: &Command) -> Vec<AccessedRegion<'_>> {
+    let read = |region| AccessedRegion {
+        region,
+        writes: false,
+    };
+    let write = |region| AccessedRegion {
+        region,
+        writes: true,
+    };
     match command {
         Command::Dispatch(dispatch) => dispatch
             .bindings
             .iter()
             .filter_map(|binding| match &binding.resource {
-                Resource::Buffer { region, access } => Some((region, access.writes())),
+                Resource::Buffer { region, access } => Some(AccessedRegion {
+                    region,
+                    writes: access.writes(),
+                }),
                 Resource::Bytes(_) => None,
             })
             .collect(),
         Command::Product(product) => vec![
-            (&product.left.region, false),
-            (&product.right.region, false),
-            (&product.result.region, true),
+            read(&product.left.region),
+            read(&product.right.region),
+            write(&product.result.region),
         ],
-        Command::Copy { source, target } => vec![(source, false), (target, true)],
-        Command::Fill { target, .. } => vec![(target, true)],
+        Command::Copy { source, target } => vec![read(source), write(target)],
+        Command::Fill { target, .. } => vec![write(target)],
         _ => Vec::new(),
     }
 }

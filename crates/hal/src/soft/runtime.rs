@@ -9,7 +9,7 @@
 //! Soundness rules:
 //! - between entering and leaving kernel code, frames hold no locks and own nothing, except inside a service
 //!   (`services.rs`), which is never interrupted;
-//! - images are loaded with all symbols bound (`RTLD_NOW`): lazy binding would run the dynamic linker, which holds
+//! - images are loaded with all symbols bound (`RTLD_NOW`): lazy binding would run the dynamic linker, which takes
 //!   locks, in interruptible code.
 
 pub mod fault;
@@ -25,17 +25,19 @@ mod recovery;
 pub mod services;
 pub(crate) mod signal;
 #[cfg(test)]
-pub(crate) mod stand_in;
+pub(crate) mod test_kernel;
 #[cfg(test)]
 mod tests;
 mod watchdog;
 mod worker;
 
-pub use fault::{LaunchFault, FaultKind, ThreadLocation};
+pub use fault::{FaultKind, LaunchFault, ThreadLocation};
 pub use image::Image;
 pub use isolated::{ChildRunner, Isolation};
-pub use launch::{BindingAccess, BufferBinding, InlineBytes, LaunchOutput, KernelLaunch, LaunchMode};
-pub use log::{Log, KernelLogLine};
+pub use launch::{
+    BindingAccess, BufferBinding, InlineBytes, KernelLaunch, LaunchMode, LaunchOutput,
+};
+pub use log::{KernelLogLine, Log};
 pub use memory::MappedMemory;
 pub use pool::Pool;
 pub use services::{ConstantTable, ConstantType};

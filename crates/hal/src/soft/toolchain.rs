@@ -1,7 +1,7 @@
 //! Finds and runs clang.
 #![expect(
     unsafe_code,
-    reason = "bounds the life of the compiler's processes and kills the group of one that hangs"
+    reason = "limits the lifetime of compiler processes and kills the process group of one that hangs"
 )]
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ const CLANG_NAMES: [&str; 7] = [
 /// Time limit of one compiler run. The largest kernels of public libraries take seconds; a compiler that takes this
 /// long hangs.
 pub(crate) const COMPILE_TIME_LIMIT: TimeLimit = TimeLimit {
-    processor: Duration::from_secs(240),
+    cpu: Duration::from_secs(240),
     // Generous, so that load on the machine does not decide what compiles.
     wall: Duration::from_secs(1200),
 };
@@ -47,7 +47,7 @@ const VERSION_TIME_LIMIT: TimeLimit = TimeLimit {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimeLimit {
     /// CPU time of each of its processes, in whole seconds.
-    pub(crate) processor: Duration,
+    pub(crate) cpu: Duration,
     /// Wall-clock time.
     pub(crate) wall: Duration,
 }
@@ -177,7 +177,9 @@ fn probe(path: &Path) -> Result<Compiler, String> {
 fn supported_version(path: &Path, version: &str) -> Result<u32, String> {
     let shown = path.display();
     match major_version(version) {
-        None => Err(format!("`{shown}` is not clang, it says `{version}`")),
+        None => Err(format!(
+            "`{shown}` is not clang: its version is `{version}`"
+        )),
         Some(major) if (MIN_CLANG_MAJOR..=MAX_CLANG_MAJOR).contains(&major) => Ok(major),
         Some(major) => Err(format!("`{shown}` is clang {major}")),
     }
@@ -211,10 +213,10 @@ impl Compiler {
     ) -> Result<Output> {
         let start = Instant::now();
         let shown = self.path.display();
-        let failed = |what: String| Error::Toolchain { message: what };
+        let failed = |message: String| Error::Toolchain { message };
         let arguments: Vec<OsString> = arguments.iter().map(|a| a.as_ref().to_owned()).collect();
         let child = spawn(&self.path, &arguments, limit).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => missing(&format!("`{shown}` is not there any more")),
+            io::ErrorKind::NotFound => missing(&format!("`{shown}` no longer exists")),
             _ => failed(format!("`{shown}` cannot be run: {error}")),
         })?;
         let (status, stdout, stderr) = finish(child, input, limit.wall)
@@ -222,10 +224,10 @@ impl Compiler {
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
         // The kernel kills a process that exceeds its limit; for a subprocess, clang's driver reports it.
         let killed = status.signal() == Some(libc::SIGKILL) || stderr.contains("command: Killed");
-        if killed && start.elapsed() >= limit.processor {
+        if killed && start.elapsed() >= limit.cpu {
             return Err(failed(format!(
-                "`{shown}` was stopped after {} s of processor time",
-                limit.processor.as_secs()
+                "`{shown}` was stopped after {} s of CPU time",
+                limit.cpu.as_secs()
             )));
         }
         if let Some(signal) = status.signal() {
@@ -257,12 +259,15 @@ impl Compiler {
     }
 }
 
-/// The last lines of a program's stderr, for an error message.
+/// Returns the last lines of a program's stderr, for an error message.
 pub(crate) fn tail(stderr: &str) -> String {
     let lines: Vec<_> = stderr.lines().filter(|l| !l.trim().is_empty()).collect();
     match lines.len() {
         0 => String::new(),
-        n => format!("; it said:\n{}", lines[n.saturating_sub(6)..].join("\n")),
+        n => format!(
+            "; its last output:\n{}",
+            lines[n.saturating_sub(6)..].join("\n")
+        ),
     }
 }
 
@@ -285,7 +290,7 @@ fn spawn<A: AsRef<OsStr>>(
         .stderr(Stdio::piped())
         .process_group(0);
     // SAFETY: `limit_lifetime` only makes system calls, as required between fork and exec.
-    unsafe { command.pre_exec(move || limit_lifetime(limit.processor.as_secs())) };
+    unsafe { command.pre_exec(move || limit_lifetime(limit.cpu.as_secs())) };
     command.spawn()
 }
 
@@ -406,7 +411,7 @@ mod tests {
             probe("clang version 23.1.0").unwrap_err(),
             "`c++` is clang 23"
         );
-        let other = "`c++` is not clang, it says `gcc 14`";
+        let other = "`c++` is not clang: its version is `gcc 14`";
         assert_eq!(probe("gcc 14").unwrap_err(), other);
     }
 
@@ -443,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_that_computes_for_too_long_is_stopped_by_its_processor_time() {
+    fn a_compiler_that_exceeds_its_cpu_time_is_stopped() {
         let limit = TimeLimit {
-            processor: Duration::from_secs(1),
+            cpu: Duration::from_secs(1),
             ..COMPILE_TIME_LIMIT
         };
         let (_dir, compiler) = script("while :; do :; done");
         let text = message(compiler.run_within(&["-c"], Vec::new(), limit));
-        assert!(text.contains("after 1 s of processor time"), "{text}");
+        assert!(text.contains("after 1 s of CPU time"), "{text}");
         // Waiting does not count.
         let (_dir, compiler) = script("sleep 1.5");
         assert!(
@@ -462,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_ends_with_the_thread_that_started_it() {
+    fn a_compiler_dies_with_the_thread_that_started_it() {
         let (_dir, compiler) = script("exec sleep 100");
         let path = compiler.path.clone();
         let starter = std::thread::spawn(move || spawn(&path, ["-c"], COMPILE_TIME_LIMIT).unwrap());
@@ -471,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_compiler_says_what_to_install() {
+    fn the_error_about_a_missing_compiler_names_what_to_install() {
         let error = find(Some(Path::new("/nowhere/clang++"))).unwrap_err();
         let text = error.to_string();
         assert!(
@@ -482,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn input_larger_than_a_pipe_flows_through() {
+    fn input_larger_than_the_pipe_buffer_is_passed_whole() {
         let (_dir, compiler) = script("cat");
         let input = vec![b'x'; 1 << 20];
         let output = compiler.run(&[] as &[&str], input.clone()).unwrap();

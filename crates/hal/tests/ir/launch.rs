@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bessemer_hal::soft::runtime::services;
 use bessemer_hal::soft::runtime::{
-    BindingAccess, BufferBinding, LaunchFault, FaultKind, Image, Isolation, KernelLaunch, MappedMemory, LaunchMode, Pool,
+    BindingAccess, BufferBinding, FaultKind, Image, Isolation, KernelLaunch, LaunchFault,
+    LaunchMode, MappedMemory, Pool,
 };
 use bessemer_hal::{Report, ReportKind};
 

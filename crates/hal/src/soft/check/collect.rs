@@ -18,10 +18,10 @@ pub(super) struct FindingKey {
     pub(super) buffer: Option<u32>,
 }
 
-/// The thread that showed it.
+/// The thread that a finding is reported for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Witness {
-    /// Number of the threadgroup: the lowest one is reported, whichever worker came first.
+    /// Number of the threadgroup: the lowest one is reported, whichever worker was first.
     pub(super) group: u64,
     pub(super) threadgroup: [u32; 3],
     pub(super) thread: [u32; 3],
@@ -40,7 +40,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Adds a finding; `message` is only called if it will be shown.
+    /// Adds a finding; `message` is only called if its result is needed.
     pub(super) fn add(&self, key: FindingKey, witness: Witness, message: impl FnOnce() -> String) {
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(finding) = findings.get_mut(&key) {
@@ -59,7 +59,7 @@ impl Collector {
         }
     }
 
-    /// The reports, in source order.
+    /// Returns the reports, in source order.
     pub(super) fn into_reports(self, image: &Image) -> Vec<Report> {
         let findings = self
             .findings

@@ -1,9 +1,8 @@
 //! Data races between the commands of a submission.
 //!
-//! The front inserts a barrier between two commands whose declared ranges of a buffer conflict, and kernels are
-//! held to their declarations. What remains is memory that two buffers share: ranges that overlap in memory but not
-//! within one buffer. Shadow memory for those bytes, and only for those, records which commands have accessed them
-//! since the last barrier.
+//! The front inserts a barrier between two commands whose declared ranges of a buffer conflict, and kernels cannot
+//! exceed their declarations. What remains is aliasing buffers: ranges that overlap in memory but not within one buffer.
+//! Shadow memory for those bytes alone records which commands have accessed them since the last barrier.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -15,8 +14,9 @@ const MAX_SHADOWED_BYTES: usize = 1 << 24;
 /// Maximum number of commands between two barriers; later ones are not checked.
 const MAX_COMMANDS: usize = 1 << 11;
 
+/// Bits of a location in a [`CommandAccess`].
 const LOCATION_BITS: u32 = 20;
-const ATOMIC: u32 = 1 << LOCATION_BITS;
+const ATOMIC_FLAG: u32 = 1 << LOCATION_BITS;
 const COMMAND_SHIFT: u32 = LOCATION_BITS + 1;
 
 /// A command that accesses memory.
@@ -26,8 +26,16 @@ pub(crate) struct CheckedCommand<'a> {
     pub(crate) name: &'a str,
     /// The kernel.
     pub(crate) image: Option<&'a Image>,
-    /// Ranges it may access, and whether it may write to them.
-    pub(crate) ranges: Vec<(Range<usize>, bool)>,
+    /// Address ranges it may access.
+    pub(crate) ranges: Vec<AccessedRange>,
+}
+
+/// An address range that a command may access.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessedRange {
+    pub(crate) addresses: Range<usize>,
+    /// Whether the command may write to it.
+    pub(crate) writes: bool,
 }
 
 /// Shadow memory of the ranges that several commands between two barriers may access, at least one of them writing.
@@ -44,7 +52,7 @@ struct CommandCell {
     readers: [CommandAccess; 2],
 }
 
-/// A command (from 1), whether its access was atomic, and the location in its kernel. 0 is none.
+/// A command (from 1), whether its access was atomic, and the location in its kernel, packed; 0 if there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct CommandAccess(u32);
 
@@ -54,7 +62,7 @@ impl CommandAccess {
     }
 
     fn conflicts(self, other: Self) -> bool {
-        self.0 != 0 && self.command() != other.command() && self.0 & other.0 & ATOMIC == 0
+        self.0 != 0 && self.command() != other.command() && self.0 & other.0 & ATOMIC_FLAG == 0
     }
 }
 
@@ -75,10 +83,11 @@ impl<'a> OverlapShadow<'a> {
         let mut shared: Vec<Range<usize>> = Vec::new();
         for (index, command) in commands.iter().enumerate().take(MAX_COMMANDS) {
             for other in &commands[..index] {
-                for (one, writes) in &command.ranges {
-                    for (two, also) in &other.ranges {
-                        let common = one.start.max(two.start)..one.end.min(two.end);
-                        if (*writes || *also) && !common.is_empty() {
+                for a in &command.ranges {
+                    for b in &other.ranges {
+                        let start = a.addresses.start.max(b.addresses.start);
+                        let common = start..a.addresses.end.min(b.addresses.end);
+                        if (a.writes || b.writes) && !common.is_empty() {
                             shared.push(common);
                         }
                     }
@@ -93,10 +102,10 @@ impl<'a> OverlapShadow<'a> {
                 _ => merged.push(range),
             }
         }
-        let mut left = MAX_SHADOWED_BYTES;
+        let mut remaining = MAX_SHADOWED_BYTES;
         merged.retain(|range| {
-            let fits = range.len() <= left;
-            left -= if fits { range.len() } else { 0 };
+            let fits = range.len() <= remaining;
+            remaining -= if fits { range.len() } else { 0 };
             fits
         });
         let cells = |range: Range<usize>| {
@@ -115,8 +124,8 @@ impl<'a> OverlapShadow<'a> {
         if command >= MAX_COMMANDS - 1 {
             return None;
         }
-        let location = touch.location & (ATOMIC - 1);
-        let atomic = if touch.atomic { ATOMIC } else { 0 };
+        let location = touch.location & (ATOMIC_FLAG - 1);
+        let atomic = if touch.atomic { ATOMIC_FLAG } else { 0 };
         let access = CommandAccess((command as u32 + 1) << COMMAND_SHIFT | atomic | location);
         let mut found = None;
         for (range, cells) in &self.ranges {
@@ -138,16 +147,16 @@ impl<'a> OverlapShadow<'a> {
         let verb = if wrote { "write" } else { "read" };
         let line = command
             .image
-            .and_then(|image| image.location(access.0 & (ATOMIC - 1)))
+            .and_then(|image| image.location(access.0 & (ATOMIC_FLAG - 1)))
             .map_or(String::new(), |location| {
                 format!(" at line {}", location.line)
             });
-        let what = if command.image.is_some() {
+        let subject = if command.image.is_some() {
             format!("kernel `{}`", command.name)
         } else {
             format!("the {}", command.name)
         };
-        format!("the {verb} by {what}{line}: no barrier orders the two commands")
+        format!("the {verb} by {subject}{line}: no barrier orders the two commands")
     }
 }
 
@@ -176,12 +185,16 @@ impl CommandCell {
 mod tests {
     use super::*;
 
-    fn command<'a>(name: &'a str, ranges: &[(Range<usize>, bool)]) -> CheckedCommand<'a> {
+    fn command<'a>(name: &'a str, ranges: &[AccessedRange]) -> CheckedCommand<'a> {
         CheckedCommand {
             name,
             image: None,
             ranges: ranges.to_vec(),
         }
+    }
+
+    fn range(addresses: Range<usize>, writes: bool) -> AccessedRange {
+        AccessedRange { addresses, writes }
     }
 
     fn touch(address: usize, size: usize, write: bool) -> CommandTouch {
@@ -195,23 +208,23 @@ mod tests {
     }
 
     #[test]
-    fn only_overlapping_memory_that_one_may_write_is_contested() {
+    fn only_overlapping_memory_with_a_writer_is_shadowed() {
         let (low, high) = (0..64, 64..128);
         for (one, two, overlaps) in [
-            ((low.clone(), true), (high.clone(), true), false),
-            ((low.clone(), false), (low.clone(), false), false),
-            ((low.clone(), true), (32..96, false), true),
+            (range(low.clone(), true), range(high.clone(), true), false),
+            (range(low.clone(), false), range(low.clone(), false), false),
+            (range(low.clone(), true), range(32..96, false), true),
         ] {
             let commands = vec![command("a", &[one]), command("b", &[two])];
             assert_eq!(OverlapShadow::new(commands).is_some(), overlaps);
         }
-        let both = command("a", &[(low.clone(), true), (low, false)]);
-        assert!(OverlapShadow::new(vec![both]).is_none(), "one command");
+        let single = command("a", &[range(low.clone(), true), range(low, false)]);
+        assert!(OverlapShadow::new(vec![single]).is_none(), "one command");
     }
 
     #[test]
-    fn bytes_that_two_commands_touch_conflict_unless_both_read() {
-        let ranges = [(0..64, true)];
+    fn accesses_of_two_commands_to_a_byte_conflict_unless_both_read() {
+        let ranges = [range(0..64, true)];
         let overlaps = OverlapShadow::new(vec![
             command("fill", &ranges),
             command("copy", &ranges),

@@ -44,7 +44,7 @@ impl PrivateVariableRef {
 }
 
 impl Defect {
-    /// Decodes the arguments of the service.
+    /// Decodes the arguments of the `defect` service.
     pub(crate) fn decode(kind: u32, [a, b, c]: [u64; 3]) -> Option<Self> {
         Some(match kind {
             1 => Self::PrivateBounds {
@@ -78,7 +78,7 @@ impl Defect {
 
     /// The report's message; `name` looks up the kernel's variables.
     fn message<'a>(self, name: impl FnOnce(usize) -> Option<&'a str>) -> String {
-        let named = |variable: PrivateVariableRef| match name(variable.name) {
+        let describe = |variable: PrivateVariableRef| match name(variable.name) {
             Some(name) => format!("private variable `{name}`"),
             None => "a private variable".to_owned(),
         };
@@ -90,7 +90,7 @@ impl Defect {
             } => format!(
                 "access to {} at offset {offset} of {}, which has {}",
                 bytes(size as usize),
-                named(variable),
+                describe(variable),
                 bytes(variable.size as usize)
             ),
             Self::PrivateUninitialised {
@@ -100,7 +100,7 @@ impl Defect {
             } if size >= variable.size => {
                 format!(
                     "{} is read before any value was written to it",
-                    named(variable)
+                    describe(variable)
                 )
             }
             Self::PrivateUninitialised {
@@ -110,7 +110,7 @@ impl Defect {
             } => format!(
                 "read of {} at offset {offset} of {}, where no value was written",
                 bytes(size as usize),
-                named(variable)
+                describe(variable)
             ),
             Self::Shift { amount, width } => format!(
                 "shift of a {width}-bit integer by {amount}: Metal takes the amount modulo {width}, which is {}",
@@ -144,11 +144,12 @@ impl Checker {
             })
         });
         match defect {
-            Defect::PrivateBounds { .. } => self.stop(),
+            Defect::PrivateBounds { .. } => self.abandon(),
             _ => Verdict::Proceed,
         }
     }
 
+    /// Reports an access at an address that is not aligned for its type.
     pub(super) fn report_misaligned(
         &self,
         access: &AccessEvent,
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_variable_place_and_meaning() {
+    fn messages_name_the_variable_the_offset_and_the_result() {
         let packed = 8 | 1 << 32;
         let names = ["", "acc"];
         for (arguments, message) in [

@@ -1,8 +1,8 @@
 //! Shadow memory of device memory during one launch.
 //!
 //! Only memory that the launch may write is shadowed, in pages created on first access. A page has one cell per
-//! granule of 1, 2, 4, 8 or 16 bytes: it starts with the largest that its first access allows, and is refined by a
-//! smaller or unaligned access.
+//! granule of 1, 2, 4, 8 or 16 bytes: it starts with the largest that its first access allows, and is refined by
+//! smaller or unaligned accesses.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,12 +101,12 @@ impl DeviceShadow {
         let mut conflict = None;
         while address < end {
             let stop = end.min((address | (PAGE_BYTES - 1)) + 1);
-            let part = DeviceAccess {
+            let access = DeviceAccess {
                 address,
                 size: stop - address,
                 ..touch
             };
-            conflict = conflict.or(extent.touch_page(part, clocks, &self.budget));
+            conflict = conflict.or(extent.touch_page(access, clocks, &self.budget));
             address = stop;
         }
         conflict
@@ -132,7 +132,7 @@ impl Extent {
                 shift,
                 cells: Vec::new(),
             };
-            if take(budget, page.bytes(shift)) {
+            if reserve(budget, page.bytes(shift)) {
                 page.cells
                     .resize(PAGE_BYTES >> shift, ShadowCell::default());
             }
@@ -143,13 +143,13 @@ impl Extent {
     }
 }
 
-/// log2 of the largest granule that an access covers completely.
+/// Returns log2 of the largest granule that an access covers completely.
 fn granularity(address: usize, size: usize) -> u32 {
     (address | size).trailing_zeros().min(MAX_GRANULE_SHIFT)
 }
 
-/// Takes bytes from the budget, if available.
-fn take(budget: &AtomicUsize, bytes: usize) -> bool {
+/// Reserves bytes of the budget; false if they are not available.
+fn reserve(budget: &AtomicUsize, bytes: usize) -> bool {
     budget
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             left.checked_sub(bytes)
@@ -174,7 +174,7 @@ impl ShadowPage {
         }
         let needed = granularity(touch.address, touch.size);
         if needed < self.shift {
-            if !take(budget, self.bytes(needed) - self.bytes(self.shift)) {
+            if !reserve(budget, self.bytes(needed) - self.bytes(self.shift)) {
                 self.cells = Vec::new();
                 return None;
             }
@@ -207,7 +207,7 @@ impl ShadowPage {
 
 #[cfg(test)]
 mod tests {
-    #![expect(unsafe_code, reason = "bindings are unsafe to make")]
+    #![expect(unsafe_code, reason = "creates bindings")]
     use super::*;
 
     fn shadow(ranges: &[(usize, usize, BindingAccess)]) -> DeviceShadow {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_halves_do_not_race() {
+    fn accesses_to_neighbouring_bytes_do_not_race() {
         let shadow = shadow(&[(0x10000, 4096, BindingAccess::Write)]);
         let clocks = Clocks::new();
         assert_eq!(shadow.touch(touch(0x10000, 16, false, 0), &clocks), None);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_across_pages_touch_both() {
+    fn accesses_across_pages_are_recorded_in_both() {
         let shadow = shadow(&[(0x10800, 0x2000, BindingAccess::Write)]);
         let clocks = Clocks::new();
         assert_eq!(shadow.touch(touch(0x10ffe, 4, true, 0), &clocks), None);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_bindings_share_their_marks() {
+    fn overlapping_bindings_share_shadow_memory() {
         let shadow = shadow(&[
             (0x10000, 0x100, BindingAccess::Read),
             (0x10080, 0x100, BindingAccess::Write),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_beyond_the_budget_is_not_remembered() {
+    fn accesses_beyond_the_shadow_budget_are_not_recorded() {
         let shadow = shadow(&[(0x10000, 0x4000, BindingAccess::Write)]);
         let clocks = Clocks::new();
         let page = (PAGE_BYTES >> 2) * size_of::<ShadowCell>();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_large_buffers_are_remembered_without_their_middle() {
+    fn large_buffers_are_shadowed_sparsely() {
         let start = 0x7000_0000_0123;
         let shadow = shadow(&[(start, 1 << 36, BindingAccess::Write)]);
         let clocks = Clocks::new();

@@ -24,12 +24,12 @@ impl Clocks {
         }
     }
 
-    /// The clock value of `lane`'s accesses.
+    /// Returns the clock value of `lane`'s accesses.
     pub(super) fn now(&self, lane: u32) -> u32 {
         self.now[simd_group(lane)]
     }
 
-    /// Orders everything so far before everything that follows; returns the first clock value after.
+    /// Orders all earlier accesses before all later ones; returns the first clock value of the later ones.
     pub(super) fn restart(&mut self) -> u32 {
         let next = self.now.iter().max().map_or(1, |latest| latest + 1);
         self.now = [next; MAX_SIMD_GROUPS];
@@ -52,11 +52,11 @@ impl Clocks {
 
     /// Returns whether an earlier access by `lane` at `time` happens before one by `by` now.
     fn ordered(&self, lane: u32, time: u32, by: u32) -> bool {
-        let there = simd_group(lane);
-        if there == simd_group(by) {
-            lane == by || time < self.now[there]
+        let group = simd_group(lane);
+        if group == simd_group(by) {
+            lane == by || time < self.now[group]
         } else {
-            time < self.floor[there]
+            time < self.floor[group]
         }
     }
 }
@@ -65,8 +65,8 @@ fn simd_group(lane: u32) -> usize {
     lane as usize / SIMD_WIDTH % MAX_SIMD_GROUPS
 }
 
-/// An access in shadow memory: threadgroup, lane, location, whether it was atomic, and its clock value. All zero is
-/// none.
+/// An access in shadow memory: threadgroup, lane, location, whether it was atomic, and its clock value. All zero if
+/// there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C, packed(4))]
 pub(super) struct AccessRecord {
@@ -76,8 +76,8 @@ pub(super) struct AccessRecord {
 
 const LANE_BITS: u32 = 10;
 const LOCATION_BITS: u32 = 20;
-const VALID: u64 = 1;
-const ATOMIC: u64 = 2;
+const VALID_FLAG: u64 = 1;
+const ATOMIC_FLAG: u64 = 2;
 
 impl AccessRecord {
     pub(super) fn new(group: u32, lane: u32, location: u32, atomic: bool, time: u32) -> Self {
@@ -87,8 +87,8 @@ impl AccessRecord {
         } else {
             0
         };
-        let bits = VALID
-            | if atomic { ATOMIC } else { 0 }
+        let bits = VALID_FLAG
+            | if atomic { ATOMIC_FLAG } else { 0 }
             | u64::from(lane) << 2
             | u64::from(location) << (2 + LANE_BITS)
             | u64::from(group) << (2 + LANE_BITS + LOCATION_BITS);
@@ -96,11 +96,11 @@ impl AccessRecord {
     }
 
     pub(super) fn is_some(self) -> bool {
-        self.bits & VALID != 0
+        self.bits & VALID_FLAG != 0
     }
 
     pub(super) fn is_atomic(self) -> bool {
-        self.bits & ATOMIC != 0
+        self.bits & ATOMIC_FLAG != 0
     }
 
     pub(super) fn lane(self) -> u32 {
@@ -128,7 +128,7 @@ impl AccessRecord {
         self.is_some() && !(self.is_atomic() && later.is_atomic()) && !self.is_before(later, clocks)
     }
 
-    /// Scope of the synchronisation that would order two accesses: SIMD-group, threadgroup, or none.
+    /// Returns the scope of the synchronisation that would order two accesses: SIMD-group, threadgroup, or none.
     fn distance(self, other: Self) -> u8 {
         if self.group() != other.group() {
             2
@@ -183,7 +183,7 @@ impl ShadowCell {
     #[inline]
     pub(super) fn read(&mut self, record: AccessRecord, clocks: &Clocks) -> Option<Conflict> {
         let [first, second] = self.readers;
-        // Replace a reader that happens before us; otherwise keep the two furthest apart.
+        // Replace a reader that happens before this one; otherwise keep the two with the widest scope between them.
         let slot = if !first.is_some() || first.is_before(record, clocks) {
             0
         } else if !second.is_some() || second.is_before(record, clocks) {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_keep_their_parts() {
+    fn access_records_round_trip() {
         let record = AccessRecord::new(u32::MAX, 1023, (1 << 20) - 1, true, 9);
         assert_eq!(record.group(), u32::MAX);
         assert_eq!(record.lane(), 1023);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_order_and_their_absence_does_not() {
+    fn accesses_are_ordered_by_barriers_only() {
         let mut clocks = Clocks::new();
         let mut cell = ShadowCell::default();
         assert_eq!(cell.write(record(0, 0, &clocks), &clocks), None);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn threadgroups_are_never_ordered_and_atomics_get_along() {
+    fn threadgroups_are_never_ordered_and_atomics_do_not_conflict() {
         let mut clocks = Clocks::new();
         let mut cell = ShadowCell::default();
         let atomic = |group, clocks: &Clocks| AccessRecord::new(group, 0, 0, true, clocks.now(0));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_finds_whichever_reader_it_is_not_ordered_after() {
+    fn a_write_conflicts_with_every_reader_it_is_not_ordered_after() {
         let clocks = Clocks::new();
         for readers in [
             vec![0, 1, 2],

@@ -21,32 +21,32 @@ impl CheckObserver {
     /// Creates the observer of the worker that owns `checker` and runs on `slot`'s thread.
     ///
     /// # Safety
-    /// `checker` must stay valid, and must only be used through this and the services of the same thread.
+    /// `checker` must stay valid, and must only be used through the observer and the services of the same thread.
     pub(crate) unsafe fn new(slot: &'static ThreadSlot, checker: *mut Checker) -> Self {
         Self { slot, checker }
     }
 
     pub(crate) fn begin_group(&mut self, number: u64, group: &SmGroup) {
-        self.serve(|checker| checker.begin_group(number, group));
+        self.with_checker(|checker| checker.begin_group(number, group));
     }
 
     pub(crate) fn end_group(&mut self) {
-        self.serve(Checker::end_group);
+        self.with_checker(Checker::end_group);
     }
 
-    /// The running thread's position in the grid, and the location of its last access; for a thread in an endless
-    /// loop (`runs`), the location of the loop.
-    pub(crate) fn whereabouts(&mut self, runs: bool) -> ThreadLocation {
-        self.serve(|checker| checker.whereabouts(runs))
+    /// Returns the running thread's position in the grid, and the location of its last access; for a thread that was
+    /// interrupted in a loop (`in_loop`), the location of the loop.
+    pub(crate) fn current_thread(&mut self, in_loop: bool) -> ThreadLocation {
+        self.with_checker(|checker| checker.current_thread(in_loop))
     }
 
     /// Returns whether the threadgroup was aborted because a thread exhausted its loop iterations.
     pub(crate) fn is_endless(&mut self) -> bool {
-        self.serve(|checker| checker.loop_counter.is_endless())
+        self.with_checker(|checker| checker.loop_counter.is_endless())
     }
 
-    fn serve<R>(&mut self, service: impl FnOnce(&mut Checker) -> R) -> R {
-        self.slot.serve(|| {
+    fn with_checker<R>(&mut self, service: impl FnOnce(&mut Checker) -> R) -> R {
+        self.slot.run_service(|| {
             // SAFETY: valid by the promise to `new`; services and observers run sequentially on this thread, so no
             // other reference exists.
             service(unsafe { &mut *self.checker })
@@ -56,7 +56,7 @@ impl CheckObserver {
 
 impl Observer for CheckObserver {
     fn lane(&mut self, lane: u32) {
-        // SAFETY: as in `serve`; a plain store may be interrupted anywhere.
+        // SAFETY: as in `with_checker`; a plain store may be interrupted anywhere.
         unsafe {
             (*self.checker).lane = lane;
             (*self.checker).location = 0;
@@ -65,29 +65,29 @@ impl Observer for CheckObserver {
     }
 
     fn collective(&mut self, simdgroup: u32, site: u32, mask: u32) {
-        self.serve(|checker| {
+        self.with_checker(|checker| {
             checker.simd_function(simdgroup, site, mask);
             let site = &checker.launch().image.plan().sites[site as usize - 1];
             let flags = match site.kind {
                 SiteKind::Collective => MEM_DEVICE | MEM_THREADGROUP,
                 _ => site.flags,
             };
-            checker.synchronised(Some(simdgroup), flags);
+            checker.synchronise(Some(simdgroup), flags);
         });
     }
 
     fn barrier(&mut self, site: u32) {
-        self.serve(|checker| {
+        self.with_checker(|checker| {
             let flags = checker.launch().image.plan().sites[site as usize - 1].flags;
-            checker.synchronised(None, flags);
+            checker.synchronise(None, flags);
         });
     }
 
     fn diverged(&mut self, divergence: Divergence) {
-        self.serve(|checker| checker.diverged(divergence));
+        self.with_checker(|checker| checker.diverged(divergence));
     }
 
     fn early_return(&mut self, site: u32, lane: u32, finished: u32) {
-        self.serve(|checker| checker.early_return(site, lane, finished));
+        self.with_checker(|checker| checker.early_return(site, lane, finished));
     }
 }

@@ -7,7 +7,7 @@ use crate::soft::plan::Origin;
 use crate::soft::runtime::launch::{BindingAccess, BufferBinding};
 
 impl Checker {
-    /// The memory that accesses at a location refer to, if the compiler knows.
+    /// Returns the memory that accesses at a location refer to, if the compiler knows it.
     pub(super) fn origin(&self, location: u32) -> Option<Origin> {
         let origins = &self.launch().image.plan().origins;
         origins.get(location as usize).copied().flatten()
@@ -32,41 +32,40 @@ impl Checker {
                     return Some(Verdict::Proceed);
                 }
                 self.outside_buffer(access, index);
-                return Some(self.abandon_if_harmful(access, end));
+                return Some(self.abandon_if_unmapped(access, end));
             }
             Origin::Argument(index) => Allocation::Argument(index),
             Origin::Variable(id) => Allocation::Variable(id),
         };
         let range = self.threadgroup.range_of(allocation)?;
-        let start = self.memory.0 + range.start;
+        let start = self.memory.start + range.start;
         if access.address >= start && end <= start + range.length {
             return Some(self.threadgroup_access(access));
         }
         self.outside_allocation(access, range);
-        Some(self.abandon_if_harmful(access, end))
+        Some(self.abandon_if_unmapped(access, end))
     }
 
-    /// Continues after an out-of-bounds access that lands in memory of the launch; otherwise abandons the
-    /// threadgroup.
-    fn abandon_if_harmful(&mut self, access: &AccessEvent, end: usize) -> Verdict {
-        let inside = |start: usize, stop: usize| access.address >= start && end <= stop;
-        let (start, length) = self.memory;
-        let allows = |binding: &BufferBinding| !access.write || binding.access() == BindingAccess::Write;
+    /// Continues after an out-of-bounds access that hits memory of the launch; otherwise abandons the threadgroup.
+    fn abandon_if_unmapped(&mut self, access: &AccessEvent, end: usize) -> Verdict {
+        let is_inside = |start: usize, stop: usize| access.address >= start && end <= stop;
+        let allows =
+            |binding: &BufferBinding| !access.write || binding.access() == BindingAccess::Write;
         let bindings = self.launch().bindings;
-        if inside(start, start + length)
+        if is_inside(self.memory.start, self.memory.end)
             || bindings.iter().any(|binding| {
-                binding.is_bound() && allows(binding) && inside(binding.start(), binding.end())
+                binding.is_bound() && allows(binding) && is_inside(binding.start(), binding.end())
             })
         {
             return Verdict::Proceed;
         }
-        self.stop()
+        self.abandon()
     }
 
     /// Reports an access outside the threadgroup variable or argument that its pointer is derived from.
     pub(super) fn outside_allocation(&self, access: &AccessEvent, range: AllocationRange) {
         let image = self.launch().image;
-        let start = self.memory.0 + range.start;
+        let start = self.memory.start + range.start;
         self.report(ReportKind::Bounds, access.location, None, || {
             format!(
                 "{} at offset {} of {}, which has {}",

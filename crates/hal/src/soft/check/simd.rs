@@ -8,7 +8,7 @@ use crate::soft::plan::{SIMD_WIDTH, WHOLE_SIMDGROUP};
 #[derive(Debug, Default)]
 pub(super) struct SimdFunction {
     simdgroup: u32,
-    /// 0 if the divergence was already reported: missing lanes follow from it.
+    /// 0 if the divergence was already reported: inactive lanes are its consequence.
     site: u32,
     /// SIMD-group and site of the last such report.
     pub(super) reported: Option<(u32, u32)>,

@@ -1,4 +1,4 @@
-//! Hand-written kernels that announce their accesses as check-mode images do.
+//! Hand-written kernels that report their accesses as check-mode images do.
 #![expect(unsafe_code, reason = "kernels are raw code on raw memory")]
 
 use std::time::{Duration, Instant};
@@ -9,15 +9,17 @@ use crate::soft::plan::{
     FINISHED, KernelPlan, Location, Origin, Site, SiteKind, ThreadgroupVariable,
 };
 use crate::soft::runtime::services::{ACCESS_ATOMIC, ACCESS_WRITE, table};
-use crate::soft::runtime::stand_in::{Lane, bind, region};
-use crate::soft::runtime::{BindingAccess, BufferBinding, FaultKind, Image, KernelLaunch, LaunchMode, Pool};
+use crate::soft::runtime::test_kernel::{Lane, bind, region};
+use crate::soft::runtime::{
+    BindingAccess, BufferBinding, FaultKind, Image, KernelLaunch, LaunchMode, Pool,
+};
 
 const WRITE: u32 = ACCESS_WRITE;
 const ATOMIC: u32 = ACCESS_ATOMIC;
 
-/// Announces an access of 4 bytes, then performs it unless it was stopped.
+/// Reports an access of 4 bytes, then performs it unless the threadgroup was abandoned.
 fn touch(pointer: *mut u32, flags: u32, line: u32) -> u32 {
-    // SAFETY: if the checker lets it pass, the address is fine.
+    // SAFETY: the checker abandons the threadgroup if the address is not valid.
     unsafe {
         (table().access)(pointer.cast(), 4 | flags, line);
         if flags & WRITE != 0 {
@@ -43,8 +45,9 @@ fn argument(lane: Lane, index: isize) -> *mut u32 {
     unsafe { (*lane.group).tgmem[0].cast::<u32>().wrapping_offset(index) }
 }
 
-/// Line `n` of the imaginary source is location `n`; site `k` is on line `100 + k`, but all are on one in `copies`.
-fn checked(name: &str, regions: &[RegionFn], kind: SiteKind, flags: u32) -> Image {
+/// Builds an image in which location `n` is line `n`; site `k` is on line `100 + k`, except that all sites of `copies`
+/// are on one line.
+fn checked_image(name: &str, regions: &[RegionFn], kind: SiteKind, flags: u32) -> Image {
     let locations = (0..120)
         .map(|line| Location {
             file: "test.metal".into(),
@@ -76,14 +79,14 @@ fn checked(name: &str, regions: &[RegionFn], kind: SiteKind, flags: u32) -> Imag
         origins: vec![None, Some(Origin::Buffer(0))],
         ..KernelPlan::default()
     };
-    // SAFETY: the regions keep the protocol and are part of this program.
+    // SAFETY: the regions follow the protocol and are part of this program.
     unsafe { Image::new(name, regions.to_vec(), vec![], plan) }
         .with_buffers([(0, "in".to_owned()), (1, "out".to_owned())])
         .with_variables([(9, "tile".to_owned())])
 }
 
-fn barriers(regions: &[RegionFn]) -> Image {
-    checked("k", regions, SiteKind::Threadgroup, 2)
+fn barrier_image(regions: &[RegionFn]) -> Image {
+    checked_image("k", regions, SiteKind::Threadgroup, 2)
 }
 
 struct Setup {
@@ -106,7 +109,8 @@ fn reports(image: &Image, setup: &Setup) -> Vec<Report> {
     let mut launch = KernelLaunch::new(image, [setup.threads, 1, 1], [setup.threadgroup, 1, 1]);
     launch.mode = LaunchMode::Check;
     // SAFETY: lives through the launch.
-    launch.buffers[0] = unsafe { BufferBinding::new(input.as_mut_ptr().cast(), 256, BindingAccess::Read) };
+    launch.buffers[0] =
+        unsafe { BufferBinding::new(input.as_mut_ptr().cast(), 256, BindingAccess::Read) };
     launch.buffers[1] = bind(&mut out);
     launch.threadgroup_memory[0] = setup.argument;
     let pool = Pool::with_threads(2).unwrap();
@@ -142,7 +146,7 @@ region!(write_read_only, |lane: Lane| {
 
 #[test]
 fn a_correct_kernel_is_clean() {
-    assert_eq!(reports(&barriers(&[copy]), &SETUP), []);
+    assert_eq!(reports(&barrier_image(&[copy]), &SETUP), []);
 }
 
 #[test]
@@ -152,7 +156,7 @@ fn overruns_name_buffer_offset_and_length() {
         threadgroup: 13,
         ..SETUP
     };
-    let found = reports(&barriers(&[copy_past]), &setup);
+    let found = reports(&barrier_image(&[copy_past]), &setup);
     assert_eq!(found.len(), 1);
     let report = &found[0];
     assert_eq!(
@@ -169,12 +173,12 @@ fn overruns_name_buffer_offset_and_length() {
         (Some([64, 0, 0]), Some([4, 0, 0]))
     );
 
-    let found = reports(&barriers(&[read_before]), &SETUP);
+    let found = reports(&barrier_image(&[read_before]), &SETUP);
     assert_eq!(
         found[0].message,
         "read of 4 bytes at offset -4 of buffer 0 (`in`), which has 256 bytes"
     );
-    let found = reports(&barriers(&[write_read_only]), &SETUP);
+    let found = reports(&barrier_image(&[write_read_only]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::Bounds, 1)]);
     assert_eq!(found[0].count, 64);
     assert!(
@@ -202,15 +206,15 @@ region!(constants, |lane: Lane| {
 });
 
 #[test]
-fn wild_addresses_stop_the_threadgroup_and_own_memory_is_fine() {
-    let found = reports(&barriers(&[null]), &SETUP);
+fn wild_addresses_abandon_the_threadgroup_and_private_memory_is_accepted() {
+    let found = reports(&barrier_image(&[null]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::Bounds, 3)]);
     assert_eq!(
         found[0].message,
         "write of 4 bytes at address 0x10, which is outside of every buffer"
     );
     assert_eq!(found[0].count, 1);
-    let found = reports(&barriers(&[constants]), &SETUP);
+    let found = reports(&barrier_image(&[constants]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::Bounds, 8)]);
 }
 
@@ -237,19 +241,19 @@ region!(read_neighbour_and_fill, |lane: Lane| {
 });
 
 #[test]
-fn barriers_order_threadgroup_memory_when_their_flags_say_so() {
+fn barriers_order_threadgroup_memory_if_their_flags_include_it() {
     let kernel = [fill_tile as RegionFn, read_neighbour];
-    assert_eq!(reports(&barriers(&kernel), &SETUP), []);
+    assert_eq!(reports(&barrier_image(&kernel), &SETUP), []);
     for flags in [0, 1, 4] {
-        let image = checked("k", &kernel, SiteKind::Threadgroup, flags);
+        let image = checked_image("k", &kernel, SiteKind::Threadgroup, flags);
         let found = reports(&image, &SETUP);
         assert_eq!(kinds(&found), [(ReportKind::Race, 11)]);
     }
     // A SIMD-group barrier does not order the two SIMD-groups.
-    let image = checked("k", &kernel, SiteKind::Simdgroup, 2);
+    let image = checked_image("k", &kernel, SiteKind::Simdgroup, 2);
     let found = reports(&image, &SETUP);
-    let both = [(ReportKind::Race, 10), (ReportKind::Race, 11)];
-    assert_eq!(kinds(&found), both);
+    let races = [(ReportKind::Race, 10), (ReportKind::Race, 11)];
+    assert_eq!(kinds(&found), races);
     assert_eq!([found[0].count, found[1].count], [1, 1]);
     let small = Setup {
         threads: 32,
@@ -258,14 +262,14 @@ fn barriers_order_threadgroup_memory_when_their_flags_say_so() {
     };
     let one = [fill_tile as RegionFn, copy];
     assert_eq!(
-        reports(&checked("k", &one, SiteKind::Simdgroup, 2), &small),
+        reports(&checked_image("k", &one, SiteKind::Simdgroup, 2), &small),
         []
     );
 }
 
 #[test]
 fn a_missing_barrier_is_a_race_and_not_an_uninitialised_read() {
-    let found = reports(&barriers(&[fill_and_read_neighbour]), &SETUP);
+    let found = reports(&barrier_image(&[fill_and_read_neighbour]), &SETUP);
     assert_eq!(
         kinds(&found),
         [(ReportKind::Race, 10), (ReportKind::Race, 11)]
@@ -275,7 +279,10 @@ fn a_missing_barrier_is_a_race_and_not_an_uninitialised_read() {
         "write of 4 bytes at offset 4 of threadgroup variable `tile` conflicts with the read by thread \
          [0, 0, 0] at line 11: no barrier orders them"
     );
-    let found = reports(&barriers(&[fill_tile, read_neighbour_and_fill]), &SETUP);
+    let found = reports(
+        &barrier_image(&[fill_tile, read_neighbour_and_fill]),
+        &SETUP,
+    );
     assert_eq!(
         kinds(&found),
         [(ReportKind::Race, 11), (ReportKind::Race, 12)]
@@ -289,7 +296,7 @@ region!(read_tile, |lane: Lane| {
 
 #[test]
 fn unwritten_threadgroup_memory_is_reported() {
-    let found = reports(&barriers(&[read_tile, fill_tile_last]), &SETUP);
+    let found = reports(&barrier_image(&[read_tile, fill_tile_last]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::Uninitialised, 20)]);
     assert_eq!(
         found[0].message,
@@ -302,7 +309,7 @@ fn unwritten_threadgroup_memory_is_reported() {
         ..SETUP
     };
     assert_eq!(
-        reports(&barriers(&[read_tile, fill_tile_last]), &setup)[0].count,
+        reports(&barrier_image(&[read_tile, fill_tile_last]), &setup)[0].count,
         128
     );
 }
@@ -323,15 +330,15 @@ region!(fill_argument, |lane: Lane| {
 });
 
 #[test]
-fn threadgroup_overruns_are_reported_and_missing_memory_too() {
-    let found = reports(&barriers(&[overrun_tile]), &SETUP);
+fn threadgroup_overruns_and_missing_memory_are_reported() {
+    let found = reports(&barrier_image(&[overrun_tile]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::Bounds, 30)]);
     assert_eq!(
         found[0].message,
         "write of 4 bytes at offset 256 of threadgroup variable `tile`, which has 256 bytes"
     );
     assert_eq!(found[0].thread, Some([63, 0, 0]));
-    let image = barriers(&[fill_argument]);
+    let image = barrier_image(&[fill_argument]);
     assert_eq!(
         reports(
             &image,
@@ -382,34 +389,40 @@ region!(plain_read, |lane: Lane| {
 
 #[test]
 fn device_races_are_found_inside_and_between_threadgroups() {
-    let found = reports(&barriers(&[all_write_first]), &SETUP);
+    let found = reports(&barrier_image(&[all_write_first]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::Race, 40)]);
     assert_eq!((found[0].buffer, found[0].count), (Some(1), 63));
     let apart = Setup {
         threadgroup: 1,
         ..SETUP
     };
-    let found = reports(&barriers(&[all_write_first]), &apart);
+    let found = reports(&barrier_image(&[all_write_first]), &apart);
     assert_eq!(kinds(&found), [(ReportKind::Race, 40)]);
     assert!(
         found[0].message.contains("threadgroups are not ordered"),
         "{}",
         found[0].message
     );
-    assert_eq!(reports(&barriers(&[all_add_first]), &apart), []);
-    assert_eq!(reports(&barriers(&[all_add_first]), &SETUP), []);
-    // Atomics and plain reads need a barrier over device memory between them.
+    assert_eq!(reports(&barrier_image(&[all_add_first]), &apart), []);
+    assert_eq!(reports(&barrier_image(&[all_add_first]), &SETUP), []);
+    // An atomic access and a plain read are only ordered by a barrier over device memory.
     let kernel = [add_then_read as RegionFn, plain_read];
     assert_eq!(
-        reports(&checked("k", &kernel, SiteKind::Threadgroup, 1), &SETUP),
+        reports(
+            &checked_image("k", &kernel, SiteKind::Threadgroup, 1),
+            &SETUP
+        ),
         []
     );
-    let found = reports(&checked("k", &kernel, SiteKind::Threadgroup, 2), &SETUP);
+    let found = reports(
+        &checked_image("k", &kernel, SiteKind::Threadgroup, 2),
+        &SETUP,
+    );
     assert_eq!(kinds(&found), [(ReportKind::Race, 43)]);
     assert!(found[0].message.contains("the atomic write"));
 }
 
-region!(half_return, |lane: Lane| {
+region!(half_returns, |lane: Lane| {
     if lane.index < 32 { FINISHED } else { 1 }
 });
 
@@ -420,33 +433,33 @@ region!(split_inside, |lane: Lane| {
 region!(done, |_: Lane| FINISHED);
 
 #[test]
-fn divergence_is_reported_where_it_shows() {
-    let found = reports(&barriers(&[half_return, done]), &SETUP);
+fn divergence_is_reported_at_the_divergent_site() {
+    let found = reports(&barrier_image(&[half_returns, done]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::EarlyReturn, 101)]);
     assert_eq!(
         found[0].message,
         "32 of the threadgroup's 64 threads returned before this barrier"
     );
-    let found = reports(&barriers(&[split, done, done]), &SETUP);
+    let found = reports(&barrier_image(&[split, done, done]), &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::DivergentBarrier, 102)]);
     assert_eq!(found[0].thread, Some([32, 0, 0]));
     assert!(
-        found[0].message.ends_with("that of line 101"),
+        found[0].message.ends_with("the one at line 101"),
         "{}",
         found[0].message
     );
     // Copies of one call are one barrier.
-    let twice = checked("copies", &[split, done, done], SiteKind::Threadgroup, 2);
+    let twice = checked_image("copies", &[split, done, done], SiteKind::Threadgroup, 2);
     assert_eq!(reports(&twice, &SETUP), []);
-    let image = checked("k", &[split_inside, done, done], SiteKind::Simdgroup, 2);
+    let image = checked_image("k", &[split_inside, done, done], SiteKind::Simdgroup, 2);
     let found = reports(&image, &SETUP);
     assert_eq!(kinds(&found), [(ReportKind::DivergentSimd, 101)]);
     // Different SIMD-groups may be at different sites.
-    let image = checked("k", &[split, done, done], SiteKind::Simdgroup, 2);
+    let image = checked_image("k", &[split, done, done], SiteKind::Simdgroup, 2);
     assert_eq!(reports(&image, &SETUP), []);
 }
 
-region!(unannounced, |lane: Lane| {
+region!(out_of_bounds, |lane: Lane| {
     touch(element(lane, 1, 99), WRITE, 50);
     FINISHED
 });
@@ -463,7 +476,7 @@ region!(crash_after_report, |lane: Lane| {
 
 #[test]
 fn faults_carry_the_reports_so_far() {
-    let image = barriers(&[crash_after_report]);
+    let image = barrier_image(&[crash_after_report]);
     let mut out = vec![0_u32; 64];
     let mut launch = KernelLaunch::new(&image, [2, 1, 1], [1, 1, 1]);
     launch.mode = LaunchMode::Check;
@@ -478,12 +491,12 @@ fn faults_carry_the_reports_so_far() {
 }
 
 #[test]
-fn abandoned_groups_leave_memory_flat() {
+fn abandoned_threadgroups_do_not_leak_memory() {
     let resident = || -> u64 {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').nth(1).unwrap().parse().unwrap()
     };
-    let image = barriers(&[unannounced]);
+    let image = barrier_image(&[out_of_bounds]);
     let setup = Setup {
         threads: 10_000,
         threadgroup: 1,
@@ -504,8 +517,8 @@ region!(endless_access, |lane: Lane| {
 });
 
 #[test]
-fn the_time_limit_holds_under_check() {
-    let image = barriers(&[endless_access]);
+fn the_time_limit_is_kept_in_check_mode() {
+    let image = barrier_image(&[endless_access]);
     let mut out = vec![0_u32; 64];
     let pool = Pool::with_threads(2).unwrap();
     for _ in 0..20 {
@@ -531,8 +544,8 @@ region!(endless_recursion, |lane: Lane| {
 });
 
 #[test]
-fn an_overflow_is_survived_although_the_checker_needs_stack() {
-    let image = barriers(&[endless_recursion]);
+fn a_stack_overflow_is_a_fault_although_the_checker_needs_stack() {
+    let image = barrier_image(&[endless_recursion]);
     let mut out = vec![0_u32; 64];
     let pool = Pool::with_threads(2).unwrap();
     let mut launch = KernelLaunch::new(&image, [64, 1, 1], [1, 1, 1]);
@@ -551,7 +564,7 @@ fn large_launches_are_checked_in_parallel() {
         ..SETUP
     };
     let start = Instant::now();
-    assert_eq!(reports(&barriers(&[copy]), &setup), []);
+    assert_eq!(reports(&barrier_image(&[copy]), &setup), []);
     let accesses = 2 << 20;
-    println!("{:?} an access", start.elapsed() / accesses);
+    println!("{:?} per access", start.elapsed() / accesses);
 }

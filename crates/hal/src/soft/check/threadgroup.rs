@@ -24,17 +24,17 @@ pub(super) struct AllocationRange {
     pub(super) length: usize,
 }
 
-/// A read of bytes that nothing has written. Whether it is a defect of its own or part of a race is decided at the
-/// next barrier: another thread may write them until then.
+/// A read of unwritten bytes. Whether it is an uninitialised read or part of a race is decided at the next barrier:
+/// another thread may write the bytes until then.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct UnwrittenRead {
+pub(super) struct UninitialisedRead {
     pub(super) offset: usize,
     pub(super) size: usize,
     pub(super) reader: AccessRecord,
 }
 
-/// Maximum number of unwritten reads recorded between two barriers.
-const MAX_UNWRITTEN_READS: usize = 4096;
+/// Maximum number of uninitialised reads recorded between two barriers.
+const MAX_UNINITIALISED_READS: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct ThreadgroupShadow {
@@ -44,7 +44,7 @@ pub(super) struct ThreadgroupShadow {
     clocks: Clocks,
     /// Cells older than this belong to earlier threadgroups.
     start: u32,
-    unwritten: Vec<UnwrittenRead>,
+    uninitialised: Vec<UninitialisedRead>,
 }
 
 impl Default for ThreadgroupShadow {
@@ -54,7 +54,7 @@ impl Default for ThreadgroupShadow {
             ranges: Vec::new(),
             clocks: Clocks::new(),
             start: 1,
-            unwritten: Vec::new(),
+            uninitialised: Vec::new(),
         }
     }
 }
@@ -75,11 +75,11 @@ impl ThreadgroupShadow {
             .arguments
             .iter()
             .zip(0..)
-            .filter_map(|(allocation, index)| {
-                allocation.map(|(start, length)| AllocationRange {
+            .filter_map(|(range, index)| {
+                range.as_ref().map(|range| AllocationRange {
                     allocation: Allocation::Argument(index),
-                    start,
-                    length,
+                    start: range.start,
+                    length: range.len(),
                 })
             });
         self.ranges = variables.chain(arguments).collect();
@@ -90,7 +90,7 @@ impl ThreadgroupShadow {
     }
 
     pub(super) fn begin_group(&mut self) {
-        self.unwritten.clear();
+        self.uninitialised.clear();
         self.start = self.clocks.restart();
         if self.start > u32::MAX / 2 {
             self.cells.fill(ShadowCell::default());
@@ -107,8 +107,8 @@ impl ThreadgroupShadow {
         self.clocks.now(lane)
     }
 
-    /// The allocation that an access at `offset` belongs to, and whether it is in bounds. The nearest one if it
-    /// belongs to none; `None` if there is no threadgroup memory at all.
+    /// Finds the allocation that an access at `offset` belongs to, or else the nearest one, and whether the access is in
+    /// bounds; `None` if there is no threadgroup memory at all.
     pub(super) fn find(&self, offset: usize, size: usize) -> Option<(AllocationRange, bool)> {
         let after = self.ranges.partition_point(|range| range.start <= offset);
         let before = after.checked_sub(1).map(|index| self.ranges[index]);
@@ -117,7 +117,7 @@ impl ThreadgroupShadow {
         {
             return Some((range, true));
         }
-        // Overruns are more likely than underruns; still, an access just before an allocation is meant for it.
+        // Overruns are more likely than underruns; still, an access just before an allocation is attributed to it.
         let next = self.ranges.get(after).copied();
         let nearest = match (before, next) {
             (Some(before), Some(next)) => {
@@ -159,9 +159,9 @@ impl ThreadgroupShadow {
             };
             conflict = conflict.or(found);
         }
-        // An atomic write may be a plain store, which is how atomics are initialised.
-        if !write && unwritten && self.unwritten.len() < MAX_UNWRITTEN_READS {
-            self.unwritten.push(UnwrittenRead {
+        // An atomic access that writes may be a store, which is how atomics are initialised.
+        if !write && unwritten && self.uninitialised.len() < MAX_UNINITIALISED_READS {
+            self.uninitialised.push(UninitialisedRead {
                 offset,
                 size,
                 reader: record,
@@ -170,23 +170,23 @@ impl ThreadgroupShadow {
         conflict
     }
 
-    /// The reads since the last barrier that found uninitialised memory, as opposed to racing with a writer.
-    pub(super) fn take_unwritten(&mut self) -> Vec<UnwrittenRead> {
+    /// Takes the reads since the last barrier that found uninitialised memory, as opposed to racing with a writer.
+    pub(super) fn take_uninitialised(&mut self) -> Vec<UninitialisedRead> {
         let cells = &self.cells;
         let start = self.start;
-        let raced = |read: &UnwrittenRead| {
+        let raced = |read: &UninitialisedRead| {
             cells[read.offset..read.offset + read.size]
                 .iter()
                 .any(|cell| {
                     let writer = cell.writer();
-                    let other = writer.is_some()
+                    let by_another_lane = writer.is_some()
                         && writer.time() >= start
                         && writer.lane() != read.reader.lane();
                     let same_simd_group = writer.lane() / 32 == read.reader.lane() / 32;
-                    other && !(same_simd_group && writer.time() > read.reader.time())
+                    by_another_lane && !(same_simd_group && writer.time() > read.reader.time())
                 })
         };
-        let mut reads = std::mem::take(&mut self.unwritten);
+        let mut reads = std::mem::take(&mut self.uninitialised);
         reads.retain(|read| !raced(read));
         reads
     }
@@ -198,8 +198,8 @@ mod tests {
 
     fn shadow() -> ThreadgroupShadow {
         let mut shadow = ThreadgroupShadow::default();
-        let mut arguments = [None; 31];
-        arguments[2] = Some((512, 64));
+        let mut arguments = [const { None }; 31];
+        arguments[2] = Some(512..576);
         let layout = ThreadgroupLayout {
             arena: 128,
             arguments,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_found_and_overruns_named_after_the_nearest() {
+    fn accesses_are_attributed_to_their_or_the_nearest_allocation() {
         let shadow = shadow();
         struct Case {
             offset: usize,
@@ -276,28 +276,28 @@ mod tests {
     }
 
     #[test]
-    fn unwritten_reads_are_kept_unless_another_thread_writes_in_the_same_interval() {
+    fn uninitialised_reads_are_kept_unless_another_thread_writes_before_the_barrier() {
         let mut shadow = shadow();
         assert_eq!(shadow.touch(128, 4, false, record(&shadow, 0)), None);
-        assert_eq!(shadow.take_unwritten().len(), 1);
+        assert_eq!(shadow.take_uninitialised().len(), 1);
         assert_eq!(shadow.touch(132, 4, false, record(&shadow, 0)), None);
         assert!(shadow.touch(132, 4, true, record(&shadow, 1)).is_some());
-        assert_eq!(shadow.take_unwritten().len(), 0);
+        assert_eq!(shadow.take_uninitialised().len(), 0);
         assert_eq!(shadow.touch(136, 4, true, record(&shadow, 0)), None);
         assert_eq!(shadow.touch(136, 4, false, record(&shadow, 0)), None);
-        assert_eq!(shadow.take_unwritten().len(), 0);
+        assert_eq!(shadow.take_uninitialised().len(), 0);
         assert_eq!(shadow.touch(138, 4, false, record(&shadow, 0)), None);
-        assert_eq!(shadow.take_unwritten().len(), 1);
+        assert_eq!(shadow.take_uninitialised().len(), 1);
     }
 
     #[test]
-    fn a_new_group_finds_nothing_written_and_nothing_to_race_with() {
+    fn a_new_threadgroup_starts_uninitialised_and_without_races() {
         let mut shadow = shadow();
         shadow.touch(128, 4, true, record(&shadow, 40));
         shadow.begin_group();
         assert_eq!(shadow.touch(128, 4, true, record(&shadow, 0)), None);
         shadow.begin_group();
         assert_eq!(shadow.touch(128, 4, false, record(&shadow, 1)), None);
-        assert_eq!(shadow.take_unwritten().len(), 1);
+        assert_eq!(shadow.take_uninitialised().len(), 1);
     }
 }

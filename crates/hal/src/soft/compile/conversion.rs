@@ -5,8 +5,8 @@
 //! too.
 //!
 //! Not reported, because Metal allows them too: the object of a method, arguments of library functions, and
-//! references to `const`, which may bind to a copy. Casts from `thread` of a function's result are not reported
-//! either: the elements of vectors and matrices have no address space here, wherever these are.
+//! references to `const`, which may bind to a copy. Nor are casts of a function's result from `thread`: elements of
+//! vectors and matrices have no address space here, wherever the vector or matrix is stored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,13 +21,21 @@ pub(super) struct Conversion {
     pub(super) message: String,
 }
 
+/// A location in the user's text.
+#[derive(Debug, Clone, Copy)]
+struct SourceLocation<'a> {
+    file: &'a str,
+    line: u32,
+    column: u32,
+}
+
 /// An AST node on the path from the root.
 #[derive(Debug, Clone, Copy)]
 struct Node<'a> {
     depth: usize,
     kind: &'a str,
     /// Its first location, if that is in the user's text.
-    location: Option<(&'a str, u32, u32)>,
+    location: Option<SourceLocation<'a>>,
     /// Number of children read so far.
     children: usize,
     /// For a call: whether the callee is a free function, and its address.
@@ -37,7 +45,7 @@ struct Node<'a> {
 /// A conversion whose operand, on the next line, has not been read yet.
 struct PendingConversion<'a> {
     depth: usize,
-    location: (&'a str, u32, u32),
+    location: SourceLocation<'a>,
     target: &'a str,
     context: ConversionContext<'a>,
 }
@@ -139,7 +147,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
 
     /// Tracks the locations of a line; returns the first one if it is in the user's text. clang omits the file or
     /// the line if they are the same as in the previous location.
-    fn locations(&mut self, kind: &str, rest: &'a str) -> Option<(&'a str, u32, u32)> {
+    fn locations(&mut self, kind: &str, rest: &'a str) -> Option<SourceLocation<'a>> {
         let at = rest.find(" <")?;
         if rest[..at].contains('\'') {
             return None;
@@ -160,11 +168,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
     }
 
     /// Parses `file:3:7`, `line:3:7`, `col:7` or `<invalid sloc>`, and returns the rest.
-    #[expect(
-        clippy::type_complexity,
-        reason = "a location, if it is the user's, and the rest"
-    )]
-    fn location(&mut self, text: &'a str) -> Option<(Option<(&'a str, u32, u32)>, &'a str)> {
+    fn location(&mut self, text: &'a str) -> Option<(Option<SourceLocation<'a>>, &'a str)> {
         if let Some(rest) = text.strip_prefix("<invalid sloc>") {
             return Some((None, rest));
         }
@@ -188,8 +192,12 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         None
     }
 
-    fn in_user_text(&self, column: u32) -> Option<(&'a str, u32, u32)> {
-        (!(self.is_hidden)(self.file)).then_some((self.file, self.line, column))
+    fn in_user_text(&self, column: u32) -> Option<SourceLocation<'a>> {
+        (!(self.is_hidden)(self.file)).then_some(SourceLocation {
+            file: self.file,
+            line: self.line,
+            column,
+        })
     }
 
     /// The first child of a call names its callee.
@@ -223,7 +231,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
         &mut self,
         kind: &str,
         rest: &'a str,
-        location: Option<(&'a str, u32, u32)>,
+        location: Option<SourceLocation<'a>>,
         depth: usize,
     ) {
         let Some(parent) = self.path.last() else {
@@ -271,7 +279,7 @@ impl<'a, F: Fn(&str) -> bool> Reader<'a, F> {
     fn report(&mut self, pending: PendingConversion<'a>, operand: &'a str) {
         let PendingConversion {
             depth,
-            location: (file, line, column),
+            location: SourceLocation { file, line, column },
             target,
             context,
         } = pending;
@@ -339,7 +347,7 @@ fn is_constant(target: &str) -> bool {
     target.starts_with("const ") || target.starts_with("volatile const ")
 }
 
-/// Metal's name of the address space that a type points to.
+/// Returns Metal's name of the address space that a type points to.
 fn space(target: &str) -> &'static str {
     let outer = target
         .rsplit_once('*')

@@ -27,19 +27,18 @@ pub(super) fn flags(section: &str) -> Vec<String> {
 ///
 /// In every mode each operation is rounded as written: no contraction, reassociation or estimates, so that results
 /// are the same on every processor. Relaxed and Fast allow Apple's compiler more than that; here they only change
-/// the accuracy of the elementary functions, see `default_accuracy` in the shim. A test that is to hold for both
+/// the accuracy of the elementary functions, see `default_accuracy` in the shim. A test for both
 /// must tolerate a difference in the last bit.
 pub(super) fn math_defines(math: MathMode) -> Option<String> {
     (math == MathMode::Fast).then(|| "-D__FAST_MATH__=1".to_owned())
 }
 
-/// Returns whether the text includes nothing but Metal's own headers, so that the text alone determines its
-/// meaning.
+/// Returns whether the text includes nothing but Metal's own headers, so that its own hash can be the cache key.
 pub(super) fn is_self_contained(source: &str) -> bool {
-    let joined;
+    let spliced;
     let text = if source.contains("\\\n") {
-        joined = source.replace("\\\n", "");
-        &joined
+        spliced = source.replace("\\\n", "");
+        &spliced
     } else {
         source
     };
@@ -66,7 +65,7 @@ pub(super) fn is_self_contained(source: &str) -> bool {
         })
 }
 
-/// Function constants that code outside the initialisers reads. They are recognised by the mangled names of their
+/// Returns the function constants that code outside the initialisers reads. They are recognised by the mangled names of their
 /// variables, `_ZL5scale` or `_ZN1aL5scaleE`.
 pub(super) fn used_constants(text: &str, reflection: &Reflection) -> Vec<u32> {
     let mut used = Vec::new();
@@ -162,14 +161,14 @@ mod tests {
     use crate::msl;
 
     #[test]
-    fn only_metals_own_headers_leave_a_text_self_contained() {
+    fn text_that_includes_only_metals_own_headers_is_self_contained() {
         for (text, expected) in [
             ("#include <metal_stdlib>\nusing namespace metal;", true),
             ("  #  include <metal_stdlib> // maths", true),
             ("// #include \"a.h\" is not a directive", true),
             ("#include \"a.h\"", false),
             ("#include <vector>", false),
-            ("#include HEADER_PREFIX", false),
+            ("#include HEADER", false),
             ("#inc\\\nlude \"a.h\"", false),
             ("#if __has_include(\"a.h\")", false),
         ] {
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_used_where_their_marks_are_left() {
+    fn arguments_are_used_if_their_markers_remain() {
         let text = "define void @sm_kernel(ptr %g) {\n  %6 = load ptr, ptr %g, align 8\n  \
                     %7 = tail call ptr @sm_argument(ptr noundef %6, i32 noundef 3) #4\n  \
                     %8 = call ptr @sm_argument(ptr %7, i32 33)\n}\n\
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_used_where_code_loads_them() {
+    fn constants_are_used_if_code_loads_them() {
         let reflection = Reflection {
             constants: [("scale", 3), ("sca", 4), ("flag", 5), ("deep", 6)]
                 .map(|(name, index)| msl::FunctionConstant {

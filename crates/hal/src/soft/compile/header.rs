@@ -28,10 +28,10 @@ impl KernelCompiler {
 
     /// The directory with `include` and `stub`.
     pub(super) fn headers(&self) -> Result<PathBuf> {
-        self.place_headers(&mut self.lock_headers(), true)
+        self.write_headers(&mut self.lock_headers(), true)
     }
 
-    pub(super) fn place_headers(&self, headers: &mut Headers, in_cache: bool) -> Result<PathBuf> {
+    pub(super) fn write_headers(&self, headers: &mut Headers, in_cache: bool) -> Result<PathBuf> {
         if let Some(directory) = &headers.directory {
             return Ok(directory.clone());
         }
@@ -49,7 +49,7 @@ impl KernelCompiler {
             .cache
             .directory(&name, &files, in_cache)
             .map_err(|error| Error::Toolchain {
-                message: format!("Metal's headers cannot be written for the compiler: {error}"),
+                message: format!("Metal's headers cannot be written to disk: {error}"),
             })?;
         headers.directory = Some(directory.clone());
         Ok(directory)
@@ -74,7 +74,7 @@ impl KernelCompiler {
         let name = Key::new("pch", parts);
         let mut outcome = Ok(PathBuf::new());
         for in_cache in [true, false] {
-            let directory = self.place_headers(&mut headers, in_cache)?;
+            let directory = self.write_headers(&mut headers, in_cache)?;
             let path = directory.join(name.as_str());
             outcome = if path.is_file() {
                 Ok(path)
@@ -118,7 +118,7 @@ impl KernelCompiler {
             });
         }
         std::fs::rename(&temporary, target).map_err(|error| Error::Toolchain {
-            message: format!("precompiled headers cannot be put in their place: {error}"),
+            message: format!("precompiled headers cannot be renamed: {error}"),
         })
     }
 }

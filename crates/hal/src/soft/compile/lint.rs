@@ -9,12 +9,12 @@ use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity, Translation};
 use crate::soft::diagnose::{self, SourceMap};
 
 impl KernelCompiler {
-    /// Runs step 3 for a library and many of its kernels at once, for diagnostics only.
+    /// Runs step 3 once for a library and several of its kernels, for diagnostics only.
     pub(crate) fn lint(&self, program: &LibraryProgram, names: &[&str]) -> Result<Vec<Diagnostic>> {
-        let chosen = options(program)?;
-        let mut found = self.preprocessor_warnings(program, &chosen)?;
+        let warnings = options(program)?;
+        let mut found = self.preprocessor_warnings(program, &warnings)?;
         let mut arguments = flags("lint");
-        arguments.extend(chosen);
+        arguments.extend(warnings);
         arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump"].map(str::to_owned));
         let input = with_kernels(program.translation()?, names);
         let output = self.run_frontend(program, &arguments, input)?;
@@ -29,18 +29,18 @@ impl KernelCompiler {
         Ok(found)
     }
 
-    /// Warnings of the preprocessor: the rewritten text has no directives left.
+    /// Returns the preprocessor's warnings, which the front end cannot give: the rewritten text has no directives left.
     fn preprocessor_warnings(
         &self,
         program: &LibraryProgram,
-        chosen: &[String],
+        warnings: &[String],
     ) -> Result<Vec<Diagnostic>> {
         if let Some(known) = program.preprocessor_warnings.get() {
             return Ok(known.clone());
         }
         let mut arguments = flags("lint");
-        arguments.extend_from_slice(chosen);
-        // The front end reports it, too.
+        arguments.extend_from_slice(warnings);
+        // The front end reports unknown options, too.
         arguments.push("-Wno-unknown-warning-option".to_owned());
         let (source, file) = (&program.source, &program.file);
         let output = self.preprocess(source, file, &program.options, &arguments)?;
@@ -79,10 +79,10 @@ fn options(program: &LibraryProgram) -> Result<Vec<String>> {
     Ok(warnings.iter().map(|name| format!("-W{name}")).collect())
 }
 
-/// The program with the entry points of several kernels, while an image has only one.
+/// Returns the program with the entry points of several kernels; an image has only one.
 fn with_kernels(translation: &Translation, names: &[&str]) -> String {
     let lines = translation.cpp.lines();
-    // clang does not know Metal's pragmas, which is not the user's fault.
+    // clang would warn about Metal's pragmas, which it does not know.
     let lines = lines.map(|line| {
         if line.starts_with("#pragma METAL ") {
             ""

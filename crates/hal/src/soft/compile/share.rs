@@ -43,7 +43,7 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// CompiledKernel kernels of one library, each compiled once however many threads ask for it.
+/// Compiled kernels of one library, each compiled once however many threads request it.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledKernels {
     slots: Mutex<HashMap<String, KernelSlot>>,

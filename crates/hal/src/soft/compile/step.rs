@@ -18,10 +18,10 @@ use crate::soft::{Mode, ir};
 /// Time limit for optimising a library's sole kernel while the library is checked; beyond it, only the syntax is
 /// checked.
 const SOLE_KERNEL_TIME_LIMIT: TimeLimit = TimeLimit {
-    processor: Duration::from_secs(4),
+    cpu: Duration::from_secs(4),
     ..COMPILE_TIME_LIMIT
 };
-/// Maximum number of optimiser runs because of remaining calls.
+/// Maximum number of optimiser runs to inline remaining calls.
 const MAX_INLINE_ROUNDS: usize = 3;
 /// Size of the IR text in bytes above which compile time matters more than the last few percent of speed.
 const LARGE_IR_BYTES: usize = 1 << 20;
@@ -97,7 +97,7 @@ impl KernelCompiler {
                 }
                 // Errors of the kernel alone are reported when it is requested.
                 Err(Error::Compile { .. }) => {}
-                Err(error) if start.elapsed() < SOLE_KERNEL_TIME_LIMIT.processor => {
+                Err(error) if start.elapsed() < SOLE_KERNEL_TIME_LIMIT.cpu => {
                     return Err(error);
                 }
                 Err(_) => {}
@@ -106,7 +106,7 @@ impl KernelCompiler {
         self.check_text(program, translation.cpp.clone())
     }
 
-    /// Reports what is wrong with a text: clang's errors, then conversions that only Metal rejects.
+    /// Fails if a text has errors: clang's own, or conversions that only Metal rejects.
     fn check_text(&self, program: &LibraryProgram, input: String) -> Result<()> {
         let mut arguments = flags("quiet");
         arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump"].map(str::to_owned));
@@ -193,7 +193,7 @@ impl KernelCompiler {
         let headers = self.headers()?.display().to_string();
         for location in &mut plan.locations {
             if let Some(rest) = location.file.strip_prefix(&headers) {
-                // The cache may be read where the headers are elsewhere.
+                // Another process may read the cache with the headers in another directory.
                 location.file = format!("{HEADER_PREFIX}{rest}");
             } else {
                 location.column = source_map.column(&location.file, location.line, location.column);
@@ -212,21 +212,21 @@ impl KernelCompiler {
         })
     }
 
-    /// Runs clang's front end with the precompiled headers, which are rebuilt if they are corrupt. `wanted`
+    /// Runs clang's front end with the precompiled headers, which are rebuilt if they are corrupt. `options`
     /// includes the warning options.
     pub(super) fn run_frontend(
         &self,
         program: &LibraryProgram,
-        wanted: &[String],
+        options: &[String],
         input: String,
     ) -> Result<Output> {
-        self.run_frontend_within(program, wanted, input, COMPILE_TIME_LIMIT)
+        self.run_frontend_within(program, options, input, COMPILE_TIME_LIMIT)
     }
 
     fn run_frontend_within(
         &self,
         program: &LibraryProgram,
-        wanted: &[String],
+        options: &[String],
         input: String,
         limit: TimeLimit,
     ) -> Result<Output> {
@@ -239,7 +239,7 @@ impl KernelCompiler {
                     "-fno-caret-diagnostics",
                     "-fno-color-diagnostics",
                     "-fno-elide-type",
-                    // However deep in the headers an error is, the user's line must be among its notes.
+                    // An error deep in the headers needs the user's line among its notes.
                     "-ftemplate-backtrace-limit=0",
                     "-fconstexpr-backtrace-limit=0",
                     "-include-pch",
@@ -248,22 +248,22 @@ impl KernelCompiler {
             );
             arguments.push(precompiled.display().to_string());
             arguments.push(format!("-ferror-limit={}", diagnose::MAX_ERRORS));
-            arguments.extend_from_slice(wanted);
+            arguments.extend_from_slice(options);
             arguments.extend(["-x", "c++", "-"].map(str::to_owned));
             let output = {
                 let _permit = self.permits.take();
                 compiler.run_within(&arguments, input.clone().into_bytes(), limit)?
             };
-            let damaged = !output.success
+            let is_corrupt = !output.success
                 && output.stderr.contains(&precompiled.display().to_string())
                 && diagnose::is_about_precompiled_header(&output.stderr);
-            if !damaged || attempt > 0 {
+            if !is_corrupt || attempt > 0 {
                 return Ok(output);
             }
             let _ = std::fs::remove_file(&precompiled);
             *self.lock_headers() = Headers::default();
         }
-        unreachable!("the loop returns in its second round")
+        unreachable!("the loop returns in its second iteration")
     }
 
     pub(super) fn frontend_flags(&self, math: MathMode) -> Vec<String> {
@@ -276,7 +276,7 @@ impl KernelCompiler {
         arguments
     }
 
-    /// The option for the instruction set.
+    /// Returns the option for the instruction set.
     fn march(&self) -> String {
         format!("-march={}", self.instruction_set)
     }
@@ -294,7 +294,7 @@ impl KernelCompiler {
         for _ in 0..MAX_INLINE_ROUNDS {
             match ir::fission(&text, &options) {
                 Ok(ir::Outcome::Done { text, plan }) => return Ok((text, plan)),
-                Ok(ir::Outcome::Inline { text: more }) => text = self.inline(more)?,
+                Ok(ir::Outcome::Inline { text: marked }) => text = self.inline(marked)?,
                 Err(ir::FissionError::NotInlined { function }) => {
                     return Err(program.recursion_error(name, &function));
                 }
@@ -330,7 +330,7 @@ impl KernelCompiler {
         let mut outcome = Err(Error::Toolchain {
             message: "no directory for the compiler's files can be written".to_owned(),
         });
-        // Another directory helps if the first is full, and costs nothing otherwise.
+        // If the first directory is full, the next one may not be.
         for scratch in self.cache.scratch_dirs() {
             let target = scratch.path().join("image.so");
             let mut arguments = flags(match self.mode {
@@ -367,7 +367,7 @@ impl KernelCompiler {
         outcome
     }
 
-    /// Runs clang on generated IR: errors are not the user's fault.
+    /// Runs clang on generated IR; an error is a bug of the software device, not of the user's code.
     pub(super) fn run_backend(&self, arguments: &[String], text: String) -> Result<Output> {
         let compiler = toolchain::find(self.clang.as_deref())?;
         let output = {
@@ -379,7 +379,7 @@ impl KernelCompiler {
         }
         Err(Error::Toolchain {
             message: format!(
-                "`{}` refused code made from a correct kernel{}",
+                "`{}` rejected the IR of a valid kernel{}",
                 compiler.path.display(),
                 tail(&output.stderr)
             ),
@@ -418,7 +418,7 @@ fn explain(
     failure(output, options, diagnostics)
 }
 
-/// The error of a failed run.
+/// Builds the error of a failed run.
 pub(super) fn failure(
     output: &Output,
     options: &CompileOptions,

@@ -95,7 +95,11 @@ pub(super) fn skip_attributes(cursor: &mut Cursor<'_, '_>) {
 }
 
 /// Parses the operand at the cursor, up to the next comma or closing bracket on this level.
-fn operand(cursor: &mut Cursor<'_, '_>, names: &mut NameTable<'_>, list: &[IrToken<'_>]) -> Operand {
+fn operand(
+    cursor: &mut Cursor<'_, '_>,
+    names: &mut NameTable<'_>,
+    list: &[IrToken<'_>],
+) -> Operand {
     let start = cursor.position();
     if let Some(token) = cursor.peek()
         && token.kind == IrTokenKind::Local

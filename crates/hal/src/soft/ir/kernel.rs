@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::FissionError;
 use super::block_order::{BlockOrder, Loop};
 use super::liveness::{BitSet, live_in};
-use super::parse::{BasicBlock, Fragment, IrFunction, Id, Inst, Op, Operand, Terminator};
+use super::parse::{BasicBlock, Fragment, Id, Inst, IrFunction, Op, Operand, Terminator};
 use super::types::Type;
 use super::uniformity::Uniformity;
 use crate::soft::plan::{RECONVERGE, SiteKind, ThreadgroupVariable, WHOLE_SIMDGROUP};

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::parse::{IrFunction, Id, Inst, Op, Operand};
+use super::parse::{Id, Inst, IrFunction, Op, Operand};
 use super::tsan::ACCESS_FN;
 use super::types::Type;
 use crate::soft::plan::Origin;

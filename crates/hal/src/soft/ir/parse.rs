@@ -211,7 +211,10 @@ pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, Fissi
 }
 
 /// Types and names of the parameters of a `define` line.
-pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, String)>, FissionError> {
+pub(crate) fn typed_parameters(
+    header: &str,
+    line: usize,
+) -> Result<Vec<(Type, String)>, FissionError> {
     let list = tokens(header, line)?;
     let name = list.iter().position(|t| t.kind == IrTokenKind::Global);
     let start = name.ok_or_else(|| FissionError::Syntax {
@@ -244,7 +247,10 @@ pub(crate) fn typed_parameters(header: &str, line: usize) -> Result<Vec<(Type, S
 }
 
 /// Parses the blocks and instructions of `definition`.
-pub(crate) fn function(definition: &Definition<'_>, types: &Named) -> Result<IrFunction, FissionError> {
+pub(crate) fn function(
+    definition: &Definition<'_>,
+    types: &Named,
+) -> Result<IrFunction, FissionError> {
     let mut names = NameTable {
         ids: HashMap::new(),
         types,

@@ -23,7 +23,7 @@ use std::fmt::Write;
 use super::FissionError;
 use super::lex::{IrTokenKind, bare, tokens};
 use super::module::{Definition, Module};
-use super::parse::{self, IrFunction, Id};
+use super::parse::{self, Id, IrFunction};
 use super::tsan::{self, DEFECT_MARKER};
 use super::types::Type;
 use analysis::PointerAnalysis;
@@ -101,7 +101,10 @@ fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, FissionError> {
     let mut address_taken = HashSet::new();
     for global in &module.globals {
         let list = tokens(&global.text, global.line)?;
-        let names = list.iter().skip(1).filter(|t| t.kind == IrTokenKind::Global);
+        let names = list
+            .iter()
+            .skip(1)
+            .filter(|t| t.kind == IrTokenKind::Global);
         address_taken.extend(names.map(|t| bare(t.text).to_owned()));
     }
     for function in &module.functions {

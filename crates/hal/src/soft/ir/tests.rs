@@ -210,7 +210,10 @@ fn refuses_what_kernels_cannot_have_by_name_and_line() {
             what: "unknown instruction `frobnicate`".into()
         }
     );
-    assert_eq!(fission("", &Options::default()), Err(FissionError::NoKernel));
+    assert_eq!(
+        fission("", &Options::default()),
+        Err(FissionError::NoKernel)
+    );
 }
 
 #[test]

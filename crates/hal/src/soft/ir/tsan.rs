@@ -9,7 +9,7 @@ use super::FissionError;
 use super::kernel::Arguments;
 use super::lex::{IrToken, IrTokenKind, tokens};
 use super::module::Module;
-use super::parse::{Fragment, IrFunction, Id, Inst, Op, Operand, locals};
+use super::parse::{Fragment, Id, Inst, IrFunction, Op, Operand, locals};
 use super::types::Type;
 use crate::soft::plan::Location;
 use crate::soft::runtime::services::Table;

@@ -1,17 +1,15 @@
 //! Segments: the commands between two barriers, which may run concurrently.
 
-use std::ops::Range;
-
-use super::{address, touched_regions};
-use crate::driver::{self, Command, Region, own};
+use super::{AccessedRegion, accessed_regions, address};
+use crate::driver::{self, Command, own};
 use crate::report::{Report, ReportKind};
-use crate::soft::check::commands::{CheckedCommand, CommandTouch, OverlapShadow};
+use crate::soft::check::commands::{AccessedRange, CheckedCommand, CommandTouch, OverlapShadow};
 use crate::soft::pipeline::{Code, Pipeline};
 
 /// The commands between two barriers, in check mode.
 #[derive(Default)]
 pub(super) struct Segment<'a> {
-    /// The memory they share, if any.
+    /// Shadow memory of the bytes they share, if any.
     shared: Option<OverlapShadow<'a>>,
     /// Index of the first command after the segment.
     end: usize,
@@ -20,7 +18,7 @@ pub(super) struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Moves on to a command; at the first one of a segment, collects the memory that all of them share.
+    /// Advances to a command; at the first one of a segment, collects the memory that its commands share.
     pub(super) fn advance(&mut self, commands: &'a [Command], index: usize) {
         if index < self.end {
             self.next += 1;
@@ -36,7 +34,7 @@ impl<'a> Segment<'a> {
         };
     }
 
-    /// The memory that the current command may share with others, and the command's number.
+    /// Shadow memory that the current command may share with others, and the command's number.
     pub(super) fn overlaps(&self) -> Option<(&OverlapShadow<'a>, usize)> {
         Some((self.shared.as_ref()?, self.next))
     }
@@ -50,16 +48,16 @@ impl<'a> Segment<'a> {
             return Vec::new();
         }
         let checked_command = checked_command(command);
-        let report = |(range, write): &(Range<usize>, bool)| {
+        let report = |range: &AccessedRange| {
             let touch = CommandTouch {
-                address: range.start,
-                size: range.len(),
-                write: *write,
+                address: range.addresses.start,
+                size: range.addresses.len(),
+                write: range.writes,
                 atomic: false,
                 location: 0,
             };
             let conflict = overlaps.touch(number, touch)?;
-            let verb = if *write { "write" } else { "read" };
+            let verb = if range.writes { "write" } else { "read" };
             Some(Report {
                 kind: ReportKind::Race,
                 message: format!(
@@ -96,13 +94,16 @@ fn checked_command(command: &Command) -> CheckedCommand<'_> {
         Command::Fill { .. } => ("fill", None),
         _ => ("", None),
     };
-    let range = |(region, writes): (&Region, bool)| {
-        let start = address(region).addr();
-        (start..start + region.length, writes)
+    let range = |accessed: AccessedRegion<'_>| {
+        let start = address(accessed.region).addr();
+        AccessedRange {
+            addresses: start..start + accessed.region.length,
+            writes: accessed.writes,
+        }
     };
     CheckedCommand {
         name,
         image,
-        ranges: touched_regions(command).into_iter().map(range).collect(),
+        ranges: accessed_regions(command).into_iter().map(range).collect(),
     }
 }

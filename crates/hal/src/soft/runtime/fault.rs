@@ -21,7 +21,7 @@ pub struct LaunchFault {
     pub thread: Option<Box<ThreadLocation>>,
     /// Details, such as the buffer nearest to a wild address; may be empty.
     pub detail: String,
-    /// The checker's findings until then.
+    /// The checker's findings before the failure.
     pub reports: Vec<Report>,
 }
 
@@ -72,7 +72,7 @@ pub enum FaultKind {
     },
     /// Memory for the launch could not be allocated.
     OutOfMemory,
-    /// The launch is invalid; `detail` says why.
+    /// The launch is invalid; `detail` is the reason.
     Invalid,
 }
 
@@ -89,8 +89,8 @@ impl LaunchFault {
         }
     }
 
-    /// The fault as a report of kind `crash` or `timeout`, located at the thread's last access: the defect is there
-    /// or soon after.
+    /// Converts the fault to a report of kind `crash` or `timeout`, located at the thread's last access: the defect is
+    /// there or soon after.
     pub fn report(&self) -> Report {
         let kind = match self.kind {
             FaultKind::Timeout { .. } | FaultKind::Endless { .. } => ReportKind::Timeout,
@@ -99,7 +99,7 @@ impl LaunchFault {
         let near = self.thread.as_ref().and_then(|thread| thread.near.as_ref());
         Report {
             kind,
-            message: self.sentence(),
+            message: self.description(),
             kernel: self.kernel.clone(),
             file: near.map(|near| near.file.clone()).unwrap_or_default(),
             line: near.map_or(0, |near| near.line),
@@ -111,7 +111,7 @@ impl LaunchFault {
         }
     }
 
-    fn sentence(&self) -> String {
+    fn description(&self) -> String {
         if self.detail.is_empty() {
             self.kind.to_string()
         } else {
@@ -127,7 +127,7 @@ impl fmt::Display for FaultKind {
                 address: Some(address),
             } => write!(f, "page fault at address {address:#x}"),
             Self::PageFault { address: None } => f.write_str("page fault at a wild address"),
-            Self::StackOverflow => f.write_str("private memory does not fit the stack"),
+            Self::StackOverflow => f.write_str("private memory does not fit on the stack"),
             Self::DivisionByZero => f.write_str("integer division by zero"),
             Self::IllegalInstruction => f.write_str("unreachable code was reached"),
             Self::Trap { signal } => write!(f, "trap (signal {signal})"),
@@ -147,7 +147,7 @@ impl fmt::Display for FaultKind {
 
 impl fmt::Display for LaunchFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kernel `{}`: {}", self.kernel, self.sentence())?;
+        write!(f, "kernel `{}`: {}", self.kernel, self.description())?;
         if let Some([x, y, z]) = self.threadgroup {
             write!(f, " (threadgroup [{x}, {y}, {z}])")?;
         }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_name_kernel_place_and_detail() {
+    fn faults_name_kernel_threadgroup_and_detail() {
         let fault = LaunchFault {
             threadgroup: Some([1, 0, 0]),
             detail: "4 bytes past the end of buffer 2".into(),

@@ -8,7 +8,7 @@ pub(crate) fn scatter(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The seed of one threadgroup: a function of the device's seed, the launch number and the threadgroup, so that a
+/// Returns the seed of one threadgroup: a function of the device's seed, the launch number and the threadgroup, so that a
 /// run is reproducible whatever else the process does.
 pub(crate) fn group_seed(seed: u64, launch: u64, group: u64) -> u64 {
     scatter(scatter(scatter(seed) ^ launch) ^ group)
@@ -23,7 +23,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `0..length` for `seed`.
+    /// Creates the permutation of `0..length` for `seed`.
     pub(crate) fn new(length: u64, seed: u64) -> Self {
         let bits = u64::BITS - length.saturating_sub(1).leading_zeros();
         Self {
@@ -33,7 +33,7 @@ impl Permutation {
         }
     }
 
-    /// The image of `index`, which must be below the length.
+    /// Returns the image of `index`, which must be below the length.
     pub(crate) fn apply(&self, index: u64) -> u64 {
         // A Feistel network permutes the next power of four; cycle walking restricts it to the length.
         let mut value = index;

@@ -24,7 +24,7 @@ pub struct Image {
     /// For each location, the first one that has the same position in the user's text.
     canonical: Vec<u32>,
     segments: Vec<Range<usize>>,
-    /// Nanoseconds per threadgroup in recent launches; 0 while unknown.
+    /// Moving average of the nanoseconds per threadgroup; 0 while unknown.
     cost: AtomicU64,
     library: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -144,12 +144,12 @@ impl Image {
         self.constants.iter().any(|name| name == constant)
     }
 
-    /// The canonical index of a location: equal for all locations at the same position in the user's text.
+    /// Returns the canonical index of a location: equal for all locations at the same position in the user's text.
     pub(crate) fn canonical_location(&self, location: u32) -> u32 {
         self.canonical.get(location as usize).copied().unwrap_or(0)
     }
 
-    /// The source location of a canonical index.
+    /// Returns the source location of a canonical index.
     pub(crate) fn location(&self, canonical_location: u32) -> Option<&Location> {
         self.plan
             .locations
@@ -227,7 +227,7 @@ impl fmt::Debug for Image {
     }
 }
 
-/// The loaded segments of the library that contains `address`.
+/// Returns the loaded segments of the library that contains `address`.
 fn segments_around(address: usize) -> Vec<Range<usize>> {
     struct Search {
         address: usize,
@@ -260,7 +260,10 @@ fn segments_around(address: usize) -> Vec<Range<usize>> {
                 start..start.wrapping_add(header.p_memsz as usize)
             })
             .collect();
-        if segments.iter().any(|part| part.contains(&search.address)) {
+        if segments
+            .iter()
+            .any(|segment| segment.contains(&search.address))
+        {
             search.found = segments;
             return 1;
         }
@@ -280,7 +283,7 @@ mod tests {
     use super::*;
     use crate::soft::group::SmGroup;
 
-    unsafe extern "C" fn nothing(
+    unsafe extern "C" fn empty_region(
         _: *const SmGroup,
         _: *mut u8,
         _: u32,
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_the_innermost_user_text() {
+    fn locations_resolve_to_the_innermost_user_text() {
         let plan = KernelPlan {
             locations: vec![
                 Location::default(),
@@ -315,7 +318,7 @@ mod tests {
             ..KernelPlan::default()
         };
         // SAFETY: never run.
-        let image = unsafe { Image::new("k", vec![nothing], vec![], plan) }
+        let image = unsafe { Image::new("k", vec![empty_region], vec![], plan) }
             .with_user_files(|file| !file.starts_with("shim"));
         let canonical: Vec<u32> = (0..7)
             .map(|index| image.canonical_location(index))
@@ -330,8 +333,8 @@ mod tests {
     fn segments_cover_code_and_constants_of_the_library() {
         static CONSTANT: u32 = 5;
         // SAFETY: never run.
-        let image = unsafe { Image::new("k", vec![nothing], vec![], KernelPlan::default()) };
-        assert!(image.contains(nothing as *const () as usize));
+        let image = unsafe { Image::new("k", vec![empty_region], vec![], KernelPlan::default()) };
+        assert!(image.contains(empty_region as *const () as usize));
         assert!(image.contains(&raw const CONSTANT as usize));
         let local = 5;
         assert!(!image.contains(&raw const local as usize));

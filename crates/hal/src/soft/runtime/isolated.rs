@@ -1,7 +1,7 @@
-//! Launches in a child process.
+//! Launches in a forked child process.
 //!
-//! The calling thread forks; the child runs the launches alone, and its results come back through shared memory.
-//! Buffers must be [`MappedMemory::shared`]: everything else that the child writes, on purpose or not, is its own copy. A
+//! The calling thread forks; the child runs the launches alone, and returns its results through shared memory.
+//! Buffers must be [`MappedMemory::shared`]: everything else that the child writes is its own copy. A
 //! child that dies is a fault, one that does not exit is killed.
 //!
 //! The child has one thread and must not wait for any other: it may allocate (glibc makes that safe after a fork),
@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fault::{LaunchFault, FaultKind};
-use super::launch::{LaunchOutput, KernelLaunch};
-use super::log::{Log, KernelLogLine};
+use super::fault::{FaultKind, LaunchFault};
+use super::launch::{KernelLaunch, LaunchOutput};
+use super::log::{KernelLogLine, Log};
 use super::memory::{MappedMemory, ZeroPages, page_size};
 use super::signal::{self, RegisteredThread};
 use super::worker::{Job, Worker};
@@ -127,11 +127,11 @@ impl Isolation {
         RegisteredThread::current();
         ZeroPages::get();
         page_size();
-        // Released by both processes, each its own copy.
-        let loader = loader();
-        // SAFETY: getpid and fork have no preconditions; the child keeps the rules above.
+        // Both processes release their own copy.
+        let guard = loader_lock();
+        // SAFETY: getpid and fork have no preconditions; the child follows the rules above.
         let (parent, child) = unsafe { (libc::getpid(), libc::fork()) };
-        drop(loader);
+        drop(guard);
         match child {
             -1 => Err(LaunchFault {
                 detail: format!("fork failed: {}", io::Error::last_os_error()),
@@ -159,9 +159,9 @@ impl Isolation {
     }
 }
 
-/// Held while the dynamic linker is used, and while the process forks: the linker's own lock is not reset in a
-/// child, which would wait for a thread it does not have.
-pub(crate) fn loader() -> MutexGuard<'static, ()> {
+/// Locks the dynamic linker. The guard is held while the linker is used and while the process forks: the linker's own
+/// lock is not reset in a child, which would wait for a thread it does not have.
+pub(crate) fn loader_lock() -> MutexGuard<'static, ()> {
     static LOADER: Mutex<()> = Mutex::new(());
     LOADER.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -233,7 +233,7 @@ fn write_outcome(shared: &MappedMemory, mut outcome: ChildOutcome) -> bool {
     }
 }
 
-/// The outcome, if the child left a valid one: its kernels may have written anything.
+/// Returns the outcome, if the child left a valid one: its kernels may have overwritten it.
 fn read_outcome(shared: &MappedMemory) -> Option<ChildOutcome> {
     let length = usize::try_from(length_of(shared).load(Ordering::Acquire)).ok()?;
     if length == 0 || length > shared.length() - RESULT_OFFSET {
@@ -255,14 +255,14 @@ fn read_kernel(shared: &MappedMemory) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// How a child ended.
+/// Exit status of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChildExit {
     Exited(i32),
     Killed(i32),
     /// It exceeded the limit and was killed.
     TimedOut,
-    /// Another part of the process has reaped it.
+    /// Other code of the process has reaped it.
     Lost,
 }
 
@@ -337,14 +337,14 @@ mod tests {
     use crate::report::ReportKind;
     use crate::soft::plan::FINISHED;
     use crate::soft::runtime::services::{ACCESS_WRITE, table};
-    use crate::soft::runtime::stand_in::{Lane, image, region};
+    use crate::soft::runtime::test_kernel::{Lane, image, region};
     use crate::soft::runtime::{BindingAccess, BufferBinding, Image, LaunchMode};
 
-    static OURS: AtomicU32 = AtomicU32::new(7);
+    static PARENT_VALUE: AtomicU32 = AtomicU32::new(7);
 
     region!(write_everywhere, |lane: Lane| {
-        OURS.store(99, Ordering::Relaxed);
-        // SAFETY: the buffer has an element a thread.
+        PARENT_VALUE.store(99, Ordering::Relaxed);
+        // SAFETY: the buffer has an element per thread.
         unsafe {
             lane.buffer::<u32>(0)
                 .add(lane.at[0] as usize)
@@ -406,7 +406,8 @@ mod tests {
         let block = MappedMemory::shared(4096).unwrap();
         let mut launch = KernelLaunch::new(image, [100, 1, 1], [10, 1, 1]);
         // SAFETY: the block lives through the launch.
-        launch.buffers[0] = unsafe { BufferBinding::new(block.pointer(), 4096, BindingAccess::Write) };
+        launch.buffers[0] =
+            unsafe { BufferBinding::new(block.pointer(), 4096, BindingAccess::Write) };
         launch.mode = mode;
         let isolation = Isolation::new().unwrap();
         let result = isolation.run(limit, log, |runner| runner.run(&launch));
@@ -414,12 +415,12 @@ mod tests {
     }
 
     #[test]
-    fn results_come_back_and_nothing_else_does() {
+    fn only_results_and_buffers_reach_the_parent() {
         let log = Log::default();
         let image = image("write_everywhere", &[write_everywhere]);
         let (result, block) = run(&image, LIMIT, LaunchMode::Fast, &log);
         assert_eq!(result.unwrap().reports, []);
-        assert_eq!(OURS.load(Ordering::Relaxed), 7);
+        assert_eq!(PARENT_VALUE.load(Ordering::Relaxed), 7);
         // SAFETY: inside the block.
         let last = unsafe { block.pointer().add(99 * 4).cast::<[u8; 4]>().read() };
         assert_eq!(u32::from_ne_bytes(last), 100);
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_and_log_lines_come_back() {
+    fn reports_and_log_lines_reach_the_parent() {
         let log = Log::default();
         let image = image("announce", &[announce_and_log]);
         let (result, _block) = run(&image, LIMIT, LaunchMode::Check, &log);
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_does_not_fit_is_counted() {
+    fn log_lines_that_do_not_fit_are_counted() {
         let log = Log::default();
         let image = image("flood_log", &[flood_log]);
         let isolation = Isolation::new().unwrap();
@@ -484,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn children_run_beside_busy_threads() {
+    fn children_run_while_other_threads_allocate_and_launch() {
         let image = image("write_everywhere", &[write_everywhere]);
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! One dispatch as the runtime sees it.
+//! Description of one dispatch for the runtime.
 #![expect(
     unsafe_code,
     reason = "bindings are raw memory that the caller vouches for"
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fault::{LaunchFault, FaultKind};
+use super::fault::{FaultKind, LaunchFault};
 use super::image::Image;
 use super::memory::BUFFER_COUNT;
 use crate::report::Report;
@@ -46,7 +46,7 @@ impl BufferBinding {
     /// Binds `length` bytes at `pointer`.
     ///
     /// # Safety
-    /// The memory must be mapped, and writable if `access` says so, until the launch is over; nothing else may
+    /// The memory must be mapped, and writable if `access` allows writes, until the launch is over; nothing else may
     /// access it in a conflicting way meanwhile.
     pub unsafe fn new(pointer: *mut u8, length: usize, access: BindingAccess) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl BufferBinding {
     }
 }
 
-/// A copy of a few bytes, aligned for any MSL type: what `set_bytes` binds.
+/// A copy of the bytes that `set_bytes` binds, aligned for any MSL type.
 #[derive(Debug, Clone)]
 pub struct InlineBytes {
     chunks: Box<[Chunk]>,
@@ -102,9 +102,9 @@ impl InlineBytes {
     pub fn new(bytes: &[u8]) -> Self {
         let chunks = bytes
             .chunks(size_of::<Chunk>())
-            .map(|part| {
+            .map(|source| {
                 let mut chunk = Chunk([0; 64]);
-                chunk.0[..part.len()].copy_from_slice(part);
+                chunk.0[..source.len()].copy_from_slice(source);
                 chunk
             })
             .collect();
@@ -199,7 +199,7 @@ impl<'a> KernelLaunch<'a> {
         }
     }
 
-    /// The division of the grid into threadgroups.
+    /// Returns the division of the grid into threadgroups.
     pub(super) fn geometry(&self) -> Result<Geometry, LaunchFault> {
         let lanes = self
             .threadgroup
@@ -256,7 +256,7 @@ impl<'a> KernelLaunch<'a> {
                 (0, format!("at offset {inside} of buffer {index}"))
             };
             if distance < MAX_DISTANCE_BYTES
-                && best.as_ref().is_none_or(|(least, _)| distance < *least)
+                && best.as_ref().is_none_or(|(nearest, _)| distance < *nearest)
             {
                 best = Some((distance, text));
             }
@@ -284,7 +284,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Position of the threadgroup with this number; x varies fastest.
+    /// Returns the position of the threadgroup with this number; x varies fastest.
     pub(crate) fn position(&self, number: u64) -> [u32; 3] {
         let [columns, rows, _] = self.groups.map(u64::from);
         if self.total <= u64::from(u32::MAX) && self.groups[1] == 1 && self.groups[2] == 1 {
@@ -298,7 +298,7 @@ impl Geometry {
         ]
     }
 
-    /// Size of the threadgroup at `position`.
+    /// Returns the size of the threadgroup at `position`.
     pub(crate) fn size_at(&self, position: [u32; 3]) -> [u32; 3] {
         std::array::from_fn(|axis| {
             let start = u64::from(position[axis]) * u64::from(self.threadgroup[axis]);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_threads_of_the_largest_grid_have_a_group() {
+    fn the_last_threads_of_the_largest_grid_have_a_threadgroup() {
         let geometry = Geometry {
             grid: [u32::MAX, 1, 1],
             threadgroup: [1024, 1, 1],

@@ -69,7 +69,7 @@ impl Log {
         self.lock().dropped += lines;
     }
 
-    /// Takes the lines since the last call, and the number of dropped ones.
+    /// Takes the lines since the last call, and returns them with the number of dropped ones.
     pub fn take(&self) -> (Vec<KernelLogLine>, u64) {
         let lines = std::mem::take(&mut *self.lock());
         (lines.kept, lines.dropped)
@@ -109,16 +109,15 @@ const MAX_FIELD_WIDTH: usize = 512;
 /// Limit of a line in bytes.
 const MAX_LINE_BYTES: usize = 4096;
 
-/// Formats like `printf`. The arguments carry their own types, so a mismatched format gives odd text and nothing
-/// worse; a missing argument is printed as `(missing)`.
+/// Formats like `printf`. The arguments carry their own types, so a mismatched format only gives odd text; a missing argument is printed as `(missing)`.
 pub(super) fn format(format: &[u8], arguments: &[LogArgument<'_>]) -> String {
     let mut out = String::new();
     let mut arguments = arguments.iter();
     let mut rest = format;
     while let Some(position) = rest.iter().position(|&byte| byte == b'%') {
         out.push_str(&String::from_utf8_lossy(&rest[..position]));
-        let (used, piece) = convert(&rest[position + 1..], &mut arguments);
-        out.push_str(&piece);
+        let (used, formatted) = convert(&rest[position + 1..], &mut arguments);
+        out.push_str(&formatted);
         rest = &rest[position + 1 + used..];
         if out.len() > MAX_LINE_BYTES {
             break;
@@ -210,13 +209,13 @@ fn convert<'a>(
         // Not a conversion: keep the text.
         return (0, "%".into());
     }
-    let pieces: Vec<String> = (0..components)
+    let formatted: Vec<String> = (0..components)
         .map(|_| match arguments.next() {
             Some(argument) => conversion.render(letter, argument),
             None => "(missing)".into(),
         })
         .collect();
-    (at + 1, pieces.join(","))
+    (at + 1, formatted.join(","))
 }
 
 /// An argument as an integer, and whether it was signed.
@@ -234,11 +233,11 @@ impl FormatSpec {
         match (letter, argument) {
             (b's', LogArgument::Text(text)) => {
                 let text = String::from_utf8_lossy(text);
-                let cut: String = match self.precision {
+                let truncated: String = match self.precision {
                     Some(precision) => text.chars().take(precision).collect(),
                     None => text.into_owned(),
                 };
-                self.pad("", &cut, false)
+                self.pad("", &truncated, false)
             }
             (_, LogArgument::Text(text)) => self.pad("", &String::from_utf8_lossy(text), false),
             (b'c', _) => {
@@ -373,8 +372,8 @@ fn general(value: f64, precision: usize, alternate: bool) -> String {
     let text = if exponent < -4 || exponent >= precision as i32 {
         scientific(value, precision - 1)
     } else {
-        let places = (precision as i32 - 1 - exponent).max(0) as usize;
-        format!("{value:.places$}")
+        let decimals = (precision as i32 - 1 - exponent).max(0) as usize;
+        format!("{value:.decimals$}")
     };
     if alternate {
         return text;
@@ -539,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_a_format() {
+    fn any_bytes_are_a_valid_format() {
         for first in 0..=255 {
             for second in 0..=255 {
                 let text = [b'%', first, second, b'%', second, first];
@@ -553,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_counts_what_it_drops() {
+    fn a_full_log_counts_dropped_lines() {
         let log = Log::new(2);
         let line = KernelLogLine {
             level: 2,

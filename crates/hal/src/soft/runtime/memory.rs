@@ -5,7 +5,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-/// Bytes of zeros behind every unbound buffer index.
+/// Bytes of zeros that back every unbound buffer index.
 pub const ZERO_BYTES_PER_BINDING: usize = 64 * 1024;
 /// Number of buffer indices.
 pub const BUFFER_COUNT: usize = 31;
@@ -144,21 +144,21 @@ impl ZeroPages {
         })
     }
 
-    /// The zeros behind buffer `index`.
+    /// Returns the zeros that back buffer `index`.
     pub(crate) fn buffer(&self, index: usize) -> *mut u8 {
         ptr::with_exposed_provenance_mut(
             self.start + (index % BUFFER_COUNT) * ZERO_BYTES_PER_BINDING,
         )
     }
 
-    /// The zeros behind threadgroup argument `index`.
+    /// Returns the zeros that back threadgroup argument `index`.
     pub(crate) fn threadgroup(&self, index: usize) -> *mut u8 {
         ptr::with_exposed_provenance_mut(
             self.start + (BUFFER_COUNT + index % BUFFER_COUNT) * ZERO_BYTES_PER_BINDING,
         )
     }
 
-    /// The binding that an address inside the zero pages belongs to.
+    /// Returns the binding that an address inside the zero pages belongs to.
     pub(crate) fn owner_of(&self, address: usize) -> Option<Unbound> {
         let slot = address.checked_sub(self.start)? / ZERO_BYTES_PER_BINDING;
         match slot {
@@ -185,13 +185,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_zeroed_and_writable_to_the_last_byte() {
+    fn mappings_are_zeroed_and_writable_to_the_last_byte() {
         for block in [
             MappedMemory::guarded(5000).unwrap(),
             MappedMemory::shared(5000).unwrap(),
         ] {
             assert!(block.length() >= 5000);
-            // SAFETY: inside the block.
+            // SAFETY: inside the mapping.
             unsafe {
                 assert_eq!(block.pointer().read(), 0);
                 let last = block.pointer().add(block.length() - 1);
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn absurd_lengths_are_errors() {
+    fn lengths_beyond_the_address_space_are_errors() {
         assert!(MappedMemory::guarded(usize::MAX).is_err());
         assert!(MappedMemory::guarded(isize::MAX as usize).is_err());
         assert!(MappedMemory::shared(usize::MAX - 10).is_err());
     }
 
     #[test]
-    fn zero_pages_know_their_index() {
+    fn zero_pages_identify_their_binding() {
         let zero = ZeroPages::get();
         let owner = zero.owner_of(zero.buffer(30) as usize + 4);
         assert_eq!(owner, Some(Unbound::Buffer(30)));

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use super::fault::LaunchFault;
-use super::launch::{LaunchOutput, KernelLaunch, LaunchMode};
+use super::launch::{KernelLaunch, LaunchMode, LaunchOutput};
 use super::log::Log;
 use super::worker::{Job, Worker};
 
@@ -41,9 +41,9 @@ pub struct Pool {
 struct PoolState {
     queue: Mutex<OfferQueue>,
     wake: Condvar,
-    /// Worker memory for launching threads, which come and go.
+    /// Worker memory for launching threads, which are not the pool's own.
     spare: Mutex<Vec<Worker>>,
-    /// Number of launches that want helpers; lets idle workers poll without the lock.
+    /// Number of launches that accept helpers; lets idle workers poll without the lock.
     waiting: AtomicUsize,
     log: Log,
 }
@@ -54,11 +54,11 @@ struct OfferQueue {
     stopping: bool,
 }
 
-/// A launch that workers may join.
+/// A launch that workers may help with.
 #[derive(Debug)]
 struct Offer {
     ticket: *const Ticket<'static>,
-    helpers_wanted: usize,
+    helper_slots: usize,
 }
 
 // SAFETY: the ticket outlives its offer (see `Pool::share`) and may be used from any thread.
@@ -138,24 +138,28 @@ impl Pool {
             .cost()
             .unwrap_or(lanes * DEFAULT_THREAD_COST_NS)
             .max(1);
-        // Enough chunks for all threads to finish together, but none so small that taking it dominates.
-        let fair = total.div_ceil(self.threads() as u64 * 8);
-        job.set_chunk((CHUNK_NS / cost).clamp(1, fair.max(1)));
+        // Enough chunks to balance the load, but none so small that taking it dominates.
+        let max_chunk = total.div_ceil(self.threads() as u64 * 8);
+        job.set_chunk((CHUNK_NS / cost).clamp(1, max_chunk.max(1)));
         // Fuzzing is reproducible only if threadgroups run sequentially.
-        let alone = matches!(launch.mode, LaunchMode::Fuzz { .. })
+        let single_threaded = matches!(launch.mode, LaunchMode::Fuzz { .. })
             || self.threads.is_empty()
             || total == 1
             || total.saturating_mul(cost) < MIN_SHARED_LAUNCH_NS;
         let mut worker = lock(&self.shared.spare).pop().unwrap_or_default();
-        if alone {
+        if single_threaded {
             worker.run(&job);
         } else {
             self.share(&job, &mut worker);
         }
         lock(&self.shared.spare).push(worker);
         let done = job.finish()?;
-        // The time of a failed launch says nothing about the next.
-        let threads = if alone { 1 } else { self.threads() as u128 };
+        // The time of a failed launch does not predict the next one's.
+        let threads = if single_threaded {
+            1
+        } else {
+            self.threads() as u128
+        };
         let cost = done.time.as_nanos() * threads / u128::from(total);
         launch
             .image
@@ -163,23 +167,23 @@ impl Pool {
         Ok(done)
     }
 
-    /// Runs `job` together with the pool's threads.
+    /// Runs `job` on this thread and the pool's threads.
     fn share(&self, job: &Job<'_>, worker: &mut Worker) {
         let ticket = Ticket {
             job,
             helpers: AtomicUsize::new(0),
             owner: thread::current(),
         };
-        let wanted = self.threads.len().min(job.geometry.total as usize - 1);
+        let helpers = self.threads.len().min(job.geometry.total as usize - 1);
         {
             let mut queue = lock(&self.shared.queue);
             queue.offers.push_back(Offer {
                 ticket: (&raw const ticket).cast(),
-                helpers_wanted: wanted,
+                helper_slots: helpers,
             });
             self.shared.waiting.fetch_add(1, Ordering::Release);
         }
-        for _ in 0..wanted {
+        for _ in 0..helpers {
             self.shared.wake.notify_one();
         }
         worker.run(job);
@@ -211,7 +215,7 @@ impl Drop for Pool {
         lock(&self.shared.queue).stopping = true;
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
-            // The panic of a worker needs no further handling.
+            // A worker's panic needs no further handling.
             let _ = thread.join();
         }
     }
@@ -235,7 +239,7 @@ fn worker_main(shared: &PoolState) {
     }
 }
 
-/// Waits for a launch to join; `None` when the pool shuts down.
+/// Waits for a launch to help with; `None` when the pool shuts down.
 fn next_ticket(shared: &PoolState) -> Option<*const Ticket<'static>> {
     for _ in 0..IDLE_SPINS {
         if shared.waiting.load(Ordering::Acquire) > 0 {
@@ -252,8 +256,8 @@ fn next_ticket(shared: &PoolState) -> Option<*const Ticket<'static>> {
             // SAFETY: an offer in the queue has a live ticket: its owner removes it, under this lock, before
             // leaving.
             let ticket = unsafe { &*offer.ticket };
-            if offer.helpers_wanted > 0 && ticket.job.has_work() {
-                offer.helpers_wanted -= 1;
+            if offer.helper_slots > 0 && ticket.job.has_work() {
+                offer.helper_slots -= 1;
                 ticket.helpers.fetch_add(1, Ordering::Relaxed);
                 return Some(offer.ticket);
             }

@@ -1,4 +1,4 @@
-//! Enters kernel code such that it can be left at any instruction.
+//! Enters kernel code such that it can be abandoned at any instruction.
 //!
 //! [`enter`] saves the callee-saved registers and the resume address; [`leave`] returns there from a function that
 //! kernel code called, and [`redirect`] does the same from a signal handler, by editing the interrupted context.
@@ -16,7 +16,7 @@
 use std::arch::{asm, naked_asm};
 use std::ffi::c_void;
 
-/// Where to resume when kernel code is abandoned.
+/// Stack pointer and address at which to resume when kernel code is abandoned.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct RecoveryPoint {
@@ -38,16 +38,16 @@ pub(super) enum FloatMode {
 
 /// MXCSR: all exceptions masked, round to nearest.
 #[cfg(target_arch = "x86_64")]
-const HOST: u32 = 0x1f80;
+const HOST_MXCSR: u32 = 0x1f80;
 /// The same with flush-to-zero and denormals-are-zero.
 #[cfg(target_arch = "x86_64")]
-const KERNEL: u32 = HOST | 0x8040;
+const KERNEL_MXCSR: u32 = HOST_MXCSR | 0x8040;
 /// FPCR: round to nearest, no traps.
 #[cfg(target_arch = "aarch64")]
-const HOST: u64 = 0;
+const HOST_FPCR: u64 = 0;
 /// The same with `FZ`, which covers inputs and results.
 #[cfg(target_arch = "aarch64")]
-const KERNEL: u64 = 1 << 24;
+const KERNEL_FPCR: u64 = 1 << 24;
 
 impl FloatMode {
     /// Switches the calling thread to this mode.
@@ -57,12 +57,18 @@ impl FloatMode {
     /// restored.
     #[inline]
     pub(super) unsafe fn set(self) {
+        #[cfg(target_arch = "x86_64")]
         let word = match self {
-            Self::Host => HOST,
-            Self::Kernel => KERNEL,
+            Self::Host => HOST_MXCSR,
+            Self::Kernel => KERNEL_MXCSR,
+        };
+        #[cfg(target_arch = "aarch64")]
+        let word = match self {
+            Self::Host => HOST_FPCR,
+            Self::Kernel => KERNEL_FPCR,
         };
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: loads a valid control word; the caller keeps Rust's floats out of it.
+        // SAFETY: loads a valid control word; the caller runs no Rust float code in the kernel mode.
         unsafe {
             asm!("ldmxcsr [{}]", in(reg) &raw const word, options(nostack, readonly));
         }
@@ -120,7 +126,7 @@ pub(super) unsafe extern "C" fn enter(
         "pop rbx",
         "pop rbp",
         "ret",
-        kernel = const KERNEL,
+        kernel = const KERNEL_MXCSR,
     )
 }
 
@@ -177,7 +183,7 @@ pub(super) unsafe extern "C" fn enter(
         "ldp x29, x30, [sp]",
         "add sp, sp, #176",
         "ret",
-        kernel = const KERNEL,
+        kernel = const KERNEL_FPCR,
     )
 }
 

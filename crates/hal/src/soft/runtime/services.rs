@@ -6,11 +6,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 use std::ptr;
 
 use super::fuzz::scatter;
 use super::image::Image;
-use super::log::{self, Log, LogArgument, KernelLogLine};
+use super::log::{self, KernelLogLine, Log, LogArgument};
 use super::math;
 use super::signal::ThreadSlot;
 use crate::soft::check::{AccessEvent, Checker, Defect, Verdict};
@@ -77,7 +78,7 @@ pub fn table() -> &'static Table {
 pub const ACCESS_WRITE: u32 = 1 << 31;
 /// Flag in the access size: an atomic access.
 pub const ACCESS_ATOMIC: u32 = 1 << 30;
-/// Lowest of the five bits in the access size that hold log2 of the type's alignment.
+/// Lowest of the five bits in the access size that encode log2 of the type's alignment.
 pub const ACCESS_ALIGN_SHIFT: u32 = 25;
 
 /// The calling thread's launch, for the services.
@@ -139,7 +140,7 @@ unsafe extern "C" fn inactive_lane(reader: u32, source: u32) {
     with_checker(|checker| checker.inactive_lane(reader, source));
 }
 
-/// Calls the running threadgroup's checker, and aborts the threadgroup if it asks for that.
+/// Calls the running threadgroup's checker, and aborts the threadgroup if its verdict is to abandon it.
 #[inline]
 fn with_checker(check: impl FnOnce(&mut Checker) -> Verdict) {
     let Some(current) = CurrentLaunch::get() else {
@@ -148,12 +149,12 @@ fn with_checker(check: impl FnOnce(&mut Checker) -> Verdict) {
     let Some(checker) = ptr::NonNull::new(current.checker) else {
         return;
     };
-    let verdict = current.slot.serve(|| {
+    let verdict = current.slot.run_service(|| {
         // SAFETY: the worker's checker; observers and services never overlap, so this is the only reference to it.
         check(unsafe { &mut *checker.as_ptr() })
     });
     if verdict == Verdict::Abandon {
-        // SAFETY: this frame and its caller hold nothing, and their caller is kernel code.
+        // SAFETY: this frame and its caller own nothing, and their caller is kernel code.
         unsafe { current.slot.abandon() };
     }
 }
@@ -168,13 +169,13 @@ unsafe extern "C" fn defect(kind: u32, a: u64, b: u64, c: u64, location: u32) {
     let Some(defect) = Defect::decode(kind, [a, b, c]) else {
         return;
     };
-    let verdict = current.slot.serve(|| {
+    let verdict = current.slot.run_service(|| {
         // SAFETY: as in `access`.
         let checker = unsafe { &mut *checker.as_ptr() };
         checker.defect(defect, location)
     });
     if verdict == Verdict::Abandon {
-        // SAFETY: this frame holds nothing, and its caller is kernel code.
+        // SAFETY: this frame owns nothing, and its caller is kernel code.
         unsafe { current.slot.abandon() };
     }
 }
@@ -208,10 +209,10 @@ impl<const N: usize> CopiedText<N> {
     ///
     /// # Safety
     /// May fault if `text` is a wild pointer: only call this in contained code.
-    unsafe fn append(&mut self, text: *const c_char) -> (usize, usize) {
+    unsafe fn append(&mut self, text: *const c_char) -> Range<usize> {
         let start = self.used;
         if text.is_null() {
-            return (start, start);
+            return start..start;
         }
         let mut source = text.cast::<u8>();
         while self.used < N {
@@ -225,7 +226,7 @@ impl<const N: usize> CopiedText<N> {
             // SAFETY: as above.
             source = unsafe { source.add(1) };
         }
-        (start, self.used)
+        start..self.used
     }
 }
 
@@ -246,7 +247,7 @@ unsafe extern "C" fn write_log(
     let mut text = CopiedText::<2048>::new();
     let mut kind = [0_u8; MAX_LOG_ARGUMENTS];
     let mut value = [0_u64; MAX_LOG_ARGUMENTS];
-    let mut string = [(0, 0); MAX_LOG_ARGUMENTS];
+    let mut string = [const { 0..0 }; MAX_LOG_ARGUMENTS];
     let count = (count as usize).min(MAX_LOG_ARGUMENTS);
     // SAFETY: contained code, see `CopiedText::append`; the arrays have `count` entries by the table's contract.
     let (subsystem, category, format) = unsafe {
@@ -261,13 +262,13 @@ unsafe extern "C" fn write_log(
         let subsystem = text.append(subsystem);
         (subsystem, text.append(category), format)
     };
-    current.slot.serve(|| {
-        let part = |(start, end): (usize, usize)| &text.bytes[start..end];
-        let lossy = |range| String::from_utf8_lossy(part(range)).into_owned();
+    current.slot.run_service(|| {
+        let slice = |range: Range<usize>| &text.bytes[range];
+        let lossy = |range| String::from_utf8_lossy(slice(range)).into_owned();
         let arguments: Vec<_> = (0..count)
             .map(|index| match kind[index] {
                 b'f' => LogArgument::Float(f64::from_bits(value[index])),
-                b's' => LogArgument::Text(part(string[index])),
+                b's' => LogArgument::Text(slice(string[index].clone())),
                 b'p' => LogArgument::Pointer(value[index]),
                 b'i' => LogArgument::Signed(value[index] as i64),
                 _ => LogArgument::Unsigned(value[index]),
@@ -277,7 +278,7 @@ unsafe extern "C" fn write_log(
             level,
             subsystem: lossy(subsystem),
             category: lossy(category),
-            text: log::format(part(format), &arguments),
+            text: log::format(slice(format), &arguments),
             kernel: current.image.name().to_owned(),
             threadgroup: current.threadgroup.get(),
         });
@@ -381,7 +382,7 @@ struct ConstantLookup {
 }
 
 impl ConstantTable {
-    /// Sets a constant by index; `bits` holds the value in its low bytes.
+    /// Sets a constant by index; the low bytes of `bits` are the value.
     pub fn set_index(&mut self, index: u32, kind: ConstantType, bits: u64) {
         self.entries.retain(|entry| entry.index != Some(index));
         self.entries.push(ConstantEntry {
@@ -423,9 +424,9 @@ impl ConstantTable {
             defined: named.collect(),
             mismatches: Vec::new(),
         };
-        let before = CONSTANTS.replace(Some(lookup));
+        let previous = CONSTANTS.replace(Some(lookup));
         initialise();
-        match CONSTANTS.replace(before) {
+        match CONSTANTS.replace(previous) {
             Some(lookup) if !lookup.mismatches.is_empty() => Err(lookup.mismatches),
             Some(lookup) => Ok(lookup.defined),
             None => Ok(Vec::new()),
@@ -469,7 +470,7 @@ unsafe extern "C" fn constant(
             return false;
         }
         let bytes = entry.bits.to_le_bytes();
-        // SAFETY: `out` has room for a value of the declared type.
+        // SAFETY: `out` points to a value of the declared type.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast(), entry.kind.size()) };
         if !lookup.defined.iter().any(|other| other == name) {
             lookup.defined.push(name.to_owned());
@@ -497,7 +498,7 @@ mod tests {
 
     fn lookup(index: u32, name: &CStr, kind: ConstantType) -> Option<u32> {
         let mut out = 0_u32;
-        // SAFETY: `out` has room for the 4-byte types used here.
+        // SAFETY: `out` fits the 4-byte types used here.
         let found = unsafe {
             (table().constant)(
                 index,

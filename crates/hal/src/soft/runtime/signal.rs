@@ -1,8 +1,8 @@
-//! Turns crashes and timeouts of kernel code into values.
+//! Converts crashes and timeouts of kernel code into values.
 //!
 //! Every thread that runs kernels has a [`ThreadSlot`]. While its state is [`IN_KERNEL`], a fault raised by the thread's
 //! own code, or the watchdog's signal after the deadline, returns the thread to where [`ThreadSlot::contain`] entered the
-//! kernel. Runtime functions that kernel code calls set [`IN_SERVICE`] ([`ThreadSlot::serve`]): they may hold locks, so
+//! kernel. Runtime functions that kernel code calls set [`IN_SERVICE`] ([`ThreadSlot::run_service`]): they may hold locks, so
 //! they are never interrupted; a deadline that passes meanwhile takes effect when they return. In any other state a
 //! signal is passed on to the previous handler.
 #![expect(unsafe_code, reason = "installs signal handlers")]
@@ -11,6 +11,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -59,7 +60,7 @@ pub(crate) struct ThreadSlot {
     /// Kernel thread id, for `tgkill`.
     pub(super) thread: AtomicI32,
     /// The usable range of the thread's stack.
-    stack: (usize, usize),
+    stack: Range<usize>,
 }
 
 // SAFETY: `point` is only accessed by the slot's own thread and its signal handlers; the rest is atomic or
@@ -131,9 +132,9 @@ pub(super) struct RegisteredThread {
 impl RegisteredThread {
     /// Registers the calling thread, unless it is registered already.
     pub(super) fn current() -> Self {
-        // The slot lives as long as the thread and the value cannot leave it.
-        REGISTRATION.with(|enrolment| Self {
-            slot: enrolment.slot,
+        // The slot lives as long as the thread, and the value cannot leave the thread.
+        REGISTRATION.with(|registration| Self {
+            slot: registration.slot,
             not_send: PhantomData,
         })
     }
@@ -168,7 +169,7 @@ impl ThreadSlot {
     /// Runs `body`, which may crash, hang or be abandoned.
     ///
     /// # Safety
-    /// Everything that `body` calls outside [`ThreadSlot::serve`] must be kernel code, or code whose frames hold no lock
+    /// Everything that `body` calls outside [`ThreadSlot::run_service`] must be kernel code, or code whose frames hold no lock
     /// and own nothing: it may stop at any instruction.
     #[inline]
     pub(super) unsafe fn contain<F: FnOnce()>(&self, body: F) -> ContainedExit {
@@ -217,16 +218,16 @@ impl ThreadSlot {
     /// Runs a service on behalf of kernel code, in the host's floating-point mode and without interruption. Outside
     /// kernel code it just runs.
     #[inline]
-    pub(crate) fn serve<R>(&self, service: impl FnOnce() -> R) -> R {
+    pub(crate) fn run_service<R>(&self, service: impl FnOnce() -> R) -> R {
         if self.state.load(Ordering::Relaxed) != IN_KERNEL {
             return service();
         }
         self.check_headroom();
         self.set_state(IN_SERVICE);
-        // SAFETY: the mode that Rust code expects.
+        // SAFETY: this is the mode that Rust code expects.
         unsafe { FloatMode::Host.set() };
         let result = service();
-        // SAFETY: kernel code continues.
+        // SAFETY: only kernel code follows.
         unsafe { FloatMode::Kernel.set() };
         self.set_state(IN_KERNEL);
         if self.expired.load(Ordering::Relaxed) {
@@ -236,17 +237,19 @@ impl ThreadSlot {
         result
     }
 
-    /// Aborts contained code that has left too little stack for a service: an overflow inside one could not be
-    /// survived.
+    /// Aborts contained code that has left too little stack for a service: an overflow inside a service would be fatal.
     #[inline]
     fn check_headroom(&self) {
         const HEADROOM_BYTES: usize = 64 * 1024;
-        let mark = 0_u8;
-        let here = &raw const mark as usize;
-        if here < self.stack.0.saturating_add(HEADROOM_BYTES) && here >= self.stack.0 {
+        let marker = 0_u8;
+        let stack_pointer = &raw const marker as usize;
+        if stack_pointer < self.stack.start.saturating_add(HEADROOM_BYTES)
+            && stack_pointer >= self.stack.start
+        {
             self.signal.store(libc::SIGSEGV, Ordering::Relaxed);
             self.code.store(0, Ordering::Relaxed);
-            self.address.store(self.stack.0 as u64, Ordering::Relaxed);
+            self.address
+                .store(self.stack.start as u64, Ordering::Relaxed);
             self.bail(CAUSE_SIGNAL);
         }
     }
@@ -262,18 +265,19 @@ impl ThreadSlot {
         }
     }
 
-    /// The part of this thread's stack that contained code may use, below the frame that entered it.
-    pub(crate) fn kernel_stack(&self) -> (usize, usize) {
+    /// The range of this thread's stack that contained code may use, below the frame that entered it.
+    pub(crate) fn kernel_stack(&self) -> Range<usize> {
         // SAFETY: only this thread writes the point.
         let point = unsafe { *self.point.get() };
-        (self.stack.0, point.stack)
+        self.stack.start..point.stack
     }
 
     /// Returns whether a fault at `address` is a stack overflow.
     pub(super) fn overflowed(&self, address: usize) -> bool {
         // A thread's guard is at least one page; larger frames may land a little further down.
         let reach = 16 * page_size();
-        address < self.stack.0 + page_size() && address >= self.stack.0.saturating_sub(reach)
+        address < self.stack.start + page_size()
+            && address >= self.stack.start.saturating_sub(reach)
     }
 
     #[cold]
@@ -304,6 +308,7 @@ pub(super) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Signals that a crash raises.
 const CRASH_SIGNALS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -328,7 +333,7 @@ static HANDLERS: OnceLock<&'static Handlers> = OnceLock::new();
 static INSTALLED: std::sync::atomic::AtomicPtr<Handlers> =
     std::sync::atomic::AtomicPtr::new(ptr::null_mut());
 
-/// The signal by which the watchdog interrupts a thread.
+/// Returns the signal with which the watchdog interrupts a thread.
 pub(super) fn alarm_signal() -> c_int {
     install_handlers().alarm
 }
@@ -365,7 +370,7 @@ fn install_handlers() -> &'static Handlers {
     })
 }
 
-/// A real-time signal that is not in use in this process.
+/// Returns a real-time signal that is not in use in this process.
 fn free_signal() -> c_int {
     let candidates = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev();
     for signal in candidates {
@@ -479,19 +484,19 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
     }
 }
 
-/// Gives the thread a signal stack unless it has a large one: a stack overflow must be survivable, even with a
+/// Gives the thread a signal stack unless its own is large enough: a stack overflow must be survivable, even with a
 /// previous handler that needs space. The standard library gives its threads 8 KiB.
 fn ensure_signal_stack() -> Option<MappedMemory> {
     /// The signal frame with AVX-512 and AMX state is about 12 KiB.
-    const BYTES: usize = 64 * 1024;
+    const SIGNAL_STACK_BYTES: usize = 64 * 1024;
     // SAFETY: reads the thread's own setting, then replaces it with memory that lives in the registration.
     unsafe {
         let mut current: libc::stack_t = MaybeUninit::zeroed().assume_init();
         libc::sigaltstack(ptr::null(), &raw mut current);
-        if current.ss_flags & libc::SS_DISABLE == 0 && current.ss_size >= BYTES / 2 {
+        if current.ss_flags & libc::SS_DISABLE == 0 && current.ss_size >= SIGNAL_STACK_BYTES / 2 {
             return None;
         }
-        let block = MappedMemory::guarded(BYTES).ok()?;
+        let block = MappedMemory::guarded(SIGNAL_STACK_BYTES).ok()?;
         let stack = libc::stack_t {
             ss_sp: block.pointer().cast(),
             ss_flags: 0,
@@ -514,17 +519,17 @@ fn unblock_signals() {
     }
 }
 
-fn stack_of_this_thread() -> (usize, usize) {
+fn stack_of_this_thread() -> Range<usize> {
     // SAFETY: attributes of the calling thread, destroyed after use.
     unsafe {
         let mut attributes: libc::pthread_attr_t = MaybeUninit::zeroed().assume_init();
         if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
-            return (0, usize::MAX);
+            return 0..usize::MAX;
         }
         let mut low = ptr::null_mut();
         let mut size = 0;
         libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut size);
         libc::pthread_attr_destroy(&raw mut attributes);
-        (low as usize, low as usize + size)
+        low as usize..low as usize + size
     }
 }

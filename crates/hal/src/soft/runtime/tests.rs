@@ -5,16 +5,18 @@ use std::arch::asm;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::stand_in::{Lane, bind, image, region};
-use super::{BindingAccess, BufferBinding, InlineBytes, FaultKind, Image, KernelLaunch, LaunchMode, Pool};
+use super::test_kernel::{Lane, bind, image, region};
+use super::{
+    BindingAccess, BufferBinding, FaultKind, Image, InlineBytes, KernelLaunch, LaunchMode, Pool,
+};
 use crate::soft::group::RegionFn;
 use crate::soft::plan::FINISHED;
 
-region!(nothing, |_: Lane| FINISHED);
+region!(empty_region, |_: Lane| FINISHED);
 
 region!(write_index, |lane: Lane| {
     let [x, y, z] = lane.at;
-    // SAFETY: the test's buffer has an element a thread.
+    // SAFETY: the test's buffer has an element per thread.
     unsafe {
         let g = &*lane.group;
         let at = (z * g.grid[1] + y) * g.grid[0] + x;
@@ -103,8 +105,8 @@ region!(forever_tight, |_: Lane| {
     }
 });
 
-region!(damage_registers, |_: Lane| {
-    // SAFETY: overwrites what a function may not, then faults: the runtime must restore it.
+region!(clobber_registers, |_: Lane| {
+    // SAFETY: clobbers callee-saved registers, then faults: the runtime must restore it.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
@@ -131,7 +133,7 @@ fn fault(image: &Image, pool: &Pool, grid: u32) -> super::LaunchFault {
     pool.run(&launch).expect_err("the kernel misbehaves")
 }
 
-fn works(pool: &Pool) {
+fn check_works(pool: &Pool) {
     let image = image("write_index", &[write_index]);
     let mut out = vec![0_u32; 5000];
     let mut launch = KernelLaunch::new(&image, [5000, 1, 1], [64, 1, 1]);
@@ -154,7 +156,11 @@ fn every_thread_of_a_ragged_grid_runs_once() {
         ] {
             let count: u32 = grid.iter().product();
             let mut out = vec![0_u32; count as usize];
-            for mode in [LaunchMode::Fast, LaunchMode::Check, LaunchMode::Fuzz { seed: 3 }] {
+            for mode in [
+                LaunchMode::Fast,
+                LaunchMode::Check,
+                LaunchMode::Fuzz { seed: 3 },
+            ] {
                 out.fill(0);
                 let mut launch = KernelLaunch::new(&image, grid, threadgroup);
                 launch.buffers[0] = bind(&mut out);
@@ -167,9 +173,9 @@ fn every_thread_of_a_ragged_grid_runs_once() {
 }
 
 #[test]
-fn empty_grids_and_wrong_sizes_are_told_apart() {
+fn empty_grids_run_and_invalid_threadgroups_fail() {
     let pool = Pool::with_threads(2).unwrap();
-    let image = image("nothing", &[nothing]);
+    let image = image("empty_region", &[empty_region]);
     pool.run(&KernelLaunch::new(&image, [0, 1, 1], [1, 1, 1]))
         .unwrap();
     pool.run(&KernelLaunch::new(&image, [5, 0, 1], [1, 1, 1]))
@@ -182,16 +188,18 @@ fn empty_grids_and_wrong_sizes_are_told_apart() {
     ] {
         let fault = pool
             .run(&KernelLaunch::new(&image, [1, 1, 1], threadgroup))
-            .expect_err("no such threadgroup");
+            .expect_err("an invalid threadgroup");
         assert_eq!(fault.kind, FaultKind::Invalid);
     }
-    let absurd = KernelLaunch {
+    let oversized = KernelLaunch {
         threadgroup_memory: [usize::MAX / 16; 31],
         ..KernelLaunch::new(&image, [1, 1, 1], [1, 1, 1])
     };
-    let fault = pool.run(&absurd).expect_err("no such memory");
+    let fault = pool
+        .run(&oversized)
+        .expect_err("too much threadgroup memory");
     assert_eq!(fault.kind, FaultKind::OutOfMemory);
-    works(&pool);
+    check_works(&pool);
 }
 
 #[test]
@@ -236,8 +244,8 @@ fn crashes_are_faults_and_the_pool_survives() {
             kind: FaultKind::StackOverflow,
         },
         Case {
-            name: "damage_registers",
-            region: damage_registers,
+            name: "clobber_registers",
+            region: clobber_registers,
             kind: FaultKind::PageFault { address: Some(1) },
         },
     ];
@@ -251,7 +259,7 @@ fn crashes_are_faults_and_the_pool_survives() {
                 assert_eq!(fault.kernel, case.name);
                 assert!(fault.threadgroup.is_some());
             }
-            works(&pool);
+            check_works(&pool);
         }
     }
 }
@@ -283,13 +291,13 @@ fn endless_kernels_time_out() {
                 assert_eq!(fault.kind, FaultKind::Timeout { limit });
                 assert!(start.elapsed() < Duration::from_secs(2));
             }
-            works(&pool);
+            check_works(&pool);
         }
     }
 }
 
 #[test]
-fn a_short_limit_is_kept_while_a_long_one_runs() {
+fn a_short_limit_is_kept_while_a_longer_one_runs() {
     let image = image("forever", &[forever]);
     std::thread::scope(|scope| {
         for limit in [400, 100] {
@@ -308,7 +316,7 @@ fn a_short_limit_is_kept_while_a_long_one_runs() {
 }
 
 #[test]
-fn many_threads_launch_crash_and_hang_at_once() {
+fn concurrent_threads_launch_crash_and_hang() {
     let pool = Pool::with_threads(3).unwrap();
     let crash = image("null_write", &[null_write]);
     let hang = image("forever", &[forever]);
@@ -328,7 +336,7 @@ fn many_threads_launch_crash_and_hang_at_once() {
                             let found = pool.run(&launch).expect_err("endless");
                             assert!(matches!(found.kind, FaultKind::Timeout { .. }));
                         }
-                        _ => works(pool),
+                        _ => check_works(pool),
                     }
                 }
             });
@@ -337,10 +345,10 @@ fn many_threads_launch_crash_and_hang_at_once() {
 }
 
 #[test]
-fn devices_come_and_go() {
+fn pools_can_be_created_and_dropped_repeatedly() {
     for _ in 0..50 {
         let pools: Vec<_> = (0..3).map(|_| Pool::with_threads(3).unwrap()).collect();
-        pools.iter().for_each(works);
+        pools.iter().for_each(check_works);
     }
 }
 
@@ -350,10 +358,10 @@ fn resident_pages() -> u64 {
 }
 
 #[test]
-fn a_hundred_thousand_launches_leave_memory_flat() {
+fn a_hundred_thousand_launches_do_not_leak_memory() {
     let pool = Pool::with_threads(2).unwrap();
     let image = image("write_index", &[write_index]);
-    let crash = image_of_crash();
+    let crash = crash_image();
     let mut out = vec![0_u32; 4096];
     let mut run = |count: u32| {
         for round in 0..count {
@@ -369,19 +377,19 @@ fn a_hundred_thousand_launches_leave_memory_flat() {
     let before = resident_pages();
     let start = Instant::now();
     run(100_000);
-    println!("{:?} a launch", start.elapsed() / 100_000);
-    // Other tests of the process allocate meanwhile.
+    println!("{:?} per launch", start.elapsed() / 100_000);
+    // Other tests of this process allocate concurrently.
     assert!(resident_pages() < before + 16_384, "grew beyond 64 MiB");
 }
 
-fn image_of_crash() -> Image {
+fn crash_image() -> Image {
     image("null_write", &[null_write])
 }
 
 #[test]
 fn an_empty_launch_takes_microseconds() {
     let pool = Pool::new().unwrap();
-    let image = image("nothing", &[nothing]);
+    let image = image("empty_region", &[empty_region]);
     let launch = KernelLaunch::new(&image, [1, 1, 1], [1, 1, 1]);
     let best = (0..1000)
         .map(|_| {
@@ -396,7 +404,7 @@ fn an_empty_launch_takes_microseconds() {
 }
 
 region!(sum_of_unbound, |lane: Lane| {
-    // SAFETY: unbound buffers are readable zeroes.
+    // SAFETY: unbound buffers are readable zeros.
     unsafe {
         let sum: u32 = (0..16384).map(|i| *lane.buffer::<u32>(5).add(i)).sum();
         let parameter = *lane.buffer::<[u32; 4]>(3);
@@ -419,11 +427,11 @@ fn unbound_buffers_read_as_zero_and_bytes_are_bound() {
 }
 
 static ORDER: AtomicU64 = AtomicU64::new(0);
-static TURN: AtomicU32 = AtomicU32::new(0);
+static NEXT_TICKET: AtomicU32 = AtomicU32::new(0);
 
 region!(note_order, |lane: Lane| {
-    let turn = u64::from(TURN.fetch_add(1, Ordering::Relaxed));
-    ORDER.fetch_add(turn * u64::from(lane.at[0]), Ordering::Relaxed);
+    let ticket = u64::from(NEXT_TICKET.fetch_add(1, Ordering::Relaxed));
+    ORDER.fetch_add(ticket * u64::from(lane.at[0]), Ordering::Relaxed);
     // SAFETY: called inside a launch.
     let random = unsafe { (super::services::table().random)() };
     ORDER.fetch_add(u64::from(random), Ordering::Relaxed);
@@ -432,12 +440,12 @@ region!(note_order, |lane: Lane| {
 });
 
 #[test]
-fn fuzzing_repeats_with_its_seed() {
+fn fuzzing_is_reproducible_by_seed() {
     let pool = Pool::with_threads(3).unwrap();
     let image = image("note_order", &[note_order]);
     let run = |seed, sequence| {
         ORDER.store(0, Ordering::Relaxed);
-        TURN.store(0, Ordering::Relaxed);
+        NEXT_TICKET.store(0, Ordering::Relaxed);
         let mut launch = KernelLaunch::new(&image, [1000, 1, 1], [8, 1, 1]);
         launch.mode = LaunchMode::Fuzz { seed };
         launch.sequence = sequence;
@@ -450,7 +458,7 @@ fn fuzzing_repeats_with_its_seed() {
     assert_ne!(first, run(1, 1));
 }
 
-region!(say, |lane: Lane| {
+region!(log_text, |lane: Lane| {
     let arguments = [lane.at[0].into(), c"text".as_ptr() as u64];
     // SAFETY: the table's contract.
     unsafe {
@@ -458,7 +466,7 @@ region!(say, |lane: Lane| {
             2,
             c"sub".as_ptr(),
             c"cat".as_ptr(),
-            c"thread %u says %s".as_ptr(),
+            c"thread %u logs %s".as_ptr(),
             arguments.as_ptr(),
             b"us".as_ptr(),
             2,
@@ -467,7 +475,7 @@ region!(say, |lane: Lane| {
     FINISHED
 });
 
-region!(say_wild, |_: Lane| {
+region!(log_wild, |_: Lane| {
     let arguments = [64_u64];
     // SAFETY: the wild string is on purpose.
     unsafe {
@@ -487,24 +495,24 @@ region!(say_wild, |_: Lane| {
 #[test]
 fn kernels_log_from_all_threads() {
     let pool = Pool::with_threads(3).unwrap();
-    let talk = image("say", &[say]);
-    pool.run(&KernelLaunch::new(&talk, [2000, 1, 1], [8, 1, 1]))
+    let logging = image("log_text", &[log_text]);
+    pool.run(&KernelLaunch::new(&logging, [2000, 1, 1], [8, 1, 1]))
         .unwrap();
     let (lines, dropped) = pool.log().take();
     assert_eq!((lines.len(), dropped), (2000, 0));
     let line = lines
         .iter()
-        .find(|line| line.text == "thread 9 says text")
+        .find(|line| line.text == "thread 9 logs text")
         .unwrap();
     assert_eq!(
         (line.subsystem.as_str(), line.category.as_str()),
         ("sub", "cat")
     );
     assert_eq!(line.threadgroup, [1, 0, 0]);
-    let wild = image("say_wild", &[say_wild]);
+    let wild = image("log_wild", &[log_wild]);
     let fault = fault(&wild, &pool, 100);
     assert_eq!(fault.kind, FaultKind::PageFault { address: Some(64) });
-    works(&pool);
+    check_works(&pool);
 }
 
 #[test]
@@ -512,7 +520,7 @@ fn crashes_outside_kernels_still_end_the_process() {
     const CHILD: &str = "BESSEMER_TEST_CRASH_OUTSIDE";
     if std::env::var_os(CHILD).is_some() {
         let pool = Pool::with_threads(2).unwrap();
-        works(&pool);
+        check_works(&pool);
         // SAFETY: none, on purpose.
         unsafe { std::ptr::with_exposed_provenance_mut::<u32>(64).write_volatile(1) };
         return;

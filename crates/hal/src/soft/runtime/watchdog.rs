@@ -52,7 +52,7 @@ pub(super) fn disarm(slot: &ThreadSlot) {
 fn thread() -> Option<&'static Thread> {
     THREAD
         .get_or_init(|| {
-            // Resolved here and not in the new thread, which must not wait for anything.
+            // Looked up here and not in the new thread, which must not wait for anything.
             let alarm = signal::alarm_signal();
             thread::Builder::new()
                 .name("bessemer-watchdog".into())

@@ -3,15 +3,16 @@
 
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::fault::{LaunchFault, FaultKind};
+use super::fault::{FaultKind, LaunchFault};
 use super::fuzz::{self, Permutation};
 use super::image::Image;
-use super::launch::{LaunchOutput, Geometry, KernelLaunch, LaunchMode};
+use super::launch::{Geometry, KernelLaunch, LaunchMode, LaunchOutput};
 use super::log::Log;
 use super::memory::{BUFFER_COUNT, MappedMemory, ZeroPages};
 use super::services::CurrentLaunch;
@@ -23,7 +24,7 @@ use crate::soft::plan::{STEPS_BYTES, STEPS_OFFSET};
 
 /// Alignment of every threadgroup argument in bytes: a pair of cache lines.
 const THREADGROUP_ALIGNMENT_BYTES: usize = 128;
-/// Red zone around every threadgroup allocation in check mode, in bytes; accesses there are reported.
+/// Size of the red zone around every threadgroup allocation in check mode, in bytes; accesses to it are reported.
 const RED_ZONE_BYTES: usize = 256;
 
 /// A running launch.
@@ -45,39 +46,39 @@ pub(super) struct Job<'a> {
 }
 
 /// Layout of threadgroup memory in a worker's mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ThreadgroupLayout {
     /// Offset of the kernel's own variables.
     pub(crate) arena: usize,
-    /// Offset and length of each host-sized argument.
-    pub(crate) arguments: [Option<(usize, usize)>; BUFFER_COUNT],
+    /// Offsets of each host-sized argument.
+    pub(crate) arguments: [Option<Range<usize>>; BUFFER_COUNT],
     /// Total size in bytes.
     pub(crate) total: usize,
 }
 
 impl ThreadgroupLayout {
     fn new(launch: &KernelLaunch<'_>) -> Option<Self> {
-        let gap = if launch.mode == LaunchMode::Check {
+        let red_zone = if launch.mode == LaunchMode::Check {
             RED_ZONE_BYTES
         } else {
             0
         };
-        let arena = gap;
+        let arena = red_zone;
         let mut end = arena.checked_add(launch.image.plan().arena_bytes)?;
-        let mut arguments = [None; BUFFER_COUNT];
+        let mut arguments = [const { None }; BUFFER_COUNT];
         for (argument, &length) in arguments.iter_mut().zip(&launch.threadgroup_memory) {
             if length > 0 {
                 let start = end
-                    .checked_add(gap)?
+                    .checked_add(red_zone)?
                     .checked_next_multiple_of(THREADGROUP_ALIGNMENT_BYTES)?;
-                *argument = Some((start, length));
                 end = start.checked_add(length)?;
+                *argument = Some(start..end);
             }
         }
         Some(Self {
             arena,
             arguments,
-            total: end.checked_add(gap)?,
+            total: end.checked_add(red_zone)?,
         })
     }
 }
@@ -126,7 +127,7 @@ impl<'a> Job<'a> {
             && !self.cancelled.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> Option<std::ops::Range<u64>> {
+    fn take(&self) -> Option<Range<u64>> {
         if !self.has_work() {
             return None;
         }
@@ -135,14 +136,14 @@ impl<'a> Job<'a> {
         (start < end).then_some(start..end)
     }
 
-    /// Aborts the launch; the first fault is kept.
+    /// Aborts the launch with a fault; the first fault is kept.
     pub(super) fn fail(&self, fault: LaunchFault) {
         self.cancelled.store(true, Ordering::Relaxed);
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(fault);
     }
 
-    /// The result, once all workers have left.
+    /// Returns the result, once all workers have left.
     pub(super) fn finish(self) -> Result<LaunchOutput, LaunchFault> {
         let time = Duration::from_nanos(signal::now().saturating_sub(self.started));
         let reports = self
@@ -202,7 +203,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The `si_code` of a signal without an address.
+/// `si_code` of a signal without an address.
 const SI_KERNEL: i32 = 0x80;
 
 pub(super) fn out_of_memory(launch: &KernelLaunch<'_>) -> LaunchFault {
@@ -270,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Allocates the contexts of all lanes, and threadgroup memory.
+    /// Allocates the context block and threadgroup memory.
     pub(super) fn reserve(&mut self, job: &Job<'_>) -> io::Result<(*mut u8, *mut u8)> {
         let min_bytes = STEPS_OFFSET + STEPS_BYTES;
         let needed = job.launch.image.plan().context_bytes.max(min_bytes);
@@ -304,9 +305,9 @@ fn group_descriptor(job: &Job<'_>, memory: *mut u8) -> SmGroup {
                 zero.buffer(index).cast()
             }
         }),
-        tgmem: std::array::from_fn(|index| match job.memory.arguments[index] {
+        tgmem: std::array::from_fn(|index| match &job.memory.arguments[index] {
             // SAFETY: the layout lies inside the worker's mapping.
-            Some((offset, _)) => unsafe { memory.add(offset).cast() },
+            Some(range) => unsafe { memory.add(range.start).cast() },
             None => zero.threadgroup(index).cast(),
         }),
         // SAFETY: as above.
@@ -342,7 +343,7 @@ fn run_group(
     };
     let image = job.launch.image;
     let slot = current.slot;
-    let mut whereabouts = None;
+    let mut thread = None;
     let mut endless = false;
     let exit = match job.launch.mode {
         LaunchMode::Fast => {
@@ -362,15 +363,22 @@ fn run_group(
             // All ones is a NaN in every floating-point type.
             fill(0xff);
             // SAFETY: the worker's own checker, which it does not touch until `end_launch`.
-            let mut watch = unsafe { CheckObserver::new(slot, current.checker) };
-            watch.begin_group(number, group);
-            let exit = execute(slot, image, group, context, Strategy::Ordered, &mut watch);
-            endless = watch.is_endless();
-            let runs = endless || exit == ContainedExit::Deadline;
-            if runs || matches!(exit, ContainedExit::Signal { .. }) {
-                whereabouts = Some(watch.whereabouts(runs));
+            let mut observer = unsafe { CheckObserver::new(slot, current.checker) };
+            observer.begin_group(number, group);
+            let exit = execute(
+                slot,
+                image,
+                group,
+                context,
+                Strategy::Ordered,
+                &mut observer,
+            );
+            endless = observer.is_endless();
+            let in_loop = endless || exit == ContainedExit::Deadline;
+            if in_loop || matches!(exit, ContainedExit::Signal { .. }) {
+                thread = Some(observer.current_thread(in_loop));
             } else {
-                watch.end_group();
+                observer.end_group();
             }
             exit
         }
@@ -380,7 +388,7 @@ fn run_group(
             let steps = job.launch.step_limit;
             job.fail(LaunchFault {
                 threadgroup: Some(position),
-                thread: whereabouts.map(Box::new),
+                thread: thread.map(Box::new),
                 ..LaunchFault::new(FaultKind::Endless { steps }, image.name())
             });
         }
@@ -389,7 +397,7 @@ fn run_group(
             let overflow =
                 matches!(other, ContainedExit::Signal { address, .. } if slot.overflowed(address));
             let mut fault = job.fault_of(other, overflow, position);
-            fault.thread = whereabouts.map(Box::new);
+            fault.thread = thread.map(Box::new);
             job.fail(fault);
         }
     }

@@ -33,11 +33,11 @@ impl Lane {
     }
 }
 
+/// Runs `body`, which returns the lane's next state, for each lane of a region call.
+///
 /// # Safety
 /// Only for region functions, with their own arguments.
-///
-/// Runs `body` for each lane of a region call; it returns the lane's next state.
-pub(crate) unsafe fn each(
+pub(crate) unsafe fn for_each_lane(
     group: *const SmGroup,
     ctx: *mut u8,
     row: LaneRow,
@@ -81,8 +81,8 @@ macro_rules! region {
             let body = $body;
             // SAFETY: called by the executor.
             unsafe {
-                let row = $crate::soft::runtime::stand_in::LaneRow { base, x0, x1, y, z };
-                $crate::soft::runtime::stand_in::each(group, ctx, row, body)
+                let row = $crate::soft::runtime::test_kernel::LaneRow { base, x0, x1, y, z };
+                $crate::soft::runtime::test_kernel::for_each_lane(group, ctx, row, body)
             }
         }
     };
@@ -107,12 +107,18 @@ pub(crate) fn image(name: &str, regions: &[RegionFn]) -> Image {
         context_bytes: 4096,
         ..KernelPlan::default()
     };
-    // SAFETY: the regions keep the protocol and are part of this program.
+    // SAFETY: the regions follow the protocol and are part of this program.
     unsafe { Image::new(name, regions.to_vec(), vec![], plan) }
 }
 
 /// Binds a slice for writing.
 pub(crate) fn bind<T>(data: &mut [T]) -> BufferBinding {
     // SAFETY: the tests keep `data` alive and do not touch it during the launch.
-    unsafe { BufferBinding::new(data.as_mut_ptr().cast(), size_of_val(data), BindingAccess::Write) }
+    unsafe {
+        BufferBinding::new(
+            data.as_mut_ptr().cast(),
+            size_of_val(data),
+            BindingAccess::Write,
+        )
+    }
 }
