@@ -1,13 +1,13 @@
 //! Barrier splitting (work-group function fission) on LLVM IR text.
 //!
 //! A kernel arrives as a function for one thread, with calls that stand for synchronisation. It is split into
-//! *regions*: functions that run a row of lanes from one synchronisation site to the next, as a loop that LLVM can
+//! *regions*: functions that run a range of lanes from one synchronisation site to the next, as a loop that LLVM can
 //! vectorise. Lanes need no stacks; values that live across a site are spilled to columns of a context block, one
 //! element per lane.
 //!
 //! In check mode, `sanitize` instruments the code before it is optimised.
 //!
-//! The passes in order: `alignment` lowers alignments that kernels do not keep, `subnormal` flushes constants,
+//! The passes in order: `alignment` reduces alignments that kernels do not keep, `subnormal` flushes constants,
 //! `module` splits the text, `inline` moves all synchronisation into the kernel, `parse` and `instruction` parse
 //! the kernel, `tsan` lowers the instrumentation of check mode, `origin` traces what its accesses refer to,
 //! `kernel` splits it at the synchronisation sites and numbers these in program order (`block_order`); `liveness`,
@@ -75,7 +75,7 @@ pub enum Outcome {
     },
 }
 
-/// Why a module cannot be split.
+/// Error from splitting a module.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FissionError {
@@ -85,7 +85,7 @@ pub enum FissionError {
     /// Text that cannot be parsed.
     #[error("line {line} of the LLVM IR: {what}")]
     Syntax {
-        /// LogicalLine of the text, from 1; 0 if unknown.
+        /// Line of the text, from 1; 0 if unknown.
         line: usize,
         /// The problem.
         what: String,
@@ -93,7 +93,7 @@ pub enum FissionError {
     /// Valid text that is not supported in kernels.
     #[error("line {line} of the LLVM IR: {what} is not supported in a kernel")]
     Unsupported {
-        /// LogicalLine of the text, from 1; 0 if unknown.
+        /// Line of the text, from 1; 0 if unknown.
         line: usize,
         /// The construct.
         what: String,
@@ -110,9 +110,9 @@ pub enum FissionError {
         /// Its mangled name.
         function: String,
     },
-    /// Private arrays that are too large.
-    #[error("{bytes} bytes of private memory per thread are too many")]
-    TooMuchPrivateMemory {
+    /// Private arrays that exceed the limit.
+    #[error("{bytes} bytes of private memory per thread exceed the limit")]
+    PrivateMemoryTooLarge {
         /// Size of one array in bytes.
         bytes: usize,
     },
@@ -136,7 +136,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, FissionError> {
         .find(|f| f.name == KERNEL)
         .ok_or(FissionError::NoKernel)?;
     let references = inline::References::new(&module)?;
-    if let Some(text) = inline::demand(&module, &references, KERNEL, text)? {
+    if let Some(text) = inline::mark_for_inlining(&module, &references, KERNEL, text)? {
         return Ok(Outcome::Inline { text });
     }
 
@@ -173,10 +173,10 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, FissionError> {
         parallel: !options.check,
         counted: &counted,
     };
-    let mut parts = link::ModuleParts {
+    let mut additions = link::ModuleAdditions {
         kernel: KERNEL.into(),
         check: options.check,
-        ..link::ModuleParts::default()
+        ..link::ModuleAdditions::default()
     };
     let mut plan = KernelPlan {
         regions: u32::try_from(kernel.sites.len() + 1).unwrap_or(u32::MAX),
@@ -186,19 +186,19 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, FissionError> {
         privates,
         ..KernelPlan::default()
     };
-    let mut node = module.free_metadata();
+    let mut next_node = module.free_metadata();
     for number in 0..=kernel.sites.len() {
-        let region = region::write(&analysis, number, &mut node);
-        parts.regions.push(region.text);
-        parts.metadata.push_str(&region.metadata);
+        let region = region::write(&analysis, number, &mut next_node);
+        additions.regions.push(region.text);
+        additions.metadata.push_str(&region.metadata);
         plan.exits.push(region.exits);
     }
     let mut ops: HashMap<&str, u32> = HashMap::new();
     for (index, site) in kernel.sites.iter().enumerate() {
         let op = match &site.op {
             Some(name) => *ops.entry(name).or_insert_with(|| {
-                parts.ops.push(name.clone());
-                u32::try_from(parts.ops.len() - 1).unwrap_or(u32::MAX)
+                additions.ops.push(name.clone());
+                u32::try_from(additions.ops.len() - 1).unwrap_or(u32::MAX)
             }),
             None => 0,
         };
@@ -215,7 +215,7 @@ pub fn fission(text: &str, options: &Options) -> Result<Outcome, FissionError> {
         });
     }
     let attributes = link::region_attributes(&module, &definition.header, definition.line)?;
-    let mut text = link::assemble(&module, &references, &parts, &mut locations)?;
+    let mut text = link::assemble(&module, &references, &additions, &mut locations)?;
     text.push_str(&format!("attributes #{group} = {{ {attributes} }}\n"));
     plan.locations = locations.list;
     plan.origins = origins;

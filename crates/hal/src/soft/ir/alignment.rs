@@ -1,15 +1,15 @@
-//! Lowers alignments that kernels claim but do not keep.
+//! Reduces alignments that kernels declare but do not keep.
 //!
 //! Metal aligns a `float4` to 16 bytes; GPUs only care about the element, and kernels read and write vectors at the
-//! edges of matrices with odd rows. The code generator selects instructions that fault on misaligned addresses only
-//! if an alignment above 8 is claimed, so this pass claims no more. Processors with vectors execute the unaligned
+//! edges of matrices with odd row lengths. The code generator selects instructions that fault on misaligned addresses
+//! only if the declared alignment is above 8, so this pass declares at most 8. Processors with vectors execute the unaligned
 //! instructions at the same speed.
 
 /// Largest alignment for which no faulting instruction is selected.
 const MAX_ALIGNMENT_BYTES: u32 = 8;
 
 /// Limits alignments to [`MAX_ALIGNMENT_BYTES`], except for memory that the compiler itself lays out: globals and stack slots.
-/// Atomic accesses need theirs and keep it, and so do arguments passed in memory.
+/// Atomic accesses and arguments passed in memory need theirs and keep it.
 pub(super) fn lower(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -28,7 +28,7 @@ pub(super) fn lower(text: &str) -> String {
             let (number, tail) = after.split_at(digits);
             out.push_str(before);
             match number.parse::<u32>() {
-                Ok(promised) if promised > MAX_ALIGNMENT_BYTES => {
+                Ok(declared) if declared > MAX_ALIGNMENT_BYTES => {
                     out.push_str(&MAX_ALIGNMENT_BYTES.to_string())
                 }
                 _ => out.push_str(number),
@@ -45,8 +45,8 @@ mod tests {
     use super::lower;
 
     #[test]
-    fn only_accesses_lose_their_promise() {
-        for (given, wanted) in [
+    fn only_the_alignment_of_accesses_is_reduced() {
+        for (input, expected) in [
             (
                 "  %v = load <4 x float>, ptr %p, align 16, !tbaa !3\n",
                 "  %v = load <4 x float>, ptr %p, align 8, !tbaa !3\n",
@@ -60,7 +60,7 @@ mod tests {
                 "call void @llvm.memcpy.p0.p0.i64(ptr noundef align 8 %a, ptr align 8 %b, i64 64, i1 false)\n",
             ),
         ] {
-            assert_eq!(lower(given), wanted);
+            assert_eq!(lower(input), expected);
         }
         for kept in [
             "  %a = alloca [4 x float], align 16\n",

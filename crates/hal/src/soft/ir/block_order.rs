@@ -24,27 +24,27 @@ impl BlockOrder {
             position: vec![usize::MAX; count],
             loops: Vec::new(),
         };
-        let mut placed = 0;
+        let mut next_position = 0;
         let mut all = BitSet::new(count);
         (0..count).for_each(|block| all.insert(block));
-        // Sets of blocks still to be ordered, with their entries; the last task is next.
-        let mut work: Vec<Task> = vec![Task::BlockOrder {
+        // Sets of blocks to be ordered, with their entries, as a stack.
+        let mut work: Vec<OrderingTask> = vec![OrderingTask::Order {
             blocks: all,
             starts: vec![0],
         }];
         while let Some(task) = work.pop() {
             match task {
-                Task::Place(block) => {
-                    order.position[block] = placed;
-                    placed += 1;
+                OrderingTask::Append(block) => {
+                    order.position[block] = next_position;
+                    next_position += 1;
                 }
-                Task::BlockOrder { blocks, starts } => {
-                    // Components come in reverse topological order, as a stack needs them.
+                OrderingTask::Order { blocks, starts } => {
+                    // Components are in reverse topological order, as the stack needs them.
                     for component in components(next, &blocks, &starts) {
                         let head = component[0];
                         let is_loop = component.len() > 1 || next[head].contains(&head);
                         if !is_loop {
-                            work.push(Task::Place(head));
+                            work.push(OrderingTask::Append(head));
                             continue;
                         }
                         let mut inside = BitSet::new(count);
@@ -60,11 +60,11 @@ impl BlockOrder {
                             .copied()
                             .filter(|b| rest.contains(*b))
                             .collect();
-                        work.push(Task::BlockOrder {
+                        work.push(OrderingTask::Order {
                             blocks: rest,
                             starts,
                         });
-                        work.push(Task::Place(head));
+                        work.push(OrderingTask::Append(head));
                     }
                 }
             }
@@ -73,9 +73,9 @@ impl BlockOrder {
     }
 }
 
-enum Task {
-    Place(usize),
-    BlockOrder { blocks: BitSet, starts: Vec<usize> },
+enum OrderingTask {
+    Append(usize),
+    Order { blocks: BitSet, starts: Vec<usize> },
 }
 
 /// Strongly connected components of `next` within `blocks` in reverse topological order, each with its entry block
@@ -110,7 +110,7 @@ fn components(next: &[Vec<usize>], blocks: &BitSet, starts: &[usize]) -> Vec<Vec
                 }
             }
             if let Some((at, to)) = descend {
-                // Returns to the same edge, and then takes over the low-link of `to`.
+                // Resumes at the same edge after `to`, and then takes over its low-link.
                 state.calls.push((block, at));
                 state.enter(to);
             } else if state.low[block] == state.index[block] {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loops_come_before_what_follows_them() {
+    fn loops_precede_the_blocks_after_them() {
         // 0 -> 1 (head) -> {3 (after), 2 (body) -> {4 -> 1}}: the text order of 3 is before the loop's end.
         let next = [vec![1], vec![3, 2], vec![4], vec![], vec![1]];
         let order = BlockOrder::new(&next);

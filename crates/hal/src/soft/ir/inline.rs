@@ -14,7 +14,7 @@ pub(crate) struct References {
     pub(crate) of: HashMap<String, Vec<String>>,
 }
 
-/// The global names in `text`.
+/// Returns the global names in `text`.
 pub(crate) fn globals_in(text: &str, line: usize) -> Result<Vec<String>, FissionError> {
     if !text.contains('@') {
         return Ok(Vec::new());
@@ -48,7 +48,7 @@ impl References {
         Ok(references)
     }
 
-    /// Everything reachable from `roots`, including the roots.
+    /// Returns the names reachable from `roots`, including the roots.
     pub(crate) fn reachable(&self, roots: impl IntoIterator<Item = String>) -> HashSet<String> {
         let mut seen = HashSet::new();
         let mut work: Vec<String> = roots.into_iter().collect();
@@ -61,38 +61,37 @@ impl References {
         seen
     }
 
-    /// The functions of `module`, other than the kernel, that use functions only the kernel may use.
-    fn involved(&self, module: &Module<'_>, kernel: &str) -> HashSet<String> {
-        let mut involved: HashSet<String> = HashSet::new();
+    /// Returns the functions of `module`, other than the kernel, that use functions only the kernel may use.
+    fn synchronising(&self, module: &Module<'_>, kernel: &str) -> HashSet<String> {
+        let mut synchronising: HashSet<String> = HashSet::new();
         loop {
-            let before = involved.len();
+            let before = synchronising.len();
             for function in module.functions.iter().filter(|f| f.name != kernel) {
                 let names = &self.of[&function.name];
-                if names
-                    .iter()
-                    .any(|n| is_shim_intrinsic(n) || (n != &function.name && involved.contains(n)))
-                {
-                    involved.insert(function.name.clone());
+                if names.iter().any(|n| {
+                    is_shim_intrinsic(n) || (n != &function.name && synchronising.contains(n))
+                }) {
+                    synchronising.insert(function.name.clone());
                 }
             }
-            if involved.len() == before {
-                return involved;
+            if synchronising.len() == before {
+                return synchronising;
             }
         }
     }
 }
 
 /// Marks all functions that synchronise as `alwaysinline`; `None` if there is nothing to inline.
-pub(crate) fn demand(
+pub(crate) fn mark_for_inlining(
     module: &Module<'_>,
     references: &References,
     kernel: &str,
     text: &str,
 ) -> Result<Option<String>, FissionError> {
-    let involved = references.involved(module, kernel);
+    let synchronising = references.synchronising(module, kernel);
     let called: HashSet<&String> = references.of[kernel]
         .iter()
-        .filter(|n| involved.contains(*n))
+        .filter(|n| synchronising.contains(*n))
         .collect();
     if called.is_empty() {
         return Ok(None);
@@ -111,13 +110,13 @@ pub(crate) fn demand(
     let marked = module
         .functions
         .iter()
-        .filter(|f| involved.contains(&f.name));
+        .filter(|f| synchronising.contains(&f.name));
     for (function, next) in marked.zip(first..) {
         let own = attributes(&function.header, function.line)?;
-        let has = |word: &str| {
+        let has_attribute = |word: &str| {
             own.split(' ').any(|w| w == word) || function.header.contains(&format!(" {word} "))
         };
-        if has("alwaysinline") && called.contains(&function.name) {
+        if has_attribute("alwaysinline") && called.contains(&function.name) {
             return Err(FissionError::NotInlined {
                 function: function.name.clone(),
             });
@@ -132,24 +131,24 @@ pub(crate) fn demand(
             kept.join(" ")
         );
         let mut header = String::new();
-        let mut placed = false;
-        for (index, part) in function.header.split(' ').enumerate() {
-            let is_group = part.len() > 1
-                && part.starts_with('#')
-                && part[1..].bytes().all(|c| c.is_ascii_digit());
+        let mut replaced_group = false;
+        for (index, word) in function.header.split(' ').enumerate() {
+            let is_group = word.len() > 1
+                && word.starts_with('#')
+                && word[1..].bytes().all(|c| c.is_ascii_digit());
             if index > 0 {
                 header.push(' ');
             }
-            match (is_group, placed) {
+            match (is_group, replaced_group) {
                 (true, false) => {
                     let _ = write!(header, "#{next}");
-                    placed = true;
+                    replaced_group = true;
                 }
                 (true, true) => {}
-                _ => header.push_str(part),
+                _ => header.push_str(word),
             }
         }
-        if !placed {
+        if !replaced_group {
             header = function.header.replacen(") ", &format!(") #{next} "), 1);
         }
         replaced.insert(function.line, header);

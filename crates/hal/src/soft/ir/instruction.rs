@@ -149,7 +149,7 @@ pub(super) fn call(
         IrTokenKind::Global => Some(bare(target.text).to_owned()),
         IrTokenKind::Local => None,
         _ if target.is_word("asm") => {
-            while cursor.peek().is_some_and(|t| !t.is('(')) {
+            while cursor.peek().is_some_and(|t| !t.is_punct('(')) {
                 cursor.next();
             }
             None
@@ -194,7 +194,8 @@ pub(super) fn call(
     Ok((ty, Op::Call { callee, arguments }))
 }
 
-fn like(shape: &Type, element: Type) -> Type {
+/// Returns `element`, as a vector if `shape` is one.
+fn with_element(shape: &Type, element: Type) -> Type {
     match shape {
         Type::Vector(count, _) => Type::Vector(*count, Box::new(element)),
         _ => element,
@@ -219,7 +220,7 @@ pub(super) fn operation(
         | "insertelement" | "insertvalue" => Type::parse(cursor)?,
         "icmp" | "fcmp" => {
             cursor.next();
-            like(&Type::parse(cursor)?, Type::Int(1))
+            with_element(&Type::parse(cursor)?, Type::Int(1))
         }
         "trunc" | "zext" | "sext" | "fptrunc" | "fpext" | "fptoui" | "fptosi" | "uitofp"
         | "sitofp" | "ptrtoint" | "inttoptr" | "bitcast" | "addrspacecast" => {
@@ -278,11 +279,11 @@ pub(super) fn operation(
                     shape = index;
                 }
             }
-            like(&shape, Type::Ptr)
+            with_element(&shape, Type::Ptr)
         }
         "alloca" => {
-            let of = Type::parse(cursor)?;
-            let base = of
+            let allocated = Type::parse(cursor)?;
+            let base = allocated
                 .layout(names.types)
                 .ok_or_else(|| cursor.error("alloca of a type without a size"))?;
             let (mut count, mut align) = (1u64, base.align);
@@ -348,7 +349,7 @@ pub(super) fn operation(
             cursor.expect(',')?;
             let mask = Type::parse(cursor)?;
             let element = vector.element(0, names.types).cloned();
-            like(
+            with_element(
                 &mask,
                 element.ok_or_else(|| cursor.error("shufflevector of a non-vector"))?,
             )

@@ -12,7 +12,7 @@ use crate::soft::plan::{RECONVERGE, SiteKind, ThreadgroupVariable, WHOLE_SIMDGRO
 
 /// Byte offset of `arena` in `sm_group`.
 const ARENA_OFFSET: usize = 31 * 8 * 2;
-/// Bytes between threadgroup variables in check mode.
+/// Size of the red zone between threadgroup variables in check mode, in bytes.
 const RED_ZONE_BYTES: usize = 64;
 /// Mangled-name prefix of the instantiations of `sm::sync_simd`.
 const COLLECTIVE_PREFIX: &str = "_ZN2sm9sync_simd";
@@ -34,7 +34,7 @@ pub(crate) struct SyncSite {
     pub(crate) location: Option<u32>,
 }
 
-/// The kernel's arguments by meaning.
+/// The arguments of the kernel function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arguments {
     pub(crate) g: Id,
@@ -66,7 +66,7 @@ pub(crate) struct KernelFunction {
     pub(crate) successors: Vec<Vec<usize>>,
     /// Type of each value.
     pub(crate) types: HashMap<Id, Type>,
-    /// BasicBlock by label.
+    /// Index of each block, by label.
     pub(crate) by_label: HashMap<Id, usize>,
 }
 
@@ -108,7 +108,7 @@ impl KernelFunction {
             by_label: HashMap::new(),
         };
         kernel.replace_queries()?;
-        kernel.place_variables(check)?;
+        kernel.lay_out_variables(check)?;
         kernel.split()?;
         kernel.connect()?;
         if check {
@@ -118,7 +118,7 @@ impl KernelFunction {
         Ok(kernel)
     }
 
-    fn fresh(&mut self) -> Id {
+    fn fresh_id(&mut self) -> Id {
         self.ids += 1;
         self.ids - 1
     }
@@ -153,30 +153,28 @@ impl KernelFunction {
                 rename_inst(inst, &rename);
             }
             if let Terminator::Jump { fragments, .. } = &mut block.end {
-                rename_pieces(fragments, &rename);
+                rename_fragments(fragments, &rename);
             }
         }
         Ok(())
     }
 
     /// Replaces `sm_tgvar(id, size, align)` with an address in the arena.
-    fn place_variables(&mut self, check: bool) -> Result<(), FissionError> {
-        let mut wanted: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
-        let mut any = false;
+    fn lay_out_variables(&mut self, check: bool) -> Result<(), FissionError> {
+        let mut declared: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
         for inst in self.blocks.iter().flat_map(|b| &b.insts) {
             if callee(inst) == Some("sm_tgvar") {
                 let (id, size, align) = variable(inst)?;
-                let entry = wanted.entry(id).or_insert((0, 1));
+                let entry = declared.entry(id).or_insert((0, 1));
                 *entry = (entry.0.max(size), entry.1.max(align));
-                any = true;
             }
         }
-        if !any {
+        if declared.is_empty() {
             return Ok(());
         }
         let mut offsets = HashMap::new();
         let mut at = if check { RED_ZONE_BYTES } else { 0 };
-        for (id, (size, align)) in wanted {
+        for (id, (size, align)) in declared {
             at = at.next_multiple_of(align.max(16));
             offsets.insert(id, at);
             self.variables.push(ThreadgroupVariable {
@@ -188,7 +186,7 @@ impl KernelFunction {
         }
         self.arena_bytes = at.next_multiple_of(64);
 
-        let (field, arena) = (self.fresh(), self.fresh());
+        let (field, arena) = (self.fresh_id(), self.fresh_id());
         let g = self.arguments.g;
         for block in &mut self.blocks {
             for inst in &mut block.insts {
@@ -269,7 +267,7 @@ impl KernelFunction {
                     end: Terminator::Sync { site: number },
                     location: inst.location,
                 });
-                label = self.fresh();
+                label = self.fresh_id();
                 if let Some(result) = inst.result {
                     insts.push(Inst {
                         result: Some(result),
@@ -369,6 +367,7 @@ impl KernelFunction {
         Ok(site)
     }
 
+    /// Computes the successors, the types and the label index.
     fn connect(&mut self) -> Result<(), FissionError> {
         self.successors.clear();
         self.by_label = self
@@ -400,10 +399,10 @@ impl KernelFunction {
         Ok(())
     }
 
-    /// The control-flow graph of the whole kernel.
+    /// Returns the control-flow graph of the whole kernel.
     pub(crate) fn cfg(&self) -> Vec<Vec<usize>> {
         (0..self.blocks.len())
-            .map(|block| self.flow(block))
+            .map(|block| self.kernel_successors(block))
             .collect()
     }
 
@@ -463,7 +462,7 @@ impl KernelFunction {
     /// Makes the lanes of a SIMD-group reconverge after loops that test atomics.
     ///
     /// A GPU runs the lanes of a SIMD-group in lockstep: those that leave such a loop wait for those still in it. A
-    /// lane that spins until another lane has done something after the loop, such as releasing a lock, spins
+    /// lane that spins until another lane has executed something after the loop, such as releasing a lock, spins
     /// forever.
     fn reconverge_after_spin_loops(&mut self) -> Result<(), FissionError> {
         let flow = self.cfg();
@@ -494,7 +493,7 @@ impl KernelFunction {
         self.connect()
     }
 
-    /// The values that are used.
+    /// Returns the values that are used.
     fn used_values(&self) -> BitSet {
         let mut used = BitSet::new(self.ids);
         for (index, block) in self.blocks.iter().enumerate() {
@@ -562,7 +561,7 @@ impl KernelFunction {
 
     /// Inserts a reconvergence point on the edge from `latch` to `head`, which may also be an exit edge of a loop.
     fn insert_reconvergence(&mut self, latch: usize, head: usize) {
-        let (before, after) = (self.fresh(), self.fresh());
+        let (before, after) = (self.fresh_id(), self.fresh_id());
         let (latch_label, head_label) = (self.blocks[latch].label, self.blocks[head].label);
         if let Terminator::Jump { fragments, targets } = &mut self.blocks[latch].end {
             let redirect = |id: &mut Id| {
@@ -570,14 +569,14 @@ impl KernelFunction {
                     *id = before;
                 }
             };
-            rename_pieces(fragments, &redirect);
+            rename_fragments(fragments, &redirect);
             targets.iter_mut().for_each(redirect);
         } else {
             return;
         }
         for inst in &mut self.blocks[head].insts {
             if let Op::Phi { incoming } = &mut inst.op {
-                // A switch may contain the edge twice; one edge is left.
+                // A switch may contain the edge twice; only one of them remains.
                 let mut seen = false;
                 incoming.retain(|(_, from)| {
                     *from != latch_label || !std::mem::replace(&mut seen, true)
@@ -621,15 +620,15 @@ impl KernelFunction {
         });
     }
 
-    /// Successors of a block in the whole kernel.
-    pub(crate) fn flow(&self, block: usize) -> Vec<usize> {
+    /// Returns the successors of a block in the whole kernel.
+    pub(crate) fn kernel_successors(&self, block: usize) -> Vec<usize> {
         match self.blocks[block].end {
             Terminator::Sync { site } => vec![self.sites[site - 1].continuation],
             _ => self.successors[block].clone(),
         }
     }
 
-    /// The values that the terminator of a block uses.
+    /// Returns the values that the terminator of a block uses.
     pub(crate) fn terminator_uses(&self, block: usize) -> Vec<Id> {
         match &self.blocks[block].end {
             Terminator::Jump { fragments, targets } => super::parse::locals(fragments)
@@ -651,7 +650,7 @@ impl KernelFunction {
         }
     }
 
-    /// The blocks of the region that starts at `entry`, in depth-first order; `unswitched` fixes the targets of some
+    /// Returns the blocks of the region that starts at `entry`, in depth-first order; `unswitched` fixes the targets of some
     /// branches.
     pub(crate) fn region(&self, entry: usize, unswitched: &BTreeMap<usize, usize>) -> Vec<usize> {
         let mut seen = vec![false; self.blocks.len()];
@@ -663,14 +662,14 @@ impl KernelFunction {
             }
             order.push(block);
             match unswitched.get(&block) {
-                Some(way) => stack.push(*way),
+                Some(target) => stack.push(*target),
                 None => stack.extend(self.successors[block].iter().rev()),
             }
         }
         order
     }
 
-    /// The block that ends at each site, from site 1.
+    /// Returns the block that ends at each site, from site 1.
     pub(crate) fn site_blocks(&self) -> Vec<usize> {
         let mut blocks = vec![0; self.sites.len()];
         for (index, block) in self.blocks.iter().enumerate() {
@@ -681,7 +680,7 @@ impl KernelFunction {
         blocks
     }
 
-    /// Index of the entry block of region `number`.
+    /// Returns the index of the entry block of region `number`.
     pub(crate) fn region_entry(&self, number: usize) -> usize {
         if number == 0 {
             0
@@ -715,7 +714,7 @@ fn variable(inst: &Inst) -> Result<(u32, usize, usize), FissionError> {
     }
 }
 
-fn rename_pieces(fragments: &mut [Fragment], rename: &impl Fn(&mut Id)) {
+fn rename_fragments(fragments: &mut [Fragment], rename: &impl Fn(&mut Id)) {
     for fragment in fragments {
         if let Fragment::Local(id) = fragment {
             rename(id);
@@ -731,7 +730,7 @@ fn rename_operand(operand: &mut Operand, rename: &impl Fn(&mut Id)) {
 
 /// Renames the operands of `inst`.
 pub(crate) fn rename_inst(inst: &mut Inst, rename: &impl Fn(&mut Id)) {
-    rename_pieces(&mut inst.fragments, rename);
+    rename_fragments(&mut inst.fragments, rename);
     match &mut inst.op {
         Op::Load { pointer, .. } => rename_operand(pointer, rename),
         Op::Store { value, pointer, .. } => {

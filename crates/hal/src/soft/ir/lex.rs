@@ -2,7 +2,7 @@
 
 use super::FissionError;
 
-/// TokenKind of a token.
+/// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IrTokenKind {
     /// A keyword, type name, number or bare label.
@@ -36,7 +36,7 @@ impl IrToken<'_> {
         self.start + self.text.len()
     }
 
-    pub(crate) fn is(&self, c: char) -> bool {
+    pub(crate) fn is_punct(&self, c: char) -> bool {
         self.kind == IrTokenKind::Punct(c)
     }
 
@@ -49,7 +49,7 @@ fn is_name(c: u8) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, b'-' | b'$' | b'.' | b'_')
 }
 
-/// End of the quoted text that starts at `at` (which is the opening quote), one past the closing quote.
+/// Returns the end of the quoted text whose opening quote is at `at`: one past the closing quote.
 fn quoted_end(bytes: &[u8], at: usize) -> Option<usize> {
     bytes
         .get(at + 1..)?
@@ -180,7 +180,7 @@ impl<'a, 't> Cursor<'a, 't> {
     }
 
     pub(crate) fn peek_is(&self, c: char) -> bool {
-        self.peek().is_some_and(|t| t.is(c))
+        self.peek().is_some_and(|t| t.is_punct(c))
     }
 
     pub(crate) fn eat(&mut self, c: char) -> bool {
@@ -246,7 +246,7 @@ impl<'a, 't> Cursor<'a, 't> {
     }
 }
 
-/// The name without its sigil and quotes.
+/// Returns the name without its sigil and quotes.
 pub(crate) fn bare(text: &str) -> &str {
     let name = text.trim_start_matches(['%', '@', '$']);
     name.strip_prefix('"')

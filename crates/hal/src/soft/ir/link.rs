@@ -12,9 +12,9 @@ use super::tsan::{self, Locations};
 /// Symbols that the host looks up; all others are internal.
 const EXPORTS: [&str; 3] = ["sm_arg_size", "sm_gate", "sm_rt_table"];
 
-/// The parts that the pass adds to a module.
+/// Code and metadata that the pass adds to a module.
 #[derive(Debug, Default)]
-pub(crate) struct ModuleParts {
+pub(crate) struct ModuleAdditions {
     /// Name of the kernel function, which is dropped.
     pub(crate) kernel: String,
     pub(crate) regions: Vec<String>,
@@ -63,7 +63,7 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, FissionError> {
         if linkage && token.kind == IrTokenKind::Word && is_linkage(token.text) {
             skip = 1;
         } else if token.is_word("comdat") {
-            skip = if list.get(index + 1).is_some_and(|t| t.is('(')) {
+            skip = if list.get(index + 1).is_some_and(|t| t.is_punct('(')) {
                 4
             } else {
                 1
@@ -89,7 +89,7 @@ fn strip(text: &str, line: usize, until: &str) -> Result<String, FissionError> {
     Ok(out)
 }
 
-/// A variable with its linkage in an image.
+/// Prints a variable with its linkage in an image.
 fn global_text(global: &Entity) -> Result<String, FissionError> {
     let list = tokens(&global.text, global.line)?;
     let kind = ["global", "constant", "alias", "ifunc"];
@@ -116,7 +116,7 @@ fn global_text(global: &Entity) -> Result<String, FissionError> {
     Ok(format!("{}= {linkage}{}", name, rest.trim_start()))
 }
 
-/// The constructors of a module in execution order.
+/// Returns the constructors of a module in execution order.
 fn constructors(module: &Module<'_>) -> Result<Vec<String>, FissionError> {
     let Some(global) = module
         .globals
@@ -143,18 +143,18 @@ fn constructors(module: &Module<'_>) -> Result<Vec<String>, FissionError> {
     Ok(found.into_iter().map(|(_, name)| name).collect())
 }
 
-/// Drops attributes that would restrict the optimiser: no lane waits for another any more.
+/// Drops attributes that would restrict the optimiser: after splitting, no lane waits for another.
 fn attributes_text(group: &str) -> String {
     let optnone = group.split(' ').any(|w| w == "optnone");
     let keep = |word: &&str| {
-        let gone = match *word {
+        let dropped = match *word {
             "noinline" => optnone,
             other => matches!(
                 other,
                 "convergent" | "noduplicate" | "optnone" | "sanitize_thread"
             ),
         };
-        !gone
+        !dropped
     };
     let kept = group
         .split_whitespace()
@@ -169,7 +169,7 @@ fn attributes_text(group: &str) -> String {
     }
 }
 
-/// The attributes of region functions: only the kernel's target attributes.
+/// Returns the attributes of region functions: only the kernel's target attributes.
 pub(crate) fn region_attributes(
     module: &Module<'_>,
     header: &str,
@@ -184,7 +184,8 @@ pub(crate) fn region_attributes(
         let mut index = 0;
         while index < list.len() {
             if list[index].kind == IrTokenKind::Text {
-                let pair = list.get(index + 1).is_some_and(|t| t.is('=')) && index + 2 < list.len();
+                let pair =
+                    list.get(index + 1).is_some_and(|t| t.is_punct('=')) && index + 2 < list.len();
                 let last = if pair { list[index + 2] } else { list[index] };
                 let _ = write!(text, " {}", &group[list[index].start..last.end()]);
                 index += if pair { 3 } else { 1 };
@@ -196,10 +197,10 @@ pub(crate) fn region_attributes(
     Ok(text)
 }
 
-/// Metadata without debug information and without the loop hints of the first compilation.
+/// Prints the metadata without debug information and without the loop hints of the first compilation.
 fn metadata_text(module: &Module<'_>) -> String {
     let is_debug = |text: &str| text.trim_start_matches("distinct ").starts_with("!DI");
-    let gone: HashSet<u32> = module
+    let dropped: HashSet<u32> = module
         .metadata
         .iter()
         .filter(|(_, text)| is_debug(text) || text.contains("!\"llvm.loop.unroll.disable\""))
@@ -209,17 +210,17 @@ fn metadata_text(module: &Module<'_>) -> String {
     for (number, text) in module
         .metadata
         .iter()
-        .filter(|(number, _)| !gone.contains(number))
+        .filter(|(number, _)| !dropped.contains(number))
     {
         if text.starts_with("distinct !{!") {
             let inner = text.trim_start_matches("distinct !{").trim_end_matches('}');
             let kept: Vec<&str> = inner
                 .split(", ")
-                .filter(|part| {
-                    !part
+                .filter(|word| {
+                    !word
                         .strip_prefix('!')
                         .and_then(|n| n.parse().ok())
-                        .is_some_and(|n| gone.contains(&n))
+                        .is_some_and(|n| dropped.contains(&n))
                 })
                 .collect();
             let _ = writeln!(out, "!{number} = distinct !{{{}}}", kept.join(", "));
@@ -239,12 +240,12 @@ fn is_support(name: &str) -> bool {
 pub(crate) fn assemble(
     module: &Module<'_>,
     references: &References,
-    parts: &ModuleParts,
+    additions: &ModuleAdditions,
     locations: &mut Locations,
 ) -> Result<String, FissionError> {
     let constructors = constructors(module)?;
     let mut from_kernel = Vec::new();
-    for region in &parts.regions {
+    for region in &additions.regions {
         for line in region.lines() {
             from_kernel.extend(globals_in(line, 0)?);
         }
@@ -255,7 +256,7 @@ pub(crate) fn assemble(
     roots.extend(
         constructors
             .iter()
-            .chain(&parts.ops)
+            .chain(&additions.ops)
             .map(|name| bare(name).to_owned()),
     );
     // The code generator calls these for conversions the processor lacks, without a reference in the text.
@@ -266,7 +267,7 @@ pub(crate) fn assemble(
         .filter(|name| is_support(name))
         .collect();
     roots.extend(support.iter().map(ToString::to_string));
-    let wanted = references.reachable(roots);
+    let needed = references.reachable(roots);
 
     let mut out = String::new();
     for line in module.head.iter().chain(&module.types) {
@@ -276,7 +277,7 @@ pub(crate) fn assemble(
     for global in module
         .globals
         .iter()
-        .filter(|g| wanted.contains(&g.name) && !g.name.starts_with("llvm."))
+        .filter(|g| needed.contains(&g.name) && !g.name.starts_with("llvm."))
     {
         has_table |= global.name == "sm_rt_table";
         let _ = writeln!(out, "{}", global_text(global)?);
@@ -284,10 +285,14 @@ pub(crate) fn assemble(
     if !has_table {
         out.push_str("@sm_rt_table = global ptr null, align 8\n");
     }
-    let regions: Vec<String> = (0..parts.regions.len())
+    let regions: Vec<String> = (0..additions.regions.len())
         .map(|n| format!("ptr @sm_region_{n}"))
         .collect();
-    let ops: Vec<String> = parts.ops.iter().map(|name| format!("ptr {name}")).collect();
+    let ops: Vec<String> = additions
+        .ops
+        .iter()
+        .map(|name| format!("ptr {name}"))
+        .collect();
     let _ = writeln!(
         out,
         "@sm_regions = constant [{} x ptr] [{}], align 8",
@@ -309,14 +314,14 @@ pub(crate) fn assemble(
             names.join(", ")
         );
     }
-    for region in &parts.regions {
+    for region in &additions.regions {
         out.push_str(region);
     }
 
     for function in module
         .functions
         .iter()
-        .filter(|f| f.name != parts.kernel && wanted.contains(&f.name))
+        .filter(|f| f.name != additions.kernel && needed.contains(&f.name))
     {
         let header = strip(&function.header, function.line, "@")?;
         let linkage = if EXPORTS.contains(&function.name.as_str()) {
@@ -328,7 +333,7 @@ pub(crate) fn assemble(
         };
         let rest = header.trim_start_matches("define").trim_start();
         let _ = writeln!(out, "define {linkage}{rest}");
-        let reported = parts.check && reported.contains(&function.name);
+        let reported = additions.check && reported.contains(&function.name);
         for (index, text) in function.body.iter().enumerate() {
             let line = function.line + 1 + index;
             let trimmed = text.trim_start();
@@ -361,7 +366,7 @@ pub(crate) fn assemble(
     for declaration in module
         .declarations
         .iter()
-        .filter(|d| wanted.contains(&d.name))
+        .filter(|d| needed.contains(&d.name))
     {
         if let Some(text) = tsan::definition(&declaration.name) {
             needs_intrinsics = true;
@@ -377,13 +382,13 @@ pub(crate) fn assemble(
             if !module
                 .declarations
                 .iter()
-                .any(|d| d.name == name && wanted.contains(name))
+                .any(|d| d.name == name && needed.contains(name))
             {
                 let _ = writeln!(out, "{text}");
             }
         }
     }
-    if parts.check {
+    if additions.check {
         out.push_str(tsan::ACCESS_TEXT);
         out.push_str(&tsan::defect_text());
     }
@@ -402,6 +407,6 @@ pub(crate) fn assemble(
         let _ = writeln!(out, "{line}");
     }
     out.push_str(&metadata_text(module));
-    out.push_str(&parts.metadata);
+    out.push_str(&additions.metadata);
     Ok(out)
 }

@@ -3,7 +3,7 @@
 use super::kernel::KernelFunction;
 use super::parse::{Id, Op, Operand};
 
-/// A bit set of small integers.
+/// A set of small integers, as bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BitSet {
     words: Vec<u64>,
@@ -32,9 +32,9 @@ impl BitSet {
     pub(crate) fn union(&mut self, other: &Self) -> bool {
         let mut changed = false;
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
-            let joined = *mine | theirs;
-            changed |= joined != *mine;
-            *mine = joined;
+            let union = *mine | theirs;
+            changed |= union != *mine;
+            *mine = union;
         }
         changed
     }
@@ -60,7 +60,7 @@ impl BitSet {
     }
 }
 
-/// The values live at the start of each block, after its phis.
+/// Computes the values live at the start of each block, after its phis.
 ///
 /// A phi uses its operands at the end of the incoming blocks, and defines its value at the start of its block.
 pub(crate) fn live_in(kernel: &KernelFunction) -> Vec<BitSet> {
@@ -95,7 +95,7 @@ pub(crate) fn live_in(kernel: &KernelFunction) -> Vec<BitSet> {
     }
     let mut predecessors = vec![Vec::new(); count];
     for index in 0..count {
-        for next in kernel.flow(index) {
+        for next in kernel.kernel_successors(index) {
             predecessors[next].push(index);
         }
     }
@@ -105,7 +105,7 @@ pub(crate) fn live_in(kernel: &KernelFunction) -> Vec<BitSet> {
     while let Some(index) = work.pop() {
         queued[index] = false;
         let mut out = BitSet::new(kernel.ids);
-        for next in kernel.flow(index) {
+        for next in kernel.kernel_successors(index) {
             out.union(&live[next]);
         }
         for (_, id) in &edge_uses[index] {

@@ -11,7 +11,7 @@ use super::tsan::Locations;
 /// The shim function that is called when a lane has no iterations left.
 pub(crate) const STEP_FN: &str = "sm_step";
 
-/// The header of every loop, with the loop's location. Empty for a module without [`STEP_FN`].
+/// Returns the header of every loop, with the loop's location. Empty for a module without [`STEP_FN`].
 pub(crate) fn counted_loops(
     kernel: &KernelFunction,
     module: &Module<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn counted_loops(
         return found;
     }
     let mut loops = BlockOrder::new(&kernel.cfg()).loops;
-    // Innermost loops first: the remaining blocks of an outer loop are its own.
+    // Innermost loops first: the remaining blocks of an outer loop belong to it alone.
     loops.sort_by_key(|component| component.blocks.iter().count());
     let mut taken = BTreeSet::new();
     for component in &loops {
@@ -49,7 +49,7 @@ pub(crate) fn counted_loops(
     found
 }
 
-/// The metadata node of the start location of the loop whose latch is `block`.
+/// Returns the metadata node of the start location of the loop whose latch is `block`.
 fn loop_start(kernel: &KernelFunction, module: &Module<'_>, block: usize) -> Option<u32> {
     let Terminator::Jump { fragments, .. } = &kernel.blocks[block].end else {
         return None;
@@ -62,7 +62,7 @@ fn loop_start(kernel: &KernelFunction, module: &Module<'_>, block: usize) -> Opt
     let list = module.node(digits.parse().ok()?)?;
     let mut nodes = list
         .split(['!', ',', '{', '}', ' '])
-        .filter_map(|part| part.parse::<u32>().ok());
+        .filter_map(|word| word.parse::<u32>().ok());
     nodes.find(|&node| {
         module
             .node(node)

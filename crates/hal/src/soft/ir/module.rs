@@ -19,11 +19,11 @@ pub(crate) struct Definition<'a> {
     /// The `define` line, up to and including the `{`.
     pub(crate) header: String,
     pub(crate) body: Vec<&'a str>,
-    /// LogicalLine number of the header.
+    /// Line number of the header.
     pub(crate) line: usize,
 }
 
-/// A module.
+/// A module of LLVM IR.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Module<'a> {
     pub(crate) head: Vec<&'a str>,
@@ -40,7 +40,7 @@ pub(crate) struct Module<'a> {
     pub(crate) named_metadata: Vec<&'a str>,
 }
 
-/// The first global name in `text`.
+/// Returns the first global name in `text`.
 fn global_name(text: &str, line: usize) -> Result<String, FissionError> {
     let list = tokens(text, line)?;
     let found = list.iter().find(|t| t.kind == IrTokenKind::Global);
@@ -156,7 +156,7 @@ impl<'a> Module<'a> {
         Ok(())
     }
 
-    /// The attributes of group `number`.
+    /// Returns the attributes of group `number`.
     pub(crate) fn group(&self, number: u32) -> Option<&str> {
         self.attributes
             .iter()
@@ -164,7 +164,7 @@ impl<'a> Module<'a> {
             .map(|(_, text)| text.as_str())
     }
 
-    /// The right-hand side of metadata node `number`.
+    /// Returns the right-hand side of metadata node `number`.
     pub(crate) fn node(&self, number: u32) -> Option<&str> {
         // clang prints nodes in order; otherwise fall back to a search.
         match self.metadata.get(number as usize) {
@@ -177,12 +177,12 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// First unused metadata number; all above it are unused as well.
+    /// Returns the first unused metadata number; all above it are unused as well.
     pub(crate) fn free_metadata(&self) -> u32 {
         self.metadata.iter().map(|(n, _)| n + 1).max().unwrap_or(0)
     }
 
-    /// First unused attribute group number; all above it are unused as well.
+    /// Returns the first unused attribute group number; all above it are unused as well.
     pub(crate) fn free_group(&self) -> u32 {
         self.attributes
             .iter()
@@ -192,7 +192,7 @@ impl<'a> Module<'a> {
     }
 }
 
-/// The attribute groups that `text` refers to.
+/// Returns the attribute groups that `text` refers to.
 pub(crate) fn groups_of(text: &str, line: usize) -> Result<Vec<u32>, FissionError> {
     let list = tokens(text, line)?;
     Ok(list

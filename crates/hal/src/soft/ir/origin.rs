@@ -1,7 +1,7 @@
 //! Pointer provenance: the buffer or threadgroup variable that the pointer of an access is derived from.
 //!
 //! Pointers are traced back through address arithmetic, phis and selects to the argument or variable they are
-//! derived from. An access outside of that is a defect wherever it lands.
+//! derived from. An access outside of that memory is a defect whatever it hits.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use crate::soft::plan::Origin;
 const BUFFER_OF: &str = "_ZN2sm9buffer_ofE";
 const THREADGROUP_MEMORY_OF: &str = "_ZN2sm21threadgroup_memory_ofE";
 
-/// Lattice value of each pointer: `None` is "several, or unknown", a missing entry is "not visited yet".
+/// Lattice value of each pointer: `None` means several or unknown origins, a missing entry not visited yet.
 type OriginMap = HashMap<Id, Option<Origin>>;
 
-/// The origins of the accesses at each of `count` locations; `None` if accesses at one location differ.
+/// Returns the origins of the accesses at each of `count` locations; `None` if accesses at one location differ.
 pub(crate) fn of_accesses(function: &IrFunction, count: usize) -> Vec<Option<Origin>> {
     let known = of_pointers(function);
     let mut found: HashMap<usize, Option<Origin>> = HashMap::new();
@@ -75,7 +75,7 @@ fn of_pointers(function: &IrFunction) -> OriginMap {
     known
 }
 
-/// The origin of a pointer as far as it is known; `None` while its operands have not been visited.
+/// Returns the origin of a pointer as far as it is known; `None` while its operands have not been visited.
 fn origin_of(inst: &Inst, known: &OriginMap) -> Option<Option<Origin>> {
     let of = |operand: &Operand| match operand {
         Operand::Local(id) => known.get(id).copied(),
@@ -87,7 +87,7 @@ fn origin_of(inst: &Inst, known: &OriginMap) -> Option<Option<Origin>> {
         Op::Call {
             callee: Some(name),
             arguments,
-        } => Some(made_by(name, arguments)),
+        } => Some(origin_of_call(name, arguments)),
         Op::Other => match (inst.opcode.as_str(), &inst.uses()[..]) {
             ("bitcast" | "addrspacecast" | "freeze", &[from]) => of(&Operand::Local(from)),
             ("select", &[_, one, other]) => {
@@ -99,15 +99,15 @@ fn origin_of(inst: &Inst, known: &OriginMap) -> Option<Option<Origin>> {
     }
 }
 
-/// The meet of several origins; those not visited yet may still agree.
+/// Returns the meet of several origins, ignoring those not visited yet.
 fn meet(origins: impl Iterator<Item = Option<Option<Origin>>>) -> Option<Option<Origin>> {
     origins
         .flatten()
         .reduce(|one, other| one.filter(|origin| Some(*origin) == other))
 }
 
-/// The memory that a shim function returns a pointer to.
-fn made_by(name: &str, arguments: &[(Type, Operand)]) -> Option<Origin> {
+/// Returns the memory that a shim function returns a pointer to.
+fn origin_of_call(name: &str, arguments: &[(Type, Operand)]) -> Option<Origin> {
     let constant = |index: usize| match arguments.get(index) {
         Some((_, Operand::Constant(text))) => text.parse().ok(),
         _ => None,

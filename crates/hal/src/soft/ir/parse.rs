@@ -80,7 +80,7 @@ pub(crate) enum Terminator {
         fragments: Vec<Fragment>,
         targets: Vec<Id>,
     },
-    /// Waits at synchronisation site `site` (from 1); the site holds the call's operands.
+    /// Waits at synchronisation site `site` (from 1); the site has the call's operands.
     Sync {
         site: usize,
     },
@@ -103,12 +103,12 @@ pub(crate) struct IrFunction {
     pub(crate) blocks: Vec<BasicBlock>,
     /// Number of ids in use.
     pub(crate) ids: usize,
-    /// NameTable by id, as written.
+    /// Names by id, as written.
     pub(crate) names: Vec<String>,
 }
 
 impl Inst {
-    /// The values the instruction uses, incoming values of phis included.
+    /// Returns the values the instruction uses, incoming values of phis included.
     pub(crate) fn uses(&self) -> Vec<Id> {
         if let Op::Phi { incoming } = &self.op {
             return incoming
@@ -126,7 +126,7 @@ impl Inst {
     }
 }
 
-/// The ids in `fragments`.
+/// Returns the ids in `fragments`.
 pub(crate) fn locals(fragments: &[Fragment]) -> Vec<Id> {
     fragments
         .iter()
@@ -189,7 +189,7 @@ fn logical_lines(body: &[&str], first: usize) -> Vec<LogicalLine> {
     lines
 }
 
-/// The label that a line defines, as a local name.
+/// Returns the label that a line defines, as a local name.
 fn label_of(line: &LogicalLine) -> Option<String> {
     let text = &line.text;
     if let Some(rest) = text.strip_prefix('"') {
@@ -200,17 +200,17 @@ fn label_of(line: &LogicalLine) -> Option<String> {
     }
     let end = text.find(':')?;
     let name = &text[..end];
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '$' | '.' | '_');
-    (!name.is_empty() && name.chars().all(plain)).then(|| format!("%{name}"))
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '$' | '.' | '_');
+    (!name.is_empty() && name.chars().all(is_name)).then(|| format!("%{name}"))
 }
 
-/// The parameter names of a `define` line, implicit ones included.
+/// Parses the parameter names of a `define` line, implicit ones included.
 pub(crate) fn parameters(header: &str, line: usize) -> Result<Vec<String>, FissionError> {
     let list = typed_parameters(header, line)?;
     Ok(list.into_iter().map(|(_, name)| name).collect())
 }
 
-/// Types and names of the parameters of a `define` line.
+/// Parses the types and names of the parameters of a `define` line.
 pub(crate) fn typed_parameters(
     header: &str,
     line: usize,
@@ -272,7 +272,7 @@ pub(crate) fn function(
             names.id(&label);
         } else if line.text.starts_with('%') {
             let list = tokens(&line.text, line.number)?;
-            if list.len() > 1 && list[1].is('=') {
+            if list.len() > 1 && list[1].is_punct('=') {
                 names.id(list[0].text);
             }
         }
@@ -340,7 +340,7 @@ enum Statement {
     Skip,
 }
 
-/// Returns whether a metadata kind is dropped: debug locations are parsed here, and alias scopes hold for a single
+/// Returns whether a metadata kind is dropped: debug locations are parsed here, and alias scopes are valid for a single
 /// lane only.
 fn is_dropped(kind: &str) -> bool {
     matches!(
@@ -363,7 +363,8 @@ fn attachments<'a, 't>(list: &'t [IrToken<'a>]) -> (&'t [IrToken<'a>], String, O
     while end >= 3 {
         let [comma, kind, node] = [list[end - 3], list[end - 2], list[end - 1]];
         let is_node = node.kind == IrTokenKind::Meta && node.text[1..].parse::<u32>().is_ok();
-        if !comma.is(',') || kind.kind != IrTokenKind::Meta || kind.text.len() < 2 || !is_node {
+        if !comma.is_punct(',') || kind.kind != IrTokenKind::Meta || kind.text.len() < 2 || !is_node
+        {
             break;
         }
         if kind.text == "!dbg" {
@@ -410,7 +411,7 @@ fn statement(
     let number = line.number;
     let (list, kept, location) = attachments(list);
     let (result, list) = match list {
-        [name, equals, rest @ ..] if name.kind == IrTokenKind::Local && equals.is('=') => {
+        [name, equals, rest @ ..] if name.kind == IrTokenKind::Local && equals.is_punct('=') => {
             (Some(names.id(name.text)), rest)
         }
         _ => (None, list),

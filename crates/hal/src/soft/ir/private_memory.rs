@@ -18,7 +18,7 @@ pub(crate) struct PrivateVariable {
     pub(crate) escapes: bool,
 }
 
-/// All private memory of a kernel.
+/// Private memory of a kernel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PrivateMemory {
     pub(crate) list: Vec<PrivateVariable>,
@@ -46,7 +46,7 @@ pub(crate) fn is_lifetime_marker(inst: &Inst) -> bool {
     callee(inst).starts_with("llvm.lifetime.")
 }
 
-fn derives(inst: &Inst) -> bool {
+fn derives_pointer(inst: &Inst) -> bool {
     matches!(inst.op, Op::Gep { .. } | Op::Phi { .. })
         || matches!(
             inst.opcode.as_str(),
@@ -54,15 +54,15 @@ fn derives(inst: &Inst) -> bool {
         )
 }
 
-fn is(operand: &Operand, id: Id) -> bool {
+fn is_local(operand: &Operand, id: Id) -> bool {
     matches!(operand, Operand::Local(other) if *other == id)
 }
 
-/// How `inst` accesses the memory behind pointer `id`; `None` if the pointer escapes.
+/// Returns how `inst` accesses the memory that pointer `id` points to; `None` if the pointer escapes.
 fn memory_events(inst: &Inst, id: Id) -> Option<Vec<MemoryEvent>> {
     match &inst.op {
         Op::Load { .. } => Some(vec![MemoryEvent::Read]),
-        Op::Store { value, .. } => (!is(value, id)).then(|| vec![MemoryEvent::Write]),
+        Op::Store { value, .. } => (!is_local(value, id)).then(|| vec![MemoryEvent::Write]),
         Op::Call { arguments, .. } => {
             let name = callee(inst);
             if is_lifetime_marker(inst) {
@@ -78,16 +78,17 @@ fn memory_events(inst: &Inst, id: Id) -> Option<Vec<MemoryEvent>> {
                 return None;
             }
             let mut list = Vec::new();
-            if !name.starts_with("llvm.memset.") && arguments.get(1).is_some_and(|(_, v)| is(v, id))
+            if !name.starts_with("llvm.memset.")
+                && arguments.get(1).is_some_and(|(_, v)| is_local(v, id))
             {
                 list.push(MemoryEvent::Read);
             }
-            if arguments.first().is_some_and(|(_, v)| is(v, id)) {
+            if arguments.first().is_some_and(|(_, v)| is_local(v, id)) {
                 list.push(MemoryEvent::Write);
             }
             Some(list)
         }
-        _ if derives(inst) || inst.opcode == "icmp" => Some(Vec::new()),
+        _ if derives_pointer(inst) || inst.opcode == "icmp" => Some(Vec::new()),
         _ => None,
     }
 }
@@ -114,17 +115,17 @@ impl PrivateMemory {
         if memory.list.is_empty() {
             return memory;
         }
-        memory.derive(kernel);
+        memory.propagate_points_to(kernel);
         memory.find_crossing(kernel, live);
         memory
     }
 
-    fn derive(&mut self, kernel: &KernelFunction) {
+    fn propagate_points_to(&mut self, kernel: &KernelFunction) {
         let mut changed = true;
         while changed {
             changed = false;
             for inst in kernel.blocks.iter().flat_map(|b| &b.insts) {
-                let Some(result) = inst.result.filter(|_| derives(inst)) else {
+                let Some(result) = inst.result.filter(|_| derives_pointer(inst)) else {
                     continue;
                 };
                 let mut found = BTreeSet::new();
@@ -156,7 +157,7 @@ impl PrivateMemory {
                     match memory_events(inst, id) {
                         Some(list) => {
                             for event in list {
-                                // A kill through a derived pointer might cover a part only.
+                                // A kill through a derived pointer might cover only a part of the variable.
                                 if event != MemoryEvent::Kill
                                     || roots.iter().all(|&r| self.list[r].id == id)
                                 {
@@ -182,15 +183,15 @@ impl PrivateMemory {
         }
 
         let written = forward(kernel, count, &block_events);
-        let wanted = backward(kernel, count, &block_events);
+        let read_later = backward(kernel, count, &block_events);
         for (index, block) in kernel.blocks.iter().enumerate() {
             let Terminator::Sync { site } = block.end else {
                 continue;
             };
             let next = kernel.sites[site - 1].continuation;
             for root in 0..count {
-                let read_later = wanted[next].contains(root) || self.list[root].escapes;
-                if written[index].contains(root) && read_later {
+                let is_read = read_later[next].contains(root) || self.list[root].escapes;
+                if written[index].contains(root) && is_read {
                     self.list[root].crosses = true;
                 }
             }
@@ -204,7 +205,7 @@ impl PrivateMemory {
         }
     }
 
-    /// The entry whose address is `id`.
+    /// Returns the entry whose address is `id`.
     pub(crate) fn alloca(&self, id: Id) -> Option<usize> {
         let root = *self.roots.get(&id)?.first()?;
         (self.list[root].id == id).then_some(root)
@@ -244,7 +245,7 @@ fn forward(
                     MemoryEvent::Read => {}
                 }
             }
-            for next in kernel.flow(index) {
+            for next in kernel.kernel_successors(index) {
                 changed |= inflow[next].union(&state);
             }
             changed |= out[index].union(&state);
@@ -260,14 +261,14 @@ fn backward(
     block_events: &[Vec<(usize, MemoryEvent)>],
 ) -> Vec<BitSet> {
     let blocks = kernel.blocks.len();
-    let mut wanted = vec![BitSet::new(count); blocks];
+    let mut read_later = vec![BitSet::new(count); blocks];
     let mut changed = true;
     while changed {
         changed = false;
         for index in (0..blocks).rev() {
             let mut state = BitSet::new(count);
-            for next in kernel.flow(index) {
-                state.union(&wanted[next]);
+            for next in kernel.kernel_successors(index) {
+                state.union(&read_later[next]);
             }
             for (root, event) in block_events[index].iter().rev() {
                 match event {
@@ -276,8 +277,8 @@ fn backward(
                     MemoryEvent::Write => {}
                 }
             }
-            changed |= wanted[index].union(&state);
+            changed |= read_later[index].union(&state);
         }
     }
-    wanted
+    read_later
 }

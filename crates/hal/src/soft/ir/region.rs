@@ -1,4 +1,4 @@
-//! Emits a region: a function that runs a row of lanes from one synchronisation site to the next.
+//! Emits a region: a function that runs a range of lanes from one synchronisation site to the next.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -21,7 +21,7 @@ pub(super) const FIRST_LANE_INDEX: &str = "%sm.f";
 /// Size of `sm_group`.
 const SM_GROUP_BYTES: usize = 568;
 
-/// KernelAnalysis results of a kernel.
+/// Analysis results of a kernel.
 #[derive(Debug)]
 pub(crate) struct KernelAnalysis<'a> {
     pub(crate) kernel: &'a KernelFunction,
@@ -48,12 +48,12 @@ pub(crate) struct RegionCode {
     pub(crate) exits: Vec<u32>,
 }
 
-/// Branches whose targets are fixed, by block.
+/// Targets of unswitched branches, by block.
 pub(super) type Unswitched = BTreeMap<usize, usize>;
 
 /// Emits one version of a region.
 pub(super) struct RegionWriter<'a> {
-    pub(super) a: &'a KernelAnalysis<'a>,
+    pub(super) analysis: &'a KernelAnalysis<'a>,
     pub(super) number: usize,
     pub(super) unswitched: Unswitched,
     /// Blocks of the region.
@@ -65,11 +65,11 @@ pub(super) struct RegionWriter<'a> {
     allocas: BTreeSet<Id>,
     /// Values that are reloaded from their columns.
     loaded: BTreeSet<Id>,
-    /// Those that are uniform within a call: loaded once, from the first lane.
-    shared: BTreeSet<Id>,
+    /// Reloaded values that are uniform within a call: loaded once, from the first lane.
+    uniform_loads: BTreeSet<Id>,
     /// Values that the region defines.
     pub(super) defined: BitSet,
-    access: Option<u32>,
+    access_group: Option<u32>,
     temporaries: usize,
     pub(super) out: String,
 }
@@ -82,9 +82,9 @@ pub(crate) fn write(a: &KernelAnalysis<'_>, number: usize, node: &mut u32) -> Re
         emit(writer, &format!("sm_region_{number}"), node, &mut region);
         return region;
     }
-    // Unswitching: a dispatch function evaluates the uniform branches once, and calls one version of the region.
+    // Loop unswitching: a dispatch function evaluates the uniform branches once, and calls one version of the region.
     let mut dispatch = RegionWriter::new(a, number, Unswitched::new());
-    dispatch.head(&format!("sm_region_{number}"));
+    dispatch.header(&format!("sm_region_{number}"));
     dispatch.line("%sm.first = add nuw nsw i32 %base, %x0");
     dispatch.line("%sm.f = zext i32 %sm.first to i64");
     let mut versions = 0;
@@ -110,7 +110,7 @@ pub(crate) fn write(a: &KernelAnalysis<'_>, number: usize, node: &mut u32) -> Re
 }
 
 fn emit(mut writer: RegionWriter<'_>, name: &str, node: &mut u32, region: &mut RegionCode) {
-    if writer.a.parallel {
+    if writer.analysis.parallel {
         let [access, id, accesses, enable] = [*node, *node + 1, *node + 2, *node + 3];
         *node += 4;
         let _ = write!(
@@ -120,7 +120,7 @@ fn emit(mut writer: RegionWriter<'_>, name: &str, node: &mut u32, region: &mut R
              !{accesses} = !{{!\"llvm.loop.parallel_accesses\", !{access}}}\n\
              !{enable} = !{{!\"llvm.loop.vectorize.enable\", i1 true}}\n"
         );
-        writer.access = Some(access);
+        writer.access_group = Some(access);
     }
     region.exits.extend(writer.function(name));
     region.text.push_str(&writer.out);
@@ -140,7 +140,7 @@ impl<'a> RegionWriter<'a> {
             }
         }
         let mut writer = Self {
-            a,
+            analysis: a,
             number,
             unswitched,
             blocks,
@@ -148,9 +148,9 @@ impl<'a> RegionWriter<'a> {
             preamble: BTreeSet::new(),
             allocas: BTreeSet::new(),
             loaded: BTreeSet::new(),
-            shared: BTreeSet::new(),
+            uniform_loads: BTreeSet::new(),
             defined,
-            access: None,
+            access_group: None,
             temporaries: 0,
             out: String::new(),
         };
@@ -158,22 +158,22 @@ impl<'a> RegionWriter<'a> {
         writer
     }
 
-    /// Decides how each live-in value is obtained.
+    /// Decides for each live-in value whether it is rematerialized, reloaded or kept in an alloca.
     fn classify_values(&mut self) {
-        let a = self.a;
-        let mut wanted: Vec<Id> = Vec::new();
+        let a = self.analysis;
+        let mut work: Vec<Id> = Vec::new();
         for &block in &self.blocks {
             for inst in &a.kernel.blocks[block].insts {
                 if let Some(id) = inst.result
                     && a.remats.get(&id).is_some_and(|remat| remat.uniform)
                 {
-                    wanted.push(id);
+                    work.push(id);
                 }
             }
         }
         if self.number > 0 {
             let continuation = a.kernel.sites[self.number - 1].continuation;
-            wanted.extend(
+            work.extend(
                 a.live[continuation]
                     .iter()
                     .filter(|id| a.remats.contains_key(id)),
@@ -189,29 +189,29 @@ impl<'a> RegionWriter<'a> {
                     continue;
                 }
                 if self.is_uniform_on_entry(id) {
-                    self.shared.insert(id);
+                    self.uniform_loads.insert(id);
                 }
             }
         }
-        while let Some(id) = wanted.pop() {
+        while let Some(id) = work.pop() {
             if let Some(remat) = a.remats.get(&id)
                 && self.preamble.insert(id)
             {
-                wanted.extend(a.kernel.blocks[remat.block].insts[remat.inst].uses());
+                work.extend(a.kernel.blocks[remat.block].insts[remat.inst].uses());
             }
         }
     }
 
-    /// Every value that the region uses.
+    /// Returns the values that the region uses.
     fn used(&self) -> BitSet {
-        let mut used = BitSet::new(self.a.kernel.ids);
+        let mut used = BitSet::new(self.analysis.kernel.ids);
         for &block in &self.blocks {
-            for inst in &self.a.kernel.blocks[block].insts {
+            for inst in &self.analysis.kernel.blocks[block].insts {
                 for id in inst.uses() {
                     used.insert(id);
                 }
             }
-            for id in self.a.kernel.terminator_uses(block) {
+            for id in self.analysis.kernel.terminator_uses(block) {
                 used.insert(id);
             }
         }
@@ -219,7 +219,7 @@ impl<'a> RegionWriter<'a> {
     }
 
     pub(super) fn name(&self, id: Id) -> String {
-        let arguments = self.a.kernel.arguments;
+        let arguments = self.analysis.kernel.arguments;
         if id == arguments.g {
             "%g".into()
         } else if id == arguments.x {
@@ -230,7 +230,7 @@ impl<'a> RegionWriter<'a> {
             "%z".into()
         } else if id == arguments.lane {
             "%lane".into()
-        } else if self.a.kernel.by_label.contains_key(&id) {
+        } else if self.analysis.kernel.by_label.contains_key(&id) {
             format!("%b{id}")
         } else {
             format!("%v{id}")
@@ -248,17 +248,22 @@ impl<'a> RegionWriter<'a> {
         self.out.push('\n');
     }
 
-    fn access(&self) -> String {
-        self.access
+    fn access_attachment(&self) -> String {
+        self.access_group
             .map(|node| format!(", !llvm.access.group !{node}"))
             .unwrap_or_default()
     }
 
     pub(super) fn type_of(&self, id: Id) -> Type {
-        self.a.kernel.types.get(&id).cloned().unwrap_or(Type::Ptr)
+        self.analysis
+            .kernel
+            .types
+            .get(&id)
+            .cloned()
+            .unwrap_or(Type::Ptr)
     }
 
-    /// The text of `id` at a use: a value in an alloca is loaded first.
+    /// Returns the text of `id` at a use; a value in an alloca is loaded first.
     fn read(&mut self, id: Id) -> String {
         if !self.allocas.contains(&id) {
             return self.name(id);
@@ -273,7 +278,7 @@ impl<'a> RegionWriter<'a> {
         let mut text = String::new();
         for fragment in fragments {
             match fragment {
-                Fragment::Text(part) => text.push_str(part),
+                Fragment::Text(piece) => text.push_str(piece),
                 Fragment::Local(id) => text.push_str(&self.read(*id)),
             }
         }
@@ -304,21 +309,21 @@ impl<'a> RegionWriter<'a> {
     pub(super) fn load(&mut self, slot: &SpillSlot, result: &str, ty: &Type, index: &str) {
         let address = self.address(slot, index);
         let access = if index == LANE_INDEX {
-            self.access()
+            self.access_attachment()
         } else {
             String::new()
         };
         if *ty == slot.ty {
             self.line(&format!(
                 "{result} = load {ty}, ptr {address}, align {}{access}",
-                align(slot)
+                alignment(slot)
             ));
         } else {
             let wide = self.temporary();
             self.line(&format!(
                 "{wide} = load {}, ptr {address}, align {}{access}",
                 slot.ty,
-                align(slot)
+                alignment(slot)
             ));
             self.line(&format!("{result} = trunc {} {wide} to {ty}", slot.ty));
         }
@@ -326,7 +331,7 @@ impl<'a> RegionWriter<'a> {
 
     fn store(&mut self, slot: &SpillSlot, value: &str, ty: &Type) {
         let address = self.address(slot, LANE_INDEX);
-        let access = self.access();
+        let access = self.access_attachment();
         let mut value = value.to_owned();
         if *ty != slot.ty {
             let wide = self.temporary();
@@ -336,20 +341,20 @@ impl<'a> RegionWriter<'a> {
         self.line(&format!(
             "store {} {value}, ptr {address}, align {}{access}",
             slot.ty,
-            align(slot)
+            alignment(slot)
         ));
     }
 
     /// Rematerializes the uniform preamble values, or the others.
-    fn recompute(&mut self, uniform: bool) {
-        let a = self.a;
+    fn rematerialize(&mut self, uniform: bool) {
+        let a = self.analysis;
         let mut done = BTreeSet::new();
         for id in self.preamble.clone() {
-            self.recompute_one(id, uniform, a, &mut done);
+            self.rematerialize_one(id, uniform, a, &mut done);
         }
     }
 
-    fn recompute_one(
+    fn rematerialize_one(
         &mut self,
         id: Id,
         uniform: bool,
@@ -364,7 +369,7 @@ impl<'a> RegionWriter<'a> {
         }
         let inst = &a.kernel.blocks[remat.block].insts[remat.inst];
         for operand in inst.uses() {
-            self.recompute_one(operand, uniform, a, done);
+            self.rematerialize_one(operand, uniform, a, done);
         }
         let mut text = self.fragments(&inst.fragments);
         if inst.opcode == "load" {
@@ -375,19 +380,19 @@ impl<'a> RegionWriter<'a> {
         self.line(&format!("{name} = {text}"));
     }
 
-    fn head(&mut self, name: &str) {
+    fn header(&mut self, name: &str) {
         let _ = writeln!(
             self.out,
             "define internal void @{name}(ptr noalias noundef readonly align 8 dereferenceable({SM_GROUP_BYTES}) %g, \
              ptr noalias noundef align 64 dereferenceable({}) %ctx, i32 noundef %base, i32 noundef %x0, \
              i32 noundef %x1, i32 noundef %y, i32 noundef %z) #{} {{\nsm.entry:",
-            self.a.columns.bytes, self.a.group
+            self.analysis.columns.bytes, self.analysis.group
         );
     }
 
     fn function(&mut self, name: &str) -> Vec<u32> {
-        let a = self.a;
-        self.head(name);
+        let a = self.analysis;
+        self.header(name);
         for id in self.allocas.clone() {
             let ty = self.type_of(id);
             self.line(&format!("%s{id} = alloca {ty}"));
@@ -405,12 +410,12 @@ impl<'a> RegionWriter<'a> {
                 private.id, layout.size, layout.align
             ));
         }
-        self.recompute(true);
+        self.rematerialize(true);
         self.out.push_str(
             "  %sm.some = icmp ult i32 %x0, %x1\n  %sm.first = add nuw nsw i32 %base, %x0\n  \
              %sm.last = add nuw nsw i32 %base, %x1\n  %sm.f = zext i32 %sm.first to i64\n",
         );
-        for id in self.shared.clone() {
+        for id in self.uniform_loads.clone() {
             let slot = a.columns.values[&id].clone();
             let name = if self.allocas.contains(&id) {
                 format!("%u{id}")
@@ -447,7 +452,7 @@ impl<'a> RegionWriter<'a> {
                 ));
             }
         }
-        self.recompute(false);
+        self.rematerialize(false);
         for id in self.loaded.clone() {
             let slot = a.columns.values[&id].clone();
             let ty = self.type_of(id);
@@ -457,7 +462,7 @@ impl<'a> RegionWriter<'a> {
             } else {
                 self.name(id)
             };
-            if !self.shared.contains(&id) {
+            if !self.uniform_loads.contains(&id) {
                 self.load(&slot, &name, &ty, LANE_INDEX);
             }
             if in_alloca {
@@ -480,19 +485,19 @@ impl<'a> RegionWriter<'a> {
 
     fn preamble_uses(&self, id: Id) -> bool {
         self.preamble.iter().any(|value| {
-            self.a.remats.get(value).is_some_and(|remat| {
-                self.a.kernel.blocks[remat.block].insts[remat.inst]
+            self.analysis.remats.get(value).is_some_and(|remat| {
+                self.analysis.kernel.blocks[remat.block].insts[remat.inst]
                     .uses()
                     .contains(&id)
             })
         })
     }
 
-    /// The states in which lanes exit, with the exiting blocks.
+    /// Returns the states in which lanes exit, with the exiting blocks.
     fn exits(&self) -> Vec<(u32, usize)> {
         self.blocks
             .iter()
-            .filter_map(|&block| match self.a.kernel.blocks[block].end {
+            .filter_map(|&block| match self.analysis.kernel.blocks[block].end {
                 Terminator::Return => Some((FINISHED, block)),
                 Terminator::Sync { site } => Some((u32::try_from(site).unwrap_or(FINISHED), block)),
                 _ => None,
@@ -512,7 +517,7 @@ impl<'a> RegionWriter<'a> {
             })
             .collect();
         self.line(&format!("%sm.state = phi i32 {}", incoming.join(", ")));
-        let access = self.access();
+        let access = self.access_attachment();
         self.line("%sm.cell = getelementptr inbounds i32, ptr %ctx, i64 %sm.l");
         self.line(&format!(
             "store i32 %sm.state, ptr %sm.cell, align 4{access}"
@@ -521,7 +526,7 @@ impl<'a> RegionWriter<'a> {
         self.line("%sm.next = add nuw nsw i32 %lane, 1");
         self.line("%sm.more = icmp ult i32 %sm.next, %sm.last");
         let hint = self
-            .access
+            .access_group
             .map(|node| format!(", !llvm.loop !{}", node + 1))
             .unwrap_or_default();
         self.line(&format!(
@@ -529,20 +534,20 @@ impl<'a> RegionWriter<'a> {
         ));
     }
 
-    /// Phi operands that live in allocas: loaded at the end of the incoming block.
+    /// Assigns names to phi operands that live in allocas; they are loaded at the end of the incoming block.
     fn phi_loads(&mut self) -> HashMap<(usize, Id), String> {
         let mut loads = HashMap::new();
         for &block in &self.blocks.clone() {
-            for inst in &self.a.kernel.blocks[block].insts {
+            for inst in &self.analysis.kernel.blocks[block].insts {
                 let Op::Phi { incoming } = &inst.op else {
                     break;
                 };
                 for (value, from) in incoming {
-                    let Some(&from) = self.a.kernel.by_label.get(from) else {
+                    let Some(&from) = self.analysis.kernel.by_label.get(from) else {
                         continue;
                     };
                     if let Operand::Local(id) = value
-                        && self.comes_from(block, from)
+                        && self.has_edge(block, from)
                         && self.allocas.contains(id)
                     {
                         let name = self.temporary();
@@ -555,31 +560,35 @@ impl<'a> RegionWriter<'a> {
     }
 
     /// Returns whether the region has an edge from `from` to `block`.
-    fn comes_from(&self, block: usize, from: usize) -> bool {
-        self.inside.contains(from) && self.unswitched.get(&from).is_none_or(|way| *way == block)
+    fn has_edge(&self, block: usize, from: usize) -> bool {
+        self.inside.contains(from)
+            && self
+                .unswitched
+                .get(&from)
+                .is_none_or(|target| *target == block)
     }
 
     fn block(&mut self, index: usize, phi_loads: &HashMap<(usize, Id), String>) {
-        let a = self.a;
+        let a = self.analysis;
         let block = &a.kernel.blocks[index];
         let _ = writeln!(self.out, "b{}:", block.label);
-        let mut late = Vec::new();
-        let mut phis = true;
+        let mut phi_results = Vec::new();
+        let mut in_phis = true;
         for inst in &block.insts {
-            if !matches!(inst.op, Op::Phi { .. }) && std::mem::replace(&mut phis, false) {
-                for id in std::mem::take(&mut late) {
-                    self.store_slot(id);
+            if !matches!(inst.op, Op::Phi { .. }) && std::mem::replace(&mut in_phis, false) {
+                for id in std::mem::take(&mut phi_results) {
+                    self.store_to_alloca(id);
                 }
-                self.count_step(index);
+                self.count_iteration(index);
             }
             if let Op::Phi { incoming } = &inst.op {
                 let Some(id) = inst.result else { continue };
-                let mut parts = Vec::new();
+                let mut edges = Vec::new();
                 for (value, label) in incoming {
                     let Some(&from) = a.kernel.by_label.get(label) else {
                         continue;
                     };
-                    if !self.comes_from(index, from) {
+                    if !self.has_edge(index, from) {
                         continue;
                     }
                     let text = match value {
@@ -589,28 +598,30 @@ impl<'a> RegionWriter<'a> {
                             None => self.name(*id),
                         },
                     };
-                    parts.push(format!("[ {text}, %{} ]", self.end_label(from)));
+                    edges.push(format!("[ {text}, %{} ]", self.end_label(from)));
                 }
                 let name = self.name(id);
-                self.line(&format!("{name} = phi {} {}", inst.ty, parts.join(", ")));
-                late.push(id);
+                self.line(&format!("{name} = phi {} {}", inst.ty, edges.join(", ")));
+                phi_results.push(id);
             } else {
                 self.inst(inst);
             }
         }
-        for id in late {
-            self.store_slot(id);
+        for id in phi_results {
+            self.store_to_alloca(id);
         }
-        if phis {
-            self.count_step(index);
+        if in_phis {
+            self.count_iteration(index);
         }
-        for ((_, id), name) in sorted(phi_loads, index) {
+        for ((_, id), name) in phi_loads_in(phi_loads, index) {
             let ty = self.type_of(id);
             self.line(&format!("{name} = load {ty}, ptr %s{id}"));
         }
         match &block.end {
             Terminator::Jump { fragments, .. } => match self.unswitched.get(&index) {
-                Some(&way) => self.line(&format!("br label %b{}", a.kernel.blocks[way].label)),
+                Some(&target) => {
+                    self.line(&format!("br label %b{}", a.kernel.blocks[target].label))
+                }
                 None => {
                     let text = self.fragments(fragments);
                     self.line(&text);
@@ -625,10 +636,10 @@ impl<'a> RegionWriter<'a> {
         }
     }
 
-    /// The label of the last part of a block.
+    /// Returns the label of the last basic block that a block is emitted as.
     fn end_label(&self, block: usize) -> String {
-        let label = self.a.kernel.blocks[block].label;
-        if self.a.counted.contains_key(&block) {
+        let label = self.analysis.kernel.blocks[block].label;
+        if self.analysis.counted.contains_key(&block) {
             format!("b{label}.go")
         } else {
             format!("b{label}")
@@ -636,26 +647,27 @@ impl<'a> RegionWriter<'a> {
     }
 
     /// At a loop header, decrements the lane's remaining iterations and calls the runtime when none are left.
-    fn count_step(&mut self, block: usize) {
-        let Some(&location) = self.a.counted.get(&block) else {
+    fn count_iteration(&mut self, block: usize) {
+        let Some(&location) = self.analysis.counted.get(&block) else {
             return;
         };
-        let label = self.a.kernel.blocks[block].label;
-        let [at, left, fewer, last, none] = std::array::from_fn(|_| self.temporary());
+        let label = self.analysis.kernel.blocks[block].label;
+        let [at, remaining, decremented, last, exhausted] =
+            std::array::from_fn(|_| self.temporary());
         self.line(&format!(
             "{at} = getelementptr inbounds i8, ptr %ctx, i64 {STEPS_OFFSET}"
         ));
-        self.line(&format!("{left} = load i64, ptr {at}, align 8"));
-        self.line(&format!("{fewer} = add i64 {left}, -1"));
-        self.line(&format!("store i64 {fewer}, ptr {at}, align 8"));
+        self.line(&format!("{remaining} = load i64, ptr {at}, align 8"));
+        self.line(&format!("{decremented} = add i64 {remaining}, -1"));
+        self.line(&format!("store i64 {decremented}, ptr {at}, align 8"));
         self.line(&format!(
             "{last} = getelementptr inbounds i8, ptr %ctx, i64 {}",
             STEPS_OFFSET + 8
         ));
         self.line(&format!("store i32 {location}, ptr {last}, align 8"));
-        self.line(&format!("{none} = icmp slt i64 {fewer}, 0"));
+        self.line(&format!("{exhausted} = icmp slt i64 {decremented}, 0"));
         self.line(&format!(
-            "br i1 {none}, label %b{label}.stop, label %b{label}.go"
+            "br i1 {exhausted}, label %b{label}.stop, label %b{label}.go"
         ));
         let _ = writeln!(self.out, "b{label}.stop:");
         self.line(&format!("call void @{STEP_FN}(i32 {location})"));
@@ -664,7 +676,7 @@ impl<'a> RegionWriter<'a> {
     }
 
     /// Stores a new value of `id` to its alloca, if it has one.
-    fn store_slot(&mut self, id: Id) {
+    fn store_to_alloca(&mut self, id: Id) {
         if self.allocas.contains(&id) {
             let ty = self.type_of(id);
             self.line(&format!("store {ty} %v{id}, ptr %s{id}"));
@@ -681,7 +693,7 @@ impl<'a> RegionWriter<'a> {
             return;
         }
         if inst.opcode == "sm.result" {
-            let slot = self.a.columns.results[self.number.wrapping_sub(1)].clone();
+            let slot = self.analysis.columns.results[self.number.wrapping_sub(1)].clone();
             if let (Some(slot), Some(id)) = (slot, inst.result) {
                 let name = self.name(id);
                 self.load(&slot, &name, &inst.ty, LANE_INDEX);
@@ -701,14 +713,14 @@ impl<'a> RegionWriter<'a> {
             } => Some(pointer),
             _ => None,
         };
-        if pointer.is_some_and(|pointer| !self.a.memory.shared_between_lanes(pointer)) {
-            text.push_str(&self.access());
+        if pointer.is_some_and(|pointer| !self.analysis.memory.shared_between_lanes(pointer)) {
+            text.push_str(&self.access_attachment());
         }
         match inst.result {
             Some(id) => {
                 let name = self.name(id);
                 self.line(&format!("{name} = {text}"));
-                self.store_slot(id);
+                self.store_to_alloca(id);
             }
             None => self.line(&text),
         }
@@ -716,7 +728,7 @@ impl<'a> RegionWriter<'a> {
 
     /// Stores the operands of site `site` and the values its continuation needs.
     fn store_live_out(&mut self, site: usize) {
-        let a = self.a;
+        let a = self.analysis;
         for &id in &a.columns.crossing[site - 1] {
             if !self.defined.contains(id) {
                 continue;
@@ -752,12 +764,12 @@ impl<'a> RegionWriter<'a> {
     }
 }
 
-fn align(slot: &SpillSlot) -> usize {
+fn alignment(slot: &SpillSlot) -> usize {
     // The column starts at a multiple of 64 and its stride is the value's size.
     1 << slot.column.size.trailing_zeros().min(4)
 }
 
-fn sorted(loads: &HashMap<(usize, Id), String>, block: usize) -> Vec<((usize, Id), String)> {
+fn phi_loads_in(loads: &HashMap<(usize, Id), String>, block: usize) -> Vec<((usize, Id), String)> {
     let mut list: Vec<_> = loads
         .iter()
         .filter(|((from, _), _)| *from == block)

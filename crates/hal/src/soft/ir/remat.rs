@@ -8,7 +8,7 @@ use super::private_memory::PrivateMemory;
 
 /// Maximum cost of a rematerialized value in instructions: about that of a load and a store of a column.
 const MAX_LANE_INSTRUCTIONS: u32 = 10;
-/// The same for uniform values, which are computed once per region call.
+/// The same limit for uniform values, which are computed once per region call.
 const MAX_UNIFORM_INSTRUCTIONS: u32 = 64;
 
 /// Definition of a rematerializable value, and its cost in instructions.

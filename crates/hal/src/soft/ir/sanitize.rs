@@ -1,4 +1,4 @@
-//! Instrumentation pass of check mode for defects that memory accesses do not show. It runs before the optimiser,
+//! Instrumentation pass of check mode for defects that the accesses to bound memory do not reveal. It runs before the optimiser,
 //! which would otherwise treat an uninitialised variable or an out-of-bounds index as undefined and remove it.
 //!
 //! - Private variables of the user's functions have *shadow memory*: one byte per byte, all ones until it is
@@ -9,7 +9,7 @@
 //!
 //! Defects become calls of [`tsan::DEFECT_MARKER`], which the optimiser cannot remove and which [`tsan`] lowers to
 //! reports. A read is only reported if none of its bytes was written: padding is copied along with its structure. A
-//! structure passed by value is only reported if nothing of it was written.
+//! structure passed by value is only reported if none of its bytes was written.
 
 mod analysis;
 mod arithmetic;
@@ -83,20 +83,21 @@ impl<'a> ParsedFunction<'a> {
         })
     }
 
+    /// Returns the text of a line of the module.
     fn raw(&self, line: usize) -> &'a str {
         let index = line.wrapping_sub(self.definition.line + 1);
         self.definition.body.get(index).copied().unwrap_or_default()
     }
 }
 
-/// The source file of a function.
+/// Returns the source file of a function.
 fn file_of(definition: &Definition<'_>, module: &Module<'_>) -> Option<String> {
     let node = definition.header.rsplit_once("!dbg !")?.1;
     let node = node.split(' ').next()?.parse().ok()?;
     Some(tsan::file_of(module, node))
 }
 
-/// Functions whose address is taken.
+/// Returns the functions whose address is taken.
 fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, FissionError> {
     let mut address_taken = HashSet::new();
     for global in &module.globals {
@@ -119,7 +120,7 @@ fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, FissionError> {
                 if token.kind != IrTokenKind::Global {
                     continue;
                 }
-                let callee = call && list.get(at + 1).is_some_and(|t| t.is('('));
+                let callee = call && list.get(at + 1).is_some_and(|t| t.is_punct('('));
                 call &= !callee;
                 if !callee {
                     address_taken.insert(bare(token.text).to_owned());
@@ -130,7 +131,7 @@ fn address_taken(module: &Module<'_>) -> Result<HashSet<String>, FissionError> {
     Ok(address_taken)
 }
 
-/// Instruments a module as clang's front end printed it; functions of files below `headers` belong to the library.
+/// Instruments a module that clang's front end printed; functions of files below `headers` belong to the library.
 pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, FissionError> {
     let module = Module::parse(text)?;
     let address_taken = address_taken(&module)?;
@@ -182,7 +183,7 @@ pub(crate) fn sanitize(text: &str, headers: &str) -> Result<String, FissionError
     Ok(out)
 }
 
-/// The names of private variables that [`sanitize`] recorded in a module.
+/// Returns the names of private variables that [`sanitize`] recorded in a module.
 pub(super) fn variable_names(module: &Module<'_>) -> Vec<String> {
     let node = module
         .named_metadata

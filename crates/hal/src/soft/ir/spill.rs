@@ -27,7 +27,7 @@ pub(crate) struct SpillSlot {
 /// Layout of a kernel's context block.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpillLayout {
-    /// SpillLayout of the values that live across sites.
+    /// Slots of the values that live across sites.
     pub(crate) values: HashMap<Id, SpillSlot>,
     /// Operand columns of each site, from site 1.
     pub(crate) operands: Vec<Vec<SpillSlot>>,
@@ -40,7 +40,7 @@ pub(crate) struct SpillLayout {
     pub(crate) bytes: usize,
 }
 
-/// Something that needs a column.
+/// A value that needs a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Spilled {
     Value(Id),
@@ -49,7 +49,7 @@ enum Spilled {
     Result(usize),
 }
 
-/// Everything that needs a column, with its type and the sites (from 0) across which it is live.
+/// The values that need a column, with their types and the sites (from 0) across which they are live.
 type SpilledValues = BTreeMap<Spilled, (Type, Vec<usize>)>;
 
 /// A column during allocation.
@@ -73,14 +73,17 @@ impl SpillLayout {
             ..Self::default()
         };
         for site in &kernel.sites {
-            let stays = |id: &Id| {
+            let needs_column = |id: &Id| {
                 !kernel.arguments.contains(*id)
                     && !remats.contains_key(id)
                     && memory.alloca(*id).is_none()
             };
-            columns
-                .crossing
-                .push(live[site.continuation].iter().filter(stays).collect());
+            columns.crossing.push(
+                live[site.continuation]
+                    .iter()
+                    .filter(needs_column)
+                    .collect(),
+            );
         }
         let sites = kernel.sites.iter().enumerate();
         let results: HashMap<Id, usize> = sites
@@ -90,14 +93,13 @@ impl SpillLayout {
         let slots = columns.assign(&spilled_values, kernel.sites.len(), named)?;
         for (index, site) in kernel.sites.iter().enumerate() {
             let crossing: HashSet<Id> = columns.crossing[index].iter().copied().collect();
-            let operand = |(number, (ty, value)): (usize, &(Type, Operand))| {
+            let mut operands = Vec::with_capacity(site.arguments.len());
+            for (number, (ty, value)) in site.arguments.iter().enumerate() {
                 let own =
                     already_spilled(value, ty, &crossing, kernel).map(|id| owner(&results, id));
-                slots[&own.unwrap_or(Spilled::Operand(index, number))].clone()
-            };
-            columns
-                .operands
-                .push(site.arguments.iter().enumerate().map(operand).collect());
+                operands.push(slots[&own.unwrap_or(Spilled::Operand(index, number))].clone());
+            }
+            columns.operands.push(operands);
             columns.results.push(
                 site.result
                     .as_ref()
@@ -114,7 +116,7 @@ impl SpillLayout {
         Ok(columns)
     }
 
-    /// Collects everything that needs a column.
+    /// Collects the values that need a column.
     fn spilled_values(
         &self,
         kernel: &KernelFunction,
@@ -176,7 +178,7 @@ impl SpillLayout {
                 .position(|s| used.iter().all(|site| !s.sites.contains(*site)));
             let free = free.unwrap_or_else(|| {
                 let offset = self.bytes.next_multiple_of(64);
-                // SpillLayout that start 4 KiB apart would map to the same cache sets.
+                // Columns that start at multiples of 4 KiB would map to the same cache sets.
                 self.bytes = offset + size * MAX_LANES + COLUMN_PADDING_BYTES;
                 list.push(ColumnAllocation {
                     column: Column { offset, size },
@@ -208,13 +210,13 @@ impl SpillLayout {
                 .checked_mul(MAX_LANES)
                 .and_then(|bytes| bytes.checked_add(offset))
                 .filter(|bytes| *bytes < 1 << 32)
-                .ok_or(FissionError::TooMuchPrivateMemory { bytes: stride })?;
+                .ok_or(FissionError::PrivateMemoryTooLarge { bytes: stride })?;
         }
         Ok(())
     }
 }
 
-/// The value of an operand that is spilled across the site anyway, and so needs no operand column.
+/// Returns the value of an operand that is spilled across the site anyway, and so needs no operand column.
 fn already_spilled(
     value: &Operand,
     ty: &Type,
@@ -229,7 +231,7 @@ fn already_spilled(
     }
 }
 
-/// The column owner of `id`: a site's result stays in its result column.
+/// Returns the column owner of `id`: a site's result stays in its result column.
 fn owner(results: &HashMap<Id, usize>, id: Id) -> Spilled {
     results
         .get(&id)

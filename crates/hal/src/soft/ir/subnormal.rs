@@ -12,12 +12,12 @@ const ROUND_BFLOAT_FN: &str = "sm_round_bfloat";
 
 /// Replaces subnormal constants with zeros, and conversions to `bfloat` with calls.
 pub(super) fn flush(text: &str) -> Result<String, FissionError> {
-    let rounds = text.contains(&format!("@{ROUND_BFLOAT_FN}("));
+    let has_shim = text.contains(&format!("@{ROUND_BFLOAT_FN}("));
     let mut out = String::with_capacity(text.len());
     for (index, line) in text.split_inclusive('\n').enumerate() {
-        if rounds && line.contains("= fptrunc float ") && line.contains(" to bfloat") {
-            out.push_str(&rounded(line));
-        } else if may_hold_constant(line) {
+        if has_shim && line.contains("= fptrunc float ") && line.contains(" to bfloat") {
+            out.push_str(&as_call(line));
+        } else if may_contain_subnormal(line) {
             out.push_str(&without_subnormals(line, index + 1)?);
         } else {
             out.push_str(line);
@@ -27,7 +27,7 @@ pub(super) fn flush(text: &str) -> Result<String, FissionError> {
 }
 
 /// Rewrites `%y = fptrunc float %x to bfloat, !dbg !7` as a call.
-fn rounded(line: &str) -> String {
+fn as_call(line: &str) -> String {
     line.replacen(
         "= fptrunc float ",
         "= call bfloat @sm_round_bfloat(float ",
@@ -36,8 +36,9 @@ fn rounded(line: &str) -> String {
     .replacen(" to bfloat", ")", 1)
 }
 
-/// Constants that have no short decimal form are printed in hexadecimal, among them all subnormals.
-fn may_hold_constant(line: &str) -> bool {
+/// Returns whether a line may contain a subnormal constant. LLVM prints constants without a short decimal form in
+/// hexadecimal, among them all subnormals.
+fn may_contain_subnormal(line: &str) -> bool {
     line.contains("float") && line.contains("0x") && !line.starts_with('!')
 }
 
@@ -60,7 +61,7 @@ fn without_subnormals(line: &str, number: usize) -> Result<String, FissionError>
     Ok(out)
 }
 
-/// The zero that replaces a subnormal constant of this type. LLVM prints a `float` as the bits of the equal
+/// Returns the zero that replaces a subnormal constant of this type. LLVM prints a `float` as the bits of the equal
 /// `double`.
 fn zero_for(kind: &str, token: IrToken<'_>) -> Option<&'static str> {
     const MIN_NORMAL_BITS: u64 = (1023 - 126) << 52;
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn only_subnormal_constants_of_float_and_bfloat_become_zero() {
-        for (given, wanted) in [
+        for (input, expected) in [
             (
                 "  store float 0x36A0000000000000, ptr %p, align 4\n",
                 "  store float 0.000000e+00, ptr %p, align 4\n",
@@ -114,7 +115,7 @@ mod tests {
                 "  call void @f(double 0x36A0000000000000, float 0.000000e+00, half 0xH0001)\n",
             ),
         ] {
-            assert_eq!(flush(given).unwrap(), wanted);
+            assert_eq!(flush(input).unwrap(), expected);
         }
         for kept in [
             "  %float = fmul double %a, 0x36A0000000000000\n",
@@ -126,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn roundings_to_bfloat_become_calls_where_the_shim_is() {
-        let plain = "  %2 = fptrunc float %1 to bfloat, !dbg !7\n";
-        assert_eq!(flush(plain).unwrap(), plain);
+    fn roundings_to_bfloat_become_calls_if_the_shim_is_present() {
+        let line = "  %2 = fptrunc float %1 to bfloat, !dbg !7\n";
+        assert_eq!(flush(line).unwrap(), line);
         let shim = "define bfloat @sm_round_bfloat(float %x) {\n";
         assert_eq!(
-            flush(&format!("{shim}{plain}")).unwrap(),
+            flush(&format!("{shim}{line}")).unwrap(),
             format!("{shim}  %2 = call bfloat @sm_round_bfloat(float %1), !dbg !7\n")
         );
     }

@@ -8,8 +8,8 @@ fn kernel(body: &str) -> String {
     format!("define void @sm_kernel(ptr %g, i32 %x, i32 %y, i32 %z, i32 %lane) {{\n{body}\n}}\n")
 }
 
-fn error(body: &str) -> FissionError {
-    fission(&kernel(body), &Options::default()).expect_err("the kernel is refused")
+fn fission_error(body: &str) -> FissionError {
+    fission(&kernel(body), &Options::default()).expect_err("the kernel is rejected")
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn infers_the_type_of_every_kind_of_instruction() {
 }
 
 #[test]
-fn sizes_types_as_the_target_does() {
+fn lays_out_types_as_the_target_does() {
     let layout = |ty: Type| ty.layout(&Default::default()).map(|l| (l.size, l.align));
     let vector = |n, ty| Type::Vector(n, Box::new(ty));
     assert_eq!(layout(vector(3, Type::Float)), Some((16, 16)));
@@ -176,35 +176,35 @@ fn sizes_types_as_the_target_does() {
 }
 
 #[test]
-fn refuses_what_kernels_cannot_have_by_name_and_line() {
+fn rejects_unsupported_constructs_with_name_and_line() {
     let unsupported = |what: &str| FissionError::Unsupported {
         line: 2,
         what: what.into(),
     };
     assert_eq!(
-        error("  indirectbr ptr %g, [label %a]"),
+        fission_error("  indirectbr ptr %g, [label %a]"),
         unsupported("indirectbr")
     );
     assert_eq!(
-        error("  invoke void @f() to label %a unwind label %b"),
+        fission_error("  invoke void @f() to label %a unwind label %b"),
         unsupported("invoke")
     );
     assert_eq!(
-        error("  musttail call void @f()\n  ret void"),
+        fission_error("  musttail call void @f()\n  ret void"),
         unsupported("musttail")
     );
     assert!(
-        error("  %a = alloca float, i32 %x\n  ret void")
+        fission_error("  %a = alloca float, i32 %x\n  ret void")
             .to_string()
             .contains("variable-length array")
     );
-    let dynamic = error("  %s = call ptr @sm_tgvar(i32 1, i64 %x, i64 4)\n  ret void");
+    let dynamic = fission_error("  %s = call ptr @sm_tgvar(i32 1, i64 %x, i64 4)\n  ret void");
     assert!(
         dynamic.to_string().contains("threadgroup variable"),
         "{dynamic}"
     );
     assert_eq!(
-        error("  %a = frobnicate i32 1\n  ret void"),
+        fission_error("  %a = frobnicate i32 1\n  ret void"),
         FissionError::Syntax {
             line: 2,
             what: "unknown instruction `frobnicate`".into()
@@ -217,14 +217,14 @@ fn refuses_what_kernels_cannot_have_by_name_and_line() {
 }
 
 #[test]
-fn recursion_around_a_barrier_is_refused_after_the_second_round() {
+fn recursion_around_a_barrier_is_rejected_after_inlining() {
     let text = format!(
         "{}define void @f(i32 %n) #0 {{\n  call void @sm_sync_tg(i32 2)\n  call void @f(i32 %n)\n  ret void\n}}\n\
          declare void @sm_sync_tg(i32)\nattributes #0 = {{ noinline nounwind }}\n",
         kernel("  call void @f(i32 %x)\n  ret void")
     );
     let Ok(Outcome::Inline { text }) = fission(&text, &Options::default()) else {
-        panic!("the pass asks for inlining");
+        panic!("the pass requests inlining");
     };
     assert!(
         text.contains("define void @f(i32 %n) #1")
@@ -239,7 +239,7 @@ fn recursion_around_a_barrier_is_refused_after_the_second_round() {
 }
 
 #[test]
-fn damaged_text_is_an_error_and_never_a_panic() {
+fn malformed_text_is_an_error_and_never_a_panic() {
     let text = format!(
         "%struct.s = type {{ i32, double }}\n{}declare void @sm_sync_tg(i32)\n!0 = !{{}}\n",
         kernel(
@@ -248,14 +248,18 @@ fn damaged_text_is_an_error_and_never_a_panic() {
              store i32 %p, ptr %g, align 4, !tbaa !0\n  ret void"
         )
     );
-    for cut in 0..text.len() {
-        let _ = fission(&text[..cut], &Options { check: true });
+    for position in 0..text.len() {
+        let _ = fission(&text[..position], &Options { check: true });
         let _ = fission(
-            &format!("{}{}", &text[..cut], &text[(cut + 3).min(text.len())..]),
+            &format!(
+                "{}{}",
+                &text[..position],
+                &text[(position + 3).min(text.len())..]
+            ),
             &Options::default(),
         );
         let _ = fission(
-            &format!("{}%{}", &text[..cut], &text[cut..]),
+            &format!("{}%{}", &text[..position], &text[position..]),
             &Options::default(),
         );
     }
@@ -266,7 +270,7 @@ fn an_attribute_group_never_becomes_empty() {
     let text = "define void @sm_kernel(ptr %g, i32 %x, i32 %y, i32 %z, i32 %lane) #1 {\n  ret void\n}\n\
                 attributes #0 = { convergent }\nattributes #1 = { convergent nounwind }\n";
     let Ok(Outcome::Done { text, .. }) = fission(text, &Options::default()) else {
-        panic!("a kernel without synchronisation is done at once");
+        panic!("a kernel without synchronisation is split in one round");
     };
     assert!(text.contains("attributes #0 = { nounwind }"), "{text}");
     assert!(text.contains("attributes #1 = { nounwind }"), "{text}");

@@ -14,11 +14,11 @@ use super::types::Type;
 use crate::soft::plan::Location;
 use crate::soft::runtime::services::Table;
 
-/// The function in the image that reports an access.
+/// Name of the function in the image that reports an access.
 pub(crate) const ACCESS_FN: &str = "sm.access";
 const WRITE_FLAG: u32 = 1 << 31;
 const ATOMIC_FLAG: u32 = 1 << 30;
-/// Lowest of the five bits that hold log2 of the alignment.
+/// Lowest of the five bits that encode log2 of the alignment.
 const ALIGN_SHIFT: u32 = 25;
 /// Largest access size that fits the encoding.
 const MAX_ACCESS_BYTES: u32 = (1 << ALIGN_SHIFT) - 1;
@@ -33,9 +33,9 @@ pub(crate) const ACCESS_TEXT: &str =
 }
 ";
 
-/// The call by which [`super::sanitize`] marks a defect: condition, kind and three numbers.
+/// Name of the call with which [`super::sanitize`] marks a defect: condition, kind and three values.
 pub(crate) const DEFECT_MARKER: &str = "__sm_mark";
-/// The function in the image that reports a marked defect.
+/// Name of the function in the image that reports a marked defect.
 const DEFECT_FN: &str = "sm.defect";
 
 /// Definition of [`DEFECT_FN`].
@@ -64,12 +64,12 @@ pub(crate) struct Locations {
     by_node: HashMap<u32, u32>,
 }
 
-/// The value of `name:` in a specialized metadata node.
+/// Returns the value of `name:` in a specialized metadata node.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let list = tokens(text, 0).ok()?;
     let at = list
         .windows(2)
-        .position(|pair| pair[0].is_word(name) && pair[1].is(':'))?;
+        .position(|pair| pair[0].is_word(name) && pair[1].is_punct(':'))?;
     list.get(at + 2).map(|t| t.text)
 }
 
@@ -108,13 +108,13 @@ impl Locations {
         }
     }
 
-    /// The index of the location that metadata node `node` describes; 0 if there is none.
+    /// Returns the index of the location that metadata node `node` describes; 0 if there is none.
     pub(crate) fn resolve(&mut self, module: &Module<'_>, node: Option<u32>) -> u32 {
         let Some(node) = node else { return 0 };
         if let Some(index) = self.by_node.get(&node) {
             return *index;
         }
-        // Claims the node before its parents are resolved, so that a cycle in malformed text terminates.
+        // Enters the node before its parents are resolved, so that a cycle in malformed text terminates.
         self.by_node.insert(node, 0);
         let Some(text) = module.node(node).filter(|t| t.contains("!DILocation(")) else {
             return 0;
@@ -137,7 +137,7 @@ impl Locations {
     }
 }
 
-/// The file of a scope: its own, or that of the enclosing scope.
+/// Returns the file of a scope: its own, or that of the enclosing scope.
 pub(super) fn file_of(module: &Module<'_>, mut scope: u32) -> String {
     for _ in 0..64 {
         let Some(text) = module.node(scope) else {
@@ -179,7 +179,7 @@ fn decode(name: &str) -> Option<u32> {
     number("read")
 }
 
-/// Returns whether a callback carries no information we use.
+/// Returns whether a callback carries no information that is used.
 fn is_ignored_callback(name: &str) -> bool {
     matches!(
         name,
@@ -289,7 +289,7 @@ pub(crate) fn lower_function(
     function.ids = ids;
 }
 
-/// Returns whether `inst` is the access through `pointer` that the callback before it announced.
+/// Returns whether `inst` is the access through `pointer` that the callback before it reports.
 fn accesses(inst: &Inst, pointer: &Operand) -> bool {
     match &inst.op {
         Op::Load { pointer: own, .. } | Op::Store { pointer: own, .. } => own == pointer,
@@ -297,7 +297,7 @@ fn accesses(inst: &Inst, pointer: &Operand) -> bool {
     }
 }
 
-/// The alignment that the access on a line (from 1) claims, as bits of the encoding.
+/// Returns the alignment that the access on a line (from 1) declares, as bits of the encoding.
 fn declared_alignment(original: &[&str], line: usize) -> u32 {
     let align = original
         .get(line.wrapping_sub(1))
@@ -315,7 +315,7 @@ fn alignment_bits(align: u32) -> u32 {
     }
 }
 
-/// The ranges that a bulk operation reads and writes, and their size.
+/// Returns the ranges that a bulk operation reads and writes, and their size.
 fn ranges(
     name: &str,
     arguments: &[(Type, Operand)],
@@ -360,7 +360,7 @@ fn access(from: &Inst, pointer: &Operand, what: &Operand, location: u32) -> Inst
     }
 }
 
-/// Lowers a defect marker; `None` if it is never true.
+/// Lowers a defect marker; `None` if its condition is always false.
 fn lower_marker(from: &Inst, arguments: &[(Type, Operand)], location: u32) -> Option<Inst> {
     if matches!(arguments.first(), Some((_, Operand::Constant(bad))) if bad == "false") {
         return None;
@@ -480,8 +480,8 @@ fn lower_marker_line(
         return Ok(None);
     };
     let (Some(open), Some(close)) = (
-        list.get(at + 1).filter(|t| t.is('(')),
-        list[at..].iter().find(|t| t.is(')')),
+        list.get(at + 1).filter(|t| t.is_punct('(')),
+        list[at..].iter().find(|t| t.is_punct(')')),
     ) else {
         return Ok(None);
     };
@@ -496,7 +496,7 @@ fn lower_marker_line(
     )))
 }
 
-/// A definition of an instrumentation function that the module only declares; `None` if it is never called.
+/// Returns a definition of an instrumentation function that the module only declares; `None` if it is never called.
 pub(crate) fn definition(name: &str) -> Option<String> {
     let bulk = |arguments: &str, call: &str| {
         Some(format!(

@@ -147,7 +147,7 @@ impl Type {
         }
     }
 
-    /// Type of the element at one index of an aggregate or vector.
+    /// Returns the type of the element at one index of an aggregate or vector.
     pub(crate) fn element<'a>(&'a self, index: usize, named: &'a Named) -> Option<&'a Self> {
         match self.resolve(named)? {
             Self::Vector(_, element) | Self::Array(_, element) => Some(element),
@@ -156,9 +156,9 @@ impl Type {
         }
     }
 
-    /// Size and alignment in memory; `None` for types that are never in memory.
+    /// Returns the size and alignment in memory; `None` for types that are never in memory.
     pub(crate) fn layout(&self, named: &Named) -> Option<Layout> {
-        let plain = |size: u64| Some(Layout { size, align: size });
+        let naturally_aligned = |size: u64| Some(Layout { size, align: size });
         match self {
             Self::Void | Self::Opaque(_) => None,
             Self::Int(bits) => {
@@ -169,10 +169,10 @@ impl Type {
                     align,
                 })
             }
-            Self::Half | Self::BFloat => plain(2),
-            Self::Float => plain(4),
-            Self::Double | Self::Ptr => plain(8),
-            Self::X86Fp80 | Self::Fp128 => plain(16),
+            Self::Half | Self::BFloat => naturally_aligned(2),
+            Self::Float => naturally_aligned(4),
+            Self::Double | Self::Ptr => naturally_aligned(8),
+            Self::X86Fp80 | Self::Fp128 => naturally_aligned(16),
             Self::Vector(count, element) => {
                 let bits = match **element {
                     Self::Int(bits) => u64::from(bits),

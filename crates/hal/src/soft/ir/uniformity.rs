@@ -29,8 +29,8 @@ fn is_divergence_source(inst: &Inst) -> bool {
     }
 }
 
-/// The blocks from which one of `goals` can be reached through blocks that `pass`.
-fn leading_to(
+/// Returns the blocks from which one of `goals` can be reached through blocks that satisfy `pass`.
+fn blocks_reaching(
     flow: &[Vec<usize>],
     goals: impl Iterator<Item = usize>,
     pass: impl Fn(usize) -> bool,
@@ -50,39 +50,39 @@ fn leading_to(
     found
 }
 
-/// The relevant subgraph: blocks from which a synchronisation can be reached. Lanes that leave it wait for no other
+/// Returns the relevant subgraph: blocks from which a synchronisation can be reached. Lanes that leave it wait for no other
 /// lane, so a branch out of it causes no divergence.
 fn reaching_sync(kernel: &KernelFunction, flow: &[Vec<usize>]) -> BitSet {
     let blocks = kernel.blocks.iter().enumerate();
     let sites = blocks
         .filter(|(_, b)| matches!(b.end, Terminator::Sync { .. }))
         .map(|(index, _)| index);
-    leading_to(flow, sites, |_| true)
+    blocks_reaching(flow, sites, |_| true)
 }
 
-/// The exit blocks of the subgraph `keep`.
+/// Returns the exit blocks of the subgraph `keep`.
 ///
 /// An exit from a loop that has no other exits counts as one; any other edge out of the subgraph is an early
-/// return, which the remaining lanes do not notice.
+/// return, which the remaining lanes do not wait for.
 fn ends(flow: &[Vec<usize>], keep: &BitSet) -> BitSet {
     let inner = |block: usize| flow[block].iter().any(|to| keep.contains(*to));
     let kept = || keep.iter();
     let mut ends = BitSet::new(flow.len());
     kept().filter(|b| !inner(*b)).for_each(|b| ends.insert(b));
-    let reaching = leading_to(flow, ends.clone().iter(), |b| keep.contains(b));
+    let reaching = blocks_reaching(flow, ends.clone().iter(), |b| keep.contains(b));
     for block in kept().filter(|b| !reaching.contains(*b)) {
         if flow[block].iter().any(|to| !keep.contains(*to)) {
             ends.insert(block);
         }
     }
-    let reaching = leading_to(flow, ends.clone().iter(), |b| keep.contains(b));
+    let reaching = blocks_reaching(flow, ends.clone().iter(), |b| keep.contains(b));
     kept()
         .filter(|b| !reaching.contains(*b))
         .for_each(|b| ends.insert(b));
     ends
 }
 
-/// For each block, its post-dominators within `keep`, itself included.
+/// Computes the post-dominators of each block within `keep`, itself included.
 fn post_dominators(flow: &[Vec<usize>], keep: &BitSet) -> Vec<BitSet> {
     let count = flow.len();
     let ends = ends(flow, keep);
@@ -93,14 +93,14 @@ fn post_dominators(flow: &[Vec<usize>], keep: &BitSet) -> Vec<BitSet> {
     while changed {
         changed = false;
         for block in (0..count).rev().filter(|b| keep.contains(*b)) {
-            let mut joined = ends.contains(block).then(|| BitSet::new(count));
+            let mut common = ends.contains(block).then(|| BitSet::new(count));
             for to in flow[block].iter().filter(|to| keep.contains(**to)) {
-                match &mut joined {
+                match &mut common {
                     Some(set) => set.intersect(&sets[*to]),
-                    None => joined = Some(sets[*to].clone()),
+                    None => common = Some(sets[*to].clone()),
                 }
             }
-            let mut set = joined.unwrap_or_else(|| BitSet::new(count));
+            let mut set = common.unwrap_or_else(|| BitSet::new(count));
             set.insert(block);
             if set != sets[block] {
                 sets[block] = set;
@@ -126,7 +126,7 @@ impl Uniformity {
         }
         let keep = reaching_sync(kernel, flow);
         let post_dominators = post_dominators(flow, &keep);
-        let mut this = Self {
+        let mut uniformity = Self {
             varying,
             divergent: BitSet::new(kernel.blocks.len()),
         };
@@ -136,21 +136,26 @@ impl Uniformity {
             changed = false;
             for (index, block) in kernel.blocks.iter().enumerate() {
                 for inst in &block.insts {
-                    let Some(result) = inst.result.filter(|id| !this.varying.contains(*id)) else {
+                    let Some(result) = inst.result.filter(|id| !uniformity.varying.contains(*id))
+                    else {
                         continue;
                     };
                     if is_divergence_source(inst)
-                        || inst.uses().iter().any(|id| this.varying.contains(*id))
+                        || inst
+                            .uses()
+                            .iter()
+                            .any(|id| uniformity.varying.contains(*id))
                     {
-                        this.varying.insert(result);
+                        uniformity.varying.insert(result);
                         changed = true;
                     }
                 }
-                if !divergent_branches.contains(index) && this.diverges(kernel, flow, &keep, index)
+                if !divergent_branches.contains(index)
+                    && uniformity.diverges(kernel, flow, &keep, index)
                 {
                     divergent_branches.insert(index);
                     changed = true;
-                    this.propagate_divergence(kernel, flow, &keep, &post_dominators, index);
+                    uniformity.propagate_divergence(kernel, flow, &keep, &post_dominators, index);
                 }
             }
             for component in &order.loops {
@@ -163,12 +168,13 @@ impl Uniformity {
                         .iter()
                         .filter(|to| !component.blocks.contains(**to))
                     {
-                        changed |= this.mark_live_outs(kernel, component.blocks.iter(), &live[to]);
+                        changed |=
+                            uniformity.mark_live_outs(kernel, component.blocks.iter(), &live[to]);
                     }
                 }
             }
         }
-        this
+        uniformity
     }
 
     /// Returns whether lanes diverge at the end of a block.
@@ -193,7 +199,8 @@ impl Uniformity {
                 .any(|id| self.varying.contains(*id))
     }
 
-    /// Lanes diverge at `from`: until they reconverge, blocks are divergent, and phis depend on the path.
+    /// Propagates the divergence of the branch at `from`: until the lanes reconverge, blocks are divergent, and phis depend
+    /// on the path.
     fn propagate_divergence(
         &mut self,
         kernel: &KernelFunction,
@@ -225,8 +232,8 @@ impl Uniformity {
         }
     }
 
-    /// Values of a loop that lanes leave in different iterations are varying outside (temporal divergence); returns
-    /// whether any is new.
+    /// Marks the values of a loop that lanes leave in different iterations as varying outside of it (temporal
+    /// divergence); returns whether any is new.
     fn mark_live_outs(
         &mut self,
         kernel: &KernelFunction,

@@ -10,25 +10,28 @@ use super::remat::is_cheap;
 /// Maximum number of unswitched branches; a region has up to 2 to this power versions.
 const MAX_UNSWITCHED_BRANCHES: usize = 2;
 
+/// Maximum depth of the expression that a hoisted condition is computed from.
+const MAX_HOISTED_DEPTH: usize = 8;
+
 impl<'a> RegionWriter<'a> {
     /// Returns whether the column of `id` is uniform when the region starts.
     pub(super) fn is_uniform_on_entry(&self, id: Id) -> bool {
-        self.a.parallel
+        self.analysis.parallel
             && self.number > 0
-            && self.a.columns.crossing[self.number - 1].contains(&id)
+            && self.analysis.columns.crossing[self.number - 1].contains(&id)
             && self
-                .a
+                .analysis
                 .uniformity
-                .is_uniform_at(self.a.site_blocks[self.number - 1], id)
+                .is_uniform_at(self.analysis.site_blocks[self.number - 1], id)
     }
 
     /// Returns whether `id`, used in `block`, can be computed before the lanes run.
     fn is_hoistable(&self, id: Id, block: usize, depth: usize) -> bool {
-        let arguments = self.a.kernel.arguments;
+        let arguments = self.analysis.kernel.arguments;
         if arguments.contains(id) {
             return id != arguments.x && id != arguments.lane;
         }
-        if let Some(remat) = self.a.remats.get(&id) {
+        if let Some(remat) = self.analysis.remats.get(&id) {
             return remat.uniform;
         }
         let Some((at, inst)) = self.definition(id) else {
@@ -37,8 +40,8 @@ impl<'a> RegionWriter<'a> {
         if self.is_uniform_on_entry(id) {
             return !self.reaches(at, block);
         }
-        // Its operands are used in its own block.
-        depth < 8
+        // The operands are used in the block of the definition.
+        depth < MAX_HOISTED_DEPTH
             && is_cheap(inst)
             && inst
                 .uses()
@@ -46,12 +49,12 @@ impl<'a> RegionWriter<'a> {
                 .all(|operand| self.is_hoistable(*operand, at, depth + 1))
     }
 
-    /// The block and instruction in which the region defines `id`.
+    /// Returns the block and instruction in which the region defines `id`.
     fn definition(&self, id: Id) -> Option<(usize, &'a Inst)> {
         if !self.defined.contains(id) {
             return None;
         }
-        let kernel = self.a.kernel;
+        let kernel = self.analysis.kernel;
         self.blocks.iter().find_map(|&block| {
             let inst = kernel.blocks[block]
                 .insts
@@ -63,15 +66,18 @@ impl<'a> RegionWriter<'a> {
 
     /// Returns whether the region has a path from `from` to `to`, possibly empty.
     fn reaches(&self, from: usize, to: usize) -> bool {
-        self.a.kernel.region(from, &self.unswitched).contains(&to)
+        self.analysis
+            .kernel
+            .region(from, &self.unswitched)
+            .contains(&to)
     }
 
-    /// The first branch that can be unswitched: its block, its condition and its targets.
+    /// Finds the first branch that can be unswitched: its block, its condition and its targets.
     pub(super) fn next_uniform_branch(&self) -> Option<(usize, Id, [usize; 2])> {
-        if !self.a.parallel || self.unswitched.len() >= MAX_UNSWITCHED_BRANCHES {
+        if !self.analysis.parallel || self.unswitched.len() >= MAX_UNSWITCHED_BRANCHES {
             return None;
         }
-        let kernel = self.a.kernel;
+        let kernel = self.analysis.kernel;
         self.blocks.iter().find_map(|&block| {
             let Terminator::Jump { fragments, targets } = &kernel.blocks[block].end else {
                 return None;
@@ -80,11 +86,15 @@ impl<'a> RegionWriter<'a> {
                 return None;
             };
             let [yes, no] = targets[..] else { return None };
-            let ways = [*kernel.by_label.get(&yes)?, *kernel.by_label.get(&no)?];
-            let open = opcode.trim() == "br i1"
-                && ways[0] != ways[1]
+            let branch_targets = [*kernel.by_label.get(&yes)?, *kernel.by_label.get(&no)?];
+            let is_candidate = opcode.trim() == "br i1"
+                && branch_targets[0] != branch_targets[1]
                 && !self.unswitched.contains_key(&block);
-            (open && self.is_hoistable(*condition, block, 0)).then_some((block, *condition, ways))
+            (is_candidate && self.is_hoistable(*condition, block, 0)).then_some((
+                block,
+                *condition,
+                branch_targets,
+            ))
         })
     }
 
@@ -96,8 +106,8 @@ impl<'a> RegionWriter<'a> {
         versions: &mut usize,
         version: &mut impl FnMut(Unswitched, usize),
     ) {
-        let view = RegionWriter::new(self.a, self.number, unswitched.clone());
-        let Some((block, condition, ways)) = view.next_uniform_branch() else {
+        let view = RegionWriter::new(self.analysis, self.number, unswitched.clone());
+        let Some((block, condition, targets)) = view.next_uniform_branch() else {
             self.line(&format!(
                 "tail call void @sm_region_{}.{versions}(ptr %g, ptr %ctx, i32 %base, i32 %x0, i32 %x1, i32 %y, i32 %z)",
                 self.number
@@ -113,10 +123,10 @@ impl<'a> RegionWriter<'a> {
         self.line(&format!(
             "br i1 {name}, label {label}.yes, label {label}.no"
         ));
-        for (way, suffix) in ways.into_iter().zip(["yes", "no"]) {
+        for (target, suffix) in targets.into_iter().zip(["yes", "no"]) {
             let _ = writeln!(self.out, "{}.{suffix}:", &label[1..]);
             let mut unswitched = unswitched.clone();
-            unswitched.insert(block, way);
+            unswitched.insert(block, target);
             self.unswitch(unswitched, &known, versions, version);
         }
     }
@@ -128,15 +138,15 @@ impl<'a> RegionWriter<'a> {
         view: &RegionWriter<'_>,
         known: &mut BTreeMap<Id, String>,
     ) -> String {
-        if self.a.kernel.arguments.contains(id) {
+        if self.analysis.kernel.arguments.contains(id) {
             return self.name(id);
         }
         if let Some(name) = known.get(&id) {
             return name.clone();
         }
         let name = self.temporary();
-        let inst = match self.a.remats.get(&id) {
-            Some(remat) => Some(&self.a.kernel.blocks[remat.block].insts[remat.inst]),
+        let inst = match self.analysis.remats.get(&id) {
+            Some(remat) => Some(&self.analysis.kernel.blocks[remat.block].insts[remat.inst]),
             None => view.definition(id).map(|(_, inst)| inst),
         };
         match inst {
@@ -144,7 +154,7 @@ impl<'a> RegionWriter<'a> {
                 let mut text = String::new();
                 for fragment in &inst.fragments {
                     match fragment {
-                        Fragment::Text(part) => text.push_str(part),
+                        Fragment::Text(piece) => text.push_str(piece),
                         Fragment::Local(operand) => {
                             text.push_str(&self.compute(*operand, view, known))
                         }
@@ -153,7 +163,7 @@ impl<'a> RegionWriter<'a> {
                 self.line(&format!("{name} = {}", strip_attachments(&text)));
             }
             _ => {
-                let slot = self.a.columns.values[&id].clone();
+                let slot = self.analysis.columns.values[&id].clone();
                 let ty = self.type_of(id);
                 self.load(&slot, &name, &ty, FIRST_LANE_INDEX);
             }

@@ -21,13 +21,13 @@ pub(super) struct TrackedVariable {
     pub(super) shadow: bool,
 }
 
-/// PointerAnalysis results of one function.
+/// Analysis results of one function.
 #[derive(Debug, Default)]
 pub(super) struct FunctionFacts {
     pub(super) variables: HashMap<Id, TrackedVariable>,
     /// Local pointer variables whose address does not escape.
     pub(super) slots: HashSet<Id>,
-    /// Those that may hold a tracked pointer.
+    /// Slots that may contain a tracked pointer.
     pub(super) tracked_slots: HashSet<Id>,
     /// Values that may point into a tracked variable.
     pub(super) pointers: HashSet<Id>,
@@ -39,7 +39,7 @@ pub(super) struct FunctionFacts {
     pub(super) copies: HashSet<Id>,
 }
 
-/// PointerAnalysis results of all functions.
+/// Analysis results of all functions.
 #[derive(Debug)]
 pub(super) struct PointerAnalysis {
     pub(super) facts: Vec<FunctionFacts>,
@@ -63,12 +63,12 @@ pub(super) fn argument(inst: &Inst, index: usize) -> Option<&Operand> {
     }
 }
 
-pub(super) fn is(operand: &Operand, id: Id) -> bool {
+pub(super) fn is_local(operand: &Operand, id: Id) -> bool {
     matches!(operand, Operand::Local(other) if *other == id)
 }
 
 /// Returns whether the result is a pointer derived from the pointer operands.
-pub(super) fn derives(inst: &Inst) -> bool {
+pub(super) fn derives_pointer(inst: &Inst) -> bool {
     inst.ty == Type::Ptr
         && (matches!(inst.op, Op::Gep { .. } | Op::Phi { .. })
             || matches!(
@@ -82,7 +82,7 @@ pub(super) fn is_auto_init(raw: &str) -> bool {
     raw.contains(", !annotation !")
 }
 
-/// Bytes that a `store` writes.
+/// Returns the number of bytes that a `store` writes.
 pub(super) fn stored_size(raw: &str, named: &Named) -> Option<u64> {
     let list = tokens(raw, 0).ok()?;
     let mut cursor = Cursor::new(&list, 0);
@@ -93,7 +93,7 @@ pub(super) fn stored_size(raw: &str, named: &Named) -> Option<u64> {
         .map(|layout| layout.size)
 }
 
-/// The constant length of a `memcpy`, `memmove` or `memset`.
+/// Returns the constant length of a `memcpy`, `memmove` or `memset`.
 pub(super) fn bulk_size(inst: &Inst) -> Option<u64> {
     match argument(inst, 2) {
         Some(Operand::Constant(text)) => text.parse().ok(),
@@ -114,15 +114,18 @@ impl PointerAnalysis {
             .enumerate()
             .map(|(index, parsed)| (parsed.definition.name.clone(), index))
             .collect();
-        let every = |parsed: &ParsedFunction<'_>| {
+        let all_candidates = |parsed: &ParsedFunction<'_>| {
             let tracked = |(id, size)| (id, TrackedVariable { size, shadow: true });
             candidates(parsed).into_iter().map(tracked).collect()
         };
         let mut analysis = Self {
-            facts: functions.iter().map(|s| facts(s, every(s))).collect(),
+            facts: functions
+                .iter()
+                .map(|s| facts(s, all_candidates(s)))
+                .collect(),
             by_name,
         };
-        analysis.follow(functions);
+        analysis.propagate(functions);
         // Now that the private pointers are known, keep only the variables worth tracking.
         analysis.facts = functions
             .iter()
@@ -132,12 +135,12 @@ impl PointerAnalysis {
                 ..facts(parsed, variables(parsed, named, &all.pointers))
             })
             .collect();
-        analysis.follow(functions);
+        analysis.propagate(functions);
         analysis
     }
 
     /// Propagates pointers through all functions to a fixpoint.
-    fn follow(&mut self, functions: &[ParsedFunction<'_>]) {
+    fn propagate(&mut self, functions: &[ParsedFunction<'_>]) {
         let mut changed = true;
         while changed {
             changed = false;
@@ -147,7 +150,7 @@ impl PointerAnalysis {
         }
     }
 
-    /// The callee that a call passes provenance to.
+    /// Returns the callee that a call passes provenance to.
     pub(super) fn target(&self, functions: &[ParsedFunction<'_>], inst: &Inst) -> Option<usize> {
         let index = *self.by_name.get(callee(inst))?;
         functions[index].extensible.then_some(index)
@@ -170,7 +173,7 @@ impl PointerAnalysis {
             let mut changed = false;
             for inst in parsed.function.blocks.iter().flat_map(|b| &b.insts) {
                 let tracked = |operand: &Operand| matches!(operand, Operand::Local(id) if facts.pointers.contains(id));
-                let yields = match &inst.op {
+                let yields_tracked = match &inst.op {
                     Op::Alloca { .. } => inst
                         .result
                         .is_some_and(|id| facts.variables.contains_key(&id)),
@@ -190,13 +193,13 @@ impl PointerAnalysis {
                     }
                     Op::Call { arguments, .. } => {
                         let target = self.target(functions, inst);
-                        let given: Vec<usize> = (0..arguments.len())
+                        let tracked_arguments: Vec<usize> = (0..arguments.len())
                             .filter(|&at| tracked(&arguments[at].1))
                             .collect();
                         // A recursive call is not followed: its facts are taken out of `self` here.
                         match target.filter(|&target| target != index) {
                             Some(target) => {
-                                for at in given {
+                                for at in tracked_arguments {
                                     if functions[target].pointers.get(at) == Some(&true) {
                                         any |= self.facts[target].parameters.insert(at);
                                     }
@@ -206,9 +209,12 @@ impl PointerAnalysis {
                             None => false,
                         }
                     }
-                    _ => derives(inst) && inst.uses().iter().any(|id| facts.pointers.contains(id)),
+                    _ => {
+                        derives_pointer(inst)
+                            && inst.uses().iter().any(|id| facts.pointers.contains(id))
+                    }
                 };
-                if let Some(result) = inst.result.filter(|_| yields) {
+                if let Some(result) = inst.result.filter(|_| yields_tracked) {
                     changed |= facts.pointers.insert(result);
                 }
             }
@@ -239,7 +245,7 @@ fn facts(parsed: &ParsedFunction<'_>, variables: HashMap<Id, TrackedVariable>) -
     }
 }
 
-/// The loads of a function that copy a scalar from private memory to private memory.
+/// Returns the loads of a function that copy a scalar from private memory to private memory.
 fn copies(parsed: &ParsedFunction<'_>, private: &HashSet<Id>) -> HashSet<Id> {
     let is_private =
         |pointer: &Operand| matches!(pointer, Operand::Local(id) if private.contains(id));
@@ -250,7 +256,7 @@ fn copies(parsed: &ParsedFunction<'_>, private: &HashSet<Id>) -> HashSet<Id> {
         .collect();
     for inst in instructions(parsed) {
         for id in inst.uses() {
-            let copied = matches!(&inst.op, Op::Store { value, pointer, .. } if is(value, id) && is_private(pointer));
+            let copied = matches!(&inst.op, Op::Store { value, pointer, .. } if is_local(value, id) && is_private(pointer));
             if !copied {
                 copies.remove(&id);
             }
@@ -259,6 +265,7 @@ fn copies(parsed: &ParsedFunction<'_>, private: &HashSet<Id>) -> HashSet<Id> {
     copies
 }
 
+/// Returns the local pointer variables of a function whose address does not escape.
 fn slots(parsed: &ParsedFunction<'_>) -> HashSet<Id> {
     let mut slots: HashSet<Id> = instructions(parsed)
         .filter(|inst| matches!(inst.op, Op::Alloca { .. }))
@@ -270,14 +277,15 @@ fn slots(parsed: &ParsedFunction<'_>) -> HashSet<Id> {
     }
     for inst in instructions(parsed) {
         for id in inst.uses() {
-            let fits = match &inst.op {
+            let is_slot_access = match &inst.op {
                 Op::Load { .. } => inst.ty == Type::Ptr,
                 Op::Store { value, .. } => {
-                    !is(value, id) && parsed.raw(inst.line).trim_start().starts_with("store ptr ")
+                    !is_local(value, id)
+                        && parsed.raw(inst.line).trim_start().starts_with("store ptr ")
                 }
                 _ => callee(inst).starts_with("llvm.lifetime."),
             };
-            if !fits {
+            if !is_slot_access {
                 slots.remove(&id);
             }
         }
@@ -285,7 +293,7 @@ fn slots(parsed: &ParsedFunction<'_>) -> HashSet<Id> {
     slots
 }
 
-/// The variables of the user's functions, with their sizes.
+/// Returns the variables of a user function, with their sizes.
 fn candidates(parsed: &ParsedFunction<'_>) -> Vec<(Id, u64)> {
     let slots = slots(parsed);
     let mut list: Vec<(Id, u64)> = Vec::new();
@@ -297,15 +305,15 @@ fn candidates(parsed: &ParsedFunction<'_>) -> Vec<(Id, u64)> {
             continue;
         };
         // Only compiler temporaries have dots in their names, and they are always initialised.
-        let own = parsed.function.names[id].contains(['.', '-']);
-        if !own && !slots.contains(&id) && (1..=MAX_TRACKED_BYTES).contains(&layout.size) {
+        let is_temporary = parsed.function.names[id].contains(['.', '-']);
+        if !is_temporary && !slots.contains(&id) && (1..=MAX_TRACKED_BYTES).contains(&layout.size) {
             list.push((id, layout.size));
         }
     }
     list
 }
 
-/// The variables of a function that are worth tracking; `private` are the pointers that may be private.
+/// Returns the variables of a function that are worth tracking; `private` are the pointers that may be private.
 fn variables(
     parsed: &ParsedFunction<'_>,
     named: &Named,
@@ -333,7 +341,7 @@ fn variables(
         .collect()
 }
 
-/// The variables of `list` that have uses at which they may not be fully initialised.
+/// Returns the variables of `list` with uses at which they may not be fully initialised.
 fn unwritten_uses(
     parsed: &ParsedFunction<'_>,
     list: &[(Id, u64)],
@@ -363,7 +371,7 @@ fn unwritten_uses(
         for (number, block) in blocks.iter().enumerate() {
             let mut state = inflow[number].clone();
             // Copied values that may themselves be uninitialised.
-            let mut doubtful: HashSet<Id> = HashSet::new();
+            let mut maybe_unwritten: HashSet<Id> = HashSet::new();
             for inst in &block.insts {
                 if matches!(inst.op, Op::Alloca { .. }) {
                     continue;
@@ -373,7 +381,7 @@ fn unwritten_uses(
                     && copies.contains(&id)
                     && index_of.get(pointer).is_none_or(|&v| state.contains(v))
                 {
-                    doubtful.insert(id);
+                    maybe_unwritten.insert(id);
                 }
                 for id in inst.uses() {
                     let Some(&variable) = index_of.get(&id) else {
@@ -392,17 +400,19 @@ fn unwritten_uses(
                         Op::Store {
                             value: Operand::Local(value),
                             ..
-                        } if doubtful.contains(value) => {
+                        } if maybe_unwritten.contains(value) => {
                             state.insert(variable);
                             continue;
                         }
-                        Op::Store { pointer, value, .. } if is(pointer, id) && !is(value, id) => {
+                        Op::Store { pointer, value, .. }
+                            if is_local(pointer, id) && !is_local(value, id) =>
+                        {
                             stored_size(raw.trim_start(), named)
                         }
                         Op::Call { .. }
                             if is_bulk(name)
-                                && argument(inst, 0).is_some_and(|to| is(to, id))
-                                && !argument(inst, 1).is_some_and(|from| is(from, id)) =>
+                                && argument(inst, 0).is_some_and(|to| is_local(to, id))
+                                && !argument(inst, 1).is_some_and(|from| is_local(from, id)) =>
                         {
                             bulk_size(inst)
                         }

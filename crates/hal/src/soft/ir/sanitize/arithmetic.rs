@@ -11,15 +11,15 @@ pub(super) struct Replacement {
     pub(super) line: String,
 }
 
-/// A binary integer operation: width and operands, and the position of the second operand in the line.
-struct Binary<'a> {
+/// A binary integer operation: width, operands, and the offset of the right operand in the line.
+struct BinaryOperation<'a> {
     bits: u32,
     left: &'a str,
     right: &'a str,
-    at: usize,
+    right_start: usize,
 }
 
-fn binary<'a>(raw: &'a str, opcode: &str) -> Option<Binary<'a>> {
+fn binary<'a>(raw: &'a str, opcode: &str) -> Option<BinaryOperation<'a>> {
     let list = tokens(raw, 0).ok()?;
     let start = list.iter().position(|t| t.is_word(opcode))?;
     let mut cursor = Cursor::new(&list[start + 1..], 0);
@@ -34,15 +34,15 @@ fn binary<'a>(raw: &'a str, opcode: &str) -> Option<Binary<'a>> {
     let right = cursor
         .next()
         .filter(|t| matches!(t.kind, IrTokenKind::Local | IrTokenKind::Word))?;
-    (matches!(bits, 8 | 16 | 32 | 64)).then_some(Binary {
+    (matches!(bits, 8 | 16 | 32 | 64)).then_some(BinaryOperation {
         bits,
         left: left.text,
         right: right.text,
-        at: right.start,
+        right_start: right.start,
     })
 }
 
-/// Forces the operands of an instruction into range, unless they provably are; `fresh` names new values, `location` is
+/// Forces the operands of an instruction into range, unless they provably are in range; `fresh` names new values, `location` is
 /// the attachment of the debug location.
 pub(super) fn replace(
     raw: &str,
@@ -57,8 +57,8 @@ pub(super) fn replace(
     }
 }
 
-fn swapped(raw: &str, operation: &Binary<'_>, by: &str) -> String {
-    let (before, after) = raw.split_at(operation.at);
+fn with_right_operand(raw: &str, operation: &BinaryOperation<'_>, by: &str) -> String {
+    let (before, after) = raw.split_at(operation.right_start);
     format!("{before}{by}{}", &after[operation.right.len()..])
 }
 
@@ -69,7 +69,7 @@ fn division(
     fresh: &mut impl FnMut() -> String,
 ) -> Option<Replacement> {
     let operation = binary(raw, opcode)?;
-    let Binary {
+    let BinaryOperation {
         bits, left, right, ..
     } = operation;
     if right
@@ -85,25 +85,25 @@ fn division(
             "call void @{DEFECT_MARKER}(i1 {zero}, i32 {DIVISION_BY_ZERO}, i64 0, i64 0, i64 0){location}"
         ),
     ];
-    let mut bad = zero;
+    let mut out_of_range = zero;
     if opcode.starts_with('s') {
         let [smallest, minus_one, overflow, any] = [(); 4].map(|()| fresh());
-        let least = -(1_i128 << (bits - 1));
+        let min = -(1_i128 << (bits - 1));
         before.extend([
-            format!("{smallest} = icmp eq i{bits} {left}, {least}"),
+            format!("{smallest} = icmp eq i{bits} {left}, {min}"),
             format!("{minus_one} = icmp eq i{bits} {right}, -1"),
             format!("{overflow} = and i1 {smallest}, {minus_one}"),
             format!("call void @{DEFECT_MARKER}(i1 {overflow}, i32 {DIVISION_OVERFLOW}, i64 0, i64 0, i64 0){location}"),
-            format!("{any} = or i1 {bad}, {overflow}"),
+            format!("{any} = or i1 {out_of_range}, {overflow}"),
         ]);
-        bad = any;
+        out_of_range = any;
     }
     before.push(format!(
-        "{safe} = select i1 {bad}, i{bits} 1, i{bits} {right}"
+        "{safe} = select i1 {out_of_range}, i{bits} 1, i{bits} {right}"
     ));
     Some(Replacement {
         before,
-        line: swapped(raw, &operation, &safe),
+        line: with_right_operand(raw, &operation, &safe),
     })
 }
 
@@ -114,12 +114,12 @@ fn shift(
     fresh: &mut impl FnMut() -> String,
 ) -> Option<Replacement> {
     let operation = binary(raw, opcode)?;
-    let Binary { bits, right, .. } = operation;
+    let BinaryOperation { bits, right, .. } = operation;
     if right.parse::<u32>().is_ok_and(|amount| amount < bits) {
         return None;
     }
-    let (bad, safe) = (fresh(), fresh());
-    let mut before = vec![format!("{bad} = icmp uge i{bits} {right}, {bits}")];
+    let (out_of_range, safe) = (fresh(), fresh());
+    let mut before = vec![format!("{out_of_range} = icmp uge i{bits} {right}, {bits}")];
     let amount = if bits == 64 {
         right.to_owned()
     } else {
@@ -128,12 +128,12 @@ fn shift(
         wide
     };
     before.extend([
-        format!("call void @{DEFECT_MARKER}(i1 {bad}, i32 {SHIFT}, i64 {amount}, i64 {bits}, i64 0){location}"),
+        format!("call void @{DEFECT_MARKER}(i1 {out_of_range}, i32 {SHIFT}, i64 {amount}, i64 {bits}, i64 0){location}"),
         format!("{safe} = and i{bits} {right}, {}", bits - 1),
     ]);
     Some(Replacement {
         before,
-        line: swapped(raw, &operation, &safe),
+        line: with_right_operand(raw, &operation, &safe),
     })
 }
 

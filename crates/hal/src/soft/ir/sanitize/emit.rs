@@ -27,12 +27,13 @@ struct FunctionWriter<'a> {
     facts: &'a FunctionFacts,
     named: &'a Named,
     /// Attachment that exempts instructions from clang's own instrumentation.
-    skip: String,
-    names: &'a mut Vec<String>,
+    nosanitize: String,
+    /// Names of private variables of the whole module.
+    variable_names: &'a mut Vec<String>,
     provenances: HashMap<Id, Provenance>,
     /// Names of the function's values, without the sigil.
     known: HashSet<&'a str>,
-    /// The variable that a pointer is derived from, if certain.
+    /// The variable that each pointer is derived from, if it is certain.
     objects: HashMap<Id, Id>,
     /// Provenance of the source of a load that only copies.
     copied: HashMap<Id, Provenance>,
@@ -41,8 +42,9 @@ struct FunctionWriter<'a> {
     /// Loads that return a structure by value.
     returned: HashSet<Id>,
     /// Variables that were already checked as a whole for the call at a location.
-    whole: HashSet<(Id, Option<u32>)>,
-    count: usize,
+    checked_whole: HashSet<(Id, Option<u32>)>,
+    /// Number of fresh names so far.
+    fresh_names: usize,
     /// Allocas and initialisation at the start of the function.
     entry: Vec<String>,
     before: Vec<String>,
@@ -65,8 +67,8 @@ pub(super) fn function(
         parsed,
         facts,
         named: &module.named,
-        skip: format!(", !nosanitize !{}", module.free_metadata()),
-        names,
+        nosanitize: format!(", !nosanitize !{}", module.free_metadata()),
+        variable_names: names,
         provenances: HashMap::new(),
         known: parsed
             .function
@@ -78,8 +80,8 @@ pub(super) fn function(
         copied: HashMap::new(),
         passed: HashSet::new(),
         returned: HashSet::new(),
-        whole: HashSet::new(),
-        count: 0,
+        checked_whole: HashSet::new(),
+        fresh_names: 0,
         entry: Vec::new(),
         before: Vec::new(),
         after: Vec::new(),
@@ -110,24 +112,28 @@ pub(super) fn function(
     out
 }
 
-/// Appends `more` to the argument or parameter list after the first global name `name`.
-fn append_to_list(text: &str, name: &str, more: &str) -> Option<String> {
+/// Appends `added` to the argument or parameter list after the first global name `name`.
+fn append_to_list(text: &str, name: &str, added: &str) -> Option<String> {
     let list = tokens(text, 0).ok()?;
     let at = list
         .iter()
         .position(|t| t.kind == IrTokenKind::Global && bare(t.text) == name)?;
     let mut cursor = Cursor::new(&list[at + 1..], 0);
-    let empty = list.get(at + 2).is_some_and(|t| t.is(')'));
+    let empty = list.get(at + 2).is_some_and(|t| t.is_punct(')'));
     cursor.skip_group();
     let close = list.get(at + cursor.position())?.start;
     let comma = if empty { "" } else { ", " };
-    Some(format!("{}{comma}{more}{}", &text[..close], &text[close..]))
+    Some(format!(
+        "{}{comma}{added}{}",
+        &text[..close],
+        &text[close..]
+    ))
 }
 
 impl FunctionWriter<'_> {
     fn fresh(&mut self) -> String {
-        self.count += 1;
-        format!("%sm.{}", self.count)
+        self.fresh_names += 1;
+        format!("%sm.{}", self.fresh_names)
     }
 
     /// Finds the loads by which clang passes and returns structures by value: they have the location of the call.
@@ -173,24 +179,24 @@ impl FunctionWriter<'_> {
 
     fn header(&mut self) -> String {
         let definition = self.parsed.definition;
-        let mut more = Vec::new();
+        let mut added = Vec::new();
         for &at in &self.facts.parameters {
             let provenance = Provenance {
                 shadow: format!("%sm.p{at}.s"),
                 offset: format!("%sm.p{at}.o"),
                 info: format!("%sm.p{at}.i"),
             };
-            more.push(provenance.arguments());
+            added.push(provenance.arguments());
             self.provenances
                 .insert(self.parsed.function.arguments[at], provenance);
         }
         if self.facts.result {
-            more.push("ptr %sm.result".to_owned());
+            added.push("ptr %sm.result".to_owned());
         }
-        if more.is_empty() {
+        if added.is_empty() {
             return definition.header.clone();
         }
-        append_to_list(&definition.header, &definition.name, &more.join(", "))
+        append_to_list(&definition.header, &definition.name, &added.join(", "))
             .unwrap_or_else(|| definition.header.clone())
     }
 
@@ -236,15 +242,15 @@ impl FunctionWriter<'_> {
 
     /// Loads the provenance stored at `base`.
     fn load_provenance(&mut self, base: &str) -> Provenance {
-        let skip = self.skip.clone();
+        let nosanitize = self.nosanitize.clone();
         let [shadow, offset, info] = [(); 3].map(|()| self.fresh());
         let [second, third] = [(); 2].map(|()| self.fresh());
         self.after.extend([
-            format!("{shadow} = load ptr, ptr {base}, align 8{skip}"),
+            format!("{shadow} = load ptr, ptr {base}, align 8{nosanitize}"),
             format!("{second} = getelementptr i8, ptr {base}, i64 8"),
-            format!("{offset} = load i64, ptr {second}, align 8{skip}"),
+            format!("{offset} = load i64, ptr {second}, align 8{nosanitize}"),
             format!("{third} = getelementptr i8, ptr {base}, i64 16"),
-            format!("{info} = load i64, ptr {third}, align 8{skip}"),
+            format!("{info} = load i64, ptr {third}, align 8{nosanitize}"),
         ]);
         Provenance {
             shadow,
@@ -254,17 +260,23 @@ impl FunctionWriter<'_> {
     }
 
     fn store_provenance(&mut self, provenance: &Provenance, base: &str) -> Vec<String> {
-        let skip = self.skip.clone();
+        let nosanitize = self.nosanitize.clone();
         let [second, third] = [(); 2].map(|()| self.fresh());
         vec![
-            format!("store ptr {}, ptr {base}, align 8{skip}", provenance.shadow),
+            format!(
+                "store ptr {}, ptr {base}, align 8{nosanitize}",
+                provenance.shadow
+            ),
             format!("{second} = getelementptr i8, ptr {base}, i64 8"),
             format!(
-                "store i64 {}, ptr {second}, align 8{skip}",
+                "store i64 {}, ptr {second}, align 8{nosanitize}",
                 provenance.offset
             ),
             format!("{third} = getelementptr i8, ptr {base}, i64 16"),
-            format!("store i64 {}, ptr {third}, align 8{skip}", provenance.info),
+            format!(
+                "store i64 {}, ptr {third}, align 8{nosanitize}",
+                provenance.info
+            ),
         ]
     }
 
@@ -328,7 +340,7 @@ impl FunctionWriter<'_> {
             Op::Other => {
                 let shifts = matches!(inst.opcode.as_str(), "shl" | "lshr" | "ashr");
                 if !shifts || self.parsed.is_user_code {
-                    let count = &mut self.count;
+                    let count = &mut self.fresh_names;
                     let mut fresh = || {
                         *count += 1;
                         format!("%sm.{count}")
@@ -372,11 +384,11 @@ impl FunctionWriter<'_> {
             return;
         };
         let name = self.variable_name(id);
-        let number = match self.names.iter().position(|known| *known == name) {
+        let number = match self.variable_names.iter().position(|known| *known == name) {
             Some(number) => number,
             None => {
-                self.names.push(name);
-                self.names.len() - 1
+                self.variable_names.push(name);
+                self.variable_names.len() - 1
             }
         };
         let mut provenance = Provenance {
@@ -389,21 +401,21 @@ impl FunctionWriter<'_> {
                 "{} = alloca [{size} x i8], align 16",
                 provenance.shadow
             ));
-            let line = self.unwritten(&provenance.shadow, size);
+            let line = self.mark_unwritten(&provenance.shadow, size);
             self.entry.push(line);
         }
         self.provenances.insert(id, provenance);
         self.objects.insert(id, id);
     }
 
-    fn unwritten(&self, shadow: &str, size: u64) -> String {
+    fn mark_unwritten(&self, shadow: &str, size: u64) -> String {
         format!(
             "call void @llvm.memset.p0.i64(ptr {shadow}, i8 -1, i64 {size}, i1 false){}",
-            self.skip
+            self.nosanitize
         )
     }
 
-    /// The name of a variable in the source; empty for compiler temporaries.
+    /// Returns the name of a variable in the source; empty for compiler temporaries.
     fn variable_name(&self, id: Id) -> String {
         let function = &self.parsed.function;
         let name = bare(&function.names[id]);
@@ -464,14 +476,14 @@ impl FunctionWriter<'_> {
             return;
         };
         let names = &self.parsed.function.names;
-        let parts: Vec<(Provenance, &str)> = incoming
+        let edges: Vec<(Provenance, &str)> = incoming
             .iter()
             .map(|(value, block)| (self.provenance_or_unknown(value), names[*block].as_str()))
             .collect();
-        let phi = |ty: &str, part: fn(&Provenance) -> &str| {
-            let edges: Vec<String> = parts
+        let phi = |ty: &str, field: fn(&Provenance) -> &str| {
+            let edges: Vec<String> = edges
                 .iter()
-                .map(|(provenance, block)| format!("[ {}, {block} ]", part(provenance)))
+                .map(|(provenance, block)| format!("[ {}, {block} ]", field(provenance)))
                 .collect();
             format!("phi {ty} {}", edges.join(", "))
         };
@@ -502,7 +514,7 @@ impl FunctionWriter<'_> {
                 && let Some(Operand::Local(id)) = pointer
                 && let Some(variable) = self.facts.variables.get(id).filter(|v| v.shadow)
             {
-                let line = self.unwritten(&format!("{SHADOW_PREFIX}{id}"), variable.size);
+                let line = self.mark_unwritten(&format!("{SHADOW_PREFIX}{id}"), variable.size);
                 self.after.push(line);
             }
             return None;
@@ -521,10 +533,10 @@ impl FunctionWriter<'_> {
         let Op::Call { arguments, .. } = &inst.op else {
             return None;
         };
-        let mut more = Vec::new();
+        let mut added = Vec::new();
         for (at, (_, value)) in arguments.iter().enumerate() {
             if callee_facts.parameters.contains(&at) {
-                more.push(self.provenance_or_unknown(value).arguments());
+                added.push(self.provenance_or_unknown(value).arguments());
             } else if let Some(provenance) = self.provenance(value) {
                 self.escape(&provenance);
             }
@@ -533,19 +545,19 @@ impl FunctionWriter<'_> {
             let result = self.fresh();
             self.entry
                 .push(format!("{result} = alloca {{ ptr, i64, i64 }}, align 8"));
-            more.push(format!("ptr {result}"));
+            added.push(format!("ptr {result}"));
             if let Some(id) = inst.result {
                 let provenance = self.load_provenance(&result);
                 self.provenances.insert(id, provenance);
             }
         }
-        if more.is_empty() {
+        if added.is_empty() {
             return None;
         }
         append_to_list(
             raw,
             &self.functions[target].definition.name,
-            &more.join(", "),
+            &added.join(", "),
         )
     }
 }

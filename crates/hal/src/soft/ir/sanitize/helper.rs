@@ -1,8 +1,8 @@
-//! Functions that instrumented code calls; they are inlined before anything else is optimised.
+//! Functions that instrumented code calls; they are inlined before any other optimisation.
 
 use std::fmt::Write;
 
-use super::super::tsan::DEFECT_MARKER;
+use crate::soft::ir::tsan::DEFECT_MARKER;
 
 /// Kinds of defects, as decoded in `check/defect.rs`.
 pub(super) const BOUNDS: u32 = 1;
@@ -11,10 +11,10 @@ pub(super) const SHIFT: u32 = 3;
 pub(super) const DIVISION_BY_ZERO: u32 = 4;
 pub(super) const DIVISION_OVERFLOW: u32 = 5;
 
-/// Access sizes in bytes with specialized functions.
+/// Access sizes in bytes for which there are specialized functions.
 pub(super) const SCALAR_ACCESS_BYTES: [u64; 5] = [1, 2, 4, 8, 16];
 
-/// The helpers; their accesses carry the metadata node `nosanitize`.
+/// Returns the helpers; their accesses carry the metadata node `nosanitize`.
 ///
 /// A marker might not return, so the optimiser must not move it, or an access after it, even if undefined behaviour
 /// follows.

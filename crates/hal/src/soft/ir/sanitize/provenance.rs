@@ -3,7 +3,7 @@
 /// The private variable that a pointer is derived from. All three are operands in LLVM IR text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Provenance {
-    /// Address of the variable's shadow; null if every byte counts as written.
+    /// Address of the variable's shadow memory; null if every byte counts as written.
     pub(super) shadow: String,
     /// Offset in bytes from the start of the variable.
     pub(super) offset: String,

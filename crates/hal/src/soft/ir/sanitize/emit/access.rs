@@ -25,7 +25,7 @@ impl FunctionWriter<'_> {
         let Some(size) = inst.ty.layout(self.named).map(|layout| layout.size) else {
             return;
         };
-        self.inside(&provenance, &size.to_string(), Some(size), location);
+        self.check_bounds(&provenance, &size.to_string(), Some(size), location);
         if !inst.ty.is_scalar() || !provenance.has_shadow() || !SCALAR_ACCESS_BYTES.contains(&size)
         {
             return;
@@ -38,8 +38,8 @@ impl FunctionWriter<'_> {
             return;
         }
         // A bit-field access reads the neighbouring bits only to write them back.
-        let bits = self.parsed.function.names[id].starts_with("%bf.load");
-        if bits || self.returned.contains(&id) {
+        let is_bit_field = self.parsed.function.names[id].starts_with("%bf.load");
+        if is_bit_field || self.returned.contains(&id) {
             return;
         }
         if self.passed.contains(&id) {
@@ -48,7 +48,7 @@ impl FunctionWriter<'_> {
                 Operand::Constant(_) => None,
             };
             if let Some(object) = object
-                && self.whole.insert((object, inst.location))
+                && self.checked_whole.insert((object, inst.location))
             {
                 let whole = self.provenances.get(&object).cloned();
                 let size = self.facts.variables.get(&object).map(|v| v.size);
@@ -64,10 +64,10 @@ impl FunctionWriter<'_> {
         ));
     }
 
-    /// Marks a structure that is copied although nothing of it was written: `size` bytes of a variable of this
+    /// Marks the copy of a structure of which no byte was written as a defect: `size` bytes of a variable of this
     /// function.
     fn check_any_written(&mut self, provenance: &Provenance, size: u64, location: &str) {
-        // Empty types have one byte that nothing writes.
+        // Empty types have one byte that is never written.
         if !(2..=MAX_BY_VALUE_BYTES).contains(&size)
             || !provenance.shadow.starts_with(SHADOW_PREFIX)
         {
@@ -85,11 +85,14 @@ impl FunctionWriter<'_> {
         ));
         let mut all = "-1".to_owned();
         for at in (0..size).step_by(chunk as usize) {
-            let [address, part, sum] = [(); 3].map(|()| self.fresh());
+            let [address, chunk_bits, sum] = [(); 3].map(|()| self.fresh());
             self.before.extend([
                 format!("{address} = getelementptr i8, ptr {start}, i64 {at}"),
-                format!("{part} = load i{bits}, ptr {address}, align 1{}", self.skip),
-                format!("{sum} = and i{bits} {all}, {part}"),
+                format!(
+                    "{chunk_bits} = load i{bits}, ptr {address}, align 1{}",
+                    self.nosanitize
+                ),
+                format!("{sum} = and i{bits} {all}, {chunk_bits}"),
             ]);
             all = sum;
         }
@@ -103,8 +106,14 @@ impl FunctionWriter<'_> {
         ]);
     }
 
-    /// Marks an out-of-bounds access of `size` bytes; `known` is the size if it is constant.
-    fn inside(&mut self, provenance: &Provenance, size: &str, known: Option<u64>, location: &str) {
+    /// Checks the bounds of an access of `size` bytes; `known` is the size if it is constant.
+    fn check_bounds(
+        &mut self,
+        provenance: &Provenance,
+        size: &str,
+        known: Option<u64>,
+        location: &str,
+    ) {
         if known.is_some_and(|size| provenance.is_inside(size)) {
             return;
         }
@@ -135,7 +144,7 @@ impl FunctionWriter<'_> {
             self.escape(&provenance);
             return;
         };
-        self.inside(&provenance, &size.to_string(), Some(size), location);
+        self.check_bounds(&provenance, &size.to_string(), Some(size), location);
         if !provenance.has_shadow() {
             return;
         }
@@ -166,7 +175,7 @@ impl FunctionWriter<'_> {
         let to = argument(inst, 0).and_then(|operand| self.provenance(operand));
         let from = argument(inst, 1).and_then(|operand| self.provenance(operand));
         for provenance in [&to, &from].into_iter().flatten() {
-            self.inside(provenance, &size, known, location);
+            self.check_bounds(provenance, &size, known, location);
         }
         if let (None, Some(from), Some(size)) = (&to, &from, known) {
             self.check_any_written(from, size, location);

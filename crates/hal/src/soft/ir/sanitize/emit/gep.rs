@@ -77,7 +77,7 @@ mod tests {
     use crate::soft::ir::types::{Named, Type};
 
     #[test]
-    fn constant_steps_follow_the_layout_and_others_are_taken_from_null() {
+    fn constant_offsets_follow_the_layout_and_others_are_relative_to_null() {
         let fields = vec![
             Type::Int(8),
             Type::Array(3, Box::new(Type::Float)),
