@@ -1,7 +1,7 @@
 //! The Metal standard library in C++, embedded in the binary.
 //!
-//! `HEADERS` is the library, precompiled once and then part of every kernel image. `STUBS` is what the preprocessor
-//! sees under Apple's header names: macros only. `FLAGS` are the compiler options that both rely on; the file
+//! `HEADERS` is the library, precompiled once and then part of every kernel image. `STUBS` are the headers
+//! with Apple's names that the preprocessor sees: macros only. `FLAGS` are the compiler options that both rely on; the file
 //! documents its sections.
 
 macro_rules! header {
@@ -39,9 +39,9 @@ pub const HEADERS: &[(&str, &str)] = &[
     header!("sm/math_set.h"),
     header!("sm/matrix.h"),
     header!("sm/names.h"),
+    header!("sm/overload.h"),
     header!("sm/pack.h"),
     header!("sm/packed.h"),
-    header!("sm/plain.h"),
     header!("sm/polynomial.h"),
     header!("sm/quadgroup.h"),
     header!("sm/reduce.h"),
@@ -125,7 +125,7 @@ pub const STUBS: &[(&str, &str)] = &[
     stub!("sm_macros.h"),
 ];
 
-/// Compiler options, one a line, in sections.
+/// Compiler options, one per line, in sections.
 pub const FLAGS: &str = include_str!("shim/flags.txt");
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_section_of_the_flags_has_options() {
+    fn every_section_of_the_flags_is_non_empty() {
         for name in [
             "preprocess",
             "quiet",

@@ -1,9 +1,9 @@
 // The Metal standard library as C++14 with clang's extensions, for kernels that run on the CPU.
 //
-// This is the one header that gets precompiled; every kernel image includes it. Address spaces are
-// part of the types (see `abi.h`) and make no difference to code. What a user may name lives in `metal::`
-// or the global namespace, exactly where Apple has it, because user code reopens `namespace metal`
-// and adds overloads of its own; everything else lives in `sm::`.
+// This is the only precompiled header; every kernel image includes it. Address spaces are part of the
+// types (see `abi.h`) and do not affect code generation. Public names are in `metal::` or the global
+// namespace, exactly where Apple has them, because user code reopens `namespace metal` and adds
+// overloads of its own; everything else is in `sm::`.
 #pragma once
 
 #include "sm/abi.h"
@@ -30,7 +30,7 @@
 #include "sm/relational.h"
 #include "sm/geometric.h"
 #include "sm/pack.h"
-#include "sm/plain.h"
+#include "sm/overload.h"
 
 #include "sm/barrier.h"
 #include "sm/collective.h"

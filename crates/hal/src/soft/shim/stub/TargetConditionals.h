@@ -1,4 +1,4 @@
-// What Apple's compiler says of a program for macOS.
+// Target macros as Apple's compiler defines them for macOS.
 #pragma once
 
 #define TARGET_OS_MAC 1

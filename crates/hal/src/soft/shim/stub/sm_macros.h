@@ -1,5 +1,5 @@
-// The macros of Apple's headers. This is all that the preprocessor sees of the standard library; the
-// library itself is precompiled and comes in after preprocessing.
+// The macros of Apple's headers. The preprocessor sees nothing else of the standard library; the library
+// itself is precompiled and included after preprocessing.
 #pragma once
 
 #define METAL_FUNC inline __attribute__((__always_inline__))

@@ -1,9 +1,9 @@
 // The C interface between a kernel image, the IR pass that splits it into regions, and the runtime.
-// Names and layouts here are fixed: the IR pass and the runtime know them by heart.
+// Names and layouts here are fixed: the IR pass and the runtime depend on them.
 #pragma once
 
 // The address spaces of MSL. `thread` is the default one: a superset of the others, so that methods, copies and
-// assignments of classes serve objects in every space.
+// assignments of classes work for objects in every space.
 #define sm_device __attribute__((opencl_global_device))
 #define sm_constant __attribute__((opencl_global_host))
 #define sm_threadgroup __attribute__((opencl_local))
@@ -13,16 +13,16 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 
-// Since version 22 clang emits only what is marked, and what that uses.
+// Since version 22, clang emits only marked functions and their callees.
 #if __has_cpp_attribute(clang::sycl_external)
 #define SM_EMITTED [[clang::sycl_external]]
 #else
 #define SM_EMITTED
 #endif
 
-// Functions of the library are inlined everywhere. The calling convention makes no difference to what
-// runs, but with it x86-64 hands small structs over as they are, where its usual one packs them into
-// vector registers: that would leave shuffles in the kernel that keep lanes from being vectorised.
+// Functions of the library are inlined everywhere. The calling convention does not affect results, but
+// with it x86-64 passes small structs by field; the default convention packs them into vector registers,
+// which would leave shuffles in the kernel that prevent vectorisation over lanes.
 #if defined(__x86_64__)
 #define SM_FN inline __attribute__((always_inline, regcall))
 #else
@@ -31,7 +31,7 @@ typedef unsigned long ulong;
 #define SM_CX constexpr SM_FN
 // Functions whose accesses the memory checker must not see: collective operations and services of the
 // runtime. They stay out of line, because inlining into a checked function would lose the attribute.
-// (no_sanitize would not do: it leaves atomics and function entries instrumented.)
+// (no_sanitize is not sufficient: it leaves atomics and function entries instrumented.)
 #define SM_UNSEEN disable_sanitizer_instrumentation
 #define SM_UNCHECKED __attribute__((noinline, SM_UNSEEN))
 
@@ -48,7 +48,7 @@ struct sm_group {
   uint nthreads;    // dims[0] * dims[1] * dims[2]
 };
 
-// Services of the runtime, handed to the image when it is loaded.
+// Services of the runtime, passed to the image when it is loaded.
 struct sm_rt {
   void (*access)(void* address, uint size_and_flags, uint location);
   bool (*fc_get)(uint index, const char* name, uint type, void* out);
@@ -56,12 +56,12 @@ struct sm_rt {
   void (*log)(uint level, const char* subsystem, const char* category, const char* format,
               const ulong* arguments, const uchar* kinds, uint count);
   uint (*random)(void);
-  // Elementary functions: the C library's own differ with its version and the processor.
+  // Elementary functions: the C library's own differ by version and processor.
   float (*acos)(float), (*acosh)(float), (*asin)(float), (*asinh)(float), (*atan)(float), (*atanh)(float);
   float (*cos)(float), (*cosh)(float), (*log10)(float), (*sin)(float), (*sinh)(float), (*tan)(float);
   float (*atan2)(float, float), (*fmod)(float, float), (*pow)(float, float);
   double (*sin_double)(double);
-  // Check mode: a loop used up its thread's steps; a lane reads from a lane that does not take part.
+  // Check mode: a thread exhausted its loop iterations; a lane reads from an inactive lane.
   void (*step)(uint location);
   void (*inactive_lane)(uint reader, uint source);
   void (*defect)(uint kind, ulong a, ulong b, ulong c, uint location);
@@ -76,21 +76,21 @@ __attribute__((convergent)) void sm_sync_sg(uint flags);
 __attribute__((const)) uint sm_lane(void);
 __attribute__((const)) const sm_group* sm_self(void);
 __attribute__((const)) void* sm_tgvar(uint id, ulong size, ulong align);
-// Its first argument; where the call is left, the kernel uses the parameter: a buffer by its index, threadgroup memory by its
-// index + 31.
+// Returns its first argument. If the call is left after optimisation, the kernel uses the parameter: a buffer by its index,
+// threadgroup memory by its index + 31.
 __attribute__((const)) void* sm_argument(void* address, uint index);
 #if SM_CHECK
-// Reports a defect of that kind if it is there, see check/defect.rs.
-void __sm_mark(bool there, uint kind, ulong a, ulong b, ulong c);
+// Reports a defect of this kind if the condition holds, see check/defect.rs.
+void __sm_mark(bool condition, uint kind, ulong a, ulong b, ulong c);
 #endif
 }
 
 namespace sm {
-// A collective operation over one SIMD-group: per operand a column of 32 values, a column for the
-// results, and the mask of active lanes. It must leave inactive lanes alone.
+// A collective operation over one SIMD-group: a column of 32 values per operand, a column for the
+// results, and the mask of active lanes. It must not write the results of inactive lanes.
 typedef void (*simd_op)(const void* const* args, void* ret, uint mask);
 
-// Every lane of a SIMD-group hands in its operands and gets its result. Operands and result are
-// scalars (never bool, structs or vectors). Declared only: the IR pass ends a region here.
+// Every lane of a SIMD-group passes its operands and receives its result. Operands and result are scalars
+// (never bool, structs or vectors). Declared only: the IR pass ends a region here.
 template <class R, class... A> __attribute__((convergent)) R sync_simd(simd_op op, A... a);
 }  // namespace sm

@@ -1,5 +1,5 @@
 // Builtins of Apple's compiler that public code calls by name (MLX's bfloat functions do). The last
-// argument chooses fast math; both forms are the same here.
+// argument selects fast math; both forms are the same here.
 #pragma once
 
 #define SM_BUILTIN1(name) SM_FN float __metal_##name(float x, bool = false) { return metal::name(x); }
@@ -33,7 +33,7 @@ SM_BUILTIN_REDUCE(prefix_exclusive_sum) SM_BUILTIN_REDUCE(prefix_inclusive_sum)
 SM_BUILTIN_REDUCE(prefix_exclusive_product) SM_BUILTIN_REDUCE(prefix_inclusive_product)
 SM_BUILTIN_REDUCE(broadcast_first)
 #undef SM_BUILTIN_REDUCE
-// The bitwise reductions take the bits of a float.
+// The bitwise reductions operate on the bits of a float.
 #define SM_BUILTIN_BITWISE(name)                                                                  \
   template <class T> SM_FN T __metal_simd_##name(T x) {                                           \
     if constexpr (metal::is_floating_point_v<T>) {                                                \

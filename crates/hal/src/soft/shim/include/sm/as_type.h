@@ -1,5 +1,5 @@
 // as_type<T>(x): the same bits as another type of the same size. A constraint and not an assertion, so
-// that an error is reported where the user wrote the call.
+// that an error is reported at the user's call.
 #pragma once
 
 template <class To, class From, class = metal::enable_if_t<sizeof(To) == sizeof(From)>>

@@ -1,5 +1,5 @@
-// <metal_atomic>. Threadgroups run on several CPU threads, so these are real atomics. The order that MSL allows is relaxed;
-// `memory_order_seq_cst`, which Apple's compiler may take for threadgroup memory, is taken as what it says.
+// <metal_atomic>. Threadgroups run on several CPU threads, so these are real atomics. MSL only allows relaxed order;
+// `memory_order_seq_cst`, which Apple's compiler may accept for threadgroup memory, is implemented as such.
 #pragma once
 
 namespace metal {
@@ -21,7 +21,8 @@ namespace sm {
 using metal::memory_order;
 template <class T> SM_FN T* cell(const volatile metal::atomic<T>* a) { return const_cast<T*>(&a->value); }
 
-// f(old) replaces old; returns old. For operations that the memory checker cannot see natively.
+// Replaces the value with f(value) and returns the old one, for operations without an atomic instruction that the memory
+// checker instruments.
 template <class T, class F> SM_FN T replace(T* p, F f) {
   T old, next;
   __atomic_load(p, &old, __ATOMIC_RELAXED);
@@ -76,7 +77,7 @@ SM_FN bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object, ::s
   return done;
 }
 
-// Integers of 32 bits have an instruction for these; for others, and for bool, see below.
+// 32-bit integers have an instruction for these; for other types see below.
 #define SM_FETCH(name, builtin)                                                             \
   template <class T, class = enable_if_t<is_integral_v<T> && sizeof(T) == 4>>               \
   SM_FN T atomic_fetch_##name##_explicit(volatile atomic<T>* object, ::sm::same<T> operand, \
@@ -109,7 +110,7 @@ SM_REPLACE(max, (is_integral_v<T> && sizeof(T) == 4), (old < operand ? operand :
 #undef SM_REPLACE
 #undef SM_ORDERED
 
-// Floats are added in device memory only.
+// Atomic addition of floats exists in device memory only.
 #define SM_NOT_IN_THREADGROUP(name)                                                                     \
   __attribute__((unavailable("atomic_float is supported in the device address space only"))) SM_FN float \
   atomic_fetch_##name##_explicit(volatile sm_threadgroup atomic<float>* object, float, memory_order) {  \

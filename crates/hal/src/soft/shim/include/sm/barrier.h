@@ -1,4 +1,4 @@
-// <metal_compute>: barriers, and the words for memory order and scope.
+// <metal_compute>: barriers, memory orders and scopes.
 #pragma once
 
 namespace metal {
@@ -34,7 +34,7 @@ SM_FN void simdgroup_barrier(mem_flags flags) { sm_sync_sg((uint)flags); }
 SM_FN void simdgroup_barrier(mem_flags flags, thread_scope) { sm_sync_sg((uint)flags); }
 
 // The scheduler never moves a lane between CPU threads without a full fence, so a fence inside a
-// kernel only has to hold towards other threadgroups.
+// kernel only has to order memory towards other threadgroups.
 SM_FN void atomic_thread_fence(mem_flags, memory_order = memory_order_seq_cst,
                                thread_scope = thread_scope_device) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -1,7 +1,7 @@
-// Moving values between the lanes of a SIMD-group: the operations behind every shuffle.
+// Data exchange between the lanes of a SIMD-group: the operations behind every shuffle.
 //
-// Shuffles do not look at values, only at bits, so they are compiled once for each size. A vector
-// travels in pieces of up to 64 bits.
+// Shuffles only move bits, so they are compiled once for each size. A vector is moved in words of up to
+// 64 bits.
 #pragma once
 
 namespace metal {
@@ -33,7 +33,7 @@ template <> struct word<2> { using type = ushort; };
 template <> struct word<4> { using type = uint; };
 template <> struct word<8> { using type = ulong; };
 
-// The source lane of each kind of shuffle, for lane `i` and its argument `n`. `width` is 32 for
+// The source lane of each kind of shuffle, for lane `i` with argument `n`. `width` is 32 for
 // SIMD-groups and 4 for quads, or the modulo of a fill. A lane past the end keeps its own value.
 struct from_lane {
   static SM_FN uint source(uint i, uint n, uint width) { return (i & ~(width - 1)) | (n & (width - 1)); }
@@ -47,28 +47,28 @@ struct from_above {
 struct from_xor {
   static SM_FN uint source(uint i, uint n, uint width) { return i ^ (n & (width - 1)); }
 };
-struct from_below_around {
+struct from_below_rotated {
   static SM_FN uint source(uint i, uint n, uint width) { return from_lane::source(i, i - n, width); }
 };
-struct from_above_around {
+struct from_above_rotated {
   static SM_FN uint source(uint i, uint n, uint width) { return from_lane::source(i, i + n, width); }
 };
 
-// Which inactive sources check mode reports. A lane that reads past the edge of the active lanes usually throws the value
-// away: every step of a reduction does that in its last lanes. So shuffles up and down are only reported where the
-// source lies between active lanes, or where the lane whose result counts reads it: the lowest of a shuffle down, the
-// highest of a shuffle up.
+// Inactive source lanes that check mode reports. A lane that reads past the edge of the active lanes usually discards the
+// value: every step of a reduction does so in its last lanes. So shuffles up and down are only reported if the source is
+// between active lanes, or if the lane whose result is used reads it: the lowest of a shuffle down, the highest of a
+// shuffle up.
 SM_FN uint block_of(uint lane, uint width) { return (uint)(((1ul << width) - 1) << (lane & ~(width - 1))); }
 struct any_source {
-  static SM_FN bool matters(uint, uint, uint) { return true; }
+  static SM_FN bool is_reported(uint, uint, uint) { return true; }
 };
 struct source_below {
-  static SM_FN bool matters(uint lane, uint source, uint block) {
+  static SM_FN bool is_reported(uint lane, uint source, uint block) {
     return (block & ((1u << source) - 1)) != 0 || (block >> lane) == 1;
   }
 };
 struct source_above {
-  static SM_FN bool matters(uint lane, uint source, uint block) {
+  static SM_FN bool is_reported(uint lane, uint source, uint block) {
     return (block >> source) != 0 || (block & ((1u << lane) - 1)) == 0;
   }
 };
@@ -77,11 +77,11 @@ template <> struct reported<from_below> : source_below {};
 template <> struct reported<from_above> : source_above {};
 
 #if SM_CHECK
-template <class Rule> SM_FN void note_inactive(uint lane, uint source, uint mask, uint width) {
-  if (Rule::matters(lane, source, mask & block_of(lane, width))) sm_rt_table->inactive_lane(lane, source);
+template <class Rule> SM_FN void report_inactive(uint lane, uint source, uint mask, uint width) {
+  if (Rule::is_reported(lane, source, mask & block_of(lane, width))) sm_rt_table->inactive_lane(lane, source);
 }
 #else
-template <class Rule> SM_FN void note_inactive(uint, uint, uint, uint) {}
+template <class Rule> SM_FN void report_inactive(uint, uint, uint, uint) {}
 #endif
 
 // args: values, n (ushort).
@@ -98,15 +98,15 @@ SM_UNCHECKED void shuffle_op(const void* const* args, void* ret, uint mask) {
     if (!active(mask, i)) continue;
     uint source = From::source(i, n[i], width);
     if (!active(mask, source)) {
-      note_inactive<reported<From>>(i, source, mask, width);
+      report_inactive<reported<From>>(i, source, mask, width);
       source = i;
     }
     result[i] = value[source];
   }
 }
 
-// args: values, filling, n (ushort), modulo (ushort). Where the source lies outside a lane's block of
-// `modulo` lanes, the filling of the lane at the other end of the block takes its place.
+// args: values, filling, n (ushort), modulo (ushort). If the source is outside a lane's block of
+// `modulo` lanes, the filling of the lane at the other end of the block is used instead.
 template <class W, bool up>
 SM_UNCHECKED void fill_op(const void* const* args, void* ret, uint mask) {
   const W* value = (const W*)args[0];
@@ -122,7 +122,7 @@ SM_UNCHECKED void fill_op(const void* const* args, void* ret, uint mask) {
     uint source = (i & ~last) | ((up ? inside - n[i] : inside + n[i]) & last);
     if (!active(mask, source)) {
       using rule = metal::conditional_t<up, source_below, source_above>;
-      if (within) note_inactive<rule>(i, source, mask, (uint)modulo[i]);
+      if (within) report_inactive<rule>(i, source, mask, (uint)modulo[i]);
       source = i;
     }
     result[i] = within ? value[source] : filling[source];
@@ -164,7 +164,7 @@ SM_UNCHECKED inline void ballot_op(const void* const* args, void* ret, uint mask
 }
 SM_FN uint ballot(bool flag) { return sync_simd<uint>(&ballot_op, (uint)flag); }
 
-// Calls `f` with the bits of x in pieces of 1, 2, 4 or 8 bytes, and puts its results together again.
+// Calls `f` with the bits of x in words of 1, 2, 4 or 8 bytes, and reassembles its results.
 template <class T, class F> SM_FN T by_words(T x, F f) {
   constexpr int size = sizeof(T) > 8 ? 8 : sizeof(T);
   using W = typename word<size>::type;
@@ -191,11 +191,11 @@ template <uint width, class T> SM_FN T broadcast_first(T x) {
   });
 }
 template <bool up, class T> SM_FN T fill(T x, T filling, ushort n, ushort modulo) {
-  return by_words(x, SM_LAMBDA(auto w, int piece) {
+  return by_words(x, SM_LAMBDA(auto w, int index) {
     using W = decltype(w);
     W fillings[sizeof(T) / sizeof(W)];
     __builtin_memcpy(fillings, (const void*)&filling, sizeof(T));
-    return sync_simd<W>(&fill_op<W, up>, w, fillings[piece], n, modulo);
+    return sync_simd<W>(&fill_op<W, up>, w, fillings[index], n, modulo);
   });
 }
 }  // namespace sm

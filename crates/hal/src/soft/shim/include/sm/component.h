@@ -1,11 +1,11 @@
-// How the library talks about the components of scalars and vectors.
+// Traits and macros for the components of scalars and vectors.
 //
-// Vector code is written out component by component (never as loops over an index), so that no
-// optimisation is needed before a vector becomes a handful of scalars.
+// Vector code is written out component by component (never as loops over an index), so that vectors
+// become scalars without any optimisation.
 #pragma once
 
-// The classes live in a namespace of their own with nothing but their operators, because a call must not find functions
-// of the library by the types of its arguments: in MSL vectors are built in. The array makes that `N` is deduced for
+// The classes are in a separate namespace with only their operators, because argument-dependent lookup must not find
+// functions of the library: in MSL vectors are built in. With the array as the parameter, `N` is deduced for template
 // parameters of every integer type, as the language does for the size of a vector.
 namespace sm {
 namespace vectors {
@@ -29,7 +29,7 @@ using metal::enable_if_t;
 using metal::packed_vec;
 using metal::vec;
 
-// Components that an argument brings to a constructor; -1 for what is no component at all.
+// Number of components that an argument contributes to a constructor; -1 if it cannot be an argument.
 template <class T> constexpr bool is_scalar = metal::is_arithmetic_v<T> || __is_enum(T);
 template <class T> struct shape {
   static constexpr int count = is_scalar<T> || __is_class(T) ? 1 : -1;
@@ -50,8 +50,8 @@ template <class T> using if_integer = enable_if_t<metal::is_integral_v<T>>;
 // The types that the floating-point functions are defined for.
 template <class T> using if_real = enable_if_t<__is_same(T, float) || __is_same(T, half)>;
 
-// The type that a function of several vectors works with: that of all arguments that are vectors; the others, scalars for
-// example, become one.
+// The vector type of a function of several arguments: the common type of all vector arguments, to which the others, such as
+// scalars, are converted.
 template <class A> struct vector_of { using type = void; };
 template <class T, int N> struct vector_of<vec<T, N>> { using type = vec<T, N>; };
 template <class T, int N> struct vector_of<packed_vec<T, N>> { using type = vec<T, N>; };
@@ -71,13 +71,13 @@ template <class... A>
 using lifted = enable_if_t<become_vectors<typename first_vector<void, A...>::type, A...>,
                            typename first_vector<void, A...>::type>;
 
-// Scalars that may meet a vector of T in an operator: a float does not silently become an int.
+// Scalars that may be combined with a vector of T in an operator: a float is not silently converted to an int.
 template <class S, class T>
 using if_operand =
     enable_if_t<is_scalar<S> && !(metal::is_floating_point_v<S> && metal::is_integral_v<T>)>;
 }  // namespace sm
 
-// `return R(M(x, ...), M(y, ...), ...)` for as many components as N says.
+// `return R(M(x, ...), M(y, ...), ...)` for N components.
 #define SM_EACH(R, N, M, ...)                                                            \
   if constexpr (N == 1) return R(M(x, __VA_ARGS__));                                     \
   else if constexpr (N == 2) return R(M(x, __VA_ARGS__), M(y, __VA_ARGS__));             \

@@ -1,9 +1,9 @@
-// Elementary functions of one or two floats, before they are spread over types and vectors.
+// Elementary functions of one or two floats; other headers lift them to further types and vectors.
 #pragma once
 
 namespace sm {
-// The runtime's elementary functions, of numbers that are not subnormal. Without side effects, which the compiler cannot
-// see behind a pointer.
+// The runtime's elementary functions; arguments must not be subnormal. Declared without side effects, which the compiler
+// cannot infer for a call through a pointer.
 namespace service {
 #define SM_SERVICE1(name) \
   __attribute__((const, noinline, SM_UNSEEN)) inline float name(float x) { return sm_rt_table->name(x); }
@@ -63,29 +63,29 @@ template <accuracy A> SM_FN float powr(float x, float y) {
   return x < 0 ? __builtin_nanf("") : pow<A>(x, y);
 }
 
-// Multiples of pi: reduce in half turns first, which is exact, so that zeros and poles are exact.
-SM_FN double half_turns(float x) { return (double)x - 2.0 * __builtin_rint((double)x * 0.5); }
-SM_FN double sin_of_half_turns(double t) {
+// sinpi and its relatives: the argument is first reduced modulo 2, which is exact, so that zeros and poles are exact.
+SM_FN double modulo_two(float x) { return (double)x - 2.0 * __builtin_rint((double)x * 0.5); }
+SM_FN double sin_pi(double t) {
   constexpr double pi = 3.14159265358979323846;
   double folded = __builtin_fabs(t) > 0.5 ? __builtin_copysign(1.0, t) - t : t;
   return service::sin_double(pi * folded);
 }
 template <accuracy A> SM_FN float sinpi(float x) {
-  return noisy<A>(ulp::sinpi, x, (float)sin_of_half_turns(half_turns(x)));
+  return noisy<A>(ulp::sinpi, x, (float)sin_pi(modulo_two(x)));
 }
 template <accuracy A> SM_FN float cospi(float x) {
-  return noisy<A>(ulp::cospi, x, (float)sin_of_half_turns(0.5 - __builtin_fabs(half_turns(x))));
+  return noisy<A>(ulp::cospi, x, (float)sin_pi(0.5 - __builtin_fabs(modulo_two(x))));
 }
 template <accuracy A> SM_FN float tanpi(float x) {
-  double t = half_turns(x);
-  double r = sin_of_half_turns(t) / sin_of_half_turns(0.5 - __builtin_fabs(t));
+  double t = modulo_two(x);
+  double r = sin_pi(t) / sin_pi(0.5 - __builtin_fabs(t));
   return noisy<A>(ulp::tanpi, x, (float)r);
 }
 
 // The remainder is exact, so that every processor has the same.
 SM_FN float fmod(float x, float y) { return flushed(service::fmod(flushed(x), flushed(y))); }
 
-// Where the processor has no instruction, a function looks at the bits: the one below zero must not see any.
+// Without an instruction for them, floor and ceil are computed from the bits, where a negative subnormal would round to -1.
 SM_FN float floor(float x) { return __builtin_floorf(flushed(x)); }
 SM_FN float ceil(float x) { return __builtin_ceilf(flushed(x)); }
 
@@ -96,13 +96,13 @@ SM_FN half fract(half x) { return (half)__builtin_fminf((float)x - __builtin_flo
 SM_FN float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x == 0 ? flushed(x) : 0.0f; }
 SM_FN float saturate(float x) { return __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f); }
 
-// The exponent and fraction, of what is neither zero nor infinite nor NaN.
+// The exponent of a finite, non-zero number.
 SM_FN int exponent(float x) { return (int)(__builtin_bit_cast(uint, x) >> 23 & 255) - 127; }
 SM_FN int ilogb(float x) {
   x = flushed(x);
-  constexpr int most = 0x7fffffff;
-  if (x == 0 || x != x) return -most - 1;
-  return __builtin_isinf(x) ? most : exponent(x);
+  constexpr int max_int = 0x7fffffff;
+  if (x == 0 || x != x) return -max_int - 1;
+  return __builtin_isinf(x) ? max_int : exponent(x);
 }
 SM_FN float frexp(float x, int& e) {
   x = flushed(x);
@@ -111,7 +111,7 @@ SM_FN float frexp(float x, int& e) {
   e = special ? 0 : exponent(x) + 1;
   return special ? x : __builtin_bit_cast(float, (bits & 0x807fffff) | 0x3f000000);
 }
-// In three steps, whose factors are all normal numbers.
+// In three multiplications, whose factors are all normal numbers.
 SM_FN float ldexp(float x, int k) {
   k = k < -300 ? -300 : k > 300 ? 300 : k;
   int third = k / 3;
@@ -119,7 +119,7 @@ SM_FN float ldexp(float x, int k) {
   return x * factor * factor * __builtin_bit_cast(float, (uint)(k - 2 * third + 127) << 23);
 }
 
-// By their bits: the neighbour of zero is subnormal.
+// On the bits, since the neighbour of zero is subnormal.
 SM_FN float nextafter(float x, float y) {
   uint from = __builtin_bit_cast(uint, x), to = __builtin_bit_cast(uint, y);
   if (x != x || y != y) return x + y;

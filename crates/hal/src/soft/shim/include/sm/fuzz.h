@@ -1,4 +1,4 @@
-// Fuzz mode: results that Metal leaves open are varied, within what Metal promises.
+// Fuzz mode: results that Metal does not fix are varied within the error that Metal allows.
 //
 // Elementary functions: the error, in units in the last place, that the MSL specification allows
 // ("Relative error in ULP", single precision). Where it states an absolute error instead (sin, cos
@@ -34,21 +34,21 @@ constexpr allowed_error sqrt{0, 2, 0}, rsqrt{2, 2, 0}, divide{0, 2, 0};
 #if SM_FUZZ
 SM_UNCHECKED inline uint random() { return sm_rt_table->random(); }
 
-// Zeros, powers of two and what is not a normal number stay as they are: those are the results that
-// real implementations return exactly. Others stay between their neighbouring powers of two.
-SM_UNCHECKED inline float vary(float r, uint most) {
+// Zeros, powers of two and numbers that are not normal are not varied: real implementations return them
+// exactly. Others stay between their neighbouring powers of two.
+SM_UNCHECKED inline float vary(float r, uint max_ulp) {
   uint bits = __builtin_bit_cast(uint, r), exponent = bits & 0x7f800000;
   if ((bits & 0x007fffff) == 0 || exponent == 0 || exponent == 0x7f800000) return r;
-  uint varied = bits + random() % (2 * most + 1) - most;
+  uint varied = bits + random() % (2 * max_ulp + 1) - max_ulp;
   return (varied & 0xff800000) == (bits & 0xff800000) ? __builtin_bit_cast(float, varied) : r;
 }
-// The result r of a function of x, off by at most what its row in the table allows.
+// The result r of a function of x with a random error that its row in the table allows.
 template <accuracy A> SM_FN float noisy(const allowed_error& row, float x, float r) {
-  uint most = A == accuracy::precise ? row.precise : row.fast;
+  uint max_ulp = A == accuracy::precise ? row.precise : row.fast;
   if (A == accuracy::fast && row.fast_per_unit)
-    most += (uint)(__builtin_fminf(__builtin_fabsf(x), 256.0f) * (float)row.fast_per_unit);
-  // Two ULPs are left for the error that r itself has.
-  return most > 2 ? vary(r, most - 2) : r;
+    max_ulp += (uint)(__builtin_fminf(__builtin_fabsf(x), 256.0f) * (float)row.fast_per_unit);
+  // Two ULPs are reserved for the error of r itself.
+  return max_ulp > 2 ? vary(r, max_ulp - 2) : r;
 }
 #else
 template <accuracy A> SM_FN float noisy(const allowed_error&, float, float r) { return r; }

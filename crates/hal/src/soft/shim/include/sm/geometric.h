@@ -35,7 +35,7 @@ template <class T, int N> SM_FN vec<T, N> normalize(packed_vec<T, N> a) {
   return normalize(vec<T, N>(a));
 }
 
-// n turned towards the side that the incident vector i comes from.
+// n, flipped if necessary so that it points against the incident vector i.
 template <class T, int N>
 SM_FN vec<T, N> faceforward(vec<T, N> n, ::sm::same<vec<T, N>> i, ::sm::same<vec<T, N>> reference) {
   return dot(reference, i) < T(0) ? n : -n;

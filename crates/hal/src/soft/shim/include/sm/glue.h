@@ -1,11 +1,11 @@
 // From a Metal kernel function to the image's entry point.
 //
 // Nothing here parses types: the parameter types are deduced from the function itself, and the
-// rewriter only says where each argument comes from.
+// rewriter only specifies the source of each argument.
 #pragma once
 
 namespace sm {
-// --- what the rewriter makes of declarations ---
+// --- replacements of declarations by the rewriter ---
 
 template <uint ID, class T> SM_FN sm_threadgroup T& tgvar() {
   return *(sm_threadgroup T*)sm_tgvar(ID, sizeof(T), alignof(T));
@@ -26,7 +26,7 @@ SM_UNCHECKED inline bool get_function_constant(uint index, const char* name, uin
 }
 SM_UNCHECKED inline bool fc_defined(const char* name) { return sm_rt_table->fc_has(name); }
 
-// The initialiser of a function constant; one that the host did not set is zero.
+// The initialiser of a function constant, which is zero if the host did not set it.
 struct fconst {
   uint index;
   const char* name;
@@ -63,7 +63,7 @@ enum source {
   BI_grid_origin,
   BI_grid_size,
 };
-// Where a parameter's argument comes from: a kind, and the index of a buffer.
+// The source of a parameter's argument: its kind, and the index of a buffer.
 template <source S, uint index> struct B {};
 
 struct thread_id {
@@ -73,8 +73,8 @@ struct triple {
   uint x, y, z;
 };
 
-// The group's fields. The memory checker would take reading them for an access of the kernel, so in
-// check mode they are read in functions that it does not see.
+// The group's fields. The memory checker would treat reads of them as accesses of the kernel, so in check
+// mode they are read in functions that are not instrumented.
 #if SM_CHECK
 #define SM_GROUP_READ __attribute__((noinline, const, SM_UNSEEN)) inline
 #else
@@ -118,7 +118,7 @@ template <source S> SM_FN triple builtin(const sm_group* g, thread_id t) {
   else return {0, 0, 0};
 }
 
-// The first 1, 2 or 3 numbers, in the type that the parameter has.
+// The first 1, 2 or 3 components, converted to the parameter's type.
 template <class T> struct shaped {
   static SM_FN T make(triple t) { return (T)t.x; }
 };
@@ -129,8 +129,8 @@ template <class T> struct shaped<vec<T, 3>> {
   static SM_FN vec<T, 3> make(triple t) { return vec<T, 3>((T)t.x, (T)t.y, (T)t.z); }
 };
 
-// Pointers are bound, references dereferenced (an unbound slot points at a zero page, so that too is
-// sound), values built from the thread's position.
+// Pointers are bound, references dereferenced (an unbound slot points at a zero page, so that is sound
+// too), values computed from the thread's position.
 template <class P, source S, uint index> SM_FN P argument(const sm_group* g, thread_id t) {
   if constexpr (S == BUFFER || S == TG) {
     void* address = S == TG ? sm_argument(threadgroup_memory_of(g, index), 31 + index)
@@ -148,7 +148,7 @@ template <class T> constexpr ulong pointee_size() {
   if constexpr (__is_void(T)) return 1;
   else return sizeof(T);
 }
-// What sm_arg_size says of one parameter.
+// Result of sm_arg_size for one parameter.
 template <class P> constexpr ulong argument_size() {
   if constexpr (__is_reference(P)) return pointee_size<__remove_reference_t(P)>() | 1ul << 63;
   else if constexpr (__is_pointer(P)) return pointee_size<__remove_pointer(P)>() | 1ul << 62;
@@ -183,9 +183,9 @@ template <source... S, uint... index> struct entry<B<S, index>...> {
     return sizes.entry[parameter];                                                           \
   }
 
-// SM_GATES(condition...): for each parameter, whether its [[function_constant(...)]] lets it exist.
+// SM_GATES(condition...): whether each parameter is enabled by its [[function_constant(...)]].
 #define SM_GATES(...)                                                     \
   SM_EXPORT __attribute__((SM_UNSEEN)) bool sm_gate(uint parameter) {     \
-    const bool open[] = {true, ##__VA_ARGS__};                            \
-    return open[parameter + 1];                                           \
+    const bool enabled[] = {true, ##__VA_ARGS__};                            \
+    return enabled[parameter + 1];                                           \
   }

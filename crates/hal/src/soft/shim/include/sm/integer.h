@@ -113,7 +113,7 @@ SM_INTEGER_FUNCTIONS(long)
 SM_INTEGER_FUNCTIONS(ulong)
 #undef SM_INTEGER_FUNCTIONS
 
-// Operands of at most 24 bits; others are undefined, so the full product will do.
+// Operands of at most 24 bits; the result for others is undefined, so the full product is correct.
 SM_CX int mul24(int a, int b) { return (int)((uint)a * (uint)b); }
 SM_CX uint mul24(uint a, uint b) { return a * b; }
 SM_CX int mad24(int a, int b, int c) { return (int)((uint)a * (uint)b + (uint)c); }

@@ -1,9 +1,9 @@
 // Macros that define a function of vectors from a function of scalars with the same name.
 //
-// Scalars may stand in for vectors wherever one argument is a vector, as implicit conversion allows in MSL; packed vectors
-// convert to vectors. The empty pack makes the general form less specialised than any template of the user's: in MSL, where
-// these are no templates, one that takes a scalar and a vector as they are would be the better match. `of` says which types of
-// components the function is for.
+// Scalars are accepted in place of vectors if any argument is a vector, as implicit conversion allows in MSL; packed
+// vectors convert to vectors. The empty pack makes the general form less specialised than any user template: in MSL, where
+// these are not templates, a user template that takes a scalar and a vector unconverted would be the better match. `of` is
+// the constraint on the component type.
 #pragma once
 
 #define SM_LIFT1(name, of)                                                    \
@@ -37,7 +37,7 @@
     return name(R(a), R(b), R(c));                                                    \
   }
 
-// Tests: vectors of bool.
+// Predicates, which return vectors of bool.
 #define SM_LIFT_TEST1(name)                                           \
   template <class T, int N, class = ::sm::if_floating<T>> SM_CX vec<bool, N> name(vec<T, N> a) { \
     using R = vec<bool, N>;                                           \

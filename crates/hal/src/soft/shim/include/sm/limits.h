@@ -85,7 +85,7 @@ SM_FLOAT_LIMITS(half, 0x1p-14f, 65504.0f, 0x1p-10f, 0x1p-24f, 11, -4, 4, -13, 16
 SM_FLOAT_LIMITS(bfloat, 0x1p-126f, 0x1.fep127f, 0x1p-7f, 0x1p-133f, 8, -37, 38, -125, 128)
 #undef SM_FLOAT_LIMITS
 
-// Of a vector: those of its components, values in all of them.
+// Limits of a vector are those of its component type; values are broadcast to all components.
 template <class T, int N> struct _numeric_limits_impl<vec<T, N>> : numeric_limits<T> {
   static constexpr vec<T, N> min() { return numeric_limits<T>::min(); }
   static constexpr vec<T, N> max() { return numeric_limits<T>::max(); }

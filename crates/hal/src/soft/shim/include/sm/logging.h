@@ -5,7 +5,7 @@ namespace sm {
 // Metal's numbers: 1 debug, 2 info, 3 notice (the default), 4 error, 5 fault.
 enum class log_level : uint { debug = 1, info = 2, standard = 3, error = 4, fault = 5 };
 
-// Arguments as 64 bits each and a letter that says what they are. A vector is as many arguments as it has components.
+// Arguments as 64 bits each with a letter for their type. A vector is one argument per component.
 template <class T> constexpr uint log_argument_count = 1;
 template <class T, int N> constexpr uint log_argument_count<vec<T, N>> = N;
 template <class T, int N> constexpr uint log_argument_count<packed_vec<T, N>> = N;

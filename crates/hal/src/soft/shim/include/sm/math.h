@@ -1,9 +1,8 @@
-// <metal_math>: the functions of floating-point numbers, in metal::, metal::fast:: and
-// metal::precise::. They exist for float and half; a bfloat argument converts to float, as in MSL.
+// <metal_math>: floating-point functions, in metal::, metal::fast:: and metal::precise::. They exist for float and half; a bfloat argument converts to float, as in MSL.
 #pragma once
 
 namespace metal {
-// min, max and what is made of them, for floating point: if one argument is a NaN, the other wins.
+// min, max and functions of them, for floating point: if one argument is a NaN, the result is the other.
 #define SM_ORDER_FUNCTIONS(T)                                                                 \
   SM_CX T min(T a, T b) { return (T)__builtin_fminf((float)a, (float)b); }                    \
   SM_CX T max(T a, T b) { return (T)__builtin_fmaxf((float)a, (float)b); }                    \
@@ -27,7 +26,7 @@ SM_IF_BFLOAT SM_CX float median3(T a, T b, T c) { return median3((float)a, (floa
 SM_IF_BFLOAT SM_CX float abs(T x) { return abs((float)x); }
 #undef SM_IF_BFLOAT
 
-// These are shared by integers and floating point.
+// Integers and floating-point numbers share these.
 SM_LIFT1(abs, if_number)
 SM_LIFT2(min, if_number)
 SM_LIFT2(max, if_number)

@@ -1,5 +1,5 @@
-// The math functions that come in a fast and a precise form. Included once for each namespace that
-// has them, with SM_ACCURACY set; so there is no include guard.
+// The math functions that have a fast and a precise form. Included once for each namespace that has
+// them, with SM_ACCURACY set; hence without an include guard.
 
 // Half is computed in float and rounded once.
 #define SM_REAL1(name, e)                              \

@@ -1,12 +1,12 @@
 // Reductions and prefix operations over the lanes of a SIMD-group or of each quad in it.
 //
-// The order of a floating-point reduction is not specified by Metal; here it is a tree over halves,
-// which vectorises. Fuzz mode deals the lanes out at random first.
+// The order of a floating-point reduction is not specified by Metal; here it is a binary tree
+// that combines the upper with the lower half, which vectorises. Fuzz mode permutes the lanes at random first.
 #pragma once
 
 namespace sm {
-// Each operation names the value that inactive lanes contribute. `-0` is the neutral element of
-// floating-point addition; the idempotent operations can take any active lane's value.
+// Each operation defines the value that inactive lanes contribute. `-0` is the neutral element of
+// floating-point addition; the idempotent operations can use any active lane's value.
 struct op_sum {
   template <class T> static SM_FN T apply(T a, T b) { return T(a + b); }
   template <class T> static SM_FN T neutral(T) {
@@ -40,7 +40,7 @@ struct op_xor {
 };
 
 #if SM_FUZZ
-template <class T> SM_FN void deal_out(T* v, uint count) {
+template <class T> SM_FN void permute_lanes(T* v, uint count) {
   for (uint i = count - 1; i > 0; i--) {
     uint j = random() % (i + 1);
     T t = v[i];
@@ -49,10 +49,10 @@ template <class T> SM_FN void deal_out(T* v, uint count) {
   }
 }
 #else
-template <class T> SM_FN void deal_out(T*, uint) {}
+template <class T> SM_FN void permute_lanes(T*, uint) {}
 #endif
 
-// Combines the upper half of the values with the lower half until one is left.
+// Combines the upper half of the values with the lower half until one value is left.
 template <class Op, uint width, class T> SM_FN T tree(T* v) {
   static_assert(width == simd_width || width == 4);
   if constexpr (width == simd_width) {
@@ -72,7 +72,7 @@ SM_UNCHECKED void reduce_op(const void* const* args, void* ret, uint mask) {
   if (mask == all_lanes) {
     __builtin_memcpy(v, value, sizeof(v));
     for (uint start = 0; start < simd_width; start += width) {
-      deal_out(v + start, width);
+      permute_lanes(v + start, width);
       T total = tree<Op, width>(v + start);
       for (uint i = start; i < start + width; i++) result[i] = total;
     }
@@ -83,14 +83,14 @@ SM_UNCHECKED void reduce_op(const void* const* args, void* ret, uint mask) {
     if (!block) continue;
     T filler = Op::neutral(value[__builtin_ctz(block)]);
     for (uint i = start; i < start + width; i++) v[i] = active(mask, i) ? value[i] : filler;
-    deal_out(v + start, width);
+    permute_lanes(v + start, width);
     T total = tree<Op, width>(v + start);
     for (uint i = start; i < start + width; i++)
       if (active(mask, i)) result[i] = total;
   }
 }
 
-// Running totals within each block of `width` lanes.
+// Prefix operation within each block of `width` lanes.
 template <class T, class Op, bool inclusive, uint width>
 SM_UNCHECKED void prefix_op(const void* const* args, void* ret, uint mask) {
   const T* value = (const T*)args[0];
@@ -105,7 +105,7 @@ SM_UNCHECKED void prefix_op(const void* const* args, void* ret, uint mask) {
   }
 }
 
-// One collective for each component: the totals of a vector are independent.
+// One collective per component: the components of a vector are independent.
 template <class Op, uint width, class T> SM_FN T reduce(T x) {
   return sync_simd<T>(&reduce_op<T, Op, width>, x);
 }
@@ -151,8 +151,8 @@ template <class Op, bool inclusive, uint width, class T, int N> SM_FN vec<T, N> 
   SM_LANE_SHUFFLE(group, shuffle_up, from_below, width)                                            \
   SM_LANE_SHUFFLE(group, shuffle_down, from_above, width)                                          \
   SM_LANE_SHUFFLE(group, shuffle_xor, from_xor, width)                                             \
-  SM_LANE_SHUFFLE(group, shuffle_rotate_up, from_below_around, width)                              \
-  SM_LANE_SHUFFLE(group, shuffle_rotate_down, from_above_around, width)                            \
+  SM_LANE_SHUFFLE(group, shuffle_rotate_up, from_below_rotated, width)                              \
+  SM_LANE_SHUFFLE(group, shuffle_rotate_down, from_above_rotated, width)                            \
   template <class T, class = ::sm::if_simd<T>>                                                     \
   SM_FN T group##_shuffle_and_fill_up(T x, ::sm::same<T> filling, ushort n, ushort modulo = width) { \
     return ::sm::fill<true>(x, filling, n, modulo);                                                \

@@ -1,5 +1,5 @@
-// Functions that compiled code calls without being asked: number conversions that the compiler's
-// support library may lack, and what the memory checker's instrumentation calls.
+// Functions that the compiler inserts calls of: floating-point conversions that its support library may
+// lack, and the callbacks of the memory checker's instrumentation.
 #pragma once
 
 #define SM_SUPPORT extern "C" SM_EMITTED __attribute__((weak, visibility("hidden"), used, SM_UNSEEN))
@@ -30,8 +30,8 @@ SM_FN uint float_bits(ushort h) {
   float small = (float)fraction * 0x1p-24f;
   return sign | __builtin_bit_cast(uint, small);
 }
-// A double as a float whose last bit says whether anything was lost, so that rounding it once more
-// gives the right result.
+// A double rounded to odd as a float: the last bit is set if the conversion is inexact, so that rounding
+// once more gives the right result.
 SM_FN uint odd_float_bits(double d) {
   float f = (float)d;
   uint u = __builtin_bit_cast(uint, f);
@@ -41,8 +41,8 @@ SM_FN uint odd_float_bits(double d) {
 }
 }  // namespace sm
 
-// What the IR pass puts in place of `fptrunc float to bfloat`. The compiler would use an instruction of the processor,
-// where there is one, or call __truncsfbf2, which cannot be inlined, so no loop that rounds to bfloat would be vectorised.
+// The IR pass replaces `fptrunc float to bfloat` with this. The compiler would use an instruction of the processor, if
+// there is one, or call __truncsfbf2, which cannot be inlined, so that no loop that rounds to bfloat would be vectorised.
 extern "C" SM_EMITTED inline __attribute__((always_inline, visibility("hidden"), used, SM_UNSEEN)) __bf16
 sm_round_bfloat(float x) {
   return __builtin_bit_cast(__bf16, ::sm::bfloat_bits(__builtin_bit_cast(uint, x)));
@@ -65,10 +65,10 @@ SM_SUPPORT float __extendhfsf2(_Float16 x) {
 }
 
 #if SM_CHECK
-// The IR pass reports loads, stores and atomics itself; these perform what is left.
+// The IR pass reports loads, stores and atomics itself; these perform the operations.
 SM_SUPPORT void __tsan_init() {}
 
-// The IR pass calls it where a loop has used up the steps of its thread.
+// The IR pass inserts calls of it for loops that exhaust the iterations of their thread.
 SM_SUPPORT void sm_step(uint location) { sm_rt_table->step(location); }
 
 #define SM_TSAN_FETCH(bits, T, name)                                                       \

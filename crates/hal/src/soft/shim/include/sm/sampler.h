@@ -1,5 +1,5 @@
-// What helpers of texture functions mention beside textures: samplers, which no kernel can be given, and rays. Functions
-// that take textures or trace rays are left out by the rewriter.
+// Types that helpers of texture functions use besides textures: samplers, which cannot be kernel arguments here, and rays.
+// The rewriter removes functions that take textures or trace rays.
 #pragma once
 
 namespace metal {

@@ -18,7 +18,7 @@ class simd_vote {
 
 SM_FN simd_vote simd_ballot(bool condition) { return simd_vote(::sm::ballot(condition)); }
 SM_FN simd_vote simd_active_threads_mask() { return simd_vote(::sm::ballot(true)); }
-// True for all active lanes: none of them says no.
+// True if no active lane has a false condition.
 SM_FN bool simd_all(bool condition) { return ::sm::ballot(!condition) == 0; }
 SM_FN bool simd_any(bool condition) { return ::sm::ballot(condition) != 0; }
 SM_FN bool simd_is_first() {

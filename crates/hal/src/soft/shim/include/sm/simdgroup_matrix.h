@@ -1,7 +1,7 @@
-// <metal_simdgroup_matrix>: 8x8 matrices spread over the lanes of a SIMD-group.
+// <metal_simdgroup_matrix>: 8x8 matrices distributed over the lanes of a SIMD-group.
 //
 // Each lane owns two neighbouring elements of one row, in Apple's layout, which public code relies on
-// through thread_elements(). Loads and stores therefore need no exchange; only products do.
+// through thread_elements(). Loads and stores therefore need no data exchange; only products do.
 #pragma once
 
 namespace sm {
@@ -51,19 +51,19 @@ SM_FN simdgroup_matrix<T, Cols, Rows> make_diagonal_simdgroup_matrix(T value) {
 }  // namespace metal
 
 namespace sm {
-// Check mode looks whether all lanes of the SIMD-group take part. Like the functions themselves, this orders no memory.
+// Check mode verifies that all lanes of the SIMD-group participate. Like the functions themselves, this orders no memory.
 #if SM_CHECK
 constexpr uint whole_simdgroup = 1u << 16;
-SM_FN void take_part() { sm_sync_sg(whole_simdgroup); }
+SM_FN void check_participation() { sm_sync_sg(whole_simdgroup); }
 #else
-SM_FN void take_part() {}
+SM_FN void check_participation() {}
 #endif
 
-// Where this lane's two elements lie in memory: the first, and the distance to the second.
-struct place {
-  ulong first, step;
+// Offsets of this lane's two elements in memory: that of the first, and the distance to the second.
+struct element_offsets {
+  ulong first, stride;
 };
-SM_FN place place_of(ulong elements_per_row, ulong2 origin, bool transposed) {
+SM_FN element_offsets offsets_of(ulong elements_per_row, ulong2 origin, bool transposed) {
   fragment f = fragment_of(sm_lane());
   if (transposed) return {(origin.y + f.column) * elements_per_row + origin.x + f.row, elements_per_row};
   return {(origin.y + f.row) * elements_per_row + origin.x + f.column, 1};
@@ -74,32 +74,32 @@ namespace metal {
 template <class T, class S, class = enable_if_t<__is_same(::sm::bare<S>, T)>>
 SM_FN void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, S* source, ulong elements_per_row = 8,
                           ulong2 matrix_origin = ulong2(0, 0), bool transpose_matrix = false) {
-  ::sm::take_part();
-  ::sm::place p = ::sm::place_of(elements_per_row, matrix_origin, transpose_matrix);
+  ::sm::check_participation();
+  ::sm::element_offsets p = ::sm::offsets_of(elements_per_row, matrix_origin, transpose_matrix);
   auto from = (const __remove_volatile(S)*)source;
-  d.thread_elements() = vec<T, 2>(from[p.first], from[p.first + p.step]);
+  d.thread_elements() = vec<T, 2>(from[p.first], from[p.first + p.stride]);
 }
 template <class T, class S, class = enable_if_t<__is_same(::sm::bare<S>, T)>>
 SM_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8>& a, S* destination,
                            ulong elements_per_row = 8, ulong2 matrix_origin = ulong2(0, 0),
                            bool transpose_matrix = false) {
-  ::sm::take_part();
-  ::sm::place p = ::sm::place_of(elements_per_row, matrix_origin, transpose_matrix);
+  ::sm::check_participation();
+  ::sm::element_offsets p = ::sm::offsets_of(elements_per_row, matrix_origin, transpose_matrix);
   destination[p.first] = a.thread_elements().x;
-  destination[p.first + p.step] = a.thread_elements().y;
+  destination[p.first + p.stride] = a.thread_elements().y;
 }
 }  // namespace metal
 
 namespace sm {
-// Two elements as one scalar operand.
+// Bits of two elements as one scalar operand.
 template <class T> using pair_bits = typename word<2 * sizeof(T)>::type;
 template <class T> SM_FN pair_bits<T> to_bits(const vec<T, 2>& v) { return __builtin_bit_cast(pair_bits<T>, v); }
 
-// A row as a vector; products run outside kernels, where vectors are welcome.
+// A row as a vector; products run outside of kernel regions, so they may use vector types.
 typedef float eight __attribute__((ext_vector_type(8)));
 typedef uint eight_bits __attribute__((ext_vector_type(8)));
-template <class T> struct run {
-  // bfloats travel as their bits: most processors have no instructions for them.
+template <class T> struct row_vectors {
+  // bfloats are moved as their bits: most processors have no instructions for them.
   using E = typename metal::conditional_t<__is_same(T, bfloat), ushort, T>;
   typedef E of_four __attribute__((ext_vector_type(4), aligned(alignof(E))));
   typedef E of_eight __attribute__((ext_vector_type(8)));
@@ -120,25 +120,25 @@ template <class T> struct run {
   }
 };
 
-// Row r of a matrix is two runs of four elements: two neighbouring lanes own the left half, and the
-// lanes eight further on the right half.
+// Row r of a matrix is two contiguous blocks of four elements: two neighbouring lanes own the left half,
+// and the lanes 8 higher the right half.
 SM_FN uint first_element_of_row(uint r) { return 2 * (r / 4 * 16 + r % 4 * 2); }
 constexpr uint to_right_half = 2 * 8;
 
 template <class T> SM_FN eight load_row(const T* elements, uint r) {
   const T* left = elements + first_element_of_row(r);
-  typename run<T>::of_four l = *(const typename run<T>::of_four*)left;
-  typename run<T>::of_four h = *(const typename run<T>::of_four*)(left + to_right_half);
-  return run<T>::widen(__builtin_shufflevector(l, h, 0, 1, 2, 3, 4, 5, 6, 7));
+  typename row_vectors<T>::of_four l = *(const typename row_vectors<T>::of_four*)left;
+  typename row_vectors<T>::of_four h = *(const typename row_vectors<T>::of_four*)(left + to_right_half);
+  return row_vectors<T>::widen(__builtin_shufflevector(l, h, 0, 1, 2, 3, 4, 5, 6, 7));
 }
 template <class T> SM_FN void store_row(T* elements, uint r, eight row) {
   T* left = elements + first_element_of_row(r);
-  typename run<T>::of_eight v = run<T>::round(row);
-  *(typename run<T>::of_four*)left = __builtin_shufflevector(v, v, 0, 1, 2, 3);
-  *(typename run<T>::of_four*)(left + to_right_half) = __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  typename row_vectors<T>::of_eight v = row_vectors<T>::round(row);
+  *(typename row_vectors<T>::of_four*)left = __builtin_shufflevector(v, v, 0, 1, 2, 3);
+  *(typename row_vectors<T>::of_four*)(left + to_right_half) = __builtin_shufflevector(v, v, 4, 5, 6, 7);
 }
 
-// D = A B + C, all as columns of lanes. Sums are kept in float and rounded to D's type once.
+// D = A B + C, all as columns of lanes. Sums are accumulated in float and rounded to D's type once.
 template <class D, class A, class B, class C>
 SM_FN void multiply_accumulate(D* d, const A* a, const B* b, const C* c) {
   eight rows[8];

@@ -95,7 +95,7 @@ SM_TRANSFORM(decay, __decay(T))
 SM_TRANSFORM(make_signed, __make_signed(T))
 SM_TRANSFORM(make_unsigned, __make_unsigned(T))
 SM_TRANSFORM(underlying_type, __underlying_type(T))
-// `constant T` has become `const T`.
+// The rewriter replaces `constant T` with `const T`.
 SM_TRANSFORM(remove_addrspace, __remove_const(typename ::sm::spaceless<T>::type))
 #undef SM_TRANSFORM
 

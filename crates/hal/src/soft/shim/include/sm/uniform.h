@@ -13,7 +13,7 @@ template <class T> struct uniform {
 };
 template <class T> SM_CX uniform<T> make_uniform(T x) { return uniform<T>(x); }
 
-// Two uniform values give a uniform value; with anything else, the value itself takes part.
+// Two uniform values give a uniform value; with other operands, the value itself is the operand.
 #define SM_UNIFORM(op)                                                           \
   template <class A, class B> SM_CX auto operator op(uniform<A> a, uniform<B> b) { \
     return make_uniform((A)a op (B)b);                                           \

@@ -1,10 +1,10 @@
 // vec<T, N>: MSL's vectors, with MSL's sizes and alignments.
 //
-// They are classes and not clang's ext_vector_type, because native vectors know neither
+// They are classes and not clang's ext_vector_type, because native vectors support neither
 // `float4(a, b, c, d)` nor `half4(float4)` nor `T4(x)` for a dependent T.
 #pragma once
 
-// The type that the language itself needs for brace lists.
+// The type that the language requires for brace lists.
 namespace std {
 template <class E> class initializer_list {
   const E* first_;
@@ -51,8 +51,8 @@ template <class E> SM_CX E listed(std::initializer_list<E> list, size_t i) {
 }
 }  // namespace sm
 
-// What all vectors share. `LIST` initialises the components from expressions with component number k. What copies
-// volatile vectors is a template, so that the class stays trivial.
+// Members of all vectors. `LIST` initialises the components from expressions with component number k. Copies of volatile
+// vectors are templates, so that the class stays trivial.
 #define SM_VECTOR_BODY(N, SCALAR, CONVERT, CONCAT, LIST)                                          \
   vector() = default;                                                                             \
   template <class S, class = ::sm::if_scalar<S>> SM_CX vector(S s) : SCALAR {}                    \
@@ -143,8 +143,8 @@ template <class T> struct alignas(sizeof(T) * 4) vector<T[3]> {
   SM_VECTOR_BODY(3, SM_LIST(SM_SCALAR), SM_LIST(SM_CONVERT), SM_LIST(SM_CONCAT), SM_LIST(SM_LISTED))
 #undef SM_LIST
 #if SM_CHECK
-  // A bitwise copy would read the fourth, unused place, which nobody ever writes: the memory checker
-  // would rightly call that an uninitialised read.
+  // A bitwise copy would read the fourth, unused component, which is never written: the memory checker
+  // would report an uninitialised read.
   SM_CX vector(const vector& v) : x(v.x), y(v.y), z(v.z) {}
   SM_CX vector& operator=(const vector& v) {
     x = v.x;
@@ -180,7 +180,7 @@ template <class V, class T, int... i> struct swizzle_ref {
   V& target;
   using value = vec<__remove_volatile(T), sizeof...(i)>;
 
-  SM_CX operator value() const { return value(place<i>()...); }
+  SM_CX operator value() const { return value(component_at<i>()...); }
   SM_CX value operator=(value v) const {
     store(v, __make_integer_seq<numbers, int, sizeof...(i)>{});
     return v;
@@ -196,14 +196,14 @@ template <class V, class T, int... i> struct swizzle_ref {
 
  private:
   template <class, int...> struct numbers {};
-  template <int k> SM_CX T& place() const {
+  template <int k> SM_CX T& component_at() const {
     if constexpr (k == 0) return target.x;
     else if constexpr (k == 1) return target.y;
     else if constexpr (k == 2) return target.z;
     else return target.w;
   }
   template <int... k> SM_CX void store(const value& v, numbers<int, k...>) const {
-    ((place<i>() = component<k>(v)), ...);
+    ((component_at<i>() = component<k>(v)), ...);
   }
 };
 }  // namespace sm

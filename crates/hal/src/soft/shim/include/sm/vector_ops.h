@@ -1,8 +1,8 @@
-// Operators on vectors: component by component, with a scalar spread over all components.
+// Operators on vectors: component by component, with scalars broadcast to all components.
 #pragma once
 
 namespace sm {
-// MSL takes a shift amount modulo the width of the type that is shifted.
+// MSL takes a shift amount modulo the width of the shifted type.
 template <class T, class U> SM_CX U shift_amount(U n) {
   constexpr uint width = sizeof(T) * 8;
 #if SM_CHECK
@@ -51,7 +51,7 @@ SM_OPERATOR(|, SM_BINARY)
 SM_OPERATOR(^, SM_BINARY)
 #undef SM_OPERATOR
 
-// The amount may be of another integer type; the result has the type of what is shifted.
+// The amount may be of another integer type; the result has the type of the shifted operand.
 #define SM_SHIFTING(op)                                                         \
   template <class T, class U, int N, class = ::sm::if_integer<T>, class = ::sm::if_integer<U>> \
   SM_CX vec<T, N> operator op(vec<T, N> a, vec<U, N> b) {                       \

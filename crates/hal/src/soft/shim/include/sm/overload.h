@@ -1,8 +1,8 @@
-// Functions of the library that a program has templates of the same name beside.
+// Non-template overloads of library functions, for names that a program declares templates of.
 //
-// In MSL the library's functions of vectors are no templates, so one that fits exactly is chosen before a template of the
-// user's. Here they are templates. For each name that the user declares a template of, the rewriter asks for the functions
-// themselves, with `SM_PLAIN_name`.
+// In MSL the library's vector functions are not templates, so an exact match is preferred to a user template. Here they are
+// templates. For each name that the user declares a template of, the rewriter adds the non-template overloads with
+// `SM_PLAIN_name`.
 #pragma once
 
 #define SM_PLAIN_SIZES(M, name, T) M(name, T, 2) M(name, T, 3) M(name, T, 4)
@@ -19,7 +19,7 @@
   SM_FN auto name(vec<T, N> a, vec<T, N> b, vec<T, N> c) { return name<T, N>(a, b, c); }
 #define SM_PLAIN_REFRACT(name, T, N) SM_FN auto name(vec<T, N> a, vec<T, N> b, T c) { return name<T, N>(a, b, c); }
 #define SM_PLAIN_LDEXP(name, T, N) SM_FN auto name(vec<T, N> a, vec<int, N> b) { return name<T, N>(a, b); }
-#define SM_PLAIN_CHOOSE(name, T, N) \
+#define SM_PLAIN_SELECT(name, T, N) \
   SM_FN auto name(vec<T, N> a, vec<T, N> b, vec<bool, N> c) { return name<T, N>(a, b, c); }
 #define SM_PLAIN_BITS(name, T, N) SM_FN auto name(vec<T, N> a, uint b, uint c) { return name<T, N>(a, b, c); }
 
@@ -103,7 +103,7 @@
 #define SM_PLAIN_round SM_PLAIN_REAL(SM_PLAIN1, round)
 #define SM_PLAIN_rsqrt SM_PLAIN_REAL(SM_PLAIN1, rsqrt)
 #define SM_PLAIN_saturate SM_PLAIN_REAL(SM_PLAIN1, saturate)
-#define SM_PLAIN_select SM_PLAIN_NUMBER(SM_PLAIN_CHOOSE, select)
+#define SM_PLAIN_select SM_PLAIN_NUMBER(SM_PLAIN_SELECT, select)
 #define SM_PLAIN_sign SM_PLAIN_REAL(SM_PLAIN1, sign)
 #define SM_PLAIN_signbit SM_PLAIN_REAL(SM_PLAIN1, signbit)
 #define SM_PLAIN_sin SM_PLAIN_REAL(SM_PLAIN1, sin)
