@@ -1,4 +1,4 @@
-//! Kernels cut at their barriers compute what threads that wait for each other would compute.
+//! Kernels split at their barriers compute the same results as concurrent threads that wait for each other.
 
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "loads compiled kernels and runs them")]

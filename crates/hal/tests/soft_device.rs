@@ -1,8 +1,8 @@
-//! The software device from end to end: MSL in, numbers or typed errors out.
+//! End-to-end tests of the software device: MSL sources in, results or typed errors out.
 #![cfg(target_os = "linux")]
 #![expect(
     unsafe_code,
-    reason = "compiling a kernel in this process takes the caller's promise about it"
+    reason = "compiling a kernel that runs in this process is unsafe"
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-// Operations whose result Metal leaves open, misaligned vectors, and kernels like them that are right.
+// Operations with undefined results, misaligned vectors, and similar correct kernels.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -93,9 +93,9 @@ kernel void aligned_store(device float* out [[buffer(0)]], const device float* i
                           uint gid [[thread_position_in_grid]]) {
   if (gid == 8) *(device float2*)(out + gid) = float2(in[gid], 1);
 }
-kernel void misaligned_halves(device float* out [[buffer(0)]], const device half* in [[buffer(1)]],
+kernel void misaligned_half_vector(device float* out [[buffer(0)]], const device half* in [[buffer(1)]],
                               uint gid [[thread_position_in_grid]]) {
-  half4 v = *(const device half4*)(in + gid % 50 * 2);  // DEFECT(misaligned) misaligned_halves
+  half4 v = *(const device half4*)(in + gid % 50 * 2);  // DEFECT(misaligned) misaligned_half_vector
   out[gid] = float(v.x + v.w);
 }
 kernel void misaligned_threadgroup_vector(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
@@ -109,15 +109,15 @@ kernel void misaligned_threadgroup_vector(device float* out [[buffer(0)]], const
   out[gid] = v.x + v.w;
 }
 
-// The place of accesses that an optimiser would merge.
+// Locations of accesses that an optimiser would merge.
 
-kernel void stores_on_both_ways(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+kernel void stores_on_both_branches(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                                 uint gid [[thread_position_in_grid]]) {
   uint at = gid + 100;
   if (in[gid] > 50)
-    out[at] = in[gid];  // DEFECT(bounds) stores_on_both_ways
+    out[at] = in[gid];  // DEFECT(bounds) stores_on_both_branches
   else
-    out[at] = 2;  // DEFECT(bounds) stores_on_both_ways
+    out[at] = 2;  // DEFECT(bounds) stores_on_both_branches
 }
 kernel void stores_in_a_chain(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                               uint gid [[thread_position_in_grid]]) {

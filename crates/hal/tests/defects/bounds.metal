@@ -1,4 +1,4 @@
-// Accesses outside memory, and kernels like them that stay inside.
+// Out-of-bounds accesses, and similar kernels that stay in bounds.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -141,7 +141,7 @@ kernel void table_inside(device float* out [[buffer(0)]], constant float* table 
                          uint gid [[thread_position_in_grid]]) {
   out[gid] = table[gid % 4];
 }
-// The guard comes after the access it should guard.
+// The bounds check follows the access that it should guard.
 kernel void guarded_too_late(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                              constant uint& n [[buffer(2)]], uint gid [[thread_position_in_grid]]) {
   out[gid] = in[gid + 64] > 1 && gid + 64 < n ? 1 : 0;  // DEFECT(bounds) guarded_too_late

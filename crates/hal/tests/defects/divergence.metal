@@ -1,4 +1,4 @@
-// Barriers and SIMD-group functions that not all threads reach together, and kernels like them that do.
+// Barriers and SIMD-group functions in divergent control flow, and similar kernels in which all threads reach them.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -229,7 +229,7 @@ kernel void simd_in_switch(device float* out [[buffer(0)]], uint lane [[thread_i
 }
 template [[host_name("simd_in_switch_half")]] [[kernel]] decltype(simd_in_switch<half>) simd_in_switch<half>;
 
-// Correct kernels with more of everything.
+// Larger correct kernels.
 kernel void softmax(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                     threadgroup float* scratch [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]],
                     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],

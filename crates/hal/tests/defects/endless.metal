@@ -1,4 +1,4 @@
-// Loops that do not end, locks among them, and loops like them that do.
+// Endless loops, including locks, and similar finite loops.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -41,7 +41,7 @@ kernel void loop_over_a_flag(device uint* out [[buffer(0)]], uint i [[thread_ind
   out[gid] = 1;
 }
 
-// The lane that has the lock waits for those that spin for it.
+// The lane that owns the lock waits for those that spin on it.
 kernel void lock_by_every_lane(device atomic_uint* out [[buffer(0)]], uint g [[threadgroup_position_in_grid]],
                                uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   device atomic_uint* lock = out + 32 * (2 * g + simdgroup);
@@ -61,7 +61,7 @@ kernel void ticket_by_every_lane(device atomic_uint* out [[buffer(0)]], uint g [
   atomic_store_explicit(lock + 2, count + 1, memory_order_relaxed);
   atomic_fetch_add_explicit(lock + 1, 1, memory_order_relaxed);
 }
-// The lock is released inside of the loop.
+// The lock is released inside the loop.
 kernel void lock_in_the_loop(device atomic_uint* out [[buffer(0)]]) {
   bool done = false;
   while (!done) {

@@ -1,8 +1,8 @@
-//! Seeded defects: each is found with its line, and kernels like them that are right get no report.
+//! Seeded defects: each must be reported with its line, and similar correct kernels must have no report.
 //!
-//! A comment `// DEFECT(kind) kernel` marks a line on which a report of that kind is right for that kernel. A kernel
-//! with markers must be reported on at least one of its lines, and nowhere else; a kernel without must run clean.
-//! All kernels are launched alike: two threadgroups of 64 threads over 128 floats.
+//! A comment `// DEFECT(kind) kernel` marks a line on which a report of that kind is correct for that kernel. A kernel
+//! with markers must be reported on at least one of these lines, and on no other; a kernel without must run clean.
+//! All kernels are launched with the same grid: two threadgroups of 64 threads over 128 floats.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
@@ -15,12 +15,12 @@ use bessemer_hal::{
 };
 
 const THREADS: usize = 128;
-const GROUP: usize = 64;
+const THREADS_PER_GROUP: usize = 64;
 
 struct Source {
     path: &'static str,
     text: &'static str,
-    /// Kernels with a defect and kernels without one, so that none goes missing unseen.
+    /// Numbers of kernels with and without a defect, so that a missing kernel is noticed.
     defective: usize,
     correct: usize,
 }
@@ -36,17 +36,17 @@ macro_rules! source {
     };
 }
 
-/// Line and kind.
-type Place = (u32, String);
+/// Line and kind of a report.
+type Marker = (u32, String);
 
 impl Source {
-    /// Where a kernel is marked.
-    fn marks(&self, kernel: &str) -> BTreeSet<Place> {
+    /// Returns the markers of a kernel.
+    fn markers(&self, kernel: &str) -> BTreeSet<Marker> {
         (1..)
             .zip(self.text.lines())
             .filter_map(|(line, text)| {
-                let (_, mark) = text.split_once("// DEFECT(")?;
-                let (kind, name) = mark.split_once(") ")?;
+                let (_, marker) = text.split_once("// DEFECT(")?;
+                let (kind, name) = marker.split_once(") ")?;
                 (name == kernel).then(|| (line, kind.to_owned()))
             })
             .collect()
@@ -57,7 +57,7 @@ fn device() -> &'static Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     DEVICE.get_or_init(|| {
         let options = SoftOptions {
-            // More than any loop of the tests has, and soon reached.
+            // More iterations than any finite loop of the tests, and reached quickly.
             step_limit: 1 << 16,
             ..SoftOptions::in_mode(Mode::Check)
         };
@@ -72,7 +72,7 @@ fn library(source: &Source) -> Library {
     unsafe { device().library(source.text, &options) }.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Launches a kernel with whatever arguments it takes.
+/// Launches a kernel with the arguments it declares.
 fn launch(library: &Library, kernel: &str) -> Result<()> {
     let device = device();
     let pipeline = library.pipeline(kernel)?;
@@ -88,11 +88,13 @@ fn launch(library: &Library, kernel: &str) -> Result<()> {
             ArgumentKind::Buffer(1) => dispatch.read(1, &input),
             ArgumentKind::Buffer(2) => dispatch.bytes(2, &(THREADS as u32)),
             ArgumentKind::Buffer(3) => dispatch.read(3, &table),
-            ArgumentKind::ThreadgroupMemory(0) => dispatch.threadgroup_memory(0, 4 * GROUP),
-            other => panic!("kernel `{kernel}` takes {other:?}, which no test gives"),
+            ArgumentKind::ThreadgroupMemory(0) => {
+                dispatch.threadgroup_memory(0, 4 * THREADS_PER_GROUP)
+            }
+            other => panic!("kernel `{kernel}` takes {other:?}, which the harness does not bind"),
         };
     }
-    dispatch.threads(THREADS, GROUP)?;
+    dispatch.threads(THREADS, THREADS_PER_GROUP)?;
     commands.commit()?.wait().map(|_| ())
 }
 
@@ -101,27 +103,27 @@ fn describe(reports: &[Report]) -> String {
     lines.join("\n")
 }
 
-/// What is wrong with the outcome of a kernel, if anything.
-fn judge(source: &Source, kernel: &str, outcome: Result<()>) -> Option<String> {
-    let marks = source.marks(kernel);
-    let expected: Vec<_> = marks
+/// Returns a description of the mismatch between a kernel's outcome and its markers, if any.
+fn mismatch(source: &Source, kernel: &str, outcome: Result<()>) -> Option<String> {
+    let markers = source.markers(kernel);
+    let expected: Vec<_> = markers
         .iter()
         .map(|(l, k)| format!("{k} on line {l}"))
         .collect();
     let expected = expected.join(" or ");
     match outcome {
-        Ok(()) if marks.is_empty() => None,
+        Ok(()) if markers.is_empty() => None,
         Ok(()) => Some(format!("`{kernel}`: expected {expected}, reported nothing")),
         Err(Error::Checked { reports }) => {
-            let right = |r: &Report| {
+            let is_expected = |r: &Report| {
                 r.file == source.path
                     && r.kernel == kernel
-                    && marks.contains(&(r.line, r.kind.as_str().to_owned()))
+                    && markers.contains(&(r.line, r.kind.as_str().to_owned()))
             };
-            if !reports.is_empty() && reports.iter().all(right) {
+            if !reports.is_empty() && reports.iter().all(is_expected) {
                 return None;
             }
-            let expected = if marks.is_empty() {
+            let expected = if markers.is_empty() {
                 "no report".to_owned()
             } else {
                 expected
@@ -135,13 +137,13 @@ fn judge(source: &Source, kernel: &str, outcome: Result<()>) -> Option<String> {
     }
 }
 
-/// Runs every kernel of a source, two at a time, and shows all failures at once.
+/// Runs every kernel of a source, two at a time, and prints all failures.
 fn check(source: &Source) {
     let library = library(source);
     let kernels = library.function_names();
     let defective = kernels
         .iter()
-        .filter(|k| !source.marks(k).is_empty())
+        .filter(|k| !source.markers(k).is_empty())
         .count();
     assert_eq!(
         (defective, kernels.len() - defective),
@@ -155,7 +157,7 @@ fn check(source: &Source) {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(failure) = judge(source, kernel, launch(&library, kernel)) {
+                    if let Some(failure) = mismatch(source, kernel, launch(&library, kernel)) {
                         failures
                             .lock()
                             .unwrap_or_else(PoisonError::into_inner)
@@ -179,41 +181,41 @@ fn check(source: &Source) {
 }
 
 #[test]
-fn races_are_found_and_orderly_kernels_are_clean() {
+fn races_are_reported_and_race_free_kernels_are_clean() {
     check(&source!("race.metal", 19, 19));
 }
 
 #[test]
-fn accesses_outside_memory_are_found_and_those_inside_are_clean() {
+fn accesses_out_of_bounds_are_reported_and_those_in_bounds_are_clean() {
     check(&source!("bounds.metal", 17, 16));
 }
 
 #[test]
-fn uninitialised_reads_are_found_and_written_memory_is_clean() {
+fn uninitialised_reads_are_reported_and_written_memory_is_clean() {
     check(&source!("uninitialised.metal", 8, 8));
 }
 
 #[test]
-fn divergence_is_found_and_uniform_control_flow_is_clean() {
+fn divergence_is_reported_and_uniform_control_flow_is_clean() {
     check(&source!("divergence.metal", 11, 16));
 }
 
 #[test]
-fn lanes_that_take_no_part_are_found_and_whole_simd_groups_are_clean() {
+fn reads_of_inactive_lanes_are_reported_and_full_simd_groups_are_clean() {
     check(&source!("simd.metal", 10, 9));
 }
 
 #[test]
-fn loops_that_do_not_end_are_found_and_those_that_do_are_clean() {
+fn endless_loops_are_reported_and_finite_ones_are_clean() {
     check(&source!("endless.metal", 5, 5));
 }
 
 #[test]
-fn private_memory_is_checked_and_what_is_written_and_inside_is_clean() {
+fn private_memory_defects_are_reported_and_valid_accesses_are_clean() {
     check(&source!("private.metal", 22, 20));
 }
 
 #[test]
-fn undefined_arithmetic_and_alignment_are_found_and_defined_operations_are_clean() {
+fn undefined_arithmetic_and_misalignment_are_reported_and_defined_operations_are_clean() {
     check(&source!("arithmetic.metal", 16, 8));
 }

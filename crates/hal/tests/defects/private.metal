@@ -1,4 +1,4 @@
-// Private memory read before it was written or accessed outside its bounds, and kernels like them that are right.
+// Private memory that is read before it was written or accessed out of bounds, and similar correct kernels.
 // The harness binds: 0 = 128 floats (written), 1 = 128 floats whose value is (37 i) mod 101, 2 = the count.
 #include <metal_stdlib>
 #include <metal_simdgroup_matrix>
@@ -54,7 +54,7 @@ kernel void every_case(device float* out [[buffer(0)]], uint gid [[thread_positi
   out[gid] = scale;
 }
 
-// A variable of a loop's body is another one in every iteration.
+// A variable of a loop body is a new one in every iteration.
 kernel void kept_from_last_time(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                                 uint gid [[thread_position_in_grid]], constant uint& count [[buffer(2)]]) {
   float sum = 0;
@@ -251,7 +251,7 @@ kernel void whole_tile(device float* out [[buffer(0)]], const device float* in [
   out[gid] = tile.element(gid % 4, 1);
 }
 
-// What is written by the library's functions.
+// Variables that library functions write.
 kernel void library_writes(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                            uint gid [[thread_position_in_grid]]) {
   float whole;
@@ -384,7 +384,7 @@ kernel void nothing_behind_null(device float* out [[buffer(0)]], const device fl
   out[gid] = smallest<false>(in, nullptr, count);
 }
 
-// Copies of values that were never written.
+// Copies of uninitialised values.
 
 kernel void copied_then_used(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                              uint gid [[thread_position_in_grid]]) {

@@ -1,6 +1,6 @@
-// Data races, and kernels like them that have none.
+// Data races, and similar kernels without one.
 //
-// A marker names the kernel it belongs to; where two accesses race, either line is a right answer.
+// A marker names its kernel; if two accesses race, a report on either line is correct.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -50,7 +50,7 @@ kernel void tree_with_barrier(device float* out [[buffer(0)]], const device floa
   if (i == 0) out[g] = scratch[0];
 }
 
-// The barrier between write and read is there; the one between read and the next write is not.
+// There is a barrier between write and read, but not between the read and the next write.
 kernel void reused_without_barrier(device float* out [[buffer(0)]], uint i [[thread_index_in_threadgroup]],
                                    uint gid [[thread_position_in_grid]]) {
   threadgroup float total;
@@ -141,7 +141,7 @@ kernel void within_a_simdgroup(device float* out [[buffer(0)]], uint i [[thread_
   out[gid] = shared[i ^ 7];
 }
 
-// Barriers that order no memory, or another.
+// Barriers that order no memory, or the wrong memory.
 kernel void barrier_for_nothing(device float* out [[buffer(0)]], uint i [[thread_index_in_threadgroup]],
                                 uint gid [[thread_position_in_grid]]) {
   threadgroup float shared[64];
@@ -186,15 +186,15 @@ kernel void device_memory_with_right_flags(device float* out [[buffer(0)]],
   out[gid] = other;
 }
 
-// Everyone writes one variable.
-kernel void everyone_writes(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+// All threads write one variable.
+kernel void all_threads_write(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                             uint i [[thread_index_in_threadgroup]], uint gid [[thread_position_in_grid]]) {
   threadgroup float chosen;
-  chosen = in[gid];  // DEFECT(race) everyone_writes
+  chosen = in[gid];  // DEFECT(race) all_threads_write
   threadgroup_barrier(mem_flags::mem_threadgroup);
   out[gid] = chosen;
 }
-kernel void one_writes(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+kernel void one_thread_writes(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                        uint i [[thread_index_in_threadgroup]], uint gid [[thread_position_in_grid]]) {
   threadgroup float chosen;
   if (i == 17) chosen = in[gid];
@@ -301,7 +301,7 @@ kernel void all_atomic(device atomic_uint* out [[buffer(0)]], uint gid [[thread_
   }
 }
 
-// Pieces of one word, and vectors that overlap by a part.
+// Parts of one word, and partially overlapping vectors.
 kernel void overlapping_vectors(device float* out [[buffer(0)]], uint gid [[thread_position_in_grid]]) {
   device packed_float2* pair = (device packed_float2*)(out + gid / 2 * 2 + gid % 2);
   if (gid < 126) *pair = packed_float2(1, 2);  // DEFECT(race) overlapping_vectors

@@ -1,5 +1,5 @@
-// SIMD-group functions that read from lanes which take no part, or that need all lanes, and kernels like them that are
-// right.
+// SIMD-group functions that read from inactive lanes, or that need all lanes of the SIMD-group, and similar correct
+// kernels.
 #include <metal_stdlib>
 #include <metal_simdgroup_matrix>
 using namespace metal;
@@ -27,7 +27,7 @@ kernel void shuffle_from_a_lane_that_returned(device float* out [[buffer(0)]], c
   if (lane == 3) return;
   out[gid] = simd_broadcast(in[gid], 3);  // DEFECT(inactive-lane) shuffle_from_a_lane_that_returned
 }
-kernel void broadcast_of_a_lane_that_is_left(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
+kernel void broadcast_of_an_active_lane(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                                              uint lane [[thread_index_in_simdgroup]],
                                              uint gid [[thread_position_in_grid]]) {
   if (lane == 3) return;
@@ -49,7 +49,7 @@ kernel void butterfly_over_even_lanes(device half4* out [[buffer(0)]], uint lane
   }
   if (i < 32) out[i] = v;
 }
-// The first lane adds a value that nobody gives.
+// The first lane adds a value of an inactive lane.
 kernel void reduction_beyond_the_branch(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                                         uint lane [[thread_index_in_simdgroup]],
                                         uint gid [[thread_position_in_grid]]) {
@@ -61,7 +61,7 @@ kernel void reduction_beyond_the_branch(device float* out [[buffer(0)]], const d
   }
   out[gid] = v;
 }
-// What the last lanes read is thrown away.
+// The values that the last lanes read are discarded.
 kernel void reduction_in_the_branch(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                                     uint lane [[thread_index_in_simdgroup]], uint gid [[thread_position_in_grid]]) {
   float v = in[gid];

@@ -1,4 +1,4 @@
-// Threadgroup memory read before it was written, and kernels like them that write first.
+// Threadgroup memory that is read before it was written, and similar kernels that write it first.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -54,7 +54,7 @@ kernel void accumulated_from_zero(device float* out [[buffer(0)]], const device 
   out[gid] = scratch[63 - i];
 }
 
-// Written for the threads there are, read for more.
+// One element is written per thread, but more are read.
 kernel void read_in_a_loop(device float* out [[buffer(0)]], uint i [[thread_index_in_threadgroup]],
                            uint gid [[thread_position_in_grid]]) {
   threadgroup float shared[80];

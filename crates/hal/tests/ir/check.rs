@@ -1,4 +1,4 @@
-//! Check mode reports every access with its place in the source, and every synchronisation.
+//! Check mode reports every access with its source location, and every synchronisation.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -10,7 +10,7 @@ use super::harness::Image;
 const WRITE: u32 = 1 << 31;
 const ATOMIC: u32 = 1 << 30;
 
-/// An access to `size` bytes that promises to be aligned by as many.
+/// Encodes an access of `size` bytes with an alignment of `size`.
 const fn aligned(size: u32) -> u32 {
     size | size.trailing_zeros() << 25
 }
@@ -18,20 +18,20 @@ const fn aligned(size: u32) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Access {
     address: usize,
-    what: u32,
-    place: u32,
+    size_and_flags: u32,
+    location: u32,
 }
 
 thread_local! {
-    static SEEN: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
+    static RECORDED: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
 }
 
-extern "C" fn record(address: *mut c_void, what: u32, place: u32) {
-    SEEN.with_borrow_mut(|seen| {
-        seen.push(Access {
+extern "C" fn record(address: *mut c_void, size_and_flags: u32, location: u32) {
+    RECORDED.with_borrow_mut(|recorded| {
+        recorded.push(Access {
             address: address.addr(),
-            what,
-            place,
+            size_and_flags,
+            location,
         })
     });
 }
@@ -43,18 +43,18 @@ struct Table {
 
 static TABLE: Table = Table { access: record };
 
-fn checked(source: &str) -> Image {
-    Image::with(source, true, (&raw const TABLE).cast())
+fn checked_image(source: &str) -> Image {
+    Image::with_table(source, true, (&raw const TABLE).cast())
 }
 
-/// The accesses of a run as (line, column, what), in order of appearance, without repetition.
-fn places(image: &Image, seen: &[Access]) -> Vec<(u32, u32, u32)> {
+/// Returns the distinct accesses of a run as (line, column, size and flags), in order of appearance.
+fn distinct_accesses(image: &Image, accesses: &[Access]) -> Vec<(u32, u32, u32)> {
     let mut list = Vec::new();
-    for access in seen {
-        let at = &image.plan.locations[access.place as usize];
+    for access in accesses {
+        let at = &image.plan.locations[access.location as usize];
         assert_eq!(at.file, "kernel.metal");
-        if !list.contains(&(at.line, at.column, access.what)) {
-            list.push((at.line, at.column, access.what));
+        if !list.contains(&(at.line, at.column, access.size_and_flags)) {
+            list.push((at.line, at.column, access.size_and_flags));
         }
     }
     list
@@ -66,7 +66,7 @@ fn run(
     buffers: &mut [Vec<u32>],
     observer: &mut impl Observer,
 ) -> Vec<Access> {
-    SEEN.take();
+    RECORDED.take();
     image.observe(
         [1, 1, 1],
         [threads, 1, 1],
@@ -74,7 +74,7 @@ fn run(
         Strategy::Ordered,
         observer,
     );
-    SEEN.take()
+    RECORDED.take()
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -103,20 +103,20 @@ impl Observer for Log {
 }
 
 #[test]
-fn accesses_carry_size_kind_and_place() {
+fn accesses_carry_size_kind_and_location() {
     let source = "KERNEL {
   unsigned short* s = (unsigned short*)g->tgmem[0];
   s[lane] = BUF(uint, 0)[lane];
   barrier();
   BUF(ulong, 1)[lane] = s[(lane + 1) % g->nthreads];
 }";
-    let image = checked(source);
+    let image = checked_image(source);
     let mut buffers = [vec![5, 6, 7], vec![0; 6]];
     let mut log = Log::default();
-    let seen = run(&image, 3, &mut buffers, &mut log);
+    let accesses = run(&image, 3, &mut buffers, &mut log);
     assert_eq!(buffers[1], [6, 0, 7, 0, 5, 0]);
     assert_eq!(
-        places(&image, &seen),
+        distinct_accesses(&image, &accesses),
         [
             (3, 13, aligned(4)),
             (3, 11, aligned(2) | WRITE),
@@ -124,7 +124,7 @@ fn accesses_carry_size_kind_and_place() {
             (5, 23, aligned(8) | WRITE)
         ]
     );
-    assert_eq!(seen[0].address, buffers[0].as_ptr().addr());
+    assert_eq!(accesses[0].address, buffers[0].as_ptr().addr());
     assert_eq!(log.0, ["lane 0", "barrier 1", "lane 0"]);
     let site = &image.plan.locations[image.plan.sites[0].location as usize];
     let outer = &image.plan.locations[site.inlined_at.expect("barrier() was inlined") as usize];
@@ -143,13 +143,13 @@ fn atomics_are_performed_and_reported() {
   __atomic_compare_exchange_n(&BUF(uint, 0)[1], &want, 11, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   BUF(uint, 0)[2 + lane] = old + want;
 }";
-    let image = checked(source);
+    let image = checked_image(source);
     let mut buffers = [vec![0, 10, 0, 0, 0]];
-    let seen = run(&image, 3, &mut buffers, &mut Log::default());
+    let accesses = run(&image, 3, &mut buffers, &mut Log::default());
     assert_eq!(buffers[0], [6, 11, 16, 17, 17]);
-    let kinds: Vec<(u32, u32)> = places(&image, &seen)
+    let kinds: Vec<(u32, u32)> = distinct_accesses(&image, &accesses)
         .iter()
-        .map(|(line, _, what)| (*line, *what))
+        .map(|(line, _, size_and_flags)| (*line, *size_and_flags))
         .collect();
     assert_eq!(
         kinds,
@@ -170,13 +170,13 @@ KERNEL {
   barrier();
   BUF(uint, 1)[lane] = ((uint*)g->tgmem[0])[16 + lane];
 }";
-    let image = checked(source);
+    let image = checked_image(source);
     let mut buffers = [(0..16).collect(), vec![0; 16]];
-    let seen = run(&image, 16, &mut buffers, &mut Log::default());
+    let accesses = run(&image, 16, &mut buffers, &mut Log::default());
     assert_eq!(buffers[1], (0..16).collect::<Vec<u32>>());
-    let kinds: Vec<(u32, u32)> = places(&image, &seen)
+    let kinds: Vec<(u32, u32)> = distinct_accesses(&image, &accesses)
         .iter()
-        .map(|(line, _, what)| (*line, *what))
+        .map(|(line, _, size_and_flags)| (*line, *size_and_flags))
         .collect();
     assert_eq!(
         kinds,
@@ -190,25 +190,25 @@ KERNEL {
 }
 
 #[test]
-fn functions_that_stay_functions_report_too() {
+fn functions_that_are_not_inlined_report_accesses() {
     let source = "__attribute__((noinline)) void put(uint* p, uint v) {
   p[1] = v;
 }
 KERNEL { put(BUF(uint, 0) + lane, lane); }";
-    let image = checked(source);
+    let image = checked_image(source);
     let mut buffers = [vec![9; 4]];
-    let seen = run(&image, 3, &mut buffers, &mut Log::default());
+    let accesses = run(&image, 3, &mut buffers, &mut Log::default());
     assert_eq!(buffers[0], [9, 0, 1, 2]);
-    assert_eq!(places(&image, &seen), [(2, 8, 4 | WRITE)]);
+    assert_eq!(distinct_accesses(&image, &accesses), [(2, 8, 4 | WRITE)]);
 }
 
 #[test]
-fn red_zones_lie_between_threadgroup_variables() {
+fn red_zones_separate_threadgroup_variables() {
     let source = "KERNEL {
   auto& a = tgvar<0, float[5]>(); auto& b = tgvar<1, uchar[3]>();
   a[lane] = lane; b[lane] = lane; barrier(); BUF(float, 0)[lane] = a[2 - lane] + b[lane];
 }";
-    let image = checked(source);
+    let image = checked_image(source);
     let v = &image.plan.variables;
     assert!(
         v[0].offset >= 64 && v[1].offset >= v[0].offset + v[0].size + 64,
@@ -218,7 +218,7 @@ fn red_zones_lie_between_threadgroup_variables() {
 }
 
 #[test]
-fn observer_hears_of_divergence_and_early_returns() {
+fn the_observer_is_notified_of_divergence_and_early_returns() {
     let source = "KERNEL {
   if (lane == 5) return;
   float v = lane;
@@ -226,11 +226,11 @@ fn observer_hears_of_divergence_and_early_returns() {
   if (lane < 2) { BUF(float, 0)[lane] = v; barrier(); BUF(float, 0)[lane] += 1; }
   else { BUF(float, 0)[lane] = v; barrier(); BUF(float, 0)[lane] += 2; }
 }";
-    let image = checked(source);
+    let image = checked_image(source);
     let mut buffers = [vec![0; 40]];
     let mut log = Log::default();
     run(&image, 40, &mut buffers, &mut log);
-    let has = |part: &str| log.0.iter().any(|l| l.contains(part));
+    let has = |text: &str| log.0.iter().any(|l| l.contains(text));
     assert!(
         has("mask: 223, other: "),
         "lanes 0 to 7 without 5: {:?}",

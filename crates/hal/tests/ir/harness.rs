@@ -11,7 +11,7 @@ use bessemer_hal::soft::group::{
 use bessemer_hal::soft::ir::{Options, Outcome, fission};
 use bessemer_hal::soft::plan::KernelPlan;
 
-/// What the shim declares, and a few SIMD-group operations.
+/// The declarations of the shim, and some SIMD-group operations.
 pub(crate) const PRELUDE: &str = r#"
 typedef unsigned uint; typedef unsigned long ulong; typedef unsigned char uchar;
 struct sm_group { void* buf[31]; void* tgmem[31]; void* arena;
@@ -63,7 +63,7 @@ pub(crate) struct Image {
     _directory: tempfile::TempDir,
 }
 
-/// The newest clang there is.
+/// Returns a supported clang.
 fn clang() -> String {
     let names = [
         "clang++-19",
@@ -97,13 +97,13 @@ fn compile(arguments: &[&str], files: &[&Path]) {
     );
 }
 
-/// The option for the instruction set that the software device would take.
+/// Returns the option for the instruction set that the software device targets.
 fn march() -> String {
     format!("-march={}", bessemer_hal::soft::InstructionSet::native())
 }
 
-/// The IR of `source` as the device's first compilation makes it.
-pub(crate) fn first_stage(source: &str, check: bool, directory: &Path) -> String {
+/// Compiles `source` to the IR that the device passes to the fission pass.
+pub(crate) fn front_end_ir(source: &str, check: bool, directory: &Path) -> String {
     let cpp = directory.join("kernel.cpp");
     let ll = directory.join("kernel.ll");
     fs::write(
@@ -139,11 +139,11 @@ pub(crate) fn first_stage(source: &str, check: bool, directory: &Path) -> String
     fs::read_to_string(&ll).expect("clang wrote its output")
 }
 
-/// Runs the pass, with as many rounds of inlining as it asks for.
+/// Runs the pass, with the rounds of inlining that it requests.
 pub(crate) fn pass(text: String, check: bool, directory: &Path) -> (String, KernelPlan) {
     let mut text = text;
     for _ in 0..3 {
-        match fission(&text, &Options { check }).expect("the pass understands the module") {
+        match fission(&text, &Options { check }).expect("the pass splits the module") {
             Outcome::Done { text, plan } => return (text, plan),
             Outcome::Inline { text: marked } => {
                 let (from, to) = (directory.join("marked.ll"), directory.join("inlined.ll"));
@@ -157,7 +157,7 @@ pub(crate) fn pass(text: String, check: bool, directory: &Path) -> (String, Kern
             }
         }
     }
-    panic!("the pass asks for inlining again and again");
+    panic!("the pass requests inlining after every round");
 }
 
 fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
@@ -170,13 +170,13 @@ fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
 
 impl Image {
     pub(crate) fn new(source: &str) -> Self {
-        Self::with(source, false, std::ptr::null())
+        Self::with_table(source, false, std::ptr::null())
     }
 
-    /// Builds and loads an image and hands `table` to its `sm_init`.
-    pub(crate) fn with(source: &str, check: bool, table: *const c_void) -> Self {
+    /// Builds and loads an image and passes `table` to its `sm_init`.
+    pub(crate) fn with_table(source: &str, check: bool, table: *const c_void) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let first = first_stage(source, check, directory.path());
+        let first = front_end_ir(source, check, directory.path());
         let (text, plan) = pass(first, check, directory.path());
         let ll: PathBuf = directory.path().join("regions.ll");
         let so = directory.path().join("image.so");
@@ -198,7 +198,7 @@ impl Image {
         arguments.extend(["-o", &output]);
         compile(&arguments, &[&ll]);
         let path = CString::new(output).expect("a path without zero bytes");
-        // SAFETY: the image has no constructors of its own.
+        // SAFETY: the image has no constructors.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "the image loads");
         let regions = symbol(handle, "sm_regions").cast::<RegionFn>();
@@ -255,7 +255,7 @@ impl Image {
         let mut shared = vec![0u64; 4096];
         let mut arena = vec![0u64; self.plan.arena_bytes / 8 + 16];
         let mut context = vec![0u64; self.plan.context_bytes / 8 + 16];
-        // Old states of another kernel must not matter.
+        // The result must not depend on old contents.
         context.fill(0xdead_beef_dead_beef);
         let offset = context.as_ptr().align_offset(64);
         let mut group = SmGroup {
@@ -295,7 +295,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: nothing of the image is used after this.
+        // SAFETY: the image is not used after the drop.
         unsafe { libc::dlclose(self.handle) };
     }
 }

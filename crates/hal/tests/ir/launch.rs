@@ -13,8 +13,8 @@ use super::harness;
 
 fn image(source: &str, check: bool) -> Image {
     let table = std::ptr::from_ref(services::table()).cast();
-    // Loaded for the rest of the process.
-    let loaded = Box::leak(Box::new(harness::Image::with(source, check, table)));
+    // Stays loaded until the process exits.
+    let loaded = Box::leak(Box::new(harness::Image::with_table(source, check, table)));
     // SAFETY: the tables belong to the plan and stay loaded.
     unsafe {
         Image::new(
@@ -53,7 +53,7 @@ fn launch(
     (result, out)
 }
 
-/// Sums of the 64 numbers of each group, by way of threadgroup memory and SIMD-groups.
+/// Sums the 64 elements of each threadgroup, with threadgroup memory and SIMD-group reductions.
 const SUM: &str = "KERNEL {
   auto& tile = tgvar<0, uint[64]>();
   tile[lane] = BUF(uint, 0)[g->tgid[0] * 64 + lane];
@@ -66,7 +66,7 @@ const SUM: &str = "KERNEL {
 }";
 
 #[test]
-fn all_modes_compute_the_same() {
+fn all_modes_compute_the_same_results() {
     let expected = |index: usize| (0..64).map(|i| (index / 64 * 64 + i) as u32).sum::<u32>();
     let pool = Pool::with_threads(3).unwrap();
     let fast = image(SUM, false);
@@ -246,12 +246,12 @@ fn compiled_crashes_and_hangs_are_faults() {
         // SAFETY: the block lives until the launches are over.
         plan.buffers[1] = unsafe { BufferBinding::new(out.pointer(), 4096, BindingAccess::Write) };
         plan.limit = Duration::from_millis(200);
-        let inside = pool.run(&plan).expect_err(case.body);
-        assert!((case.kind)(inside.kind), "{}: {inside}", case.body);
-        let apart = isolation
+        let in_process = pool.run(&plan).expect_err(case.body);
+        assert!((case.kind)(in_process.kind), "{}: {in_process}", case.body);
+        let isolated = isolation
             .run(plan.limit, pool.log(), |sole| sole.run(&plan))
             .expect_err(case.body);
-        assert!((case.kind)(apart.kind), "{}: {apart}", case.body);
+        assert!((case.kind)(isolated.kind), "{}: {isolated}", case.body);
         launch(&sum, &pool, [64, 64], LaunchMode::Fast).0.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Random structured kernels against an interpreter that runs all threads in step.
+//! Random structured kernels against an interpreter that runs all threads in lockstep.
 
 use std::fmt::Write;
 
@@ -16,8 +16,10 @@ impl Random {
     }
 }
 
+/// Number of variables of a random kernel.
 const VARIABLES: u32 = 5;
-const ARRAY: u32 = 4;
+/// Length of the private array of a random kernel.
+const ARRAY_LEN: u32 = 4;
 
 #[derive(Debug)]
 enum Expr {
@@ -45,18 +47,18 @@ enum Statement {
     Sum(u32, Expr),
     Max(u32, Expr),
     Shuffle(u32, Expr, Expr),
-    Meet,
+    SimdBarrier,
     /// Variable, value, distance: every thread reads what another wrote.
     Exchange(u32, Expr, u32),
 }
 
-/// Where a statement is generated.
+/// Context of a generated statement.
 #[derive(Clone, Copy)]
-struct Place {
+struct Scope {
     depth: u32,
-    /// Loops around.
+    /// Number of enclosing loops.
     loops: u32,
-    /// Whether all threads come by together.
+    /// Whether control flow is uniform.
     uniform: bool,
 }
 
@@ -66,7 +68,7 @@ struct Generator {
 }
 
 impl Generator {
-    fn uniform(&mut self, loops: u32) -> Expr {
+    fn uniform_expr(&mut self, loops: u32) -> Expr {
         match self.random.below(4) {
             0 if loops > 0 => Expr::Counter(self.random.below(loops)),
             1 => Expr::Threads,
@@ -79,7 +81,7 @@ impl Generator {
         if depth == 0 {
             return match self.random.below(7) {
                 0 => Expr::Lane,
-                1 | 2 => self.uniform(loops),
+                1 | 2 => self.uniform_expr(loops),
                 _ => Expr::Variable(self.random.below(VARIABLES)),
             };
         }
@@ -97,7 +99,7 @@ impl Generator {
 
     fn condition(&mut self, uniform: bool, loops: u32) -> Expr {
         let left = if uniform {
-            self.uniform(loops)
+            self.uniform_expr(loops)
         } else {
             self.expr(1, loops)
         };
@@ -110,28 +112,28 @@ impl Generator {
         )
     }
 
-    fn block(&mut self, place: Place) -> Vec<Statement> {
+    fn block(&mut self, scope: Scope) -> Vec<Statement> {
         let count = 1 + self.random.below(5);
-        (0..count).map(|_| self.statement(place)).collect()
+        (0..count).map(|_| self.statement(scope)).collect()
     }
 
-    fn statement(&mut self, place: Place) -> Statement {
-        let loops = place.loops;
+    fn statement(&mut self, scope: Scope) -> Statement {
+        let loops = scope.loops;
         let variable = self.random.below(VARIABLES);
-        let inner = |uniform| Place {
-            depth: place.depth.saturating_sub(1),
-            uniform: place.uniform && uniform,
-            ..place
+        let inner = |uniform| Scope {
+            depth: scope.depth.saturating_sub(1),
+            uniform: scope.uniform && uniform,
+            ..scope
         };
         match self.random.below(17) {
             0 | 1 => Statement::Sum(variable, self.expr(1, loops)),
             2 => Statement::Max(variable, self.expr(1, loops)),
             3 => Statement::Shuffle(variable, self.expr(1, loops), self.expr(1, loops)),
             4 => Statement::Store(self.expr(1, loops), self.expr(2, loops)),
-            5..=7 if place.uniform => {
+            5..=7 if scope.uniform => {
                 Statement::Exchange(variable, self.expr(1, loops), self.random.below(40))
             }
-            8 | 9 if place.depth > 0 => {
+            8 | 9 if scope.depth > 0 => {
                 let uniform = self.random.below(2) == 0;
                 let condition = self.condition(uniform, loops);
                 let yes = self.block(inner(uniform));
@@ -142,34 +144,34 @@ impl Generator {
                 };
                 Statement::If(condition, yes, no)
             }
-            10 | 11 if place.depth > 0 && loops < 3 => {
+            10 | 11 if scope.depth > 0 && loops < 3 => {
                 let uniform = self.random.below(3) > 0;
                 let trip = if uniform {
-                    self.uniform(loops)
+                    self.uniform_expr(loops)
                 } else {
                     self.expr(1, loops)
                 };
                 let trip = Expr::Binary("&", Box::new(trip), Box::new(Expr::Constant(3)));
                 self.counters = self.counters.max(loops + 1);
-                let body = self.block(Place {
+                let body = self.block(Scope {
                     loops: loops + 1,
                     ..inner(uniform)
                 });
                 Statement::Loop(loops, trip, body)
             }
-            // A way out that only some threads take would make what follows divergent.
-            12 if loops > 0 => Statement::Break(self.condition(place.uniform, loops)),
-            13 if loops > 0 => Statement::Continue(self.condition(place.uniform, loops)),
-            14 if !place.uniform && self.random.below(4) == 0 => {
+            // A divergent exit would make the statements that follow divergent.
+            12 if loops > 0 => Statement::Break(self.condition(scope.uniform, loops)),
+            13 if loops > 0 => Statement::Continue(self.condition(scope.uniform, loops)),
+            14 if !scope.uniform && self.random.below(4) == 0 => {
                 Statement::Return(self.condition(false, loops))
             }
-            15 => Statement::Meet,
+            15 => Statement::SimdBarrier,
             _ => Statement::Assign(variable, self.expr(2, loops)),
         }
     }
 }
 
-fn show(expr: &Expr) -> String {
+fn expression_text(expr: &Expr) -> String {
     match expr {
         Expr::Lane => "lane".into(),
         Expr::Threads => "n".into(),
@@ -177,70 +179,88 @@ fn show(expr: &Expr) -> String {
         Expr::Parameter(index) => format!("p[{index}]"),
         Expr::Variable(index) => format!("v{index}"),
         Expr::Counter(index) => format!("i{index}"),
-        Expr::Element(index) => format!("a[{} & 3]", show(index)),
-        Expr::Binary(">>", left, right) => format!("({} >> ({} & 7))", show(left), show(right)),
+        Expr::Element(index) => format!("a[{} & 3]", expression_text(index)),
+        Expr::Binary(">>", left, right) => format!(
+            "({} >> ({} & 7))",
+            expression_text(left),
+            expression_text(right)
+        ),
         Expr::Binary(operator, left, right) => {
-            format!("(uint)({} {operator} {})", show(left), show(right))
+            format!(
+                "(uint)({} {operator} {})",
+                expression_text(left),
+                expression_text(right)
+            )
         }
     }
 }
 
-fn print(statements: &[Statement], out: &mut String) {
+fn print_statements(statements: &[Statement], out: &mut String) {
     for statement in statements {
         let _ = match statement {
-            Statement::Assign(v, e) => writeln!(out, "v{v} = {};", show(e)),
-            Statement::Store(i, e) => writeln!(out, "a[{} & 3] = {};", show(i), show(e)),
+            Statement::Assign(v, e) => writeln!(out, "v{v} = {};", expression_text(e)),
+            Statement::Store(i, e) => writeln!(
+                out,
+                "a[{} & 3] = {};",
+                expression_text(i),
+                expression_text(e)
+            ),
             Statement::If(c, yes, no) => {
-                let _ = writeln!(out, "if ({}) {{", show(c));
-                print(yes, out);
+                let _ = writeln!(out, "if ({}) {{", expression_text(c));
+                print_statements(yes, out);
                 out.push_str("} else {\n");
-                print(no, out);
+                print_statements(no, out);
                 writeln!(out, "}}")
             }
             Statement::Loop(i, trip, body) => {
                 let _ = writeln!(
                     out,
                     "for (uint i{i} = 0, e{i} = {}; i{i} < e{i}; i{i}++) {{",
-                    show(trip)
+                    expression_text(trip)
                 );
-                print(body, out);
+                print_statements(body, out);
                 writeln!(out, "}}")
             }
-            Statement::Break(c) => writeln!(out, "if ({}) break;", show(c)),
-            Statement::Continue(c) => writeln!(out, "if ({}) continue;", show(c)),
-            Statement::Return(c) => writeln!(out, "if ({}) return;", show(c)),
-            Statement::Sum(v, e) => writeln!(out, "v{v} = simd_sum<uint>({});", show(e)),
-            Statement::Max(v, e) => writeln!(out, "v{v} = simd_max<uint>({});", show(e)),
+            Statement::Break(c) => writeln!(out, "if ({}) break;", expression_text(c)),
+            Statement::Continue(c) => writeln!(out, "if ({}) continue;", expression_text(c)),
+            Statement::Return(c) => writeln!(out, "if ({}) return;", expression_text(c)),
+            Statement::Sum(v, e) => writeln!(out, "v{v} = simd_sum<uint>({});", expression_text(e)),
+            Statement::Max(v, e) => writeln!(out, "v{v} = simd_max<uint>({});", expression_text(e)),
             Statement::Shuffle(v, e, l) => {
-                writeln!(out, "v{v} = simd_pick({}, {});", show(e), show(l))
+                writeln!(
+                    out,
+                    "v{v} = simd_pick({}, {});",
+                    expression_text(e),
+                    expression_text(l)
+                )
             }
-            Statement::Meet => writeln!(out, "sm_sync_sg(0);"),
+            Statement::SimdBarrier => writeln!(out, "sm_sync_sg(0);"),
             Statement::Exchange(v, e, by) => writeln!(
                 out,
                 "s[lane] = {}; barrier(); {{ uint r = s[(lane + {by}) % n]; barrier(); v{v} = r; }}",
-                show(e)
+                expression_text(e)
             ),
         };
     }
 }
 
-/// One thread.
+/// State of one thread.
 #[derive(Clone)]
 struct Thread {
     v: [u32; VARIABLES as usize],
-    a: [u32; ARRAY as usize],
+    a: [u32; ARRAY_LEN as usize],
     i: [u32; 3],
     active: bool,
 }
 
-struct Machine<'p> {
+struct Interpreter<'p> {
     threads: Vec<Thread>,
     parameters: &'p [u32],
     /// Threadgroup memory.
     shared: Vec<u32>,
 }
 
-impl Machine<'_> {
+impl Interpreter<'_> {
     fn eval(&self, lane: usize, expr: &Expr) -> u32 {
         let thread = &self.threads[lane];
         match expr {
@@ -267,59 +287,59 @@ impl Machine<'_> {
         }
     }
 
-    /// Lanes that are active and satisfy `condition`.
-    fn those(&self, condition: &Expr) -> Vec<bool> {
+    /// Returns the mask of active lanes that satisfy `condition`.
+    fn satisfying(&self, condition: &Expr) -> Vec<bool> {
         let of = |lane: usize| self.threads[lane].active && self.eval(lane, condition) != 0;
         (0..self.threads.len()).map(of).collect()
     }
 
-    fn active(&self) -> Vec<bool> {
+    fn active_mask(&self) -> Vec<bool> {
         self.threads.iter().map(|t| t.active).collect()
     }
 
-    fn activate(&mut self, mask: &[bool]) {
+    fn set_active_mask(&mut self, mask: &[bool]) {
         self.threads
             .iter_mut()
             .zip(mask)
             .for_each(|(t, m)| t.active = *m);
     }
 
-    /// Runs `statements`; `gone` marks lanes that left the loop, `skipped` those that left its iteration, and
-    /// `finished` those that returned.
-    fn run(&mut self, statements: &[Statement], out: &mut [Vec<bool>; 3]) {
+    /// Runs `statements`; `exits` collects the lanes that left the loop, those that left its iteration, and those that
+    /// returned.
+    fn run(&mut self, statements: &[Statement], exits: &mut [Vec<bool>; 3]) {
         for statement in statements {
             match statement {
                 Statement::If(condition, yes, no) => {
-                    let before = self.active();
-                    let then = self.those(condition);
+                    let before = self.active_mask();
+                    let then = self.satisfying(condition);
                     let other: Vec<bool> =
                         before.iter().zip(&then).map(|(b, t)| *b && !t).collect();
-                    self.activate(&then);
-                    self.run(yes, out);
-                    let after = self.active();
-                    self.activate(&other);
-                    self.run(no, out);
-                    let joined: Vec<bool> = self
-                        .active()
+                    self.set_active_mask(&then);
+                    self.run(yes, exits);
+                    let after = self.active_mask();
+                    self.set_active_mask(&other);
+                    self.run(no, exits);
+                    let reconverged: Vec<bool> = self
+                        .active_mask()
                         .iter()
                         .zip(&after)
                         .map(|(a, b)| *a || *b)
                         .collect();
-                    self.activate(&joined);
+                    self.set_active_mask(&reconverged);
                 }
                 Statement::Loop(counter, trip, body) => {
-                    self.repeat(*counter as usize, trip, body, out)
+                    self.repeat(*counter as usize, trip, body, exits)
                 }
-                Statement::Break(c) => self.leave(c, &mut out[0]),
-                Statement::Continue(c) => self.leave(c, &mut out[1]),
-                Statement::Return(c) => self.leave(c, &mut out[2]),
-                _ => self.simple(statement),
+                Statement::Break(c) => self.leave(c, &mut exits[0]),
+                Statement::Continue(c) => self.leave(c, &mut exits[1]),
+                Statement::Return(c) => self.leave(c, &mut exits[2]),
+                _ => self.run_simple(statement),
             }
         }
     }
 
     fn leave(&mut self, condition: &Expr, out: &mut [bool]) {
-        for (lane, leaves) in self.those(condition).into_iter().enumerate() {
+        for (lane, leaves) in self.satisfying(condition).into_iter().enumerate() {
             if leaves {
                 out[lane] = true;
                 self.threads[lane].active = false;
@@ -332,15 +352,15 @@ impl Machine<'_> {
         counter: usize,
         trip: &Expr,
         body: &[Statement],
-        out: &mut [Vec<bool>; 3],
+        exits: &mut [Vec<bool>; 3],
     ) {
-        let before = self.active();
+        let before = self.active_mask();
         let count = self.threads.len();
         let ends: Vec<u32> = (0..count).map(|lane| self.eval(lane, trip)).collect();
         let mut inner = [
             vec![false; count],
             vec![false; count],
-            std::mem::take(&mut out[2]),
+            std::mem::take(&mut exits[2]),
         ];
         for (lane, active) in before.iter().enumerate() {
             if *active {
@@ -352,7 +372,7 @@ impl Machine<'_> {
                 let thread = &mut self.threads[lane];
                 thread.active &= thread.i[counter] < *end;
             }
-            if !self.active().contains(&true) {
+            if !self.active_mask().contains(&true) {
                 break;
             }
             self.run(body, &mut inner);
@@ -362,12 +382,16 @@ impl Machine<'_> {
                 thread.i[counter] += u32::from(thread.active);
             }
         }
-        out[2] = std::mem::take(&mut inner[2]);
-        let joined: Vec<bool> = before.iter().zip(&out[2]).map(|(b, f)| *b && !f).collect();
-        self.activate(&joined);
+        exits[2] = std::mem::take(&mut inner[2]);
+        let reconverged: Vec<bool> = before
+            .iter()
+            .zip(&exits[2])
+            .map(|(b, f)| *b && !f)
+            .collect();
+        self.set_active_mask(&reconverged);
     }
 
-    fn simple(&mut self, statement: &Statement) {
+    fn run_simple(&mut self, statement: &Statement) {
         let count = self.threads.len();
         let active: Vec<usize> = (0..count)
             .filter(|lane| self.threads[*lane].active)
@@ -432,7 +456,7 @@ impl Machine<'_> {
     }
 }
 
-/// A shuffle that reads zero from lanes that do not take part.
+/// A shuffle that reads zero from inactive lanes.
 const PICK: &str = "
 static void op_pick(const void* const* a, void* r, uint m) {
     uint t[32]; for (uint i = 0; i < 32; i++) t[i] = m >> i & 1 ? ((const uint*)a[0])[i] : 0;
@@ -448,14 +472,14 @@ fn check(seed: u64) {
     };
     let mut program = Vec::new();
     for _ in 0..3 {
-        program.extend(generator.block(Place {
+        program.extend(generator.block(Scope {
             depth: 3,
             loops: 0,
             uniform: true,
         }));
     }
     let mut body = String::new();
-    print(&program, &mut body);
+    print_statements(&program, &mut body);
     let source = format!(
         "{PICK} KERNEL {{ uint* s = (uint*)g->tgmem[0]; const uint* p = BUF(uint, 0); uint n = g->nthreads, a[4];
         uint v0 = lane, v1 = lane * 7, v2 = 3, v3 = n, v4 = lane & 5; for (uint i = 0; i < 4; i++) a[i] = lane + i;
@@ -479,15 +503,15 @@ fn check(seed: u64) {
         i: [0; 3],
         active: true,
     };
-    let mut machine = Machine {
+    let mut interpreter = Interpreter {
         threads: (0..n).map(thread).collect(),
         parameters: &parameters,
         shared: vec![0; count],
     };
-    let mut left = [vec![false; count], vec![false; count], vec![false; count]];
-    machine.run(&program, &mut left);
-    for (lane, thread) in machine.threads.iter().enumerate() {
-        let expected = if left[2][lane] {
+    let mut exits = [vec![false; count], vec![false; count], vec![false; count]];
+    interpreter.run(&program, &mut exits);
+    for (lane, thread) in interpreter.threads.iter().enumerate() {
+        let expected = if exits[2][lane] {
             vec![0xdead; 9]
         } else {
             [&thread.v[..], &thread.a[..]].concat()
@@ -501,12 +525,12 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn random_kernels_agree_with_the_interpreter() {
+fn random_kernels_match_the_interpreter() {
     (0..16).for_each(check);
 }
 
 #[test]
 #[ignore = "200 more seeds of the test above, for work on the pass itself: takes minutes"]
-fn many_random_kernels_agree_with_the_interpreter() {
+fn many_random_kernels_match_the_interpreter() {
     (1000..1200).for_each(check);
 }

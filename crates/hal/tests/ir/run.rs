@@ -1,8 +1,8 @@
-//! Kernels against values computed here.
+//! Kernels against values computed by the test.
 
 use super::harness::{Image, bits, floats, run_all};
 
-const SIZES: [u32; 8] = [1, 2, 31, 32, 33, 64, 250, 1024];
+const THREADGROUP_SIZES: [u32; 8] = [1, 2, 31, 32, 33, 64, 250, 1024];
 
 fn ramp(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 % 101) as f32) - 50.0).collect()
@@ -36,7 +36,7 @@ fn tree_reduction_with_barriers_in_a_loop() {
         }
         BUF(float, 1)[g->tgid[0] * n + lane] = s[0] + lane;
     }";
-    for n in SIZES {
+    for n in THREADGROUP_SIZES {
         let input = ramp(2 * n as usize);
         let out = run_all(
             source,
@@ -109,7 +109,10 @@ fn private_arrays_that_die_before_a_barrier_stay_in_their_region() {
         BUF(uint, 0)[lane] = s[g->nthreads - 1 - lane];
     }";
     let image = Image::new(source);
-    assert_eq!(image.plan.context_bytes, 4096, "only the states are kept");
+    assert_eq!(
+        image.plan.context_bytes, 4096,
+        "only the state column is spilled"
+    );
     let out = run_all(source, [1, 1, 1], [100, 1, 1], &[vec![0; 100]]);
     let expected: Vec<u32> = (0..100u32)
         .map(|l| 99 - l)
@@ -149,7 +152,7 @@ fn two_dimensional_groups_and_threadgroup_variables() {
 }
 
 #[test]
-fn early_return_of_some_lanes_leaves_the_rest_in_step() {
+fn early_return_of_some_lanes_does_not_affect_the_others() {
     let source = "KERNEL {
         if (lane % 3 == 1) { BUF(float, 0)[lane] = -1; return; }
         float v = simd_sum((float)lane);

@@ -1,4 +1,4 @@
-//! Conversions between address spaces, which Metal does not have, are refused where they stand; what looks like one is not.
+//! Conversions between address spaces, which Metal does not have, are errors at their location; valid code is accepted.
 
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Error, LanguageVersion, Library};
@@ -7,7 +7,7 @@ use crate::setup::{empty, fast, library, options, try_library};
 
 const PROLOGUE: &str = "#include <metal_stdlib>\nusing namespace metal;\n";
 
-/// Line from the first one after the prologue, column and text of all errors of a library and its kernels.
+/// Returns line (from the first one after the prologue), column and text of all errors of a library and its kernels.
 fn errors(text: &str) -> Vec<(u32, u32, String)> {
     let check = |library: Library| {
         let names = library.function_names();
@@ -25,7 +25,7 @@ fn errors(text: &str) -> Vec<(u32, u32, String)> {
 }
 
 #[test]
-fn conversions_to_and_from_thread_are_refused_at_their_place() {
+fn conversions_to_and_from_thread_are_rejected_at_their_location() {
     let pass = |from: &str, n: &str| {
         format!(
             "cannot pass pointer to address space '{from}' as a pointer to address space 'thread' in {n} argument"
@@ -43,7 +43,7 @@ fn conversions_to_and_from_thread_are_refused_at_their_place() {
     let convert = |from: &str, to: &str| {
         format!("converting '{from}' to type '{to}' changes address space of pointer")
     };
-    for (text, place, message) in [
+    for (text, location, message) in [
         (
             "void g(thread float* t) {}\nvoid f(device float* d) { g(d); }",
             (2, 29),
@@ -160,13 +160,13 @@ fn conversions_to_and_from_thread_are_refused_at_their_place() {
             convert("device float *", "thread float *"),
         ),
     ] {
-        assert_eq!(errors(text), [(place.0, place.1, message)], "{text}");
+        assert_eq!(errors(text), [(location.0, location.1, message)], "{text}");
     }
 }
 
 #[test]
-fn conversions_between_other_spaces_are_refused() {
-    for (text, place, message) in [
+fn conversions_between_other_spaces_are_rejected() {
+    for (text, location, message) in [
         (
             "void f(device float* d) { threadgroup float* t = d; }",
             (1, 46),
@@ -210,15 +210,15 @@ fn conversions_between_other_spaces_are_refused() {
     ] {
         assert_eq!(
             errors(text),
-            [(place.0, place.1, message.to_owned())],
+            [(location.0, location.1, message.to_owned())],
             "{text}"
         );
     }
 }
 
 #[test]
-fn a_template_for_thread_takes_nothing_else() {
-    for (text, place, message) in [
+fn a_template_for_thread_accepts_no_other_space() {
+    for (text, location, message) in [
         (
             "template <typename T> void g(thread T* t) {}\nvoid f(device float* d) { g(d); }",
             (2, 27),
@@ -241,9 +241,13 @@ fn a_template_for_thread_takes_nothing_else() {
         ),
     ] {
         let found = errors(text);
-        assert_eq!(found[0], (place.0, place.1, message.to_owned()), "{text}");
+        assert_eq!(
+            found[0],
+            (location.0, location.1, message.to_owned()),
+            "{text}"
+        );
     }
-    // Where another candidate is there, it is chosen.
+    // Another viable candidate is preferred.
     let device = fast();
     let text = "template <typename T> int g(thread T* t) { return 1; }
 template <typename T> int g(T t) { return 2; }
@@ -277,7 +281,7 @@ kernel void k(device int* o) {
 }
 
 #[test]
-fn variables_arrays_and_atomics_are_judged_as_metal_does() {
+fn variables_arrays_and_atomics_follow_metals_rules() {
     let relaxed = "'order' argument must be 'memory_order_relaxed'";
     let device_only = "is unavailable: atomic_float is supported in the device address space only";
     for (text, message) in [
@@ -328,9 +332,9 @@ fn variables_arrays_and_atomics_are_judged_as_metal_does() {
 }
 
 #[test]
-fn what_metal_converts_is_accepted() {
+fn conversions_that_metal_allows_are_accepted() {
     for text in [
-        // The object of a method, and copies of objects, wherever they are.
+        // The object of a method, and copies of objects in any space.
         "struct S { float a; float get() const { return a; } void set(float x) device { a = x; } };\nkernel void k(device S* s, constant S& c) { S t = *s; *s = t; s[1] = c; s->set(c.get()); S u(*s); float x = s[2].get(); }",
         "struct S { float a; };\nvoid f(device S* s, threadgroup S* t) { *t = *s; S x[2] = {*s, *t}; }",
         // A reference to const may refer to a copy.
@@ -338,17 +342,17 @@ fn what_metal_converts_is_accepted() {
         // Vectors and matrices in any space.
         "void f(device float4* v, constant float4x4& m) { v[0] += v[1]; v[0].xy = v[1].zw; v[1] *= 2; v[2] = m * v[3]; v[0].x = 1; v[1] = m[0]; }",
         "void f(device packed_float3* p, threadgroup half4* h) { p[0] = p[1] * 2; p[0] += float3(1); h[0] = half4(1); h[1].yz = h[0].xw; }",
-        // The library takes atomics in every space, and results in `thread`.
+        // Library functions on atomics in every space, and with results in `thread`.
         "void f(device atomic_uint* a, threadgroup atomic_int* b) { uint e = 1; atomic_fetch_add_explicit(a, 1u, memory_order_relaxed);\n atomic_store_explicit(b, 1, memory_order_relaxed); atomic_compare_exchange_weak_explicit(a, &e, 2u, memory_order_relaxed, memory_order_relaxed); }",
         "void f(device float* d, threadgroup half* t) { simdgroup_float8x8 m; simdgroup_load(m, d, 8); simdgroup_store(m, d, 8); simdgroup_half8x8 n; simdgroup_load(n, t, 8); }",
         "void f(device float* d) { float x, y; d[0] = modf(d[2], y) + sincos(d[3], x); }",
-        // Overloads and templates that say which space.
+        // Overloads and templates that name the space.
         "void g(thread float* p) {} void g(device float* p) {} void g(threadgroup float* p) {}\nvoid f(device float* d, threadgroup float* t) { float x; g(&x); g(d); g(t); }",
         "template <typename T> void g(T p) { *p = 1; }\nvoid f(device float* d, thread float* t) { g(d); g(t); }",
         "template <typename P> struct It { P p; float next() thread { return *p++; } };\nvoid f(device float* d) { It<device float*> i{d}; i.next(); float x; It<thread float*> j{&x}; j.next(); }",
         "void f(device char* c, thread char* t) { auto a = (device float*)c; auto b = (thread float*)t; auto n = (ulong)c; auto d = (device float*)n; }",
         "void f(bool b, device float4* d) { float4 x = b ? d[0] : float4(1); device float4* e = b ? d : nullptr; float y = b ? d[0].x : 2; }",
-        // Elements of vectors and matrices are where these are.
+        // Elements of vectors and matrices are in the space of the vector or matrix.
         "void f(device float4x4* m, threadgroup float2x2* t) { ((device float*)&m[0][1])[2] = 1; (threadgroup float2&)t[0][1] = 2; }",
         // Strings are in constant memory.
         "struct Log { constexpr Log(constant char*, constant char*) constant {} template <typename... A> void put(constant char*, A...) const constant {} };\nconstant Log l(\"a\", \"b\" \"c\");\nstatic_assert(sizeof(int) == 4, \"size\");\nkernel void k() { l.put(\"%d\", 1); }",

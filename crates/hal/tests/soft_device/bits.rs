@@ -1,4 +1,4 @@
-//! Results do not depend on the machine: the same bits for every instruction set, optimised or not.
+//! Results are bit-identical on every machine and instruction set, optimised or not.
 
 use bessemer_hal::soft::{self, InstructionSet, Mode, SoftOptions};
 use bessemer_hal::{CompileOptions, Device, MathMode, StorageMode};
@@ -6,13 +6,13 @@ use half::{bf16, f16};
 
 use crate::setup::{cache, device, library, options, shared};
 
-/// Results a thread writes.
-const RESULTS: usize = 56;
+/// Number of results per thread.
+const RESULTS_PER_THREAD: usize = 56;
 
-/// Of the bits of all results with safe maths: every machine has to come to it.
-const DIGEST: u64 = 0x7870_a45e_a5a8_3546;
+/// FNV-1a hash of the bits of all results with safe math, the same on every machine.
+const SAFE_MATH_DIGEST: u64 = 0x7870_a45e_a5a8_3546;
 
-/// Everything whose bits a processor, or a compiler that knows it, could decide about.
+/// Operations whose bits could depend on the processor or on the compiler's target.
 const SOURCE: &str = "#include <metal_stdlib>
 using namespace metal;
 kernel void mixture(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
@@ -37,7 +37,7 @@ kernel void mixture(device const float* a [[buffer(0)]], device const float* b [
 }
 ";
 
-/// Numbers of every size and sign, subnormal ones of all formats, infinities and NaN among them.
+/// Numbers of every magnitude and sign, including subnormals of all formats, infinities and NaN.
 fn numbers(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed;
     (0..count)
@@ -58,7 +58,7 @@ fn numbers(seed: u64, count: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The bits of all results; NaN has one pattern, which no standard fixes.
+/// Returns the bits of all results, with NaNs replaced by one pattern, since no standard fixes theirs.
 fn run(device: &Device, math_mode: MathMode) -> Vec<u32> {
     let count = 4096;
     let options = CompileOptions {
@@ -70,7 +70,10 @@ fn run(device: &Device, math_mode: MathMode) -> Vec<u32> {
     let pipeline = library.pipeline("mixture").unwrap();
     let inputs = [1, 2, 3].map(|seed| shared(device, &numbers(seed, count)));
     let out = device
-        .buffer(count * RESULTS * size_of::<f32>(), StorageMode::Shared)
+        .buffer(
+            count * RESULTS_PER_THREAD * size_of::<f32>(),
+            StorageMode::Shared,
+        )
         .unwrap();
     let mut commands = device.commands();
     let mut dispatch = commands.dispatch(&pipeline);
@@ -116,7 +119,7 @@ fn results_are_the_same_bits_for_every_instruction_set() {
                 let differs = (0..bits.len()).find(|&i| bits[i] != known[i]);
                 if let Some(i) = differs {
                     let [got, known] = [bits[i], known[i]].map(f32::from_bits);
-                    let (result, thread) = (i % RESULTS, i / RESULTS);
+                    let (result, thread) = (i % RESULTS_PER_THREAD, i / RESULTS_PER_THREAD);
                     panic!(
                         "{set}, {mode}, optimised {optimize}, {math:?}: result {result} of thread {thread} is {got:e}, not {known:e}"
                     );
@@ -125,13 +128,13 @@ fn results_are_the_same_bits_for_every_instruction_set() {
         }
         if math == MathMode::Safe {
             let found = digest(&first.unwrap());
-            assert_eq!(found, DIGEST, "{found:#018x}");
+            assert_eq!(found, SAFE_MATH_DIGEST, "{found:#018x}");
         }
     }
 }
 
 #[test]
-fn an_instruction_set_that_the_machine_lacks_is_an_error() {
+fn an_unsupported_instruction_set_is_an_error() {
     let missing = InstructionSet::ALL
         .into_iter()
         .find(|set| !set.is_supported());
@@ -145,16 +148,16 @@ fn an_instruction_set_that_the_machine_lacks_is_an_error() {
 }
 
 #[test]
-fn every_mode_flushes_subnormal_floats_and_leaves_the_host_alone() {
+fn every_mode_flushes_subnormal_floats_and_restores_the_hosts_float_mode() {
     let source = "kernel void k(device const float* a [[buffer(0)]], device float* o [[buffer(1)]],\n\
                   uint i [[thread_position_in_grid]]) { o[i] = a[i] * 0.5f + a[i]; }\n";
-    let least = f32::MIN_POSITIVE;
-    let (count, tiny) = (1 << 16, least / 4.0);
+    let min_normal = f32::MIN_POSITIVE;
+    let (count, subnormal) = (1 << 16, min_normal / 4.0);
     let input: Vec<f32> = (0..count)
-        .map(|i| if i % 2 == 0 { tiny } else { least })
+        .map(|i| if i % 2 == 0 { subnormal } else { min_normal })
         .collect();
     let expected: Vec<f32> = (0..count)
-        .map(|i| if i % 2 == 0 { 0.0 } else { least })
+        .map(|i| if i % 2 == 0 { 0.0 } else { min_normal })
         .collect();
     for mode in Mode::ALL {
         let device = device(mode);
@@ -171,8 +174,8 @@ fn every_mode_flushes_subnormal_floats_and_leaves_the_host_alone() {
             assert_eq!(out.to_vec::<f32>().unwrap(), expected, "{mode}");
         }
         // The thread that launched may have run threadgroups itself.
-        let (x, half) = std::hint::black_box((least, 0.5_f32));
+        let (x, half) = std::hint::black_box((min_normal, 0.5_f32));
         assert_eq!((x * half).to_bits(), 0x0040_0000, "{mode}");
-        assert_eq!(std::hint::black_box(tiny) * 4.0, least, "{mode}");
+        assert_eq!(std::hint::black_box(subnormal) * 4.0, min_normal, "{mode}");
     }
 }

@@ -1,4 +1,4 @@
-//! Compilers that fail, sources that are wrong, caches that are damaged.
+//! Failing compilers, invalid sources and corrupt caches.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +10,8 @@ use bessemer_hal::{CompileOptions, Device, Error, FunctionConstants, MathMode};
 
 use crate::setup::{ADD, check_add, clang, device, fast, library, options, try_library};
 
-/// Line, column and text of the first diagnostic.
-fn first(error: Error) -> (u32, u32, String) {
+/// Returns line, column and text of the first diagnostic.
+fn first_diagnostic(error: Error) -> (u32, u32, String) {
     let Error::Compile { diagnostics, .. } = error else {
         panic!("{error:?}");
     };
@@ -31,28 +31,28 @@ fn toolchain(error: Error) -> String {
 fn an_error_in_the_source_has_the_users_line_and_column() {
     struct Case {
         source: &'static str,
-        place: (u32, u32),
+        location: (u32, u32),
         message: &'static str,
     }
     let cases = [
         Case {
             source: "#include <metal_stdlib>\nusing namespace metal;\nkernel void k(device float* a [[buffer(0)]], uint i [[thread_position_in_grid]]) {\n  a[i]   =   missing;\n}\n",
-            place: (4, 14),
+            location: (4, 14),
             message: "use of undeclared identifier 'missing'",
         },
         Case {
             source: "#include <metal_stdlib>\nusing namespace metal;\nfloat2 f(float3 v) {\n  return v;\n}\n",
-            place: (4, 10),
+            location: (4, 10),
             message: "'float3'",
         },
         Case {
             source: "#include <metal_stdlib>\nusing namespace metal;\n\n#error not today\n",
-            place: (4, 2),
+            location: (4, 2),
             message: "not today",
         },
         Case {
             source: "#include <metal_stdlib>\n#include \"not_there.h\"\n",
-            place: (2, 10),
+            location: (2, 10),
             message: "not_there.h",
         },
     ];
@@ -60,28 +60,28 @@ fn an_error_in_the_source_has_the_users_line_and_column() {
     for case in cases {
         let error = try_library(&device, case.source).unwrap_err();
         let text = error.to_string();
-        let (line, column, message) = first(error);
+        let (line, column, message) = first_diagnostic(error);
         assert!(message.contains(case.message), "{text}");
-        assert_eq!((line, column), case.place, "{text}");
+        assert_eq!((line, column), case.location, "{text}");
     }
 }
 
 #[test]
-fn an_error_inside_a_template_is_found_when_its_kernel_is_asked_for() {
+fn an_error_inside_a_template_is_reported_when_its_kernel_is_requested() {
     let source = "#include <metal_stdlib>\nusing namespace metal;\n\
                   template <typename T> kernel void k(device T* a [[buffer(0)]]) {\n  a[0] = T::nothing;\n}\n\
                   template [[host_name(\"k_float\")]] [[kernel]] void k<float>(device float*);\n";
     let device = fast();
     let error = library(&device, source).pipeline("k_float").unwrap_err();
     let text = error.to_string();
-    let (line, _, message) = first(error);
+    let (line, _, message) = first_diagnostic(error);
     assert_eq!(line, 4, "{text}");
     assert!(message.contains("float"), "{text}");
     assert!(text.contains("  a[0] = T::nothing;\n"), "{text}");
 }
 
 #[test]
-fn a_missing_compiler_is_an_error_only_when_something_must_be_compiled() {
+fn a_missing_compiler_is_an_error_only_if_a_library_must_be_compiled() {
     let device = soft::device(SoftOptions {
         clang: Some("/nowhere/clang++".into()),
         ..options(Mode::Fast)
@@ -112,7 +112,7 @@ fn runs(dir: &Path) -> usize {
 }
 
 #[test]
-fn a_compiler_killed_at_any_step_is_an_error_and_the_next_try_succeeds() {
+fn a_compiler_killed_at_any_step_is_an_error_and_a_retry_succeeds() {
     // The check of a library with one kernel is its compilation.
     let two = format!("{ADD}\nkernel void other() {{}}\n");
     for (condition, step, source) in [
@@ -143,7 +143,7 @@ fn a_compiler_killed_at_any_step_is_an_error_and_the_next_try_succeeds() {
 }
 
 #[test]
-fn a_compiler_that_would_erase_address_spaces_is_refused() {
+fn a_compiler_that_erases_address_spaces_is_rejected() {
     let erase = "-Dopencl_global_device=unused -Dopencl_global_host=unused -Dopencl_local=unused";
     let no_mode = "s/ -Xclang -fsycl-is-device / /";
     let clang = clang().display().to_string();
@@ -171,7 +171,7 @@ fn a_compiler_that_would_erase_address_spaces_is_refused() {
 }
 
 #[test]
-fn kernels_are_compiled_quickly_by_request_and_where_speed_is_no_aim() {
+fn kernels_are_not_optimised_on_request_and_in_check_and_fuzz_mode() {
     let dir = tempfile::tempdir().unwrap();
     let marker = dir.path().join("quick");
     let note = format!("touch {}", marker.display());
@@ -195,7 +195,7 @@ fn kernels_are_compiled_quickly_by_request_and_where_speed_is_no_aim() {
 }
 
 #[test]
-fn a_warm_start_runs_no_process_and_takes_milliseconds() {
+fn a_warm_start_spawns_no_process_and_takes_milliseconds() {
     let dir = tempfile::tempdir().unwrap();
     let options = SoftOptions {
         clang: Some(broken_compiler(dir.path(), "nothing", "true")),
@@ -204,7 +204,7 @@ fn a_warm_start_runs_no_process_and_takes_milliseconds() {
     };
     let start = Instant::now();
     check_add(&soft::device(options.clone()).unwrap());
-    let headers_and_all = start.elapsed();
+    let with_headers = start.elapsed();
     let cold = {
         let device = soft::device(options.clone()).unwrap();
         let start = Instant::now();
@@ -224,15 +224,12 @@ fn a_warm_start_runs_no_process_and_takes_milliseconds() {
     check_add(&soft::device(options).unwrap());
     assert_eq!(runs(dir.path()), before);
     warm.sort();
-    println!(
-        "first {headers_and_all:?}, cold {cold:?}, warm {:?}",
-        warm[10]
-    );
+    println!("first {with_headers:?}, cold {cold:?}, warm {:?}", warm[10]);
     assert!(warm[0].as_millis() < 5, "{warm:?}");
 }
 
 #[test]
-fn a_library_with_includes_follows_its_files() {
+fn a_library_is_recompiled_when_its_includes_change() {
     let dir = tempfile::tempdir().unwrap();
     let header = dir.path().join("scale.h");
     let source = "#include <metal_stdlib>\n#include \"scale.h\"\n\
@@ -316,22 +313,22 @@ fn defines_and_math_modes_reach_the_compiler() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_no_obstacle() {
+fn an_unwritable_cache_does_not_fail_a_compilation() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    // A directory that may not be written is no obstacle for root, so each way of failing has its own case.
-    let sealed = dir.path().join("sealed");
-    fs::create_dir(&sealed).unwrap();
-    fs::set_permissions(&sealed, fs::Permissions::from_mode(0o555)).unwrap();
-    for place in [
+    // Permissions do not stop root from writing to a directory, so there is a case for each kind of failure.
+    let read_only = dir.path().join("read_only");
+    fs::create_dir(&read_only).unwrap();
+    fs::set_permissions(&read_only, fs::Permissions::from_mode(0o555)).unwrap();
+    for cache_dir in [
         Some(file.join("cache")),
-        Some(sealed),
+        Some(read_only),
         Some("/proc/cache".into()),
         None,
     ] {
         let device = soft::device(SoftOptions {
-            cache_dir: place,
+            cache_dir,
             ..SoftOptions::default()
         })
         .unwrap();
@@ -340,13 +337,13 @@ fn a_cache_that_cannot_be_written_is_no_obstacle() {
 }
 
 #[test]
-fn a_disk_that_fills_while_the_compiler_writes_is_no_obstacle() {
-    // What clang says and does when it cannot write below a directory.
+fn a_disk_that_fills_up_during_a_compilation_does_not_fail_it() {
+    // clang's error if the disk is full.
     let full =
         "echo 'LLVM ERROR: IO failure on output stream: No space left on device' >&2; exit 1";
-    for (step, place) in [("c++-header", "cache"), ("-shared", "temporary")] {
+    for (step, full_dir) in [("c++-header", "cache"), ("-shared", "temporary")] {
         let dir = tempfile::tempdir().unwrap();
-        let watched = match place {
+        let watched = match full_dir {
             "cache" => dir.path().join("cache"),
             _ => std::env::temp_dir().join("bessemer-tmp"),
         };
@@ -361,14 +358,14 @@ fn a_disk_that_fills_while_the_compiler_writes_is_no_obstacle() {
     }
 }
 
-/// Every file of a cache below `dir`.
-fn entries(dir: &Path) -> Vec<PathBuf> {
+/// Returns every file below `dir`.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open = vec![dir.to_owned()];
-    while let Some(dir) = open.pop() {
+    let mut unvisited = vec![dir.to_owned()];
+    while let Some(dir) = unvisited.pop() {
         for item in fs::read_dir(dir).unwrap().flatten() {
             if item.path().is_dir() {
-                open.push(item.path());
+                unvisited.push(item.path());
             } else {
                 found.push(item.path());
             }
@@ -378,14 +375,14 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn damaged_entries_of_any_kind_are_made_again() {
+fn corrupt_entries_of_any_kind_are_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let options = SoftOptions {
         cache_dir: Some(dir.path().join("cache")),
         ..SoftOptions::default()
     };
     check_add(&soft::device(options.clone()).unwrap());
-    let files = entries(dir.path());
+    let files = files_below(dir.path());
     for name in ["lib-", "kernel-", "pch-", "shim.h"] {
         let is = |file: &&PathBuf| {
             file.file_name()
@@ -404,25 +401,25 @@ fn damaged_entries_of_any_kind_are_made_again() {
         };
         files.iter().find(is).unwrap().clone()
     };
-    // Kernels and libraries: cut, changed, emptied.
+    // Kernels and libraries: truncated, changed, emptied.
     for name in ["lib-", "kernel-"] {
         let path = entry(name);
         let whole = fs::read(&path).unwrap();
         let mut changed = whole.clone();
         changed[whole.len() / 2] ^= 1;
-        for damage in [&whole[..whole.len() / 2], &changed, b""] {
-            fs::write(&path, damage).unwrap();
+        for corrupt in [&whole[..whole.len() / 2], &changed, b""] {
+            fs::write(&path, corrupt).unwrap();
             check_add(&soft::device(options.clone()).unwrap());
             assert_eq!(fs::read(&path).unwrap().len(), whole.len(), "{name}");
         }
     }
-    // Headers, plain and precompiled, which are only looked at when something is compiled.
-    for (name, damage) in [
+    // Headers, as text and precompiled, which are only used when a kernel is compiled.
+    for (name, corrupt) in [
         ("pch-", &b"CPCHgarbage"[..]),
         ("pch-", b""),
         ("shim.h", b"#error"),
     ] {
-        fs::write(entry(name), damage).unwrap();
+        fs::write(entry(name), corrupt).unwrap();
         for file in &files {
             let file_name = file.file_name().unwrap().to_string_lossy();
             if file_name.starts_with("kernel-") || file_name.starts_with("lib-") {
@@ -434,7 +431,7 @@ fn damaged_entries_of_any_kind_are_made_again() {
 }
 
 #[test]
-fn many_devices_compile_the_same_kernel_at_once() {
+fn many_devices_compile_the_same_kernel_concurrently() {
     let dir = tempfile::tempdir().unwrap();
     let options = SoftOptions {
         cache_dir: Some(dir.path().join("cache")),
@@ -445,7 +442,7 @@ fn many_devices_compile_the_same_kernel_at_once() {
             scope.spawn(|| check_add(&soft::device(options.clone()).unwrap()));
         }
     });
-    let left: Vec<_> = entries(dir.path())
+    let left: Vec<_> = files_below(dir.path())
         .into_iter()
         .filter(|p| p.file_name().unwrap().to_string_lossy().contains("tmp-"))
         .collect();
@@ -453,9 +450,9 @@ fn many_devices_compile_the_same_kernel_at_once() {
 }
 
 #[test]
-fn many_processes_compile_the_same_kernel_at_once() {
-    const TASK: &str = "BESSEMER_TEST_CACHE";
-    if let Some(cache) = std::env::var_os(TASK) {
+fn many_processes_compile_the_same_kernel_concurrently() {
+    const CACHE_VARIABLE: &str = "BESSEMER_TEST_CACHE";
+    if let Some(cache) = std::env::var_os(CACHE_VARIABLE) {
         check_add(
             &soft::device(SoftOptions {
                 cache_dir: Some(cache.into()),
@@ -471,9 +468,9 @@ fn many_processes_compile_the_same_kernel_at_once() {
             std::process::Command::new(std::env::current_exe().unwrap())
                 .args([
                     "--exact",
-                    "compiler::many_processes_compile_the_same_kernel_at_once",
+                    "compiler::many_processes_compile_the_same_kernel_concurrently",
                 ])
-                .env(TASK, dir.path())
+                .env(CACHE_VARIABLE, dir.path())
                 .stdout(std::process::Stdio::null())
                 .spawn()
                 .unwrap()
@@ -485,7 +482,7 @@ fn many_processes_compile_the_same_kernel_at_once() {
 }
 
 #[test]
-fn wrong_function_constants_are_typed_errors() {
+fn invalid_function_constants_are_typed_errors() {
     let source = "#include <metal_stdlib>\nusing namespace metal;\n\
                   constant uint count [[function_constant(4)]];\n\
                   constant uint other [[function_constant(5)]];\n\
@@ -515,7 +512,7 @@ fn wrong_function_constants_are_typed_errors() {
     make(good.clone().with(6, 1_u32)).unwrap();
     let wrong = message(make(FunctionConstants::new().with(4, 3_i32)));
     assert!(wrong.contains("`count` is of type uint"), "{wrong}");
-    assert!(wrong.contains("given is of type int"), "{wrong}");
+    assert!(wrong.contains("the given value is of type int"), "{wrong}");
     let unknown = message(make(good.with(7, 1_u32)));
     assert!(unknown.contains("declares no such constant"), "{unknown}");
     let unset = message(make(FunctionConstants::new()));
@@ -524,7 +521,7 @@ fn wrong_function_constants_are_typed_errors() {
 }
 
 #[test]
-fn too_much_threadgroup_memory_is_refused_with_both_numbers() {
+fn too_much_threadgroup_memory_is_rejected_with_both_sizes() {
     let source = "#include <metal_stdlib>\nusing namespace metal;\n\
                   kernel void k(device float* a [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {\n\
                   threadgroup float big[9000];\n big[t] = a[t];\n\

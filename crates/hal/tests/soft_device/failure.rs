@@ -1,4 +1,4 @@
-//! Kernels that misbehave. Each failure is a typed error, and the device is fine afterwards.
+//! Faulty kernels. Each failure is a typed error, and the device remains usable.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use bessemer_hal::{Buffer, CompileOptions, Device, Error, Fault, FunctionConstan
 
 use crate::setup::{check_add, device, empty, library, options, shared};
 
-const BAD: &str = "#include <metal_stdlib>
+const FAULTY: &str = "#include <metal_stdlib>
 using namespace metal;
 kernel void endless(device volatile int* a [[buffer(0)]]) { while (a[0] == 0) { } }
 kernel void divide(device int* a [[buffer(0)]]) { a[1] = a[1] / a[0]; }
@@ -22,16 +22,16 @@ kernel void deep(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]
 ";
 
 /// A private array of 400 MB.
-const ABYSMAL: &str = "#include <metal_stdlib>
+const LARGE_PRIVATE_ARRAY: &str = "#include <metal_stdlib>
 using namespace metal;
-kernel void abysmal(device int* a [[buffer(0)]]) {
+kernel void large_private_array(device int* a [[buffer(0)]]) {
   int big[100000000];
   for (int k = 0; k < 100000000; k += 1000) big[k] = a[k & 1] + k;
   a[0] = big[(a[0] * 7919000) % 100000000];
 }
 ";
 
-fn short(mode: Mode) -> Device {
+fn device_with_short_timeout(mode: Mode) -> Device {
     soft::device(SoftOptions {
         timeout: Duration::from_millis(400),
         ..options(mode)
@@ -39,9 +39,9 @@ fn short(mode: Mode) -> Device {
     .unwrap()
 }
 
-/// Runs a bad kernel on two zeroes.
+/// Runs a faulty kernel on the elements 0 and 1.
 fn run(device: &Device, kernel: &str) -> Error {
-    let pipeline = library(device, BAD).pipeline(kernel).unwrap();
+    let pipeline = library(device, FAULTY).pipeline(kernel).unwrap();
     let buffer = shared(device, &[0_i32, 1]);
     let mut commands = device.commands();
     let mut dispatch = commands.dispatch(&pipeline).read_write(0, &buffer);
@@ -50,12 +50,12 @@ fn run(device: &Device, kernel: &str) -> Error {
     }
     dispatch.threads(8, 8).unwrap();
     let error = commands.commit().unwrap().wait().unwrap_err();
-    // Whoever reads the buffer learns of it too.
+    // Reading the buffer returns the same error.
     assert_eq!(buffer.to_vec::<i32>().unwrap_err(), error);
     error
 }
 
-/// What went wrong and in which kernel. The checking device reports a kernel that does not end with its place.
+/// Returns the fault and its kernel. Check mode reports an endless loop with its location.
 fn fault(error: &Error) -> (Fault, &str) {
     match error {
         Error::Checked { reports } => match &reports[..] {
@@ -71,9 +71,9 @@ fn fault(error: &Error) -> (Fault, &str) {
 }
 
 #[test]
-fn only_kernels_that_ran_without_a_failure_count_as_executed() {
+fn only_kernels_that_ran_without_a_failure_are_counted() {
     for mode in [Mode::Check, Mode::Isolated] {
-        let device = short(mode);
+        let device = device_with_short_timeout(mode);
         assert!(soft::executed(&device).unwrap().is_empty());
         check_add(&device);
         check_add(&device);
@@ -88,7 +88,7 @@ fn only_kernels_that_ran_without_a_failure_count_as_executed() {
 #[test]
 fn an_endless_kernel_is_stopped_at_the_time_limit() {
     for mode in Mode::ALL {
-        let device = short(mode);
+        let device = device_with_short_timeout(mode);
         let start = Instant::now();
         let error = run(&device, "endless");
         assert_eq!(
@@ -102,7 +102,7 @@ fn an_endless_kernel_is_stopped_at_the_time_limit() {
 }
 
 #[test]
-fn a_division_by_zero_is_an_error_where_the_processor_traps() {
+fn a_division_by_zero_is_an_error_if_the_processor_traps() {
     for mode in Mode::ALL {
         let device = device(mode);
         let error = run(&device, "divide");
@@ -129,7 +129,7 @@ fn a_division_by_zero_is_an_error_where_the_processor_traps() {
 }
 
 #[test]
-fn a_kernel_goes_on_after_a_division_by_zero_in_check_mode() {
+fn a_kernel_continues_after_a_division_by_zero_in_check_mode() {
     let source = "#include <metal_stdlib>
 using namespace metal;
 kernel void k(const device int* a [[buffer(0)]], device int* b [[buffer(1)]],
@@ -191,7 +191,7 @@ fn a_wild_write_is_an_error() {
 }
 
 #[test]
-fn large_private_arrays_work_and_what_no_stack_holds_is_an_error() {
+fn large_private_arrays_work_and_those_beyond_the_stack_are_an_error() {
     let device = device(Mode::Fast);
     let launch = |source: &str, kernel: &str, buffer: &Buffer| -> Result<_, Error> {
         let pipeline = library(&device, source).pipeline(kernel)?;
@@ -204,18 +204,18 @@ fn large_private_arrays_work_and_what_no_stack_holds_is_an_error() {
     };
     // 800,000 bytes: element 3 * 7919 is odd, so it is 1 + 23,757.
     let buffer = shared(&device, &[3_i32, 1]);
-    launch(BAD, "deep", &buffer).unwrap();
+    launch(FAULTY, "deep", &buffer).unwrap();
     assert_eq!(buffer.to_vec::<i32>().unwrap(), [23_758, 1]);
     let buffer = shared(&device, &[3_i32, 1]);
-    let error = launch(ABYSMAL, "abysmal", &buffer).unwrap_err();
+    let error = launch(LARGE_PRIVATE_ARRAY, "large_private_array", &buffer).unwrap_err();
     assert!(matches!(error, Error::Execution { .. }), "{error}");
     check_add(&device);
 }
 
 #[test]
-fn a_failed_submission_does_not_touch_the_next() {
-    let device = short(Mode::Fast);
-    let library = library(&device, BAD);
+fn a_failed_submission_does_not_affect_the_next() {
+    let device = device_with_short_timeout(Mode::Fast);
+    let library = library(&device, FAULTY);
     let (bad, good) = (shared(&device, &[0_i32, 1]), shared(&device, &[1_i32, 5]));
     let mut submissions = Vec::new();
     for (kernel, buffer) in [("endless", &bad), ("divide", &good)] {
@@ -234,7 +234,7 @@ fn a_failed_submission_does_not_touch_the_next() {
 }
 
 #[test]
-fn a_device_dropped_with_work_in_flight_finishes_it() {
+fn a_dropped_device_finishes_work_in_flight() {
     let submission = {
         let device = device(Mode::Fast);
         let buffer = empty::<i32>(&device, 1 << 16);
@@ -252,7 +252,7 @@ fn a_device_dropped_with_work_in_flight_finishes_it() {
     submission.wait().unwrap();
 }
 
-const SEEDED: &str = "#include <metal_stdlib>
+const DEFECTIVE: &str = "#include <metal_stdlib>
 using namespace metal;
 kernel void race(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
   threadgroup int s[64];
@@ -262,7 +262,7 @@ kernel void race(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgro
 kernel void beyond(device int* a [[buffer(0)]], uint t [[thread_position_in_grid]]) {
   a[t + 1] = 1;
 }
-kernel void fresh(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
+kernel void unwritten(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
   threadgroup int s[64];
   threadgroup_barrier(mem_flags::mem_threadgroup);
   a[t] = s[t];
@@ -275,13 +275,13 @@ kernel void early(device int* a [[buffer(0)]], uint t [[thread_index_in_threadgr
 ";
 
 #[test]
-fn the_checking_device_reports_defects_with_their_lines() {
+fn check_mode_reports_defects_with_their_lines() {
     let device = device(Mode::Check);
-    let library = library(&device, SEEDED);
+    let library = library(&device, DEFECTIVE);
     for (kernel, kind, line) in [
         ("race", ReportKind::Race, 6),
         ("beyond", ReportKind::Bounds, 9),
-        ("fresh", ReportKind::Uninitialised, 14),
+        ("unwritten", ReportKind::Uninitialised, 14),
         ("early", ReportKind::EarlyReturn, 18),
     ] {
         let pipeline = library.pipeline(kernel).unwrap();
@@ -306,7 +306,7 @@ fn the_checking_device_reports_defects_with_their_lines() {
 }
 
 #[test]
-fn constants_that_crash_when_they_are_initialised_are_an_error() {
+fn constants_that_crash_on_initialisation_are_an_error() {
     let source = "constant int divisor [[function_constant(0)]];\n\
                   constant int quotient = 7 / divisor;\n\
                   kernel void k(device int* a [[buffer(0)]]) { a[0] = quotient; }\n";
@@ -333,13 +333,13 @@ fn constants_that_crash_when_they_are_initialised_are_an_error() {
 }
 
 #[test]
-fn kernels_of_unknown_quality_need_a_device_that_contains_them() {
+fn contained_libraries_need_an_isolated_device() {
     let options = CompileOptions::labelled("test.metal");
-    let refused = device(Mode::Fast).library_contained(BAD, &options);
-    assert!(matches!(refused, Err(Error::Unsupported { .. })));
+    let rejected = device(Mode::Fast).library_contained(FAULTY, &options);
+    assert!(matches!(rejected, Err(Error::Unsupported { .. })));
     let device = device(Mode::Isolated);
     let pipeline = device
-        .library_contained(BAD, &options)
+        .library_contained(FAULTY, &options)
         .unwrap()
         .pipeline("wild")
         .unwrap();
@@ -355,7 +355,7 @@ fn kernels_of_unknown_quality_need_a_device_that_contains_them() {
 }
 
 #[test]
-fn loops_that_never_end_are_timeouts_whatever_is_in_them() {
+fn endless_loops_time_out_whatever_their_body_is() {
     const LOOPS: &str = "#include <metal_stdlib>
 using namespace metal;
 kernel void empty(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]) {
@@ -370,7 +370,7 @@ kernel void steps(device uint* a [[buffer(0)]], uint i [[thread_position_in_grid
 kernel void spins(device int* a [[buffer(0)]]) { for (int k = a[0]; k >= 0; k = (k + 1) & 0xff) { } a[1] = 3; }
 ";
     for mode in Mode::ALL {
-        let device = short(mode);
+        let device = device_with_short_timeout(mode);
         let library = library(&device, LOOPS);
         for (kernel, line) in [("empty", 5), ("counts", 7), ("steps", 10), ("spins", 12)] {
             let pipeline = library.pipeline(kernel).unwrap();
@@ -393,7 +393,7 @@ kernel void spins(device int* a [[buffer(0)]]) { for (int k = a[0]; k >= 0; k = 
 }
 
 #[test]
-fn the_checking_device_counts_the_iterations_of_loops() {
+fn check_mode_counts_loop_iterations() {
     const LOOPS: &str = "#include <metal_stdlib>
 using namespace metal;
 kernel void counts(device uint* a [[buffer(0)]], constant uint& n [[buffer(1)]], uint i [[thread_position_in_grid]]) {
@@ -422,7 +422,7 @@ kernel void counts(device uint* a [[buffer(0)]], constant uint& n [[buffer(1)]],
             .threads(64, 64)?;
         commands.commit()?.wait()
     };
-    // The barrier starts the count again.
+    // The count restarts at the barrier.
     run(900).unwrap();
     let error = run(1001).unwrap_err();
     assert_eq!(fault(&error), (Fault::Timeout, "counts"));
@@ -438,7 +438,7 @@ kernel void counts(device uint* a [[buffer(0)]], constant uint& n [[buffer(1)]],
 }
 
 #[test]
-fn overruns_are_blamed_on_what_the_pointer_was_made_from() {
+fn overruns_are_attributed_to_the_allocation_the_pointer_is_derived_from() {
     const OVERRUNS: &str = "#include <metal_stdlib>
 using namespace metal;
 kernel void into_another(device float* a [[buffer(0)]], device float* b [[buffer(1)]], constant long& far [[buffer(2)]]) {
@@ -514,26 +514,26 @@ kernel void from_either(device float* a [[buffer(0)]], device float* b [[buffer(
 }
 
 #[test]
-fn shuffles_from_beyond_a_small_simd_group_are_found() {
+fn shuffles_from_beyond_a_partial_simd_group_are_reported() {
     const SHUFFLES: &str = "#include <metal_stdlib>
 using namespace metal;
-kernel void sum(device float* a [[buffer(0)]], constant uint& most [[buffer(1)]], uint i [[thread_position_in_grid]],
+kernel void sum(device float* a [[buffer(0)]], constant uint& start [[buffer(1)]], uint i [[thread_position_in_grid]],
                 uint lane [[thread_index_in_simdgroup]]) {
   float v = 1;
-  for (ushort offset = most; offset > 0; offset /= 2)
+  for (ushort offset = start; offset > 0; offset /= 2)
     v += simd_shuffle_down(v, offset);
   if (lane == 0) a[i] = v;
 }
 ";
     let device = device(Mode::Check);
     let pipeline = library(&device, SHUFFLES).pipeline("sum").unwrap();
-    let run = |most: u32, threads: usize| {
+    let run = |start: u32, threads: usize| {
         let buffer = shared(&device, &[0_f32; 64]);
         let mut commands = device.commands();
         commands
             .dispatch(&pipeline)
             .read_write(0, &buffer)
-            .bytes(1, &most)
+            .bytes(1, &start)
             .threads(threads, threads)?;
         commands.commit()?.wait()?;
         buffer.to_vec::<f32>()
@@ -554,7 +554,7 @@ kernel void sum(device float* a [[buffer(0)]], constant uint& most [[buffer(1)]]
 }
 
 #[test]
-fn comments_suppress_reports_and_are_counted() {
+fn suppressed_reports_are_counted() {
     const RACES: &str = "#include <metal_stdlib>
 using namespace metal;
 kernel void allowed(device int* a [[buffer(0)]]) {

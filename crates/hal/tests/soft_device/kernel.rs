@@ -1,4 +1,4 @@
-//! Kernels that must simply work.
+//! Correct kernels against references.
 
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Device, FunctionConstants};
@@ -8,19 +8,17 @@ use crate::setup::{
     ADD, assert_close, check_add, device, empty, fast, library, options, ramp, shared,
 };
 
-const MODES: [Mode; 4] = Mode::ALL;
-
 #[test]
-fn add_adds() {
-    for mode in MODES {
+fn vector_addition_matches_the_definition() {
+    for mode in Mode::ALL {
         check_add(&device(mode));
     }
 }
 
-/// Whole threadgroups are more threads than elements: those past the size read and write nothing.
+/// The threadgroups have more threads than there are elements; the excess threads read and write nothing.
 #[test]
 fn a_kernel_guards_the_edge_of_its_grid() {
-    for mode in MODES {
+    for mode in Mode::ALL {
         let device = device(mode);
         let pipeline = library(&device, ADD).pipeline("add").unwrap();
         let (n, launched) = (300, 512);
@@ -69,7 +67,7 @@ kernel void softmax(device const float* x [[buffer(0)]], device float* y [[buffe
 }
 ";
 
-/// What the kernel makes of rows on a device.
+/// Runs the softmax kernel over the rows of `x`.
 fn softmax(device: &Device, x: &[f32], columns: usize) -> Vec<f32> {
     let pipeline = library(device, SOFTMAX).pipeline("softmax").unwrap();
     let (input, output) = (shared(device, x), empty::<f32>(device, x.len()));
@@ -87,7 +85,7 @@ fn softmax(device: &Device, x: &[f32], columns: usize) -> Vec<f32> {
 }
 
 #[test]
-fn kernels_that_are_not_optimised_give_the_same_bits() {
+fn unoptimised_kernels_give_the_same_bits() {
     let x = ramp(7 * 300);
     let quick = soft::device(SoftOptions {
         optimize: false,
@@ -97,21 +95,21 @@ fn kernels_that_are_not_optimised_give_the_same_bits() {
 }
 
 #[test]
-fn softmax_with_simd_reductions_agrees_with_the_definition() {
+fn softmax_with_simd_reductions_matches_the_definition() {
     let (rows, columns) = (7, 300);
     let x = ramp(rows * columns);
     let mut expected = Vec::new();
     for row in x.chunks(columns) {
-        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f32 = row.iter().map(|v| (v - most).exp()).sum();
-        expected.extend(row.iter().map(|v| (v - most).exp() / sum));
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = row.iter().map(|v| (v - max).exp()).sum();
+        expected.extend(row.iter().map(|v| (v - max).exp() / sum));
     }
-    for mode in MODES {
+    for mode in Mode::ALL {
         assert_close(&softmax(&device(mode), &x, columns), &expected, 1e-5);
     }
 }
 
-const RMS: &str = "#include <metal_stdlib>
+const RMS_NORM: &str = "#include <metal_stdlib>
 using namespace metal;
 constant uint THREADS = 64;
 kernel void rmsnorm(device const float* x, device const float* w, device float* y,
@@ -132,7 +130,7 @@ kernel void rmsnorm(device const float* x, device const float* w, device float* 
 ";
 
 #[test]
-fn rmsnorm_with_a_barrier_tree_agrees_with_the_definition() {
+fn rmsnorm_with_a_barrier_tree_matches_the_definition() {
     let (rows, columns) = (5, 250);
     let x = ramp(rows * columns);
     let w = ramp(columns);
@@ -142,9 +140,9 @@ fn rmsnorm_with_a_barrier_tree_agrees_with_the_definition() {
         let scale = 1.0 / (mean + 1e-5).sqrt();
         expected.extend(row.iter().zip(&w).map(|(v, w)| v * scale * w));
     }
-    for mode in MODES {
+    for mode in Mode::ALL {
         let device = device(mode);
-        let pipeline = library(&device, RMS).pipeline("rmsnorm").unwrap();
+        let pipeline = library(&device, RMS_NORM).pipeline("rmsnorm").unwrap();
         assert_eq!(pipeline.static_threadgroup_memory_length(), 256);
         let (input, weight) = (shared(&device, &x), shared(&device, &w));
         let output = empty::<f32>(&device, x.len());
@@ -168,24 +166,24 @@ using namespace metal;
 #define TILE 8
 kernel void matmul(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
                    device float* c [[buffer(2)]], constant uint3& size [[buffer(3)]],
-                   uint2 place [[thread_position_in_grid]], uint2 t [[thread_position_in_threadgroup]]) {
+                   uint2 at [[thread_position_in_grid]], uint2 t [[thread_position_in_threadgroup]]) {
   threadgroup float left[TILE][TILE];
   threadgroup float right[TILE][TILE];
   const uint m = size.x, n = size.y, k = size.z;
   float sum = 0;
   for (uint start = 0; start < k; start += TILE) {
-    left[t.y][t.x] = place.y < m && start + t.x < k ? a[place.y * k + start + t.x] : 0;
-    right[t.y][t.x] = start + t.y < k && place.x < n ? b[(start + t.y) * n + place.x] : 0;
+    left[t.y][t.x] = at.y < m && start + t.x < k ? a[at.y * k + start + t.x] : 0;
+    right[t.y][t.x] = start + t.y < k && at.x < n ? b[(start + t.y) * n + at.x] : 0;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint i = 0; i < TILE; i++) sum += left[t.y][i] * right[i][t.x];
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
-  if (place.y < m && place.x < n) c[place.y * n + place.x] = sum;
+  if (at.y < m && at.x < n) c[at.y * n + at.x] = sum;
 }
 ";
 
 #[test]
-fn tiled_matmul_agrees_with_the_definition() {
+fn tiled_matmul_matches_the_definition() {
     let (m, n, k) = (19, 21, 30);
     let (a, b) = (ramp(m * k), ramp(k * n));
     let mut expected = vec![0.0; m * n];
@@ -194,7 +192,7 @@ fn tiled_matmul_agrees_with_the_definition() {
             expected[row * n + column] = (0..k).map(|i| a[row * k + i] * b[i * n + column]).sum();
         }
     }
-    for mode in MODES {
+    for mode in Mode::ALL {
         let device = device(mode);
         let pipeline = library(&device, MATMUL).pipeline("matmul").unwrap();
         let (left, right) = (shared(&device, &a), shared(&device, &b));
@@ -242,13 +240,13 @@ fn function_constants_specialise_a_kernel_without_compiling_it_again() {
     let once = compiled();
     assert!(once > 0, "a kernel was compiled");
     apply_constants(&device, &[(3.0, false), (2.0, true), (2.0, false)]);
-    assert_eq!(compiled(), once, "other constants are no other compilation");
+    assert_eq!(compiled(), once, "other constants need no compilation");
     let next = soft::device(counted).unwrap();
     apply_constants(&next, &[(2.0, false), (5.0, true)]);
     assert_eq!(compiled(), once, "a later device finds it in the cache");
 }
 
-/// Runs the kernel with these constants and compares what it writes.
+/// Runs the kernel with each pair of constants and checks its results.
 fn apply_constants(device: &Device, cases: &[(f32, bool)]) {
     let library = library(device, CONSTANTS);
     for &(scale, biased) in cases {
@@ -310,9 +308,9 @@ fn template_instantiations_are_found_by_their_host_names() {
     assert_eq!(integers.to_vec::<i32>().unwrap(), [35; 40]);
 }
 
-const SHIFTED: &str = "#include <metal_stdlib>
+const MISALIGNED: &str = "#include <metal_stdlib>
 using namespace metal;
-kernel void shifted(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
+kernel void misaligned(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
                     uint i [[thread_position_in_grid]]) {
   device const float4* from = (device const float4*)(x + 5 * i);
   device float4* to = (device float4*)(y + 5 * i);
@@ -322,11 +320,11 @@ kernel void shifted(device const float* x [[buffer(0)]], device float* y [[buffe
 ";
 
 #[test]
-fn vectors_that_do_not_lie_at_their_alignment_are_read_and_written() {
+fn misaligned_vectors_are_read_and_written() {
     let x = ramp(5 * 33);
-    for mode in MODES {
+    for mode in Mode::ALL {
         let device = device(mode);
-        let pipeline = library(&device, SHIFTED).pipeline("shifted").unwrap();
+        let pipeline = library(&device, MISALIGNED).pipeline("misaligned").unwrap();
         let (input, output) = (shared(&device, &x), empty::<f32>(&device, x.len()));
         let mut commands = device.commands();
         commands
@@ -341,26 +339,26 @@ fn vectors_that_do_not_lie_at_their_alignment_are_read_and_written() {
 }
 
 #[test]
-fn a_grid_is_covered_once_whatever_its_threadgroups_are() {
+fn a_grid_is_covered_once_for_any_threadgroup_size() {
     const COUNT: &str = "#include <metal_stdlib>
     using namespace metal;
     kernel void count(device atomic_uint* seen [[buffer(0)]], uint i [[thread_position_in_grid]],
                       uint n [[threads_per_grid]]) {
       atomic_fetch_add_explicit(&seen[i], n, memory_order_relaxed);
     }
-    kernel void place(device uint* at [[buffer(0)]], uint i [[thread_position_in_grid]],
+    kernel void group_of(device uint* at [[buffer(0)]], uint i [[thread_position_in_grid]],
                       uint group [[threadgroup_position_in_grid]]) {
       at[i] = group;
     }
     ";
     let device = fast();
     let library = library(&device, COUNT);
-    let (count, place) = (library.pipeline("count"), library.pipeline("place"));
-    let (count, place) = (count.unwrap(), place.unwrap());
+    let (count, group_of) = (library.pipeline("count"), library.pipeline("group_of"));
+    let (count, group_of) = (count.unwrap(), group_of.unwrap());
     for (grid, threadgroup) in [(5000, 32), (5000, 96), (5000, 33), (1, 64), (4096, 1024)] {
         let (seen, at) = (empty::<u32>(&device, grid), empty::<u32>(&device, grid));
         let mut commands = device.commands();
-        for (pipeline, buffer) in [(&count, &seen), (&place, &at)] {
+        for (pipeline, buffer) in [(&count, &seen), (&group_of, &at)] {
             let dispatch = commands.dispatch(pipeline).read_write(0, buffer);
             dispatch.threads(grid, threadgroup).unwrap();
         }
@@ -371,7 +369,7 @@ fn a_grid_is_covered_once_whatever_its_threadgroups_are() {
     }
 }
 
-/// Every way to say that a variable is in threadgroup memory: 64 threads turn their numbers round in it.
+/// All forms of threadgroup variable declarations: 64 threads reverse an array in each of them.
 #[test]
 fn threadgroup_variables_are_shared_however_they_are_declared() {
     let forms = [

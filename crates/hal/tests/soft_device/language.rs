@@ -1,4 +1,4 @@
-//! Versions of the language, its rules of C++14, and warnings.
+//! Language versions, the rules of C++14, and warnings.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use bessemer_hal::{CompileOptions, Device, Error, LanguageVersion, Library};
 
 use crate::setup::{empty, fast, library, options, try_library};
 
-/// What one thread of kernel `k` writes to its only buffer.
-fn computed<const N: usize>(device: &Device, library: &Library) -> [i32; N] {
+/// Returns what one thread of kernel `k` writes to its only buffer.
+fn run_k<const N: usize>(device: &Device, library: &Library) -> [i32; N] {
     let pipeline = library.pipeline("k").unwrap();
     let result = empty::<i32>(device, N);
     let mut commands = device.commands();
@@ -27,7 +27,7 @@ fn diagnostics<T: std::fmt::Debug>(result: Result<T, Error>) -> Vec<Diagnostic> 
 }
 
 #[test]
-fn a_source_is_compiled_as_the_version_that_the_device_was_set_up_with() {
+fn a_source_is_compiled_as_the_devices_language_version() {
     let source = "#include <metal_stdlib>\nusing namespace metal;\n\
                   kernel void k(device int* a [[buffer(0)]]) {\n\
                   a[0] = __METAL_VERSION__;\n a[1] = __cplusplus;\n\
@@ -43,8 +43,8 @@ fn a_source_is_compiled_as_the_version_that_the_device_was_set_up_with() {
         let has_bfloat = language >= LanguageVersion::Metal3_1;
         let number = i32::try_from(language.number()).unwrap();
         let expected = [number, 201_402, i32::from(has_bfloat)];
-        assert_eq!(computed(&device, &library(&device, source)), expected);
-        // Also when another version has been cached.
+        assert_eq!(run_k(&device, &library(&device, source)), expected);
+        // Entries of other versions in the cache do not interfere.
         let accepted = try_library(&device, bfloat).is_ok();
         assert_eq!(accepted, has_bfloat, "{language}");
     }
@@ -68,7 +68,7 @@ kernel void k(device int* a [[buffer(0)]]) {
 ";
 
 #[test]
-fn of_cpp17_an_extension_is_a_warning_and_the_rest_an_error() {
+fn cpp17_extensions_are_warnings_and_other_cpp17_features_errors() {
     let device = fast();
     let found = library(&device, EXTENSIONS).lint(&["k"]).unwrap();
     let mut lines: Vec<u32> = found.iter().map(|d| d.line).collect();
@@ -94,8 +94,8 @@ fn of_cpp17_an_extension_is_a_warning_and_the_rest_an_error() {
     }
 }
 
-/// What a user is to be warned of, among what only the rewriter and the headers could be.
-const CARELESS: &str = "#include <metal_stdlib>
+/// Code with warnings of the user's, and code about which clang would only warn because of the rewriter or the headers.
+const WITH_WARNINGS: &str = "#include <metal_stdlib>
 using namespace metal;
 #pragma METAL fp contract(off)
 #define N 1
@@ -117,17 +117,17 @@ kernel void k(device float* a [[buffer(0)]], threadgroup float* t [[threadgroup(
 kernel void quiet(device half* a [[buffer(0)]]) { a[0] = twice(a[0]); }
 ";
 
-fn careless(warnings: &[&str]) -> Library {
+fn library_with_warnings(warnings: &[&str]) -> Library {
     let options = CompileOptions {
         warnings: warnings.iter().map(|&name| name.to_owned()).collect(),
         ..CompileOptions::labelled("test.metal")
     };
     // SAFETY: nothing is launched.
-    unsafe { fast().library(CARELESS, &options) }.unwrap()
+    unsafe { fast().library(WITH_WARNINGS, &options) }.unwrap()
 }
 
 #[test]
-fn warnings_are_clangs_and_only_about_the_users_text() {
+fn warnings_are_clangs_and_only_about_user_code() {
     for (warnings, expected) in [
         (&[][..], &[(5, "macro-redefined"), (16, "parentheses")][..]),
         (
@@ -150,7 +150,9 @@ fn warnings_are_clangs_and_only_about_the_users_text() {
             &[(0, "unknown-warning-option")],
         ),
     ] {
-        let found = careless(warnings).lint(&["k", "quiet"]).unwrap();
+        let found = library_with_warnings(warnings)
+            .lint(&["k", "quiet"])
+            .unwrap();
         let found = found.iter().filter(|d| d.severity == Severity::Warning);
         let mut found: Vec<_> = found
             .map(|d| (d.line, d.flag.as_deref().unwrap()))
@@ -162,24 +164,24 @@ fn warnings_are_clangs_and_only_about_the_users_text() {
 
 #[test]
 fn a_warning_can_be_made_an_error() {
-    let library = careless(&["error=parentheses"]);
+    let library = library_with_warnings(&["error=parentheses"]);
     let found = diagnostics(library.lint(&["k"]));
-    let place = |flag: &str| {
+    let location = |flag: &str| {
         let found = found.iter().find(|d| d.flag.as_deref() == Some(flag));
         found.map(|d| (d.severity, d.line, d.column))
     };
-    assert_eq!(place("parentheses"), Some((Severity::Error, 16, 9)));
-    assert_eq!(place("macro-redefined"), Some((Severity::Warning, 5, 9)));
-    // The kernels themselves are none the worse.
+    assert_eq!(location("parentheses"), Some((Severity::Error, 16, 9)));
+    assert_eq!(location("macro-redefined"), Some((Severity::Warning, 5, 9)));
+    // The kernels still compile.
     library.pipeline("quiet").unwrap();
-    assert!(careless(&["error"]).lint(&[]).is_err());
-    // Options of clang that are none of its warnings.
-    let found = diagnostics(careless(&["l,--version"]).lint(&[]));
+    assert!(library_with_warnings(&["error"]).lint(&[]).is_err());
+    // Other options of clang are not warnings.
+    let found = diagnostics(library_with_warnings(&["l,--version"]).lint(&[]));
     assert_eq!(found[0].message, "unknown warning option '-Wl,--version'");
 }
 
 #[test]
-fn more_errors_than_are_shown_are_mentioned() {
+fn errors_past_the_limit_are_mentioned() {
     let lines: String = (0..30)
         .map(|i| format!("int f{i}() {{ return n{i}; }}\n"))
         .collect();
@@ -190,7 +192,7 @@ fn more_errors_than_are_shown_are_mentioned() {
 }
 
 #[test]
-fn every_error_inside_the_headers_has_the_users_line() {
+fn every_error_inside_the_headers_has_a_line_of_user_code() {
     let source = "#include <metal_stdlib>\nusing namespace metal;\n\
                   kernel void k(device int4* a [[buffer(0)]]) {\n  array<void, 2> x;\n}\n";
     let found = diagnostics(try_library(&fast(), source));
@@ -199,7 +201,7 @@ fn every_error_inside_the_headers_has_the_users_line() {
 }
 
 #[test]
-fn a_file_is_included_first_and_a_macro_may_have_parameters() {
+fn include_files_precede_the_source_and_macros_may_have_parameters() {
     let dir = tempfile::tempdir().unwrap();
     let header = dir.path().join("first.h");
     let source = "kernel void k(device int* a [[buffer(0)]]) { a[0] = TWICE(THREE); }\n";
@@ -212,10 +214,10 @@ fn a_file_is_included_first_and_a_macro_may_have_parameters() {
     // SAFETY: the kernel writes the first element of its buffer.
     let compile = || unsafe { device.library(source, &options) };
     fs::write(&header, "#define THREE 3\n").unwrap();
-    assert_eq!(computed(&device, &compile().unwrap()), [6]);
-    // Its contents count, not only its name.
+    assert_eq!(run_k(&device, &compile().unwrap()), [6]);
+    // A change of its contents is noticed.
     fs::write(&header, "#define THREE 4\n").unwrap();
-    assert_eq!(computed(&device, &compile().unwrap()), [8]);
+    assert_eq!(run_k(&device, &compile().unwrap()), [8]);
     fs::remove_file(&header).unwrap();
     let found = diagnostics(compile());
     assert!(

@@ -7,7 +7,7 @@ use bessemer_hal::soft::Mode;
 use crate::setup::{ADD, check_add, device, empty, fast, library, shared};
 
 #[test]
-fn eight_threads_record_and_submit_at_once() {
+fn eight_threads_record_and_submit_concurrently() {
     for mode in [Mode::Fast, Mode::Isolated] {
         let device = device(mode);
         let pipeline = library(&device, ADD).pipeline("add").unwrap();
@@ -38,20 +38,20 @@ fn eight_threads_record_and_submit_at_once() {
     }
 }
 
-/// Resident bytes of this process.
-fn resident() -> usize {
+/// Returns the resident set size of this process in bytes.
+fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
 #[test]
-fn a_hundred_thousand_dispatches_leave_memory_flat() {
+fn a_hundred_thousand_dispatches_do_not_leak_memory() {
     let device = fast();
     let source = "kernel void increment(device uint* x [[buffer(0)]], uint i [[thread_position_in_grid]]) { x[i] += 1; }";
     let pipeline = library(&device, source).pipeline("increment").unwrap();
     let counter = shared(&device, &[0_u32; 8]);
-    let thousand = || {
+    let dispatch_thousand = || {
         let mut commands = device.commands();
         for _ in 0..1000 {
             commands
@@ -63,20 +63,20 @@ fn a_hundred_thousand_dispatches_leave_memory_flat() {
         commands.commit().unwrap().wait().unwrap();
     };
     for _ in 0..10 {
-        thousand();
+        dispatch_thousand();
     }
-    let before = resident();
+    let before = resident_bytes();
     for _ in 0..90 {
-        thousand();
+        dispatch_thousand();
     }
-    let grown = resident().saturating_sub(before);
+    let grown = resident_bytes().saturating_sub(before);
     assert_eq!(counter.to_vec::<u32>().unwrap(), [100_000; 8]);
-    // Other tests run beside this one and take memory of their own.
-    assert!(grown < 64 << 20, "{grown} bytes more");
+    // Other tests run concurrently and allocate memory.
+    assert!(grown < 64 << 20, "grew by {grown} bytes");
 }
 
 #[test]
-fn pipelines_can_be_made_and_dropped_without_end() {
+fn pipelines_do_not_leak_file_descriptors() {
     let source = "constant uint n [[function_constant(0)]];\n\
                   kernel void k(device uint* x [[buffer(0)]]) { x[0] = n; }";
     let device = fast();
@@ -106,7 +106,7 @@ fn pipelines_can_be_made_and_dropped_without_end() {
 }
 
 #[test]
-fn isolated_work_and_the_loading_of_images_do_not_disturb_each_other() {
+fn isolated_submissions_run_while_other_threads_load_images() {
     let source = "constant uint n [[function_constant(0)]];\n\
                   kernel void k(device uint* x [[buffer(0)]]) { x[0] = n; }";
     let constants = |n: u32| bessemer_hal::FunctionConstants::new().with(0, n);

@@ -1,4 +1,4 @@
-//! Products of matrices: what Metal Performance Shaders do, on the software device.
+//! Matrix multiplication on the software device, in place of Metal Performance Shaders.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use bessemer_hal::{
 
 use crate::setup::device;
 
-/// Numbers that are exact in half precision, and so are products and short sums of them.
+/// Returns numbers that are exact in half precision, as are their products and short sums.
 fn wave(count: usize, step: usize) -> Vec<f32> {
     let number = |i: usize| ((i * step) % 17) as f32 / 4.0 - 2.0;
     (0..count).map(number).collect()
 }
 
-/// A product of a shape, as memory.
+/// A matrix product and its memory layout.
 struct Case {
     sizes: [usize; 3],
-    turned: [bool; 2],
+    transposed: [bool; 2],
     /// Elements between rows.
     gap: usize,
     alpha: f64,
@@ -34,11 +34,11 @@ fn submit(device: &Device, product: &MatrixProduct) -> Submission {
 fn check(device: &Device, case: &Case) {
     let [m, n, k] = case.sizes;
     let shapes = [
-        (m, k, case.turned[0]),
-        (k, n, case.turned[1]),
+        (m, k, case.transposed[0]),
+        (k, n, case.transposed[1]),
         (m, n, false),
     ];
-    let stored = shapes.map(|(r, c, turned)| if turned { (c, r) } else { (r, c) });
+    let stored = shapes.map(|(r, c, transposed)| if transposed { (c, r) } else { (r, c) });
     let data = stored.map(|(rows, columns)| wave(rows * (columns + case.gap), 5 + rows));
     let at = |which: usize, row: usize, column: usize| {
         let (row, column) = if shapes[which].2 {
@@ -88,12 +88,12 @@ fn check(device: &Device, case: &Case) {
         match element {
             MatrixElement::F32 => buffers[2].read(skip, &mut found).unwrap(),
             MatrixElement::F16 => {
-                let mut halves = vec![half::f16::ZERO; expected.len()];
-                buffers[2].read(skip, &mut halves).unwrap();
-                found = halves.into_iter().map(half::f16::to_f32).collect();
+                let mut half = vec![half::f16::ZERO; expected.len()];
+                buffers[2].read(skip, &mut half).unwrap();
+                found = half.into_iter().map(half::f16::to_f32).collect();
             }
         }
-        let near = match element {
+        let tolerance = match element {
             MatrixElement::F32 => 1e-5,
             MatrixElement::F16 => 1e-3,
         };
@@ -101,7 +101,7 @@ fn check(device: &Device, case: &Case) {
             let error = (a - b).abs();
             let sizes = case.sizes;
             assert!(
-                error <= near * b.abs().max(1.0),
+                error <= tolerance * b.abs().max(1.0),
                 "{sizes:?} at {i}: {a}, {b}"
             );
         }
@@ -109,7 +109,7 @@ fn check(device: &Device, case: &Case) {
 }
 
 #[test]
-fn products_of_every_transpose_and_awkward_sizes_are_their_definition() {
+fn products_with_every_transposition_and_odd_sizes_match_the_definition() {
     for mode in Mode::ALL {
         let device = device(mode);
         for sizes in [
@@ -119,13 +119,13 @@ fn products_of_every_transpose_and_awkward_sizes_are_their_definition() {
             [65, 63, 33],
             [1, 130, 9],
         ] {
-            for turned in [[false, false], [true, false], [false, true], [true, true]] {
+            for transposed in [[false, false], [true, false], [false, true], [true, true]] {
                 for (gap, alpha, beta) in [(0, 1.0, 0.0), (3, 0.5, 2.0)] {
                     check(
                         &device,
                         &Case {
                             sizes,
-                            turned,
+                            transposed,
                             gap,
                             alpha,
                             beta,
@@ -138,7 +138,7 @@ fn products_of_every_transpose_and_awkward_sizes_are_their_definition() {
 }
 
 #[test]
-fn without_a_beta_what_the_result_held_does_not_count() {
+fn with_beta_zero_the_old_result_is_ignored() {
     let device = device(Mode::Fast);
     let shared = StorageMode::Shared;
     let a = device.buffer_with_data(&[1.0_f32, 2.0], shared).unwrap();
@@ -178,18 +178,18 @@ fn a_product_past_the_time_limit_is_an_error() {
 }
 
 #[test]
-fn products_flush_subnormal_numbers_of_single_precision() {
+fn products_flush_single_precision_subnormals() {
     let shared = StorageMode::Shared;
-    let least = f32::MIN_POSITIVE;
+    let min_normal = f32::MIN_POSITIVE;
     for mode in Mode::ALL {
         let device = device(mode);
         // A subnormal operand, a subnormal product, a subnormal sum, a subnormal result of alpha, and a normal one.
         for (left, right, alpha, expected) in [
-            ([least / 2.0, 0.0], [4.0, 1.0], 1.0, 0.0),
-            ([1e-20, 1.0], [1e-20, least], 1.0, least),
-            ([1.5 * least, -1.0], [1.0, least], 4.0, 0.0),
-            ([least, 0.0], [1.0, 1.0], 0.25, 0.0),
-            ([2.0 * least, 0.0], [1.0, 1.0], 0.5, least),
+            ([min_normal / 2.0, 0.0], [4.0, 1.0], 1.0, 0.0),
+            ([1e-20, 1.0], [1e-20, min_normal], 1.0, min_normal),
+            ([1.5 * min_normal, -1.0], [1.0, min_normal], 4.0, 0.0),
+            ([min_normal, 0.0], [1.0, 1.0], 0.25, 0.0),
+            ([2.0 * min_normal, 0.0], [1.0, 1.0], 0.5, min_normal),
         ] {
             let a = device.buffer_with_data::<f32>(&left, shared).unwrap();
             let b = device.buffer_with_data::<f32>(&right, shared).unwrap();
@@ -205,7 +205,7 @@ fn products_flush_subnormal_numbers_of_single_precision() {
             let found = c.to_vec::<f32>().unwrap();
             assert_eq!(found, [expected], "{mode}: {left:?} {right:?}");
         }
-        // Half precision keeps its own: 2^-24 times 1.
+        // Half precision keeps its subnormals: 2^-24 times 1.
         let [a, b, c] =
             [[1_u16], [0x3c00], [0]].map(|bits| device.buffer_with_data(&bits, shared).unwrap());
         let matrix = |buffer| Matrix::new(buffer, 1, 1, 2);

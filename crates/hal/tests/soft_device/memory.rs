@@ -1,4 +1,4 @@
-//! Storage modes, memory of the caller's, allocation.
+//! Storage modes, no-copy buffers and allocation.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ fn increment(device: &Device) -> Pipeline {
 }
 
 #[test]
-fn a_managed_buffer_needs_its_announcements() {
+fn a_managed_buffer_needs_explicit_synchronisation() {
     for mode in [Mode::Fast, Mode::Isolated] {
         let device = device(mode);
         let pipeline = increment(&device);
@@ -36,8 +36,16 @@ fn a_managed_buffer_needs_its_announcements() {
             commands.commit().unwrap().wait().unwrap();
             buffer.to_vec::<i32>().unwrap()
         };
-        assert_eq!(run(false), [10; 4], "nothing was brought back");
-        assert_eq!(run(true), [2; 4], "the host's tens were never announced");
+        assert_eq!(
+            run(false),
+            [10; 4],
+            "the device's copy was not synchronised"
+        );
+        assert_eq!(
+            run(true),
+            [2; 4],
+            "the host's modification was not announced"
+        );
         buffer.as_mut_slice::<i32>().unwrap()[1] = 70;
         buffer.did_modify_range(4..8).unwrap();
         assert_eq!(run(true), [3, 71, 3, 3]);
@@ -45,7 +53,7 @@ fn a_managed_buffer_needs_its_announcements() {
 }
 
 #[test]
-fn a_private_buffer_is_reached_by_copies_only() {
+fn a_private_buffer_is_accessible_by_copies_only() {
     for mode in Mode::ALL {
         let device = device(mode);
         let pipeline = increment(&device);
@@ -70,44 +78,45 @@ fn a_private_buffer_is_reached_by_copies_only() {
     }
 }
 
-/// Memory of the caller's that tells when it is let go.
-struct Loan {
+/// The caller's memory, which records when it is released.
+struct CallerMemory {
     pointer: NonNull<u8>,
     dropped: Arc<AtomicBool>,
 }
 
-const LOAN: Layout = match Layout::from_size_align(NO_COPY_ALIGNMENT, NO_COPY_ALIGNMENT) {
+const CALLER_MEMORY: Layout = match Layout::from_size_align(NO_COPY_ALIGNMENT, NO_COPY_ALIGNMENT) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two"),
 };
 
 // SAFETY: plain memory.
-unsafe impl Send for Loan {}
+unsafe impl Send for CallerMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Loan {}
+unsafe impl Sync for CallerMemory {}
 
-impl Drop for Loan {
+impl Drop for CallerMemory {
     fn drop(&mut self) {
         self.dropped.store(true, Ordering::SeqCst);
         // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.pointer.as_ptr(), LOAN) };
+        unsafe { dealloc(self.pointer.as_ptr(), CALLER_MEMORY) };
     }
 }
 
 #[test]
-fn memory_of_the_caller_is_used_in_place_and_let_go_at_the_end() {
+fn caller_memory_is_used_in_place_and_released_at_the_end() {
     for mode in Mode::ALL {
         let device = device(mode);
         let pipeline = increment(&device);
         let dropped = Arc::new(AtomicBool::new(false));
         // SAFETY: the layout is not empty.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(LOAN) }).unwrap();
-        let loan = Loan {
+        let pointer = NonNull::new(unsafe { alloc_zeroed(CALLER_MEMORY) }).unwrap();
+        let memory = CallerMemory {
             pointer,
             dropped: dropped.clone(),
         };
-        // SAFETY: the loan keeps the memory, and only the checks below read it, when no work is in flight.
-        let buffer = unsafe { device.buffer_no_copy(pointer, LOAN.size(), loan) }.unwrap();
+        // SAFETY: the owner keeps the memory alive, and only the checks below read it, when no work is in flight.
+        let buffer =
+            unsafe { device.buffer_no_copy(pointer, CALLER_MEMORY.size(), memory) }.unwrap();
         for _ in 0..3 {
             let mut commands = device.commands();
             commands
@@ -135,22 +144,22 @@ fn memory_of_the_caller_is_used_in_place_and_let_go_at_the_end() {
 }
 
 #[test]
-fn memory_that_cannot_be_had_is_an_error_and_the_next_allocation_works() {
+fn a_failed_allocation_is_an_error_and_the_next_one_works() {
     let device = fast();
     let limit = device.info().limits.max_buffer_length;
     let error = device.buffer(limit + 1, StorageMode::Shared).unwrap_err();
     assert!(matches!(error, Error::BufferTooLong { .. }), "{error}");
-    // Far more than the machine has in total, in pieces that are legal each.
-    let mut held = Vec::new();
+    // Far more than the machine has in total, in buffers of a valid length.
+    let mut buffers = Vec::new();
     let error = loop {
         match device.buffer(limit, StorageMode::Private) {
-            Ok(buffer) if held.len() < 100_000 => held.push(buffer),
-            Ok(_) => return, // A system that promises everything; the front's own limit is tested elsewhere.
+            Ok(buffer) if buffers.len() < 100_000 => buffers.push(buffer),
+            Ok(_) => return, // The system overcommits without limit; the front's own limit is tested elsewhere.
             Err(error) => break error,
         }
     };
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
-    held.clear();
+    buffers.clear();
     device.buffer(1 << 20, StorageMode::Shared).unwrap();
 }
 
@@ -194,7 +203,7 @@ fn a_device_describes_itself() {
 }
 
 #[test]
-fn memory_is_cleared_where_that_was_asked_for() {
+fn buffers_are_zeroed_unless_allocated_uninitialised() {
     for mode in Mode::ALL {
         let device = device(mode);
         for storage in [StorageMode::Shared, StorageMode::Managed] {
@@ -202,7 +211,7 @@ fn memory_is_cleared_where_that_was_asked_for() {
             assert_eq!(cleared.to_vec::<u8>().unwrap(), [0; 64], "{mode:?}");
             let fresh = device.buffer_uninit(64, storage).unwrap();
             assert_eq!(fresh.length(), 64);
-            // Modes that look for mistakes show who counts on zeros.
+            // Check and fuzz mode poison it, so that code that relies on zeros fails.
             if matches!(mode, Mode::Check | Mode::Fuzz) {
                 let numbers = fresh.to_vec::<f32>().unwrap();
                 assert!(numbers.iter().all(|x| x.is_nan()), "{mode:?}: {numbers:?}");
@@ -212,7 +221,7 @@ fn memory_is_cleared_where_that_was_asked_for() {
 }
 
 #[test]
-fn pipelines_of_the_fuzzing_device_allow_as_few_threads_as_real_ones() {
+fn pipelines_in_fuzz_mode_allow_as_few_threads_as_real_ones() {
     let seen: std::collections::BTreeSet<usize> = (0..64)
         .map(|seed| {
             let options = soft::SoftOptions {
@@ -233,7 +242,7 @@ fn pipelines_of_the_fuzzing_device_allow_as_few_threads_as_real_ones() {
 }
 
 #[test]
-fn commands_that_share_memory_behind_the_fronts_back_race() {
+fn commands_race_on_memory_of_aliasing_buffers() {
     let device = device(Mode::Check);
     let source = "#include <metal_stdlib>
 using namespace metal;
@@ -250,15 +259,15 @@ kernel void reads(device int* b [[buffer(0)]], const device int* a [[buffer(1)]]
         library.pipeline("reads").unwrap(),
     );
     // SAFETY: the layout is not empty.
-    let pointer = NonNull::new(unsafe { alloc_zeroed(LOAN) }).unwrap();
-    let loan = Loan {
+    let pointer = NonNull::new(unsafe { alloc_zeroed(CALLER_MEMORY) }).unwrap();
+    let memory = CallerMemory {
         pointer,
         dropped: Arc::default(),
     };
-    // SAFETY: the loan keeps the memory; check mode runs one command after the other, so that the two buffers do no harm.
-    let one = unsafe { device.buffer_no_copy(pointer, LOAN.size(), loan) }.unwrap();
+    // SAFETY: the owner keeps the memory alive; check mode runs the commands sequentially, so the aliasing buffers are not accessed concurrently.
+    let one = unsafe { device.buffer_no_copy(pointer, CALLER_MEMORY.size(), memory) }.unwrap();
     // SAFETY: as above; dropped before the other.
-    let two = unsafe { device.buffer_no_copy(pointer, LOAN.size(), ()) }.unwrap();
+    let two = unsafe { device.buffer_no_copy(pointer, CALLER_MEMORY.size(), ()) }.unwrap();
     let out = empty::<i32>(&device, 64);
     let run = |at: u32, copied: &Buffer, read: &Buffer| {
         let mut commands = device.commands();
@@ -275,7 +284,7 @@ kernel void reads(device int* b [[buffer(0)]], const device int* a [[buffer(1)]]
             .threads(64, 32)?;
         commands.commit()?.wait()
     };
-    // The front sees the first pair, and the bytes of the second differ.
+    // The front detects the first hazard, and the second pair accesses different bytes.
     run(0, &one, &one).unwrap();
     run(256, &two, &two).unwrap();
     let error = run(128, &two, &one).unwrap_err();

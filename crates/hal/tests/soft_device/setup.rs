@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers of the software device's tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -16,7 +16,8 @@ kernel void add(device const float* a [[buffer(0)]], device const float* b [[buf
 }
 ";
 
-/// One cache for the tests of a run, so that the headers are precompiled once; kept between runs where Cargo's target directory is.
+/// Returns the cache directory that all tests share, so that the headers are precompiled once; kept between runs with Cargo's target
+/// directory.
 pub(crate) fn cache() -> &'static Path {
     static CACHE: LazyLock<PathBuf> =
         LazyLock::new(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft-cache"));
@@ -38,14 +39,14 @@ pub(crate) fn fast() -> Device {
     device(Mode::Fast)
 }
 
-/// Compiles a source of ours.
+/// Compiles a source that must be valid.
 pub(crate) fn library(device: &Device, source: &str) -> Library {
     try_library(device, source).unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) fn try_library(device: &Device, source: &str) -> bessemer_hal::Result<Library> {
     let options = CompileOptions::labelled("test.metal");
-    // SAFETY: the kernels of these tests are what their tests say; those that misbehave do so in ways the device contains.
+    // SAFETY: the kernels of these tests are correct, or fail in ways that the device contains.
     unsafe { device.library(source, &options) }
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn ramp(count: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Compiles and runs an addition: the device works.
+/// Compiles and runs an addition, to verify that the device works.
 pub(crate) fn check_add(device: &Device) {
     let library = library(device, ADD);
     assert_eq!(library.function_names(), ["add"]);

@@ -1,4 +1,4 @@
-//! What a kernel needs decides about it, and not about its library.
+//! Unsupported features make the kernels that use them fail, and not the whole library.
 
 use std::time::{Duration, Instant};
 
@@ -50,13 +50,13 @@ fn kernels_beside_unsupported_ones_run() {
 }
 
 #[test]
-fn an_unsupported_kernel_is_refused_at_its_line_when_it_is_asked_for() {
+fn an_unsupported_kernel_is_rejected_at_its_line_when_it_is_requested() {
     let device = fast();
     let library = library(&device, MIXED);
-    let said = |error: Error| match error {
+    let messages = |error: Error| match error {
         Error::Compile { diagnostics, .. } => {
-            let say = |d: &bessemer_hal::msl::Diagnostic| (d.line, d.column, d.message.clone());
-            diagnostics.iter().map(say).collect::<Vec<_>>()
+            let message = |d: &bessemer_hal::msl::Diagnostic| (d.line, d.column, d.message.clone());
+            diagnostics.iter().map(message).collect::<Vec<_>>()
         }
         other => panic!("{other}"),
     };
@@ -68,23 +68,23 @@ fn an_unsupported_kernel_is_refused_at_its_line_when_it_is_asked_for() {
     let sampled = (17, 55, textures.to_owned());
     for (name, expected) in [("image", &image), ("set", &set), ("sampled", &sampled)] {
         assert_eq!(
-            said(library.pipeline(name).unwrap_err()),
+            messages(library.pipeline(name).unwrap_err()),
             std::slice::from_ref(expected)
         );
     }
     let names = ["image", "set", "sampled", "grey"];
     assert_eq!(
-        said(library.check(&names).unwrap_err()),
+        messages(library.check(&names).unwrap_err()),
         [image, set, sampled]
     );
-    // From the cache, too.
+    // The same from the cache.
     let again = try_library(&device, MIXED).unwrap();
     assert!(again.pipeline("image").is_err());
     assert!(again.pipeline("grey").is_ok());
 }
 
 #[test]
-fn a_library_without_a_supported_kernel_is_refused() {
+fn a_library_without_a_supported_kernel_is_rejected() {
     let text = MIXED.replace("kernel void grey", "void grey");
     let Err(Error::Compile { diagnostics, .. }) = try_library(&fast(), &text) else {
         panic!("accepted");
@@ -111,17 +111,17 @@ kernel void reference(device int* out [[buffer(0)]], constant int& n [[buffer(3)
 ";
 
 #[test]
-fn arguments_that_the_compiled_kernel_does_not_use_stay_unbound() {
+fn arguments_that_the_compiled_kernel_does_not_use_may_stay_unbound() {
     for mode in [Mode::Fast, Mode::Check] {
         let device = device(mode);
         let library = library(&device, UNUSED);
         let out = empty::<i32>(&device, 4);
-        let run = |name: &str, also: &[u32]| {
+        let run = |name: &str, others: &[u32]| {
             let pipeline = library.pipeline(name).unwrap();
             let input = shared(&device, &[5, 6, 7, 8]);
             let mut commands = device.commands();
             let mut dispatch = commands.dispatch(&pipeline).read_write(0, &out);
-            for index in also {
+            for index in others {
                 dispatch = dispatch.read_write(*index, &input);
             }
             dispatch.threads(4, 4)?;
@@ -142,7 +142,7 @@ fn arguments_that_the_compiled_kernel_does_not_use_stay_unbound() {
 }
 
 #[test]
-fn recursion_that_synchronises_is_refused() {
+fn recursion_that_synchronises_is_rejected() {
     let text = "#include <metal_stdlib>
 using namespace metal;
 int climb(threadgroup int* s, int n) {
@@ -170,7 +170,7 @@ kernel void ok(device int* a) { a[0] = 1; }
 }
 
 #[test]
-fn reading_a_library_does_not_wait_for_a_kernel_that_takes_long_to_compile() {
+fn creating_a_library_does_not_wait_for_a_kernel_that_is_slow_to_compile() {
     let mut text = "#include <metal_stdlib>\nusing namespace metal;\n".to_owned();
     text += "float f0(float x) { return sin(x) * cos(x) + x; }\n";
     for n in 1..12 {
