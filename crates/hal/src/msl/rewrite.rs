@@ -155,7 +155,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
     }
 
     /// Requests the library's non-template overloads of functions that a template of the user's would otherwise
-    /// compete with, see the shim's `plain.h`.
+    /// compete with, see the shim's `overload.h`.
     fn plain_functions(&self) -> String {
         let names: BTreeSet<&str> = self
             .program

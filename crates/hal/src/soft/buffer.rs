@@ -170,7 +170,7 @@ impl Buffer {
     pub(crate) fn synchronize(&self) {
         if let Some(host) = &self.host {
             // SAFETY: two mappings of `length` bytes each; the front counts the command as a write, so the host
-            // holds no slice.
+            // has no slice of it.
             unsafe {
                 ptr::copy_nonoverlapping(self.pointer().as_ptr(), host.start.as_ptr(), self.length);
             }

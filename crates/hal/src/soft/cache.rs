@@ -54,7 +54,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 pub(crate) struct Cache {
     root: Option<PathBuf>,
     limit: u64,
-    /// Bytes that may be written until the total size is checked again.
+    /// Bytes that may be written before the total size is checked again.
     allowance: AtomicU64,
     fallback: OnceLock<Option<ScratchDir>>,
 }
@@ -146,9 +146,9 @@ impl Cache {
 
     /// Checks the total size at the first write, and then after every 1/32 of the limit.
     fn account_for_write(&self, written: u64) {
-        let left = self.allowance.load(Ordering::Relaxed);
-        if left > written {
-            self.allowance.store(left - written, Ordering::Relaxed);
+        let remaining = self.allowance.load(Ordering::Relaxed);
+        if remaining > written {
+            self.allowance.store(remaining - written, Ordering::Relaxed);
             return;
         }
         self.allowance

@@ -191,7 +191,7 @@ pub(crate) fn read(
         if is_hidden(head.file) && head.severity != Severity::Error {
             continue;
         }
-        // An error in the headers is reported where the user's text caused it. clang prints that location only once
+        // An error in the headers is reported at its cause in the user's text. clang prints that location only once
         // for all errors of one instantiation.
         let location = std::iter::once(head)
             .chain(notes.iter().filter(|n| n.message.starts_with("in ")))
@@ -257,7 +257,7 @@ impl DiagnosticList {
         self.diagnostics.extend(group);
     }
 
-    /// Returns the diagnostics, with notes about what was left out.
+    /// Returns the diagnostics, with notes about omitted ones.
     fn finish(mut self, label: &str) -> Vec<Diagnostic> {
         let mut note = |message: String| {
             self.diagnostics.push(Diagnostic {

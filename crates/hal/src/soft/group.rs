@@ -253,7 +253,7 @@ impl<O: Observer> Scheduler<'_, O> {
         let (y, z) = (row % self.group.dims[1], row / self.group.dims[1]);
         let function = self.kernel.regions[region as usize];
         // SAFETY: the caller of `run` promises that the table belongs to the plan and that the group and the
-        // context are what the region expects; the lanes lie in the group.
+        // context are valid for the region; the lanes are in the group.
         unsafe {
             function(
                 self.group,
@@ -341,7 +341,7 @@ impl<O: Observer> Scheduler<'_, O> {
             for (slot, column) in args.iter_mut().zip(&info.args) {
                 *slot = at(column).cast_const();
             }
-            // SAFETY: the columns hold the operands of all lanes in `mask`, which regions stored when they exited
+            // SAFETY: the columns contain the operands of all lanes in `mask`, which regions stored when they exited
             // to this site; the operation writes the results of those lanes only.
             unsafe { op(args.as_ptr(), result, mask) }
         } else {
@@ -448,19 +448,19 @@ impl<O: Observer> Scheduler<'_, O> {
     /// Performs SIMD-level sites until every live lane waits at a barrier; false to abort.
     fn run_to_barriers(&mut self, order: LaneOrder) -> bool {
         let mut open: [u8; MAX_LANES / SIMD_WIDTH] = std::array::from_fn(|index| index as u8);
-        let mut left = self.simdgroups();
-        while left > 0 {
+        let mut open_count = self.simdgroups();
+        while open_count > 0 {
             if self.observer.stop() {
                 return false;
             }
             let pick = if order == LaneOrder::Shuffled {
-                self.random.below(left)
+                self.random.below(open_count)
             } else {
                 0
             };
             if !self.perform_next_site(usize::from(open[pick]), order) {
-                open.copy_within(pick + 1..left, pick);
-                left -= 1;
+                open.copy_within(pick + 1..open_count, pick);
+                open_count -= 1;
             }
         }
         true

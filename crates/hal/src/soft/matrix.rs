@@ -115,12 +115,12 @@ unsafe fn multiply_typed<T: Element>(
             }
             let output = &mut result[row * result_row_stride + first..][..columns];
             for (to, sum) in output.iter_mut().zip(sums) {
-                let kept = if product.beta == 0.0 {
+                let previous = if product.beta == 0.0 {
                     0.0
                 } else {
                     flush(beta * to.widen())
                 };
-                *to = T::narrow(flush(flush(alpha * sum) + kept));
+                *to = T::narrow(flush(flush(alpha * sum) + previous));
             }
         }
     }

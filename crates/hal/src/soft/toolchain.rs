@@ -35,7 +35,7 @@ const CLANG_NAMES: [&str; 7] = [
 /// long hangs.
 pub(crate) const COMPILE_TIME_LIMIT: TimeLimit = TimeLimit {
     cpu: Duration::from_secs(240),
-    // Generous, so that load on the machine does not decide what compiles.
+    // Generous, so that a loaded machine does not fail compilations.
     wall: Duration::from_secs(1200),
 };
 const VERSION_TIME_LIMIT: TimeLimit = TimeLimit {
@@ -332,8 +332,8 @@ fn finish(
     std::thread::spawn(move || errors.send((false, drain(stderr))));
     let (mut out, mut err) = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let Ok((is_out, bytes)) = receiver.recv_timeout(left) else {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let Ok((is_out, bytes)) = receiver.recv_timeout(remaining) else {
             kill_group(group);
             let _ = child.wait();
             return Err(io::Error::new(
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_that_is_too_old_or_too_new_is_refused() {
+    fn a_compiler_that_is_too_old_or_too_new_is_rejected() {
         let probe = |version: &str| supported_version(Path::new("c++"), version);
         assert_eq!(probe("clang version 17.0.6"), Ok(17));
         assert_eq!(probe("Ubuntu clang version 22.1.0"), Ok(22));

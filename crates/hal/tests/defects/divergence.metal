@@ -234,12 +234,12 @@ kernel void softmax(device float* out [[buffer(0)]], const device float* in [[bu
                     threadgroup float* scratch [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]],
                     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                     uint gid [[thread_position_in_grid]]) {
-  float most = simd_max(in[gid]);
-  if (lane == 0) scratch[simdgroup] = most;
+  float largest = simd_max(in[gid]);
+  if (lane == 0) scratch[simdgroup] = largest;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  most = max(scratch[0], scratch[1]);
+  largest = max(scratch[0], scratch[1]);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  float e = exp(in[gid] - most);
+  float e = exp(in[gid] - largest);
   float sum = simd_sum(e);
   if (lane == 0) scratch[simdgroup] = sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);

@@ -369,15 +369,15 @@ template <bool with_index> float smallest(const device float* in, const device u
     values[i] = in[i % count];
     indices[i] = index[i];
   }
-  float least = values[0];
+  float lowest = values[0];
   uint at = indices[0];
   for (uint i = 1; i < 4; ++i) {
-    if (values[i] < least) {
-      least = values[i];
+    if (values[i] < lowest) {
+      lowest = values[i];
       at = indices[i];
     }
   }
-  return with_index ? float(at) : least;
+  return with_index ? float(at) : lowest;
 }
 kernel void nothing_behind_null(device float* out [[buffer(0)]], const device float* in [[buffer(1)]],
                                 uint gid [[thread_position_in_grid]], constant uint& count [[buffer(2)]]) {

@@ -116,7 +116,7 @@ pub(super) fn used_arguments(text: &str) -> (String, u64) {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
         // `%7 = tail call ptr @sm_argument(ptr noundef %6, i32 noundef 3) #4`
-        let parts = line
+        let call = line
             .split_once(CALL)
             .filter(|(head, _)| !head.starts_with("declare"))
             .and_then(|(head, rest)| {
@@ -127,7 +127,7 @@ pub(super) fn used_arguments(text: &str) -> (String, u64) {
                 let index: u32 = index.split_whitespace().last()?.parse().ok()?;
                 Some((result, address, index))
             });
-        match parts {
+        match call {
             Some((result, address, index)) => {
                 used |= 1_u64.checked_shl(index).unwrap_or(0);
                 out.push_str(&format!("{result}= getelementptr i8, ptr {address}, i64 0"));

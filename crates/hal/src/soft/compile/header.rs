@@ -67,11 +67,11 @@ impl KernelCompiler {
         }
         let fingerprint = self.fingerprint();
         // The instruction set is among the arguments.
-        let parts = arguments
+        let key_parts = arguments
             .iter()
             .map(String::as_bytes)
             .chain([compiler.version.as_bytes(), fingerprint.as_bytes()]);
-        let name = Key::new("pch", parts);
+        let name = Key::new("pch", key_parts);
         let mut outcome = Ok(PathBuf::new());
         for in_cache in [true, false] {
             let directory = self.write_headers(&mut headers, in_cache)?;

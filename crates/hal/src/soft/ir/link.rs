@@ -1,4 +1,4 @@
-//! Assembles the output module: regions, tables, constructors, and only what they refer to.
+//! Assembles the output module: regions, tables, constructors, and their dependencies.
 
 use std::collections::HashSet;
 use std::fmt::Write;

@@ -25,10 +25,10 @@ const MAX_ACCESS_BYTES: u32 = (1 << ALIGN_SHIFT) - 1;
 
 /// Definition of [`ACCESS_FN`]; the callback is the first entry of the runtime's table.
 pub(crate) const ACCESS_TEXT: &str =
-    "define internal void @sm.access(ptr %p, i32 %what, i32 %location) nounwind {
+    "define internal void @sm.access(ptr %p, i32 %size_and_flags, i32 %location) nounwind {
   %table = load ptr, ptr @sm_rt_table, align 8
   %callback = load ptr, ptr %table, align 8
-  tail call void %callback(ptr %p, i32 %what, i32 %location)
+  tail call void %callback(ptr %p, i32 %size_and_flags, i32 %location)
   ret void
 }
 ";
@@ -236,12 +236,12 @@ pub(crate) fn lower_function(
                 continue;
             }
             let location = locations.resolve(module, inst.location);
-            if let Some(what) = decode(name) {
+            if let Some(size_and_flags) = decode(name) {
                 if let Some((_, pointer)) = arguments.first()
                     && !is_group(pointer)
                 {
-                    let aligned = if what & ATOMIC_FLAG != 0 {
-                        alignment_bits(what & MAX_ACCESS_BYTES)
+                    let aligned = if size_and_flags & ATOMIC_FLAG != 0 {
+                        alignment_bits(size_and_flags & MAX_ACCESS_BYTES)
                     } else {
                         rest.peek()
                             .filter(|next| accesses(next, pointer))
@@ -250,33 +250,33 @@ pub(crate) fn lower_function(
                     insts.push(access(
                         &inst,
                         pointer,
-                        &Operand::Constant((what | aligned).cast_signed().to_string()),
+                        &Operand::Constant((size_and_flags | aligned).cast_signed().to_string()),
                         location,
                     ));
                 }
-                if what & ATOMIC_FLAG == 0 {
+                if size_and_flags & ATOMIC_FLAG == 0 {
                     continue;
                 }
             } else if let Some((read, write, bytes)) = ranges(name, arguments) {
                 for (pointer, flag) in [(read, 0), (write, WRITE_FLAG)] {
                     let Some(pointer) = pointer else { continue };
-                    let what = match &bytes {
+                    let size_and_flags = match &bytes {
                         Operand::Constant(text) => {
                             let size = text.parse::<u32>().unwrap_or(0).min(MAX_ACCESS_BYTES);
                             Operand::Constant((size | flag).cast_signed().to_string())
                         }
                         Operand::Local(size) => {
-                            let [narrow, bytes, what] = [ids, ids + 1, ids + 2];
+                            let [narrow, bytes, size_and_flags] = [ids, ids + 1, ids + 2];
                             ids += 3;
                             insts.push(convert(&inst, narrow, "trunc i64 ", *size, " to i32"));
                             let mask = format!(", {MAX_ACCESS_BYTES}");
                             insts.push(convert(&inst, bytes, "and i32 ", narrow, &mask));
                             let flags = format!(", {}", flag.cast_signed());
-                            insts.push(convert(&inst, what, "or i32 ", bytes, &flags));
-                            Operand::Local(what)
+                            insts.push(convert(&inst, size_and_flags, "or i32 ", bytes, &flags));
+                            Operand::Local(size_and_flags)
                         }
                     };
-                    insts.push(access(&inst, &pointer, &what, location));
+                    insts.push(access(&inst, &pointer, &size_and_flags, location));
                 }
                 if name.contains("_range") {
                     continue;
@@ -337,11 +337,11 @@ fn push(fragments: &mut Vec<Fragment>, operand: &Operand) {
     });
 }
 
-fn access(from: &Inst, pointer: &Operand, what: &Operand, location: u32) -> Inst {
+fn access(from: &Inst, pointer: &Operand, size_and_flags: &Operand, location: u32) -> Inst {
     let mut fragments = vec![Fragment::Text(format!("call void @{ACCESS_FN}(ptr "))];
     push(&mut fragments, pointer);
     fragments.push(Fragment::Text(", i32 ".into()));
-    push(&mut fragments, what);
+    push(&mut fragments, size_and_flags);
     fragments.push(Fragment::Text(format!(", i32 {location})")));
     Inst {
         result: None,
@@ -427,10 +427,10 @@ pub(crate) fn lower_line(
     if is_ignored_callback(name) {
         return Ok(None);
     }
-    let Some(what) = decode(name) else {
+    let Some(size_and_flags) = decode(name) else {
         return Ok(Some(text.to_owned()));
     };
-    let atomic = what & ATOMIC_FLAG != 0;
+    let atomic = size_and_flags & ATOMIC_FLAG != 0;
     let keep = if atomic { Some(text.to_owned()) } else { None };
     if !reported {
         return Ok(keep);
@@ -458,7 +458,7 @@ pub(crate) fn lower_line(
     let pointer = &text[first.start..last.end()];
     let call = format!(
         "  call void @{ACCESS_FN}({pointer}, i32 {}, i32 {location})",
-        what.cast_signed()
+        size_and_flags.cast_signed()
     );
     Ok(Some(match keep {
         Some(text) => format!("{call}\n{text}"),

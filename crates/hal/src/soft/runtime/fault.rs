@@ -48,7 +48,7 @@ pub enum FaultKind {
     StackOverflow,
     /// Integer division by zero, or of the smallest integer by -1.
     DivisionByZero,
-    /// An illegal instruction; also what the compiler emits for unreachable code.
+    /// An illegal instruction, which the compiler also emits for unreachable code.
     IllegalInstruction,
     /// Another trap, by its signal number.
     Trap {

@@ -275,14 +275,14 @@ fn wait(child: libc::pid_t, limit: Duration) -> ChildExit {
         if let Some(exit) = reap(child, libc::WNOHANG) {
             break exit;
         }
-        let left = deadline.saturating_sub(signal::now());
-        if left == 0 {
+        let remaining_ns = deadline.saturating_sub(signal::now());
+        if remaining_ns == 0 {
             // SAFETY: not reaped yet, so the id still refers to our child.
             unsafe { libc::kill(child, libc::SIGKILL) };
             reap(child, 0);
             break ChildExit::TimedOut;
         }
-        sleep_until_exit(descriptor, left);
+        sleep_until_exit(descriptor, remaining_ns);
     };
     if descriptor >= 0 {
         // SAFETY: ours.
@@ -291,10 +291,10 @@ fn wait(child: libc::pid_t, limit: Duration) -> ChildExit {
     exit
 }
 
-/// Sleeps until the child exits, but at most `left` nanoseconds; less if the kernel has no process descriptors.
-fn sleep_until_exit(descriptor: i32, left: u64) {
+/// Sleeps until the child exits, but at most `limit_ns` nanoseconds; less if the kernel has no process descriptors.
+fn sleep_until_exit(descriptor: i32, limit_ns: u64) {
     if descriptor < 0 {
-        std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(1)));
+        std::thread::sleep(Duration::from_nanos(limit_ns).min(Duration::from_millis(1)));
         return;
     }
     let mut poll = libc::pollfd {
@@ -302,7 +302,7 @@ fn sleep_until_exit(descriptor: i32, left: u64) {
         events: libc::POLLIN,
         revents: 0,
     };
-    let milliseconds = i32::try_from(left.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    let milliseconds = i32::try_from(limit_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
     // SAFETY: one descriptor of ours.
     unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
 }

@@ -163,7 +163,7 @@ pub struct KernelLaunch<'a> {
     pub step_limit: u64,
     /// Memory that other commands of the segment may access too, and the number of this command, in check mode.
     pub(crate) overlaps: Option<(&'a OverlapShadow<'a>, usize)>,
-    /// The launch's number in its submission; part of the seed in fuzz mode.
+    /// The launch's number in its submission, which is mixed into the seed in fuzz mode.
     pub sequence: u64,
 }
 
@@ -302,8 +302,8 @@ impl Geometry {
     pub(crate) fn size_at(&self, position: [u32; 3]) -> [u32; 3] {
         std::array::from_fn(|axis| {
             let start = u64::from(position[axis]) * u64::from(self.threadgroup[axis]);
-            let left = u64::from(self.grid[axis]) - start;
-            left.min(u64::from(self.threadgroup[axis])) as u32
+            let remaining = u64::from(self.grid[axis]) - start;
+            remaining.min(u64::from(self.threadgroup[axis])) as u32
         })
     }
 }

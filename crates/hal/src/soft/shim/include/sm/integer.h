@@ -12,7 +12,7 @@ template <> struct widened<int> { using type = long; };
 template <> struct widened<uint> { using type = ulong; };
 template <> struct widened<long> { using type = __int128; };
 template <> struct widened<ulong> { using type = unsigned __int128; };
-// A type that holds the product of two values of T.
+// A type that can represent the product of two values of T.
 template <class T> using wide = typename widened<T>::type;
 
 template <class T> constexpr uint width = sizeof(T) * 8;

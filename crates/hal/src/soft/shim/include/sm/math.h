@@ -15,7 +15,7 @@ SM_ORDER_FUNCTIONS(float)
 SM_ORDER_FUNCTIONS(half)
 #undef SM_ORDER_FUNCTIONS
 
-// bfloat converts to float. Templates, because user code defines plain overloads of its own.
+// bfloat converts to float. Templates, because user code defines non-template overloads of its own.
 #define SM_IF_BFLOAT template <class T, class = enable_if_t<__is_same(T, bfloat)>>
 SM_IF_BFLOAT SM_CX float min(T a, T b) { return min((float)a, (float)b); }
 SM_IF_BFLOAT SM_CX float max(T a, T b) { return max((float)a, (float)b); }

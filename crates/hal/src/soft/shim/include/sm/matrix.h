@@ -36,7 +36,7 @@ template <class T, size_t C, size_t R> struct columns_of<T[C][R]> {
   column columns[C];
 
   columns_of() = default;
-  // A scalar goes on the diagonal.
+  // A scalar is the value of the diagonal.
   template <class S, class = ::sm::if_scalar<S>>
   SM_CX explicit columns_of(S s) : columns_of(s, ::sm::first<C>{}) {}
   template <class U>

@@ -2,13 +2,13 @@
 #pragma once
 
 namespace metal {
-// Tests look at the bits, so that they hold in every math mode.
-#define SM_CLASS_TESTS(T, U, magnitude, infinity, least)                                   \
+// The predicates test the bits, so that they are valid in every math mode.
+#define SM_CLASS_TESTS(T, U, magnitude, infinity, min_normal)                              \
   SM_CX bool isfinite(T x) { return (__builtin_bit_cast(U, x) & magnitude) < infinity; }   \
   SM_CX bool isinf(T x) { return (__builtin_bit_cast(U, x) & magnitude) == infinity; }     \
   SM_CX bool isnan(T x) { return (__builtin_bit_cast(U, x) & magnitude) > infinity; }      \
   SM_CX bool isnormal(T x) {                                                               \
-    return isfinite(x) && (__builtin_bit_cast(U, x) & magnitude) >= least;                 \
+    return isfinite(x) && (__builtin_bit_cast(U, x) & magnitude) >= min_normal;            \
   }
 SM_CLASS_TESTS(float, uint, 0x7fffffff, 0x7f800000, 0x00800000)
 SM_CLASS_TESTS(half, ushort, 0x7fff, 0x7c00, 0x0400)
@@ -36,7 +36,7 @@ SM_CX bool any(vec<bool, 2> a) { return a.x | a.y; }
 SM_CX bool any(vec<bool, 3> a) { return a.x | a.y | a.z; }
 SM_CX bool any(vec<bool, 4> a) { return a.x | a.y | a.z | a.w; }
 
-// b where c is true, else a.
+// b if c is true, else a.
 template <class T, class = ::sm::if_scalar<T>> SM_CX T select(T a, T b, bool c) { return c ? b : a; }
 #define SM_SELECT(k, f) (c.k ? b.k : a.k)
 template <class T, int N>

@@ -29,7 +29,7 @@ static_assert(__is_convertible(sm_device int*, int*) && !__is_convertible(int*, 
 
 namespace sm {
 template <class T> struct identity { using type = T; };
-// A parameter type that takes no part in template argument deduction.
+// A parameter type that does not participate in template argument deduction.
 template <class T> using same = typename identity<T>::type;
 
 template <class T> struct spaceless { using type = T; static constexpr bool has_space = false; };
@@ -41,7 +41,7 @@ template <class T> constexpr bool in_thread = !spaceless<__remove_cv(T)>::has_sp
 // Without reference, const, volatile and address space.
 template <class T> using bare = __remove_cv(typename spaceless<__remove_reference_t(T)>::type);
 
-// An operand of `?:`: objects of classes in memory become values, everything else stays what it is.
+// An operand of `?:`: objects of class type in an address space become values, other operands are unchanged.
 template <class T, bool is_value> struct operand { using type = T; };
 template <class T> struct operand<T, true> { using type = bare<T>; };
 template <class T>
