@@ -242,8 +242,8 @@ impl<O: Observer> Scheduler<'_, O> {
     fn states(&self) -> &[u32] {
         let column = self.context.cast_const().cast::<c_void>().cast::<u32>();
         // SAFETY: the caller of `run` promises an initialised context with at least the state column, aligned to
-        // 64. Region 0 writes the state of a lane before it is read (`run_batched` and `run_lane_by_lane` start with it), and no
-        // region runs while the slice is alive, since they are called through `&mut self`.
+        // 64. Region 0 writes the state of a lane before it is read (`run_batched` and `run_lane_by_lane` start with
+        // it), and no region runs while the slice is alive, since they are called through `&mut self`.
         unsafe { std::slice::from_raw_parts(column, self.lanes()) }
     }
 

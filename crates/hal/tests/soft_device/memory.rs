@@ -264,7 +264,8 @@ kernel void reads(device int* b [[buffer(0)]], const device int* a [[buffer(1)]]
         pointer,
         dropped: Arc::default(),
     };
-    // SAFETY: the owner keeps the memory alive; check mode runs the commands sequentially, so the aliasing buffers are not accessed concurrently.
+    // SAFETY: the owner keeps the memory alive; check mode runs the commands sequentially, so the aliasing buffers are
+    // not accessed concurrently.
     let one = unsafe { device.buffer_no_copy(pointer, CALLER_MEMORY.size(), memory) }.unwrap();
     // SAFETY: as above; dropped before the other.
     let two = unsafe { device.buffer_no_copy(pointer, CALLER_MEMORY.size(), ()) }.unwrap();

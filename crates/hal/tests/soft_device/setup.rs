@@ -16,8 +16,8 @@ kernel void add(device const float* a [[buffer(0)]], device const float* b [[buf
 }
 ";
 
-/// Returns the cache directory that all tests share, so that the headers are precompiled once; kept between runs with Cargo's target
-/// directory.
+/// Returns the cache directory that all tests share, so that the headers are precompiled once; it is kept between runs
+/// with Cargo's target directory.
 pub(crate) fn cache() -> &'static Path {
     static CACHE: LazyLock<PathBuf> =
         LazyLock::new(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft-cache"));

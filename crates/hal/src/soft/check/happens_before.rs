@@ -183,7 +183,7 @@ impl ShadowCell {
     #[inline]
     pub(super) fn read(&mut self, record: AccessRecord, clocks: &Clocks) -> Option<Conflict> {
         let [first, second] = self.readers;
-        // Replace a reader that happens before this one; otherwise keep the two with the widest scope between them.
+        // Replace a reader that happens before this one; otherwise keep the two readers with the largest distance.
         let slot = if !first.is_some() || first.is_before(record, clocks) {
             0
         } else if !second.is_some() || second.is_before(record, clocks) {

@@ -1,5 +1,5 @@
-//! Instrumentation pass of check mode for defects that the accesses to bound memory do not reveal. It runs before the optimiser,
-//! which would otherwise treat an uninitialised variable or an out-of-bounds index as undefined and remove it.
+//! Instrumentation pass of check mode for defects that the accesses to bound memory do not reveal. It runs before the
+//! optimiser, which would otherwise treat an uninitialised variable or an out-of-bounds index as undefined and remove it.
 //!
 //! - Private variables of the user's functions have *shadow memory*: one byte per byte, all ones until it is
 //!   written. A pointer into a variable carries its [`Provenance`](provenance::Provenance): shadow, offset, and

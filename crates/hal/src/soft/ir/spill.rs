@@ -178,7 +178,7 @@ impl SpillLayout {
                 .position(|s| used.iter().all(|site| !s.sites.contains(*site)));
             let free = free.unwrap_or_else(|| {
                 let offset = self.bytes.next_multiple_of(64);
-                // Columns that start at multiples of 4 KiB would map to the same cache sets.
+                // Columns a multiple of 4 KiB apart would map to the same cache sets.
                 self.bytes = offset + size * MAX_LANES + COLUMN_PADDING_BYTES;
                 list.push(ColumnAllocation {
                     column: Column { offset, size },

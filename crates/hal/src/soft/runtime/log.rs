@@ -109,7 +109,8 @@ const MAX_FIELD_WIDTH: usize = 512;
 /// Limit of a line in bytes.
 const MAX_LINE_BYTES: usize = 4096;
 
-/// Formats like `printf`. The arguments carry their own types, so a mismatched format only gives odd text; a missing argument is printed as `(missing)`.
+/// Formats like `printf`. The arguments carry their own types, so a mismatched format only gives odd text; a missing
+/// argument is printed as `(missing)`.
 pub(super) fn format(format: &[u8], arguments: &[LogArgument<'_>]) -> String {
     let mut out = String::new();
     let mut arguments = arguments.iter();

@@ -106,7 +106,7 @@ region!(forever_tight, |_: Lane| {
 });
 
 region!(clobber_registers, |_: Lane| {
-    // SAFETY: clobbers callee-saved registers, then faults: the runtime must restore it.
+    // SAFETY: clobbers callee-saved registers, then faults: the runtime must restore them.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(

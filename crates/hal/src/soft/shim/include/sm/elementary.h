@@ -85,11 +85,11 @@ template <accuracy A> SM_FN float tanpi(float x) {
 // The remainder is exact, so that every processor has the same.
 SM_FN float fmod(float x, float y) { return flushed(service::fmod(flushed(x), flushed(y))); }
 
-// Without an instruction for them, floor and ceil are computed from the bits, where a negative subnormal would round to -1.
+// Processors without an instruction call a function that tests the bits, for which subnormals must be flushed first.
 SM_FN float floor(float x) { return __builtin_floorf(flushed(x)); }
 SM_FN float ceil(float x) { return __builtin_ceilf(flushed(x)); }
 
-// Below 1 even where x - floor(x) rounds to 1.
+// Below 1 even if x - floor(x) rounds to 1.
 SM_FN float fract(float x) { return __builtin_fminf(x - floor(x), 0x1.fffffep-1f); }
 SM_FN half fract(half x) { return (half)__builtin_fminf((float)x - __builtin_floorf((float)x), 0x1.ffcp-1f); }
 

@@ -1,4 +1,5 @@
-// <metal_math>: floating-point functions, in metal::, metal::fast:: and metal::precise::. They exist for float and half; a bfloat argument converts to float, as in MSL.
+// <metal_math>: floating-point functions, in metal::, metal::fast:: and metal::precise::. They exist
+// for float and half; a bfloat argument converts to float, as in MSL.
 #pragma once
 
 namespace metal {
