@@ -16,7 +16,7 @@ use crate::{Result, RopeStyle, RopeTable, Tensor};
 pub use cache::{Attend, CacheType, KvCache};
 
 /// Numbers of a task: what one token has is not worth a second thread.
-const TASK: usize = 16 << 10;
+const TASK_LEN: usize = 16 << 10;
 
 /// Rows of `weight.len()` numbers, divided by the root of their mean square and multiplied with `weight`, as
 /// [`Tensor::rms_norm`].
@@ -41,7 +41,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, to: &mut [f32]) {
             }
         }
     }
-    let piece = (TASK / weight.len().max(1)).max(1) * weight.len();
+    let piece = (TASK_LEN / weight.len().max(1)).max(1) * weight.len();
     pool::for_each_chunk(to, piece, |i, to| {
         simd::run_narrow(Norm(&x[i * piece..][..to.len()], weight, eps, to));
     });
@@ -87,8 +87,8 @@ pub fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f64) {
 /// Where they have different lengths.
 pub fn add(x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "add: as many of one as of the other");
-    pool::for_each_chunk(x, TASK, |i, x| {
-        for (x, &y) in x.iter_mut().zip(&y[i * TASK..]) {
+    pool::for_each_chunk(x, TASK_LEN, |i, x| {
+        for (x, &y) in x.iter_mut().zip(&y[i * TASK_LEN..]) {
             *x += y;
         }
     });
@@ -134,8 +134,8 @@ pub fn activate(activation: Activation, x: &mut [f32], factor: Option<&[f32]>) {
         factor.is_none_or(|f| f.len() == x.len()),
         "activate: x and factor have different lengths"
     );
-    pool::for_each_chunk(x, TASK, |i, x| {
-        let factor = factor.map(|f| &f[i * TASK..][..x.len()]);
+    pool::for_each_chunk(x, TASK_LEN, |i, x| {
+        let factor = factor.map(|f| &f[i * TASK_LEN..][..x.len()]);
         simd::run_narrow(Activate(activation, x, factor));
     });
 }
@@ -210,7 +210,7 @@ impl Rotation {
         if row == 0 {
             return;
         }
-        let some = (TASK / row).max(1);
+        let some = (TASK_LEN / row).max(1);
         pool::for_each_chunk(x, some * row, |i, x| {
             for (j, x) in x.chunks_exact_mut(row).enumerate() {
                 self.rotate(x, dim, &angles[(i * some + j) * self.len()..][..self.len()]);

@@ -54,7 +54,7 @@ pub enum BlockFormat {
 }
 
 /// The longest block.
-pub(crate) const MAX_BLOCK: usize = 256;
+pub(crate) const MAX_BLOCK_LEN: usize = 256;
 
 impl BlockFormat {
     /// All of them.
@@ -75,7 +75,7 @@ impl BlockFormat {
     pub const fn block_len(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
-            _ => MAX_BLOCK,
+            _ => MAX_BLOCK_LEN,
         }
     }
 

@@ -31,10 +31,10 @@ pub struct Key {
 
 /// The bit of a counter that elements never have, since there are fewer of them: keys made by splitting
 /// are other blocks than those of any tensor.
-const SPLIT: u64 = 1 << 63;
+const SPLIT_COUNTER: u64 = 1 << 63;
 
 /// The counter of the key from which those of [`Key::fold_in`] are made; no element and no split has it.
-const FOLD: u64 = u64::MAX;
+const FOLD_COUNTER: u64 = u64::MAX;
 
 impl Key {
     /// A key from any number; different numbers give unrelated keys.
@@ -47,17 +47,17 @@ impl Key {
     /// `n` keys that are unrelated to this one and to each other. The first ones do not depend on `n`.
     pub fn split(&self, n: usize) -> impl ExactSizeIterator<Item = Self> + use<> {
         let key = *self;
-        (0..n).map(move |i| key.derive(i as u64 | SPLIT))
+        (0..n).map(move |i| key.derive(i as u64 | SPLIT_COUNTER))
     }
 
     /// As many keys as the pattern has on the left: `let [a, b] = key.split_into();`.
     pub fn split_into<const N: usize>(&self) -> [Self; N] {
-        std::array::from_fn(|i| self.derive(i as u64 | SPLIT))
+        std::array::from_fn(|i| self.derive(i as u64 | SPLIT_COUNTER))
     }
 
     /// The key of a number: of a step, a layer, a sample.
     pub fn fold_in(&self, number: u64) -> Self {
-        self.derive(FOLD).derive(number)
+        self.derive(FOLD_COUNTER).derive(number)
     }
 
     pub(crate) const fn words(&self) -> [u32; 2] {
@@ -74,7 +74,7 @@ impl Key {
 #[inline(always)]
 pub(crate) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     /// How far the second word is turned in each of eight rounds.
-    const TURNS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
+    const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
     /// Makes the third word of the key, so that no key is all zeros.
     const PARITY: u32 = 0x1bd1_1bda;
 
@@ -84,7 +84,7 @@ pub(crate) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     for group in 0..5_usize {
         for round in 0..4 {
             a = a.wrapping_add(b);
-            b = b.rotate_left(TURNS[group % 2 * 4 + round]) ^ a;
+            b = b.rotate_left(ROTATIONS[group % 2 * 4 + round]) ^ a;
         }
         a = a.wrapping_add(keys[(group + 1) % 3]);
         b = b

@@ -1,17 +1,16 @@
-//! Matrix products: `c = alpha * a·b + beta * c` for every dtype and any strides.
+//! Matrix multiplication: `c = alpha * a·b + beta * c` for every dtype and any strides.
 //!
-//! Floats go the way of Goto and van de Geijn: a micro-kernel ([`kernel`]) keeps a tile of `c` in
-//! registers; [`pack`] lays blocks of the factors out in the order in which it reads them; [`drive`]
-//! chooses block sizes by cache and cuts `c` into tasks for the threads. A transposed or sliced factor
-//! costs nothing extra, since packing reads any strides. `f16` and `bf16` are widened to `f32` while they
-//! are packed, summed in `f32` and rounded once. Products with a vector have loops of their own
-//! ([`vector`]), and so have integers ([`integer`]), which wrap.
+//! Floats use the algorithm of Goto and van de Geijn: a micro-kernel ([`kernel`]) keeps a tile of `c` in
+//! registers, [`pack`] repacks blocks of the factors into panels in the order in which the micro-kernel reads
+//! them, and [`drive`] chooses block sizes by cache size and splits `c` into tasks for the threads. A transposed
+//! or sliced factor costs nothing extra, since packing reads any strides. `f16` and `bf16` are widened to `f32`
+//! during packing, summed in `f32` and rounded once. GEMV has its own kernels ([`vector`]), and so do integers
+//! ([`integer`]), which wrap.
 //!
 //! # Bits
 //!
-//! The bits of a product depend on its shape, its strides and the SIMD level, and on nothing else: every
-//! element is summed in the order of `k`, in blocks whose length depends on `k` alone, whichever tile or
-//! thread computes it.
+//! The bits of a result depend only on the shapes, the strides and the SIMD level: every element is summed in
+//! the order of `k`, in blocks whose length depends on `k` alone, whichever tile or thread computes it.
 
 mod column;
 mod drive;
@@ -35,9 +34,10 @@ mod scratch;
 mod tests;
 mod vector;
 
-pub(crate) use float::Wide;
 use half::{bf16, f16};
-pub(crate) use packed::{Packed, gemm_packed, vector_packed};
+
+pub(crate) use float::FloatElement;
+pub(crate) use packed::{PackedMatrix, gemm_packed, vector_packed};
 pub(crate) use vector::dot_at;
 
 use crate::cpu::pool;
@@ -47,22 +47,22 @@ use crate::cpu::simd::{self, Family, Level};
 /// may be negative or zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix<'a, T> {
-    /// The elements, among others.
+    /// A slice that contains the elements.
     pub(crate) data: &'a [T],
-    /// Where element (0, 0) is.
+    /// Index of element (0, 0).
     pub(crate) offset: usize,
-    /// Rows.
+    /// Number of rows.
     pub(crate) rows: usize,
-    /// Columns.
+    /// Number of columns.
     pub(crate) cols: usize,
-    /// From one row to the next.
+    /// Stride between rows.
     pub(crate) row: isize,
-    /// From one column to the next.
+    /// Stride between columns.
     pub(crate) col: isize,
 }
 
 impl<'a, T> Matrix<'a, T> {
-    /// All of `data`, row after row.
+    /// A row-major matrix over all of `data`.
     pub(crate) fn contiguous(data: &'a [T], rows: usize, cols: usize) -> Self {
         Self {
             data,
@@ -74,7 +74,7 @@ impl<'a, T> Matrix<'a, T> {
         }
     }
 
-    /// The transpose, of the same elements.
+    /// The transpose, a view of the same elements.
     pub(crate) fn t(self) -> Self {
         Self {
             rows: self.cols,
@@ -86,7 +86,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 
     /// # Panics
-    /// Where an element lies outside the slice.
+    /// If an element is outside the slice.
     fn check(&self) {
         if self.rows == 0 || self.cols == 0 {
             return;
@@ -103,27 +103,28 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
+/// Checks the shapes of a product with a right factor of `k` rows and `n` columns.
+///
 /// # Panics
-/// Where the shapes do not go together or `c` is too short: the ops check that before.
-fn check_shapes<T>(a: &Matrix<'_, T>, (k, n): (usize, usize), c: &[T], ldc: usize) {
+/// If the inner dimensions differ or `c` is too short, which the ops check before.
+fn check_shapes<T>(a: &Matrix<'_, T>, k: usize, n: usize, c: &[T], ldc: usize) {
     assert_eq!(a.cols, k, "the factors' inner dimensions differ");
-    // Broadcast factors can be larger than memory; the arithmetic on sizes is not to overflow.
-    assert!(k <= isize::MAX as usize >> 16, "no machine sums {k} terms");
+    // Broadcast factors can be larger than memory; arithmetic on sizes must not overflow.
+    assert!(k <= isize::MAX as usize >> 16, "inner dimension {k} is too large");
     if a.rows > 0 && n > 0 {
-        let room = c.len().checked_sub(n).map(|spare| spare / ldc.max(1));
+        let strides = c.len().checked_sub(n).map(|spare| spare / ldc.max(1));
         assert!(
-            ldc >= n && room >= Some(a.rows - 1),
-            "a product of {} by {n} in rows {ldc} apart does not fit {} elements",
+            ldc >= n && strides >= Some(a.rows - 1),
+            "a {} by {n} result with leading dimension {ldc} does not fit {} elements",
             a.rows,
             c.len()
         );
     }
 }
 
-/// An element type that matrices are multiplied in.
+/// An element type of matrices that can be multiplied.
 pub(crate) trait Gemm: Copy + Send + Sync + 'static {
-    /// What `alpha` and `beta` are given in, and sums are kept in: `f32` for halves, else the type
-    /// itself.
+    /// The type of `alpha`, `beta` and the accumulators: `f32` for half precision, else the type itself.
     type Acc: Copy + Send + Sync + PartialEq + 'static;
 
     /// [`gemm`] for this type.
@@ -136,7 +137,7 @@ pub(crate) trait Gemm: Copy + Send + Sync + 'static {
     );
 }
 
-/// How a product goes into `c`, and the level it is computed at, which the processor must have.
+/// The scalars of a product, and the SIMD level to compute it at, which the processor must have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix<F> {
     level: Level,
@@ -166,12 +167,12 @@ implement! {
     integer::multiply: u8, u8; u16, u16; u32, u32; u64, u64; i8, i8; i16, i16; i32, i32; i64, i64;
 }
 
-/// `c = alpha * a·b + beta * c`, `c` being rows of `b.cols` elements that start `ldc` apart. Where `beta`
-/// is zero `c` is not read; where the inner dimension is zero the product is zeros. NaN and infinity
-/// count for what they are: `0 * inf` is NaN, also with an `alpha` of zero.
+/// `c = alpha * a·b + beta * c`, where `c` has rows of `b.cols` elements and the leading dimension `ldc`. If
+/// `beta` is zero, `c` is not read; if the inner dimension is zero, `a·b` is zeros. NaN and infinity propagate:
+/// `0 * inf` is NaN, also with an `alpha` of zero.
 ///
 /// # Panics
-/// Where the shapes do not go together, or a matrix has elements outside its slice.
+/// If the shapes do not match, or a matrix has elements outside its slice.
 pub(crate) fn gemm<T: Gemm>(
     alpha: T::Acc,
     a: Matrix<'_, T>,
@@ -184,15 +185,15 @@ pub(crate) fn gemm<T: Gemm>(
     T::multiply(Mix { level, alpha, beta }, a, b, c, ldc);
 }
 
-/// Multiplications in a task of a batch, at least: some 10 µs for floats.
-const TASK: usize = 500_000;
+/// Minimum number of multiplications in a task of a batch: about 10 µs for floats.
+const MIN_TASK_MULTIPLIES: usize = 500_000;
 
-/// [`gemm`] for each of a batch: `c` is `shape` rows and columns for each product, one after the other,
-/// and `factors(i)` are those of product `i`. Small products are shared out among the threads whole,
-/// large ones are cut up one after the other.
+/// Batched [`gemm`]: `c` is the contiguous results, each of `shape` rows and columns, and `factors(i)` are the
+/// factors of product `i`. Small products are distributed over the threads whole; large ones run one after
+/// another, each split into tasks.
 ///
 /// # Panics
-/// As [`gemm`], and where `c` is not a whole number of products.
+/// As [`gemm`], and if `c` is not a whole number of results.
 pub(crate) fn gemm_batch<'a, T: Gemm>(
     alpha: T::Acc,
     factors: impl Fn(usize) -> (Matrix<'a, T>, Matrix<'a, T>) + Sync,
@@ -201,28 +202,28 @@ pub(crate) fn gemm_batch<'a, T: Gemm>(
     shape: (usize, usize),
 ) {
     let (rows, cols) = shape;
-    let each = rows * cols;
-    if c.is_empty() || each == 0 {
+    let size = rows * cols;
+    if c.is_empty() || size == 0 {
         return;
     }
-    assert_eq!(c.len() % each, 0, "c is not a whole number of products");
+    assert_eq!(c.len() % size, 0, "c is not a whole number of results");
     let level = simd::chosen(Family::Gemm).level();
     let mix = Mix { level, alpha, beta };
     let one = |i: usize, c: &mut [T]| {
         let (a, b) = factors(i);
-        assert_eq!((a.rows, b.cols), shape, "a product has another shape");
+        assert_eq!((a.rows, b.cols), shape, "the shape of a product differs");
         T::multiply(mix, a, b, c, cols);
     };
-    let work = each.saturating_mul(factors(0).0.cols).max(1);
-    if c.len() / each < pool::threads() || work > 8 * TASK {
-        for (i, c) in c.chunks_exact_mut(each).enumerate() {
+    let work = size.saturating_mul(factors(0).0.cols).max(1);
+    if c.len() / size < pool::threads() || work > 8 * MIN_TASK_MULTIPLIES {
+        for (i, c) in c.chunks_exact_mut(size).enumerate() {
             one(i, c);
         }
         return;
     }
-    let group = TASK.div_ceil(work);
-    pool::for_each_chunk(c, group.saturating_mul(each), |piece, c| {
-        for (i, c) in c.chunks_exact_mut(each).enumerate() {
+    let group = MIN_TASK_MULTIPLIES.div_ceil(work);
+    pool::for_each_chunk(c, group.saturating_mul(size), |piece, c| {
+        for (i, c) in c.chunks_exact_mut(size).enumerate() {
             one(piece * group + i, c);
         }
     });

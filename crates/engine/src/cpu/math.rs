@@ -82,15 +82,15 @@ macro_rules! math {
         impl Math for $type {
             #[inline(always)]
             fn is_far(self) -> bool {
-                self.abs() > trig::REACH as Self
+                self.abs() > trig::MAX_NEAR as Self
             }
             #[inline(always)]
             fn sin_near<I: Isa>(self) -> Self {
-                trig::Terms::sin_near::<I>(self)
+                trig::TrigTerms::sin_near::<I>(self)
             }
             #[inline(always)]
             fn cos_near<I: Isa>(self) -> Self {
-                trig::Terms::cos_near::<I>(self)
+                trig::TrigTerms::cos_near::<I>(self)
             }
             #[inline(always)]
             fn sin_on<I: Isa>(self) -> Self {

@@ -11,10 +11,10 @@ use crate::{DType, Element, Result, Scalar};
 
 /// A right factor in the layout of the kernels.
 pub(crate) enum Packed {
-    F16(gemm::Packed<f16>),
-    BF16(gemm::Packed<bf16>),
-    F32(gemm::Packed<f32>),
-    F64(gemm::Packed<f64>),
+    F16(gemm::PackedMatrix<f16>),
+    BF16(gemm::PackedMatrix<bf16>),
+    F32(gemm::PackedMatrix<f32>),
+    F64(gemm::PackedMatrix<f64>),
 }
 
 /// Lays out a matrix of floats.
@@ -27,10 +27,10 @@ pub(crate) fn pack(input: &Input<'_>) -> Packed {
         matrix(input, layout, layout.offset())
     }
     match input.dtype {
-        DType::F16 => Packed::F16(gemm::Packed::new(view(input))),
-        DType::BF16 => Packed::BF16(gemm::Packed::new(view(input))),
-        DType::F64 => Packed::F64(gemm::Packed::new(view(input))),
-        _ => Packed::F32(gemm::Packed::new(view(input))),
+        DType::F16 => Packed::F16(gemm::PackedMatrix::new(view(input))),
+        DType::BF16 => Packed::BF16(gemm::PackedMatrix::new(view(input))),
+        DType::F64 => Packed::F64(gemm::PackedMatrix::new(view(input))),
+        _ => Packed::F32(gemm::PackedMatrix::new(view(input))),
     }
 }
 
@@ -55,9 +55,9 @@ pub(crate) fn run(op: &PackedMatmul, inputs: &[Input<'_>], mut output: Output<'_
     Ok(())
 }
 
-fn multiply<T>(left: &Dense<'_>, right: &gemm::Packed<T>, c: &mut [T])
+fn multiply<T>(left: &Dense<'_>, right: &gemm::PackedMatrix<T>, c: &mut [T])
 where
-    T: gemm::Wide<Float: Element + Pod> + Gemm + Pod,
+    T: gemm::FloatElement<Float: Element + Pod> + Gemm + Pod,
 {
     let (one, zero) = (factor(Scalar::Int(1)), factor(Scalar::Int(0)));
     let rows = c.len() / right.cols();

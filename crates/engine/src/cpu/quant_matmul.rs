@@ -1,11 +1,11 @@
-//! Products with quantised weights on the CPU.
+//! Matmul with quantised weights on the CPU.
 //!
-//! [`Precision::Exact`] multiplies dequantised weights with `f32` activations. [`Precision::Fast`] rounds
-//! activations to 8 bits with a scale for every 32 ([`activation`]), or to two such numbers, and multiplies integers, eight rows of
-//! weights at a time where they were repacked so ([`panel`]; the loops are those of `avx2`, or `dot` with `avx512` or `neon`), else row by
-//! row ([`row`]). HalfWeights are multiplied with many activations as 16-bit integers ([`short`]), else in `f32`. A product has
-//! the same bits on any number of threads, and however many activations are multiplied together on the fast path, but for
-//! those two ways of halves.
+//! [`Precision::Exact`] multiplies dequantised weights with `f32` activations. [`Precision::Fast`] quantises activations
+//! to 8 bits with a scale for every 32 ([`activation`]), or to two such terms, and uses integer dot products: eight rows
+//! of weights at a time if they were repacked ([`panel`]; kernels in `avx2`, or `dot` with `avx512` or `neon`), else row
+//! by row ([`row`]). Half-precision weights use 16-bit fixed point for many activation rows ([`fixed_point`]), else
+//! `f32`. Results are bit-identical for any number of threads and, on the fast path, for any batch split, except between
+//! those two kernels of half precision.
 
 mod activation;
 #[cfg(target_arch = "x86_64")]
@@ -26,7 +26,7 @@ mod shared_output;
 use std::cell::RefCell;
 
 use self::activation::Activations;
-use self::fixed_point::Shorts;
+use self::fixed_point::FixedPointActivations;
 pub(crate) use self::repacked::Repacked;
 use self::shared_output::SharedOutput;
 use super::gemm::{self, Matrix};
@@ -36,22 +36,24 @@ use crate::ops::quant_matmul::QuantMatmul;
 use crate::quant::{Precision, Product, QuantMatrix, Weights};
 use crate::{Error, Result};
 
-/// Bytes of weights in a task: enough to hide what handing it out costs, few enough that threads end together.
-const TASK: usize = 24 << 10;
+/// Bytes of weights in a task: enough to hide the cost of handing it out, few enough that threads finish at about the
+/// same time.
+const TASK_BYTES: usize = 24 << 10;
 
-/// Bytes of weights in a task of few vectors, at most. These wait for memory, and two threads that read long runs of it
-/// get a third more than those that take turns: what is fetched ahead at the end of a task is mostly the other's.
-const RUN: usize = 256 << 10;
+/// Maximum bytes of weights in a task with few activation rows. Those are limited by memory bandwidth, and two threads
+/// that read long runs get a third more than threads that alternate: the prefetch at the end of a task mostly fetches
+/// what the other thread reads.
+const MAX_STREAMED_TASK_BYTES: usize = 256 << 10;
 
-/// Vectors up to which that is so.
-const STREAMED: usize = 4;
+/// Maximum activation rows for which memory bandwidth is the limit.
+const MAX_STREAMED_ROWS: usize = 4;
 
-/// Vectors up to which rows of weights are dequantised for themselves: products of matrices are not worth it.
-const FEW: usize = 6;
+/// Maximum activation rows for which weights are dequantised row by row (GEMV) instead of by tiles (GEMM).
+const MAX_GEMV_ROWS: usize = 6;
 
-/// Numbers of a dequantised tile for products of matrices: it stays in the second cache of two cores, and the
-/// left factor is packed as many times as there are tiles.
-const TILE: usize = 512 << 10;
+/// Elements of a dequantised tile for GEMM: it stays in the L2 caches of two cores, and the left factor is packed once
+/// per tile.
+const DEQUANT_TILE_LEN: usize = 512 << 10;
 
 /// Runs the op.
 pub(crate) fn run(op: &QuantMatmul, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
@@ -71,7 +73,7 @@ pub(crate) fn run(op: &QuantMatmul, inputs: &[Input<'_>], mut output: Output<'_>
 #[derive(Default)]
 struct Scratch {
     activations: Activations,
-    shorts: Shorts,
+    fixed_point_x: FixedPointActivations,
     tile: Vec<f32>,
 }
 
@@ -79,7 +81,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// All products of `x`, rows of as many numbers as the matrices have columns; with `fine`, integers are pairs.
+/// Multiplies the rows of `x` with every matrix of `products`. If `fine`, activations are quantised to two terms.
 pub(crate) fn multiply(
     x: &[f32],
     precision: Precision,
@@ -97,7 +99,7 @@ pub(crate) fn multiply(
             return Err(Error::Invalid {
                 op: "quant_matmul",
                 reason: format!(
-                    "{} numbers times {:?} do not make {}",
+                    "{} activations times {:?} do not match an output of {}",
                     x.len(),
                     p.matrix,
                     p.to.len()
@@ -108,44 +110,46 @@ pub(crate) fn multiply(
     if rows == 0 {
         return Ok(());
     }
-    // Taken out meanwhile, so that a call inside a call finds another one.
+    // Taken out during the call, so that a nested call gets another scratch.
     let mut scratch = SCRATCH.take();
-    let cut = |p: &Product<'_>| p.matrix.repacked_weights().and_then(Repacked::cut);
-    let may = precision == Precision::Fast && !fine && rows >= fixed_point::LEAST;
-    let cuts = products.iter().find_map(cut).filter(|_| may);
-    // All at once or none: numbers that are not tame are rare.
-    let is_short = cuts.is_some_and(|cut| scratch.shorts.set(x, cut));
-    let way = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.repacked_weights()) {
-        (Precision::Fast, Weights::Block(_), _) => Way::Integers,
-        (Precision::Fast, _, Some(halves)) if is_short && halves.cut().is_some() => Way::Shorts,
-        (Precision::Fast, _, Some(_)) => Way::Packed,
-        _ => Way::Exact,
+    let blocking = |p: &Product<'_>| p.matrix.repacked_weights().and_then(Repacked::blocking);
+    let may_round = precision == Precision::Fast && !fine && rows >= fixed_point::MIN_ROWS;
+    let blocking = products.iter().find_map(blocking).filter(|_| may_round);
+    // All products or none: values out of range are rare.
+    let is_fixed_point = blocking.is_some_and(|blocking| scratch.fixed_point_x.set(x, blocking));
+    let path = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.repacked_weights()) {
+        (Precision::Fast, Weights::Block(_), _) => MatmulPath::Integers,
+        (Precision::Fast, _, Some(half)) if is_fixed_point && half.blocking().is_some() => {
+            MatmulPath::FixedPoint
+        }
+        (Precision::Fast, _, Some(_)) => MatmulPath::Packed,
+        _ => MatmulPath::Exact,
     };
-    let is = |wanted: Way| move |p: &Product<'_>| way(p) == wanted;
-    if products.iter().any(is(Way::Integers)) {
-        let parts = 1 + usize::from(fine);
-        let raised = products.iter().any(|p| match p.matrix.repacked_weights() {
-            Some(Repacked::Blocks(panels)) => panels.wants_raised(rows * parts),
+    let is = |expected: MatmulPath| move |p: &Product<'_>| path(p) == expected;
+    if products.iter().any(is(MatmulPath::Integers)) {
+        let terms = 1 + usize::from(fine);
+        let biased = products.iter().any(|p| match p.matrix.repacked_weights() {
+            Some(Repacked::Blocks(panels)) => panels.wants_biased(rows * terms),
             _ => false,
         });
-        scratch.activations.set(x, cols, parts, raised);
+        scratch.activations.set(x, cols, terms, biased);
         let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| match m.repacked_weights() {
             Some(Repacked::Blocks(panels)) => panels.multiply(&scratch.activations, range, to),
             _ => row::multiply(m, &scratch.activations, range, to),
         };
-        share(products, rows, is(Way::Integers), Repacked::height, body);
+        share(products, rows, is(MatmulPath::Integers), Repacked::height, body);
     }
-    if is_short {
+    if is_fixed_point {
         let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| {
             if let Some(repacked) = m.repacked_weights() {
-                repacked.multiply_shorts(&scratch.shorts, range, to);
+                repacked.multiply_fixed_point(&scratch.fixed_point_x, range, to);
             }
         };
         share(
             products,
             rows,
-            is(Way::Shorts),
-            |_| fixed_point::WIDTH,
+            is(MatmulPath::FixedPoint),
+            |_| fixed_point::TILE_COLS,
             body,
         );
     }
@@ -155,20 +159,20 @@ pub(crate) fn multiply(
                 repacked.vector(x, range.clone(), to.get(0, range.start, range.len()));
             }
         };
-        share(products, rows, is(Way::Packed), Repacked::height, body);
+        share(products, rows, is(MatmulPath::Packed), Repacked::height, body);
     } else {
-        for p in products.iter_mut().filter(|p| way(p) == Way::Packed) {
+        for p in products.iter_mut().filter(|p| path(p) == MatmulPath::Packed) {
             if let Some(repacked) = p.matrix.repacked_weights() {
                 repacked.multiply(x, p.to);
             }
         }
     }
-    if rows <= FEW {
+    if rows <= MAX_GEMV_ROWS {
         let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| row::exact(m, x, range, to);
-        share(products, rows, is(Way::Exact), Repacked::height, body);
+        share(products, rows, is(MatmulPath::Exact), Repacked::height, body);
     } else {
-        for p in products.iter_mut().filter(|p| way(p) == Way::Exact) {
-            tiles(p, x, &mut scratch.tile);
+        for p in products.iter_mut().filter(|p| path(p) == MatmulPath::Exact) {
+            multiply_by_tiles(p, x, &mut scratch.tile);
         }
     }
     SCRATCH.replace(scratch);
@@ -177,132 +181,132 @@ pub(crate) fn multiply(
 
 /// How a product is computed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Blocks, as integers.
+enum MatmulPath {
+    /// Integer dot products of quantised blocks.
     Integers,
-    /// HalfWeights, as integers.
-    Shorts,
-    /// Plain floats in the panels of matrix products.
+    /// Fixed-point i16 GEMM of half-precision weights.
+    FixedPoint,
+    /// GEMM or GEMV of packed half-precision weights in `f32`.
     Packed,
-    /// Rows dequantised as they are needed.
+    /// Rows dequantised on the fly.
     Exact,
 }
 
-/// Rows that tasks are cut at: the height of panels.
-const HEIGHT: usize = panel::HEIGHT;
-
-/// How the rows of a product become tasks: long ones first, and short ones at the end.
+/// How the rows of a product are split into tasks: long ones first, short ones at the end.
 #[derive(Clone, Copy, Default)]
-struct Cut {
+struct TaskSplit {
     /// Rows of a long task, and of a short one.
-    long: usize,
-    short: usize,
-    /// Tasks of the first kind, and of both.
-    longs: usize,
+    long_rows: usize,
+    short_rows: usize,
+    /// Number of long tasks, and of all tasks.
+    long_tasks: usize,
     tasks: usize,
 }
 
-impl Cut {
-    /// Cuts rows of `row` bytes at multiples of `height`, with up to `run` bytes in a long task and the last `tail`
+impl TaskSplit {
+    /// Splits rows of `row` bytes at multiples of `height`, with up to `run` bytes in a long task and the last `tail`
     /// bytes in short ones.
     fn new(rows: usize, row: usize, height: usize, run: usize, tail: usize) -> Self {
-        let many = |bytes: usize| (bytes / row.max(1)).next_multiple_of(height).max(height);
-        let (long, short) = (many(run.max(TASK)), many(TASK));
-        let longs = rows.saturating_sub(tail / row.max(1)) / long;
+        let task_rows = |bytes: usize| (bytes / row.max(1)).next_multiple_of(height).max(height);
+        let (long_rows, short_rows) = (task_rows(run.max(TASK_BYTES)), task_rows(TASK_BYTES));
+        let long_tasks = rows.saturating_sub(tail / row.max(1)) / long_rows;
         Self {
-            long,
-            short,
-            longs,
-            tasks: longs + (rows - longs * long).div_ceil(short),
+            long_rows,
+            short_rows,
+            long_tasks,
+            tasks: long_tasks + (rows - long_tasks * long_rows).div_ceil(short_rows),
         }
     }
 
     /// The rows of a task.
     fn range(&self, task: usize, rows: usize) -> std::ops::Range<usize> {
-        let (first, count) = match task.checked_sub(self.longs) {
-            None => (task * self.long, self.long),
-            Some(i) => (self.longs * self.long + i * self.short, self.short),
+        let (first, count) = match task.checked_sub(self.long_tasks) {
+            None => (task * self.long_rows, self.long_rows),
+            Some(i) => {
+                let first = self.long_tasks * self.long_rows + i * self.short_rows;
+                (first, self.short_rows)
+            }
         };
         first..(first + count).min(rows)
     }
 }
 
-/// Calls `body` for ranges of rows of all the products that `which` says, on all threads. Rows of repacked weights are cut
-/// at multiples of `height`.
+/// Calls `body` for ranges of rows of all products that satisfy `filter`, on all threads. Repacked weights are split at
+/// multiples of `height` rows.
 fn share(
     products: &mut [Product<'_>],
     vectors: usize,
-    which: impl Fn(&Product<'_>) -> bool,
+    filter: impl Fn(&Product<'_>) -> bool,
     height: impl Fn(&Repacked) -> usize,
     body: impl Fn(&QuantMatrix, std::ops::Range<usize>, &SharedOutput<'_>) + Sync,
 ) {
-    // More products than a layer has share the room of several calls.
-    const MOST: usize = 4;
-    for products in products.chunks_mut(MOST) {
+    // A layer has no more; others run in several jobs.
+    const MAX_BATCHED_PRODUCTS: usize = 4;
+    for products in products.chunks_mut(MAX_BATCHED_PRODUCTS) {
         let bytes: usize = products
             .iter()
-            .filter(|p| which(p))
+            .filter(|p| filter(p))
             .map(|p| p.matrix.bytes_read())
             .sum();
-        // Rows do not depend on how they are cut, so threads may be counted here.
-        let run = if vectors <= STREAMED {
-            (bytes / (8 * pool::threads())).min(RUN)
+        // Results do not depend on the split, so it may depend on the number of threads.
+        let run = if vectors <= MAX_STREAMED_ROWS {
+            (bytes / (8 * pool::threads())).min(MAX_STREAMED_TASK_BYTES)
         } else {
-            TASK
+            TASK_BYTES
         };
-        let last = products.iter().rposition(&which);
-        let mut cuts = [Cut::default(); MOST];
-        for (i, p) in products.iter().enumerate().filter(|(_, p)| which(p)) {
+        let last = products.iter().rposition(&filter);
+        let mut splits = [TaskSplit::default(); MAX_BATCHED_PRODUCTS];
+        for (i, p) in products.iter().enumerate().filter(|(_, p)| filter(p)) {
             let row = p.matrix.bytes_read() / p.matrix.rows().max(1);
-            let height = p.matrix.repacked_weights().map_or(HEIGHT, &height);
+            let height = p.matrix.repacked_weights().map_or(panel::PANEL_ROWS, &height);
             let tail = if last == Some(i) {
                 2 * pool::threads() * run
             } else {
                 0
             };
-            cuts[i] = Cut::new(p.matrix.rows(), row, height, run, tail);
+            splits[i] = TaskSplit::new(p.matrix.rows(), row, height, run, tail);
         }
-        let total = cuts.iter().map(|c| c.tasks).sum();
+        let total = splits.iter().map(|s| s.tasks).sum();
         if total == 0 {
             continue;
         }
         let mut targets = products
             .iter_mut()
             .map(|p| (p.matrix, DisjointSlice::new(p.to)));
-        let targets: [_; MOST] = std::array::from_fn(|_| targets.next());
+        let targets: [_; MAX_BATCHED_PRODUCTS] = std::array::from_fn(|_| targets.next());
         pool::run(total, |mut task| {
             let mut i = 0;
-            while task >= cuts[i].tasks {
-                task -= cuts[i].tasks;
+            while task >= splits[i].tasks {
+                task -= splits[i].tasks;
                 i += 1;
             }
-            let (matrix, all) = targets[i].as_ref().expect("tasks are of products");
+            let (matrix, all) = targets[i].as_ref().expect("every task belongs to a product");
             let rows = matrix.rows();
             body(
                 matrix,
-                cuts[i].range(task, rows),
+                splits[i].range(task, rows),
                 &SharedOutput { all, vectors, rows },
             );
         });
     }
 }
 
-/// A product of matrices, on weights dequantised tile by tile.
-fn tiles(product: &mut Product<'_>, x: &[f32], space: &mut Vec<f32>) {
+/// GEMM with weights dequantised tile by tile.
+fn multiply_by_tiles(product: &mut Product<'_>, x: &[f32], scratch: &mut Vec<f32>) {
     let (matrix, cols) = (product.matrix, product.matrix.cols());
     let (vectors, rows) = (x.len() / cols, matrix.rows());
-    let height = (TILE / cols)
+    let height = (DEQUANT_TILE_LEN / cols)
         .clamp(64, rows.max(64))
-        .next_multiple_of(HEIGHT);
-    if space.len() < height * cols {
-        space.resize(height * cols, 0.0);
+        .next_multiple_of(panel::PANEL_ROWS);
+    if scratch.len() < height * cols {
+        scratch.resize(height * cols, 0.0);
     }
     let left = Matrix::contiguous(x, vectors, cols);
     for first in (0..rows).step_by(height) {
         let count = height.min(rows - first);
-        let tile = &mut space[..count * cols];
-        pool::for_each_chunk(tile, HEIGHT * cols, |i, to| {
-            row::widen_rows(matrix, first + i * HEIGHT, to);
+        let tile = &mut scratch[..count * cols];
+        pool::for_each_chunk(tile, panel::PANEL_ROWS * cols, |i, to| {
+            row::widen_rows(matrix, first + i * panel::PANEL_ROWS, to);
         });
         let right = Matrix::contiguous(&*tile, count, cols).t();
         gemm::gemm(1.0, left, right, 0.0, &mut product.to[first..], rows);
@@ -314,20 +318,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_cover_all_rows_in_order_and_begin_where_panels_do() {
+    fn tasks_cover_all_rows_in_order_and_start_at_panels() {
         for rows in [0, 1, 7, 16, 100, 1536, 8960, 8961] {
             for (run, tail) in [
                 (0, 0),
-                (TASK, 0),
-                (RUN, 0),
-                (RUN, 4 * RUN),
-                (RUN, usize::MAX),
+                (TASK_BYTES, 0),
+                (MAX_STREAMED_TASK_BYTES, 0),
+                (MAX_STREAMED_TASK_BYTES, 4 * MAX_STREAMED_TASK_BYTES),
+                (MAX_STREAMED_TASK_BYTES, usize::MAX),
             ] {
                 for row in [0, 1, 324, 888, 5180, 200_000] {
-                    let cut = Cut::new(rows, row, 16, run, tail);
+                    let split = TaskSplit::new(rows, row, 16, run, tail);
                     let mut next = 0;
-                    for task in 0..cut.tasks {
-                        let range = cut.range(task, rows);
+                    for task in 0..split.tasks {
+                        let range = split.range(task, rows);
                         assert!(range.start == next && range.start.is_multiple_of(16));
                         assert!(!range.is_empty());
                         next = range.end;
@@ -340,9 +344,10 @@ mod tests {
 
     #[test]
     fn the_last_tasks_are_short() {
-        let cut = Cut::new(8960, 888, 16, RUN, 4 * RUN);
-        assert_eq!(cut.range(0, 8960), 0..304);
-        assert!(cut.range(cut.tasks - 1, 8960).len() <= 32);
-        assert!((cut.tasks - cut.longs) * 32 * 888 >= 4 * RUN);
+        let run = MAX_STREAMED_TASK_BYTES;
+        let split = TaskSplit::new(8960, 888, 16, run, 4 * run);
+        assert_eq!(split.range(0, 8960), 0..304);
+        assert!(split.range(split.tasks - 1, 8960).len() <= 32);
+        assert!((split.tasks - split.long_tasks) * 32 * 888 >= 4 * run);
     }
 }

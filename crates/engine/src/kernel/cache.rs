@@ -2,7 +2,7 @@
 //!
 //! Keys lie in panels of [`LANES`] positions, `[head, panel, dim, LANES]`, so that a register holds one dimension
 //! of several keys and a score is never added up across it; values lie in rows, `[head, position, dim]`. Every
-//! query of every head takes in the positions in blocks of [`BLOCK`], counted from the first position, with a
+//! query of every head takes in the positions in blocks of [`BLOCK_POSITIONS`], counted from the first position, with a
 //! running softmax. What it computes depends neither on the queries that are computed with it nor on threads: a
 //! prompt taken at once, token by token or after a reused prefix has the same bits.
 #![expect(unsafe_code, reason = "tasks write to disjoint parts of the result")]
@@ -27,11 +27,11 @@ use crate::{Error, Result};
 /// Positions of a panel of keys.
 const LANES: usize = 16;
 /// Positions that a running softmax takes in at once.
-const BLOCK: usize = 64;
+const BLOCK_POSITIONS: usize = 64;
 /// Queries that share what is loaded.
-const ROWS: usize = 4;
+const TILE_QUERIES: usize = 4;
 /// Queries of a task, where there are many.
-const TASK: usize = 48;
+const TASK_QUERIES: usize = 48;
 
 /// What keys and values are kept as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -77,10 +77,10 @@ impl CacheType {
     }
 }
 
-enum Store {
+enum KvStore {
     F32(Vec<f32>, Vec<f32>),
     F16(Vec<f16>, Vec<f16>),
-    Q8(q8::Store),
+    Q8(q8::Q8Store),
 }
 
 /// The keys and values of one layer for one sequence, with room for a number of positions that is set when it is
@@ -89,7 +89,7 @@ pub struct KvCache {
     heads: usize,
     dim: usize,
     capacity: usize,
-    store: Store,
+    store: KvStore,
 }
 
 impl std::fmt::Debug for KvCache {
@@ -124,7 +124,7 @@ pub struct Attend<'a> {
 impl KvCache {
     /// An empty cache. Memory that was not written yet costs nothing on most systems.
     pub fn new(kind: CacheType, heads: usize, dim: usize, positions: usize) -> Result<Self> {
-        let capacity = positions.div_ceil(BLOCK).saturating_mul(BLOCK);
+        let capacity = positions.div_ceil(BLOCK_POSITIONS).saturating_mul(BLOCK_POSITIONS);
         let count = heads.checked_mul(dim).and_then(|n| n.checked_mul(capacity));
         let Some(count) = count.filter(|n| (1..=isize::MAX as usize / 8).contains(n)) else {
             return Err(Error::SizeOverflow {
@@ -132,15 +132,15 @@ impl KvCache {
                 dims: vec![heads, dim, positions],
             });
         };
-        let place = Place {
+        let place = KvLayout {
             heads,
             dim,
             capacity,
         };
         let store = match kind {
-            CacheType::F32 => Store::F32(vec![0.0; count], vec![0.0; count]),
-            CacheType::F16 => Store::F16(zeros(count), zeros(count)),
-            CacheType::Q8_0 => Store::Q8(q8::Store::new(place)),
+            CacheType::F32 => KvStore::F32(vec![0.0; count], vec![0.0; count]),
+            CacheType::F16 => KvStore::F16(zeros(count), zeros(count)),
+            CacheType::Q8_0 => KvStore::Q8(q8::Q8Store::new(place)),
         };
         Ok(Self {
             heads,
@@ -158,9 +158,9 @@ impl KvCache {
     /// What keys and values are kept as.
     pub fn kind(&self) -> CacheType {
         match self.store {
-            Store::F32(..) => CacheType::F32,
-            Store::F16(..) => CacheType::F16,
-            Store::Q8(_) => CacheType::Q8_0,
+            KvStore::F32(..) => CacheType::F32,
+            KvStore::F16(..) => CacheType::F16,
+            KvStore::Q8(_) => CacheType::Q8_0,
         }
     }
 
@@ -169,8 +169,8 @@ impl KvCache {
         2 * self.heads * self.capacity * self.kind().row_bytes(self.dim)
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> KvLayout {
+        KvLayout {
             heads: self.heads,
             dim: self.dim,
             capacity: self.capacity,
@@ -187,7 +187,7 @@ impl KvCache {
         assert!(first + k.len() / row <= self.capacity, "the cache is full");
         let place = self.place();
         match &mut self.store {
-            Store::F32(keys, values) => simd::run_narrow(Write {
+            KvStore::F32(keys, values) => simd::run_narrow(WriteKv {
                 place,
                 first,
                 k,
@@ -195,7 +195,7 @@ impl KvCache {
                 keys,
                 values,
             }),
-            Store::F16(keys, values) => simd::run_narrow(Write {
+            KvStore::F16(keys, values) => simd::run_narrow(WriteKv {
                 place,
                 first,
                 k,
@@ -203,7 +203,7 @@ impl KvCache {
                 keys,
                 values,
             }),
-            Store::Q8(store) => simd::run_narrow(q8::Write {
+            KvStore::Q8(store) => simd::run_narrow(q8::WriteQ8 {
                 place,
                 first,
                 k,
@@ -228,9 +228,9 @@ impl KvCache {
             "attend: more positions than there are"
         );
         match &self.store {
-            Store::F32(keys, values) => self.run(attend, |h| self.head(h, keys, values), to),
-            Store::F16(keys, values) => self.run(attend, |h| self.head(h, keys, values), to),
-            Store::Q8(store) => self.run(attend, |h| store.head(self.place(), h), to),
+            KvStore::F32(keys, values) => self.run(attend, |h| self.head(h, keys, values), to),
+            KvStore::F16(keys, values) => self.run(attend, |h| self.head(h, keys, values), to),
+            KvStore::Q8(store) => self.run(attend, |h| store.head(self.place(), h), to),
         }
     }
 
@@ -240,7 +240,7 @@ impl KvCache {
         (&keys[head * size..][..size], &values[head * size..][..size])
     }
 
-    fn run<K: View, V: View>(
+    fn run<K: KvView, V: KvView>(
         &self,
         a: &Attend<'_>,
         of_head: impl Fn(usize) -> (K, V) + Sync,
@@ -257,7 +257,7 @@ impl KvCache {
         let group = heads / self.heads;
         let queries = all / heads;
         // Enough tasks for the threads where there are few queries, few enough to share keys where there are many.
-        let step = (TASK / group).clamp(1, queries);
+        let step = (TASK_QUERIES / group).clamp(1, queries);
         let share = if queries == 1 && self.heads < pool::threads() {
             1
         } else {
@@ -275,11 +275,11 @@ impl KvCache {
             let count = step.min(queries - first);
             let rows = count * share;
             let (keys, values) = of_head(head / per_head);
-            let space = rows * (2 * dim + BLOCK + 2) + 2 * BLOCK * dim;
+            let space = rows * (2 * dim + BLOCK_POSITIONS + 2) + 2 * BLOCK_POSITIONS * dim;
             f32::with_scratch(space, |space| {
                 simd::run_as(
                     Family::Attention,
-                    Block {
+                    QueryBlock {
                         attend: a,
                         dim,
                         queries: (first, count),
@@ -325,14 +325,14 @@ fn zeros(count: usize) -> Vec<f16> {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct KvLayout {
     heads: usize,
     dim: usize,
     capacity: usize,
 }
 
-struct Write<'a, T> {
-    place: Place,
+struct WriteKv<'a, T> {
+    place: KvLayout,
     first: usize,
     k: &'a [f32],
     v: &'a [f32],
@@ -340,12 +340,12 @@ struct Write<'a, T> {
     values: &'a mut [T],
 }
 
-impl<T: Float<Real = f32>> Task for Write<'_, T> {
+impl<T: Float<Real = f32>> Task for WriteKv<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Place {
+        let KvLayout {
             heads,
             dim,
             capacity,
@@ -369,12 +369,12 @@ impl<T: Float<Real = f32>> Task for Write<'_, T> {
 }
 
 /// The keys or the values of a head, as they are kept.
-trait View: Copy + Send + Sync {
+trait KvView: Copy + Send + Sync {
     /// A range of whole panels or rows as `f32`, in `space` where need be.
     fn view<'a, I: Isa>(&'a self, range: Range<usize>, space: &'a mut [f32]) -> &'a [f32];
 }
 
-impl<T: Float<Real = f32>> View for &[T] {
+impl<T: Float<Real = f32>> KvView for &[T] {
     #[inline(always)]
     fn view<'a, I: Isa>(&'a self, range: Range<usize>, space: &'a mut [f32]) -> &'a [f32] {
         T::view::<I>(&self[range], space)
@@ -382,7 +382,7 @@ impl<T: Float<Real = f32>> View for &[T] {
 }
 
 /// Some queries at the heads that share keys.
-struct Block<'a, K, V> {
+struct QueryBlock<'a, K, V> {
     attend: &'a Attend<'a>,
     dim: usize,
     /// The first one and how many.
@@ -395,7 +395,7 @@ struct Block<'a, K, V> {
     to: &'a DisjointSlice<'a, f32>,
 }
 
-impl<K: View, V: View> Task for Block<'_, K, V> {
+impl<K: KvView, V: KvView> Task for QueryBlock<'_, K, V> {
     type Output = ();
 
     #[inline(always)]
@@ -406,10 +406,10 @@ impl<K: View, V: View> Task for Block<'_, K, V> {
         let rows = count * share;
         let (q, space) = self.space.split_at_mut(rows * dim);
         let (sums, space) = space.split_at_mut(rows * dim);
-        let (scores, space) = space.split_at_mut(rows * BLOCK);
+        let (scores, space) = space.split_at_mut(rows * BLOCK_POSITIONS);
         let (tops, space) = space.split_at_mut(rows);
         let (totals, space) = space.split_at_mut(rows);
-        let (k_space, v_space) = space.split_at_mut(BLOCK * dim);
+        let (k_space, v_space) = space.split_at_mut(BLOCK_POSITIONS * dim);
         // Where a row's query is among all: its position and its place in `q` and in the result.
         let position = |row: usize| a.first + first + row / share;
         let place = |row: usize| ((first + row / share) * heads + head + row % share) * dim;
@@ -421,21 +421,21 @@ impl<K: View, V: View> Task for Block<'_, K, V> {
         sums.fill(0.0);
         totals.fill(0.0);
         tops.fill(f32::NEG_INFINITY);
-        let start = a.reach(position(0)).0 / BLOCK;
-        let end = a.reach(position(rows - 1)).1.div_ceil(BLOCK);
+        let start = a.reach(position(0)).0 / BLOCK_POSITIONS;
+        let end = a.reach(position(rows - 1)).1.div_ceil(BLOCK_POSITIONS);
         for block in start..end {
-            let from = block * BLOCK;
+            let from = block * BLOCK_POSITIONS;
             // Positions past the last panel that somebody sees have no part in anything.
             let seen = a.reach(position(rows - 1)).1 - from;
-            let size = seen.next_multiple_of(LANES).min(BLOCK) * dim;
+            let size = seen.next_multiple_of(LANES).min(BLOCK_POSITIONS) * dim;
             let range = from * dim..from * dim + size;
             let k = self.keys.view::<I>(range.clone(), k_space);
             let v = self.values.view::<I>(range, v_space);
             let mut row = 0;
             while row < rows {
-                let n = ROWS.min(rows - row);
+                let n = TILE_QUERIES.min(rows - row);
                 let q = &q[row * dim..];
-                let scores = &mut scores[row * BLOCK..][..n * BLOCK];
+                let scores = &mut scores[row * BLOCK_POSITIONS..][..n * BLOCK_POSITIONS];
                 match n {
                     4 => score::<I, 4>(q, dim, k, scores),
                     3 => score::<I, 3>(q, dim, k, scores),
@@ -443,10 +443,10 @@ impl<K: View, V: View> Task for Block<'_, K, V> {
                     _ => score::<I, 1>(q, dim, k, scores),
                 }
                 for i in row..row + n {
-                    let scores = &mut scores[(i - row) * BLOCK..][..BLOCK];
+                    let scores = &mut scores[(i - row) * BLOCK_POSITIONS..][..BLOCK_POSITIONS];
                     let (low, high) = a.reach(position(i));
-                    let low = low.saturating_sub(from).min(BLOCK);
-                    let high = high.saturating_sub(from).min(BLOCK);
+                    let low = low.saturating_sub(from).min(BLOCK_POSITIONS);
+                    let high = high.saturating_sub(from).min(BLOCK_POSITIONS);
                     let sums = &mut sums[i * dim..][..dim];
                     soften::<I>(
                         a.soft_cap,
@@ -498,7 +498,7 @@ fn score<I: Isa, const R: usize>(q: &[f32], dim: usize, k: &[f32], scores: &mut 
             }
         }
         for r in 0..R {
-            scores[r * BLOCK + panel * LANES..][..LANES].copy_from_slice(&sums[r]);
+            scores[r * BLOCK_POSITIONS + panel * LANES..][..LANES].copy_from_slice(&sums[r]);
         }
     }
 }
@@ -556,7 +556,7 @@ fn mix<I: Isa, const R: usize>(weights: &[f32], v: &[f32], dim: usize, sums: &mu
     let mut d = avx2::mix::<I, R>(weights, v, dim, sums);
     #[cfg(not(target_arch = "x86_64"))]
     let mut d = 0;
-    let weights: [&[f32]; R] = std::array::from_fn(|r| &weights[r * BLOCK..][..BLOCK]);
+    let weights: [&[f32]; R] = std::array::from_fn(|r| &weights[r * BLOCK_POSITIONS..][..BLOCK_POSITIONS]);
     while d + LANES <= dim {
         let mut lanes = [[0.0_f32; LANES]; R];
         for r in 0..R {

@@ -106,9 +106,9 @@ impl fmt::Display for Weights {
 /// they touch belong to the owner, as for most tensors of a file that is mapped as a whole. Otherwise it gets a
 /// copy, once.
 #[derive(Clone)]
-pub struct QuantMatrix(Arc<Inner>);
+pub struct QuantMatrix(Arc<MatrixData>);
 
-struct Inner {
+struct MatrixData {
     weights: Weights,
     rows: usize,
     cols: usize,
@@ -118,15 +118,15 @@ struct Inner {
 }
 
 /// A range of what somebody owns.
-struct Part {
+struct OwnedRange {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
 }
 
 /// Kernels read words of up to this many bytes at once from the beginning of a row.
-const WORD: usize = 4;
+const WORD_BYTES: usize = 4;
 
-impl Bytes for Part {
+impl Bytes for OwnedRange {
     fn bytes(&self) -> &[u8] {
         &(*self.owner).as_ref()[self.range.clone()]
     }
@@ -137,7 +137,7 @@ impl Bytes for Part {
         let (start, end) = (base + self.range.start, base + self.range.end);
         let first = start / NO_COPY_ALIGNMENT * NO_COPY_ALIGNMENT;
         let last = end.checked_next_multiple_of(NO_COPY_ALIGNMENT)?;
-        if !start.is_multiple_of(WORD) || first >= last || last > base + all.len() {
+        if !start.is_multiple_of(WORD_BYTES) || first >= last || last > base + all.len() {
             return None;
         }
         let pages = all.get(first.checked_sub(base)?..last - base)?;
@@ -169,11 +169,11 @@ impl QuantMatrix {
                 ),
             });
         }
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(MatrixData {
             weights,
             rows,
             cols,
-            bytes: Storage::of(Part { owner, range }),
+            bytes: Storage::of(OwnedRange { owner, range }),
             repacked: None,
         })))
     }
@@ -202,7 +202,7 @@ impl QuantMatrix {
         let this = &*self.0;
         match Repacked::new(this.weights, self.bytes(), this.rows, this.cols, copied) {
             None => self.clone(),
-            repacked => Self(Arc::new(Inner {
+            repacked => Self(Arc::new(MatrixData {
                 weights: this.weights,
                 rows: this.rows,
                 cols: this.cols,
@@ -318,13 +318,13 @@ mod tests {
         }
         let short = end - 4;
         let file = Arc::new(File(memory));
-        struct Short(Arc<File>, usize);
-        impl AsRef<[u8]> for Short {
+        struct Truncated(Arc<File>, usize);
+        impl AsRef<[u8]> for Truncated {
             fn as_ref(&self) -> &[u8] {
                 &(*self.0).as_ref()[..self.1]
             }
         }
-        let file = Arc::new(Short(file, short));
+        let file = Arc::new(Truncated(file, short));
         let cases = [
             (within, false),
             (5 << 20, false),

@@ -1,25 +1,25 @@
 //! One row of activations times packed panels of half-precision weights (GEMV).
 //!
-//! Panels are multiplied one after the other: weights are read once, in the order in which they lie. Four panels at once
-//! have four times as many sums in flight, but two threads of Zen 4 read a fifth less of them in the same time.
+//! Panels are multiplied one by one, so weights are read once, sequentially. Four panels at a time would have four
+//! times as many independent sums, but two threads of Zen 4 then read a fifth less in the same time.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "intrinsics that the level in use has")
 )]
 
-use super::float::Wide;
-use super::kernel::Kernel;
+use super::float::FloatElement;
+use super::kernel::MicroKernel;
 use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
 
-/// Columns of a panel, at most.
+/// Maximum columns of a panel.
 const MAX_COLS: usize = 32;
 
-/// Sums of all columns of a panel.
-type Sums = [f32; MAX_COLS];
+/// PanelSums of all columns of a panel.
+type PanelSums = [f32; MAX_COLS];
 
-/// Adds `x` times every column of some panels, summed in the order of steps, to `to`: an element for every column, the
-/// last of which may be missing. Panels are as long as `x`.
-pub(super) fn add<B: Wide<Float = f32>, K: Kernel<Float = f32>>(
+/// Adds the dot products of `x` with every column of `panels`, each summed in order, to `to`, which may end inside the
+/// last panel. Panels are as long as `x`.
+pub(super) fn add<B: FloatElement<Float = f32>, K: MicroKernel<Float = f32>>(
     panels: &[B],
     x: &[f32],
     to: &mut [f32],
@@ -35,19 +35,19 @@ pub(super) fn add<B: Wide<Float = f32>, K: Kernel<Float = f32>>(
     }
 }
 
-/// The implementation for a kernel and a type of weights, the same for every call.
+/// The implementation for a kernel and a weight type, fixed at compile time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    /// Intrinsics: panels of 16 columns in 8 lanes.
+pub(super) enum GemvPath {
+    /// Intrinsics: panels of 16 columns in vectors of 8 lanes.
     Avx2,
-    /// Intrinsics: panels of 32 columns in 16 lanes.
+    /// Intrinsics: panels of 32 columns in vectors of 16 lanes.
     Avx512,
     /// Plain loops, compiled for the kernel's level.
     Generic,
 }
 
-impl Path {
-    pub(super) fn of<B: Wide, K: Kernel>() -> Self {
+impl GemvPath {
+    pub(super) fn of<B: FloatElement, K: MicroKernel>() -> Self {
         let is_half = half_format::<B>().is_some();
         match (K::LEVEL, K::COLS) {
             (Level::Avx2, 16) if is_half => Self::Avx2,
@@ -57,25 +57,25 @@ impl Path {
     }
 }
 
-/// The sums of a panel.
-fn sum<B: Wide<Float = f32>, K: Kernel<Float = f32>>(panel: &[B], x: &[f32], to: &mut Sums) {
-    match (Path::of::<B, K>(), half_format::<B>()) {
+/// Computes the sums of a panel.
+fn sum<B: FloatElement<Float = f32>, K: MicroKernel<Float = f32>>(panel: &[B], x: &[f32], to: &mut PanelSums) {
+    match (GemvPath::of::<B, K>(), half_format::<B>()) {
         // SAFETY: a level's kernel is used only on processors that have the level.
         #[cfg(target_arch = "x86_64")]
-        (Path::Avx2, Some(format)) => unsafe {
+        (GemvPath::Avx2, Some(format)) => unsafe {
             let bits = bytemuck::cast_slice(panel);
             match format {
-                Format::F16 => avx2::<true>(bits, x, to),
-                Format::BF16 => avx2::<false>(bits, x, to),
+                HalfFormat::F16 => avx2::<true>(bits, x, to),
+                HalfFormat::BF16 => avx2::<false>(bits, x, to),
             }
         },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        (Path::Avx512, Some(format)) => unsafe {
+        (GemvPath::Avx512, Some(format)) => unsafe {
             let bits = bytemuck::cast_slice(panel);
             match format {
-                Format::F16 => avx512::<true>(bits, x, to),
-                Format::BF16 => avx512::<false>(bits, x, to),
+                HalfFormat::F16 => avx512::<true>(bits, x, to),
+                HalfFormat::BF16 => avx512::<false>(bits, x, to),
             }
         },
         _ => {
@@ -85,21 +85,21 @@ fn sum<B: Wide<Float = f32>, K: Kernel<Float = f32>>(panel: &[B], x: &[f32], to:
     }
 }
 
-/// The formats of half precision.
+/// The half-precision formats.
 #[derive(Clone, Copy)]
-enum Format {
+enum HalfFormat {
     F16,
     BF16,
 }
 
-/// Which of them a type is.
-fn half_format<B: Wide>() -> Option<Format> {
+/// The half-precision format of a type, if it is one.
+fn half_format<B: FloatElement>() -> Option<HalfFormat> {
     use std::any::TypeId;
     let is_f16 = TypeId::of::<B>() == TypeId::of::<half::f16>();
     let is_bf16 = TypeId::of::<B>() == TypeId::of::<half::bf16>();
     match (is_f16, is_bf16) {
-        (true, _) => Some(Format::F16),
-        (_, true) => Some(Format::BF16),
+        (true, _) => Some(HalfFormat::F16),
+        (_, true) => Some(HalfFormat::BF16),
         _ => None,
     }
 }
@@ -108,18 +108,18 @@ fn half_format<B: Wide>() -> Option<Format> {
 struct Column<'a, B> {
     panel: &'a [B],
     x: &'a [f32],
-    /// As many as the panel has columns.
+    /// One element per column of the panel.
     to: &'a mut [f32],
 }
 
-impl<B: Wide<Float = f32>> Task for Column<'_, B> {
+impl<B: FloatElement<Float = f32>> Task for Column<'_, B> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
         let cols = self.to.len();
         let (mut wide, mut sums) = ([0.0; MAX_COLS], [0.0; MAX_COLS]);
         for (step, &x) in self.panel.chunks_exact(cols).zip(self.x) {
-            B::widen_run::<I>(step, &mut wide[..cols]);
+            B::widen_slice::<I>(step, &mut wide[..cols]);
             for (sum, &w) in sums[..cols].iter_mut().zip(&wide) {
                 *sum = x.mul_add_on::<I>(w, *sum);
             }
@@ -130,13 +130,13 @@ impl<B: Wide<Float = f32>> Task for Column<'_, B> {
 
 /// Elements of a cache line.
 #[cfg(target_arch = "x86_64")]
-const LINE: usize = 32;
+const CACHE_LINE_ELEMENTS: usize = 32;
 
-/// Elements between what is multiplied and what is prefetched: 4 KiB, as for quantised weights.
+/// Prefetch distance in elements: 4 KiB, as for quantised weights.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 2048;
+const PREFETCH_ELEMENTS: usize = 2048;
 
-/// The sums of a panel of two vectors of columns.
+/// Defines the sums of a panel of two vectors of columns.
 #[cfg(target_arch = "x86_64")]
 macro_rules! column {
     (
@@ -145,20 +145,20 @@ macro_rules! column {
         bf16 $cast:ident $shift:ident $widen:ident
     ) => {
         #[target_feature(enable = $features)]
-        fn $name<const F16: bool>(panel: &[u16], x: &[f32], to: &mut Sums) {
+        fn $name<const F16: bool>(panel: &[u16], x: &[f32], to: &mut PanelSums) {
             use std::arch::x86_64::{
                 _MM_HINT_T0, _mm_prefetch, $cast, $f16, $fma, $load, $shift, $splat, $store,
                 $widen, $zero,
             };
             const COLS: usize = 2 * $lanes;
-            const { assert!(COLS <= MAX_COLS && LINE.is_multiple_of(COLS)) };
-            assert!(panel.len() >= x.len() * COLS, "a panel as long as the row");
+            const { assert!(COLS <= MAX_COLS && CACHE_LINE_ELEMENTS.is_multiple_of(COLS)) };
+            assert!(panel.len() >= x.len() * COLS, "the panel is shorter than the row");
             let mut sums = [$zero(); 2];
             for (step, &x) in x.iter().enumerate() {
                 let at = panel.as_ptr().wrapping_add(step * COLS);
-                if step.is_multiple_of(LINE / COLS) {
-                    // Behind the last panel nothing is read.
-                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast());
+                if step.is_multiple_of(CACHE_LINE_ELEMENTS / COLS) {
+                    // Past the last panel this has no effect.
+                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH_ELEMENTS).cast());
                 }
                 let x = $splat(x);
                 for (v, sum) in sums.iter_mut().enumerate() {

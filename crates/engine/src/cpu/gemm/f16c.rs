@@ -1,4 +1,4 @@
-//! Conversions between `f16` and `f32` by the processor, eight at a time.
+//! Conversions between `f16` and `f32` with F16C, eight elements at a time.
 #![expect(unsafe_code, reason = "intrinsics that the level in use has")]
 
 use std::arch::x86_64::{
@@ -10,13 +10,13 @@ use half::f16;
 
 use crate::cpu::simd::{Isa, Level};
 
-/// Whether a task compiled for `I` may use these: then it runs on a processor that has them.
+/// Returns true if a task compiled for `I` may use F16C: it then runs on a processor that has it.
 #[inline(always)]
 fn available<I: Isa>() -> bool {
     matches!(I::LEVEL, Level::Avx2 | Level::Avx512)
 }
 
-/// Widens what it can and returns the rest.
+/// Widens whole vectors and returns the remainder.
 #[inline(always)]
 pub(super) fn widen<'a, I: Isa>(from: &'a [f16], to: &'a mut [f32]) -> (&'a [f16], &'a mut [f32]) {
     if !available::<I>() {
@@ -34,7 +34,7 @@ pub(super) fn widen<'a, I: Isa>(from: &'a [f16], to: &'a mut [f32]) -> (&'a [f16
     (from_rest, to_rest)
 }
 
-/// Narrows what it can and returns the rest.
+/// Narrows whole vectors and returns the remainder.
 #[inline(always)]
 pub(super) fn narrow<'a, I: Isa>(from: &'a [f32], to: &'a mut [f16]) -> (&'a [f32], &'a mut [f16]) {
     if !available::<I>() {

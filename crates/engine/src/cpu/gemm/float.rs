@@ -1,14 +1,15 @@
-//! The types that products are computed in, and the element types that are widened to them.
+//! The accumulator types of floating-point GEMM, and the element types that are widened to them.
+
 use std::ops::{Add, AddAssign, Mul};
 
 use half::{bf16, f16};
 
 use super::Mix;
-use super::kernel::Kernel;
+use super::kernel::MicroKernel;
 use super::kernel_scalar::Scalar;
 use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
 
-/// A type that products are computed in: `f32` or `f64`.
+/// An accumulator type: `f32` or `f64`.
 pub(crate) trait Float:
     Copy
     + Default
@@ -26,16 +27,16 @@ pub(crate) trait Float:
     const ZERO: Self;
     /// 1.
     const ONE: Self;
-    /// Calls `job` with the micro-kernel of a level that the processor has.
+    /// Calls `job` with the micro-kernel of `level`, which the processor must have.
     fn with_kernel<J: WithKernel<Self>>(level: Level, job: J) -> J::Output;
 }
 
-/// Something to be done with a micro-kernel.
+/// A function that is generic over the micro-kernel.
 pub(crate) trait WithKernel<F> {
-    /// What it returns.
+    /// Its return type.
     type Output;
-    /// Does it.
-    fn call<K: Kernel<Float = F>>(self) -> Self::Output;
+    /// Calls it.
+    fn call<K: MicroKernel<Float = F>>(self) -> Self::Output;
 }
 
 macro_rules! float {
@@ -62,24 +63,24 @@ float!(f32, Avx2F32, Avx512F32, NeonF32);
 float!(f64, Avx2F64, Avx512F64, NeonF64);
 
 /// A floating-point element type.
-pub(crate) trait Wide: Copy + Default + Send + Sync + bytemuck::Pod + 'static {
-    /// What its products are computed in.
+pub(crate) trait FloatElement: Copy + Default + Send + Sync + bytemuck::Pod + 'static {
+    /// The accumulator type of its products.
     type Float: Float;
-    /// Whether that is the type itself, so that nothing needs to be converted.
+    /// True if that is the type itself, so no conversion is needed.
     const SAME: bool;
     /// The value of one element.
     fn widen(self) -> Self::Float;
-    /// The element next to a value, to nearest even.
+    /// The element nearest to a value, ties to even.
     fn narrow(value: Self::Float) -> Self;
-    /// Converts a run of elements; both slices have the same length.
-    fn widen_run<I: Isa>(from: &[Self], to: &mut [Self::Float]);
-    /// Converts a run of values; both slices have the same length.
-    fn narrow_run<I: Isa>(from: &[Self::Float], to: &mut [Self]);
+    /// Converts a slice of elements; both slices have the same length.
+    fn widen_slice<I: Isa>(from: &[Self], to: &mut [Self::Float]);
+    /// Converts a slice of values; both slices have the same length.
+    fn narrow_slice<I: Isa>(from: &[Self::Float], to: &mut [Self]);
 }
 
 macro_rules! same {
     ($($type:ty),*) => {$(
-        impl Wide for $type {
+        impl FloatElement for $type {
             type Float = Self;
             const SAME: bool = true;
             #[inline(always)]
@@ -91,11 +92,11 @@ macro_rules! same {
                 value
             }
             #[inline(always)]
-            fn widen_run<I: Isa>(from: &[Self], to: &mut [Self]) {
+            fn widen_slice<I: Isa>(from: &[Self], to: &mut [Self]) {
                 to.copy_from_slice(from);
             }
             #[inline(always)]
-            fn narrow_run<I: Isa>(from: &[Self], to: &mut [Self]) {
+            fn narrow_slice<I: Isa>(from: &[Self], to: &mut [Self]) {
                 to.copy_from_slice(from);
             }
         }
@@ -103,7 +104,7 @@ macro_rules! same {
 }
 same!(f32, f64);
 
-impl Wide for bf16 {
+impl FloatElement for bf16 {
     type Float = f32;
     const SAME: bool = false;
 
@@ -116,28 +117,28 @@ impl Wide for bf16 {
     fn narrow(value: f32) -> Self {
         let bits = value.to_bits();
         let nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        // A NaN stays one: its payload might lie in the bits that are cut off.
+        // Keeps a NaN a NaN: its payload may be in the truncated bits.
         let nan = bits >> 16 | 0x40;
         let bits = if value.is_nan() { nan } else { nearest };
         Self::from_bits(bits as u16)
     }
 
     #[inline(always)]
-    fn widen_run<I: Isa>(from: &[Self], to: &mut [f32]) {
+    fn widen_slice<I: Isa>(from: &[Self], to: &mut [f32]) {
         for (x, y) in from.iter().zip(to) {
             *y = x.widen();
         }
     }
 
     #[inline(always)]
-    fn narrow_run<I: Isa>(from: &[f32], to: &mut [Self]) {
+    fn narrow_slice<I: Isa>(from: &[f32], to: &mut [Self]) {
         for (x, y) in from.iter().zip(to) {
             *y = Self::narrow(*x);
         }
     }
 }
 
-impl Wide for f16 {
+impl FloatElement for f16 {
     type Float = f32;
     const SAME: bool = false;
 
@@ -145,8 +146,8 @@ impl Wide for f16 {
     fn widen(self) -> f32 {
         let bits = u32::from(self.to_bits());
         let (sign, rest) = (bits << 16 & 0x8000_0000, bits << 13 & 0x0fff_e000);
-        // The exponent is too small by 112 where the value is finite, also where it is subnormal; an
-        // infinity or NaN needs the rest of the exponent's bits.
+        // The exponent of a finite value, subnormal or not, is too small by 112; an infinity or NaN needs the
+        // remaining exponent bits.
         let finite = f32::from_bits(rest) * f32::from_bits((112 + 127) << 23);
         let bits = if rest >= 0x0f80_0000 {
             rest | 0x7f80_0000
@@ -162,7 +163,7 @@ impl Wide for f16 {
     }
 
     #[inline(always)]
-    fn widen_run<I: Isa>(from: &[Self], to: &mut [f32]) {
+    fn widen_slice<I: Isa>(from: &[Self], to: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         let (from, to) = super::f16c::widen::<I>(from, to);
         for (x, y) in from.iter().zip(to) {
@@ -171,7 +172,7 @@ impl Wide for f16 {
     }
 
     #[inline(always)]
-    fn narrow_run<I: Isa>(from: &[f32], to: &mut [Self]) {
+    fn narrow_slice<I: Isa>(from: &[f32], to: &mut [Self]) {
         #[cfg(target_arch = "x86_64")]
         let (from, to) = super::f16c::narrow::<I>(from, to);
         for (x, y) in from.iter().zip(to) {
@@ -180,57 +181,57 @@ impl Wide for f16 {
     }
 }
 
-struct Widen<'a, T: Wide>(&'a [T], &'a mut [T::Float]);
+struct WidenSlice<'a, T: FloatElement>(&'a [T], &'a mut [T::Float]);
 
-impl<T: Wide> Task for Widen<'_, T> {
+impl<T: FloatElement> Task for WidenSlice<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        T::widen_run::<I>(self.0, self.1);
+        T::widen_slice::<I>(self.0, self.1);
     }
 }
 
-/// Converts a run of elements at a level that the processor has.
-pub(super) fn widen<T: Wide>(level: Level, from: &[T], to: &mut [T::Float]) {
-    simd::run_at(level, Widen(from, to));
+/// Converts a slice at a level that the processor has.
+pub(super) fn widen<T: FloatElement>(level: Level, from: &[T], to: &mut [T::Float]) {
+    simd::run_at(level, WidenSlice(from, to));
 }
 
-struct Finish<'a, T: Wide> {
+struct FinishSums<'a, T: FloatElement> {
     mix: Mix<T::Float>,
     sums: &'a mut [T::Float],
     c: &'a mut [T],
 }
 
-impl<T: Wide> Task for Finish<'_, T> {
+impl<T: FloatElement> Task for FinishSums<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        const STRETCH: usize = 64;
+        const CHUNK_LEN: usize = 64;
         let zero = T::Float::ZERO;
         let Mix { alpha, beta, .. } = self.mix;
-        let mut old = [zero; STRETCH];
+        let mut old = [zero; CHUNK_LEN];
         for (sums, c) in self
             .sums
-            .chunks_mut(STRETCH)
-            .zip(self.c.chunks_mut(STRETCH))
+            .chunks_mut(CHUNK_LEN)
+            .zip(self.c.chunks_mut(CHUNK_LEN))
         {
             for x in sums.iter_mut() {
                 *x = alpha * *x;
             }
             if beta != zero {
                 let old = &mut old[..c.len()];
-                T::widen_run::<I>(c, old);
+                T::widen_slice::<I>(c, old);
                 for (x, old) in sums.iter_mut().zip(old) {
                     *x = beta.mul_add_on::<I>(*old, *x);
                 }
             }
-            T::narrow_run::<I>(sums, c);
+            T::narrow_slice::<I>(sums, c);
         }
     }
 }
 
-/// Writes a run of sums, which are used up: `c = alpha * sums + beta * c`, rounded once more where the
-/// sums are wider. Where `beta` is zero, `c` is not read.
-pub(super) fn finish<T: Wide>(mix: Mix<T::Float>, sums: &mut [T::Float], c: &mut [T]) {
-    simd::run_at(mix.level, Finish { mix, sums, c });
+/// The GEMM epilogue: `c = alpha * sums + beta * c`, narrowed if `c` has a narrower type. Overwrites `sums`. If
+/// `beta` is zero, `c` is not read.
+pub(super) fn finish<T: FloatElement>(mix: Mix<T::Float>, sums: &mut [T::Float], c: &mut [T]) {
+    simd::run_at(mix.level, FinishSums { mix, sums, c });
 }

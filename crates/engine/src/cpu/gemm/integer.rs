@@ -1,4 +1,4 @@
-//! Products of integers, which wrap.
+//! Integer GEMM, which wraps.
 
 use super::{Matrix, Mix, check_shapes};
 use crate::cpu::pool;
@@ -38,7 +38,7 @@ pub(super) fn multiply<T: Int>(
 ) {
     a.check();
     b.check();
-    check_shapes(&a, (b.rows, b.cols), c, ldc);
+    check_shapes(&a, b.rows, b.cols, c, ldc);
     let (m, n, k) = (a.rows, b.cols, a.cols);
     if m == 0 || n == 0 {
         return;
@@ -58,7 +58,7 @@ pub(super) fn multiply<T: Int>(
         for (i, c) in c.chunks_mut(ldc).enumerate() {
             simd::run_at(
                 mix.level,
-                Row {
+                IntegerGemmRow {
                     mix,
                     a: &a,
                     row: piece * rows + i,
@@ -70,14 +70,14 @@ pub(super) fn multiply<T: Int>(
     });
 }
 
-/// Where element (i, j) is.
+/// The index of element (i, j).
 #[inline(always)]
 fn at<T>(m: &Matrix<'_, T>, i: usize, j: usize) -> usize {
     (m.offset as isize + i as isize * m.row + j as isize * m.col) as usize
 }
 
-/// One row of the product; the columns of `b` are contiguous.
-struct Row<'a, T> {
+/// One row of `c`; each row of `b` is contiguous.
+struct IntegerGemmRow<'a, T> {
     mix: Mix<T>,
     a: &'a Matrix<'a, T>,
     row: usize,
@@ -85,7 +85,7 @@ struct Row<'a, T> {
     c: &'a mut [T],
 }
 
-impl<T: Int> Task for Row<'_, T> {
+impl<T: Int> Task for IntegerGemmRow<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {

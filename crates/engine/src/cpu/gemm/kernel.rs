@@ -1,9 +1,8 @@
 //! The micro-kernels: a tile of `c` in registers, one step of `k` at a time.
 //!
 //! A tile is `ROWS` rows by `COLS` columns. Each step of `k` loads one row of the right panel as vectors
-//! and multiplies it by one number of every row of the left panel. Every element is summed in the order
-//! of `k`, in whatever tile and by whatever variant of a kernel it is computed: so the bits of a product
-//! do not depend on how it was cut into tiles.
+//! and multiplies it by one broadcast element of every row of the left panel. Every element of `c` is summed in
+//! the order of `k`, whichever tile and kernel variant computes it, so results do not depend on the tiling.
 #![expect(
     unsafe_code,
     reason = "micro-kernels read panels and write tiles through pointers"
@@ -27,26 +26,26 @@ pub(crate) struct Tile<F> {
     pub(super) c: *mut F,
     pub(super) c_row: isize,
     pub(super) c_col: isize,
-    /// Rows and columns that exist: at least 1, at most the kernel's.
+    /// Valid rows and columns: at least 1, at most the kernel's.
     pub(super) rows: usize,
     pub(super) cols: usize,
     pub(super) alpha: F,
-    /// Where zero, `c` is not read.
+    /// If zero, `c` is not read.
     pub(super) beta: F,
     /// Whether the left panel is packed: `a_row` is 1 and `a_step` is `ROWS`.
     pub(super) a_packed: bool,
     /// Whether the right panel is packed: `b_step` is `COLS`.
     pub(super) b_packed: bool,
-    /// Memory that is needed soon, and how many cache lines of it to fetch now.
-    pub(super) soon: *const F,
-    pub(super) soon_lines: usize,
+    /// Memory to prefetch, and the number of its cache lines.
+    pub(super) prefetch: *const F,
+    pub(super) prefetch_lines: usize,
 }
 
-/// A micro-kernel and the packing that belongs to it.
-pub(crate) trait Kernel: Copy + Send + Sync + 'static {
-    /// What it computes in.
+/// A micro-kernel and its packing routines.
+pub(crate) trait MicroKernel: Copy + Send + Sync + 'static {
+    /// The type it computes in.
     type Float: Float;
-    /// Whose instructions it uses.
+    /// The level whose instructions it uses.
     const LEVEL: Level;
     /// Rows of a tile.
     const ROWS: usize;
@@ -57,39 +56,39 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     ///
     /// # Safety
     /// The processor must have the kernel's instructions. The left panel must have `rows` rows, or
-    /// `ROWS` where it is packed, and `depth` steps; the right panel `COLS` columns and `depth` steps;
-    /// the tile's `rows` by `cols` elements must be writable and used by nobody else.
+    /// `ROWS` if it is packed, and `depth` steps; the right panel `COLS` columns and `depth` steps;
+    /// the tile's `rows` by `cols` elements must be writable and not aliased.
     unsafe fn tile(tile: &Tile<Self::Float>);
 
-    /// Packs one whole panel whose lines (rows on the left, columns on the right) are contiguous and
-    /// `line` apart: element `step` of line `i` becomes `out[step * width + i]`.
+    /// Packs one whole panel whose lines (rows on the left, columns on the right) are contiguous, with stride
+    /// `line`: element `step` of line `i` becomes `out[step * width + i]`.
     ///
     /// # Safety
     /// The processor must have the kernel's instructions; `depth` elements of each of the side's
     /// `width` lines must be readable and `depth * width` elements of `out` writable.
     unsafe fn interleave(side: Side, lines: Lines<Self::Float>, out: *mut Self::Float);
 
-    /// Packs one whole panel whose steps are contiguous and `line` apart.
+    /// Packs one whole panel whose steps are contiguous, with stride `line`.
     ///
     /// # Safety
     /// As for [`interleave`](Self::interleave), with `width` elements of each of `depth` steps.
     unsafe fn copy(side: Side, steps: Lines<Self::Float>, out: *mut Self::Float);
 
-    /// The sum of products of the elements of two slices of the same length.
+    /// The dot product of two slices of the same length.
     ///
     /// # Safety
     /// The processor must have the kernel's instructions.
     unsafe fn dot(x: &[Self::Float], y: &[Self::Float]) -> Self::Float;
 }
 
-/// [`Kernel::dot`] for slices that are as long as each other.
-pub(super) fn dot<K: Kernel>(x: &[K::Float], y: &[K::Float]) -> K::Float {
-    assert_eq!(x.len(), y.len(), "a dot product of different lengths");
+/// [`MicroKernel::dot`] for slices of equal length.
+pub(super) fn dot<K: MicroKernel>(x: &[K::Float], y: &[K::Float]) -> K::Float {
+    assert_eq!(x.len(), y.len(), "the lengths of a dot product differ");
     // SAFETY: `Float::with_kernel` hands out the kernels of levels that the processor has.
     unsafe { K::dot(x, y) }
 }
 
-/// Sums up, halves first.
+/// Pairwise sum: adds the upper half to the lower half until one element is left.
 #[inline(always)]
 pub(super) fn total<F: Float, const N: usize>(mut sums: [F; N]) -> F {
     let mut half = N / 2;
@@ -111,7 +110,7 @@ pub(crate) enum Side {
 
 impl Side {
     /// Lines of a panel of this side.
-    pub(super) const fn width<K: Kernel>(self) -> usize {
+    pub(super) const fn width<K: MicroKernel>(self) -> usize {
         match self {
             Self::Left => K::ROWS,
             Self::Right => K::COLS,
@@ -119,7 +118,7 @@ impl Side {
     }
 }
 
-/// The part of a matrix that becomes a panel: contiguous runs that start `line` elements apart.
+/// The source of a panel: contiguous runs that start `line` elements apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines<F> {
     pub(super) start: *const F,
@@ -128,10 +127,10 @@ pub(crate) struct Lines<F> {
     pub(super) depth: usize,
 }
 
-/// [`Kernel::copy`] for a panel of `W` lines.
+/// [`MicroKernel::copy`] for a panel of `W` lines.
 ///
 /// # Safety
-/// As for [`Kernel::copy`].
+/// As for [`MicroKernel::copy`].
 #[inline(always)]
 pub(super) unsafe fn copy<F: Copy, const W: usize>(steps: Lines<F>, out: *mut F) {
     for step in 0..steps.depth {
@@ -143,10 +142,10 @@ pub(super) unsafe fn copy<F: Copy, const W: usize>(steps: Lines<F>, out: *mut F)
     }
 }
 
-/// [`Kernel::interleave`] for some of the steps, element by element.
+/// [`MicroKernel::interleave`] for a range of steps, element by element.
 ///
 /// # Safety
-/// As for [`Kernel::interleave`], for the steps named.
+/// As for [`MicroKernel::interleave`], for the given steps.
 #[inline(always)]
 pub(super) unsafe fn interleave<F: Copy, const W: usize>(
     lines: Lines<F>,
@@ -163,11 +162,11 @@ pub(super) unsafe fn interleave<F: Copy, const W: usize>(
     }
 }
 
-/// Adds a tile that was computed into `values`, rows of `COLS`, to `c`, element by element: for tiles at
-/// the edge and for a `c` whose columns are not contiguous. `fma(a, b, c)` is the kernel's `a * b + c`.
+/// Writes a tile from the buffer `values`, with rows of `stride` elements, to `c` element by element: for edge tiles
+/// and for a `c` whose columns are not contiguous. `fma(a, b, c)` is the kernel's `a * b + c`.
 ///
 /// # Safety
-/// As for [`Kernel::tile`].
+/// As for [`MicroKernel::tile`].
 #[inline(always)]
 pub(super) unsafe fn spill<F: Float>(
     tile: &Tile<F>,
@@ -192,8 +191,8 @@ pub(super) unsafe fn spill<F: Float>(
     }
 }
 
-/// Defines a [`Kernel`] out of an instruction set's vectors. The heights are the numbers of rows that
-/// tiles at the lower edge are computed with, least first, the last being the kernel's own.
+/// Defines a [`MicroKernel`] for an instruction set. The heights are the numbers of rows that tiles at the lower
+/// edge are computed with, in ascending order; the last is the kernel's own.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! kernel {
     (
@@ -212,7 +211,7 @@ macro_rules! kernel {
             /// Computes a tile of `R` rows.
             ///
             /// # Safety
-            /// As for `Kernel::tile`, for a tile of at most `R` rows.
+            /// As for `MicroKernel::tile`, for a tile of at most `R` rows.
             #[target_feature(enable = $features)]
             unsafe fn rows<const R: usize, const A: bool, const B: bool>(tile: &Tile<$float>) {
                 const COLS: usize = $lanes * $vectors;
@@ -222,16 +221,16 @@ macro_rules! kernel {
                     // SAFETY: inlined into a function that has the instructions.
                     unsafe { $fma }
                 }
-                // SAFETY: panels and tile are as large as the caller promises; a row that does not
-                // exist is read as the last one that does.
+                // SAFETY: panels and tile are as large as the caller promises; rows past the end
+                // read the last valid one.
                 unsafe {
                     let (c_row, b_step) = (tile.c_row, if B { COLS as isize } else { tile.b_step });
                     for row in 0..R.min(tile.rows) {
                         let $p = tile.c.wrapping_offset(row as isize * c_row).cast_const();
                         $prefetch
                     }
-                    for line in 0..tile.soon_lines {
-                        let $p = tile.soon.wrapping_byte_add(64 * line);
+                    for line in 0..tile.prefetch_lines {
+                        let $p = tile.prefetch.wrapping_byte_add(64 * line);
                         $prefetch_soon
                     }
                     let mut acc = [[$zero(); $vectors]; R];
@@ -307,7 +306,7 @@ macro_rules! kernel {
 
         impl $name {
             /// # Safety
-            /// As for `Kernel::dot`.
+            /// As for `MicroKernel::dot`.
             #[target_feature(enable = $features)]
             unsafe fn sum(x: &[$float], y: &[$float]) -> $float {
                 const VECTORS: usize = 4;
@@ -319,7 +318,7 @@ macro_rules! kernel {
                 let (x, x_rest) = x.as_chunks::<{ VECTORS * $lanes }>();
                 let (y, y_rest) = y.as_chunks::<{ VECTORS * $lanes }>();
                 let mut sums = [0.0; VECTORS * $lanes];
-                // SAFETY: the vectors of a chunk lie in the chunk.
+                // SAFETY: the vectors are inside the chunk.
                 unsafe {
                     let mut acc = [$zero(); VECTORS];
                     for (x, y) in x.iter().zip(y) {
@@ -339,7 +338,7 @@ macro_rules! kernel {
             }
         }
 
-        impl Kernel for $name {
+        impl MicroKernel for $name {
             type Float = $float;
             const LEVEL: Level = Level::$level;
             const ROWS: usize = $rows;

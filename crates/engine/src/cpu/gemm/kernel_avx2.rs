@@ -1,4 +1,4 @@
-//! AVX2 and FMA: 16 registers of 32 bytes, twelve of which hold the tile.
+//! AVX2 and FMA micro-kernels: 16 registers of 32 bytes, twelve of which hold the tile.
 #![expect(unsafe_code, reason = "intrinsics and pointers into panels")]
 
 use std::arch::x86_64::{
@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
-use super::kernel::{Kernel, Lines, Side, Tile, copy, interleave, kernel, spill, total};
+use super::kernel::{MicroKernel, Lines, Side, Tile, copy, interleave, kernel, spill, total};
 use crate::cpu::simd::Level;
 
 kernel! {
@@ -32,7 +32,7 @@ kernel! {
     interleave interleave_f64
 }
 
-/// Rows of eight become columns.
+/// Transposes 8×8.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose_f32(r: [__m256; 8]) -> [__m256; 8] {
@@ -58,7 +58,7 @@ fn transpose_f32(r: [__m256; 8]) -> [__m256; 8] {
     out
 }
 
-/// Rows of four become columns.
+/// Transposes 4×4.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose_f64(r: [__m256d; 4]) -> [__m256d; 4] {
@@ -76,13 +76,13 @@ fn transpose_f64(r: [__m256d; 4]) -> [__m256d; 4] {
     ]
 }
 
-/// Interleaves by blocks of as many lines and steps as a vector has lanes. Where fewer lines than lanes
-/// are left, the vector stored for a step reaches into the next step, which is written after it; the
-/// last steps are left to single elements.
+/// Interleaves in square blocks, as many lines and steps as a vector has lanes. If fewer lines than lanes are left,
+/// the vector stored for a step overlaps the next step, which is written after it; the last steps are copied
+/// element by element.
 macro_rules! interleave {
     ($name:ident, $float:ty, $lanes:literal, $load:ident, $store:ident, $transpose:ident) => {
         /// # Safety
-        /// As for `Kernel::interleave`.
+        /// As for `MicroKernel::interleave`.
         #[target_feature(enable = "avx2")]
         pub(super) unsafe fn $name<const W: usize>(lines: Lines<$float>, out: *mut $float) {
             const { assert!(W <= 4 * $lanes) };
@@ -90,8 +90,8 @@ macro_rules! interleave {
             let blocks = W.div_ceil($lanes);
             let spare = if W % $lanes == 0 { 0 } else { $lanes };
             let mut step = 0;
-            // SAFETY: lines and steps are inside what the caller promises; a line that does not exist
-            // is read as the first of its block. A vector ends less than `LANES` elements behind its
+            // SAFETY: lines and steps are inside what the caller promises; lines past the end read the
+            // first of their block. A vector ends less than `LANES` elements behind its
             // step, and `spare` steps follow.
             unsafe {
                 while step + $lanes + spare <= depth {

@@ -1,4 +1,4 @@
-//! NEON: 32 registers of 16 bytes, twenty-four of which hold the tile.
+//! NEON micro-kernels: 32 registers of 16 bytes, twenty-four of which hold the tile.
 #![expect(unsafe_code, reason = "intrinsics and pointers into panels")]
 
 use std::arch::aarch64::{
@@ -7,7 +7,7 @@ use std::arch::aarch64::{
     vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
 };
 
-use super::kernel::{Kernel, Lines, Side, Tile, copy, interleave, kernel, spill, total};
+use super::kernel::{MicroKernel, Lines, Side, Tile, copy, interleave, kernel, spill, total};
 use crate::cpu::simd::Level;
 
 #[inline(always)]
@@ -40,10 +40,10 @@ kernel! {
     prefetch |_p| ({}, {}), interleave interleave_f64
 }
 
-/// Interleaves by blocks of four lines and four steps.
+/// Interleaves in 4×4 blocks.
 ///
 /// # Safety
-/// As for `Kernel::interleave`.
+/// As for `MicroKernel::interleave`.
 unsafe fn interleave_f32<const W: usize>(lines: Lines<f32>, out: *mut f32) {
     const { assert!(W.is_multiple_of(4)) };
     let Lines { start, line, depth } = lines;
@@ -74,10 +74,10 @@ unsafe fn interleave_f32<const W: usize>(lines: Lines<f32>, out: *mut f32) {
     }
 }
 
-/// Interleaves by blocks of two lines and two steps.
+/// Interleaves in 2×2 blocks.
 ///
 /// # Safety
-/// As for `Kernel::interleave`.
+/// As for `MicroKernel::interleave`.
 unsafe fn interleave_f64<const W: usize>(lines: Lines<f64>, out: *mut f64) {
     const { assert!(W.is_multiple_of(2)) };
     let Lines { start, line, depth } = lines;

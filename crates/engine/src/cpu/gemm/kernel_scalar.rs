@@ -1,11 +1,11 @@
-//! Without intrinsics: arrays that the compiler keeps in whatever vector registers the target has, with a
-//! rounding between multiplication and addition.
+//! The micro-kernel without intrinsics: arrays that the compiler keeps in the target's vector registers, rounded
+//! after the multiplication and after the addition.
 #![expect(unsafe_code, reason = "pointers into panels")]
 
 use std::marker::PhantomData;
 
 use super::float::Float;
-use super::kernel::{Kernel, Lines, Side, Tile, copy, interleave, spill, total};
+use super::kernel::{MicroKernel, Lines, Side, Tile, copy, interleave, spill, total};
 use crate::cpu::simd::Level;
 
 /// 4 by 8 in any float.
@@ -15,7 +15,7 @@ pub(super) struct Scalar<F>(PhantomData<F>);
 const ROWS: usize = 4;
 const COLS: usize = 8;
 
-impl<F: Float> Kernel for Scalar<F> {
+impl<F: Float> MicroKernel for Scalar<F> {
     type Float = F;
     const LEVEL: Level = Level::Scalar;
     const ROWS: usize = ROWS;
@@ -24,8 +24,8 @@ impl<F: Float> Kernel for Scalar<F> {
     unsafe fn tile(tile: &Tile<F>) {
         let mut acc = [[F::ZERO; COLS]; ROWS];
         for step in 0..tile.depth as isize {
-            // SAFETY: the panels are as large as the caller promises; a row that does not exist is
-            // read as the last one that does.
+            // SAFETY: the panels are as large as the caller promises; rows past the end read the last
+            // valid one.
             unsafe {
                 let b = tile.b.offset(step * tile.b_step).cast::<[F; COLS]>().read();
                 for (row, acc) in acc.iter_mut().enumerate() {

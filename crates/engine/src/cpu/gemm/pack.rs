@@ -1,16 +1,16 @@
-//! Packing: a block of a strided matrix becomes panels in the order in which a micro-kernel reads them.
+//! Packing: copies a block of a strided matrix into panels, in the order in which a micro-kernel reads them.
 //!
-//! A panel holds as many lines (rows of the left factor, columns of the right one) as a tile has; it
-//! lists, step of `k` by step, one element of each. Lines missing in the last panel are zeros. Either
-//! direction of the matrix may be the contiguous one; half precision is widened on the way.
+//! A panel has as many lines (rows of the left factor, columns of the right one) as a tile; for each step of `k` it
+//! stores one element of every line. The last panel is padded with zeros. Either direction of the matrix may be the
+//! contiguous one; half precision is widened while it is packed.
 #![expect(unsafe_code, reason = "reads views of any strides through pointers")]
 
-use super::float::{Float, Wide, widen};
-use super::kernel::{Kernel, Lines, Side};
+use super::float::{Float, FloatElement, widen};
+use super::kernel::{MicroKernel, Lines, Side};
 
 /// A block to be packed: element (line, step) is at `start + line * line_stride + step * step_stride`.
 #[derive(Clone, Copy)]
-pub(super) struct Block<T> {
+pub(super) struct StridedBlock<T> {
     pub(super) start: *const T,
     pub(super) line: isize,
     pub(super) step: isize,
@@ -18,9 +18,9 @@ pub(super) struct Block<T> {
     pub(super) depth: usize,
 }
 
-impl<T> Block<T> {
+impl<T> StridedBlock<T> {
     /// # Safety
-    /// The element must exist, or be one behind the last.
+    /// The element must exist, or be one past the last.
     unsafe fn at(&self, line: usize, step: usize) -> *const T {
         // SAFETY: the caller's contract.
         unsafe {
@@ -30,8 +30,8 @@ impl<T> Block<T> {
     }
 
     /// # Safety
-    /// The part must lie inside the block.
-    unsafe fn part(&self, line: usize, step: usize, lines: usize, depth: usize) -> Self {
+    /// The sub-block must be inside the block.
+    unsafe fn sub_block(&self, line: usize, step: usize, lines: usize, depth: usize) -> Self {
         Self {
             // SAFETY: the caller's contract.
             start: unsafe { self.at(line, step) },
@@ -42,30 +42,30 @@ impl<T> Block<T> {
     }
 }
 
-/// Elements of the buffer in which half precision is widened: half of a first-level cache.
-const STAGE: usize = 4096;
+/// Elements of the staging buffer in which half precision is widened: half of an L1 cache.
+const STAGE_ELEMENTS: usize = 4096;
 
-/// Steps that are copied from one panel before going to the next: long enough to write whole stretches
-/// of a panel, short enough to read along the rows of the matrix.
-const STRETCH: usize = 8;
+/// Steps copied into one panel before moving to the next: many enough to write long runs of a panel, few enough to
+/// read along the rows of the matrix.
+const COPY_STEPS: usize = 8;
 
 /// Packs a block. Panels start `panel` elements apart in `out`.
 ///
 /// # Safety
-/// The elements of the block must be readable; `out` must have room for `lines / width` panels, rounded
-/// up, of `depth * width` elements, each `panel` after the one before; the processor must have the
-/// kernel's instructions.
-pub(super) unsafe fn pack<T: Wide, K: Kernel<Float = T::Float>>(
+/// The elements of the block must be readable; `out` must be writable for `lines / width` panels, rounded up, of
+/// `depth * width` elements, each `panel` after the previous; the processor must have the kernel's
+/// instructions.
+pub(super) unsafe fn pack<T: FloatElement, K: MicroKernel<Float = T::Float>>(
     side: Side,
-    block: Block<T>,
+    block: StridedBlock<T>,
     out: *mut T::Float,
     panel: usize,
 ) {
     let width = side.width::<K>();
-    // SAFETY: the parts lie in the block and their panels in `out`.
+    // SAFETY: the sub-blocks are inside the block and their panels inside `out`.
     unsafe {
         if T::SAME {
-            let block = Block {
+            let block = StridedBlock {
                 start: block.start.cast::<T::Float>(),
                 line: block.line,
                 step: block.step,
@@ -74,42 +74,42 @@ pub(super) unsafe fn pack<T: Wide, K: Kernel<Float = T::Float>>(
             };
             pack_floats::<K>(side, block, out, panel);
         } else if block.line == 1 {
-            let most = STAGE / STRETCH / width * width;
-            for step in (0..block.depth).step_by(STRETCH) {
-                let depth = STRETCH.min(block.depth - step);
-                for line in (0..block.lines).step_by(most) {
-                    let part = block.part(line, step, most.min(block.lines - line), depth);
+            let max_lines = STAGE_ELEMENTS / COPY_STEPS / width * width;
+            for step in (0..block.depth).step_by(COPY_STEPS) {
+                let depth = COPY_STEPS.min(block.depth - step);
+                for line in (0..block.lines).step_by(max_lines) {
+                    let part = block.sub_block(line, step, max_lines.min(block.lines - line), depth);
                     let out = out.add(line / width * panel + step * width);
                     pack_staged::<T, K>(side, part, out, panel);
                 }
             }
         } else if block.step == 1 {
-            let most = STAGE / width / STRETCH * STRETCH;
+            let max_steps = STAGE_ELEMENTS / width / COPY_STEPS * COPY_STEPS;
             for line in (0..block.lines).step_by(width) {
-                for step in (0..block.depth).step_by(most) {
+                for step in (0..block.depth).step_by(max_steps) {
                     let lines = width.min(block.lines - line);
-                    let part = block.part(line, step, lines, most.min(block.depth - step));
+                    let part = block.sub_block(line, step, lines, max_steps.min(block.depth - step));
                     let out = out.add(line / width * panel + step * width);
                     pack_staged::<T, K>(side, part, out, panel);
                 }
             }
         } else {
-            pack_singly(block, T::widen, width, out, panel);
+            pack_elements(block, T::widen, width, out, panel);
         }
     }
 }
 
-/// Widens a block of at most `STAGE` elements, contiguous in one direction, and packs the result.
+/// Widens a block of at most [`STAGE_ELEMENTS`], contiguous in one direction, and packs the result.
 ///
 /// # Safety
 /// As for [`pack`].
-unsafe fn pack_staged<T: Wide, K: Kernel<Float = T::Float>>(
+unsafe fn pack_staged<T: FloatElement, K: MicroKernel<Float = T::Float>>(
     side: Side,
-    block: Block<T>,
+    block: StridedBlock<T>,
     out: *mut T::Float,
     panel: usize,
 ) {
-    let mut stage = [T::Float::ZERO; STAGE];
+    let mut stage = [T::Float::ZERO; STAGE_ELEMENTS];
     let along = block.line == 1;
     let (runs, len, stride) = if along {
         (block.depth, block.lines, block.step)
@@ -117,13 +117,13 @@ unsafe fn pack_staged<T: Wide, K: Kernel<Float = T::Float>>(
         (block.lines, block.depth, block.line)
     };
     for (run, to) in stage.chunks_mut(len).take(runs).enumerate() {
-        // SAFETY: a run lies in the block.
+        // SAFETY: a run is inside the block.
         let from =
             unsafe { std::slice::from_raw_parts(block.start.offset(run as isize * stride), len) };
         widen(K::LEVEL, from, to);
     }
     let len = len as isize;
-    let block = Block {
+    let block = StridedBlock {
         start: stage.as_ptr(),
         line: if along { 1 } else { len },
         step: if along { len } else { 1 },
@@ -136,19 +136,19 @@ unsafe fn pack_staged<T: Wide, K: Kernel<Float = T::Float>>(
 
 /// # Safety
 /// As for [`pack`].
-unsafe fn pack_floats<K: Kernel>(
+unsafe fn pack_floats<K: MicroKernel>(
     side: Side,
-    block: Block<K::Float>,
+    block: StridedBlock<K::Float>,
     out: *mut K::Float,
     panel: usize,
 ) {
     let width = side.width::<K>();
     let whole = block.lines / width;
-    // SAFETY: the parts lie in the block and their panels in `out`.
+    // SAFETY: the sub-blocks are inside the block and their panels inside `out`.
     unsafe {
         if block.line == 1 {
-            for step in (0..block.depth).step_by(STRETCH) {
-                let depth = STRETCH.min(block.depth - step);
+            for step in (0..block.depth).step_by(COPY_STEPS) {
+                let depth = COPY_STEPS.min(block.depth - step);
                 for i in 0..whole {
                     let steps = Lines {
                         start: block.at(i * width, step),
@@ -168,13 +168,13 @@ unsafe fn pack_floats<K: Kernel>(
                 K::interleave(side, lines, out.add(i * panel));
             }
         } else {
-            let part = block.part(0, 0, whole * width, block.depth);
-            pack_singly(part, |x| x, width, out, panel);
+            let part = block.sub_block(0, 0, whole * width, block.depth);
+            pack_elements(part, |x| x, width, out, panel);
         }
         let rest = block.lines - whole * width;
         if rest > 0 {
-            let part = block.part(whole * width, 0, rest, block.depth);
-            pack_singly(part, |x| x, width, out.add(whole * panel), panel);
+            let part = block.sub_block(whole * width, 0, rest, block.depth);
+            pack_elements(part, |x| x, width, out.add(whole * panel), panel);
         }
     }
 }
@@ -183,8 +183,8 @@ unsafe fn pack_floats<K: Kernel>(
 ///
 /// # Safety
 /// As for [`pack`].
-unsafe fn pack_singly<T: Copy, F: Float>(
-    block: Block<T>,
+unsafe fn pack_elements<T: Copy, F: Float>(
+    block: StridedBlock<T>,
     widen: impl Fn(T) -> F,
     width: usize,
     out: *mut F,
@@ -193,7 +193,7 @@ unsafe fn pack_singly<T: Copy, F: Float>(
     for (i, line) in (0..block.lines).step_by(width).enumerate() {
         let lines = width.min(block.lines - line);
         for step in 0..block.depth {
-            // SAFETY: the elements lie in the block, the panel in `out`.
+            // SAFETY: the elements are inside the block, the panel inside `out`.
             unsafe {
                 let out = out.add(i * panel + step * width);
                 for j in 0..lines {

@@ -1,22 +1,22 @@
-//! Right factors that are packed once and used often.
+//! Prepacked right factors, for matrices that are multiplied many times.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::column;
 use super::drive::{depth, pack_shared};
-use super::float::{Float, Wide, WithKernel};
-use super::kernel::Kernel;
-use super::problem::{Right, View, run, scale};
+use super::float::{Float, FloatElement, WithKernel};
+use super::kernel::MicroKernel;
+use super::problem::{MatrixPtr, RightOperand, run, scale};
 use super::{Matrix, Mix, check_shapes};
 use crate::cpu::huge_pages::{ArenaSlice, REPACK_BAND_BYTES};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Level};
 
-/// A right factor in the micro-kernel's own layout, for products with many left factors. Halves stay
-/// halves and are widened panel by panel, when they are used.
-pub(crate) struct Packed<T: Wide> {
-    /// Whose kernel it is packed for.
+/// A right factor packed in the layout of the micro-kernel, for products with many left factors. Half precision is
+/// stored as is and widened panel by panel during multiplication.
+pub(crate) struct PackedMatrix<T: FloatElement> {
+    /// The level whose kernel it is packed for.
     level: Level,
     rows: usize,
     cols: usize,
@@ -24,16 +24,16 @@ pub(crate) struct Packed<T: Wide> {
     kind: PhantomData<T>,
 }
 
-impl<T: Wide> Packed<T> {
+impl<T: FloatElement> PackedMatrix<T> {
     /// Packs a matrix.
     ///
     /// # Panics
-    /// Where the matrix has elements outside its slice.
+    /// If the matrix has elements outside its slice.
     pub(crate) fn new(b: Matrix<'_, T>) -> Self {
         Self::new_at(simd::chosen(Family::Gemm).level(), b)
     }
 
-    /// Packs a matrix a few megabytes at a time; `packed` gets the columns that were.
+    /// Packs a matrix a few megabytes at a time, and calls `packed` with each range of finished columns.
     pub(crate) fn in_bands(level: Level, b: Matrix<'_, T>, packed: &dyn Fn(Range<usize>)) -> Self {
         Self::with(level, b, packed)
     }
@@ -49,60 +49,60 @@ impl<T: Wide> Packed<T> {
             level,
             rows: b.rows,
             cols: b.cols,
-            panels: T::Float::with_kernel(level, Pack(b, packed)),
+            panels: T::Float::with_kernel(level, PackColumns(b, packed)),
             kind: PhantomData,
         }
     }
 
-    /// Rows of the matrix.
+    /// Number of rows of the matrix.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes of the panels.
+    /// Size of the panels in bytes.
     pub(crate) fn bytes(&self) -> usize {
         Self::bytes_at(self.level, self.rows, self.cols)
     }
 
-    /// Bytes of the panels of a matrix of these sizes.
+    /// Size in bytes of the panels of a `rows` by `cols` matrix.
     pub(crate) fn bytes_at(level: Level, rows: usize, cols: usize) -> usize {
-        cols.next_multiple_of(T::Float::with_kernel(level, Width)) * rows * size_of::<T>()
+        cols.next_multiple_of(T::Float::with_kernel(level, PanelWidth)) * rows * size_of::<T>()
     }
 
-    /// Columns of a panel.
+    /// Number of columns of a panel.
     pub(crate) fn width(&self) -> usize {
-        T::Float::with_kernel(self.level, Width)
+        T::Float::with_kernel(self.level, PanelWidth)
     }
 
-    /// Whose kernel it is packed for.
+    /// The level whose kernel it is packed for.
     pub(crate) fn level(&self) -> Level {
         self.level
     }
 
-    /// Steps of a panel, but for the last ones: rows of the matrix.
+    /// Rows of the matrix in a depth block; the last block may be shorter.
     pub(crate) fn depth(&self) -> usize {
-        T::Float::with_kernel(self.level, Depth(self.rows))
+        T::Float::with_kernel(self.level, PanelDepth(self.rows))
     }
 
-    /// The panel of columns `panel * width` on, in the steps `run * depth` on: step after step.
-    pub(crate) fn panel(&self, run: usize, panel: usize) -> &[T] {
-        let (width, first) = (self.width(), run * self.depth());
+    /// Panel `panel` of depth block `block`, step by step.
+    pub(crate) fn panel(&self, block: usize, panel: usize) -> &[T] {
+        let (width, first) = (self.width(), block * self.depth());
         let len = self.depth().min(self.rows - first) * width;
         let start = first * self.cols.next_multiple_of(width) + panel * len;
         &bytemuck::cast_slice(self.panels.bytes())[start..][..len]
     }
 
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub(crate) fn cols(&self) -> usize {
         self.cols
     }
 }
 
-struct Pack<'a, T>(Matrix<'a, T>, &'a dyn Fn(Range<usize>));
+struct PackColumns<'a, T>(Matrix<'a, T>, &'a dyn Fn(Range<usize>));
 
-impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
+impl<T: FloatElement> WithKernel<T::Float> for PackColumns<'_, T> {
     type Output = ArenaSlice;
-    fn call<K: Kernel<Float = T::Float>>(self) -> ArenaSlice {
+    fn call<K: MicroKernel<Float = T::Float>>(self) -> ArenaSlice {
         let Self(b, packed) = self;
         let all = b.cols.next_multiple_of(K::COLS);
         let mut buffer = ArenaSlice::new(all * b.rows * size_of::<T>());
@@ -112,7 +112,7 @@ impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
         }
         if T::SAME {
             let panels = bytemuck::cast_slice_mut(panels);
-            pack_shared::<T, K>(View::of(b), b.rows, b.cols, panels);
+            pack_shared::<T, K>(MatrixPtr::of(b), b.rows, b.cols, panels);
             packed(0..b.cols);
             return buffer;
         }
@@ -144,33 +144,33 @@ impl<T: Wide> WithKernel<T::Float> for Pack<'_, T> {
     }
 }
 
-struct Width;
+struct PanelWidth;
 
-impl<F: Float> WithKernel<F> for Width {
+impl<F: Float> WithKernel<F> for PanelWidth {
     type Output = usize;
-    fn call<K: Kernel<Float = F>>(self) -> usize {
+    fn call<K: MicroKernel<Float = F>>(self) -> usize {
         K::COLS
     }
 }
 
-struct Depth(usize);
+struct PanelDepth(usize);
 
-impl<F: Float> WithKernel<F> for Depth {
+impl<F: Float> WithKernel<F> for PanelDepth {
     type Output = usize;
-    fn call<K: Kernel<Float = F>>(self) -> usize {
+    fn call<K: MicroKernel<Float = F>>(self) -> usize {
         depth::<K>(self.0)
     }
 }
 
-/// [`gemm`](super::gemm) with a packed right factor, which may be of a narrower type than the left one. The bits are those of the unpacked product, unless
-/// that is one with few rows or columns.
+/// [`gemm`](super::gemm) with a packed right factor, which may have a narrower type than the left one. Bit-identical to
+/// the unpacked product, except for those with few rows or columns, which use GEMV kernels.
 ///
 /// # Panics
 /// As [`gemm`](super::gemm).
-pub(crate) fn gemm_packed<T: Wide, B: Wide<Float = T::Float>>(
+pub(crate) fn gemm_packed<T: FloatElement, B: FloatElement<Float = T::Float>>(
     alpha: T::Float,
     a: Matrix<'_, T>,
-    b: &Packed<B>,
+    b: &PackedMatrix<B>,
     beta: T::Float,
     c: &mut [T],
     ldc: usize,
@@ -181,57 +181,56 @@ pub(crate) fn gemm_packed<T: Wide, B: Wide<Float = T::Float>>(
         beta,
     };
     a.check();
-    check_shapes(&a, (b.rows, b.cols), c, ldc);
+    check_shapes(&a, b.rows, b.cols, c, ldc);
     if a.rows == 0 || b.cols == 0 || b.rows == 0 {
-        return scale(mix, (a.rows, b.cols), c, ldc);
+        return scale(mix, a.rows, b.cols, c, ldc);
     }
-    let right: Right<B> = if B::SAME {
-        Right::Panels(bytemuck::cast_slice(b.panels.bytes()).as_ptr())
+    let right: RightOperand<B> = if B::SAME {
+        RightOperand::Panels(bytemuck::cast_slice(b.panels.bytes()).as_ptr())
     } else {
-        Right::Packed(bytemuck::cast_slice(b.panels.bytes()).as_ptr())
+        RightOperand::Packed(bytemuck::cast_slice(b.panels.bytes()).as_ptr())
     };
-    run(mix, a, (right, b.cols), c, ldc);
+    run(mix, a, right, b.cols, c, ldc);
 }
 
-/// Columns `panels` of a product of one row with a packed factor, counted in panels, one after the other. The bits are
-/// those of [`gemm_packed`].
+/// Multiplies one row with a range of panels of a packed factor (GEMV). Bit-identical to [`gemm_packed`].
 ///
 /// # Panics
-/// Where lengths do not go together.
-pub(crate) fn vector_packed<B: Wide<Float = f32>>(
+/// If the lengths do not match.
+pub(crate) fn vector_packed<B: FloatElement<Float = f32>>(
     x: &[f32],
-    b: &Packed<B>,
+    b: &PackedMatrix<B>,
     panels: Range<usize>,
     to: &mut [f32],
 ) {
-    assert_eq!(x.len(), b.rows, "a factor as long as the matrix has rows");
+    assert_eq!(x.len(), b.rows, "the length of the row is not the number of rows of the matrix");
     let width = b.width();
     assert!(
         panels.end <= b.cols.div_ceil(width)
             && to.len() == (panels.end * width).min(b.cols) - panels.start * width,
-        "columns of the matrix"
+        "the output does not match the range of panels"
     );
-    f32::with_kernel(b.level, Vector { x, b, panels, to });
+    f32::with_kernel(b.level, Gemv { x, b, panels, to });
 }
 
-struct Vector<'a, B: Wide> {
+struct Gemv<'a, B: FloatElement> {
     x: &'a [f32],
-    b: &'a Packed<B>,
+    b: &'a PackedMatrix<B>,
     panels: Range<usize>,
     to: &'a mut [f32],
 }
 
-impl<B: Wide<Float = f32>> WithKernel<f32> for Vector<'_, B> {
+impl<B: FloatElement<Float = f32>> WithKernel<f32> for Gemv<'_, B> {
     type Output = ();
-    fn call<K: Kernel<Float = f32>>(self) {
+    fn call<K: MicroKernel<Float = f32>>(self) {
         let Self { x, b, panels, to } = self;
         let all = b.cols.next_multiple_of(K::COLS);
-        let most = depth::<K>(b.rows);
+        let max_depth = depth::<K>(b.rows);
         let data = &bytemuck::cast_slice::<u8, B>(b.panels.bytes())[..all * b.rows];
         to.fill(0.0);
-        // The panels of a block of steps lie one after the other.
-        for (i, x) in x.chunks(most).enumerate() {
-            let block = &data[i * most * all..][..x.len() * all];
+        // The panels of a depth block are contiguous.
+        for (i, x) in x.chunks(max_depth).enumerate() {
+            let block = &data[i * max_depth * all..][..x.len() * all];
             let panel = x.len() * K::COLS;
             column::add::<B, K>(&block[panels.start * panel..panels.end * panel], x, to);
         }

@@ -1,23 +1,23 @@
-//! Products of floats, as they come in: checked, told apart from those with vectors, and handed on.
+//! Entry point of floating-point GEMM: checks arguments and dispatches to GEMV or the blocked loops.
 #![expect(
     unsafe_code,
-    reason = "a product points into slices that its callers hold"
+    reason = "a product points into slices that its callers borrow"
 )]
 
 use super::drive::compute;
-use super::float::{Float, Wide, WithKernel, finish};
-use super::kernel::Kernel;
+use super::float::{Float, FloatElement, WithKernel, finish};
+use super::kernel::MicroKernel;
 use super::{Level, Matrix, Mix, check_shapes, vector};
 
-/// A matrix whose elements, (i, j) at `start + i * row + j * col`, are known to exist.
+/// A strided matrix by pointer, bounds already checked: element (i, j) is at `start + i * row + j * col`.
 #[derive(Clone, Copy)]
-pub(super) struct View<P> {
+pub(super) struct MatrixPtr<P> {
     pub(super) start: P,
     pub(super) row: isize,
     pub(super) col: isize,
 }
 
-impl<T> View<*const T> {
+impl<T> MatrixPtr<*const T> {
     pub(super) fn of(m: Matrix<'_, T>) -> Self {
         Self {
             start: m.data[m.offset..].as_ptr(),
@@ -27,36 +27,36 @@ impl<T> View<*const T> {
     }
 }
 
-/// `c = alpha * a·b + beta * c`, everything known to be inside its slices and `c` to be nobody else's. A right factor
-/// that was packed before may be of a narrower type.
+/// `c = alpha * a·b + beta * c` with bounds checked and exclusive access to `c`. A prepacked right factor may have
+/// a narrower type.
 #[derive(Clone, Copy)]
-pub(super) struct Product<T: Wide, B: Wide<Float = T::Float> = T> {
+pub(super) struct GemmProblem<T: FloatElement, B: FloatElement<Float = T::Float> = T> {
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) k: usize,
     pub(super) mix: Mix<T::Float>,
-    pub(super) a: View<*const T>,
-    pub(super) b: Right<B>,
-    pub(super) c: View<*mut T>,
+    pub(super) a: MatrixPtr<*const T>,
+    pub(super) b: RightOperand<B>,
+    pub(super) c: MatrixPtr<*mut T>,
 }
 
 /// The right factor.
 #[derive(Clone, Copy)]
-pub(super) enum Right<T: Wide> {
-    /// As it is.
-    View(View<*const T>),
-    /// In panels of its own type, by [`pack_all`].
+pub(super) enum RightOperand<T: FloatElement> {
+    /// Unpacked.
+    Strided(MatrixPtr<*const T>),
+    /// In panels of its element type, made by [`PackedMatrix`](super::PackedMatrix).
     Packed(*const T),
-    /// In panels of floats.
+    /// In panels of the accumulator type.
     Panels(*const T::Float),
 }
 
-// SAFETY: the factors are only read, and tasks write disjoint tiles of `c`; `Product::new`'s callers hold
-// the slices for as long as the product is computed.
-unsafe impl<T: Wide, B: Wide<Float = T::Float>> Sync for Product<T, B> {}
+// SAFETY: the factors are only read, and tasks write disjoint tiles of `c`; the callers of `run` borrow the
+// slices until the product is computed.
+unsafe impl<T: FloatElement, B: FloatElement<Float = T::Float>> Sync for GemmProblem<T, B> {}
 
 /// [`gemm`](super::gemm) for floats.
-pub(super) fn multiply<T: Wide>(
+pub(super) fn multiply<T: FloatElement>(
     mix: Mix<T::Float>,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
@@ -65,18 +65,24 @@ pub(super) fn multiply<T: Wide>(
 ) {
     a.check();
     b.check();
-    check_shapes(&a, (b.rows, b.cols), c, ldc);
+    check_shapes(&a, b.rows, b.cols, c, ldc);
     let (m, n, k) = (a.rows, b.cols, a.cols);
     if m == 0 || n == 0 || k == 0 {
-        return scale(mix, (m, n), c, ldc);
+        return scale(mix, m, n, c, ldc);
     }
     if !vector::multiply(mix, a, b, c, ldc) {
-        run(mix, a, (Right::View(View::of(b)), n), c, ldc);
+        run(mix, a, RightOperand::Strided(MatrixPtr::of(b)), n, c, ldc);
     }
 }
 
-/// `c = beta * c`, what is left of a product without steps.
-pub(super) fn scale<T: Wide>(mix: Mix<T::Float>, (m, n): (usize, usize), c: &mut [T], ldc: usize) {
+/// `c = beta * c`: a product whose inner dimension is zero.
+pub(super) fn scale<T: FloatElement>(
+    mix: Mix<T::Float>,
+    m: usize,
+    n: usize,
+    c: &mut [T],
+    ldc: usize,
+) {
     if n == 0 {
         return;
     }
@@ -87,49 +93,50 @@ pub(super) fn scale<T: Wide>(mix: Mix<T::Float>, (m, n): (usize, usize), c: &mut
     }
 }
 
-/// Computes a product whose matrices were checked and have elements; the right one has `n` columns.
-pub(super) fn run<T: Wide, B: Wide<Float = T::Float>>(
+/// Computes a product of checked, non-empty matrices; `b` has `n` columns.
+pub(super) fn run<T: FloatElement, B: FloatElement<Float = T::Float>>(
     mix: Mix<T::Float>,
     a: Matrix<'_, T>,
-    (b, n): (Right<B>, usize),
+    b: RightOperand<B>,
+    n: usize,
     c: &mut [T],
     ldc: usize,
 ) {
-    let product = Product {
+    let product = GemmProblem {
         m: a.rows,
         n,
         k: a.cols,
         mix,
-        a: View::of(a),
+        a: MatrixPtr::of(a),
         b,
-        c: View {
+        c: MatrixPtr {
             start: c.as_mut_ptr(),
             row: ldc as isize,
             col: 1,
         },
     };
     let level = match (mix.level, b) {
-        (Level::Avx512, Right::View(_)) if suits_avx2(&product) => Level::Avx2,
+        (Level::Avx512, RightOperand::Strided(_)) if suits_avx2(&product) => Level::Avx2,
         (level, _) => level,
     };
-    T::Float::with_kernel(level, Compute(product));
+    T::Float::with_kernel(level, RunMicroKernel(product));
 }
 
-/// Whether the smaller tiles of AVX2 are faster on a processor with AVX-512.
-fn suits_avx2<T: Wide, B: Wide<Float = T::Float>>(p: &Product<T, B>) -> bool {
-    // A tenth more columns would be computed for nothing.
+/// Returns true if the smaller tiles of AVX2 are faster on a processor with AVX-512.
+fn suits_avx2<T: FloatElement, B: FloatElement<Float = T::Float>>(p: &GemmProblem<T, B>) -> bool {
+    // AVX-512 would compute over a tenth more padding columns.
     let columns = |bytes: usize| p.n.next_multiple_of(2 * bytes / size_of::<T::Float>());
     let is_ragged = columns(64) * 10 > columns(32) * 11;
-    // Six rows that are whole pages apart are read directly; fourteen have to be packed, for few columns.
+    // Six rows with a page-multiple stride are read directly; fourteen need packing, which few columns do not repay.
     let is_narrow = p.n <= 64 && (p.a.row.unsigned_abs() * size_of::<T>()).is_multiple_of(4096);
     is_ragged || is_narrow
 }
 
-struct Compute<T: Wide, B: Wide<Float = T::Float>>(Product<T, B>);
+struct RunMicroKernel<T: FloatElement, B: FloatElement<Float = T::Float>>(GemmProblem<T, B>);
 
-impl<T: Wide, B: Wide<Float = T::Float>> WithKernel<T::Float> for Compute<T, B> {
+impl<T: FloatElement, B: FloatElement<Float = T::Float>> WithKernel<T::Float> for RunMicroKernel<T, B> {
     type Output = ();
-    fn call<K: Kernel<Float = T::Float>>(self) {
+    fn call<K: MicroKernel<Float = T::Float>>(self) {
         compute::<T, B, K>(&self.0);
     }
 }

@@ -2,21 +2,21 @@ use std::fmt::Debug;
 
 use half::{bf16, f16};
 
-use super::float::{Float, Wide, WithKernel};
-use super::{Gemm, Matrix, Mix, Packed, column, gemm, gemm_batch, gemm_packed, vector_packed};
+use super::float::{Float, FloatElement, WithKernel};
+use super::{Gemm, Matrix, Mix, PackedMatrix, column, gemm, gemm_batch, gemm_packed, vector_packed};
 use crate::cpu::pool;
 use crate::cpu::simd::Level;
 use crate::cpu::simd::testing::{cases, levels};
 
-/// Calls `body` with every level that this processor has.
+/// Calls `body` with every available level.
 fn at_every_level(body: impl Fn(Level)) {
     levels().for_each(body);
 }
 
-/// A generator of small numbers, the same in every run.
-struct Numbers(u64);
+/// A generator of reproducible numbers from -1 to 1.
+struct Xorshift(u64);
 
-impl Numbers {
+impl Xorshift {
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -25,9 +25,9 @@ impl Numbers {
     }
 }
 
-/// A type under test: how its elements are made of an `f64` and read as one.
-trait Number: Wide + Gemm<Acc = <Self as Wide>::Float> + Debug {
-    /// How far a product of one step may be off, relative to the sum of its terms' sizes.
+/// A type under test, with its conversions from and to `f64`.
+trait TestElement: FloatElement + Gemm<Acc = <Self as FloatElement>::Float> + Debug {
+    /// Error bound of a product of one step, relative to the sum of the magnitudes of its terms.
     const ERROR: f64;
     fn of(x: f64) -> Self;
     fn float(x: f64) -> Self::Float;
@@ -36,7 +36,7 @@ trait Number: Wide + Gemm<Acc = <Self as Wide>::Float> + Debug {
 
 macro_rules! number {
     ($($type:ty, $float:ty, $error:expr, $of:expr;)*) => {$(
-        impl Number for $type {
+        impl TestElement for $type {
             const ERROR: f64 = $error;
             fn of(x: f64) -> Self {
                 $of(x)
@@ -57,20 +57,20 @@ number! {
     bf16, f32, 5e-3, bf16::from_f64;
 }
 
-/// Ways to lay out a matrix.
+/// Memory layouts of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Layout {
     Rows,
     Columns,
-    /// Rows with a gap behind each, and one before the first.
+    /// Rows with a gap after each, and one before the first.
     Gaps,
-    /// Both directions backwards.
+    /// Both strides negative.
     Backwards,
-    /// Every third element, columns contiguous but for that.
+    /// Column-major with every third element.
     Sparse,
-    /// One row for all.
+    /// One row, broadcast.
     OneRow,
-    /// One column for all.
+    /// One column, broadcast.
     OneColumn,
 }
 
@@ -110,8 +110,8 @@ fn element<T: Copy>(m: &Matrix<'_, T>, i: usize, j: usize) -> T {
     m.data[(m.offset as isize + i as isize * m.row + j as isize * m.col) as usize]
 }
 
-fn data<T: Number>(seed: u64, rows: usize, cols: usize) -> Vec<T> {
-    let mut numbers = Numbers(seed | 1);
+fn data<T: TestElement>(seed: u64, rows: usize, cols: usize) -> Vec<T> {
+    let mut numbers = Xorshift(seed | 1);
     (0..3 * rows * cols + 3 * rows + 16)
         .map(|_| T::of(numbers.next()))
         .collect()
@@ -138,9 +138,9 @@ impl Case {
     }
 }
 
-/// Compares with a triple loop in `f64`; also the packed product, which must agree to the last bit
-/// where both factors have more than a few lines.
-fn check<T: Number>(case: &Case, level: Level) {
+/// Compares with a triple loop in `f64`; also the packed product, which must be bit-identical if both factors have
+/// more than a few lines.
+fn check<T: TestElement>(case: &Case, level: Level) {
     let (m, k, n) = case.shape;
     let (a, b) = (data::<T>(11, m, k), data::<T>(12, k, n));
     let a = lay(case.layouts.0, &a, m, k);
@@ -156,7 +156,7 @@ fn check<T: Number>(case: &Case, level: Level) {
     let mut c = old.clone();
     T::multiply(mix, a, b, &mut c, ldc);
     let mut again = old.clone();
-    gemm_packed(alpha, a, &Packed::new_at(level, b), beta, &mut again, ldc);
+    gemm_packed(alpha, a, &PackedMatrix::new_at(level, b), beta, &mut again, ldc);
     for i in 0..m {
         for j in 0..ldc {
             let at = i * ldc + j;
@@ -170,7 +170,7 @@ fn check<T: Number>(case: &Case, level: Level) {
                 )
             };
             if j >= n {
-                assert_eq!(new.to_bits(), old.to_bits(), "{}: behind the row", name());
+                assert_eq!(new.to_bits(), old.to_bits(), "{}: past the row", name());
                 continue;
             }
             let (mut sum, mut size) = (0.0, 0.0);
@@ -244,7 +244,7 @@ fn any_strides_agree_with_a_triple_loop() {
                     (13, 9, 5),
                     (37, 70, 50),
                     (110, 30, 130),
-                    // Too wide for AVX2 to be the better choice, with a last panel of one column.
+                    // Too wide for AVX2 tiles to be faster, with a last panel of one column.
                     (29, 40, 161),
                 ] {
                     let case = Case {
@@ -309,11 +309,11 @@ fn large_products_agree_with_a_triple_loop() {
     });
 }
 
-/// Multiplies one row with ranges of panels, and compares with the packed product to the last bit.
-fn check_column<B: Number<Float = f32>>(level: Level, k: usize, n: usize) {
+/// Multiplies one row with ranges of panels, and expects the bits of the packed product.
+fn check_column<B: TestElement<Float = f32>>(level: Level, k: usize, n: usize) {
     let (x, b) = (data::<f32>(21, 1, k), data::<B>(22, k, n));
     let x = &x[..k];
-    let b = Packed::new_at(level, Matrix::contiguous(&b[..], k, n));
+    let b = PackedMatrix::new_at(level, Matrix::contiguous(&b[..], k, n));
     let mut expected = vec![f32::NAN; n];
     let left = Matrix::contiguous(x, 1, k);
     gemm_packed(1.0, left, &b, 0.0, &mut expected, n);
@@ -334,7 +334,7 @@ fn check_column<B: Number<Float = f32>>(level: Level, k: usize, n: usize) {
 #[test]
 fn one_row_times_packed_weights_has_the_bits_of_the_packed_product() {
     at_every_level(|level| {
-        // Groups of four panels and single ones, whole and not, of one block of steps and of several.
+        // Groups of four panels and single panels, whole and partial, of one depth block and of several.
         for (k, n) in [
             (1, 1),
             (5, 40),
@@ -354,17 +354,17 @@ fn one_row_times_packed_weights_has_the_bits_of_the_packed_product() {
 fn half_precision_weights_have_intrinsics_on_x86() {
     struct Paths;
     impl WithKernel<f32> for Paths {
-        type Output = [column::Path; 2];
-        fn call<K: super::kernel::Kernel<Float = f32>>(self) -> Self::Output {
-            [column::Path::of::<f16, K>(), column::Path::of::<bf16, K>()]
+        type Output = [column::GemvPath; 2];
+        fn call<K: super::kernel::MicroKernel<Float = f32>>(self) -> Self::Output {
+            [column::GemvPath::of::<f16, K>(), column::GemvPath::of::<bf16, K>()]
         }
     }
-    // Nothing is computed: levels that the processor lacks are asked too.
+    // Nothing is computed, so levels that the processor lacks are covered too.
     for level in Level::ALL {
         let expected = match level {
-            Level::Avx2 if cfg!(target_arch = "x86_64") => column::Path::Avx2,
-            Level::Avx512 if cfg!(target_arch = "x86_64") => column::Path::Avx512,
-            _ => column::Path::Generic,
+            Level::Avx2 if cfg!(target_arch = "x86_64") => column::GemvPath::Avx2,
+            Level::Avx512 if cfg!(target_arch = "x86_64") => column::GemvPath::Avx512,
+            _ => column::GemvPath::Generic,
         };
         assert_eq!(f32::with_kernel(level, Paths), [expected; 2], "{level:?}");
     }
@@ -431,7 +431,7 @@ fn one_thread_and_two_give_the_same_bits() {
 }
 
 #[test]
-fn a_batch_is_its_products() {
+fn a_batch_equals_its_separate_products() {
     for (count, m, k, n) in [
         (5, 3, 4, 7),
         (300, 6, 20, 16),
@@ -515,7 +515,7 @@ fn elements_outside_the_slice_are_refused() {
 }
 
 #[test]
-fn halves_are_converted_exactly() {
+fn half_precision_is_converted_exactly() {
     for bits in 0..=u16::MAX {
         let (x, y) = (f16::from_bits(bits), bf16::from_bits(bits));
         assert!(x.is_nan() && x.widen().is_nan() || x.widen() == x.to_f32());

@@ -1,46 +1,46 @@
-//! Products of a matrix and a vector, or a few of them: limited by memory, so every element is read once,
-//! in order, and nothing is packed.
+//! GEMV, and GEMM with a few vectors: limited by memory bandwidth, so every element is read once, sequentially, and
+//! nothing is packed.
 
-use super::float::{Float, Wide, WithKernel, finish, widen};
-use super::kernel::{Kernel, dot};
+use super::float::{Float, FloatElement, WithKernel, finish, widen};
+use super::kernel::{MicroKernel, dot};
 use super::scratch;
 use super::{Matrix, Mix};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
 
-/// Columns that are added to the sums together: they share the sums' loads and stores.
-const STEPS: usize = 4;
+/// Columns added to the sums in one pass, which share the loads and stores of the sums.
+const COLS_PER_PASS: usize = 4;
 
-/// Vectors that a large matrix is multiplied with at once, at most.
-const FEW: usize = 8;
+/// Maximum vectors that a large matrix is multiplied with in one pass.
+const MAX_VECTORS: usize = 8;
 
-/// Elements of a matrix that is large here: what a first-level cache does not hold.
-const LARGE: usize = 8 << 10;
+/// Elements that fit an L1 cache; a matrix with more is large.
+const L1_ELEMENTS: usize = 8 << 10;
 
-/// Elements that are widened, or added to sums in a first-level cache, at a time.
-const STRETCH: usize = 256;
+/// Elements that are widened, or added to sums in the L1 cache, at a time.
+const CHUNK_LEN: usize = 256;
 
-/// The product where one factor is a vector and the other contiguous in one direction, or where one has
-/// few lines and the other is large and contiguous across them; `false`, and nothing done, elsewhere.
-pub(super) fn multiply<T: Wide>(
+/// Computes the product if one factor is a vector and the other is contiguous in one direction, or if one has few
+/// lines and the other is large and contiguous across them. Otherwise does nothing and returns false.
+pub(super) fn multiply<T: FloatElement>(
     mix: Mix<T::Float>,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
     c: &mut [T],
     ldc: usize,
 ) -> bool {
-    let along = |m: &Matrix<'_, T>| m.col == 1 || m.cols == 1;
-    let large = |m: &Matrix<'_, T>| m.rows.saturating_mul(m.cols) > LARGE;
+    let is_row_major = |m: &Matrix<'_, T>| m.col == 1 || m.cols == 1;
+    let is_large = |m: &Matrix<'_, T>| m.rows.saturating_mul(m.cols) > L1_ELEMENTS;
     let (m, n) = (a.rows, b.cols);
-    if n == 1 && along(&a) {
+    if n == 1 && is_row_major(&a) {
         dots(mix, a, b, c, ldc);
-    } else if m == 1 && along(&b.t()) {
+    } else if m == 1 && is_row_major(&b.t()) {
         dots(mix, b.t(), a.t(), c, 1);
-    } else if b.col == 1 && (m == 1 || m <= FEW && large(&b)) {
+    } else if b.col == 1 && (m == 1 || m <= MAX_VECTORS && is_large(&b)) {
         columns(mix, b.t(), a.t(), |i, r, sums| {
             finish(mix, sums, &mut c[r * ldc + i..][..sums.len()]);
         });
-    } else if a.row == 1 && (n == 1 || n <= FEW && large(&a)) {
+    } else if a.row == 1 && (n == 1 || n <= MAX_VECTORS && is_large(&a)) {
         columns(mix, a, b, |i, r, sums| {
             let c = c[i * ldc + r..].chunks_mut(ldc);
             for (sum, c) in sums.chunks_mut(1).zip(c) {
@@ -53,7 +53,7 @@ pub(super) fn multiply<T: Wide>(
     true
 }
 
-/// The sum of products of the elements of two slices of the same length.
+/// The dot product of two slices of the same length.
 pub(crate) fn dot_at(level: Level, x: &[f32], y: &[f32]) -> f32 {
     f32::with_kernel(level, Dot { x, y })
 }
@@ -65,13 +65,13 @@ struct Dot<'a> {
 
 impl WithKernel<f32> for Dot<'_> {
     type Output = f32;
-    fn call<K: Kernel<Float = f32>>(self) -> f32 {
+    fn call<K: MicroKernel<Float = f32>>(self) -> f32 {
         dot::<K>(self.x, self.y)
     }
 }
 
-/// Widens the columns of `x`, one after the other.
-fn gather<T: Wide>(level: Level, x: &Matrix<'_, T>, out: &mut [T::Float]) {
+/// Gathers the columns of `x`, widened, into contiguous memory.
+fn gather<T: FloatElement>(level: Level, x: &Matrix<'_, T>, out: &mut [T::Float]) {
     for (col, out) in out.chunks_exact_mut(x.rows).enumerate() {
         let start = x.offset as isize + col as isize * x.col;
         if x.row == 1 || x.rows == 1 {
@@ -84,9 +84,9 @@ fn gather<T: Wide>(level: Level, x: &Matrix<'_, T>, out: &mut [T::Float]) {
     }
 }
 
-/// `y = alpha * matrix·x + beta * y` where the lines of the matrix are contiguous and `x` is one column;
-/// the elements of `y` are `stride` apart.
-fn dots<T: Wide>(
+/// `y = alpha * matrix·x + beta * y` for a row-major matrix and one column `x`; the elements of `y` have stride
+/// `stride`.
+fn dots<T: FloatElement>(
     mix: Mix<T::Float>,
     matrix: Matrix<'_, T>,
     x: Matrix<'_, T>,
@@ -122,21 +122,21 @@ fn dots<T: Wide>(
     });
 }
 
-/// The same where it is the columns of the matrix that are contiguous, for few columns of `x`:
-/// `write(i, r, sums)` gets the sums for the lines from `i` on and column `r` of `x`.
-fn columns<T: Wide>(
+/// As [`dots`] for a column-major matrix and a few columns `x`: calls `write(i, r, sums)` with the sums of the lines
+/// from `i` on and column `r` of `x`.
+fn columns<T: FloatElement>(
     mix: Mix<T::Float>,
     matrix: Matrix<'_, T>,
     x: Matrix<'_, T>,
     mut write: impl FnMut(usize, usize, &mut [T::Float]),
 ) {
     let (lines, depth, count) = (matrix.rows, matrix.cols, x.cols);
-    // As long as possible, to read along, but with a piece for each thread and sums that stay in a
-    // first-level cache.
-    let most = (16 << 10) / (count * size_of::<T::Float>());
+    // As long as possible, to read sequentially, but with a piece for each thread and sums that stay in the L1
+    // cache.
+    let max_piece = (16 << 10) / (count * size_of::<T::Float>());
     let piece = lines
         .div_ceil(pool::threads())
-        .clamp(STRETCH, most.max(STRETCH));
+        .clamp(CHUNK_LEN, max_piece.max(CHUNK_LEN));
     scratch::shared(|buffer| {
         let (vectors, sums) = buffer
             .get::<T::Float>((depth + lines) * count)
@@ -164,18 +164,18 @@ fn columns<T: Wide>(
     });
 }
 
-/// Lines contiguous: each sum is a dot product.
-struct Dots<'a, T: Wide> {
+/// The row-major kernel: each sum is a dot product.
+struct Dots<'a, T: FloatElement> {
     matrix: Matrix<'a, T>,
     vector: &'a [T::Float],
     sums: &'a mut [T::Float],
 }
 
-impl<T: Wide> WithKernel<T::Float> for Dots<'_, T> {
+impl<T: FloatElement> WithKernel<T::Float> for Dots<'_, T> {
     type Output = ();
-    fn call<K: Kernel<Float = T::Float>>(self) {
+    fn call<K: MicroKernel<Float = T::Float>>(self) {
         let Self { matrix, vector, .. } = self;
-        let mut wide = [T::Float::ZERO; STRETCH];
+        let mut wide = [T::Float::ZERO; CHUNK_LEN];
         for (i, sum) in self.sums.iter_mut().enumerate() {
             let start = (matrix.offset as isize + i as isize * matrix.row) as usize;
             let line = &matrix.data[start..start + vector.len()];
@@ -184,7 +184,7 @@ impl<T: Wide> WithKernel<T::Float> for Dots<'_, T> {
                 continue;
             }
             *sum = T::Float::ZERO;
-            for (line, x) in line.chunks(STRETCH).zip(vector.chunks(STRETCH)) {
+            for (line, x) in line.chunks(CHUNK_LEN).zip(vector.chunks(CHUNK_LEN)) {
                 let wide = &mut wide[..line.len()];
                 widen(K::LEVEL, line, wide);
                 *sum += dot::<K>(wide, x);
@@ -193,17 +193,17 @@ impl<T: Wide> WithKernel<T::Float> for Dots<'_, T> {
     }
 }
 
-/// Columns contiguous: multiples of them are added to all sums at once.
-struct Columns<'a, T: Wide> {
+/// The column-major kernel: adds multiples of the columns to all sums.
+struct Columns<'a, T: FloatElement> {
     matrix: Matrix<'a, T>,
-    /// One after the other, each as long as the matrix has columns.
+    /// The contiguous vectors, each as long as the matrix has columns.
     vectors: &'a [T::Float],
     lines: usize,
-    /// For each vector, one for each line.
+    /// One sum per line, for each vector.
     sums: &'a mut [T::Float],
 }
 
-impl<T: Wide> Task for Columns<'_, T> {
+impl<T: FloatElement> Task for Columns<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
@@ -214,17 +214,17 @@ impl<T: Wide> Task for Columns<'_, T> {
             &matrix.data[start..start + lines]
         };
         self.sums.fill(T::Float::ZERO);
-        let whole = depth / STEPS * STEPS;
-        let mut wide = [[T::Float::ZERO; STRETCH]; STEPS];
-        for step in (0..whole).step_by(STEPS) {
-            let columns: [&[T]; STEPS] = std::array::from_fn(|i| column(step + i));
-            for at in (0..lines).step_by(STRETCH) {
-                let len = STRETCH.min(lines - at);
+        let whole = depth / COLS_PER_PASS * COLS_PER_PASS;
+        let mut wide = [[T::Float::ZERO; CHUNK_LEN]; COLS_PER_PASS];
+        for step in (0..whole).step_by(COLS_PER_PASS) {
+            let columns: [&[T]; COLS_PER_PASS] = std::array::from_fn(|i| column(step + i));
+            for at in (0..lines).step_by(CHUNK_LEN) {
+                let len = CHUNK_LEN.min(lines - at);
                 let columns = if T::SAME {
                     columns.map(|c| bytemuck::cast_slice(&c[at..at + len]))
                 } else {
                     for (wide, column) in wide.iter_mut().zip(columns) {
-                        T::widen_run::<I>(&column[at..at + len], &mut wide[..len]);
+                        T::widen_slice::<I>(&column[at..at + len], &mut wide[..len]);
                     }
                     wide.each_ref().map(|w| &w[..len])
                 };
@@ -247,7 +247,7 @@ impl<T: Wide> Task for Columns<'_, T> {
 }
 
 #[inline(always)]
-fn add_columns<I: Isa, F: Float>(sums: &mut [F], columns: [&[F]; STEPS], x: [F; STEPS]) {
+fn add_columns<I: Isa, F: Float>(sums: &mut [F], columns: [&[F]; COLS_PER_PASS], x: [F; COLS_PER_PASS]) {
     let [a, b, c, d] = columns;
     for ((((sum, &a), &b), &c), &d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
         let mut s = a.mul_add_on::<I>(x[0], *sum);

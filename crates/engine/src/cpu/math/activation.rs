@@ -8,7 +8,7 @@ use super::{exp, log};
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// What one type needs besides exponential and logarithm.
-pub(crate) trait Terms: exp::Terms + log::Terms {
+pub(crate) trait TanhArgument: exp::ExpTerms + log::LogTerms {
     /// `2·√(2/π)·(x + 0.044715·x³)` in two parts, for |x| ≤ 30.
     fn tanh_argument<I: Isa>(self) -> (Self, Self);
 }
@@ -16,7 +16,7 @@ pub(crate) trait Terms: exp::Terms + log::Terms {
 const LINEAR: f64 = 1.5957691216057308; // 2·√(2/π)
 const CUBIC: f64 = 0.07135481627260025; // 0.044715·2·√(2/π)
 
-impl Terms for f32 {
+impl TanhArgument for f32 {
     #[inline(always)]
     fn tanh_argument<I: Isa>(self) -> (Self, Self) {
         let x = f64::from(self);
@@ -25,7 +25,7 @@ impl Terms for f32 {
         (high, (exact - f64::from(high)) as Self)
     }
 }
-impl Terms for f64 {
+impl TanhArgument for f64 {
     /// In the tail the argument's absolute error becomes a relative one, hence twice the digits.
     #[inline(always)]
     fn tanh_argument<I: Isa>(self) -> (Self, Self) {
@@ -42,7 +42,7 @@ impl Terms for f64 {
 }
 
 #[inline(always)]
-pub(crate) fn sigmoid<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn sigmoid<I: Isa, T: TanhArgument>(x: T) -> T {
     let one = T::of(1.0);
     let e = exp::exp::<I, T>(-x.magnitude());
     let negative = x < T::of(0.0);
@@ -56,7 +56,7 @@ pub(crate) fn sigmoid<I: Isa, T: Terms>(x: T) -> T {
 
 /// `x·sigmoid(v)` for a `v` of x's sign, given |v| in two parts.
 #[inline(always)]
-fn gate<I: Isa, T: Terms>(x: T, v: (T, T)) -> T {
+fn gate<I: Isa, T: TanhArgument>(x: T, v: (T, T)) -> T {
     let (a, b) = exp::exp_parts::<I, T>(-v.0, -v.1, -0.0);
     let below = (x.at_least(T::of(-1000.0)) * a) * b;
     let top = if x < T::of(0.0) { below } else { x };
@@ -64,29 +64,29 @@ fn gate<I: Isa, T: Terms>(x: T, v: (T, T)) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn silu<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn silu<I: Isa, T: TanhArgument>(x: T) -> T {
     gate::<I, T>(x, (x.magnitude(), T::of(0.0)))
 }
 
 #[inline(always)]
-pub(crate) fn gelu_tanh<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn gelu_tanh<I: Isa, T: TanhArgument>(x: T) -> T {
     gate::<I, T>(x, x.magnitude().at_most(T::of(30.0)).tanh_argument::<I>())
 }
 
 #[inline(always)]
-pub(crate) fn softplus<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn softplus<I: Isa, T: TanhArgument>(x: T) -> T {
     let e = exp::exp::<I, T>(-x.magnitude());
     x.at_least(T::of(0.0)) + log::log1p_unit::<I, T>(e)
 }
 
 #[inline(always)]
-pub(crate) fn log_sigmoid<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log_sigmoid<I: Isa, T: TanhArgument>(x: T) -> T {
     -softplus::<I, T>(-x)
 }
 
 /// `x·tanh(softplus x)` is `x·n / (n + 2)` with n = e^x·(e^x + 2).
 #[inline(always)]
-pub(crate) fn mish<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn mish<I: Isa, T: TanhArgument>(x: T) -> T {
     let two = T::of(2.0);
     // At 40 the factor is 1 in f64 too, and n exists in f32.
     let (a, b) = exp::exp_parts::<I, T>(x.at_most(T::of(40.0)), T::of(-0.0), -0.0);
@@ -99,7 +99,7 @@ pub(crate) fn mish<I: Isa, T: Terms>(x: T) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn elu<I: Isa, T: Terms>(x: T, alpha: T) -> T {
+pub(crate) fn elu<I: Isa, T: TanhArgument>(x: T, alpha: T) -> T {
     let below = alpha * exp::expm1::<I, T>(x);
     if x > T::of(0.0) { x } else { below }
 }

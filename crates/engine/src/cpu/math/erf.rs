@@ -10,7 +10,7 @@ use super::real::poly;
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomials and ranges of one type.
-pub(crate) trait Terms: exp::Terms {
+pub(crate) trait ErfTerms: exp::ExpTerms {
     /// K of the normal distribution: the one with the smallest error at the degree in use.
     const NORMAL_CENTRE: Self;
     /// From here on, erf is 1.
@@ -28,7 +28,7 @@ pub(crate) trait Terms: exp::Terms {
 // The first interpolated at Chebyshev nodes with 60 digits, then rounded; the others least squares fits
 // at such nodes, repeated as each of the leading coefficients was rounded. Relative errors:
 // f32 2^-28.9, 2^-29.7 (of erf) and 2^-25.3, f64 2^-56.3, 2^-52.9 and 2^-53.5.
-impl Terms for f32 {
+impl ErfTerms for f32 {
     const NORMAL_CENTRE: Self = 3.5;
     const ERF_LIMIT: Self = 4.0;
     const GELU_LIMIT: Self = 15.0;
@@ -94,7 +94,7 @@ impl Terms for f32 {
         )
     }
 }
-impl Terms for f64 {
+impl ErfTerms for f64 {
     const NORMAL_CENTRE: Self = 6.0;
     const ERF_LIMIT: Self = 6.0;
     const GELU_LIMIT: Self = 39.5;
@@ -182,7 +182,7 @@ impl Terms for f64 {
 }
 
 #[inline(always)]
-pub(crate) fn erf<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn erf<I: Isa, T: ErfTerms>(x: T) -> T {
     let a = x.magnitude().at_most(T::ERF_LIMIT);
     let (square, low) = a.exact_product::<I>(a);
     let near = a.mul_add_on::<I>(T::erf_terms::<I>(square), a);
@@ -192,7 +192,7 @@ pub(crate) fn erf<I: Isa, T: Terms>(x: T) -> T {
 
 /// `x·Φ(x)`, Φ the normal distribution: `x - w` above 0 and `-w` below, w = |x|·Φ(-|x|).
 #[inline(always)]
-pub(crate) fn gelu<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn gelu<I: Isa, T: ErfTerms>(x: T) -> T {
     let half = T::of(0.5);
     let a = x.magnitude().at_most(T::GELU_LIMIT);
     let (square, low) = a.exact_product::<I>(a);

@@ -7,7 +7,7 @@ use super::real::{Real, poly};
 use crate::cpu::simd::Isa;
 
 /// The polynomials and ranges of one type.
-pub(crate) trait Terms: Real {
+pub(crate) trait ExpTerms: Real {
     /// Beyond these, the result is 0 or infinity, by a margin that lets `sinh` double and activations
     /// multiply by a thousand first.
     const RANGE: (Self, Self);
@@ -23,7 +23,7 @@ pub(crate) trait Terms: Real {
 
 // Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of the exponential they
 // give: f32 2^-30.3 and 2^-28.7, f64 2^-61.5 and 2^-55.5.
-impl Terms for f32 {
+impl ExpTerms for f32 {
     const RANGE: (Self, Self) = (-120.0, 90.0);
     const RANGE_LESS_ONE: (Self, Self) = (-20.0, 89.0);
     const RANGE_BASE_TWO: (Self, Self) = (-151.0, 129.0);
@@ -59,7 +59,7 @@ impl Terms for f32 {
         )
     }
 }
-impl Terms for f64 {
+impl ExpTerms for f64 {
     const RANGE: (Self, Self) = (-760.0, 711.0);
     const RANGE_LESS_ONE: (Self, Self) = (-40.0, 710.0);
     const RANGE_BASE_TWO: (Self, Self) = (-1076.0, 1025.0);
@@ -108,7 +108,7 @@ impl Terms for f64 {
 
 /// `(n, r)` of the reduction.
 #[inline(always)]
-fn reduce<I: Isa, T: Terms>(x: T) -> (T, T) {
+fn reduce<I: Isa, T: ExpTerms>(x: T) -> (T, T) {
     let n = (x * T::of(std::f64::consts::LOG2_E)).nearest();
     let r = (-n).mul_add_on::<I>(T::LN_2.0, x);
     (n, (-n).mul_add_on::<I>(T::LN_2.1, r))
@@ -126,7 +126,7 @@ fn halve_scale<I: Isa, T: Real>(p: T, n: T) -> (T, T) {
 /// Where there is none, -0 costs nothing, unlike 0, which is not neutral for -0.
 /// A caller that multiplies the first by what it has to multiply gets subnormal results right.
 #[inline(always)]
-pub(crate) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
+pub(crate) fn exp_parts<I: Isa, T: ExpTerms>(x: T, low: T, shift: f64) -> (T, T) {
     let (n, r) = reduce::<I, T>(x.at_least(T::RANGE.0).at_most(T::RANGE.1));
     let r = r + low;
     let p = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r) + T::of(1.0);
@@ -136,26 +136,26 @@ pub(crate) fn exp_parts<I: Isa, T: Terms>(x: T, low: T, shift: f64) -> (T, T) {
 /// `e^x·2^shift` where that is no less than the least normal number, and infinity from twice the largest
 /// power of two on: scaled in one step.
 #[inline(always)]
-pub(crate) fn exp_above<I: Isa, T: Terms>(x: T, shift: f64) -> T {
+pub(crate) fn exp_above<I: Isa, T: ExpTerms>(x: T, shift: f64) -> T {
     let (n, r) = reduce::<I, T>(x);
     let p = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r) + T::of(1.0);
     p * (n + T::of(shift)).power_of_two()
 }
 
 #[inline(always)]
-pub(crate) fn exp<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn exp<I: Isa, T: ExpTerms>(x: T) -> T {
     let (a, b) = exp_parts::<I, T>(x, T::of(-0.0), -0.0);
     a * b
 }
 
 #[inline(always)]
-pub(crate) fn exp2<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn exp2<I: Isa, T: ExpTerms>(x: T) -> T {
     exp2_sum::<I, T>(x, T::of(-0.0))
 }
 
 /// `2^(x + low)`, for a `low` much smaller than 1.
 #[inline(always)]
-pub(crate) fn exp2_sum<I: Isa, T: Terms>(x: T, low: T) -> T {
+pub(crate) fn exp2_sum<I: Isa, T: ExpTerms>(x: T, low: T) -> T {
     let x = x.at_least(T::RANGE_BASE_TWO.0).at_most(T::RANGE_BASE_TWO.1);
     let n = x.nearest();
     let r = (x - n) + low;
@@ -165,7 +165,7 @@ pub(crate) fn exp2_sum<I: Isa, T: Terms>(x: T, low: T) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn expm1<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn expm1<I: Isa, T: ExpTerms>(x: T) -> T {
     let (low, high) = T::RANGE_LESS_ONE;
     let (n, r) = reduce::<I, T>(x.at_least(low).at_most(high));
     let e = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r);

@@ -109,8 +109,8 @@ mod tests {
     use crate::cpu::simd::testing::levels;
     use crate::cpu::simd::{self, Task};
 
-    struct Widen<'a, H>(&'a [H]);
-    impl<H: Half> Task for Widen<'_, H> {
+    struct WidenHalf<'a, H>(&'a [H]);
+    impl<H: Half> Task for WidenHalf<'_, H> {
         type Output = Vec<u32>;
         #[inline(always)]
         fn run<I: Isa>(self) -> Vec<u32> {
@@ -120,8 +120,8 @@ mod tests {
         }
     }
 
-    struct Narrow<'a, H>(&'a [f32], H);
-    impl<H: Half> Task for Narrow<'_, H> {
+    struct NarrowHalf<'a, H>(&'a [f32], H);
+    impl<H: Half> Task for NarrowHalf<'_, H> {
         type Output = Vec<H>;
         #[inline(always)]
         fn run<I: Isa>(self) -> Vec<H> {
@@ -136,7 +136,7 @@ mod tests {
         let f16s: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
         let bf16s: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
         for level in levels() {
-            let wide = simd::run_at(level, Widen(&f16s));
+            let wide = simd::run_at(level, WidenHalf(&f16s));
             assert!(
                 f16s.iter()
                     .zip(&wide)
@@ -145,13 +145,13 @@ mod tests {
             let wide: Vec<f32> = wide.into_iter().map(f32::from_bits).collect();
             for (x, y) in f16s
                 .iter()
-                .zip(simd::run_at(level, Narrow(&wide, f16::ZERO)))
+                .zip(simd::run_at(level, NarrowHalf(&wide, f16::ZERO)))
             {
                 let quiet = if x.is_nan() { 0x0200 } else { 0 };
                 assert_eq!(x.to_bits() | quiet, y.to_bits(), "{level:?}");
             }
 
-            let wide = simd::run_at(level, Widen(&bf16s));
+            let wide = simd::run_at(level, WidenHalf(&bf16s));
             assert!(
                 bf16s
                     .iter()
@@ -161,7 +161,7 @@ mod tests {
             let wide: Vec<f32> = wide.into_iter().map(f32::from_bits).collect();
             for (x, y) in bf16s
                 .iter()
-                .zip(simd::run_at(level, Narrow(&wide, bf16::ZERO)))
+                .zip(simd::run_at(level, NarrowHalf(&wide, bf16::ZERO)))
             {
                 let quiet = if x.is_nan() { 0x0040 } else { 0 };
                 assert_eq!(x.to_bits() | quiet, y.to_bits(), "{level:?}");
@@ -187,11 +187,11 @@ mod tests {
             .map(f32::from_bits)
             .collect();
         for level in levels() {
-            let narrow = simd::run_at(level, Narrow(&numbers, f16::ZERO));
+            let narrow = simd::run_at(level, NarrowHalf(&numbers, f16::ZERO));
             for (x, y) in numbers.iter().zip(narrow) {
                 assert_eq!(f16::from_f32(*x).to_bits(), y.to_bits(), "{level:?} {x:e}");
             }
-            let narrow = simd::run_at(level, Narrow(&numbers, bf16::ZERO));
+            let narrow = simd::run_at(level, NarrowHalf(&numbers, bf16::ZERO));
             for (x, y) in numbers.iter().zip(narrow) {
                 assert_eq!(bf16::from_f32(*x).to_bits(), y.to_bits(), "{level:?} {x:e}");
             }

@@ -7,7 +7,7 @@ use super::{Math, exp, log};
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomials of one type.
-pub(crate) trait Terms: exp::Terms + log::Terms {
+pub(crate) trait HyperbolicTerms: exp::ExpTerms + log::LogTerms {
     /// `(sinh x - x) / x³` of x² for |x| ≤ 1.
     fn sinh_terms<I: Isa>(square: Self) -> Self;
     /// `(tanh x - x) / x³` of x² for |x| ≤ 0.625.
@@ -16,7 +16,7 @@ pub(crate) trait Terms: exp::Terms + log::Terms {
 
 // Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of sinh and tanh:
 // f32 2^-27.9 and 2^-27.8, f64 2^-56.8 and 2^-56.4.
-impl Terms for f32 {
+impl HyperbolicTerms for f32 {
     #[inline(always)]
     fn sinh_terms<I: Isa>(square: Self) -> Self {
         poly!(
@@ -41,7 +41,7 @@ impl Terms for f32 {
         )
     }
 }
-impl Terms for f64 {
+impl HyperbolicTerms for f64 {
     #[inline(always)]
     fn sinh_terms<I: Isa>(square: Self) -> Self {
         poly!(
@@ -86,12 +86,12 @@ impl Terms for f64 {
 /// A quarter of `e^a` of a number not negative: it exists where `e^a` itself is too large, and scaling it
 /// takes one step.
 #[inline(always)]
-fn quarter_exp<I: Isa, T: Terms>(a: T) -> T {
+fn quarter_exp<I: Isa, T: HyperbolicTerms>(a: T) -> T {
     exp::exp_above::<I, T>(a.at_most(T::RANGE.1), -2.0)
 }
 
 #[inline(always)]
-pub(crate) fn sinh<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn sinh<I: Isa, T: HyperbolicTerms>(x: T) -> T {
     let a = x.magnitude();
     let z = a * a;
     let near = (a * z).mul_add_on::<I>(T::sinh_terms::<I>(z), a);
@@ -102,14 +102,14 @@ pub(crate) fn sinh<I: Isa, T: Terms>(x: T) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn cosh<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn cosh<I: Isa, T: HyperbolicTerms>(x: T) -> T {
     let e = quarter_exp::<I, T>(x.magnitude());
     let half = e + T::of(0.0625) / e;
     half + half
 }
 
 #[inline(always)]
-pub(crate) fn tanh<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn tanh<I: Isa, T: HyperbolicTerms>(x: T) -> T {
     let a = x.magnitude();
     let z = a * a;
     let near = (a * z).mul_add_on::<I>(T::tanh_terms::<I>(z), a);
@@ -122,7 +122,7 @@ pub(crate) fn tanh<I: Isa, T: Terms>(x: T) -> T {
 
 /// `log(1 + small)`, or `log(2·a)` where `a` is so large that its square may overflow.
 #[inline(always)]
-fn log_sum<I: Isa, T: Terms>(a: T, small: T) -> T {
+fn log_sum<I: Isa, T: HyperbolicTerms>(a: T, small: T) -> T {
     // 2⁶⁰: 1 is far below its last bit, and its square exists in f64.
     let large = a > T::of(1_152_921_504_606_846_976.0);
     // One choice for both: the optimiser would turn two into a branch around all of the logarithm.

@@ -6,7 +6,7 @@ use super::real::{Real, poly};
 use crate::cpu::simd::Isa;
 
 /// The polynomials of one type.
-pub(crate) trait Terms: Real {
+pub(crate) trait InverseTrigTerms: Real {
     /// `(atan t - t) / t³` of t² for |t| ≤ tan π/8.
     fn atan_terms<I: Isa>(square: Self) -> Self;
     /// `(asin x - x) / x³` of x² for |x| ≤ ½.
@@ -15,7 +15,7 @@ pub(crate) trait Terms: Real {
 
 // Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of arc tangent and sine:
 // f32 2^-28.4 and 2^-28.4, f64 2^-58.2 and 2^-58.6.
-impl Terms for f32 {
+impl InverseTrigTerms for f32 {
     #[inline(always)]
     fn atan_terms<I: Isa>(square: Self) -> Self {
         poly!(
@@ -46,7 +46,7 @@ impl Terms for f32 {
         )
     }
 }
-impl Terms for f64 {
+impl InverseTrigTerms for f64 {
     #[inline(always)]
     fn atan_terms<I: Isa>(square: Self) -> Self {
         poly!(
@@ -101,7 +101,7 @@ fn pi<T: Real>(factor: f64) -> (T, T) {
 
 /// The arc tangent of a number not negative.
 #[inline(always)]
-fn atan_positive<I: Isa, T: Terms>(a: T) -> T {
+fn atan_positive<I: Isa, T: InverseTrigTerms>(a: T) -> T {
     let one = T::of(1.0);
     // tan π/8 and tan 3π/8.
     let middle = a > T::of(0.4142135623730951);
@@ -123,7 +123,7 @@ fn atan_positive<I: Isa, T: Terms>(a: T) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn atan<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn atan<I: Isa, T: InverseTrigTerms>(x: T) -> T {
     atan_positive::<I, T>(x.magnitude()).with_sign_of(x)
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn atan2<I: Isa, T: Math>(y: T, x: T) -> T {
 }
 
 #[inline(always)]
-pub(super) fn angle<I: Isa, T: Terms>(y: T, x: T) -> T {
+pub(super) fn angle<I: Isa, T: InverseTrigTerms>(y: T, x: T) -> T {
     let (a, b) = (y.magnitude(), x.magnitude());
     let steep = a > b;
     let (low, high) = if steep { (b, a) } else { (a, b) };
@@ -165,7 +165,7 @@ pub(super) fn angle<I: Isa, T: Terms>(y: T, x: T) -> T {
 
 /// `(large, p)`: the arc sine of |x|, or half the arc cosine of |x| where it is large.
 #[inline(always)]
-fn half_angle<I: Isa, T: Terms>(a: T) -> (bool, T) {
+fn half_angle<I: Isa, T: InverseTrigTerms>(a: T) -> (bool, T) {
     let large = a > T::of(0.5);
     let z = if large {
         (T::of(1.0) - a) * T::of(0.5)
@@ -177,7 +177,7 @@ fn half_angle<I: Isa, T: Terms>(a: T) -> (bool, T) {
 }
 
 #[inline(always)]
-pub(crate) fn asin<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn asin<I: Isa, T: InverseTrigTerms>(x: T) -> T {
     let (large, p) = half_angle::<I, T>(x.magnitude());
     let half = pi::<T>(0.5);
     let result = if large { half.0 - (p + p - half.1) } else { p };
@@ -185,7 +185,7 @@ pub(crate) fn asin<I: Isa, T: Terms>(x: T) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn acos<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn acos<I: Isa, T: InverseTrigTerms>(x: T) -> T {
     let (large, p) = half_angle::<I, T>(x.magnitude());
     let (half, whole) = (pi::<T>(0.5), T::PI);
     let twice = p + p;

@@ -6,14 +6,14 @@ use super::real::{Real, poly};
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomial of one type.
-pub(crate) trait Terms: Real {
+pub(crate) trait LogTerms: Real {
     /// `log(1 + f) - f + f²/2`, given `f` and `f²/2`.
     fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self;
 }
 
 // Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative error of the logarithm:
 // f32 2^-28.1, f64 2^-57.6.
-impl Terms for f32 {
+impl LogTerms for f32 {
     #[inline(always)]
     fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self {
         let terms = poly!(
@@ -34,7 +34,7 @@ impl Terms for f32 {
         (f + f) * half_square * terms
     }
 }
-impl Terms for f64 {
+impl LogTerms for f64 {
     /// By log(1 + f) = 2 artanh s, s = f / (2 + f): a third of the terms that powers of f take, at the
     /// price of a division. In these terms the tail is s·(f²/2 + R(s²)).
     #[inline(always)]
@@ -76,7 +76,7 @@ fn with_special<T: Real>(x: T, result: T) -> T {
 
 /// `k·ln 2 + log(1 + f)`.
 #[inline(always)]
-fn natural<I: Isa, T: Terms>(k: T, f: T) -> T {
+fn natural<I: Isa, T: LogTerms>(k: T, f: T) -> T {
     let half_square = f * f * T::of(0.5);
     let tail = k.mul_add_on::<I>(T::LN_2.1, T::log_tail::<I>(f, half_square));
     k.mul_add_on::<I>(T::LN_2.0, f - (half_square - tail))
@@ -84,7 +84,7 @@ fn natural<I: Isa, T: Terms>(k: T, f: T) -> T {
 
 /// `k·unit + log(1 + f)·factor`, both constants in two parts.
 #[inline(always)]
-fn scaled<I: Isa, T: Terms>(k: T, f: T, unit: (T, T), factor: (T, T)) -> T {
+fn scaled<I: Isa, T: LogTerms>(k: T, f: T, unit: (T, T), factor: (T, T)) -> T {
     let half_square = f * f * T::of(0.5);
     let tail = T::log_tail::<I>(f, half_square);
     let high = (f - half_square).upper_half();
@@ -100,26 +100,26 @@ fn scaled<I: Isa, T: Terms>(k: T, f: T, unit: (T, T), factor: (T, T)) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn log<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log<I: Isa, T: LogTerms>(x: T) -> T {
     let (k, m) = x.decompose();
     with_special(x, natural::<I, T>(k, m - T::of(1.0)))
 }
 
 #[inline(always)]
-pub(crate) fn log2<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log2<I: Isa, T: LogTerms>(x: T) -> T {
     let (k, m) = x.decompose();
     let unit = (T::of(1.0), T::of(0.0));
     with_special(x, scaled::<I, T>(k, m - T::of(1.0), unit, T::LOG2_E))
 }
 
 #[inline(always)]
-pub(crate) fn log10<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log10<I: Isa, T: LogTerms>(x: T) -> T {
     let (k, m) = x.decompose();
     with_special(x, scaled::<I, T>(k, m - T::of(1.0), T::LOG10_2, T::LOG10_E))
 }
 
 #[inline(always)]
-pub(crate) fn log1p<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn log1p<I: Isa, T: LogTerms>(x: T) -> T {
     // What 1 + x loses by rounding returns with f, which is x itself where k = 0.
     let (sum, lost) = x.exact_sum(T::of(1.0));
     let (k, m) = sum.decompose();
@@ -131,7 +131,7 @@ pub(crate) fn log1p<I: Isa, T: Terms>(x: T) -> T {
 
 /// `log(1 + e)` for an `e` from 0 to 1.
 #[inline(always)]
-pub(crate) fn log1p_unit<I: Isa, T: Terms>(e: T) -> T {
+pub(crate) fn log1p_unit<I: Isa, T: LogTerms>(e: T) -> T {
     let (zero, one) = (T::of(0.0), T::of(1.0));
     let upper = e > T::of(std::f64::consts::SQRT_2 - 1.0);
     let k = if upper { one } else { zero };

@@ -147,12 +147,12 @@ macro_rules! real {
                 } else {
                     (1.0, Self::INTEGERS + $bias as Self)
                 };
-                let (k, m) = (self * scale).cut();
+                let (k, m) = (self * scale).split_exponent();
                 (k - bias, m)
             }
             #[inline(always)]
             fn decompose_normal(self) -> (Self, Self) {
-                let (k, m) = self.cut();
+                let (k, m) = self.split_exponent();
                 (k - (Self::INTEGERS + $bias as Self), m)
             }
             #[inline(always)]
@@ -191,17 +191,17 @@ macro_rules! real {
 }
 
 /// What both ways to decompose a number share.
-trait Cut: Sized {
+trait SplitExponent: Sized {
     /// The exponent, plus its bias and [`Real::INTEGERS`], and the rest, of a normal number.
-    fn cut(self) -> (Self, Self);
+    fn split_exponent(self) -> (Self, Self);
 }
 
-/// Implements [`Cut`]: the type, its bits, its explicit significand bits, its exponent bias, and √½.
+/// Implements [`SplitExponent`]: the type, its bits, its explicit significand bits, its exponent bias, and √½.
 macro_rules! cut {
     ($type:ident, $bits:ident, $digits:expr, $bias:expr, $root:expr) => {
-        impl Cut for $type {
+        impl SplitExponent for $type {
             #[inline(always)]
-            fn cut(self) -> (Self, Self) {
+            fn split_exponent(self) -> (Self, Self) {
                 const ROOT: $bits = $root;
                 const ONE: $bits = $bias << $digits;
                 let shifted = self.to_bits().wrapping_add(ONE - ROOT);

@@ -14,7 +14,7 @@ use crate::cpu::simd::{self, Isa, Level};
 
 /// A type of which all functions are.
 trait Tested:
-    Math + Default + activation::Terms + erf::Terms + hyperbolic::Terms + inverse_trig::Terms
+    Math + Default + activation::TanhArgument + erf::ErfTerms + hyperbolic::HyperbolicTerms + inverse_trig::InverseTrigTerms
 {
 }
 

@@ -1,7 +1,7 @@
 //! Sine, cosine and tangent.
 //!
 //! x = n·π/2 + r, |r| ≤ π/4, and one polynomial each for sin r and cos r. The reduction is exact enough
-//! up to [`REACH`]; farther out it would need hundreds of digits of π, for arguments that hardly occur.
+//! up to [`MAX_NEAR`]; farther out it would need hundreds of digits of π, for arguments that hardly occur.
 //! Loops therefore ask [`any_far`] about a block and take `…_near`, which vectorises, where none is.
 //! An element's result never depends on the others: near elements of a far block get the same bits.
 use super::Math;
@@ -10,7 +10,7 @@ use crate::cpu::simd::{Isa, MulAdd};
 
 /// Up to this magnitude the near functions hold: n stays below 2²⁰, so that its product with 33 bits
 /// of π/2 is exact.
-pub(crate) const REACH: f64 = 1_048_576.0;
+pub(crate) const MAX_NEAR: f64 = 1_048_576.0;
 
 /// π/2 in four parts, 33 bits each but the last.
 const HALF_PI: [f64; 4] = [
@@ -21,7 +21,7 @@ const HALF_PI: [f64; 4] = [
 ];
 
 /// The reduction and the polynomials of one type.
-pub(crate) trait Terms: Real {
+pub(crate) trait TrigTerms: Real {
     /// `(n, r, low)` with `self = n·π/2 + r + low`, for a number not negative.
     fn reduce<I: Isa>(self) -> (Self, Self, Self);
     /// `(sin r - r) / r³` of r².
@@ -42,7 +42,7 @@ pub(crate) trait Terms: Real {
 
 // Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of sine and cosine:
 // f32 2^-28.1 and 2^-30.1, f64 2^-57.1 and 2^-59.5.
-impl Terms for f32 {
+impl TrigTerms for f32 {
     /// In f64: of all f32 within reach none is nearer to a multiple of π/2 than about 2⁻²⁸, and two
     /// parts of it are good to 2⁻⁶⁶.
     #[inline(always)]
@@ -68,7 +68,7 @@ impl Terms for f32 {
     #[inline(always)]
     fn sin_near<I: Isa>(self) -> Self {
         if I::FMA {
-            turned::<I>(self.abs(), 0, self.to_bits() & SIGN)
+            sin_quarters::<I>(self.abs(), 0, self.to_bits() & SIGN)
         } else {
             sin_near::<I, Self>(self)
         }
@@ -76,7 +76,7 @@ impl Terms for f32 {
     #[inline(always)]
     fn cos_near<I: Isa>(self) -> Self {
         if I::FMA {
-            turned::<I>(self.abs(), 1, 0)
+            sin_quarters::<I>(self.abs(), 1, 0)
         } else {
             cos_near::<I, Self>(self)
         }
@@ -88,14 +88,14 @@ const SIGN: u32 = 1 << 31;
 /// π/2 in three parts, each as long as can be.
 const HALF_PI_F32: [f32; 3] = [1.5707964, -4.371139e-8, -1.7151245e-15];
 
-/// The sine of a number not negative and `quarters` quarters of a turn, with the sign turned by `sign`.
+/// The sine of a number not negative and `quarters` quarters of a turn, with the sign sin_quarters by `sign`.
 ///
 /// The reduction stays in f32, with a fused product and sum and π/2 in three parts. n·π/2 by the first part
 /// is a multiple of 2⁻²³ that is next to x: the difference is exact. The second difference is rounded like
 /// any result, relative to itself, and the third part is there for numbers next to a multiple of π/2, where
 /// it has become small: 2⁻²⁸ at least, against 2⁻⁵⁶, what n times the three parts is wrong by.
 #[inline(always)]
-fn turned<I: Isa>(x: f32, quarters: u32, sign: u32) -> f32 {
+fn sin_quarters<I: Isa>(x: f32, quarters: u32, sign: u32) -> f32 {
     // Added to an integer, it leaves that in the low bits.
     const MAGIC: f32 = 12_582_912.0;
     let shifted = x.mul_add_on::<I>(std::f32::consts::FRAC_2_PI, MAGIC);
@@ -110,7 +110,7 @@ fn turned<I: Isa>(x: f32, quarters: u32, sign: u32) -> f32 {
     let result = if quadrant & 1 != 0 { cos } else { sin };
     f32::from_bits(result.to_bits() ^ ((quadrant & 2) << 30) ^ sign)
 }
-impl Terms for f64 {
+impl TrigTerms for f64 {
     /// The first difference is exact, and every product but the last; sums keep their errors. What is
     /// left out is below 2⁻¹³⁰, and no f64 within reach comes nearer to a multiple of π/2 than 2⁻⁶⁰.
     #[inline(always)]
@@ -156,14 +156,14 @@ impl Terms for f64 {
 }
 
 #[inline(always)]
-fn sin_reduced<I: Isa, T: Terms>(r: T, low: T) -> T {
+fn sin_reduced<I: Isa, T: TrigTerms>(r: T, low: T) -> T {
     let z = r * r;
     let slope = T::of(1.0) - z * T::of(0.5);
     r + (r * z).mul_add_on::<I>(T::sin_terms::<I>(z), low * slope)
 }
 
 #[inline(always)]
-fn cos_reduced<I: Isa, T: Terms>(r: T, low: T) -> T {
+fn cos_reduced<I: Isa, T: TrigTerms>(r: T, low: T) -> T {
     let z = r * r;
     let half = z * T::of(0.5);
     let head = T::of(1.0) - half;
@@ -172,7 +172,7 @@ fn cos_reduced<I: Isa, T: Terms>(r: T, low: T) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn sin_near<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn sin_near<I: Isa, T: TrigTerms>(x: T) -> T {
     let (n, r, low) = x.magnitude().reduce::<I>();
     let (sin, cos) = (sin_reduced::<I, T>(r, low), cos_reduced::<I, T>(r, low));
     let result = if n.is_odd() { cos } else { sin };
@@ -182,7 +182,7 @@ pub(crate) fn sin_near<I: Isa, T: Terms>(x: T) -> T {
 }
 
 #[inline(always)]
-pub(crate) fn cos_near<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn cos_near<I: Isa, T: TrigTerms>(x: T) -> T {
     let (n, r, low) = x.magnitude().reduce::<I>();
     let (sin, cos) = (sin_reduced::<I, T>(r, low), cos_reduced::<I, T>(r, low));
     let result = if n.is_odd() { sin } else { cos };
@@ -243,7 +243,7 @@ pub(crate) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
 }
 
 #[inline(always)]
-pub(crate) fn tan_near<I: Isa, T: Terms>(x: T) -> T {
+pub(crate) fn tan_near<I: Isa, T: TrigTerms>(x: T) -> T {
     let (n, r, low) = x.magnitude().reduce::<I>();
     let (sin, cos) = (sin_reduced::<I, T>(r, low), cos_reduced::<I, T>(r, low));
     let odd = n.is_odd();
@@ -262,20 +262,20 @@ pub(crate) fn any_far<T: Math>(values: &[T]) -> bool {
 }
 
 /// How many elements share one question to [`any_far`].
-const BLOCK: usize = 256;
+const CHECK_LEN: usize = 256;
 
 /// A function that is fast for numbers that are near.
 ///
 /// A trait, as its functions are inlined for certain; closures are as the optimiser sees fit, and would
 /// lose the instruction set with it.
-trait Function {
+trait TrigFunction {
     fn near<I: Isa, T: Math>(x: T) -> T;
     fn any<I: Isa, T: Math>(x: T) -> T;
 }
 
 #[inline(always)]
-fn map<I: Isa, T: Math, F: Function>(source: &[T], target: &mut [T]) {
-    for (source, target) in source.chunks(BLOCK).zip(target.chunks_mut(BLOCK)) {
+fn map<I: Isa, T: Math, F: TrigFunction>(source: &[T], target: &mut [T]) {
+    for (source, target) in source.chunks(CHECK_LEN).zip(target.chunks_mut(CHECK_LEN)) {
         if any_far(source) {
             for (x, y) in source.iter().zip(target) {
                 *y = F::any::<I, T>(*x);
@@ -291,7 +291,7 @@ fn map<I: Isa, T: Math, F: Function>(source: &[T], target: &mut [T]) {
 macro_rules! function {
     ($(#[$doc:meta])* $name:ident, $marker:ident, $near:ident, $any:ident) => {
         struct $marker;
-        impl Function for $marker {
+        impl TrigFunction for $marker {
             #[inline(always)]
             fn near<I: Isa, T: Math>(x: T) -> T {
                 x.$near::<I>()

@@ -1,4 +1,4 @@
-//! Activations rounded to 8 bits.
+//! Activations quantised to 8 bits.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are not always inlined into code for an instruction set"
@@ -8,119 +8,119 @@ use super::shared_output;
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Isa, Task};
 
-/// Numbers that share a scale.
-pub(super) const GROUP: usize = 32;
+/// Activations that share a scale.
+pub(super) const GROUP_LEN: usize = 32;
 
-/// What belongs to 32 rounded numbers.
+/// Scale and sums of a group of 32 quantised activations.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Scale {
-    /// Number `i` is about `d * q[i]`.
+    /// Activation `i` is about `d * q[i]`.
     pub(super) d: f32,
     /// `d` times the sum of all `q`.
     pub(super) sum: f32,
-    /// The sums of the first and of the second half.
-    pub(super) halves: [i16; 2],
+    /// The sums of `q` in the first and in the second half.
+    pub(super) half_sums: [i16; 2],
 }
 
-/// Rows of rounded numbers.
+/// Rows of quantised activations.
 #[derive(Default)]
 pub(super) struct Activations {
     q: Vec<i8>,
-    /// The same, 128 more each, where they were asked for.
-    raised: Vec<u8>,
+    /// `q + 128` as unsigned bytes, if requested.
+    biased: Vec<u8>,
     scales: Vec<Scale>,
     cols: usize,
     rows: usize,
-    parts: usize,
-    is_raised: bool,
+    terms: usize,
+    has_biased: bool,
 }
 
-/// One of those rows.
+/// A row of [`Activations`].
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct ActivationRow<'a> {
     pub(super) q: &'a [i8],
-    /// The same, 128 more each; empty where they were not asked for.
+    /// `q + 128` as unsigned bytes; empty if not requested.
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        expect(dead_code, reason = "other processors multiply numbers with a sign")
+        expect(dead_code, reason = "other processors multiply signed bytes")
     )]
-    pub(super) raised: &'a [u8],
+    pub(super) biased: &'a [u8],
     pub(super) scales: &'a [Scale],
 }
 
 impl Activations {
-    /// Rounds `x`, rows of `cols` numbers, which is a multiple of [`GROUP`]. In two parts, what rounding a row
-    /// leaves over is rounded as well, into a row of its own after it. Where `raised`, the numbers are kept without sign
-    /// too.
-    pub(super) fn set(&mut self, x: &[f32], cols: usize, parts: usize, raised: bool) {
-        (self.cols, self.parts, self.is_raised) = (cols, parts, raised);
-        self.rows = x.len() / cols * parts;
-        let len = x.len() * parts;
+    /// Quantises `x`, rows of `cols` activations, a multiple of [`GROUP_LEN`]. With two terms, the rounding errors of a
+    /// row are quantised as well, into the row after it. If `biased`, also stores `q + 128` as unsigned bytes.
+    pub(super) fn set(&mut self, x: &[f32], cols: usize, terms: usize, biased: bool) {
+        (self.cols, self.terms, self.has_biased) = (cols, terms, biased);
+        self.rows = x.len() / cols * terms;
+        let len = x.len() * terms;
         if self.q.len() < len {
             self.q.resize(len, 0);
-            self.scales.resize(len / GROUP, Scale::default());
+            self.scales.resize(len / GROUP_LEN, Scale::default());
         }
-        let raised_len = if raised { len } else { 0 };
-        if self.raised.len() < raised_len {
-            self.raised.resize(raised_len, 0);
+        let biased_len = if biased { len } else { 0 };
+        if self.biased.len() < biased_len {
+            self.biased.resize(biased_len, 0);
         }
-        let (q, scales) = (&mut self.q[..len], &mut self.scales[..len / GROUP]);
-        // Rows that are one after the other in one task: a single vector is not worth a thread.
-        const TASK: usize = 16 << 10;
-        let some = (TASK / cols.max(1)).max(1);
+        let (q, scales) = (&mut self.q[..len], &mut self.scales[..len / GROUP_LEN]);
+        // Groups consecutive rows into a task: a single vector is not worth a thread.
+        const TASK_LEN: usize = 16 << 10;
+        let task_rows = (TASK_LEN / cols.max(1)).max(1);
         let all = pool::DisjointSlice::new(q);
-        let all_raised = pool::DisjointSlice::new(&mut self.raised[..raised_len]);
-        pool::for_each_chunk(scales, some * parts * cols / GROUP, |i, scales| {
-            let (first, len) = (i * some * parts * cols, scales.len() * GROUP);
+        let all_biased = pool::DisjointSlice::new(&mut self.biased[..biased_len]);
+        pool::for_each_chunk(scales, task_rows * terms * cols / GROUP_LEN, |i, scales| {
+            let (first, len) = (i * task_rows * terms * cols, scales.len() * GROUP_LEN);
             let q = shared_output::own(&all, first..first + len);
-            let raised = if raised {
-                shared_output::own(&all_raised, first..first + len)
+            let biased = if biased {
+                shared_output::own(&all_biased, first..first + len)
             } else {
                 &mut []
             };
-            simd::run_narrow(Round {
-                x: &x[first / parts..][..len / parts],
+            simd::run_narrow(RoundRows {
+                x: &x[first / terms..][..len / terms],
                 cols,
-                parts,
+                terms,
                 q: &mut *q,
                 scales,
             });
-            for (to, q) in raised.iter_mut().zip(q) {
+            for (to, q) in biased.iter_mut().zip(q) {
                 *to = (*q as u8) ^ 0x80;
             }
         });
     }
 
-    /// Rows for every vector: their products are added.
-    pub(super) fn parts(&self) -> usize {
-        self.parts
+    /// Rows per vector, whose products are added.
+    pub(super) fn terms(&self) -> usize {
+        self.terms
     }
 
+    /// Number of rows, counting terms.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Numbers of all rows.
+    /// Number of elements of all rows.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn len(&self) -> usize {
         self.rows * self.cols
     }
 
-    /// Whether the numbers are there without sign too.
+    /// Returns true if `q + 128` is stored.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn is_raised(&self) -> bool {
-        self.is_raised
+    pub(super) fn has_biased(&self) -> bool {
+        self.has_biased
     }
 
-    /// Row `i`.
+    /// ActivationRow `i`.
     #[inline]
-    pub(super) fn row(&self, i: usize) -> Row<'_> {
-        let groups = self.cols / GROUP;
-        Row {
+    pub(super) fn row(&self, i: usize) -> ActivationRow<'_> {
+        let groups = self.cols / GROUP_LEN;
+        ActivationRow {
             q: &self.q[i * self.cols..][..self.cols],
-            raised: if self.is_raised {
-                &self.raised[i * self.cols..][..self.cols]
+            biased: if self.has_biased {
+                &self.biased[i * self.cols..][..self.cols]
             } else {
                 &[]
             },
@@ -129,30 +129,30 @@ impl Activations {
     }
 }
 
-struct Round<'a> {
+struct RoundRows<'a> {
     x: &'a [f32],
     cols: usize,
-    parts: usize,
+    terms: usize,
     q: &'a mut [i8],
     scales: &'a mut [Scale],
 }
 
-impl Task for Round<'_> {
+impl Task for RoundRows<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let groups = self.cols / GROUP;
-        let x = self.x.as_chunks::<GROUP>().0;
-        let q = self.q.as_chunks_mut::<GROUP>().0;
-        let rows = q.chunks_exact_mut(groups * self.parts);
-        let scales = self.scales.chunks_exact_mut(groups * self.parts);
+        let groups = self.cols / GROUP_LEN;
+        let x = self.x.as_chunks::<GROUP_LEN>().0;
+        let q = self.q.as_chunks_mut::<GROUP_LEN>().0;
+        let rows = q.chunks_exact_mut(groups * self.terms);
+        let scales = self.scales.chunks_exact_mut(groups * self.terms);
         for ((x, q), scales) in x.chunks_exact(groups).zip(rows).zip(scales) {
             for g in 0..groups {
                 scales[g] = round(&x[g], &mut q[g]);
-                if self.parts == 2 {
-                    let mut rest = [0.0; GROUP];
-                    for i in 0..GROUP {
+                if self.terms == 2 {
+                    let mut rest = [0.0; GROUP_LEN];
+                    for i in 0..GROUP_LEN {
                         rest[i] = x[g][i] - scales[g].d * f32::from(q[g][i]);
                     }
                     scales[groups + g] = round(&rest, &mut q[groups + g]);
@@ -162,35 +162,36 @@ impl Task for Round<'_> {
     }
 }
 
+/// Quantises a group.
 #[inline(always)]
-fn round(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> Scale {
-    // As integers: NaN is greater than all numbers and is not lost.
-    let mut top = 0;
-    for i in 0..GROUP {
-        top = top.max(x[i].to_bits() & 0x7FFF_FFFF);
+fn round(x: &[f32; GROUP_LEN], q: &mut [i8; GROUP_LEN]) -> Scale {
+    // Compares bits as integers, in which NaN exceeds every number, so it is not lost.
+    let mut max = 0;
+    for i in 0..GROUP_LEN {
+        max = max.max(x[i].to_bits() & 0x7FFF_FFFF);
     }
-    let top = f32::from_bits(top);
-    let inverse = if top == 0.0 { 0.0 } else { 127.0 / top };
-    let mut halves = [0_i32; 2];
-    let mut whole = [0_i32; GROUP];
-    for i in 0..GROUP {
-        // To nearest: the last bits of a sum with 1.5 · 2²³ are the integer.
+    let max = f32::from_bits(max);
+    let inverse = if max == 0.0 { 0.0 } else { 127.0 / max };
+    let mut half_sums = [0_i32; 2];
+    let mut whole = [0_i32; GROUP_LEN];
+    for i in 0..GROUP_LEN {
+        // Rounds to nearest: the low bits of a sum with 1.5 · 2²³ are the integer.
         let bits = (x[i] * inverse + 12_582_912.0).to_bits();
-        // As wide as it is kept: numbers that are not finite have other bits too. By shifts, which vectors have.
+        // Sign-extends the low byte, since non-finite values set higher bits. Uses shifts, which vectorise.
         whole[i] = ((bits as i32).wrapping_sub(0x4B40_0000) << 24) >> 24;
     }
-    for i in 0..GROUP {
+    for i in 0..GROUP_LEN {
         q[i] = whole[i] as i8;
     }
-    for i in 0..GROUP / 2 {
-        halves[0] += whole[i];
-        halves[1] += whole[i + GROUP / 2];
+    for i in 0..GROUP_LEN / 2 {
+        half_sums[0] += whole[i];
+        half_sums[1] += whole[i + GROUP_LEN / 2];
     }
-    let d = top / 127.0;
-    let count = halves[0] + halves[1];
+    let d = max / 127.0;
+    let sum = half_sums[0] + half_sums[1];
     Scale {
         d,
-        sum: d * count as f32,
-        halves: halves.map(|h| h as i16),
+        sum: d * sum as f32,
+        half_sums: half_sums.map(|h| h as i16),
     }
 }

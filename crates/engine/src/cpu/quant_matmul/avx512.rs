@@ -1,11 +1,11 @@
-//! Products of integers by AVX-512 with VNNI: two panels at once in registers of 512 bits, or one in registers of 256.
+//! Integer kernels for AVX-512 with VNNI: two panels in 512-bit registers, or one in 256-bit registers.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are calls here, for which every register is saved"
 )]
 #![expect(
     unsafe_code,
-    reason = "instructions that the caller found, on places that have what is read"
+    reason = "instructions that the caller detected, on pointers with enough bytes to read"
 )]
 
 use std::arch::x86_64::{
@@ -24,14 +24,14 @@ use std::arch::x86_64::{
 };
 
 use super::activation::Activations;
-use super::dot::{self, Job, Lanes, MOST, Place};
+use super::dot::{self, PanelJob, Lanes, TILE_ROWS, PanelCursor};
 use crate::cpu::simd::Features;
 use crate::quant::BlockFormat;
 
 /// Multiplies panels, as [`dot::multiply`] does.
 ///
 /// # Panics
-/// Where the processor lacks the instructions.
+/// If the processor lacks the instructions.
 pub(super) fn multiply(
     format: BlockFormat,
     panels: &[u8],
@@ -40,7 +40,7 @@ pub(super) fn multiply(
     out: impl Fn(usize, usize, &[f32]),
 ) {
     assert!(Features::Avx512Vnni.is_available(), "no VNNI");
-    // SAFETY: looked for just now.
+    // SAFETY: the features were checked above.
     unsafe {
         if x.rows() <= MAX_STREAMED_ROWS && x.len() <= MAX_STREAMED_LEN {
             dot::multiply::<Vnni256>(format, panels, size, x, out);
@@ -50,23 +50,23 @@ pub(super) fn multiply(
     }
 }
 
-/// Rows and numbers of activations up to which one panel is multiplied at a time. So few rows wait for memory, and one
-/// panel after the other is one run of it: with 1,536 columns of `Q4_K`, Zen 4 reads 31 GB/s in place of 17 for one row,
-/// and 16 in place of 13 for four. More activations than these leave the first-level cache, where two panels share what
-/// is read of them: with 8,960 columns two panels are faster from two rows on, 22 to 17 GB/s.
+/// Maximum rows and elements of activations for which one panel is multiplied at a time. So few rows are limited by memory
+/// bandwidth, and consecutive panels are one sequential stream: with 1,536 columns of `Q4_K`, Zen 4 reads 31 GB/s instead
+/// of 17 for one row, and 16 instead of 13 for four. More activations than these do not fit the L1 cache, where two
+/// panels share what is read of them: with 8,960 columns two panels are faster from two rows on, 22 against 17 GB/s.
 const MAX_STREAMED_ROWS: usize = 4;
 const MAX_STREAMED_LEN: usize = 12 << 10;
 
-/// Rows of two panels in a register.
+/// The rows of two panels in 512-bit registers.
 #[derive(Clone, Copy)]
 pub(super) struct Vnni;
 
-/// 16 bytes of both panels.
+/// Loads 16 bytes of both panels.
 ///
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
-unsafe fn sixteen(at: Place) -> __m256i {
+unsafe fn sixteen(at: PanelCursor) -> __m256i {
     // SAFETY: by contract; no alignment is asked for.
     unsafe {
         let first: __m128i = _mm_loadu_si128(at.first().cast());
@@ -77,7 +77,7 @@ unsafe fn sixteen(at: Place) -> __m256i {
 
 impl Lanes for Vnni {
     const PANELS: usize = 2;
-    const SHARED: usize = 8;
+    const MAX_SHARED_ROWS: usize = 8;
     const UNSIGNED: bool = true;
     type Bytes = __m512i;
     type Ints = __m512i;
@@ -86,13 +86,13 @@ impl Lanes for Vnni {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt"
     )]
-    unsafe fn enter<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N] {
-        // SAFETY: the caller's promise.
-        unsafe { dot::some::<Self, N>(job, first) }
+    unsafe fn enter<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f32; TILE_ROWS]; N] {
+        // SAFETY: the caller's contract.
+        unsafe { dot::multiply_rows::<Self, N>(job, first) }
     }
 
     #[inline(always)]
-    unsafe fn bytes(at: Place) -> __m512i {
+    unsafe fn bytes(at: PanelCursor) -> __m512i {
         // SAFETY: by contract.
         unsafe {
             let first = _mm256_loadu_si256(at.first().cast());
@@ -132,10 +132,10 @@ impl Lanes for Vnni {
         // SAFETY: by contract.
         unsafe {
             let mut sums = [_mm512_setzero_si512(); N];
-            for place in 0..w.len() {
+            for quad in 0..w.len() {
                 for n in 0..N {
-                    let four = x[n].add(4 * place).cast::<i32>().read_unaligned();
-                    sums[n] = _mm512_dpbusd_epi32(sums[n], w[place], _mm512_set1_epi32(four));
+                    let four = x[n].add(4 * quad).cast::<i32>().read_unaligned();
+                    sums[n] = _mm512_dpbusd_epi32(sums[n], w[quad], _mm512_set1_epi32(four));
                 }
             }
             sums
@@ -143,7 +143,7 @@ impl Lanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn ints(at: Place) -> __m512i {
+    unsafe fn ints(at: PanelCursor) -> __m512i {
         // SAFETY: by contract.
         unsafe {
             let first = _mm_loadl_epi64(at.first().cast());
@@ -153,7 +153,7 @@ impl Lanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn pairs(at: Place) -> [__m512i; 2] {
+    unsafe fn pairs(at: PanelCursor) -> [__m512i; 2] {
         // SAFETY: by contract.
         unsafe {
             let pairs = _mm512_cvtepi8_epi16(sixteen(at));
@@ -177,7 +177,7 @@ impl Lanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn halves(at: Place) -> __m512 {
+    unsafe fn load_f16(at: PanelCursor) -> __m512 {
         // SAFETY: by contract.
         unsafe { _mm512_cvtph_ps(sixteen(at)) }
     }
@@ -213,13 +213,13 @@ impl Lanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn store(x: __m512, to: &mut [f32; MOST]) {
+    unsafe fn store(x: __m512, to: &mut [f32; TILE_ROWS]) {
         // SAFETY: by contract; sixteen numbers.
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
     }
 }
 
-/// Rows of one panel in a register.
+/// The rows of one panel in 256-bit registers.
 #[derive(Clone, Copy)]
 pub(super) struct Vnni256;
 
@@ -233,13 +233,13 @@ impl Lanes for Vnni256 {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt"
     )]
-    unsafe fn enter<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N] {
-        // SAFETY: the caller's promise.
-        unsafe { dot::some::<Self, N>(job, first) }
+    unsafe fn enter<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f32; TILE_ROWS]; N] {
+        // SAFETY: the caller's contract.
+        unsafe { dot::multiply_rows::<Self, N>(job, first) }
     }
 
     #[inline(always)]
-    unsafe fn bytes(at: Place) -> __m256i {
+    unsafe fn bytes(at: PanelCursor) -> __m256i {
         // SAFETY: by contract.
         unsafe { _mm256_loadu_si256(at.first().cast()) }
     }
@@ -275,10 +275,10 @@ impl Lanes for Vnni256 {
         // SAFETY: by contract.
         unsafe {
             let mut sums = [_mm256_setzero_si256(); N];
-            for place in 0..w.len() {
+            for quad in 0..w.len() {
                 for n in 0..N {
-                    let four = x[n].add(4 * place).cast::<i32>().read_unaligned();
-                    sums[n] = _mm256_dpbusd_epi32(sums[n], w[place], _mm256_set1_epi32(four));
+                    let four = x[n].add(4 * quad).cast::<i32>().read_unaligned();
+                    sums[n] = _mm256_dpbusd_epi32(sums[n], w[quad], _mm256_set1_epi32(four));
                 }
             }
             sums
@@ -286,13 +286,13 @@ impl Lanes for Vnni256 {
     }
 
     #[inline(always)]
-    unsafe fn ints(at: Place) -> __m256i {
+    unsafe fn ints(at: PanelCursor) -> __m256i {
         // SAFETY: by contract.
         unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.first().cast())) }
     }
 
     #[inline(always)]
-    unsafe fn pairs(at: Place) -> [__m256i; 2] {
+    unsafe fn pairs(at: PanelCursor) -> [__m256i; 2] {
         // SAFETY: by contract.
         unsafe {
             let pairs = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.first().cast()));
@@ -316,7 +316,7 @@ impl Lanes for Vnni256 {
     }
 
     #[inline(always)]
-    unsafe fn halves(at: Place) -> __m256 {
+    unsafe fn load_f16(at: PanelCursor) -> __m256 {
         // SAFETY: by contract.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.first().cast())) }
     }
@@ -352,7 +352,7 @@ impl Lanes for Vnni256 {
     }
 
     #[inline(always)]
-    unsafe fn store(x: __m256, to: &mut [f32; MOST]) {
+    unsafe fn store(x: __m256, to: &mut [f32; TILE_ROWS]) {
         // SAFETY: by contract; eight numbers of sixteen.
         unsafe { _mm256_storeu_ps(to.as_mut_ptr(), x) }
     }

@@ -1,38 +1,39 @@
-//! Products of integers with panels of weights, for processors that multiply bytes four by four and add them up:
-//! AVX-512 with VNNI, ARM with dotprod or i8mm.
+//! Integer kernels on panels, for processors with 4-way dot products of bytes: AVX-512 with VNNI, ARM with dotprod or
+//! i8mm.
 //!
-//! Written once, over what such a processor does ([`Lanes`]): a group of 32 columns is unpacked to a byte a weight,
-//! whatever the format, and multiplied. Integers are exact and floats are added in one order, so all processors
-//! have the same bits, those of the plain [`tests`] included.
+//! Written once, generic over the instructions of the processor ([`Lanes`]): a group of 32 columns of any format is
+//! unpacked to one byte per weight and multiplied. Integers are exact and floats are added in a fixed order, so results
+//! are bit-identical on all processors, including the portable implementation in [`tests`].
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are not always inlined into code for an instruction set"
 )]
 #![expect(
     unsafe_code,
-    reason = "instructions that the caller found, on pointers into slices whose lengths were checked"
+    reason = "instructions that the caller detected, on pointers into slices whose lengths were checked"
 )]
 
 #[cfg(test)]
 mod tests;
 
-use super::activation::{Activations, GROUP, Row, Scale};
-use super::panel::{HEIGHT, TOGETHER, block_bytes};
+use super::activation::{Activations, GROUP_LEN, ActivationRow, Scale};
+use super::panel::{PANEL_ROWS, TILE_PANELS, block_bytes};
 use crate::quant::BlockFormat;
 
-/// Rows of two panels: the most that are multiplied together.
-pub(super) const MOST: usize = TOGETHER * HEIGHT;
+/// Rows of two panels, the maximum of a kernel.
+pub(super) const TILE_ROWS: usize = TILE_PANELS * PANEL_ROWS;
 
-/// A place in a panel, and the same place in the panel that is multiplied together with it.
+/// A position in a panel, and the same position in the second panel of the pair.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct PanelCursor {
     at: *const u8,
+    /// Distance of the second panel in bytes.
     apart: usize,
-    /// Whether the panel comes from memory: the vectors after the first ones find it in a cache.
+    /// True if the panel is read from memory: for vectors after the first it is cached.
     is_streamed: bool,
 }
 
-impl Place {
+impl PanelCursor {
     #[inline(always)]
     fn add(self, bytes: usize) -> Self {
         Self {
@@ -41,13 +42,13 @@ impl Place {
         }
     }
 
-    /// In the first panel.
+    /// The position in the first panel.
     #[inline(always)]
     pub(super) fn first(self) -> *const u8 {
         self.at
     }
 
-    /// In the second panel.
+    /// The position in the second panel.
     #[inline(always)]
     #[cfg_attr(
         not(any(target_arch = "x86_64", test)),
@@ -58,26 +59,26 @@ impl Place {
     }
 }
 
-/// Prefetches what is multiplied soon: `AHEAD` bytes after `bytes` at `offset` of a panel of `len`, or as far into the
-/// panels that follow. Without it, the first vectors are done with a block before the bytes of the next one are there.
-/// Other processors than x86 prefetch by themselves.
+/// Prefetches `bytes` bytes, `PREFETCH_BYTES` after `offset` in a panel of `len`, or as far into the following panels.
+/// Without it, the first vectors finish a block before the next one has arrived. Processors other than x86 rely on
+/// hardware prefetching.
 #[inline(always)]
-fn fetch(panel: Place, offset: usize, bytes: usize, len: usize) {
+fn prefetch(panel: PanelCursor, offset: usize, bytes: usize, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if panel.is_streamed {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        /// Bytes between what is multiplied and what is prefetched meanwhile, as on AVX2.
-        const AHEAD: usize = 4096;
-        const LINE: usize = 64;
-        let ahead = offset + AHEAD;
-        // The next panels of two are behind both.
+        /// Prefetch distance, as on AVX2.
+        const PREFETCH_BYTES: usize = 4096;
+        const CACHE_LINE_BYTES: usize = 64;
+        let ahead = offset + PREFETCH_BYTES;
+        // The next pair of panels follows both.
         let at = panel.add(if ahead < len {
             ahead
         } else {
             ahead + panel.apart
         });
-        for line in (0..bytes).step_by(LINE) {
-            // SAFETY: asks, and reads nothing: any address will do.
+        for line in (0..bytes).step_by(CACHE_LINE_BYTES) {
+            // SAFETY: a prefetch accepts any address.
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(at.first().wrapping_add(line).cast());
                 if panel.apart > 0 {
@@ -90,49 +91,49 @@ fn fetch(panel: Place, offset: usize, bytes: usize, len: usize) {
     let _ = (panel.is_streamed, offset, bytes, len);
 }
 
-/// What a processor does for the rows of one panel or two.
+/// The instructions of a processor, applied to the rows of one panel or two.
 ///
 /// # Safety
-/// All functions want a processor that has the instructions, and places with as many bytes of every panel as they
+/// All functions require a processor that has the instructions, and cursors with as many bytes of every panel as they
 /// read. Implementations are inlined into [`Lanes::enter`], which is compiled for those instructions.
 pub(super) trait Lanes: Copy {
-    /// Panels multiplied together: 1 or 2.
+    /// Panels of a kernel call: 1 or 2.
     const PANELS: usize;
-    /// Vectors of activations that share unpacked weights, at most: 4, or 8 where registers hold the sums of so many.
-    const SHARED: usize = 4;
-    /// Whether the weights of a product are taken as bytes without sign.
+    /// Maximum activation rows that share unpacked weights: 4, or 8 if there are enough registers for the sums.
+    const MAX_SHARED_ROWS: usize = 4;
+    /// True if dot products treat weights as unsigned.
     const UNSIGNED: bool;
     /// Four columns of every row.
     type Bytes: Copy;
-    /// A whole number for every row.
+    /// An integer for every row.
     type Ints: Copy;
     /// A float for every row.
     type Floats: Copy;
 
-    /// [`some`], compiled for the instructions.
-    unsafe fn enter<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N];
+    /// [`multiply_rows`], compiled for these instructions.
+    unsafe fn enter<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f32; TILE_ROWS]; N];
 
-    /// 32 bytes of every panel.
-    unsafe fn bytes(at: Place) -> Self::Bytes;
-    /// Every byte shifted to the right, or to the left where `right` is negative, and masked; the mask has no bits
-    /// where a neighbour's come in.
+    /// Loads 32 bytes of every panel.
+    unsafe fn bytes(at: PanelCursor) -> Self::Bytes;
+    /// Shifts every byte to the right, or to the left if `right` is negative, and masks it; the mask clears the bits
+    /// shifted in from neighbours.
     unsafe fn field(bytes: Self::Bytes, right: i32, mask: u8) -> Self::Bytes;
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
-    /// With the upper bit of every byte inverted.
+    /// Inverts the top bit of every byte.
     unsafe fn flip(bytes: Self::Bytes) -> Self::Bytes;
-    /// Sums of products: `w` are four columns after the other, `x` has as many numbers for each of the vectors.
+    /// Dot products: every element of `w` is four columns; `x` points to as many activations of each vector.
     unsafe fn dots<const N: usize>(w: &[Self::Bytes], x: [*const i8; N]) -> [Self::Ints; N];
 
-    /// A byte for every row, below 128.
-    unsafe fn ints(at: Place) -> Self::Ints;
-    /// Two bytes with sign for every row: the first of all rows, and the second.
-    unsafe fn pairs(at: Place) -> [Self::Ints; 2];
+    /// Loads a byte below 128 for every row.
+    unsafe fn ints(at: PanelCursor) -> Self::Ints;
+    /// Loads two signed bytes for every row: the first of all rows, and the second.
+    unsafe fn pairs(at: PanelCursor) -> [Self::Ints; 2];
     /// `a * b + c`
     unsafe fn mul_add(a: Self::Ints, b: Self::Ints, c: Self::Ints) -> Self::Ints;
     unsafe fn splat(x: i32) -> Self::Ints;
 
-    /// A half-precision number for every row.
-    unsafe fn halves(at: Place) -> Self::Floats;
+    /// Loads an `f16` for every row.
+    unsafe fn load_f16(at: PanelCursor) -> Self::Floats;
     unsafe fn float(x: Self::Ints) -> Self::Floats;
     unsafe fn splat_float(x: f32) -> Self::Floats;
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
@@ -140,22 +141,22 @@ pub(super) trait Lanes: Copy {
     unsafe fn fma(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// `c - a * b`, rounded once.
     unsafe fn fnma(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// The numbers of all rows; of one panel, half of the room.
-    unsafe fn store(x: Self::Floats, to: &mut [f32; MOST]);
+    /// Stores the values of all rows; those of one panel fill half of `to`.
+    unsafe fn store(x: Self::Floats, to: &mut [f32; TILE_ROWS]);
 }
 
-/// One panel or two, to be multiplied with activations.
-pub(super) struct Job<'a> {
+/// One panel or two, and the activations to multiply them with.
+pub(super) struct PanelJob<'a> {
     format: BlockFormat,
     /// The first panel.
     panel: &'a [u8],
-    /// Bytes to the second panel, which is the first one again where there is no other.
+    /// Distance of the second panel in bytes; zero if there is none.
     apart: usize,
     x: &'a Activations,
 }
 
-/// Multiplies panels, each `size` bytes, with all rows of activations. `out` gets the number of a row of activations,
-/// that of the first panel multiplied, and the sums of as many panels as were.
+/// Multiplies panels of `size` bytes with all rows of activations. Calls `out` with the index of an activation row, the
+/// index of the first panel, and the sums of one or two panels.
 ///
 /// # Safety
 /// The processor must have the instructions of `L`.
@@ -168,23 +169,23 @@ pub(super) unsafe fn multiply<L: Lanes>(
 ) {
     let count = panels.len() / size;
     for first in (0..count).step_by(L::PANELS) {
-        let together = L::PANELS.min(count - first);
-        let job = Job {
+        let panel_count = L::PANELS.min(count - first);
+        let job = PanelJob {
             format,
             panel: &panels[first * size..][..size],
-            apart: (together - 1) * size,
+            apart: (panel_count - 1) * size,
             x,
         };
         let mut v = 0;
         while v < x.rows() {
-            // SAFETY: the caller's promise; both panels lie in `panels`.
+            // SAFETY: the caller's contract; both panels are inside `panels`.
             let done = unsafe {
                 match x.rows() - v {
-                    1 => each(L::enter::<1>(&job, v), v, first, together, &out),
-                    2 => each(L::enter::<2>(&job, v), v, first, together, &out),
-                    3 => each(L::enter::<3>(&job, v), v, first, together, &out),
-                    8.. if L::SHARED == 8 => each(L::enter::<8>(&job, v), v, first, together, &out),
-                    _ => each(L::enter::<4>(&job, v), v, first, together, &out),
+                    1 => write_sums(L::enter::<1>(&job, v), v, first, panel_count, &out),
+                    2 => write_sums(L::enter::<2>(&job, v), v, first, panel_count, &out),
+                    3 => write_sums(L::enter::<3>(&job, v), v, first, panel_count, &out),
+                    8.. if L::MAX_SHARED_ROWS == 8 => write_sums(L::enter::<8>(&job, v), v, first, panel_count, &out),
+                    _ => write_sums(L::enter::<4>(&job, v), v, first, panel_count, &out),
                 }
             };
             v += done;
@@ -192,45 +193,46 @@ pub(super) unsafe fn multiply<L: Lanes>(
     }
 }
 
-fn each<const N: usize>(
-    sums: [[f32; MOST]; N],
+/// Passes the sums of `N` activation rows to `out`, and returns `N`.
+fn write_sums<const N: usize>(
+    sums: [[f32; TILE_ROWS]; N],
     v: usize,
     first: usize,
-    together: usize,
+    panel_count: usize,
     out: &impl Fn(usize, usize, &[f32]),
 ) -> usize {
     for (i, sums) in sums.iter().enumerate() {
-        out(v + i, first, &sums[..together * HEIGHT]);
+        out(v + i, first, &sums[..panel_count * PANEL_ROWS]);
     }
     N
 }
 
-/// The activations of `N` rows.
+/// Pointers to `N` rows of activations.
 #[derive(Clone, Copy)]
-struct Vectors<const N: usize> {
+struct ActivationPointers<const N: usize> {
     q: [*const i8; N],
     scales: [*const Scale; N],
 }
 
-/// What belongs to the activations of a group, of each vector.
+/// [`Scale`] of a group, with widened sums.
 #[derive(Clone, Copy)]
-struct Known {
+struct GroupScale {
     d: f32,
     sum: f32,
-    halves: [i32; 2],
+    half_sums: [i32; 2],
 }
 
-impl<const N: usize> Vectors<N> {
+impl<const N: usize> ActivationPointers<N> {
     /// # Panics
-    /// Where a row has fewer than `groups` groups: the loops do not look.
+    /// If a row has fewer than `groups` groups, since the loops do not check.
     #[inline(always)]
-    fn new(rows: [Row<'_>; N], groups: usize) -> Self {
+    fn new(rows: [ActivationRow<'_>; N], groups: usize) -> Self {
         let mut all = Self {
             q: [std::ptr::null(); N],
             scales: [std::ptr::null(); N],
         };
         for n in 0..N {
-            assert!(rows[n].q.len() >= groups * GROUP && rows[n].scales.len() >= groups);
+            assert!(rows[n].q.len() >= groups * GROUP_LEN && rows[n].scales.len() >= groups);
             all.q[n] = rows[n].q.as_ptr();
             all.scales[n] = rows[n].scales.as_ptr();
         }
@@ -242,7 +244,7 @@ impl<const N: usize> Vectors<N> {
     fn group(&self, g: usize, half: usize) -> [*const i8; N] {
         let mut q = self.q;
         for n in 0..N {
-            q[n] = q[n].wrapping_add(g * GROUP + half * GROUP / 2);
+            q[n] = q[n].wrapping_add(g * GROUP_LEN + half * GROUP_LEN / 2);
         }
         q
     }
@@ -250,13 +252,13 @@ impl<const N: usize> Vectors<N> {
     /// # Safety
     /// Every row has group `g`.
     #[inline(always)]
-    unsafe fn known(&self, n: usize, g: usize) -> Known {
+    unsafe fn group_scale(&self, n: usize, g: usize) -> GroupScale {
         // SAFETY: by contract.
         let scale = unsafe { &*self.scales[n].add(g) };
-        Known {
+        GroupScale {
             d: scale.d,
             sum: scale.sum,
-            halves: [i32::from(scale.halves[0]), i32::from(scale.halves[1])],
+            half_sums: scale.half_sums.map(i32::from),
         }
     }
 }
@@ -264,90 +266,90 @@ impl<const N: usize> Vectors<N> {
 /// Multiplies the panels of a job with `N` rows of activations from `first` on.
 ///
 /// # Safety
-/// As for [`Lanes`]; where `L` takes two panels, there are two.
+/// As for [`Lanes`]; if `L` takes two panels, there are two.
 #[inline(always)]
-pub(super) unsafe fn some<L: Lanes, const N: usize>(
-    job: &Job<'_>,
+pub(super) unsafe fn multiply_rows<L: Lanes, const N: usize>(
+    job: &PanelJob<'_>,
     first: usize,
-) -> [[f32; MOST]; N] {
+) -> [[f32; TILE_ROWS]; N] {
     let mut rows = [job.x.row(first); N];
     for n in 1..N {
         rows[n] = job.x.row(first + n);
     }
-    let at = Place {
+    let at = PanelCursor {
         at: job.panel.as_ptr(),
         apart: job.apart,
         is_streamed: first == 0,
     };
     let blocks = job.panel.len() / block_bytes(job.format);
-    let x = Vectors::new(rows, blocks * job.format.block_len() / GROUP);
-    // A format a call, so that each is compiled for itself.
+    let x = ActivationPointers::new(rows, blocks * job.format.block_len() / GROUP_LEN);
+    // One call per format, so that each is compiled separately.
     macro_rules! formats {
         ($($format:ident $kind:ident)*) => {
             match job.format {
-                // SAFETY: the panels have so many blocks, and rows as many groups as those.
+                // SAFETY: the panels have `blocks` blocks, and the rows as many groups as those.
                 $(BlockFormat::$format => unsafe { $kind::<L, N>(BlockFormat::$format, at, blocks, &x) },)*
             }
         };
     }
     let sums = formats! {
-        Q4_0 plain Q4_1 plain Q5_0 plain Q5_1 plain Q8_0 plain
-        Q4K scaled Q5K scaled Q2K halved Q3K halved Q6K halved
+        Q4_0 legacy Q4_1 legacy Q5_0 legacy Q5_1 legacy Q8_0 legacy
+        Q4K scale_per_32 Q5K scale_per_32 Q2K scale_per_16 Q3K scale_per_16 Q6K scale_per_16
     };
-    let mut all = [[0.0; MOST]; N];
+    let mut all = [[0.0; TILE_ROWS]; N];
     for n in 0..N {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { L::store(sums[n], &mut all[n]) };
     }
     all
 }
 
-/// Formats with a scale, and perhaps an offset, for 32 columns.
+/// The legacy formats: a scale, and in some an offset, for 32 columns.
 ///
 /// # Safety
-/// As for [`some`]; every panel has `blocks` blocks, every row of activations as many groups.
+/// As for [`multiply_rows`]; every panel has `blocks` blocks, every row of activations as many groups.
 #[inline(always)]
-unsafe fn plain<L: Lanes, const N: usize>(
+unsafe fn legacy<L: Lanes, const N: usize>(
     format: BlockFormat,
-    at: Place,
+    at: PanelCursor,
     blocks: usize,
-    x: &Vectors<N>,
+    x: &ActivationPointers<N>,
 ) -> [L::Floats; N] {
     let size = block_bytes(format);
     let offset = matches!(format, BlockFormat::Q4_1 | BlockFormat::Q5_1);
-    // What weights without sign are too large by.
+    // The zero point of unsigned weights.
     let zero = match format {
         BlockFormat::Q4_0 => 8.0,
         BlockFormat::Q5_0 => 16.0,
         _ => 0.0,
     };
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut sums = [L::splat_float(0.0); N];
         for g in 0..blocks {
             let block = at.add(g * size);
-            fetch(at, g * size, size, blocks * size);
-            let (d, head) = (L::halves(block), if offset { 32 } else { 16 });
+            prefetch(at, g * size, size, blocks * size);
+            let (d, head) = (L::load_f16(block), if offset { 32 } else { 16 });
             let mut w = weights::<L>(format, block.add(head));
             let flipped = L::UNSIGNED && format == BlockFormat::Q8_0;
             if flipped {
-                for place in 0..8 {
-                    w[place] = L::flip(w[place]);
+                for quad in 0..8 {
+                    w[quad] = L::flip(w[quad]);
                 }
             }
             let dots = L::dots(&w, x.group(g, 0));
             for n in 0..N {
-                let known = x.known(n, g);
+                let x_scale = x.group_scale(n, g);
                 let mut dot = dots[n];
                 if flipped {
-                    let count = known.halves[0] + known.halves[1];
+                    let count = x_scale.half_sums[0] + x_scale.half_sums[1];
                     dot = L::mul_add(L::splat(-128), L::splat(count), dot);
                 }
-                let scale = L::mul(d, L::splat_float(known.d));
+                let scale = L::mul(d, L::splat_float(x_scale.d));
                 sums[n] = L::fma(L::float(dot), scale, sums[n]);
-                let sum = L::splat_float(known.sum);
+                let sum = L::splat_float(x_scale.sum);
                 if offset {
-                    sums[n] = L::fma(L::halves(block.add(16)), sum, sums[n]);
+                    sums[n] = L::fma(L::load_f16(block.add(16)), sum, sums[n]);
                 } else if zero != 0.0 {
                     let m = L::mul(d, L::splat_float(-zero));
                     sums[n] = L::fma(m, sum, sums[n]);
@@ -358,38 +360,38 @@ unsafe fn plain<L: Lanes, const N: usize>(
     }
 }
 
-/// Formats with a scale and an offset for every 32 of 256 columns.
+/// K-quants with a scale and an offset for every 32 of 256 columns.
 ///
 /// # Safety
-/// As for [`plain`], with eight groups a block.
+/// As for [`legacy`], with eight groups a block.
 #[inline(always)]
-unsafe fn scaled<L: Lanes, const N: usize>(
+unsafe fn scale_per_32<L: Lanes, const N: usize>(
     format: BlockFormat,
-    at: Place,
+    at: PanelCursor,
     blocks: usize,
-    x: &Vectors<N>,
+    x: &ActivationPointers<N>,
 ) -> [L::Floats; N] {
     let size = block_bytes(format);
     let group = (size - 160) / 8;
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut sums = [L::splat_float(0.0); N];
         for b in 0..blocks {
             let block = at.add(b * size);
-            let (d, m) = (L::halves(block), L::halves(block.add(16)));
+            let (d, m) = (L::load_f16(block), L::load_f16(block.add(16)));
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch(at, b * size + i * size / 8, size / 8, blocks * size);
+                prefetch(at, b * size + i * size / 8, size / 8, blocks * size);
                 let w = weights::<L>(format, block.add(160 + group * i));
                 let dots = L::dots(&w, x.group(g, 0));
                 let s = L::ints(block.add(32 + 8 * i));
                 let o = L::mul(m, L::float(L::ints(block.add(96 + 8 * i))));
                 for n in 0..N {
-                    let known = x.known(n, g);
+                    let x_scale = x.group_scale(n, g);
                     let dot = L::float(L::mul_add(dots[n], s, L::splat(0)));
-                    let scale = L::mul(d, L::splat_float(known.d));
+                    let scale = L::mul(d, L::splat_float(x_scale.d));
                     sums[n] = L::fma(dot, scale, sums[n]);
-                    sums[n] = L::fnma(o, L::splat_float(known.sum), sums[n]);
+                    sums[n] = L::fnma(o, L::splat_float(x_scale.sum), sums[n]);
                 }
             }
         }
@@ -397,53 +399,53 @@ unsafe fn scaled<L: Lanes, const N: usize>(
     }
 }
 
-/// Formats with a scale for every 16 of 256 columns.
+/// K-quants with a scale for every 16 of 256 columns.
 ///
 /// # Safety
-/// As for [`plain`], with eight groups a block.
+/// As for [`legacy`], with eight groups a block.
 #[inline(always)]
-unsafe fn halved<L: Lanes, const N: usize>(
+unsafe fn scale_per_16<L: Lanes, const N: usize>(
     format: BlockFormat,
-    at: Place,
+    at: PanelCursor,
     blocks: usize,
-    x: &Vectors<N>,
+    x: &ActivationPointers<N>,
 ) -> [L::Floats; N] {
     let size = block_bytes(format);
-    // Where scales and weights are, and what the latter are too large by.
+    // Offsets of scales and weights in a block, and the zero point of unsigned weights.
     let (scales, first, zero) = match format {
         BlockFormat::Q2K => (32, 288, 0),
         BlockFormat::Q3K => (16, 144, 4),
         _ => (16, 144, 32),
     };
     let group = (size - first) / 8;
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut sums = [L::splat_float(0.0); N];
         for b in 0..blocks {
             let block = at.add(b * size);
-            let d = L::halves(block);
+            let d = L::load_f16(block);
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch(at, b * size + i * size / 8, size / 8, blocks * size);
+                prefetch(at, b * size + i * size / 8, size / 8, blocks * size);
                 let w = weights::<L>(format, block.add(first + group * i));
-                let near = L::dots(&w[..4], x.group(g, 0));
-                let far = L::dots(&w[4..], x.group(g, 1));
+                let first_half = L::dots(&w[..4], x.group(g, 0));
+                let second_half = L::dots(&w[4..], x.group(g, 1));
                 let s = L::pairs(block.add(scales + 16 * i));
                 for n in 0..N {
-                    let known = x.known(n, g);
-                    let mut dot = L::mul_add(near[n], s[0], L::splat(0));
-                    dot = L::mul_add(far[n], s[1], dot);
+                    let x_scale = x.group_scale(n, g);
+                    let mut dot = L::mul_add(first_half[n], s[0], L::splat(0));
+                    dot = L::mul_add(second_half[n], s[1], dot);
                     if zero != 0 {
-                        dot = L::mul_add(s[0], L::splat(-zero * known.halves[0]), dot);
-                        dot = L::mul_add(s[1], L::splat(-zero * known.halves[1]), dot);
+                        dot = L::mul_add(s[0], L::splat(-zero * x_scale.half_sums[0]), dot);
+                        dot = L::mul_add(s[1], L::splat(-zero * x_scale.half_sums[1]), dot);
                     }
-                    let one = L::splat_float(known.d);
+                    let one = L::splat_float(x_scale.d);
                     sums[n] = L::fma(L::float(dot), L::mul(d, one), sums[n]);
                     if format == BlockFormat::Q2K {
                         let o = L::pairs(block.add(160 + 16 * i));
-                        let off = L::mul_add(o[0], L::splat(known.halves[0]), L::splat(0));
-                        let off = L::mul_add(o[1], L::splat(known.halves[1]), off);
-                        let m = L::mul(L::halves(block.add(16)), one);
+                        let off = L::mul_add(o[0], L::splat(x_scale.half_sums[0]), L::splat(0));
+                        let off = L::mul_add(o[1], L::splat(x_scale.half_sums[1]), off);
+                        let m = L::mul(L::load_f16(block.add(16)), one);
                         sums[n] = L::fnma(L::float(off), m, sums[n]);
                     }
                 }
@@ -453,19 +455,19 @@ unsafe fn halved<L: Lanes, const N: usize>(
     }
 }
 
-/// The 32 columns of a group, four by four, each weight a byte; of those with a zero above 0, without sign.
+/// Unpacks the 32 columns of a group, four at a time, to one byte per weight; unsigned if the zero point is not 0.
 ///
 /// # Safety
-/// As for [`Lanes`]: the group's planes of bits begin at `at`.
+/// As for [`Lanes`]: the bit planes of the group start at `at`.
 #[inline(always)]
-unsafe fn weights<L: Lanes>(format: BlockFormat, at: Place) -> [L::Bytes; 8] {
-    // SAFETY: the caller's promise.
+unsafe fn weights<L: Lanes>(format: BlockFormat, at: PanelCursor) -> [L::Bytes; 8] {
+    // SAFETY: the caller's contract.
     unsafe {
         match format {
             BlockFormat::Q8_0 => {
                 let mut w = [L::bytes(at); 8];
-                for place in 1..8 {
-                    w[place] = L::bytes(at.add(32 * place));
+                for quad in 1..8 {
+                    w[quad] = L::bytes(at.add(32 * quad));
                 }
                 w
             }
@@ -473,24 +475,24 @@ unsafe fn weights<L: Lanes>(format: BlockFormat, at: Place) -> [L::Bytes; 8] {
             BlockFormat::Q5_0 | BlockFormat::Q5_1 | BlockFormat::Q5K => {
                 let mut w = nibbles::<L>(at.add(32));
                 let bits = L::bytes(at);
-                for place in 0..8 {
-                    w[place] = L::or(w[place], L::field(bits, place as i32 - 4, 16));
+                for quad in 0..8 {
+                    w[quad] = L::or(w[quad], L::field(bits, quad as i32 - 4, 16));
                 }
                 w
             }
-            BlockFormat::Q2K => crumbs::<L>(at, 0),
+            BlockFormat::Q2K => bit_pairs::<L>(at, 0),
             BlockFormat::Q3K => {
-                let mut w = crumbs::<L>(at.add(32), 0);
+                let mut w = bit_pairs::<L>(at.add(32), 0);
                 let bits = L::bytes(at);
-                for place in 0..8 {
-                    w[place] = L::or(w[place], L::field(bits, place as i32 - 2, 4));
+                for quad in 0..8 {
+                    w[quad] = L::or(w[quad], L::field(bits, quad as i32 - 2, 4));
                 }
                 w
             }
             BlockFormat::Q6K => {
-                let (mut w, upper) = (nibbles::<L>(at), crumbs::<L>(at.add(128), 4));
-                for place in 0..8 {
-                    w[place] = L::or(w[place], upper[place]);
+                let (mut w, upper) = (nibbles::<L>(at), bit_pairs::<L>(at.add(128), 4));
+                for quad in 0..8 {
+                    w[quad] = L::or(w[quad], upper[quad]);
                 }
                 w
             }
@@ -498,34 +500,36 @@ unsafe fn weights<L: Lanes>(format: BlockFormat, at: Place) -> [L::Bytes; 8] {
     }
 }
 
+/// Unpacks nibbles.
+///
 /// # Safety
 /// As for [`weights`].
 #[inline(always)]
-unsafe fn nibbles<L: Lanes>(at: Place) -> [L::Bytes; 8] {
-    // SAFETY: the caller's promise.
+unsafe fn nibbles<L: Lanes>(at: PanelCursor) -> [L::Bytes; 8] {
+    // SAFETY: the caller's contract.
     unsafe {
         let mut w = [L::bytes(at); 8];
-        for place in 0..4 {
-            let both = L::bytes(at.add(32 * place));
-            w[place] = L::field(both, 0, 15);
-            w[place + 4] = L::field(both, 4, 15);
+        for quad in 0..4 {
+            let both = L::bytes(at.add(32 * quad));
+            w[quad] = L::field(both, 0, 15);
+            w[quad + 4] = L::field(both, 4, 15);
         }
         w
     }
 }
 
-/// Pairs of bits, as bits `to` and `to + 1`.
+/// Unpacks bit pairs to bits `to` and `to + 1`.
 ///
 /// # Safety
 /// As for [`weights`].
 #[inline(always)]
-unsafe fn crumbs<L: Lanes>(at: Place, to: i32) -> [L::Bytes; 8] {
-    // SAFETY: the caller's promise.
+unsafe fn bit_pairs<L: Lanes>(at: PanelCursor, to: i32) -> [L::Bytes; 8] {
+    // SAFETY: the caller's contract.
     unsafe {
         let mut w = [L::bytes(at); 8];
-        for place in 0..8 {
-            let four = L::bytes(at.add(32 * (place % 2)));
-            w[place] = L::field(four, (place / 2 * 2) as i32 - to, 3 << to);
+        for quad in 0..8 {
+            let four = L::bytes(at.add(32 * (quad % 2)));
+            w[quad] = L::field(four, (quad / 2 * 2) as i32 - to, 3 << to);
         }
         w
     }

@@ -1,21 +1,21 @@
-//! HalfWeights times many activations, as 16-bit integers.
+//! Fixed-point i16 GEMM: half-precision weights times many activation rows.
 //!
-//! `vpmaddwd` and an addition take AVX2 less time for two steps than two fused multiply-adds of `f32`: 1.6 times
-//! as many products a second on Zen 3. Activations are rounded once for all tasks, with a scale for every row and
-//! block of [`BLOCK`] steps; panels of weights as they come into use, with one for every column and block. Blocks
-//! are summed as integers, and their sums as `f32` in the order of `k`.
+//! On AVX2, `vpmaddwd` and an addition take less time for two steps than two `f32` FMAs: 1.6 times as many products a
+//! second on Zen 3. Activations are rounded once for all tasks, with a scale for every row and block of [`BLOCK_LEN`]
+//! steps; panels of weights are rounded when they are used, with a scale for every column and block. Blocks are summed
+//! as integers, and their sums as `f32` in the order of `k`.
 //!
 //! # Error
 //!
-//! An activation is off by up to 1/8,190 of the largest of its block. Steps of weights are powers of two: a weight
-//! is exact where it is at least half (`bf16`: 1/16) of the largest of its block, and else off by up to 1/4,096 of
-//! that.
+//! The error of an activation is up to 1/8,190 of the largest magnitude in its block. The scales of weights are powers
+//! of two: a weight is exact if it is at least half (`bf16`: 1/16) of the largest magnitude in its block; otherwise its
+//! error is up to 1/4,096 of that.
 //!
-//! # Numbers that are not tame
+//! # Range
 //!
-//! Where a block of activations or weights has infinities, NaN, or a largest number outside 2⁻¹⁰⁰ to 2¹⁰⁰ that is
-//! not 0, products are computed in `f32` as a whole: scales are always normal numbers here, and so is a scale of
-//! weights times any sum.
+//! If a block of activations or weights has infinities, NaN, or a non-zero largest magnitude outside 2⁻¹⁰⁰ to 2¹⁰⁰, the
+//! whole product is computed in `f32`. So scales are always normal numbers here, and so is a scale of weights times any
+//! sum.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are not always inlined into code for an instruction set"
@@ -28,372 +28,382 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::shared_output::{self, SharedOutput};
-use crate::cpu::gemm::{Packed, Wide};
+use crate::cpu::gemm::{FloatElement, PackedMatrix};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Isa, Level, Task};
 
-/// Rows of activations from which on this is the faster way.
-pub(super) const LEAST: usize = 24;
+/// Minimum activation rows for which this is faster than `f32`.
+pub(super) const MIN_ROWS: usize = 24;
 
 /// Steps that share a scale.
-const BLOCK: usize = 128;
+const BLOCK_LEN: usize = 128;
 
-/// The largest integers that activations and weights become: an `f16` of 11 bits, times 2.
-const TOP_X: i32 = 4095;
-const TOP_W: i32 = 4094;
+/// Largest integers of activations and weights: an 11-bit significand of `f16`, times 2.
+const MAX_X: i32 = 4095;
+const MAX_W: i32 = 4094;
 
-// The sum of a block fits, whatever its integers are, and so does any part of it. A pair of products, which
-// `vpmaddwd` adds, does all the more.
-const _: () = assert!(BLOCK as i64 * TOP_X as i64 * TOP_W as i64 <= i32::MAX as i64);
+// The sum of a block, or of any part of it, cannot overflow; nor can the pair of products that `vpmaddwd` adds.
+const _: () = assert!(BLOCK_LEN as i64 * MAX_X as i64 * MAX_W as i64 <= i32::MAX as i64);
 
 /// Columns of a panel of weights, and rows of a tile: twelve vectors of sums.
-pub(super) const WIDTH: usize = 16;
-pub(super) const HEIGHT: usize = 6;
+pub(super) const TILE_COLS: usize = 16;
+pub(super) const TILE_ROWS: usize = 6;
 
-/// Steps that are multiplied at once, at most: panels one after the other that fill half of a first-level cache. One panel
-/// of [`Packed`] for AVX2 has up to 384.
-const DEPTH: usize = 640;
+/// Maximum steps of a group, the depth blocks that are multiplied in one pass: they fill half of an L1 cache. A depth
+/// block of [`PackedMatrix`] for AVX2 has up to 384 steps.
+const MAX_GROUP_STEPS: usize = 640;
 
-/// Panels that these are, at most.
-const RUNS: usize = 3;
+/// Maximum depth blocks of a group.
+const MAX_GROUP_DEPTH_BLOCKS: usize = 3;
 
-/// Their blocks, at most: each panel may end with one that is not whole.
-const BLOCKS: usize = DEPTH / BLOCK + RUNS;
+/// Maximum blocks of a group: each depth block may end with a partial one.
+const MAX_GROUP_BLOCKS: usize = MAX_GROUP_STEPS / BLOCK_LEN + MAX_GROUP_DEPTH_BLOCKS;
 
-/// Pairs of steps of a block, at most.
-const PAIRS: usize = BLOCK / 2;
+/// Maximum pairs of steps in a block.
+const BLOCK_PAIRS: usize = BLOCK_LEN / 2;
 
-/// Rows of activations whose part of so many steps stays in a second-level cache.
-const ROWS: usize = 64 * HEIGHT;
+/// Activation rows whose share of a group stays in an L2 cache.
+const L2_ROWS: usize = 64 * TILE_ROWS;
 
-/// Two steps of a panel: for every column a pair of `i16`, the first one in the lower half.
+/// Two steps of a panel: for every column a pair of `i16`, the first in the low half.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Line(pub(super) [u32; WIDTH]);
+pub(super) struct WeightPairs(pub(super) [u32; TILE_COLS]);
 
-/// Whether products with these weights may be computed so: they are all tame, and the level gains by it.
-pub(super) fn suits<B: Wide<Float = f32>>(b: &Packed<B>) -> bool {
-    b.level() == Level::Avx2 && b.width() == WIDTH && b.depth() <= DEPTH && are_tame(b)
+/// Returns true if these weights can use this kernel: they are in range, and it is faster at their level.
+pub(super) fn suits<B: FloatElement<Float = f32>>(b: &PackedMatrix<B>) -> bool {
+    b.level() == Level::Avx2 && b.width() == TILE_COLS && b.depth() <= MAX_GROUP_STEPS && are_in_range(b)
 }
 
-fn are_tame<B: Wide<Float = f32>>(b: &Packed<B>) -> bool {
-    let tame = AtomicBool::new(true);
-    let cut = Cut::of(b);
-    pool::run(b.cols().div_ceil(WIDTH), |panel| {
-        for run in 0..cut.runs() {
-            if !simd::run_narrow(Tame(b.panel(run, panel))) {
-                tame.store(false, Ordering::Relaxed);
+fn are_in_range<B: FloatElement<Float = f32>>(b: &PackedMatrix<B>) -> bool {
+    let in_range = AtomicBool::new(true);
+    let blocking = KBlocking::of(b);
+    pool::run(b.cols().div_ceil(TILE_COLS), |panel| {
+        for depth_block in 0..blocking.depth_blocks() {
+            if !simd::run_narrow(RangeCheck(b.panel(depth_block, panel))) {
+                in_range.store(false, Ordering::Relaxed);
             }
         }
     });
-    tame.into_inner()
+    in_range.into_inner()
 }
 
+/// Returns true if a block with the largest magnitude `max` can be scaled.
 #[inline(always)]
-fn is_tame(top: f32) -> bool {
+fn is_in_range(max: f32) -> bool {
     // 2¹⁰⁰ and its inverse.
-    const MOST: f32 = f32::from_bits((127 + 100) << 23);
-    const LEAST: f32 = f32::from_bits((127 - 100) << 23);
-    top == 0.0 || (LEAST..=MOST).contains(&top)
+    const MAX: f32 = f32::from_bits((127 + 100) << 23);
+    const MIN: f32 = f32::from_bits((127 - 100) << 23);
+    max == 0.0 || (MIN..=MAX).contains(&max)
 }
 
-/// To nearest, even of two: the last bits of a sum with 1.5 · 2²³ are the integer, if it has less than 22 bits.
+/// Rounds to nearest, ties to even: the low bits of a sum with 1.5 · 2²³ are the integer, if it has less than 22 bits.
 #[inline(always)]
 fn nearest(x: f32) -> u32 {
     (x + 12_582_912.0).to_bits().wrapping_sub(0x4B40_0000)
 }
 
-/// Two such integers of 16 bits, the first one in the lower half.
+/// Two 16-bit integers, the first in the low half.
 #[inline(always)]
 fn pair(x: f32, y: f32) -> u32 {
     nearest(x) & 0xFFFF | nearest(y) << 16
 }
 
-/// Where rows are cut: at the panels' ends, and into blocks between them.
+/// How the inner dimension is split: into depth blocks, as the panels are, and those into blocks with a scale.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Cut {
-    /// Steps of a row, and of a panel.
+pub(super) struct KBlocking {
+    /// Steps of a row, and of a depth block.
     cols: usize,
     depth: usize,
 }
 
-impl Cut {
-    pub(super) fn of<B: Wide>(b: &Packed<B>) -> Self {
+impl KBlocking {
+    pub(super) fn of<B: FloatElement>(b: &PackedMatrix<B>) -> Self {
         Self {
             cols: b.rows(),
             depth: b.depth(),
         }
     }
 
-    /// Panels one after the other.
-    fn runs(self) -> usize {
+    /// Number of depth blocks.
+    fn depth_blocks(self) -> usize {
         self.cols.div_ceil(self.depth)
     }
 
-    /// The steps of one. They begin where a pair does.
-    fn steps(self, run: usize) -> Range<usize> {
-        run * self.depth..self.cols.min((run + 1) * self.depth)
+    /// The steps of a depth block. The first has an even index.
+    fn steps(self, depth_block: usize) -> Range<usize> {
+        depth_block * self.depth..self.cols.min((depth_block + 1) * self.depth)
     }
 
-    /// The blocks of one.
-    fn blocks(self, run: usize) -> Range<usize> {
-        let first = run * self.depth.div_ceil(BLOCK);
-        first..first + self.steps(run).len().div_ceil(BLOCK)
+    /// The blocks of a depth block.
+    fn blocks(self, depth_block: usize) -> Range<usize> {
+        let first = depth_block * self.depth.div_ceil(BLOCK_LEN);
+        first..first + self.steps(depth_block).len().div_ceil(BLOCK_LEN)
     }
 
-    /// Panels that are multiplied at once.
-    fn together(self) -> usize {
-        (DEPTH / self.depth).min(RUNS)
+    /// Depth blocks of a group.
+    fn group_len(self) -> usize {
+        (MAX_GROUP_STEPS / self.depth).min(MAX_GROUP_DEPTH_BLOCKS)
     }
 
-    /// The panels of group `i`, none behind the last.
+    /// The depth blocks of group `i`; empty past the last.
     fn group(self, i: usize) -> Range<usize> {
-        let all = self.runs();
-        all.min(i * self.together())..all.min((i + 1) * self.together())
+        let all = self.depth_blocks();
+        all.min(i * self.group_len())..all.min((i + 1) * self.group_len())
     }
 
-    /// Pairs and blocks of a row.
-    fn row(self) -> (usize, usize) {
+    /// Number of pairs of a row.
+    fn row_pairs(self) -> usize {
+        self.cols.div_ceil(2)
+    }
+
+    /// Number of blocks of a row.
+    fn row_blocks(self) -> usize {
         let last = self.cols.saturating_sub(1) / self.depth;
-        (self.cols.div_ceil(2), self.blocks(last).end)
+        self.blocks(last).end
     }
 }
 
-/// Rounded numbers, in panels of [`HEIGHT`] rows: for every two steps a pair of `i16` of each row, and for every
-/// block the rows' scales. Rows missing in the last panel are zeros.
+/// Activations in fixed point, in panels of [`TILE_ROWS`] rows: for every two steps a pair of `i16` of each row, and for
+/// every block the scales of the rows. The last panel is padded with zeros.
 #[derive(Default)]
-pub(super) struct Shorts {
-    pairs: Vec<[u32; HEIGHT]>,
-    scales: Vec<[f32; HEIGHT]>,
-    cut: Cut,
-    /// Pairs and blocks of a row.
-    row: (usize, usize),
+pub(super) struct FixedPointActivations {
+    pairs: Vec<[u32; TILE_ROWS]>,
+    scales: Vec<[f32; TILE_ROWS]>,
+    blocking: KBlocking,
+    row_pairs: usize,
+    row_blocks: usize,
     rows: usize,
 }
 
-impl Shorts {
-    /// Rounds `x`, whole rows; `false` where it is not tame.
-    pub(super) fn set(&mut self, x: &[f32], cut: Cut) -> bool {
-        (self.cut, self.row, self.rows) = (cut, cut.row(), x.len() / cut.cols);
-        let (pairs, blocks) = self.row;
-        let panels = self.rows.div_ceil(HEIGHT);
+impl FixedPointActivations {
+    /// Rounds `x`, whole rows; returns false if a value is out of range.
+    pub(super) fn set(&mut self, x: &[f32], blocking: KBlocking) -> bool {
+        let (pairs, blocks) = (blocking.row_pairs(), blocking.row_blocks());
+        (self.blocking, self.rows) = (blocking, x.len() / blocking.cols);
+        (self.row_pairs, self.row_blocks) = (pairs, blocks);
+        let panels = self.rows.div_ceil(TILE_ROWS);
         if self.pairs.len() < panels * pairs {
-            self.pairs.resize(panels * pairs, [0; HEIGHT]);
+            self.pairs.resize(panels * pairs, [0; TILE_ROWS]);
         }
         if self.scales.len() < panels * blocks {
-            self.scales.resize(panels * blocks, [0.0; HEIGHT]);
+            self.scales.resize(panels * blocks, [0.0; TILE_ROWS]);
         }
         let all = pool::DisjointSlice::new(&mut self.pairs);
-        let tame = AtomicBool::new(true);
+        let in_range = AtomicBool::new(true);
         pool::for_each_chunk(&mut self.scales[..panels * blocks], blocks, |i, scales| {
-            let first = i * HEIGHT;
-            let rows = HEIGHT.min(self.rows - first);
-            let panel = Round {
-                x: &x[first * cut.cols..][..rows * cut.cols],
-                cut,
+            let first = i * TILE_ROWS;
+            let rows = TILE_ROWS.min(self.rows - first);
+            let panel = RoundPanel {
+                x: &x[first * blocking.cols..][..rows * blocking.cols],
+                blocking,
                 pairs: shared_output::own(&all, i * pairs..(i + 1) * pairs),
                 scales,
             };
             if !simd::run_narrow(panel) {
-                tame.store(false, Ordering::Relaxed);
+                in_range.store(false, Ordering::Relaxed);
             }
         });
-        tame.into_inner()
+        in_range.into_inner()
     }
 
-    /// Some pairs and scales of a panel.
+    /// A range of pairs of a panel, and the scales of a range of blocks.
     #[inline(always)]
     fn panel(
         &self,
         i: usize,
         pairs: Range<usize>,
         blocks: Range<usize>,
-    ) -> (&[[u32; HEIGHT]], &[[f32; HEIGHT]]) {
+    ) -> (&[[u32; TILE_ROWS]], &[[f32; TILE_ROWS]]) {
         (
-            &self.pairs[i * self.row.0 + pairs.start..][..pairs.len()],
-            &self.scales[i * self.row.1 + blocks.start..][..blocks.len()],
+            &self.pairs[i * self.row_pairs + pairs.start..][..pairs.len()],
+            &self.scales[i * self.row_blocks + blocks.start..][..blocks.len()],
         )
     }
 }
 
-/// Rounds the rows of a panel, and finds out whether they are tame.
-struct Round<'a> {
+/// Rounds the rows of a panel; returns false if a value is out of range.
+struct RoundPanel<'a> {
     x: &'a [f32],
-    cut: Cut,
-    pairs: &'a mut [[u32; HEIGHT]],
-    scales: &'a mut [[f32; HEIGHT]],
+    blocking: KBlocking,
+    pairs: &'a mut [[u32; TILE_ROWS]],
+    scales: &'a mut [[f32; TILE_ROWS]],
 }
 
-impl Task for Round<'_> {
+impl Task for RoundPanel<'_> {
     type Output = bool;
 
     #[inline(always)]
     fn run<I: Isa>(self) -> bool {
-        let cut = self.cut;
-        let mut tame = true;
-        let mut all = [[0; PAIRS]; HEIGHT];
-        for run in 0..cut.runs() {
-            let (steps, blocks) = (cut.steps(run), cut.blocks(run));
+        let blocking = self.blocking;
+        let mut in_range = true;
+        let mut all = [[0; BLOCK_PAIRS]; TILE_ROWS];
+        for depth_block in 0..blocking.depth_blocks() {
+            let (steps, blocks) = (blocking.steps(depth_block), blocking.blocks(depth_block));
             for i in 0..blocks.len() {
-                let first = steps.start + i * BLOCK;
-                let last = steps.end.min(first + BLOCK);
+                let first = steps.start + i * BLOCK_LEN;
+                let last = steps.end.min(first + BLOCK_LEN);
                 let scales = &mut self.scales[blocks.start + i];
-                *scales = [0.0; HEIGHT];
-                for (r, x) in self.x.chunks_exact(cut.cols).enumerate() {
+                *scales = [0.0; TILE_ROWS];
+                for (r, x) in self.x.chunks_exact(blocking.cols).enumerate() {
                     let x = &x[first..last];
-                    let top = match x.as_array() {
+                    let max = match x.as_array() {
                         Some(x) => round(x, &mut all[r]),
                         None => {
-                            let mut part = [0.0; BLOCK];
-                            part[..x.len()].copy_from_slice(x);
-                            round(&part, &mut all[r])
+                            let mut padded = [0.0; BLOCK_LEN];
+                            padded[..x.len()].copy_from_slice(x);
+                            round(&padded, &mut all[r])
                         }
                     };
-                    scales[r] = top / TOP_X as f32;
-                    tame &= is_tame(top);
+                    scales[r] = max / MAX_X as f32;
+                    in_range &= is_in_range(max);
                 }
                 let pairs = &mut self.pairs[first / 2..last.div_ceil(2)];
                 for i in 0..pairs.len() {
-                    for r in 0..HEIGHT {
+                    for r in 0..TILE_ROWS {
                         pairs[i][r] = all[r][i];
                     }
                 }
             }
         }
-        tame
+        in_range
     }
 }
 
-/// Rounds a block, and returns the largest number of it.
+/// Rounds a block, and returns its largest magnitude.
 #[inline(always)]
-fn round(x: &[f32; BLOCK], pairs: &mut [u32; PAIRS]) -> f32 {
-    // As integers: NaN is greater than all numbers and is not lost.
-    let mut top = 0;
-    for i in 0..BLOCK {
-        top = top.max((x[i].to_bits() & 0x7FFF_FFFF) as i32);
+fn round(x: &[f32; BLOCK_LEN], pairs: &mut [u32; BLOCK_PAIRS]) -> f32 {
+    // Compares bits as integers, in which NaN exceeds every number, so it is not lost.
+    let mut max = 0;
+    for i in 0..BLOCK_LEN {
+        max = max.max((x[i].to_bits() & 0x7FFF_FFFF) as i32);
     }
-    let top = f32::from_bits(top as u32);
-    let inverse = if top == 0.0 { 0.0 } else { TOP_X as f32 / top };
-    for i in 0..PAIRS {
+    let max = f32::from_bits(max as u32);
+    let inverse = if max == 0.0 { 0.0 } else { MAX_X as f32 / max };
+    for i in 0..BLOCK_PAIRS {
         pairs[i] = pair(x[2 * i] * inverse, x[2 * i + 1] * inverse);
     }
-    top
+    max
 }
 
-/// The largest numbers of a block of a panel, by column.
+/// The largest magnitude of each column in a block of a panel.
 #[inline(always)]
-fn tops<I: Isa, B: Wide<Float = f32>>(block: &[B]) -> [f32; WIDTH] {
-    // As integers, as above: both kinds of halves are ordered like their bits.
+fn maxima<I: Isa, B: FloatElement<Float = f32>>(block: &[B]) -> [f32; TILE_COLS] {
+    // As integers, as above: `f16` and `bf16` are ordered like their bits.
     let steps = bytemuck::cast_slice::<B, u16>(block);
-    let steps = steps.as_chunks::<WIDTH>().0;
-    let mut tops = [0_u16; WIDTH];
+    let steps = steps.as_chunks::<TILE_COLS>().0;
+    let mut maxima = [0_u16; TILE_COLS];
     match I::LEVEL {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => tops = super::avx2::fixed_point::tops(steps),
+        Level::Avx2 => maxima = super::avx2::fixed_point::maxima(steps),
         _ => {
             for i in 0..steps.len() {
-                for c in 0..WIDTH {
-                    tops[c] = tops[c].max(steps[i][c] & 0x7FFF);
+                for c in 0..TILE_COLS {
+                    maxima[c] = maxima[c].max(steps[i][c] & 0x7FFF);
                 }
             }
         }
     }
-    let mut halves = [B::default(); WIDTH];
-    let mut wide = [0.0; WIDTH];
-    halves.copy_from_slice(bytemuck::cast_slice(&tops));
-    B::widen_run::<I>(&halves, &mut wide);
+    let mut halves = [B::default(); TILE_COLS];
+    let mut wide = [0.0; TILE_COLS];
+    halves.copy_from_slice(bytemuck::cast_slice(&maxima));
+    B::widen_slice::<I>(&halves, &mut wide);
     wide
 }
 
-struct Tame<'a, B>(&'a [B]);
+struct RangeCheck<'a, B>(&'a [B]);
 
-impl<B: Wide<Float = f32>> Task for Tame<'_, B> {
+impl<B: FloatElement<Float = f32>> Task for RangeCheck<'_, B> {
     type Output = bool;
 
     #[inline(always)]
     fn run<I: Isa>(self) -> bool {
-        let mut tame = true;
-        for block in self.0.chunks(BLOCK * WIDTH) {
-            let tops = tops::<I, B>(block);
-            for c in 0..WIDTH {
-                tame &= is_tame(tops[c]);
+        let mut in_range = true;
+        for block in self.0.chunks(BLOCK_LEN * TILE_COLS) {
+            let maxima = maxima::<I, B>(block);
+            for c in 0..TILE_COLS {
+                in_range &= is_in_range(maxima[c]);
             }
         }
-        tame
+        in_range
     }
 }
 
-/// Rounds a panel.
+/// Rounds a panel of weights.
 #[inline(always)]
-fn narrow<I: Isa, B: Wide<Float = f32>>(
+fn narrow<I: Isa, B: FloatElement<Float = f32>>(
     panel: &[B],
-    lines: &mut [Line],
-    scales: &mut [[f32; WIDTH]],
+    weights: &mut [WeightPairs],
+    scales: &mut [[f32; TILE_COLS]],
 ) {
-    let blocks = panel.chunks(BLOCK * WIDTH);
-    let lines = lines.chunks_mut(PAIRS);
-    for ((block, lines), scales) in blocks.zip(lines).zip(scales) {
-        let tops = tops::<I, B>(block);
-        let mut inverse = [0.0; WIDTH];
-        for c in 0..WIDTH {
-            // A power of two that makes an integer of 12 bits of the largest.
-            let exponent = tops[c].to_bits() & 0x7F80_0000;
-            let one = exponent.wrapping_sub(11 << 23);
-            let many = ((254_u32 + 11) << 23).wrapping_sub(exponent);
-            let is_zero = tops[c] == 0.0;
-            scales[c] = if is_zero { 0.0 } else { f32::from_bits(one) };
-            inverse[c] = if is_zero { 0.0 } else { f32::from_bits(many) };
+    let blocks = panel.chunks(BLOCK_LEN * TILE_COLS);
+    let weights = weights.chunks_mut(BLOCK_PAIRS);
+    for ((block, weights), scales) in blocks.zip(weights).zip(scales) {
+        let maxima = maxima::<I, B>(block);
+        let mut inverse = [0.0; TILE_COLS];
+        for c in 0..TILE_COLS {
+            // The power of two that scales the largest magnitude to a 12-bit integer.
+            let exponent = maxima[c].to_bits() & 0x7F80_0000;
+            let scale = exponent.wrapping_sub(11 << 23);
+            let inverse_bits = ((254_u32 + 11) << 23).wrapping_sub(exponent);
+            let is_zero = maxima[c] == 0.0;
+            scales[c] = if is_zero { 0.0 } else { f32::from_bits(scale) };
+            inverse[c] = if is_zero { 0.0 } else { f32::from_bits(inverse_bits) };
         }
-        let (whole, rest) = block.as_chunks::<{ 2 * WIDTH }>();
-        for i in 0..lines.len() {
-            let mut wide = [0.0; 2 * WIDTH];
+        let (whole, rest) = block.as_chunks::<{ 2 * TILE_COLS }>();
+        for i in 0..weights.len() {
+            let mut wide = [0.0; 2 * TILE_COLS];
             match whole.get(i) {
-                Some(both) => B::widen_run::<I>(both, &mut wide),
-                None => B::widen_run::<I>(rest, &mut wide[..rest.len()]),
+                Some(both) => B::widen_slice::<I>(both, &mut wide),
+                None => B::widen_slice::<I>(rest, &mut wide[..rest.len()]),
             }
-            for c in 0..WIDTH {
-                lines[i].0[c] = pair(wide[c] * inverse[c], wide[WIDTH + c] * inverse[c]);
+            for c in 0..TILE_COLS {
+                weights[i].0[c] = pair(wide[c] * inverse[c], wide[TILE_COLS + c] * inverse[c]);
             }
         }
     }
 }
 
-/// Panels of a group in the same columns, rounded.
-struct Right {
-    lines: [Line; DEPTH / 2],
-    scales: [[f32; WIDTH]; BLOCKS],
-    /// Where blocks of lines end.
-    ends: [usize; BLOCKS],
+/// The rounded weights of one column panel, for the depth blocks of a group.
+struct RoundedPanels {
+    weights: [WeightPairs; MAX_GROUP_STEPS / 2],
+    scales: [[f32; TILE_COLS]; MAX_GROUP_BLOCKS],
+    /// End indices of the blocks in `weights`.
+    ends: [usize; MAX_GROUP_BLOCKS],
     blocks: usize,
 }
 
-impl Right {
+impl RoundedPanels {
     #[inline(always)]
-    fn set<I: Isa, B: Wide<Float = f32>>(
+    fn set<I: Isa, B: FloatElement<Float = f32>>(
         &mut self,
-        b: &Packed<B>,
-        cut: Cut,
+        b: &PackedMatrix<B>,
+        blocking: KBlocking,
         i: usize,
         panel: usize,
     ) {
         let mut at = 0;
         self.blocks = 0;
-        for run in cut.group(i) {
-            let lines = &mut self.lines[at..][..cut.steps(run).len().div_ceil(2)];
-            narrow::<I, B>(b.panel(run, panel), lines, &mut self.scales[self.blocks..]);
-            for end in (PAIRS..lines.len() + PAIRS).step_by(PAIRS) {
-                self.ends[self.blocks] = at + end.min(lines.len());
+        for depth_block in blocking.group(i) {
+            let weights = &mut self.weights[at..][..blocking.steps(depth_block).len().div_ceil(2)];
+            narrow::<I, B>(b.panel(depth_block, panel), weights, &mut self.scales[self.blocks..]);
+            for end in (BLOCK_PAIRS..weights.len() + BLOCK_PAIRS).step_by(BLOCK_PAIRS) {
+                self.ends[self.blocks] = at + end.min(weights.len());
                 self.blocks += 1;
             }
-            at += lines.len();
+            at += weights.len();
         }
     }
 
     #[inline(always)]
-    fn with<'a>(&'a self, (pairs, rows): (&'a [[u32; HEIGHT]], &'a [[f32; HEIGHT]])) -> Tile<'a> {
-        Tile {
+    fn tile<'a>(
+        &'a self,
+        pairs: &'a [[u32; TILE_ROWS]],
+        rows: &'a [[f32; TILE_ROWS]],
+    ) -> FixedPointTile<'a> {
+        FixedPointTile {
             ends: &self.ends[..self.blocks],
-            lines: &self.lines[..pairs.len()],
+            weights: &self.weights[..pairs.len()],
             columns: &self.scales[..self.blocks],
             pairs,
             rows,
@@ -401,40 +411,41 @@ impl Right {
     }
 }
 
-/// A tile of [`HEIGHT`] rows and [`WIDTH`] columns, for the steps of a group of panels.
-pub(super) struct Tile<'a> {
-    /// Where the blocks of lines end.
+/// The operands of a tile of [`TILE_ROWS`] rows and [`TILE_COLS`] columns, for the steps of a group.
+pub(super) struct FixedPointTile<'a> {
+    /// End indices of the blocks in `weights`.
     pub(super) ends: &'a [usize],
-    /// Weights, and the columns' scales in every block.
-    pub(super) lines: &'a [Line],
-    pub(super) columns: &'a [[f32; WIDTH]],
-    /// As many pairs of activations, and the rows' scales.
-    pub(super) pairs: &'a [[u32; HEIGHT]],
-    pub(super) rows: &'a [[f32; HEIGHT]],
+    /// Weights, and the scales of the columns in every block.
+    pub(super) weights: &'a [WeightPairs],
+    pub(super) columns: &'a [[f32; TILE_COLS]],
+    /// As many pairs of activations, and the scales of the rows in every block.
+    pub(super) pairs: &'a [[u32; TILE_ROWS]],
+    pub(super) rows: &'a [[f32; TILE_ROWS]],
 }
 
-pub(super) type Sums = [[f32; WIDTH]; HEIGHT];
+/// The sums of a tile.
+pub(super) type TileSums = [[f32; TILE_COLS]; TILE_ROWS];
 
-/// Adds what a tile comes to.
+/// Adds the products of a tile to `sums`.
 #[inline(always)]
-fn add<I: Isa>(tile: &Tile<'_>, sums: &mut Sums) {
+fn add<I: Isa>(tile: &FixedPointTile<'_>, sums: &mut TileSums) {
     match I::LEVEL {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::avx2::fixed_point::add(tile, sums),
-        _ => plain(tile, sums),
+        _ => add_portable(tile, sums),
     }
 }
 
-/// The same integers, and floats in the same order, without intrinsics.
-fn plain(tile: &Tile<'_>, sums: &mut Sums) {
+/// [`add`] without intrinsics: the same integers, and floats in the same order.
+fn add_portable(tile: &FixedPointTile<'_>, sums: &mut TileSums) {
     let both = |pair: u32| [pair as i16, (pair >> 16) as i16].map(i32::from);
     let mut first = 0;
     for (block, (columns, &last)) in tile.columns.iter().zip(tile.ends).enumerate() {
-        for r in 0..HEIGHT {
-            for c in 0..WIDTH {
+        for r in 0..TILE_ROWS {
+            for c in 0..TILE_COLS {
                 let mut dot = 0;
                 for i in first..last {
-                    let (w, x) = (both(tile.lines[i].0[c]), both(tile.pairs[i][r]));
+                    let (w, x) = (both(tile.weights[i].0[c]), both(tile.pairs[i][r]));
                     dot += w[0] * x[0] + w[1] * x[1];
                 }
                 let dot = dot as f32 * columns[c];
@@ -445,109 +456,114 @@ fn plain(tile: &Tile<'_>, sums: &mut Sums) {
     }
 }
 
-/// Multiplies a range of rows of weights, which are columns of `b`, from the beginning of a panel on, at a level
-/// that the processor has.
-pub(super) fn multiply<B: Wide<Float = f32>>(
+/// Multiplies a range of rows of weights, which are columns of `b` and start at a panel, at a level that the processor
+/// has.
+pub(super) fn multiply<B: FloatElement<Float = f32>>(
     level: Level,
-    b: &Packed<B>,
-    x: &Shorts,
+    b: &PackedMatrix<B>,
+    x: &FixedPointActivations,
     range: Range<usize>,
     to: &SharedOutput<'_>,
 ) {
-    assert_eq!(x.cut, Cut::of(b), "activations are cut as weights are");
+    assert_eq!(
+        x.blocking,
+        KBlocking::of(b),
+        "the blocking of activations and weights differs"
+    );
     simd::run_at(level, Multiply { b, x, range, to });
 }
 
-struct Multiply<'a, B: Wide> {
-    b: &'a Packed<B>,
-    x: &'a Shorts,
+struct Multiply<'a, B: FloatElement> {
+    b: &'a PackedMatrix<B>,
+    x: &'a FixedPointActivations,
     range: Range<usize>,
     to: &'a SharedOutput<'a>,
 }
 
-impl<B: Wide<Float = f32>> Task for Multiply<'_, B> {
+impl<B: FloatElement<Float = f32>> Task for Multiply<'_, B> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let (b, x, cut) = (self.b, self.x, self.x.cut);
-        let mut right = Right {
-            lines: [Line([0; WIDTH]); DEPTH / 2],
-            scales: [[0.0; WIDTH]; BLOCKS],
-            ends: [0; BLOCKS],
+        let (b, x, blocking) = (self.b, self.x, self.x.blocking);
+        let mut weights = RoundedPanels {
+            weights: [WeightPairs([0; TILE_COLS]); MAX_GROUP_STEPS / 2],
+            scales: [[0.0; TILE_COLS]; MAX_GROUP_BLOCKS],
+            ends: [0; MAX_GROUP_BLOCKS],
             blocks: 0,
         };
-        let panels = self.range.start / WIDTH..self.range.end.div_ceil(WIDTH);
-        let groups = cut.runs().div_ceil(cut.together());
-        for first in (0..x.rows).step_by(ROWS) {
-            let rows = first..x.rows.min(first + ROWS);
+        let panels = self.range.start / TILE_COLS..self.range.end.div_ceil(TILE_COLS);
+        let groups = blocking.depth_blocks().div_ceil(blocking.group_len());
+        for first in (0..x.rows).step_by(L2_ROWS) {
+            let rows = first..x.rows.min(first + L2_ROWS);
             for (group, panel) in (0..groups).flat_map(|g| panels.clone().map(move |p| (g, p))) {
-                right.set::<I, B>(b, cut, group, panel);
-                // Fetched meanwhile. Threads take tasks in turn, and tasks are mostly alike.
-                let soon = if panel + 1 < panels.end {
+                weights.set::<I, B>(b, blocking, group, panel);
+                // To prefetch. Threads alternate between tasks, most of which have the same size.
+                let next = if panel + 1 < panels.end {
                     self.panels(group, panel + 1)
                 } else if group + 1 < groups {
                     self.panels(group + 1, panels.start)
                 } else {
                     self.panels(0, panels.end + panels.len() * (pool::threads() - 1))
                 };
-                self.tiles::<I>(&right, soon, rows.clone(), group, panel);
+                self.tiles::<I>(&weights, next, rows.clone(), group, panel);
             }
         }
     }
 }
 
-impl<'a, B: Wide<Float = f32>> Multiply<'a, B> {
-    /// The panels of a group in the same columns; none where there are no such columns.
+impl<'a, B: FloatElement<Float = f32>> Multiply<'a, B> {
+    /// The depth blocks of a group of a column panel; empty past the last panel.
     #[inline(always)]
-    fn panels(&self, group: usize, panel: usize) -> [&'a [B]; RUNS] {
-        let mut panels: [&[B]; RUNS] = [&[]; RUNS];
-        if panel * WIDTH < self.b.cols() {
-            for (to, run) in panels.iter_mut().zip(self.x.cut.group(group)) {
-                *to = self.b.panel(run, panel);
+    fn panels(&self, group: usize, panel: usize) -> [&'a [B]; MAX_GROUP_DEPTH_BLOCKS] {
+        let mut panels: [&[B]; MAX_GROUP_DEPTH_BLOCKS] = [&[]; MAX_GROUP_DEPTH_BLOCKS];
+        if panel * TILE_COLS < self.b.cols() {
+            for (to, depth_block) in panels.iter_mut().zip(self.x.blocking.group(group)) {
+                *to = self.b.panel(depth_block, panel);
             }
         }
         panels
     }
 
-    /// Multiplies all `rows` with some panels, and fetches others.
+    /// Multiplies all `rows` with a group of a panel, and prefetches `next`.
     #[inline(always)]
     fn tiles<I: Isa>(
         &self,
-        right: &Right,
-        soon: [&[B]; RUNS],
+        weights: &RoundedPanels,
+        next: [&[B]; MAX_GROUP_DEPTH_BLOCKS],
         rows: Range<usize>,
         group: usize,
         panel: usize,
     ) {
-        let (x, cut, runs) = (self.x, self.x.cut, self.x.cut.group(group));
-        let pairs = cut.steps(runs.start).start / 2..cut.steps(runs.end - 1).end.div_ceil(2);
-        let blocks = cut.blocks(runs.start).start..cut.blocks(runs.end - 1).end;
-        let col = panel * WIDTH;
-        let width = WIDTH.min(self.range.end - col);
-        // A part with every tile.
-        let count = rows.len().div_ceil(HEIGHT);
-        let mut soon = soon.map(|soon| soon.chunks(soon.len().div_ceil(count).max(1)));
-        for first in rows.clone().step_by(HEIGHT) {
-            let height = HEIGHT.min(rows.end - first);
+        let (x, blocking, depth_blocks) = (self.x, self.x.blocking, self.x.blocking.group(group));
+        let pairs = blocking.steps(depth_blocks.start).start / 2..blocking.steps(depth_blocks.end - 1).end.div_ceil(2);
+        let blocks = blocking.blocks(depth_blocks.start).start..blocking.blocks(depth_blocks.end - 1).end;
+        let col = panel * TILE_COLS;
+        let width = TILE_COLS.min(self.range.end - col);
+        // One chunk of each with every tile.
+        let count = rows.len().div_ceil(TILE_ROWS);
+        let mut next = next.map(|next| next.chunks(next.len().div_ceil(count).max(1)));
+        for first in rows.clone().step_by(TILE_ROWS) {
+            let height = TILE_ROWS.min(rows.end - first);
             let to = |r: usize| self.to.get(first + r, col, width);
-            for soon in &mut soon {
-                fetch::<I, B>(soon.next().unwrap_or_default());
+            for chunks in &mut next {
+                prefetch::<I, B>(chunks.next().unwrap_or_default());
             }
             for r in 0..height {
-                fetch::<I, f32>(to(r));
+                prefetch::<I, f32>(to(r));
             }
-            let tile = right.with(x.panel(first / HEIGHT, pairs.clone(), blocks.clone()));
-            let mut sums = [[0.0; WIDTH]; HEIGHT];
+            let (x_pairs, x_scales) = x.panel(first / TILE_ROWS, pairs.clone(), blocks.clone());
+            let tile = weights.tile(x_pairs, x_scales);
+            let mut sums = [[0.0; TILE_COLS]; TILE_ROWS];
             if group > 0 {
-                for r in 0..HEIGHT {
+                for r in 0..TILE_ROWS {
                     if r < height {
                         copy(to(r), &mut sums[r]);
                     }
                 }
             }
             add::<I>(&tile, &mut sums);
-            for r in 0..HEIGHT {
+            for r in 0..TILE_ROWS {
                 if r < height {
                     copy(&sums[r], to(r));
                 }
@@ -556,21 +572,21 @@ impl<'a, B: Wide<Float = f32>> Multiply<'a, B> {
     }
 }
 
-/// Calls for memory that is needed soon.
+/// Prefetches memory.
 #[inline(always)]
-fn fetch<I: Isa, T: bytemuck::Pod>(memory: &[T]) {
+fn prefetch<I: Isa, T: bytemuck::Pod>(memory: &[T]) {
     #[cfg(target_arch = "x86_64")]
     if I::LEVEL == Level::Avx2 {
-        super::avx2::fixed_point::fetch(bytemuck::cast_slice(memory));
+        super::avx2::fixed_point::prefetch(bytemuck::cast_slice(memory));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = memory;
 }
 
-/// As many numbers as there are on both sides; mostly two vectors.
+/// Copies as many elements as both slices have: usually two vectors.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
-    match (from.as_array::<WIDTH>(), to.as_mut_array::<WIDTH>()) {
+    match (from.as_array::<TILE_COLS>(), to.as_mut_array::<TILE_COLS>()) {
         (Some(from), Some(to)) => *to = *from,
         _ => to.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
     }

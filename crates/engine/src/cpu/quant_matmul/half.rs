@@ -1,25 +1,25 @@
-//! Weights of half precision in the panels of matrix products: nothing is left to pack or to transpose.
+//! Half-precision weights prepacked for GEMM and GEMV: nothing is packed or transposed per call.
 
 use std::ops::Range;
 
-use super::fixed_point::{self, Cut, Shorts};
+use super::fixed_point::{self, KBlocking, FixedPointActivations};
 use super::shared_output::SharedOutput;
-use crate::cpu::gemm::{self, Matrix, Packed, Wide};
+use crate::cpu::gemm::{self, FloatElement, Matrix, PackedMatrix};
 use crate::cpu::simd::{self, Family, Level};
 
-/// Rows of halves, which are columns of the product's right factor.
-pub(crate) struct HalfWeights<T: Wide> {
-    packed: Packed<T>,
-    is_short: bool,
+/// A half-precision matrix, whose rows are the columns of the right factor of a GEMM.
+pub(crate) struct HalfWeights<T: FloatElement> {
+    packed: PackedMatrix<T>,
+    is_fixed_point: bool,
 }
 
-/// Whose kernel multiplies them.
+/// The level of the kernels.
 pub(super) fn level() -> Level {
     simd::chosen(Family::HalfWeights).level()
 }
 
-impl<T: Wide<Float = f32>> HalfWeights<T> {
-    /// Arranges `rows` of `cols` weights; `None` where they do not begin where such numbers do.
+impl<T: FloatElement<Float = f32>> HalfWeights<T> {
+    /// Packs `rows` of `cols` weights; `None` if they are not aligned.
     pub(super) fn new(
         bytes: &[u8],
         rows: usize,
@@ -29,44 +29,44 @@ impl<T: Wide<Float = f32>> HalfWeights<T> {
         let data: &[T] = bytemuck::try_cast_slice(bytes).ok()?;
         let row = cols * size_of::<T>();
         let matrix = Matrix::contiguous(data, rows, cols).t();
-        let packed = Packed::in_bands(level(), matrix, &|rows| {
+        let packed = PackedMatrix::in_bands(level(), matrix, &|rows| {
             copied(rows.start * row..rows.end * row);
         });
-        let is_short = fixed_point::suits(&packed);
-        Some(Self { packed, is_short })
+        let is_fixed_point = fixed_point::suits(&packed);
+        Some(Self { packed, is_fixed_point })
     }
 
-    /// Bytes of all of it.
+    /// Size in bytes.
     pub(super) fn len(&self) -> usize {
         self.packed.bytes()
     }
 
-    /// Rows that belong together: those of a panel.
+    /// Number of rows of a panel.
     pub(super) fn height(&self) -> usize {
         self.packed.width()
     }
 
-    /// How activations are cut that many rows are multiplied with as integers, where they may be.
-    pub(super) fn cut(&self) -> Option<Cut> {
-        self.is_short.then(|| Cut::of(&self.packed))
+    /// The blocking of activations for the fixed-point kernel, if the weights are suitable for it.
+    pub(super) fn blocking(&self) -> Option<KBlocking> {
+        self.is_fixed_point.then(|| KBlocking::of(&self.packed))
     }
 
-    /// The product of a vector with a range of rows, which begins where rows that belong together do.
+    /// Multiplies one vector with a range of rows, which starts at a panel (GEMV).
     pub(super) fn vector(&self, x: &[f32], rows: Range<usize>, to: &mut [f32]) {
         let width = self.packed.width();
         let panels = rows.start / width..rows.end.div_ceil(width);
         gemm::vector_packed(x, &self.packed, panels, to);
     }
 
-    /// The products of several vectors.
+    /// Multiplies several vectors (GEMM).
     pub(super) fn multiply(&self, x: &[f32], to: &mut [f32]) {
         let (cols, rows) = (self.packed.rows(), self.packed.cols());
         let left = Matrix::contiguous(x, x.len() / cols, cols);
         gemm::gemm_packed(1.0, left, &self.packed, 0.0, to, rows);
     }
 
-    /// The products of rounded activations with a range of rows, which begins where a panel does.
-    pub(super) fn multiply_shorts(&self, x: &Shorts, rows: Range<usize>, to: &SharedOutput<'_>) {
+    /// Multiplies fixed-point activations with a range of rows, which starts at a panel.
+    pub(super) fn multiply_fixed_point(&self, x: &FixedPointActivations, rows: Range<usize>, to: &SharedOutput<'_>) {
         fixed_point::multiply(self.packed.level(), &self.packed, x, rows, to);
     }
 }

@@ -1,11 +1,11 @@
-//! Products of integers on ARM: with dotprod, and two vectors of activations at a time with i8mm.
+//! Integer kernels for ARM: with dotprod, and for two activation rows at a time with i8mm.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are not always inlined into code for an instruction set"
 )]
 #![expect(
     unsafe_code,
-    reason = "instructions that the caller found, on places that have what is read"
+    reason = "instructions that the caller detected, on pointers with enough bytes to read"
 )]
 
 use std::arch::aarch64::{
@@ -19,14 +19,14 @@ use std::arch::aarch64::{
 use std::arch::asm;
 
 use super::activation::Activations;
-use super::dot::{self, Job, Lanes, MOST, Place};
+use super::dot::{self, PanelJob, Lanes, TILE_ROWS, PanelCursor};
 use crate::cpu::simd::Features;
 use crate::quant::BlockFormat;
 
-/// Multiplies panels, as [`dot::multiply`] does; where `MATRIX`, with i8mm.
+/// Multiplies panels, as [`dot::multiply`] does; with i8mm if `MATRIX`.
 ///
 /// # Panics
-/// Where the processor lacks the instructions.
+/// If the processor lacks the instructions.
 pub(super) fn multiply<const MATRIX: bool>(
     format: BlockFormat,
     panels: &[u8],
@@ -40,22 +40,22 @@ pub(super) fn multiply<const MATRIX: bool>(
         Features::NeonDotprod
     };
     assert!(needed.is_available(), "no {needed:?}");
-    // SAFETY: looked for just now.
+    // SAFETY: the features were checked above.
     unsafe { dot::multiply::<Neon<MATRIX>>(format, panels, size, x, out) };
 }
 
-/// Rows of a panel in two registers; where `MATRIX`, with the products of matrices of i8mm.
+/// The rows of a panel in two registers; uses the matrix multiplication of i8mm if `MATRIX`.
 #[derive(Clone, Copy)]
 pub(super) struct Neon<const MATRIX: bool>;
 
-/// Adds the products of four bytes of every lane with four of `x`, those at place `LANE`.
+/// Adds the dot products of four bytes of every lane with bytes `4 * LANE` to `4 * LANE + 3` of `x`.
 ///
 /// # Safety
 /// The processor must have dotprod.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 unsafe fn sdot<const LANE: usize>(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
-    // SAFETY: registers only. The standard library's function is not stable yet.
+    // SAFETY: registers only. The intrinsic of the standard library is not stable yet.
     unsafe {
         asm!(
             "sdot {0:v}.4s, {1:v}.16b, {2:v}.4b[{lane}]",
@@ -69,14 +69,14 @@ unsafe fn sdot<const LANE: usize>(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t
     sum
 }
 
-/// Adds the products of two rows of eight bytes with two others.
+/// Adds the dot products of two rows of eight bytes with two others.
 ///
 /// # Safety
 /// The processor must have i8mm.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
 unsafe fn smmla(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
-    // SAFETY: registers only. The standard library's function is not stable yet.
+    // SAFETY: registers only. The intrinsic of the standard library is not stable yet.
     unsafe {
         asm!(
             "smmla {0:v}.4s, {1:v}.16b, {2:v}.16b",
@@ -89,24 +89,24 @@ unsafe fn smmla(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
     sum
 }
 
-/// [`dot::some`] with dotprod.
+/// [`dot::multiply_rows`] with dotprod.
 ///
 /// # Safety
-/// As for [`dot::some`].
+/// As for [`dot::multiply_rows`].
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn with_dots<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N] {
-    // SAFETY: the caller's promise.
-    unsafe { dot::some::<Neon<false>, N>(job, first) }
+unsafe fn with_dots<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f32; TILE_ROWS]; N] {
+    // SAFETY: the caller's contract.
+    unsafe { dot::multiply_rows::<Neon<false>, N>(job, first) }
 }
 
-/// [`dot::some`] with dotprod and i8mm.
+/// [`dot::multiply_rows`] with dotprod and i8mm.
 ///
 /// # Safety
-/// As for [`dot::some`].
+/// As for [`dot::multiply_rows`].
 #[target_feature(enable = "neon,dotprod,i8mm")]
-unsafe fn with_matrices<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N] {
-    // SAFETY: the caller's promise.
-    unsafe { dot::some::<Neon<true>, N>(job, first) }
+unsafe fn with_matrices<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f32; TILE_ROWS]; N] {
+    // SAFETY: the caller's contract.
+    unsafe { dot::multiply_rows::<Neon<true>, N>(job, first) }
 }
 
 /// Sums for one vector.
@@ -114,14 +114,14 @@ unsafe fn with_matrices<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; M
 /// # Safety
 /// As for [`Lanes::dots`].
 #[inline(always)]
-unsafe fn one(w: &[[uint8x16_t; 2]], x: *const i8) -> [int32x4_t; 2] {
+unsafe fn dots1(w: &[[uint8x16_t; 2]], x: *const i8) -> [int32x4_t; 2] {
     // SAFETY: by contract; `w` are four places or eight.
     unsafe {
         let mut sums = [vdupq_n_s32(0); 2];
         for four in 0..w.len() / 4 {
             let x = vld1q_s8(x.add(16 * four));
             for r in 0..2 {
-                let w = |place: usize| vreinterpretq_s8_u8(w[4 * four + place][r]);
+                let w = |quad: usize| vreinterpretq_s8_u8(w[4 * four + quad][r]);
                 sums[r] = sdot::<0>(sums[r], w(0), x);
                 sums[r] = sdot::<1>(sums[r], w(1), x);
                 sums[r] = sdot::<2>(sums[r], w(2), x);
@@ -132,12 +132,12 @@ unsafe fn one(w: &[[uint8x16_t; 2]], x: *const i8) -> [int32x4_t; 2] {
     }
 }
 
-/// Sums for two vectors, by products of matrices: eight columns of two rows with those of both vectors.
+/// Sums for two vectors by matrix multiplication: eight columns of two rows with eight of both vectors.
 ///
 /// # Safety
 /// As for [`Lanes::dots`], with i8mm.
 #[inline(always)]
-unsafe fn two(w: &[[uint8x16_t; 2]], x: [*const i8; 2]) -> [[int32x4_t; 2]; 2] {
+unsafe fn dots2(w: &[[uint8x16_t; 2]], x: [*const i8; 2]) -> [[int32x4_t; 2]; 2] {
     // SAFETY: by contract; `w` are four places or eight.
     unsafe {
         // Rows 0 and 2 of four, and rows 1 and 3.
@@ -150,10 +150,10 @@ unsafe fn two(w: &[[uint8x16_t; 2]], x: [*const i8; 2]) -> [[int32x4_t; 2]; 2] {
                 vreinterpretq_s8_s64(vtrn2q_s64(a, b)),
             ];
             for half in 0..2 {
-                let place = 4 * four + 2 * half;
+                let quad = 4 * four + 2 * half;
                 for r in 0..2 {
-                    let near = vreinterpretq_s32_s8(vreinterpretq_s8_u8(w[place][r]));
-                    let far = vreinterpretq_s32_s8(vreinterpretq_s8_u8(w[place + 1][r]));
+                    let near = vreinterpretq_s32_s8(vreinterpretq_s8_u8(w[quad][r]));
+                    let far = vreinterpretq_s32_s8(vreinterpretq_s8_u8(w[quad + 1][r]));
                     let rows = vreinterpretq_s8_s32(vtrn1q_s32(near, far));
                     even[r] = smmla(even[r], rows, x[half]);
                     let rows = vreinterpretq_s8_s32(vtrn2q_s32(near, far));
@@ -168,14 +168,14 @@ unsafe fn two(w: &[[uint8x16_t; 2]], x: [*const i8; 2]) -> [[int32x4_t; 2]; 2] {
     }
 }
 
-/// Sixteen-bit numbers as 32 bits.
+/// Widens 16-bit integers to 32 bits.
 #[inline(always)]
 fn widen(x: int16x8_t) -> [int32x4_t; 2] {
     // SAFETY: every 64-bit ARM processor has NEON.
     unsafe { [vmovl_s16(vget_low_s16(x)), vmovl_high_s16(x)] }
 }
 
-/// Calls a function for the rows of both registers.
+/// Applies an intrinsic to both registers.
 macro_rules! both {
     ($call:ident($($x:expr),*)) => {
         // SAFETY: every 64-bit ARM processor has NEON.
@@ -190,8 +190,8 @@ impl<const MATRIX: bool> Lanes for Neon<MATRIX> {
     type Ints = [int32x4_t; 2];
     type Floats = [float32x4_t; 2];
 
-    unsafe fn enter<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N] {
-        // SAFETY: the caller's promise.
+    unsafe fn enter<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f32; TILE_ROWS]; N] {
+        // SAFETY: the caller's contract.
         unsafe {
             if MATRIX {
                 with_matrices(job, first)
@@ -202,7 +202,7 @@ impl<const MATRIX: bool> Lanes for Neon<MATRIX> {
     }
 
     #[inline(always)]
-    unsafe fn bytes(at: Place) -> [uint8x16_t; 2] {
+    unsafe fn bytes(at: PanelCursor) -> [uint8x16_t; 2] {
         // SAFETY: by contract.
         unsafe { [vld1q_u8(at.first()), vld1q_u8(at.first().add(16))] }
     }
@@ -235,17 +235,17 @@ impl<const MATRIX: bool> Lanes for Neon<MATRIX> {
             let pairs = if MATRIX { N / 2 } else { 0 };
             for pair in 0..pairs {
                 let n = 2 * pair;
-                [sums[n], sums[n + 1]] = two(w, [x[n], x[n + 1]]);
+                [sums[n], sums[n + 1]] = dots2(w, [x[n], x[n + 1]]);
             }
             for n in 2 * pairs..N {
-                sums[n] = one(w, x[n]);
+                sums[n] = dots1(w, x[n]);
             }
             sums
         }
     }
 
     #[inline(always)]
-    unsafe fn ints(at: Place) -> [int32x4_t; 2] {
+    unsafe fn ints(at: PanelCursor) -> [int32x4_t; 2] {
         // SAFETY: by contract.
         let eight: int8x8_t = unsafe { vld1_s8(at.first().cast()) };
         // SAFETY: every 64-bit ARM processor has NEON.
@@ -253,7 +253,7 @@ impl<const MATRIX: bool> Lanes for Neon<MATRIX> {
     }
 
     #[inline(always)]
-    unsafe fn pairs(at: Place) -> [[int32x4_t; 2]; 2] {
+    unsafe fn pairs(at: PanelCursor) -> [[int32x4_t; 2]; 2] {
         // SAFETY: by contract.
         unsafe {
             let low = vmovl_s8(vld1_s8(at.first().cast()));
@@ -274,7 +274,7 @@ impl<const MATRIX: bool> Lanes for Neon<MATRIX> {
     }
 
     #[inline(always)]
-    unsafe fn halves(at: Place) -> [float32x4_t; 2] {
+    unsafe fn load_f16(at: PanelCursor) -> [float32x4_t; 2] {
         // SAFETY: by contract.
         let eight = unsafe {
             [
@@ -313,8 +313,8 @@ impl<const MATRIX: bool> Lanes for Neon<MATRIX> {
     }
 
     #[inline(always)]
-    unsafe fn store(x: [float32x4_t; 2], to: &mut [f32; MOST]) {
-        // SAFETY: eight numbers of sixteen.
+    unsafe fn store(x: [float32x4_t; 2], to: &mut [f32; TILE_ROWS]) {
+        // SAFETY: stores eight of sixteen elements.
         unsafe {
             vst1q_f32(to.as_mut_ptr(), x[0]);
             vst1q_f32(to.as_mut_ptr().add(4), x[1]);

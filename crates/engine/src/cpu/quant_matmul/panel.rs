@@ -1,10 +1,10 @@
-//! Weights arranged for products of integers: eight rows side by side.
+//! Quantised weights repacked for integer dot products: eight rows interleaved.
 //!
-//! A vector register then holds four columns of eight rows, four columns of the activations serve all of them,
-//! and sums of different rows never have to be added across a register. The bits are those of the file, in
-//! another order; only scales of 4 and 6 bits take a byte each.
+//! A vector register then holds four columns of eight rows, all of which use the same four activations, and no sum
+//! needs a horizontal addition. The bits are those of the file, in another order; only scales of 4 and 6 bits take a
+//! byte each.
 //!
-//! A panel is eight rows; it consists of blocks of 32 or 256 columns of all of them:
+//! A panel is eight rows; it consists of blocks of 32 or 256 columns of all eight:
 //!
 //! | format | block |
 //! |---|---|
@@ -13,15 +13,15 @@
 //! | `Q5_0` | 8 `d`, 8 × 4 bytes of fifth bits, 4 × 8 × 4 bytes of nibbles |
 //! | `Q5_1` | 8 `d`, 8 `m`, as `Q5_0` |
 //! | `Q8_0` | 8 `d`, 8 × 8 × 4 bytes |
-//! | `Q2_K` | 8 `d`, 8 `dmin`, 8 × 8 × 2 scales, 8 × 8 × 2 offsets, 8 × 2 × 8 × 4 bytes of pairs of bits |
-//! | `Q3_K` | 8 `d`, 8 × 8 × 2 scales, 8 × (8 × 4 bytes of third bits, 2 × 8 × 4 bytes of pairs of bits) |
+//! | `Q2_K` | 8 `d`, 8 `dmin`, 8 × 8 × 2 scales, 8 × 8 × 2 offsets, 8 × 2 × 8 × 4 bytes of bit pairs |
+//! | `Q3_K` | 8 `d`, 8 × 8 × 2 scales, 8 × (8 × 4 bytes of third bits, 2 × 8 × 4 bytes of bit pairs) |
 //! | `Q4_K` | 8 `d`, 8 `dmin`, 8 × 8 scales, 8 × 8 offsets, 8 × 4 × 8 × 4 bytes of nibbles |
 //! | `Q5_K` | as `Q4_K`, and before the nibbles of every 32 columns 8 × 4 bytes of fifth bits |
-//! | `Q6_K` | 8 `d`, 8 × 8 × 2 scales, 8 × (4 × 8 × 4 bytes of nibbles, 2 × 8 × 4 bytes of upper bits) |
+//! | `Q6_K` | 8 `d`, 8 × 8 × 2 scales, 8 × (4 × 8 × 4 bytes of nibbles, 2 × 8 × 4 bytes of high bits) |
 //!
-//! A byte of nibbles at place `j` of 16 is columns `j` and `j + 16` of 32; a byte of pairs of bits at place `j` of
-//! 8 is columns `j`, `j + 8`, `j + 16` and `j + 24`; a byte of single bits at place `j` of 4 is every fourth
-//! column from `j` on.
+//! Byte `j` of 16 bytes of nibbles stores columns `j` and `j + 16` of 32; byte `j` of 8 bytes of bit pairs stores
+//! columns `j`, `j + 8`, `j + 16` and `j + 24`; byte `j` of 4 bytes of single bits stores every fourth column from `j`
+//! on.
 
 use std::ops::Range;
 
@@ -32,39 +32,39 @@ use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Features, MAX_MATVEC_ROWS};
 use crate::quant::{BlockFormat, group, q3_scales, six_bits};
 
-/// Rows of a panel.
-pub(super) const HEIGHT: usize = 8;
+/// Number of rows of a panel.
+pub(super) const PANEL_ROWS: usize = 8;
 
-/// Panels that are multiplied together: tasks have a multiple of so many.
-pub(super) const TOGETHER: usize = 2;
+/// Panels that a kernel multiplies at a time; tasks have a multiple of it.
+pub(super) const TILE_PANELS: usize = 2;
 
-/// Vectors from which on weights whose bits are in two places are put together for all of them before.
-const MANY: usize = 16;
+/// From this many activation rows, merge Q6_K's low and high bits once per panel instead of once per row.
+const MIN_MERGED_ROWS: usize = 16;
 
-/// A matrix arranged in panels.
+/// A matrix repacked into panels.
 pub(crate) struct Panels {
     format: BlockFormat,
     rows: usize,
-    /// Bytes of a panel.
+    /// Size of a panel in bytes.
     size: usize,
     bytes: ArenaSlice,
 }
 
-/// Whether this machine multiplies panels.
+/// Returns true if this machine has kernels for panels.
 pub(super) fn is_useful() -> bool {
-    // Others multiply rows as they are in the file.
+    // Others multiply rows in the layout of the file.
     !matches!(
         simd::chosen(Family::QuantMatvec),
         Features::Scalar | Features::Neon
     )
 }
 
-/// Bytes of the panels of a matrix.
+/// Size in bytes of the panels of a matrix.
 pub(super) fn bytes(format: BlockFormat, rows: usize, cols: usize) -> usize {
-    rows.div_ceil(HEIGHT) * (cols / format.block_len()) * block_bytes(format)
+    rows.div_ceil(PANEL_ROWS) * (cols / format.block_len()) * block_bytes(format)
 }
 
-/// Bytes of a block of eight rows.
+/// Size in bytes of a block of eight rows.
 pub(super) const fn block_bytes(format: BlockFormat) -> usize {
     match format {
         BlockFormat::Q4_0 => 16 + 128,
@@ -81,7 +81,7 @@ pub(super) const fn block_bytes(format: BlockFormat) -> usize {
 }
 
 impl Panels {
-    /// Arranges a matrix; `None` where this machine has no use for it.
+    /// Repacks a matrix; `None` if this machine has no kernels for panels.
     pub(crate) fn new(
         format: BlockFormat,
         bytes: &[u8],
@@ -89,11 +89,11 @@ impl Panels {
         cols: usize,
         copied: &dyn Fn(Range<usize>),
     ) -> Option<Self> {
-        is_useful().then(|| Self::arrange(format, bytes, rows, cols, copied))?
+        is_useful().then(|| Self::repack(format, bytes, rows, cols, copied))?
     }
 
-    /// Arranges a matrix that has rows and columns.
-    pub(super) fn arrange(
+    /// Repacks a matrix; `None` if it is empty.
+    pub(super) fn repack(
         format: BlockFormat,
         bytes: &[u8],
         rows: usize,
@@ -102,7 +102,7 @@ impl Panels {
     ) -> Option<Self> {
         let block = block_bytes(format);
         let size = cols / format.block_len() * block;
-        let count = rows.div_ceil(HEIGHT);
+        let count = rows.div_ceil(PANEL_ROWS);
         if size == 0 || count == 0 {
             return None;
         }
@@ -110,17 +110,17 @@ impl Panels {
         let row = format.row_bytes(cols)?;
         let band = (REPACK_BAND_BYTES / size).max(1);
         for (i, band_panels) in panels.bytes_mut().chunks_mut(band * size).enumerate() {
-            let start = i * band * HEIGHT;
+            let start = i * band * PANEL_ROWS;
             pool::for_each_chunk(band_panels, size, |i, panel| {
-                let first = start + i * HEIGHT;
-                for r in 0..HEIGHT.min(rows - first) {
+                let first = start + i * PANEL_ROWS;
+                for r in 0..PANEL_ROWS.min(rows - first) {
                     let from = bytes[(first + r) * row..][..row].chunks_exact(format.block_bytes());
                     for (from, to) in from.zip(panel.chunks_exact_mut(block)) {
-                        arrange(format, from, r, to);
+                        repack_block(format, from, r, to);
                     }
                 }
             });
-            copied(start * row..(start + band * HEIGHT).min(rows) * row);
+            copied(start * row..(start + band * PANEL_ROWS).min(rows) * row);
         }
         Some(Self {
             format,
@@ -130,40 +130,40 @@ impl Panels {
         })
     }
 
-    /// Calls `f` with the format, all panels, and the bytes of each.
+    /// Calls `f` with the format, all panels, and the size of each.
     #[cfg(test)]
     pub(super) fn with<T>(&self, f: impl FnOnce(BlockFormat, &[u8], usize) -> T) -> T {
         f(self.format, self.bytes.bytes(), self.size)
     }
 
-    /// Bytes of all panels.
+    /// Size of all panels in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.rows.div_ceil(HEIGHT) * self.size
+        self.rows.div_ceil(PANEL_ROWS) * self.size
     }
 
-    /// Whether products with so many vectors put weights together before, and want activations without sign for it.
-    pub(super) fn wants_raised(&self, vectors: usize) -> bool {
-        features(vectors) == Features::Avx2 && self.format == BlockFormat::Q6K && vectors >= MANY
+    /// Returns true if products with this many vectors merge Q6_K's bits per panel, which needs biased activations.
+    pub(super) fn wants_biased(&self, vectors: usize) -> bool {
+        features(vectors) == Features::Avx2 && self.format == BlockFormat::Q6K && vectors >= MIN_MERGED_ROWS
     }
 
-    /// Products for a range of rows, which begins at a panel.
+    /// Multiplies a range of rows, which starts at a panel.
     pub(super) fn multiply(&self, x: &Activations, range: Range<usize>, to: &SharedOutput<'_>) {
-        let parts = x.parts();
-        // Takes the sums of a row of activations with one panel of the range or more.
+        let terms = x.terms();
+        // Stores the sums of a row of activations with one or more panels of the range.
         let out = |v: usize, panel: usize, sums: &[f32]| {
-            let first = range.start + panel * HEIGHT;
+            let first = range.start + panel * PANEL_ROWS;
             let count = sums.len().min(range.end - first);
-            let to = to.get(v / parts, first, count);
-            if !v.is_multiple_of(parts) {
+            let to = to.get(v / terms, first, count);
+            if !v.is_multiple_of(terms) {
                 to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
             } else if count == sums.len() {
-                // A length that is known where this is inlined.
+                // The length is a constant after inlining.
                 to.copy_from_slice(sums);
             } else {
                 to.copy_from_slice(&sums[..count]);
             }
         };
-        let all = range.start / HEIGHT * self.size..range.end.div_ceil(HEIGHT) * self.size;
+        let all = range.start / PANEL_ROWS * self.size..range.end.div_ceil(PANEL_ROWS) * self.size;
         let panels = &self.bytes.bytes()[all];
         match features(x.rows()) {
             #[cfg(target_arch = "x86_64")]
@@ -184,7 +184,7 @@ impl Panels {
     }
 }
 
-/// The kernels for so many rows of activations.
+/// The features to use for a number of activation rows.
 fn features(rows: usize) -> Features {
     simd::chosen(if rows <= MAX_MATVEC_ROWS {
         Family::QuantMatvec
@@ -193,43 +193,43 @@ fn features(rows: usize) -> Features {
     })
 }
 
-/// Four bytes of each row in turn.
-fn spread(from: &[u8], r: usize, to: &mut [u8]) {
-    let pieces = to.chunks_exact_mut(4 * HEIGHT);
+/// Interleaves the bytes of row `r`, four at a time.
+fn interleave(from: &[u8], r: usize, to: &mut [u8]) {
+    let pieces = to.chunks_exact_mut(4 * PANEL_ROWS);
     for (from, to) in from.chunks_exact(4).zip(pieces) {
         to[4 * r..][..4].copy_from_slice(from);
     }
 }
 
-/// The low four bits of 32 numbers.
+/// Packs the low four bits of 32 levels.
 fn nibbles(q: &[u8; 32]) -> [u8; 16] {
     std::array::from_fn(|j| (q[j] & 15) | (q[j + 16] & 15) << 4)
 }
 
-/// Two bits of 32 numbers, from bit `at` on.
-fn crumbs(q: &[u8; 32], at: u32) -> [u8; 8] {
+/// Packs two bits of 32 levels, from bit `at` on.
+fn bit_pairs(q: &[u8; 32], at: u32) -> [u8; 8] {
     std::array::from_fn(|j| (0..4).fold(0, |byte, k| byte | ((q[j + 8 * k] >> at) & 3) << (2 * k)))
 }
 
-/// Bit `at` of 32 numbers.
+/// Packs bit `at` of 32 levels.
 fn single_bits(q: &[u8; 32], at: u32) -> [u8; 4] {
     std::array::from_fn(|j| (0..8).fold(0, |byte, k| byte | ((q[j + 4 * k] >> at) & 1) << k))
 }
 
-/// Writes a block of row `r` into its place among eight.
-fn arrange(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
-    // The numbers of a group, none of them negative.
+/// Interleaves a block of row `r` of eight into a panel.
+fn repack_block(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
+    // The levels of a group, offset to be non-negative.
     let levels = |i: usize, zero: i8| group(format, from, i).q.map(|q| (q + zero) as u8);
     let mut half = |at: usize, from: &[u8]| to[at + 2 * r..][..2].copy_from_slice(&from[..2]);
     match format {
         BlockFormat::Q4_0 | BlockFormat::Q8_0 => {
             half(0, from);
-            spread(&from[2..], r, &mut to[16..]);
+            interleave(&from[2..], r, &mut to[16..]);
         }
         BlockFormat::Q4_1 => {
             half(0, from);
             half(16, &from[2..]);
-            spread(&from[4..], r, &mut to[32..]);
+            interleave(&from[4..], r, &mut to[32..]);
         }
         BlockFormat::Q5_0 | BlockFormat::Q5_1 => {
             half(0, from);
@@ -239,8 +239,8 @@ fn arrange(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
                 head = 32;
             }
             let q = levels(0, 0);
-            spread(&single_bits(&q, 4), r, &mut to[head..head + 32]);
-            spread(&nibbles(&q), r, &mut to[head + 32..]);
+            interleave(&single_bits(&q, 4), r, &mut to[head..head + 32]);
+            interleave(&nibbles(&q), r, &mut to[head + 32..]);
         }
         BlockFormat::Q4K | BlockFormat::Q5K => {
             half(0, from);
@@ -253,9 +253,9 @@ fn arrange(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
                 let q = levels(i, 0);
                 let (bits, low) = to[160 + size * i..][..size].split_at_mut(size - 128);
                 if !bits.is_empty() {
-                    spread(&single_bits(&q, 4), r, bits);
+                    interleave(&single_bits(&q, 4), r, bits);
                 }
-                spread(&nibbles(&q), r, low);
+                interleave(&nibbles(&q), r, low);
             }
         }
         BlockFormat::Q2K => {
@@ -267,7 +267,7 @@ fn arrange(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
                     to[32 + at] = byte & 15;
                     to[160 + at] = byte >> 4;
                 }
-                spread(&crumbs(&levels(i, 0), 0), r, &mut to[288 + 64 * i..][..64]);
+                interleave(&bit_pairs(&levels(i, 0), 0), r, &mut to[288 + 64 * i..][..64]);
             }
         }
         BlockFormat::Q3K => {
@@ -277,8 +277,8 @@ fn arrange(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
                 to[16 + 16 * i + 2 * r..][..2].copy_from_slice(&scales[2 * i..][..2]);
                 let q = levels(i, 4);
                 let to = &mut to[144 + 96 * i..][..96];
-                spread(&single_bits(&q, 2), r, &mut to[..32]);
-                spread(&crumbs(&q, 0), r, &mut to[32..]);
+                interleave(&single_bits(&q, 2), r, &mut to[..32]);
+                interleave(&bit_pairs(&q, 0), r, &mut to[32..]);
             }
         }
         BlockFormat::Q6K => {
@@ -287,8 +287,8 @@ fn arrange(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
                 to[16 + 16 * i + 2 * r..][..2].copy_from_slice(&from[192 + 2 * i..][..2]);
                 let q = levels(i, 32);
                 let to = &mut to[144 + 192 * i..][..192];
-                spread(&nibbles(&q), r, &mut to[..128]);
-                spread(&crumbs(&q, 4), r, &mut to[128..]);
+                interleave(&nibbles(&q), r, &mut to[..128]);
+                interleave(&bit_pairs(&q, 4), r, &mut to[128..]);
             }
         }
     }

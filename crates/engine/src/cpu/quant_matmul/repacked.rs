@@ -1,28 +1,29 @@
-//! Weights as products on this machine like them best.
+//! Weights repacked for the kernels of this machine.
 
 use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::fixed_point::{Cut, Shorts};
+use super::fixed_point::{KBlocking, FixedPointActivations};
 use super::half::HalfWeights;
 use super::panel::{self, Panels};
 use super::shared_output::SharedOutput;
-use crate::cpu::gemm::Packed;
+use crate::cpu::gemm::PackedMatrix;
 use crate::quant::Weights;
 
-/// A second copy of a matrix.
+/// A repacked copy of a matrix.
 pub(crate) enum Repacked {
-    /// Blocks in panels of eight rows.
+    /// Quantised blocks in panels of eight rows.
     Blocks(Panels),
-    /// HalfWeights in the panels of matrix products.
+    /// Half precision in GEMM panels.
     F16(HalfWeights<f16>),
+    /// Likewise.
     BF16(HalfWeights<bf16>),
 }
 
 impl Repacked {
-    /// Arranges `rows` of `cols` weights; `None` where nothing is gained.
-    /// `copied` is told which bytes are not needed any more.
+    /// Repacks `rows` of `cols` weights; `None` if that gains nothing. Calls `copied` with each range of bytes that
+    /// is no longer needed.
     pub(crate) fn new(
         weights: Weights,
         bytes: &[u8],
@@ -43,68 +44,68 @@ impl Repacked {
         }
     }
 
-    /// Bytes that a matrix has when it is repacked; `None` where nothing is gained.
+    /// Size in bytes of a repacked matrix; `None` if repacking gains nothing.
     pub(crate) fn bytes(weights: Weights, rows: usize, cols: usize) -> Option<usize> {
         let level = super::half::level();
         match weights {
             Weights::Block(format) => panel::is_useful().then(|| panel::bytes(format, rows, cols)),
-            Weights::F16 => Some(Packed::<f16>::bytes_at(level, cols, rows)),
-            Weights::BF16 => Some(Packed::<bf16>::bytes_at(level, cols, rows)),
+            Weights::F16 => Some(PackedMatrix::<f16>::bytes_at(level, cols, rows)),
+            Weights::BF16 => Some(PackedMatrix::<bf16>::bytes_at(level, cols, rows)),
             Weights::F32 => None,
         }
     }
 
-    /// Bytes of all of it.
+    /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Blocks(panels) => panels.len(),
-            Self::F16(halves) => halves.len(),
-            Self::BF16(halves) => halves.len(),
+            Self::F16(half) => half.len(),
+            Self::BF16(half) => half.len(),
         }
     }
 
-    /// Rows that belong together.
+    /// Rows of a tile; tasks are split at multiples of it.
     pub(super) fn height(&self) -> usize {
         match self {
-            Self::Blocks(_) => panel::TOGETHER * panel::HEIGHT,
-            Self::F16(halves) => halves.height(),
-            Self::BF16(halves) => halves.height(),
+            Self::Blocks(_) => panel::TILE_PANELS * panel::PANEL_ROWS,
+            Self::F16(half) => half.height(),
+            Self::BF16(half) => half.height(),
         }
     }
 
-    /// How activations are cut that many halves are multiplied with as integers, where they may be.
-    pub(super) fn cut(&self) -> Option<Cut> {
+    /// The blocking of activations for the fixed-point kernel, if the weights are suitable for it.
+    pub(super) fn blocking(&self) -> Option<KBlocking> {
         match self {
             Self::Blocks(_) => None,
-            Self::F16(halves) => halves.cut(),
-            Self::BF16(halves) => halves.cut(),
+            Self::F16(half) => half.blocking(),
+            Self::BF16(half) => half.blocking(),
         }
     }
 
-    /// The product of a vector with a range of rows of halves, which begins where rows that belong together do.
+    /// Multiplies one vector with a range of half-precision rows, which starts at a panel (GEMV).
     pub(super) fn vector(&self, x: &[f32], rows: Range<usize>, to: &mut [f32]) {
         match self {
             Self::Blocks(_) => unreachable!("blocks are multiplied as integers"),
-            Self::F16(halves) => halves.vector(x, rows, to),
-            Self::BF16(halves) => halves.vector(x, rows, to),
+            Self::F16(half) => half.vector(x, rows, to),
+            Self::BF16(half) => half.vector(x, rows, to),
         }
     }
 
-    /// The products of several vectors with halves.
+    /// Multiplies several vectors with half-precision weights (GEMM).
     pub(super) fn multiply(&self, x: &[f32], to: &mut [f32]) {
         match self {
             Self::Blocks(_) => unreachable!("blocks are multiplied as integers"),
-            Self::F16(halves) => halves.multiply(x, to),
-            Self::BF16(halves) => halves.multiply(x, to),
+            Self::F16(half) => half.multiply(x, to),
+            Self::BF16(half) => half.multiply(x, to),
         }
     }
 
-    /// The products of rounded activations with a range of rows of halves, which begins where a panel does.
-    pub(super) fn multiply_shorts(&self, x: &Shorts, rows: Range<usize>, to: &SharedOutput<'_>) {
+    /// Multiplies fixed-point activations with a range of half-precision rows, which starts at a panel.
+    pub(super) fn multiply_fixed_point(&self, x: &FixedPointActivations, rows: Range<usize>, to: &SharedOutput<'_>) {
         match self {
-            Self::Blocks(_) => unreachable!("blocks have integers of their own"),
-            Self::F16(halves) => halves.multiply_shorts(x, rows, to),
-            Self::BF16(halves) => halves.multiply_shorts(x, rows, to),
+            Self::Blocks(_) => unreachable!("blocks are multiplied as 8-bit integers"),
+            Self::F16(half) => half.multiply_fixed_point(x, rows, to),
+            Self::BF16(half) => half.multiply_fixed_point(x, rows, to),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of weights as they lie in files.
+//! Matmul with rows of weights in the layout of the file.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are not always inlined into code for an instruction set"
@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::activation::{Activations, GROUP};
+use super::activation::{Activations, GROUP_LEN};
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
 use super::shared_output::SharedOutput;
@@ -17,9 +17,9 @@ use crate::cpu::simd::Level;
 use crate::cpu::simd::{self, Isa, Task};
 use crate::quant::{BlockFormat, QuantMatrix, Weights, group};
 
-/// The kind of weights with a number: the formats in their order, then the plain floats.
-const fn kind(number: usize) -> Weights {
-    match number {
+/// The weight type with an index: the block formats in their order, then the floats.
+const fn weights_of(index: usize) -> Weights {
+    match index {
         10 => Weights::F32,
         11 => Weights::F16,
         12 => Weights::BF16,
@@ -27,8 +27,8 @@ const fn kind(number: usize) -> Weights {
     }
 }
 
-/// Calls a function with the number of a matrix's weights as a constant, so that its loops are compiled for that
-/// kind alone: in a function that had all kinds the compiler would not inline any more.
+/// Evaluates an expression with the index of a weight type as a constant, so that its loops are compiled for each type
+/// separately: in a function that handled all types, the compiler would stop inlining.
 macro_rules! with_kind {
     ($weights:expr, $K:ident => $body:expr) => {
         with_kind!(@match $weights, $K, $body;
@@ -56,30 +56,30 @@ macro_rules! with_kind {
     };
 }
 
-/// Products of integers, for a range of rows; of weights that are blocks.
+/// Multiplies a range of rows of quantised blocks with 8-bit activations.
 pub(super) fn multiply(
     matrix: &QuantMatrix,
     x: &Activations,
     range: Range<usize>,
     to: &SharedOutput<'_>,
 ) {
-    with_kind!(matrix.weights(), K => simd::run_narrow(Integers::<K> { matrix, x, range, to }));
+    with_kind!(matrix.weights(), K => simd::run_narrow(IntegerRows::<K> { matrix, x, range, to }));
 }
 
-/// Products of dequantised weights with few vectors of `f32`, for a range of rows.
+/// Multiplies a range of dequantised rows with a few `f32` vectors.
 pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &SharedOutput<'_>) {
     #[cfg(target_arch = "x86_64")]
     if let (Weights::Block(format), true) = (matrix.weights(), has_avx2()) {
         return exact_avx2(format, matrix, x, range, to);
     }
     let (level, cols) = (simd::level(), matrix.cols());
-    f32::with_scratch(cols, |space| {
+    f32::with_scratch(cols, |scratch| {
         for r in range {
-            let row = match plain(matrix, r) {
+            let row = match f32_row(matrix, r) {
                 Some(row) => row,
                 None => {
-                    widen_rows(matrix, r, space);
-                    &*space
+                    widen_rows(matrix, r, scratch);
+                    &*scratch
                 }
             };
             for (v, x) in x.chunks_exact(cols).enumerate() {
@@ -89,8 +89,8 @@ pub(super) fn exact(matrix: &QuantMatrix, x: &[f32], range: Range<usize>, to: &S
     });
 }
 
-/// A row of weights that are `f32` already, where they begin where such numbers do.
-fn plain(matrix: &QuantMatrix, row: usize) -> Option<&[f32]> {
+/// A row of `f32` weights; `None` if they have another type or are not aligned.
+fn f32_row(matrix: &QuantMatrix, row: usize) -> Option<&[f32]> {
     if matrix.weights() != Weights::F32 {
         return None;
     }
@@ -104,7 +104,7 @@ fn has_avx2() -> bool {
     matches!(simd::level(), Level::Avx2 | Level::Avx512)
 }
 
-/// [`exact`] of blocks, which are dequantised in registers for two vectors at a time.
+/// [`exact`] for quantised blocks, which are dequantised in registers, two vectors at a time.
 #[cfg(target_arch = "x86_64")]
 fn exact_avx2(
     format: BlockFormat,
@@ -131,7 +131,7 @@ fn exact_avx2(
     }
 }
 
-/// Rows of weights as `f32`, from row `first` on.
+/// Dequantises rows from `first` on.
 pub(super) fn widen_rows(matrix: &QuantMatrix, first: usize, to: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if let (Weights::Block(format), true) = (matrix.weights(), has_avx2()) {
@@ -139,36 +139,36 @@ pub(super) fn widen_rows(matrix: &QuantMatrix, first: usize, to: &mut [f32]) {
         let blocks = &matrix.bytes()[first * row..][..to.len() / matrix.cols() * row];
         return avx2::exact::widen(format, blocks, to);
     }
-    with_kind!(matrix.weights(), K => simd::run_narrow(Widen::<K> { matrix, first, to }));
+    with_kind!(matrix.weights(), K => simd::run_narrow(DequantizeRows::<K> { matrix, first, to }));
 }
 
-struct Integers<'a, const KIND: usize> {
+struct IntegerRows<'a, const KIND: usize> {
     matrix: &'a QuantMatrix,
     x: &'a Activations,
     range: Range<usize>,
     to: &'a SharedOutput<'a>,
 }
 
-impl<const KIND: usize> Task for Integers<'_, KIND> {
+impl<const KIND: usize> Task for IntegerRows<'_, KIND> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Weights::Block(format) = (const { kind(KIND) }) else {
-            unreachable!("other weights are no integers");
+        let Weights::Block(format) = (const { weights_of(KIND) }) else {
+            unreachable!("called for quantised blocks only");
         };
         let row = format
             .row_bytes(self.matrix.cols())
-            .expect("checked when it was made");
+            .expect("checked by the constructor");
         let size = format.block_bytes();
-        let groups = format.block_len() / GROUP;
+        let groups = format.block_len() / GROUP_LEN;
         let bytes = self.matrix.bytes();
         for r in self.range {
             let blocks = &bytes[r * row..][..row];
             for v in 0..self.x.rows() {
                 let x = self.x.row(v);
                 let mut sum = 0.0_f32;
-                let (q, _) = x.q.as_chunks::<GROUP>();
+                let (q, _) = x.q.as_chunks::<GROUP_LEN>();
                 for (b, block) in blocks.chunks_exact(size).enumerate() {
                     for g in 0..groups {
                         let w = group(format, block, g);
@@ -180,13 +180,13 @@ impl<const KIND: usize> Task for Integers<'_, KIND> {
                             }
                         }
                         let product = w.scale[0] * dots[0] as f32 + w.scale[1] * dots[1] as f32;
-                        let off = w.offset[0] * f32::from(scale.halves[0])
-                            + w.offset[1] * f32::from(scale.halves[1]);
+                        let off = w.offset[0] * f32::from(scale.half_sums[0])
+                            + w.offset[1] * f32::from(scale.half_sums[1]);
                         sum += scale.d * (product - off);
                     }
                 }
-                let to = &mut self.to.get(v / self.x.parts(), r, 1)[0];
-                if v % self.x.parts() == 0 {
+                let to = &mut self.to.get(v / self.x.terms(), r, 1)[0];
+                if v % self.x.terms() == 0 {
                     *to = sum;
                 } else {
                     *to += sum;
@@ -196,7 +196,7 @@ impl<const KIND: usize> Task for Integers<'_, KIND> {
     }
 }
 
-/// Weights as `f32`, by the processor's own conversion where there is one.
+/// Widens weights to `f32`, with conversion instructions if available.
 #[inline(always)]
 fn widen<I: Isa>(weights: Weights, bytes: &[u8], to: &mut [f32]) {
     if weights == Weights::F16
@@ -208,20 +208,20 @@ fn widen<I: Isa>(weights: Weights, bytes: &[u8], to: &mut [f32]) {
     weights.widen(bytes, to);
 }
 
-struct Widen<'a, const KIND: usize> {
+struct DequantizeRows<'a, const KIND: usize> {
     matrix: &'a QuantMatrix,
     first: usize,
     to: &'a mut [f32],
 }
 
-impl<const KIND: usize> Task for Widen<'_, KIND> {
+impl<const KIND: usize> Task for DequantizeRows<'_, KIND> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
         let cols = self.matrix.cols();
         let row = self.matrix.bytes().len() / self.matrix.rows();
-        let weights = const { kind(KIND) };
+        let weights = const { weights_of(KIND) };
         for (i, to) in self.to.chunks_exact_mut(cols).enumerate() {
             let bytes = &self.matrix.bytes()[(self.first + i) * row..][..row];
             widen::<I>(weights, bytes, to);

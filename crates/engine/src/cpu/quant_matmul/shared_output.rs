@@ -1,13 +1,13 @@
-//! Results that several tasks write to.
-#![expect(unsafe_code, reason = "tasks write to rows that are theirs alone")]
+//! Outputs that several tasks write to.
+#![expect(unsafe_code, reason = "tasks write to disjoint rows")]
 #![expect(
     clippy::mut_from_ref,
-    reason = "that parts are disjoint is a matter of the tasks' ranges"
+    reason = "the ranges of tasks are disjoint"
 )]
 
 use crate::cpu::pool::DisjointSlice;
 
-/// The rows of a result that a task writes: those in its range, of every vector.
+/// An output whose rows are split between tasks: each writes its own range of every vector.
 pub(crate) struct SharedOutput<'a> {
     pub(super) all: &'a DisjointSlice<'a, f32>,
     pub(super) vectors: usize,
@@ -15,21 +15,21 @@ pub(crate) struct SharedOutput<'a> {
 }
 
 impl SharedOutput<'_> {
-    /// Where the results of vector `i` for `len` rows from `first` on go.
+    /// The results of vector `i` for `len` rows from `first` on.
     #[inline(always)]
     pub(super) fn get(&self, i: usize, first: usize, len: usize) -> &mut [f32] {
         debug_assert!(i < self.vectors);
-        // SAFETY: a task asks for rows of its own range only, one vector at a time, and lets go before it asks
-        // again; the ranges of tasks are disjoint.
+        // SAFETY: a task takes rows of its own range only, one vector at a time, and drops the slice before it takes
+        // the next; the ranges of tasks are disjoint.
         unsafe { self.all.range(i * self.rows + first, len) }
     }
 }
 
-/// The numbers of a task that has `range` of them to itself.
+/// The elements in `range`, which belongs to one task.
 pub(super) fn own<'a, T>(
     all: &'a DisjointSlice<'_, T>,
     range: std::ops::Range<usize>,
 ) -> &'a mut [T] {
-    // SAFETY: every task asks once, for a range that no other task has.
+    // SAFETY: every task calls this once per slice, with a range of its own.
     unsafe { all.range(range.start, range.len()) }
 }

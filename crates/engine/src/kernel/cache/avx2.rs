@@ -10,7 +10,7 @@ use std::arch::x86_64::{
     _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
 };
 
-use super::{BLOCK, LANES};
+use super::{BLOCK_POSITIONS, LANES};
 use crate::cpu::simd::{Isa, Level};
 
 /// Whether a task compiled for `I` may use these: then it runs on a processor that has them.
@@ -34,7 +34,7 @@ pub(super) fn score<I: Isa, const R: usize>(
     if !available::<I>() {
         return false;
     }
-    assert!(q.len() >= R * dim && k.len() <= BLOCK * dim && scores.len() >= R * BLOCK);
+    assert!(q.len() >= R * dim && k.len() <= BLOCK_POSITIONS * dim && scores.len() >= R * BLOCK_POSITIONS);
     for (panel, k) in k.chunks_exact(dim * LANES).enumerate() {
         // SAFETY: both levels have AVX2 and FMA; a panel has `LANES` keys of `dim` numbers, there are `R` queries of
         // as many, and a block of scores has room for a panel's.
@@ -54,7 +54,7 @@ pub(super) fn score<I: Isa, const R: usize>(
                 for v in 0..VECTORS {
                     let to = scores
                         .as_mut_ptr()
-                        .add(r * BLOCK + panel * LANES + v * WIDTH);
+                        .add(r * BLOCK_POSITIONS + panel * LANES + v * WIDTH);
                     _mm256_storeu_ps(to, sums[r][v]);
                 }
             }
@@ -76,7 +76,7 @@ pub(super) fn mix<I: Isa, const R: usize>(
         return 0;
     }
     let positions = v.len() / dim;
-    assert!(positions <= BLOCK && weights.len() >= R * BLOCK && sums.len() >= R * dim);
+    assert!(positions <= BLOCK_POSITIONS && weights.len() >= R * BLOCK_POSITIONS && sums.len() >= R * dim);
     let mut d = 0;
     while d + LANES <= dim {
         // SAFETY: both levels have AVX2 and FMA; `LANES` numbers from `d` on lie in every row of values and sums, and
@@ -92,7 +92,7 @@ pub(super) fn mix<I: Isa, const R: usize>(
                 let at = v.as_ptr().add(j * dim + d);
                 let v: [_; VECTORS] = [_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(WIDTH))];
                 for r in 0..R {
-                    let w = _mm256_set1_ps(*weights.as_ptr().add(r * BLOCK + j));
+                    let w = _mm256_set1_ps(*weights.as_ptr().add(r * BLOCK_POSITIONS + j));
                     for i in 0..VECTORS {
                         lanes[r][i] = _mm256_fmadd_ps(w, v[i], lanes[r][i]);
                     }

@@ -1,4 +1,4 @@
-//! Keys and values of 8 bits, as `q8_0`: a scale of `f16` for every [`GROUP`] numbers of a head, the largest of
+//! Keys and values of 8 bits, as `q8_0`: a scale of `f16` for every [`GROUP_LEN`] numbers of a head, the largest of
 //! which becomes 127.
 //!
 //! Numbers lie as in the other caches, `[head, panel, dim, LANES]` and `[head, position, dim]`; scales lie beside
@@ -9,29 +9,29 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::{LANES, Place, View, zeros};
+use super::{LANES, KvLayout, KvView, zeros};
 use crate::cpu::row::Float;
 use crate::cpu::simd::{Isa, Task};
 
 /// Numbers that share a scale.
-const GROUP: usize = 32;
+const GROUP_LEN: usize = 32;
 
 /// Scales of a head.
 pub(super) const fn groups(dim: usize) -> usize {
-    dim.div_ceil(GROUP)
+    dim.div_ceil(GROUP_LEN)
 }
 
 /// Keys and values of all heads.
-pub(super) struct Store {
+pub(super) struct Q8Store {
     keys: Vec<i8>,
     values: Vec<i8>,
     key_scales: Vec<f16>,
     value_scales: Vec<f16>,
 }
 
-impl Store {
+impl Q8Store {
     /// Zeros; `place` was found to be countable.
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: KvLayout) -> Self {
         let rows = place.heads * place.capacity;
         let (numbers, scales) = (rows * place.dim, rows * groups(place.dim));
         Self {
@@ -43,18 +43,18 @@ impl Store {
     }
 
     /// The keys and values of a head.
-    pub(super) fn head(&self, place: Place, head: usize) -> (Keys<'_>, Values<'_>) {
-        let Place { dim, capacity, .. } = place;
+    pub(super) fn head(&self, place: KvLayout, head: usize) -> (Keys<'_>, Values<'_>) {
+        let KvLayout { dim, capacity, .. } = place;
         let numbers = head * capacity * dim..(head + 1) * capacity * dim;
         let count = capacity * groups(dim);
         let scales = head * count..(head + 1) * count;
         (
-            Keys(Part {
+            Keys(Q8Head {
                 numbers: &self.keys[numbers.clone()],
                 scales: &self.key_scales[scales.clone()],
                 dim,
             }),
-            Values(Part {
+            Values(Q8Head {
                 numbers: &self.values[numbers],
                 scales: &self.value_scales[scales],
                 dim,
@@ -65,7 +65,7 @@ impl Store {
 
 /// Numbers of a head and their scales.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct Q8Head<'a> {
     numbers: &'a [i8],
     scales: &'a [f16],
     dim: usize,
@@ -73,16 +73,16 @@ struct Part<'a> {
 
 /// The keys of a head.
 #[derive(Clone, Copy)]
-pub(super) struct Keys<'a>(Part<'a>);
+pub(super) struct Keys<'a>(Q8Head<'a>);
 
 /// The values of a head.
 #[derive(Clone, Copy)]
-pub(super) struct Values<'a>(Part<'a>);
+pub(super) struct Values<'a>(Q8Head<'a>);
 
-impl View for Keys<'_> {
+impl KvView for Keys<'_> {
     #[inline(always)]
     fn view<'a, I: Isa>(&'a self, range: Range<usize>, space: &'a mut [f32]) -> &'a [f32] {
-        let Part {
+        let Q8Head {
             numbers,
             scales,
             dim,
@@ -94,8 +94,8 @@ impl View for Keys<'_> {
         let scales = scales[first * groups(dim) * LANES..].chunks_exact(groups(dim) * LANES);
         for ((numbers, scales), to) in numbers.zip(scales).zip(space.chunks_exact_mut(panel)) {
             let parts = numbers
-                .chunks(GROUP * LANES)
-                .zip(to.chunks_mut(GROUP * LANES));
+                .chunks(GROUP_LEN * LANES)
+                .zip(to.chunks_mut(GROUP_LEN * LANES));
             for ((numbers, to), scales) in parts.zip(scales.as_chunks::<LANES>().0) {
                 let mut scale = [0.0; LANES];
                 f16::widen::<I>(scales, &mut scale);
@@ -111,12 +111,12 @@ impl View for Keys<'_> {
     }
 }
 
-impl View for Values<'_> {
+impl KvView for Values<'_> {
     #[inline(always)]
     fn view<'a, I: Isa>(&'a self, range: Range<usize>, space: &'a mut [f32]) -> &'a [f32] {
         /// Scales that are widened at a time.
-        const BATCH: usize = 64;
-        let Part {
+        const SCALE_BATCH: usize = 64;
+        let Q8Head {
             numbers,
             scales,
             dim,
@@ -126,13 +126,13 @@ impl View for Values<'_> {
         let rows = range.start / dim..range.end / dim;
         let numbers = &numbers[range];
         let scales = &scales[rows.start * groups..rows.end * groups];
-        let mut scale = [0.0; BATCH];
-        for (batch, scales) in scales.chunks(BATCH).enumerate() {
+        let mut scale = [0.0; SCALE_BATCH];
+        for (batch, scales) in scales.chunks(SCALE_BATCH).enumerate() {
             f16::widen::<I>(scales, &mut scale[..scales.len()]);
             for (i, &scale) in scale[..scales.len()].iter().enumerate() {
-                let group = batch * BATCH + i;
-                let start = group / groups * dim + group % groups * GROUP;
-                let end = (start + GROUP).min((group / groups + 1) * dim);
+                let group = batch * SCALE_BATCH + i;
+                let start = group / groups * dim + group % groups * GROUP_LEN;
+                let end = (start + GROUP_LEN).min((group / groups + 1) * dim);
                 for (to, &n) in space[start..end].iter_mut().zip(&numbers[start..end]) {
                     *to = f32::from(n) * scale;
                 }
@@ -143,33 +143,33 @@ impl View for Values<'_> {
 }
 
 /// Writes keys and values, `[positions, heads, dim]`.
-pub(super) struct Write<'a> {
-    pub(super) place: Place,
+pub(super) struct WriteQ8<'a> {
+    pub(super) place: KvLayout,
     pub(super) first: usize,
     pub(super) k: &'a [f32],
     pub(super) v: &'a [f32],
-    pub(super) store: &'a mut Store,
+    pub(super) store: &'a mut Q8Store,
 }
 
-impl Task for Write<'_> {
+impl Task for WriteQ8<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Place {
+        let KvLayout {
             heads,
             dim,
             capacity,
         } = self.place;
         let groups = groups(dim);
         let store = self.store;
-        let mut numbers = [0_i8; GROUP];
+        let mut numbers = [0_i8; GROUP_LEN];
         let rows = self.k.chunks_exact(dim).zip(self.v.chunks_exact(dim));
         for (i, (k, v)) in rows.enumerate() {
             let (position, head) = (self.first + i / heads, i % heads);
             let (panel, lane) = (position / LANES, position % LANES);
-            for (group, (k, v)) in k.chunks(GROUP).zip(v.chunks(GROUP)).enumerate() {
-                let at = (head * capacity + position) * dim + group * GROUP;
+            for (group, (k, v)) in k.chunks(GROUP_LEN).zip(v.chunks(GROUP_LEN)).enumerate() {
+                let at = (head * capacity + position) * dim + group * GROUP_LEN;
                 let to = &mut store.values[at..][..v.len()];
                 let scale = (head * capacity + position) * groups + group;
                 store.value_scales[scale] = narrow(v, to);
@@ -177,7 +177,7 @@ impl Task for Write<'_> {
                 let numbers = &mut numbers[..k.len()];
                 let scale = (head * capacity / LANES + panel) * groups + group;
                 store.key_scales[scale * LANES + lane] = narrow(k, numbers);
-                let at = head * capacity * dim + (panel * dim + group * GROUP) * LANES + lane;
+                let at = head * capacity * dim + (panel * dim + group * GROUP_LEN) * LANES + lane;
                 for (d, &n) in numbers.iter().enumerate() {
                     store.keys[at + d * LANES] = n;
                 }

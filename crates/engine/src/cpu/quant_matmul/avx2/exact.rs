@@ -1,8 +1,8 @@
-//! Blocks dequantised in registers, by AVX2: for products with `f32` activations.
+//! Dot products of `f32` activations with blocks dequantised in registers, for AVX2.
 //!
-//! Weights have the bits of [`crate::quant::dequantize`], and sums those of [`crate::cpu::gemm::dot_at`] at this level: 32
-//! lanes, each a chain of fused multiply-adds, that are added in halves. So a product has the same bits whether its weights
-//! were dequantised here or before.
+//! Weights are bit-identical to [`crate::quant::dequantize`], and sums to [`crate::cpu::gemm::dot_at`] at this level: 32
+//! lanes, each a chain of FMAs, reduced pairwise. So results do not depend on whether weights were dequantised here or in
+//! advance.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are calls here, for which every register is saved"
@@ -25,19 +25,19 @@ use std::arch::x86_64::{
 
 use crate::quant::{BlockFormat, q3_scales, six_bits};
 
-/// Weights that are dequantised at once.
-const GROUP: usize = 32;
+/// Weights that are dequantised at a time.
+const GROUP_LEN: usize = 32;
 
-/// The product of one row of blocks with `N` vectors of activations as long as the row.
+/// The dot products of one row of blocks with `N` vectors of at least its length.
 ///
 /// # Panics
-/// Where a vector is shorter than the row.
+/// If a vector is shorter than the row.
 pub(in super::super) fn dot<const N: usize>(
     format: BlockFormat,
     row: &[u8],
     x: [&[f32]; N],
 ) -> [f32; N] {
-    // SAFETY: called only where the level in use is AVX2 or above.
+    // SAFETY: called only if the level in use is AVX2 or above.
     unsafe {
         match format {
             BlockFormat::Q4_0 => sums::<{ BlockFormat::Q4_0 as usize }, N>(row, x),
@@ -54,10 +54,10 @@ pub(in super::super) fn dot<const N: usize>(
     }
 }
 
-/// Blocks as `f32`.
+/// Dequantises blocks.
 ///
 /// # Panics
-/// Where `to` is shorter than the blocks.
+/// If `to` is shorter than the blocks.
 pub(in super::super) fn widen(format: BlockFormat, blocks: &[u8], to: &mut [f32]) {
     // SAFETY: as above.
     unsafe {
@@ -79,12 +79,12 @@ pub(in super::super) fn widen(format: BlockFormat, blocks: &[u8], to: &mut [f32]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn sums<const FORMAT: usize, const N: usize>(row: &[u8], x: [&[f32]; N]) -> [f32; N] {
     let format = const { BlockFormat::ALL[FORMAT] };
-    let groups = const { BlockFormat::ALL[FORMAT].block_len() / GROUP };
+    let groups = const { BlockFormat::ALL[FORMAT].block_len() / GROUP_LEN };
     let blocks = row.chunks_exact(const { BlockFormat::ALL[FORMAT].block_bytes() });
     for x in x {
         assert!(
-            x.len() >= blocks.len() * groups * GROUP,
-            "a vector as long as the row"
+            x.len() >= blocks.len() * groups * GROUP_LEN,
+            "a vector is shorter than the row"
         );
     }
     let mut lanes = [[_mm256_setzero_ps(); 4]; N];
@@ -94,12 +94,12 @@ fn sums<const FORMAT: usize, const N: usize>(row: &[u8], x: [&[f32]; N]) -> [f32
             let weights = group(format, block, i);
             for n in 0..N {
                 for k in 0..4 {
-                    // SAFETY: `at` is below the length that was checked, less a group.
+                    // SAFETY: `at` plus a group is at most the length that was checked.
                     let x = unsafe { _mm256_loadu_ps(x[n].as_ptr().add(at + 8 * k)) };
                     lanes[n][k] = _mm256_fmadd_ps(weights[k], x, lanes[n][k]);
                 }
             }
-            at += GROUP;
+            at += GROUP_LEN;
         }
     }
     let mut sums = [0.0; N];
@@ -107,7 +107,7 @@ fn sums<const FORMAT: usize, const N: usize>(row: &[u8], x: [&[f32]; N]) -> [f32
         let [a, b, c, d] = lanes[n];
         let mut lanes = [0.0_f32; 8];
         let eight = _mm256_add_ps(_mm256_add_ps(a, c), _mm256_add_ps(b, d));
-        // SAFETY: eight numbers.
+        // SAFETY: stores eight elements.
         unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), eight) };
         let [a, b, c, d, e, f, g, h] = lanes;
         sums[n] = ((a + e) + (c + g)) + ((b + f) + (d + h));
@@ -120,19 +120,19 @@ fn write<const FORMAT: usize>(blocks: &[u8], to: &mut [f32]) {
     let format = const { BlockFormat::ALL[FORMAT] };
     let len = const { BlockFormat::ALL[FORMAT].block_len() };
     let blocks = blocks.chunks_exact(const { BlockFormat::ALL[FORMAT].block_bytes() });
-    assert!(to.len() >= blocks.len() * len, "room for all weights");
+    assert!(to.len() >= blocks.len() * len, "the output is shorter than the weights");
     for (block, to) in blocks.zip(to.chunks_exact_mut(len)) {
-        for i in 0..len / GROUP {
+        for i in 0..len / GROUP_LEN {
             let weights = group(format, block, i);
             for k in 0..4 {
-                // SAFETY: the block's weights end where `to` does.
-                unsafe { _mm256_storeu_ps(to.as_mut_ptr().add(i * GROUP + 8 * k), weights[k]) };
+                // SAFETY: `to` has as many elements as the block has weights.
+                unsafe { _mm256_storeu_ps(to.as_mut_ptr().add(i * GROUP_LEN + 8 * k), weights[k]) };
             }
         }
     }
 }
 
-/// The weights of group `i` of a block; compiled for one format where that is a constant.
+/// The weights of group `i` of a block; specialised if `format` is a constant.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn group(format: BlockFormat, block: &[u8], i: usize) -> [__m256; 4] {
@@ -216,8 +216,8 @@ fn minus(x: __m256) -> __m256 {
     _mm256_xor_ps(x, _mm256_set1_ps(-0.0))
 }
 
-/// A number in half precision, in every lane. Converted in one lane, it would be inserted into a register whose other
-/// lanes do not matter: often one of the sums, for which it would wait.
+/// An `f16`, broadcast to every lane. Converting a single lane would merge it into a register with unrelated lanes, often
+/// one of the sums, and wait for it (a false dependency).
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn half(bytes: &[u8]) -> __m256 {
@@ -232,7 +232,7 @@ fn bytes(from: &[u8]) -> __m256i {
     unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
 }
 
-/// Some low bits of every byte, from bit `at` on.
+/// A field of every byte, from bit `at` on.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn bits(bytes: __m256i, at: usize, mask: i8) -> __m256i {
@@ -240,7 +240,7 @@ fn bits(bytes: __m256i, at: usize, mask: i8) -> __m256i {
     _mm256_and_si256(_mm256_srl_epi16(bytes, count), _mm256_set1_epi8(mask))
 }
 
-/// 16 bytes as 32 numbers: first all low halves, then all high ones.
+/// 16 bytes as 32 nibbles: all low ones, then all high ones.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn nibbles(from: &[u8]) -> __m256i {
@@ -252,12 +252,12 @@ fn nibbles(from: &[u8]) -> __m256i {
     _mm256_set_m128i(high, _mm_and_si128(both, mask))
 }
 
-/// The bits of a word as 16 or 0, one in each byte.
+/// The bits of a word as bytes of 16 or 0.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn fifth_bits(word: &[u8]) -> __m256i {
     let word = i32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-    // Byte `j / 8` of the word at place `j`, and its bit `j % 8`.
+    // Byte `j / 8` of the word in lane `j`, and its bit `j % 8`.
     let from = _mm256_setr_epi64x(
         0,
         0x0101_0101_0101_0101,
@@ -270,14 +270,14 @@ fn fifth_bits(word: &[u8]) -> __m256i {
     _mm256_andnot_si256(is_zero, _mm256_set1_epi8(16))
 }
 
-/// Numbers with a sign.
+/// Subtracts the zero point.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn zero_at(q: __m256i, zero: i8) -> __m256i {
     _mm256_sub_epi8(q, _mm256_set1_epi8(zero))
 }
 
-/// Every number as `f32`, times the scale of its half.
+/// Every level as `f32`, times the scale of its half group.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn scaled(q: __m256i, scale: [__m256; 2]) -> [__m256; 4] {
@@ -293,7 +293,7 @@ fn scaled(q: __m256i, scale: [__m256; 2]) -> [__m256; 4] {
     to
 }
 
-/// The same, and the offset of its half. Rounded twice, as [`crate::quant::dequantize`] does.
+/// As [`scaled`], plus the offset of the half group. Rounds twice, as [`crate::quant::dequantize`] does.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn affine(q: __m256i, scale: [__m256; 2], offset: [__m256; 2]) -> [__m256; 4] {

@@ -1,4 +1,4 @@
-//! Products of integers with panels of the nested formats, by AVX2.
+//! Integer kernels on panels of K-quants for AVX2.
 #![expect(
     unsafe_code,
     reason = "intrinsics that the level in use has, on pointers into slices whose lengths were checked"
@@ -14,34 +14,34 @@ use std::arch::x86_64::{
     _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi8, _mm256_sub_epi16, _mm256_sub_epi32,
 };
 
-use super::super::activation::{GROUP, Row, Scale};
+use super::super::activation::{GROUP_LEN, ActivationRow, Scale};
 use super::{
-    add_products, cursors, fetch, five_bits_half, four, halves, keep, load, nibble_dots, starts,
+    add_products, cursors, prefetch, five_bits_half, broadcast4, keep, load, load_f16, nibble_dots, panel_pointers,
 };
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn four_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: &[Row<'_>; N],
+    rows: &[ActivationRow<'_>; N],
 ) -> [[__m256; N]; P] {
-    const SIZE: usize = 32 + 128 + 1024;
-    let (panels, len) = starts(panels);
-    let blocks = len / SIZE;
+    const BLOCK_BYTES: usize = 32 + 128 + 1024;
+    let (panels, len) = panel_pointers(panels);
+    let blocks = len / BLOCK_BYTES;
     let x = cursors(rows, blocks * 8);
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
-        // SAFETY: block `b` lies in the panels; `cursors` checked that every row has its eight groups.
+        // SAFETY: block `b` is inside the panels; `cursors` checked that every row has its eight groups.
         unsafe {
-            let blocks = panels.map(|p| p.add(b * SIZE));
+            let blocks = panels.map(|p| p.add(b * BLOCK_BYTES));
             let (mut d, mut m) = ([_mm256_setzero_ps(); P], [_mm256_setzero_ps(); P]);
             for p in 0..P {
-                d[p] = halves(blocks[p]);
-                m[p] = halves(blocks[p].add(16));
+                d[p] = load_f16(blocks[p]);
+                m[p] = load_f16(blocks[p].add(16));
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
-                let q = x.map(|x| x.q.add(g * GROUP));
+                prefetch::<N, P>(blocks.map(|b| b.add(BLOCK_BYTES / 8 * i)), BLOCK_BYTES / 8);
+                let q = x.map(|x| x.q.add(g * GROUP_LEN));
                 let dots = nibble_dots(blocks.map(|b| b.add(160 + 128 * i)), q);
                 for p in 0..P {
                     let (s, o) = scales(blocks[p], i);
@@ -60,41 +60,41 @@ pub(super) fn four_bits<const N: usize, const P: usize>(
     sums
 }
 
-/// Bytes of a block of eight rows of `Q6_K`.
-pub(super) const SIX_BITS: usize = 16 + 128 + 8 * 192;
+/// Size in bytes of a block of eight rows of `Q6_K`.
+pub(super) const Q6_K_PANEL_BLOCK_BYTES: usize = 16 + 128 + 8 * 192;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn six_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: &[Row<'_>; N],
+    rows: &[ActivationRow<'_>; N],
 ) -> [[__m256; N]; P] {
-    const SIZE: usize = SIX_BITS;
-    let (panels, len) = starts(panels);
-    let blocks = len / SIZE;
+    const BLOCK_BYTES: usize = Q6_K_PANEL_BLOCK_BYTES;
+    let (panels, len) = panel_pointers(panels);
+    let blocks = len / BLOCK_BYTES;
     let x = cursors(rows, blocks * 8);
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let blocks = panels.map(|p| p.add(b * SIZE));
+            let blocks = panels.map(|p| p.add(b * BLOCK_BYTES));
             let mut d = [_mm256_setzero_ps(); P];
             for p in 0..P {
-                d[p] = halves(blocks[p]);
+                d[p] = load_f16(blocks[p]);
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
+                prefetch::<N, P>(blocks.map(|b| b.add(BLOCK_BYTES / 8 * i)), BLOCK_BYTES / 8);
                 let mut scales = [[_mm256_setzero_si256(); 2]; P];
                 let mut dots = [[_mm256_setzero_si256(); N]; P];
                 for p in 0..P {
-                    // Of every row the scales of both halves, as 16 bits.
-                    let pairs = _mm256_cvtepi8_epi16(sixteen(blocks[p].add(16 + 16 * i)));
-                    scales[p] = apart(pairs);
-                    // What 32 less in every weight takes off, from the sums of the activations' halves.
+                    // The scales of both half groups of every row, as 16-bit integers.
+                    let pairs = _mm256_cvtepi8_epi16(load16(blocks[p].add(16 + 16 * i)));
+                    scales[p] = split_pairs(pairs);
+                    // The zero point of 32 times the sums of the activations in both half groups.
                     let off = _mm256_slli_epi16::<5>(pairs);
                     let off = _mm256_sub_epi16(_mm256_setzero_si256(), off);
                     for n in 0..N {
-                        dots[p][n] = _mm256_madd_epi16(off, counts(x[n].scale.add(g)));
+                        dots[p][n] = _mm256_madd_epi16(off, half_sums(x[n].scale.add(g)));
                     }
                 }
                 let groups = blocks.map(|b| b.add(144 + 192 * i));
@@ -105,8 +105,8 @@ pub(super) fn six_bits<const N: usize, const P: usize>(
                     }
                     for half in 0..2 {
                         for n in 0..N {
-                            let q = x[n].q.add(g * GROUP + 4 * j + 16 * half);
-                            let (near, far) = (four(q), four(q.add(8)));
+                            let q = x[n].q.add(g * GROUP_LEN + 4 * j + 16 * half);
+                            let (near, far) = (broadcast4(q), broadcast4(q.add(8)));
                             for p in 0..P {
                                 // At most 2 · 2 · 63 · 127 = 32,004.
                                 let pairs = _mm256_add_epi16(
@@ -132,80 +132,78 @@ pub(super) fn six_bits<const N: usize, const P: usize>(
     sums
 }
 
-/// Registers of a group of eight rows of `Q6_K` in which nothing is left to be done for a vector: eight of weights
-/// with their sign, four columns each, the scales of both halves for all sums of a row, and what activations without
-/// sign are too much.
-const WIDE_GROUP: usize = 8 + 2 + 1;
+/// Registers of a merged group of eight rows of `Q6_K`, which needs no further unpacking: eight of signed weights, four
+/// columns each, two with the scales of the half groups, and one that corrects the bias of the activations.
+const MERGED_GROUP_REGISTERS: usize = 8 + 2 + 1;
 
-/// Registers of a block of such groups.
-pub(super) const WIDE_BLOCK: usize = 8 * WIDE_GROUP;
+/// Registers of a merged block of eight groups.
+pub(super) const MERGED_BLOCK_REGISTERS: usize = 8 * MERGED_GROUP_REGISTERS;
 
-/// Makes such groups of a panel.
+/// Merges the low and high bits of a panel.
 #[target_feature(enable = "avx2")]
-pub(super) fn widen_six_bits(panel: &[u8], to: &mut [__m256i]) {
-    let blocks = panel.as_chunks::<SIX_BITS>().0.iter();
-    for (block, to) in blocks.zip(to.as_chunks_mut::<WIDE_BLOCK>().0) {
-        for (i, to) in to.as_chunks_mut::<WIDE_GROUP>().0.iter_mut().enumerate() {
-            // SAFETY: 16 bytes of scales, and 192 of a group.
+pub(super) fn merge_six_bits(panel: &[u8], to: &mut [__m256i]) {
+    let blocks = panel.as_chunks::<Q6_K_PANEL_BLOCK_BYTES>().0.iter();
+    for (block, to) in blocks.zip(to.as_chunks_mut::<MERGED_BLOCK_REGISTERS>().0) {
+        for (i, to) in to.as_chunks_mut::<MERGED_GROUP_REGISTERS>().0.iter_mut().enumerate() {
+            // SAFETY: 16 bytes of scales, and 192 bytes of a group, can be read.
             let (pairs, w) = unsafe {
                 let group = block.as_ptr().add(144 + 192 * i);
                 (
-                    _mm256_cvtepi8_epi16(sixteen(block.as_ptr().add(16 + 16 * i))),
+                    _mm256_cvtepi8_epi16(load16(block.as_ptr().add(16 + 16 * i))),
                     [six_bits_at(group, 0), six_bits_at(group, 1)],
                 )
             };
-            let scales = apart(pairs);
-            let mut too_much = _mm256_setzero_si256();
+            let scales = split_pairs(pairs);
+            let mut excess = _mm256_setzero_si256();
             for half in 0..2 {
                 let mut sum = _mm256_setzero_si256();
-                for place in 4 * half..4 * half + 4 {
-                    let w = _mm256_sub_epi8(w[place % 2][place / 2], _mm256_set1_epi8(32));
+                for quad in 4 * half..4 * half + 4 {
+                    let w = _mm256_sub_epi8(w[quad % 2][quad / 2], _mm256_set1_epi8(32));
                     sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(_mm256_set1_epi8(1), w));
-                    to[place] = w;
+                    to[quad] = w;
                 }
-                too_much = _mm256_add_epi32(too_much, _mm256_madd_epi16(sum, scales[half]));
+                excess = _mm256_add_epi32(excess, _mm256_madd_epi16(sum, scales[half]));
                 to[8 + half] = scales[half];
             }
-            // 128 times that.
-            let too_much = _mm256_slli_epi32::<7>(too_much);
-            to[10] = _mm256_sub_epi32(_mm256_setzero_si256(), too_much);
+            // Times 128, the bias of the activations.
+            let excess = _mm256_slli_epi32::<7>(excess);
+            to[10] = _mm256_sub_epi32(_mm256_setzero_si256(), excess);
         }
     }
 }
 
-/// As [`six_bits`], with groups of [`widen_six_bits`] and activations without sign. Of `panels` only what scales blocks is
-/// read.
+/// As [`six_bits`], with groups from [`merge_six_bits`] and biased activations. Reads only the block scales of `panels`.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn six_bits_wide<const N: usize, const P: usize>(
+pub(super) fn six_bits_merged<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    wide: [&[__m256i]; P],
-    rows: &[Row<'_>; N],
+    merged: [&[__m256i]; P],
+    rows: &[ActivationRow<'_>; N],
 ) -> [[__m256; N]; P] {
-    let (panels, len) = starts(panels);
-    let blocks = len / SIX_BITS;
+    let (panels, len) = panel_pointers(panels);
+    let blocks = len / Q6_K_PANEL_BLOCK_BYTES;
     let x = cursors(rows, blocks * 8);
-    let (mut raised, mut groups) = ([std::ptr::null(); N], [std::ptr::null(); P]);
+    let (mut biased, mut groups) = ([std::ptr::null(); N], [std::ptr::null(); P]);
     for n in 0..N {
         assert!(
-            rows[n].raised.len() >= blocks * 8 * GROUP,
-            "all without sign"
+            rows[n].biased.len() >= blocks * 8 * GROUP_LEN,
+            "biased activations are missing"
         );
-        raised[n] = rows[n].raised.as_ptr().cast::<i8>();
+        biased[n] = rows[n].biased.as_ptr().cast::<i8>();
     }
     for p in 0..P {
-        assert!(wide[p].len() >= blocks * WIDE_BLOCK, "all weights as bytes");
-        groups[p] = wide[p].as_ptr();
+        assert!(merged[p].len() >= blocks * MERGED_BLOCK_REGISTERS, "merged weights are missing");
+        groups[p] = merged[p].as_ptr();
     }
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
-        // SAFETY: as in `four_bits`; the lengths of what else is read were looked at.
+        // SAFETY: as in `four_bits`; the other lengths were checked above.
         unsafe {
             let mut d = [_mm256_setzero_ps(); P];
             for p in 0..P {
-                d[p] = halves(panels[p].add(b * SIX_BITS));
+                d[p] = load_f16(panels[p].add(b * Q6_K_PANEL_BLOCK_BYTES));
             }
             for g in b * 8..b * 8 + 8 {
-                let groups = groups.map(|p| p.add(g * WIDE_GROUP));
+                let groups = groups.map(|p| p.add(g * MERGED_GROUP_REGISTERS));
                 let mut dots = [[_mm256_setzero_si256(); N]; P];
                 for p in 0..P {
                     dots[p] = [*groups[p].add(10); N];
@@ -213,12 +211,12 @@ pub(super) fn six_bits_wide<const N: usize, const P: usize>(
                 for half in 0..2 {
                     for j in 0..2 {
                         let w = groups.map(|g| {
-                            let place = g.add(j + 4 * half);
-                            [*place, *place.add(2)]
+                            let quad = g.add(j + 4 * half);
+                            [*quad, *quad.add(2)]
                         });
                         for n in 0..N {
-                            let q = raised[n].add(g * GROUP + 4 * j + 16 * half);
-                            let (near, far) = (four(q), four(q.add(8)));
+                            let q = biased[n].add(g * GROUP_LEN + 4 * j + 16 * half);
+                            let (near, far) = (broadcast4(q), broadcast4(q.add(8)));
                             for p in 0..P {
                                 // At most 2 · 2 · 255 · 32 = 32,640.
                                 let pairs = _mm256_add_epi16(
@@ -244,8 +242,7 @@ pub(super) fn six_bits_wide<const N: usize, const P: usize>(
     sums
 }
 
-/// The sums of the products of pairs of 16-bit numbers, with a factor that is read where it is used: for it there is no
-/// register left.
+/// `vpmaddwd` with a memory operand, since no register is free for the factor.
 ///
 /// # Safety
 /// The factor can be read.
@@ -264,7 +261,7 @@ unsafe fn pairs_at(mut pairs: __m256i, factor: *const __m256i) -> __m256i {
     pairs
 }
 
-/// Six bits of four columns at each of the places `j`, `j + 2`, `j + 4` and `j + 6` of eight.
+/// Unpacks the six bits of quads `j`, `j + 2`, `j + 4` and `j + 6` of eight, four columns each.
 ///
 /// # Safety
 /// 192 bytes can be read.
@@ -295,7 +292,7 @@ unsafe fn six_bits_at(group: *const u8, j: usize) -> [__m256i; 4] {
     ]
 }
 
-/// Scales of a block of `Q4_K` or `Q5_K` for group `i`, each twice as 16-bit numbers, and what its offsets are.
+/// The scales of group `i` of a `Q4_K` or `Q5_K` block, each twice as a 16-bit integer, and the offsets.
 ///
 /// # Safety
 /// 160 bytes can be read.
@@ -305,30 +302,30 @@ unsafe fn scales(block: *const u8, i: usize) -> (__m256i, __m256) {
     // SAFETY: by contract.
     unsafe {
         (
-            both(block.add(32 + 8 * i)),
-            _mm256_cvtepi32_ps(eight(block.add(96 + 8 * i))),
+            load_scales(block.add(32 + 8 * i)),
+            _mm256_cvtepi32_ps(load8_u32(block.add(96 + 8 * i))),
         )
     }
 }
 
-/// The sums of both halves of a group, for all lanes.
+/// The sums of both half groups, broadcast to all lanes.
 ///
 /// # Safety
-/// There is a scale.
+/// `scale` can be read.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn counts(scale: *const Scale) -> __m256i {
-    // SAFETY: by contract; two numbers of 16 bits are one of 32.
-    _mm256_set1_epi32(unsafe { (&raw const (*scale).halves).cast::<i32>().read_unaligned() })
+unsafe fn half_sums(scale: *const Scale) -> __m256i {
+    // SAFETY: by contract; two 16-bit integers are read as one of 32 bits.
+    _mm256_set1_epi32(unsafe { (&raw const (*scale).half_sums).cast::<i32>().read_unaligned() })
 }
 
-/// 16 bytes.
+/// Loads 16 bytes.
 ///
 /// # Safety
 /// 16 bytes can be read.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn sixteen(at: *const u8) -> __m128i {
+unsafe fn load16(at: *const u8) -> __m128i {
     // SAFETY: by contract.
     unsafe { _mm_loadu_si128(at.cast()) }
 }
@@ -336,32 +333,32 @@ unsafe fn sixteen(at: *const u8) -> __m128i {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn five_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: &[Row<'_>; N],
+    rows: &[ActivationRow<'_>; N],
 ) -> [[__m256; N]; P] {
-    const SIZE: usize = 32 + 128 + 8 * 160;
-    let (panels, len) = starts(panels);
-    let blocks = len / SIZE;
+    const BLOCK_BYTES: usize = 32 + 128 + 8 * 160;
+    let (panels, len) = panel_pointers(panels);
+    let blocks = len / BLOCK_BYTES;
     let x = cursors(rows, blocks * 8);
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let blocks = panels.map(|p| p.add(b * SIZE));
+            let blocks = panels.map(|p| p.add(b * BLOCK_BYTES));
             let (mut d, mut m) = ([_mm256_setzero_ps(); P], [_mm256_setzero_ps(); P]);
             for p in 0..P {
-                d[p] = halves(blocks[p]);
-                m[p] = halves(blocks[p].add(16));
+                d[p] = load_f16(blocks[p]);
+                m[p] = load_f16(blocks[p].add(16));
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
+                prefetch::<N, P>(blocks.map(|b| b.add(BLOCK_BYTES / 8 * i)), BLOCK_BYTES / 8);
                 let groups = blocks.map(|b| b.add(160 + 160 * i));
                 let mut bits = [_mm256_setzero_si256(); P];
                 for p in 0..P {
                     bits[p] = load(groups[p]);
                 }
                 let at = groups.map(|g| g.add(32));
-                let q = x.map(|x| x.q.add(g * GROUP));
+                let q = x.map(|x| x.q.add(g * GROUP_LEN));
                 let first = five_bits_half(bits, at, q, 0);
                 let second = five_bits_half(bits, at, q, 1);
                 for p in 0..P {
@@ -384,33 +381,33 @@ pub(super) fn five_bits<const N: usize, const P: usize>(
     sums
 }
 
-/// Eight bytes as 32-bit numbers.
+/// Loads eight bytes as 32-bit integers.
 ///
 /// # Safety
 /// Eight bytes can be read.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn eight(at: *const u8) -> __m256i {
+unsafe fn load8_u32(at: *const u8) -> __m256i {
     // SAFETY: by contract.
     _mm256_cvtepu8_epi32(unsafe { _mm_loadl_epi64(at.cast()) })
 }
 
-/// Eight bytes as 16-bit numbers, each twice: the scale of a row for both sums of it.
+/// Loads eight bytes as 16-bit integers, each twice: the scale of a row for both of its sums.
 ///
 /// # Safety
 /// Eight bytes can be read.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn both(at: *const u8) -> __m256i {
+unsafe fn load_scales(at: *const u8) -> __m256i {
     // SAFETY: by contract.
-    let s = unsafe { eight(at) };
+    let s = unsafe { load8_u32(at) };
     _mm256_or_si256(s, _mm256_slli_epi32::<16>(s))
 }
 
-/// The first of every pair of 16-bit numbers twice, and the second.
+/// The first of every pair of 16-bit integers, twice, and the second, twice.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn apart(pairs: __m256i) -> [__m256i; 2] {
+fn split_pairs(pairs: __m256i) -> [__m256i; 2] {
     let first = _mm256_slli_epi32::<16>(pairs);
     let second = _mm256_srli_epi32::<16>(pairs);
     [
@@ -419,10 +416,10 @@ fn apart(pairs: __m256i) -> [__m256i; 2] {
     ]
 }
 
-/// Two bits of every byte: four columns at each of the places `j`, `j + 2`, `j + 4` and `j + 6` of eight.
+/// Unpacks the two bits of quads `j`, `j + 2`, `j + 4` and `j + 6` of eight, four columns each.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn crumbs(all: __m256i) -> [__m256i; 4] {
+fn bit_pairs(all: __m256i) -> [__m256i; 4] {
     let mask = _mm256_set1_epi8(3);
     [
         _mm256_and_si256(all, mask),
@@ -432,10 +429,10 @@ fn crumbs(all: __m256i) -> [__m256i; 4] {
     ]
 }
 
-/// Bits `j`, `j + 2`, `j + 4` and `j + 6` of every byte, as the third.
+/// Bits `j`, `j + 2`, `j + 4` and `j + 6` of every byte, moved to bit 2.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn third(bits: __m256i, j: usize) -> [__m256i; 4] {
+fn third_bits(bits: __m256i, j: usize) -> [__m256i; 4] {
     let mask = _mm256_set1_epi8(4);
     let all = if j == 0 {
         [
@@ -460,14 +457,14 @@ fn third(bits: __m256i, j: usize) -> [__m256i; 4] {
     ]
 }
 
-/// The products of the first half of a group and of the second, as 16-bit numbers, with weights of up to three bits
-/// that are four columns at each of four places, for `j` of two.
+/// The dot products of both half groups, as 16-bit integers. `w(p, j)` returns weights of up to three bits of panel `p`:
+/// quads `j`, `j + 2`, `j + 4` and `j + 6`, for `j` below 2.
 ///
 /// # Safety
 /// A group can be read at every `q`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn quarters<const N: usize, const P: usize>(
+unsafe fn half_group_dots<const N: usize, const P: usize>(
     w: impl Fn(usize, usize) -> [__m256i; 4],
     q: [*const i8; N],
 ) -> [[[__m256i; 2]; N]; P] {
@@ -478,7 +475,7 @@ unsafe fn quarters<const N: usize, const P: usize>(
             for n in 0..N {
                 for k in 0..4 {
                     // SAFETY: by contract.
-                    let q = unsafe { four(q[n].add(4 * j + 8 * k)) };
+                    let q = unsafe { broadcast4(q[n].add(4 * j + 8 * k)) };
                     dots[p][n][k / 2] = add_products(dots[p][n][k / 2], w[k], q);
                 }
             }
@@ -490,32 +487,32 @@ unsafe fn quarters<const N: usize, const P: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn two_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: &[Row<'_>; N],
+    rows: &[ActivationRow<'_>; N],
 ) -> [[__m256; N]; P] {
-    const SIZE: usize = 32 + 256 + 8 * 64;
-    let (panels, len) = starts(panels);
-    let blocks = len / SIZE;
+    const BLOCK_BYTES: usize = 32 + 256 + 8 * 64;
+    let (panels, len) = panel_pointers(panels);
+    let blocks = len / BLOCK_BYTES;
     let x = cursors(rows, blocks * 8);
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let blocks = panels.map(|p| p.add(b * SIZE));
+            let blocks = panels.map(|p| p.add(b * BLOCK_BYTES));
             let (mut d, mut m) = ([_mm256_setzero_ps(); P], [_mm256_setzero_ps(); P]);
             for p in 0..P {
-                d[p] = halves(blocks[p]);
-                m[p] = halves(blocks[p].add(16));
+                d[p] = load_f16(blocks[p]);
+                m[p] = load_f16(blocks[p].add(16));
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
-                let q = x.map(|x| x.q.add(g * GROUP));
-                let w = |p: usize, j| crumbs(load(blocks[p].add(288 + 64 * i + 32 * j)));
-                let dots: [_; P] = quarters(w, q);
+                prefetch::<N, P>(blocks.map(|b| b.add(BLOCK_BYTES / 8 * i)), BLOCK_BYTES / 8);
+                let q = x.map(|x| x.q.add(g * GROUP_LEN));
+                let w = |p: usize, j| bit_pairs(load(blocks[p].add(288 + 64 * i + 32 * j)));
+                let dots: [_; P] = half_group_dots(w, q);
                 for p in 0..P {
                     let pairs =
-                        |at: usize| _mm256_cvtepu8_epi16(sixteen(blocks[p].add(at + 16 * i)));
-                    let [first, second] = apart(pairs(32));
+                        |at: usize| _mm256_cvtepu8_epi16(load16(blocks[p].add(at + 16 * i)));
+                    let [first, second] = split_pairs(pairs(32));
                     let offsets = pairs(160);
                     for n in 0..N {
                         let dot = _mm256_add_epi32(
@@ -523,7 +520,7 @@ pub(super) fn two_bits<const N: usize, const P: usize>(
                             _mm256_madd_epi16(dots[p][n][1], second),
                         );
                         let scale = x[n].scale.add(g);
-                        let off = _mm256_madd_epi16(offsets, counts(scale));
+                        let off = _mm256_madd_epi16(offsets, half_sums(scale));
                         let one = _mm256_set1_ps((*scale).d);
                         let d = _mm256_mul_ps(d[p], one);
                         sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[p][n]);
@@ -540,32 +537,32 @@ pub(super) fn two_bits<const N: usize, const P: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn three_bits<const N: usize, const P: usize>(
     panels: [&[u8]; P],
-    rows: &[Row<'_>; N],
+    rows: &[ActivationRow<'_>; N],
 ) -> [[__m256; N]; P] {
-    const SIZE: usize = 16 + 128 + 8 * 96;
-    let (panels, len) = starts(panels);
-    let blocks = len / SIZE;
+    const BLOCK_BYTES: usize = 16 + 128 + 8 * 96;
+    let (panels, len) = panel_pointers(panels);
+    let blocks = len / BLOCK_BYTES;
     let x = cursors(rows, blocks * 8);
     let mut sums = [[_mm256_setzero_ps(); N]; P];
     for b in 0..blocks {
         // SAFETY: as in `four_bits`.
         unsafe {
-            let blocks = panels.map(|p| p.add(b * SIZE));
+            let blocks = panels.map(|p| p.add(b * BLOCK_BYTES));
             let mut d = [_mm256_setzero_ps(); P];
             for p in 0..P {
-                d[p] = halves(blocks[p]);
+                d[p] = load_f16(blocks[p]);
             }
             for i in 0..8 {
                 let g = b * 8 + i;
-                fetch::<N, P>(blocks.map(|b| b.add(SIZE / 8 * i)), SIZE / 8);
+                prefetch::<N, P>(blocks.map(|b| b.add(BLOCK_BYTES / 8 * i)), BLOCK_BYTES / 8);
                 let groups = blocks.map(|b| b.add(144 + 96 * i));
                 let mut bits = [_mm256_setzero_si256(); P];
                 for p in 0..P {
                     bits[p] = load(groups[p]);
                 }
-                let q = x.map(|x| x.q.add(g * GROUP));
+                let q = x.map(|x| x.q.add(g * GROUP_LEN));
                 let w = |p: usize, j: usize| {
-                    let (low, top) = (crumbs(load(groups[p].add(32 + 32 * j))), third(bits[p], j));
+                    let (low, top) = (bit_pairs(load(groups[p].add(32 + 32 * j))), third_bits(bits[p], j));
                     [
                         _mm256_or_si256(low[0], top[0]),
                         _mm256_or_si256(low[1], top[1]),
@@ -573,17 +570,17 @@ pub(super) fn three_bits<const N: usize, const P: usize>(
                         _mm256_or_si256(low[3], top[3]),
                     ]
                 };
-                let dots: [_; P] = quarters(w, q);
+                let dots: [_; P] = half_group_dots(w, q);
                 for p in 0..P {
-                    let pairs = _mm256_cvtepi8_epi16(sixteen(blocks[p].add(16 + 16 * i)));
-                    let [first, second] = apart(pairs);
+                    let pairs = _mm256_cvtepi8_epi16(load16(blocks[p].add(16 + 16 * i)));
+                    let [first, second] = split_pairs(pairs);
                     for n in 0..N {
                         let dot = _mm256_add_epi32(
                             _mm256_madd_epi16(dots[p][n][0], first),
                             _mm256_madd_epi16(dots[p][n][1], second),
                         );
                         let scale = x[n].scale.add(g);
-                        let off = _mm256_madd_epi16(pairs, counts(scale));
+                        let off = _mm256_madd_epi16(pairs, half_sums(scale));
                         let dot = _mm256_sub_epi32(dot, _mm256_slli_epi32::<2>(off));
                         let d = _mm256_mul_ps(d[p], _mm256_set1_ps((*scale).d));
                         sums[p][n] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, sums[p][n]);

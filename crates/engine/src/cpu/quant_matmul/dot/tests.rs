@@ -1,4 +1,4 @@
-//! The kernels for every processor, the one at hand and a plain one, against each other and against the blocks.
+//! Compares all available kernels with a portable implementation and with the dequantised blocks.
 
 use super::*;
 use crate::cpu::pool::DisjointSlice;
@@ -8,35 +8,35 @@ use crate::cpu::quant_matmul::{row, shared_output};
 use crate::cpu::simd::Features;
 use crate::quant::{QuantMatrix, Weights, group};
 
-/// What vectors do, row by row.
+/// A portable implementation of [`Lanes`], row by row.
 #[derive(Clone, Copy)]
-struct Plain<const UNSIGNED: bool>;
+struct ReferenceLanes<const UNSIGNED: bool>;
 
-/// A value for every row, from a function of the panel that it is in and of its number there.
-fn rows<T>(mut value: impl FnMut(usize, usize) -> T) -> [T; MOST] {
-    std::array::from_fn(|i| value(i / HEIGHT, i % HEIGHT))
+/// A value for every row, from a function of the panel index and the row in the panel.
+fn rows<T>(mut value: impl FnMut(usize, usize) -> T) -> [T; TILE_ROWS] {
+    std::array::from_fn(|i| value(i / PANEL_ROWS, i % PANEL_ROWS))
 }
 
-/// Byte `i` at a place of a panel.
-unsafe fn byte(at: Place, panel: usize, i: usize) -> u8 {
+/// Byte `i` at a position of a panel.
+unsafe fn byte(at: PanelCursor, panel: usize, i: usize) -> u8 {
     let at = if panel == 0 { at.first() } else { at.second() };
     // SAFETY: by contract.
     unsafe { *at.add(i) }
 }
 
-impl<const UNSIGNED: bool> Lanes for Plain<UNSIGNED> {
+impl<const UNSIGNED: bool> Lanes for ReferenceLanes<UNSIGNED> {
     const PANELS: usize = 2;
     const UNSIGNED: bool = UNSIGNED;
-    type Bytes = [[u8; 4]; MOST];
-    type Ints = [i32; MOST];
-    type Floats = [f32; MOST];
+    type Bytes = [[u8; 4]; TILE_ROWS];
+    type Ints = [i32; TILE_ROWS];
+    type Floats = [f32; TILE_ROWS];
 
-    unsafe fn enter<const N: usize>(job: &Job<'_>, first: usize) -> [[f32; MOST]; N] {
-        // SAFETY: the caller's promise.
-        unsafe { some::<Self, N>(job, first) }
+    unsafe fn enter<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f32; TILE_ROWS]; N] {
+        // SAFETY: the caller's contract.
+        unsafe { multiply_rows::<Self, N>(job, first) }
     }
 
-    unsafe fn bytes(at: Place) -> Self::Bytes {
+    unsafe fn bytes(at: PanelCursor) -> Self::Bytes {
         // SAFETY: by contract.
         rows(|panel, r| std::array::from_fn(|i| unsafe { byte(at, panel, 4 * r + i) }))
     }
@@ -60,7 +60,7 @@ impl<const UNSIGNED: bool> Lanes for Plain<UNSIGNED> {
         x.map(|x| {
             std::array::from_fn(|r| {
                 let mut sum = 0;
-                for (place, w) in w.iter().enumerate() {
+                for (quad, w) in w.iter().enumerate() {
                     for (i, &w) in w[r].iter().enumerate() {
                         let w = if UNSIGNED {
                             i32::from(w)
@@ -68,7 +68,7 @@ impl<const UNSIGNED: bool> Lanes for Plain<UNSIGNED> {
                             i32::from(w as i8)
                         };
                         // SAFETY: by contract.
-                        sum += w * i32::from(unsafe { *x.add(4 * place + i) });
+                        sum += w * i32::from(unsafe { *x.add(4 * quad + i) });
                     }
                 }
                 sum
@@ -76,12 +76,12 @@ impl<const UNSIGNED: bool> Lanes for Plain<UNSIGNED> {
         })
     }
 
-    unsafe fn ints(at: Place) -> Self::Ints {
+    unsafe fn ints(at: PanelCursor) -> Self::Ints {
         // SAFETY: by contract.
         rows(|panel, r| i32::from(unsafe { byte(at, panel, r) }))
     }
 
-    unsafe fn pairs(at: Place) -> [Self::Ints; 2] {
+    unsafe fn pairs(at: PanelCursor) -> [Self::Ints; 2] {
         // SAFETY: by contract.
         let pair = |i| rows(|panel, r| i32::from(unsafe { byte(at, panel, 2 * r + i) } as i8));
         [pair(0), pair(1)]
@@ -92,10 +92,10 @@ impl<const UNSIGNED: bool> Lanes for Plain<UNSIGNED> {
     }
 
     unsafe fn splat(x: i32) -> Self::Ints {
-        [x; MOST]
+        [x; TILE_ROWS]
     }
 
-    unsafe fn halves(at: Place) -> Self::Floats {
+    unsafe fn load_f16(at: PanelCursor) -> Self::Floats {
         // SAFETY: by contract.
         let half = |panel, r| [0, 1].map(|i| unsafe { byte(at, panel, 2 * r + i) });
         rows(|panel, r| half::f16::from_le_bytes(half(panel, r)).to_f32())
@@ -106,7 +106,7 @@ impl<const UNSIGNED: bool> Lanes for Plain<UNSIGNED> {
     }
 
     unsafe fn splat_float(x: f32) -> Self::Floats {
-        [x; MOST]
+        [x; TILE_ROWS]
     }
 
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
@@ -121,22 +121,22 @@ impl<const UNSIGNED: bool> Lanes for Plain<UNSIGNED> {
         std::array::from_fn(|r| (-a[r]).mul_add(b[r], c[r]))
     }
 
-    unsafe fn store(x: Self::Floats, to: &mut [f32; MOST]) {
+    unsafe fn store(x: Self::Floats, to: &mut [f32; TILE_ROWS]) {
         *to = x;
     }
 }
 
-type Kernel = fn(BlockFormat, &[u8], usize, &Activations, &dyn Fn(usize, usize, &[f32]));
+type PanelKernel = fn(BlockFormat, &[u8], usize, &Activations, &dyn Fn(usize, usize, &[f32]));
 
-/// All that this processor has, the plain one first.
-fn kernels() -> Vec<(&'static str, Kernel)> {
-    // SAFETY: plain code runs anywhere.
-    let mut all: Vec<(_, Kernel)> = vec![
-        ("plain", |format, panels, size, x, out| unsafe {
-            multiply::<Plain<false>>(format, panels, size, x, out);
+/// All available kernels, the portable one first.
+fn kernels() -> Vec<(&'static str, PanelKernel)> {
+    // SAFETY: portable code runs anywhere.
+    let mut all: Vec<(_, PanelKernel)> = vec![
+        ("portable", |format, panels, size, x, out| unsafe {
+            multiply::<ReferenceLanes<false>>(format, panels, size, x, out);
         }),
-        ("plain, unsigned", |format, panels, size, x, out| unsafe {
-            multiply::<Plain<true>>(format, panels, size, x, out);
+        ("portable, unsigned", |format, panels, size, x, out| unsafe {
+            multiply::<ReferenceLanes<true>>(format, panels, size, x, out);
         }),
     ];
     #[cfg(target_arch = "x86_64")]
@@ -178,7 +178,7 @@ fn kernels() -> Vec<(&'static str, Kernel)> {
     all
 }
 
-/// Bytes that look random.
+/// Pseudo-random bytes.
 fn noise(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {
@@ -190,7 +190,7 @@ fn noise(count: usize, seed: u64) -> Vec<u8> {
     (0..count).map(next).collect()
 }
 
-/// Blocks of any bits, or all with the same byte, whose half-precision numbers are of a size that adds up.
+/// Blocks of random bits, or filled with one byte, with half-precision scales of similar magnitude.
 fn blocks(format: BlockFormat, [rows, cols]: [usize; 2], fill: Option<u8>) -> Vec<u8> {
     let halves: &[usize] = match format {
         BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 => &[0],
@@ -213,10 +213,10 @@ fn blocks(format: BlockFormat, [rows, cols]: [usize; 2], fill: Option<u8>) -> Ve
     bytes
 }
 
-fn activations(vectors: usize, cols: usize, most: bool) -> Activations {
+fn activations(vectors: usize, cols: usize, is_max: bool) -> Activations {
     let x: Vec<f32> = noise(vectors * cols, 5)
         .iter()
-        .map(|&b| match (most, b & 1) {
+        .map(|&b| match (is_max, b & 1) {
             (true, 0) => 127.0,
             (true, _) => -127.0,
             _ => f32::from(b) / 128.0 - 1.0,
@@ -227,11 +227,11 @@ fn activations(vectors: usize, cols: usize, most: bool) -> Activations {
     all
 }
 
-/// All products: those of a vector after each other.
-fn products(kernel: Kernel, panels: &Panels, x: &Activations, rows: usize) -> Vec<f32> {
+/// All results, vector by vector.
+fn products(kernel: PanelKernel, panels: &Panels, x: &Activations, rows: usize) -> Vec<f32> {
     let all = std::cell::RefCell::new(vec![f32::NAN; x.rows() * rows]);
     let out = |v: usize, panel: usize, sums: &[f32]| {
-        let first = panel * HEIGHT;
+        let first = panel * PANEL_ROWS;
         let count = sums.len().min(rows - first);
         all.borrow_mut()[v * rows + first..][..count].copy_from_slice(&sums[..count]);
     };
@@ -239,15 +239,15 @@ fn products(kernel: Kernel, panels: &Panels, x: &Activations, rows: usize) -> Ve
     all.into_inner()
 }
 
-/// The sum of a row's products, and of their sizes, from the blocks as the file has them.
-fn truth(format: BlockFormat, row: &[u8], x: Row<'_>) -> (f64, f64) {
-    let groups = format.block_len() / GROUP;
+/// The dot product of a row, and the sum of the magnitudes of its terms, from the blocks in the layout of the file.
+fn reference(format: BlockFormat, row: &[u8], x: ActivationRow<'_>) -> (f64, f64) {
+    let groups = format.block_len() / GROUP_LEN;
     let (mut sum, mut size) = (0.0, 0.0);
     for (b, block) in row.chunks_exact(format.block_bytes()).enumerate() {
         for i in 0..groups {
             let (w, g) = (group(format, block, i), b * groups + i);
-            for j in 0..GROUP {
-                let x = f64::from(x.scales[g].d) * f64::from(x.q[g * GROUP + j]);
+            for j in 0..GROUP_LEN {
+                let x = f64::from(x.scales[g].d) * f64::from(x.q[g * GROUP_LEN + j]);
                 let scaled = f64::from(w.scale[j / 16]) * f64::from(w.q[j]);
                 let offset = f64::from(w.offset[j / 16]);
                 sum += x * (scaled - offset);
@@ -259,18 +259,18 @@ fn truth(format: BlockFormat, row: &[u8], x: Row<'_>) -> (f64, f64) {
 }
 
 #[test]
-fn every_kernel_has_the_bits_of_the_plain_one() {
-    let [(_, plain), others @ ..] = &kernels()[..] else {
-        unreachable!("the plain one is always there");
+fn all_kernels_are_bit_identical() {
+    let [(_, portable), others @ ..] = &kernels()[..] else {
+        unreachable!("the portable kernel is always available");
     };
     for format in BlockFormat::ALL {
-        // Whole panels, a rest of one, an odd number of panels; vectors by fours with every rest.
+        // Whole panels, a partial one, an odd number of panels; all remainders of vectors in fours.
         for (rows, vectors) in [(16, 1), (21, 2), (5, 3), (40, 4), (33, 7), (21, 13)] {
             for fill in [None, Some(0xFF), Some(0x80), Some(0)] {
                 let bytes = blocks(format, [rows, 512], fill);
-                let panels = Panels::arrange(format, &bytes, rows, 512, &drop).unwrap();
+                let panels = Panels::repack(format, &bytes, rows, 512, &drop).unwrap();
                 let x = activations(vectors, 512, fill.is_some());
-                let expected = products(*plain, &panels, &x, rows);
+                let expected = products(*portable, &panels, &x, rows);
                 for (name, kernel) in others {
                     let actual = products(*kernel, &panels, &x, rows);
                     for (i, (a, e)) in actual.iter().zip(&expected).enumerate() {
@@ -288,21 +288,21 @@ fn every_kernel_has_the_bits_of_the_plain_one() {
 }
 
 #[test]
-fn kernels_have_the_products_of_the_blocks() {
+fn kernels_agree_with_the_dequantised_blocks() {
     for format in BlockFormat::ALL {
         let (rows, vectors) = (21, 5);
         for fill in [None, Some(0xFF)] {
             let bytes = blocks(format, [rows, 512], fill);
-            let panels = Panels::arrange(format, &bytes, rows, 512, &drop).unwrap();
+            let panels = Panels::repack(format, &bytes, rows, 512, &drop).unwrap();
             let x = activations(vectors, 512, fill.is_some());
             for (name, kernel) in kernels() {
                 let actual = products(kernel, &panels, &x, rows);
                 let row = bytes.len() / rows;
                 for v in 0..vectors {
                     for r in 0..rows {
-                        let (sum, size) = truth(format, &bytes[r * row..][..row], x.row(v));
+                        let (sum, size) = reference(format, &bytes[r * row..][..row], x.row(v));
                         let a = f64::from(actual[v * rows + r]);
-                        // 16 groups or two blocks, a few roundings each.
+                        // 16 groups or two blocks, with a few roundings each.
                         let bound = size * 64.0 * f64::from(f32::EPSILON);
                         assert!((a - sum).abs() <= bound, "{name} {format}: {a} {sum}");
                     }
@@ -313,8 +313,8 @@ fn kernels_have_the_products_of_the_blocks() {
 }
 
 #[test]
-fn what_is_dispatched_has_the_products_of_rows() {
-    // One panel at a time on AVX-512, and two.
+fn dispatched_panels_agree_with_rows() {
+    // Covers one panel at a time on AVX-512, and two.
     for (format, vectors) in BlockFormat::ALL.into_iter().flat_map(|f| [(f, 3), (f, 9)]) {
         let rows = 45;
         let bytes = blocks(format, [rows, 512], None);
@@ -327,14 +327,14 @@ fn what_is_dispatched_has_the_products_of_rows() {
         let product = |body: &dyn Fn(std::ops::Range<usize>, &shared_output::SharedOutput<'_>)| {
             let mut to = vec![f32::NAN; vectors * rows];
             let all = DisjointSlice::new(&mut to);
-            let part = shared_output::SharedOutput {
+            let output = shared_output::SharedOutput {
                 all: &all,
                 vectors,
                 rows,
             };
             // In two tasks, the first with an odd number of panels.
-            body(0..24, &part);
-            body(24..rows, &part);
+            body(0..24, &output);
+            body(24..rows, &output);
             to
         };
         let actual = product(&|range, to| panels.multiply(&x, range, to));
@@ -342,7 +342,7 @@ fn what_is_dispatched_has_the_products_of_rows() {
         for (i, (a, e)) in actual.iter().zip(&expected).enumerate() {
             let (v, r) = (i / rows, i % rows);
             let row = bytes.len() / rows;
-            let (_, size) = truth(format, &bytes[r * row..][..row], x.row(v));
+            let (_, size) = reference(format, &bytes[r * row..][..row], x.row(v));
             let bound = size * 64.0 * f64::from(f32::EPSILON);
             assert!(
                 (f64::from(*a) - f64::from(*e)).abs() <= bound,

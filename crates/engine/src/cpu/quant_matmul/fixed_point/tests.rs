@@ -4,7 +4,7 @@ use super::*;
 use crate::cpu::gemm::Matrix;
 use crate::cpu::pool::DisjointSlice;
 
-/// Numbers that look random, between -1 and 1, some of them much smaller, with stretches of zeros.
+/// Pseudo-random numbers from -1 to 1, some of them much smaller, with runs of zeros.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |i: usize| {
@@ -22,29 +22,29 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(next).collect()
 }
 
-fn pack<B: Wide<Float = f32>>(weights: &[f32], rows: usize, cols: usize) -> Packed<B> {
+fn pack<B: FloatElement<Float = f32>>(weights: &[f32], rows: usize, cols: usize) -> PackedMatrix<B> {
     let halves: Vec<B> = weights.iter().map(|&w| B::narrow(w)).collect();
-    Packed::new_at(Level::Avx2, Matrix::contiguous(&halves[..], rows, cols).t())
+    PackedMatrix::new_at(Level::Avx2, Matrix::contiguous(&halves[..], rows, cols).t())
 }
 
-fn product<B: Wide<Float = f32>>(level: Level, x: &[f32], b: &Packed<B>) -> Vec<f32> {
-    let mut shorts = Shorts::default();
-    assert!(shorts.set(x, Cut::of(b)) && suits(b));
-    let (vectors, rows) = (shorts.rows, b.cols());
+fn product<B: FloatElement<Float = f32>>(level: Level, x: &[f32], b: &PackedMatrix<B>) -> Vec<f32> {
+    let mut fixed_point_x = FixedPointActivations::default();
+    assert!(fixed_point_x.set(x, KBlocking::of(b)) && suits(b));
+    let (vectors, rows) = (fixed_point_x.rows, b.cols());
     let mut to = vec![f32::NAN; vectors * rows];
     let all = &DisjointSlice::new(&mut to);
     let part = SharedOutput { all, vectors, rows };
-    // In ranges as tasks have them.
-    for first in (0..rows).step_by(2 * WIDTH) {
-        let range = first..rows.min(first + 2 * WIDTH);
-        multiply(level, b, &shorts, range, &part);
+    // In ranges, as tasks do.
+    for first in (0..rows).step_by(2 * TILE_COLS) {
+        let range = first..rows.min(first + 2 * TILE_COLS);
+        multiply(level, b, &fixed_point_x, range, &part);
     }
     to
 }
 
-/// Compares with sums in `f64` and, to the last bit, with the loops that have no intrinsics. `exact` is the part of
-/// a block's largest weight down to which weights are exact.
-fn check<B: Wide<Float = f32>>(vectors: usize, cols: usize, rows: usize, exact: f64) {
+/// Compares with sums in `f64`, and bit by bit with the loops without intrinsics. Weights of at least `exact` times the
+/// largest magnitude in their block are exact.
+fn check<B: FloatElement<Float = f32>>(vectors: usize, cols: usize, rows: usize, exact: f64) {
     let x = numbers(vectors * cols, 3);
     let b = pack::<B>(&numbers(rows * cols, 5), rows, cols);
     let weights: Vec<f32> = numbers(rows * cols, 5)
@@ -53,13 +53,13 @@ fn check<B: Wide<Float = f32>>(vectors: usize, cols: usize, rows: usize, exact: 
         .collect();
     let actual = product(Level::Avx2, &x, &b);
     let plain = product(Level::Scalar, &x, &b);
-    let cut = Cut::of(&b);
+    let blocking = KBlocking::of(&b);
     for (v, x) in x.chunks(cols).enumerate() {
         for (r, w) in weights.chunks(cols).enumerate() {
             let (mut sum, mut size, mut bound) = (0.0, 0.0, 0.0);
-            for run in 0..cut.runs() {
-                let steps = cut.steps(run);
-                for (x, w) in x[steps.clone()].chunks(BLOCK).zip(w[steps].chunks(BLOCK)) {
+            for block in 0..blocking.depth_blocks() {
+                let steps = blocking.steps(block);
+                for (x, w) in x[steps.clone()].chunks(BLOCK_LEN).zip(w[steps].chunks(BLOCK_LEN)) {
                     let top = |n: &[f32]| f64::from(n.iter().fold(0.0_f32, |t, n| t.max(n.abs())));
                     let (top_x, top_w) = (top(x), top(w));
                     for (&x, &w) in x.iter().zip(w) {
@@ -76,8 +76,8 @@ fn check<B: Wide<Float = f32>>(vectors: usize, cols: usize, rows: usize, exact: 
                     }
                 }
             }
-            // A block's sum is rounded three times, and all of them with every one that is added.
-            bound += size * (cut.row().1 + 3) as f64 * f64::from(f32::EPSILON) / 2.0;
+            // The sum of a block is rounded three times, and the total once per block.
+            bound += size * (blocking.row_blocks() + 3) as f64 * f64::from(f32::EPSILON) / 2.0;
             let (a, p) = (actual[v * rows + r], plain[v * rows + r]);
             assert_eq!(a.to_bits(), p.to_bits(), "{vectors} {cols} {rows}: {a} {p}");
             let off = (f64::from(a) - sum).abs();
@@ -90,7 +90,7 @@ fn check<B: Wide<Float = f32>>(vectors: usize, cols: usize, rows: usize, exact: 
 }
 
 #[test]
-fn awkward_sizes_stay_within_what_rounding_brings_and_have_the_plain_loops_bits() {
+fn awkward_sizes_stay_within_the_rounding_error_and_match_the_portable_loops() {
     if !Level::Avx2.is_available() {
         return;
     }
@@ -103,8 +103,8 @@ fn awkward_sizes_stay_within_what_rounding_brings_and_have_the_plain_loops_bits(
             check::<bf16>(vectors, cols, rows, 1.0 / 16.0);
         }
     }
-    // More rows than are multiplied with a panel at once.
-    check::<f16>(ROWS + 5, 130, 19, 0.5);
+    // More rows than are multiplied with a panel in one pass.
+    check::<f16>(L2_ROWS + 5, 130, 19, 0.5);
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn the_largest_integers_do_not_overflow() {
     if !Level::Avx2.is_available() {
         return;
     }
-    // The largest of an `f16`'s bits, in whole blocks.
-    let (vectors, cols, rows) = (7, 3 * BLOCK, 17);
+    // The largest significand of an `f16`, in whole blocks.
+    let (vectors, cols, rows) = (7, 3 * BLOCK_LEN, 17);
     let (x, w) = (vec![-3.0; vectors * cols], vec![2047.0; rows * cols]);
     let expected = -3.0 * 2047.0 * cols as f32;
     for level in [Level::Scalar, Level::Avx2] {
@@ -129,7 +129,7 @@ fn integers_of_few_bits_are_exact() {
         return;
     }
     let (vectors, cols, rows) = (9, 200, 21);
-    // Multiples of 4095 / 15, with the largest among them, so that a step of activations is 1.
+    // Multiples of 4095 / 15, including the largest, so that the scale of activations is 1.
     let x: Vec<f32> = (0..vectors * cols)
         .map(|i| 273.0 * ((i * 7 % 31) as f32 - 15.0))
         .collect();
@@ -150,7 +150,7 @@ fn integers_of_few_bits_are_exact() {
 }
 
 #[test]
-fn numbers_that_are_not_tame_are_found() {
+fn values_out_of_range_are_found() {
     let wild = [
         f32::NAN,
         f32::INFINITY,
@@ -160,17 +160,17 @@ fn numbers_that_are_not_tame_are_found() {
         2e30,
     ];
     for k in [1, 2, 129, 500] {
-        let cut = Cut {
+        let blocking = KBlocking {
             cols: k,
             depth: k.next_multiple_of(4).min(384),
         };
         let zeros = vec![0.0; 8 * k];
-        assert!(Shorts::default().set(&zeros, cut));
+        assert!(FixedPointActivations::default().set(&zeros, blocking));
         for bad in wild {
             for at in [0, 7 * k - 1, 8 * k - 1] {
                 let mut x = zeros.clone();
                 x[at] = bad;
-                assert!(!Shorts::default().set(&x, cut), "{bad} at {at}");
+                assert!(!FixedPointActivations::default().set(&x, blocking), "{bad} at {at}");
             }
         }
         if !Level::Avx2.is_available() {
@@ -181,7 +181,7 @@ fn numbers_that_are_not_tame_are_found() {
             let mut w = zeros.clone();
             w[7 * k - 1] = bad;
             assert!(!suits(&pack::<bf16>(&w, 8, k)), "{bad}");
-            // The least of an `f16` are tame, or 0; the largest are infinite.
+            // The smallest of `f16` are in range, or 0; the largest are infinite.
             assert_eq!(suits(&pack::<f16>(&w, 8, k)), bad.abs() < 1.0, "{bad}");
         }
         let mut w = zeros.clone();
