@@ -1,11 +1,12 @@
-//! Kernels on plain slices, for loops that know their memory.
+//! CPU kernels on slices, for callers that manage their own memory.
 //!
-//! A language model makes the same few hundred calls for every token, thousands of times; recording them as a
-//! graph each time would cost more than small ones take. These are the same kernels as the ops', or better
-//! suited to one row at a time, with the threads and instruction sets of the CPU backend. Lengths that do not go
-//! together are the caller's mistake: they panic.
+//! A language model makes the same few hundred calls for every token; recording them as a graph each time would cost
+//! more than the small ones take. These are the kernels of the ops, or variants for one row at a time, with the threads
+//! and instruction sets of the CPU backend. They panic if lengths do not match.
 
 mod cache;
+
+pub use cache::{Attend, CacheType, KvCache};
 
 use crate::cpu::math::Math;
 use crate::cpu::pool;
@@ -13,20 +14,22 @@ use crate::cpu::row::sum_of;
 use crate::cpu::simd::{self, Isa, MulAdd, Task};
 use crate::{Result, RopeStyle, RopeTable, Tensor};
 
-pub use cache::{Attend, CacheType, KvCache};
-
-/// Numbers of a task: what one token has is not worth a second thread.
+/// Elements of a task: the hidden state of one token is not worth a second thread.
 const TASK_LEN: usize = 16 << 10;
 
-/// Rows of `weight.len()` numbers, divided by the root of their mean square and multiplied with `weight`, as
+/// RMS norm: divides rows of `weight.len()` elements by their root mean square and multiplies them with `weight`, as
 /// [`Tensor::rms_norm`].
 ///
 /// # Panics
-/// Where lengths do not go together.
+/// If lengths do not match.
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, to: &mut [f32]) {
-    assert_eq!(x.len(), to.len(), "rms_norm: as many results as numbers");
-    struct Norm<'a>(&'a [f32], &'a [f32], f32, &'a mut [f32]);
-    impl Task for Norm<'_> {
+    assert_eq!(
+        x.len(),
+        to.len(),
+        "rms_norm: input and output differ in length"
+    );
+    struct RmsNorm<'a>(&'a [f32], &'a [f32], f32, &'a mut [f32]);
+    impl Task for RmsNorm<'_> {
         type Output = ();
         #[inline(always)]
         fn run<I: Isa>(self) {
@@ -43,23 +46,23 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, to: &mut [f32]) {
     }
     let piece = (TASK_LEN / weight.len().max(1)).max(1) * weight.len();
     pool::for_each_chunk(to, piece, |i, to| {
-        simd::run_narrow(Norm(&x[i * piece..][..to.len()], weight, eps, to));
+        simd::run_narrow(RmsNorm(&x[i * piece..][..to.len()], weight, eps, to));
     });
 }
 
-/// Rows of `weight.len()` numbers with their mean taken off, divided by their deviation, multiplied with `weight`
-/// and added to `bias`, in place.
+/// Layer norm in place: subtracts the mean of rows of `weight.len()` elements, divides by the standard deviation,
+/// multiplies with `weight` and adds `bias`.
 ///
 /// # Panics
-/// Where lengths do not go together.
+/// If lengths do not match.
 pub fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f64) {
     assert_eq!(
         weight.len(),
         bias.len(),
-        "layer_norm: as many biases as weights"
+        "layer_norm: weight and bias differ in length"
     );
-    struct Norm<'a>(&'a mut [f32], &'a [f32], &'a [f32], f64);
-    impl Task for Norm<'_> {
+    struct LayerNorm<'a>(&'a mut [f32], &'a [f32], &'a [f32], f64);
+    impl Task for LayerNorm<'_> {
         type Output = ();
         #[inline(always)]
         fn run<I: Isa>(self) {
@@ -78,15 +81,15 @@ pub fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f64) {
             }
         }
     }
-    simd::run_narrow(Norm(x, weight, bias, eps));
+    simd::run_narrow(LayerNorm(x, weight, bias, eps));
 }
 
-/// Adds `y` to `x`.
+/// Adds `y` to `x` in place.
 ///
 /// # Panics
-/// Where they have different lengths.
+/// If the lengths differ.
 pub fn add(x: &mut [f32], y: &[f32]) {
-    assert_eq!(x.len(), y.len(), "add: as many of one as of the other");
+    assert_eq!(x.len(), y.len(), "add: x and y differ in length");
     pool::for_each_chunk(x, TASK_LEN, |i, x| {
         for (x, &y) in x.iter_mut().zip(&y[i * TASK_LEN..]) {
             *x += y;
@@ -94,17 +97,18 @@ pub fn add(x: &mut [f32], y: &[f32]) {
     });
 }
 
-/// What a feed-forward part bends its numbers with.
+/// FFN activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `x * sigmoid(x)`
     Silu,
     /// GELU with the error function.
     Gelu,
-    /// GELU with its approximation by `tanh`.
+    /// GELU approximated with `tanh`.
     GeluTanh,
 }
 
+/// [`activate`] for the elements of a task.
 struct Activate<'a>(Activation, &'a mut [f32], Option<&'a [f32]>);
 
 impl Task for Activate<'_> {
@@ -125,14 +129,14 @@ impl Task for Activate<'_> {
     }
 }
 
-/// Bends `x`, and multiplies it with `factor` if there is one.
+/// Applies an activation to `x` in place, and multiplies it with `factor` if given (GLU).
 ///
 /// # Panics
-/// Where they have different lengths.
+/// If the lengths differ.
 pub fn activate(activation: Activation, x: &mut [f32], factor: Option<&[f32]>) {
     assert!(
         factor.is_none_or(|f| f.len() == x.len()),
-        "activate: x and factor have different lengths"
+        "activate: x and factor differ in length"
     );
     pool::for_each_chunk(x, TASK_LEN, |i, x| {
         let factor = factor.map(|f| &f[i * TASK_LEN..][..x.len()]);
@@ -140,10 +144,10 @@ pub fn activate(activation: Activation, x: &mut [f32], factor: Option<&[f32]>) {
     });
 }
 
-/// `cap * tanh(x / cap)` for all.
+/// Soft-caps `x` in place: `cap * tanh(x / cap)`.
 pub fn soft_cap(x: &mut [f32], cap: f32) {
-    struct Cap<'a>(&'a mut [f32], f32);
-    impl Task for Cap<'_> {
+    struct SoftCap<'a>(&'a mut [f32], f32);
+    impl Task for SoftCap<'_> {
         type Output = ();
         #[inline(always)]
         fn run<I: Isa>(self) {
@@ -152,10 +156,10 @@ pub fn soft_cap(x: &mut [f32], cap: f32) {
             }
         }
     }
-    simd::run_narrow(Cap(x, cap));
+    simd::run_narrow(SoftCap(x, cap));
 }
 
-/// Rotary embeddings on slices: the frequencies of a [`RopeTable`], read once.
+/// Rotary embedding on slices, with the frequencies of a [`RopeTable`], read once.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     style: RopeStyle,
@@ -164,7 +168,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// The rotation of a table.
+    /// Reads the frequencies of a table.
     pub fn new(table: &RopeTable) -> Result<Self> {
         let frequencies: &Tensor = table.frequencies();
         Ok(Self {
@@ -174,20 +178,20 @@ impl Rotation {
         })
     }
 
-    /// Numbers that [`Rotation::angles`] writes.
+    /// Number of elements that [`Rotation::angles`] writes.
     pub fn len(&self) -> usize {
         2 * self.frequencies.len()
     }
 
-    /// Whether nothing is turned.
+    /// Returns true if nothing is rotated.
     pub fn is_empty(&self) -> bool {
         self.frequencies.is_empty()
     }
 
-    /// Cosines and sines at a position, in that order.
+    /// Writes the cosines, then the sines, of a position.
     ///
     /// # Panics
-    /// Where `to` has not [`Rotation::len`] numbers.
+    /// If the length of `to` is not [`Rotation::len`].
     pub fn angles(&self, position: usize, to: &mut [f32]) {
         let (cos, sin) = to.split_at_mut(self.frequencies.len());
         for ((c, s), f) in cos.iter_mut().zip(sin).zip(&self.frequencies) {
@@ -197,38 +201,39 @@ impl Rotation {
         }
     }
 
-    /// Turns `rows` of heads of `dim` numbers, each by its own angles.
+    /// Rotates `rows` rows of heads of `dim` elements, each row by its own angles.
     ///
     /// # Panics
-    /// Where lengths do not go together.
+    /// If lengths do not match.
     pub fn rotate_rows(&self, x: &mut [f32], rows: usize, dim: usize, angles: &[f32]) {
         let row = x.len() / rows.max(1);
         assert!(
             row * rows == x.len() && angles.len() >= rows * self.len(),
-            "rotate_rows: angles for every row"
+            "rotate_rows: rows or angles do not match"
         );
         if row == 0 {
             return;
         }
-        let some = (TASK_LEN / row).max(1);
-        pool::for_each_chunk(x, some * row, |i, x| {
+        let task_rows = (TASK_LEN / row).max(1);
+        pool::for_each_chunk(x, task_rows * row, |i, x| {
             for (j, x) in x.chunks_exact_mut(row).enumerate() {
-                self.rotate(x, dim, &angles[(i * some + j) * self.len()..][..self.len()]);
+                let angles = &angles[(i * task_rows + j) * self.len()..][..self.len()];
+                self.rotate(x, dim, angles);
             }
         });
     }
 
-    /// Turns all heads of `dim` numbers in `x` by angles that [`Rotation::angles`] wrote.
+    /// Rotates all heads of `dim` elements in `x` by angles from [`Rotation::angles`].
     ///
     /// # Panics
-    /// Where lengths do not go together.
+    /// If lengths do not match.
     pub fn rotate(&self, x: &mut [f32], dim: usize, angles: &[f32]) {
         let half = self.frequencies.len();
         let (cos, sin) = angles.split_at(half);
         assert_eq!(
             sin.len(),
             half,
-            "rotate: a cosine and a sine for every pair"
+            "rotate: cosines and sines do not match the frequencies"
         );
         for head in x.chunks_exact_mut(dim) {
             match self.style {

@@ -1,10 +1,10 @@
-//! Keys and values of a sequence, and attention over them.
+//! The KV cache of a sequence, and attention over it.
 //!
-//! Keys lie in panels of [`LANES`] positions, `[head, panel, dim, LANES]`, so that a register holds one dimension
-//! of several keys and a score is never added up across it; values lie in rows, `[head, position, dim]`. Every
-//! query of every head takes in the positions in blocks of [`BLOCK_POSITIONS`], counted from the first position, with a
-//! running softmax. What it computes depends neither on the queries that are computed with it nor on threads: a
-//! prompt taken at once, token by token or after a reused prefix has the same bits.
+//! Keys are stored in panels of [`LANES`] positions, `[head, panel, dim, LANES]`, so that a register holds one dimension
+//! of several keys and scores need no horizontal addition; values are stored in rows, `[head, position, dim]`. Every
+//! query of every head visits the positions in blocks of [`BLOCK_POSITIONS`], aligned to the first position, with an
+//! online softmax. Results depend neither on the other queries of a call nor on threads: prefill in one step, token by
+//! token or after a reused prefix is bit-identical.
 #![expect(unsafe_code, reason = "tasks write to disjoint parts of the result")]
 
 #[cfg(target_arch = "x86_64")]
@@ -26,14 +26,14 @@ use crate::{Error, Result};
 
 /// Positions of a panel of keys.
 const LANES: usize = 16;
-/// Positions that a running softmax takes in at once.
+/// Positions of a step of the online softmax.
 const BLOCK_POSITIONS: usize = 64;
-/// Queries that share what is loaded.
+/// Queries that share loaded keys and values.
 const TILE_QUERIES: usize = 4;
-/// Queries of a task, where there are many.
+/// Queries of a task, counting heads.
 const TASK_QUERIES: usize = 48;
 
-/// What keys and values are kept as.
+/// The element type of a KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CacheType {
     /// `f32`: nothing is rounded.
@@ -41,8 +41,8 @@ pub enum CacheType {
     /// `f16`: half the memory.
     #[default]
     F16,
-    /// 8 bits and a scale for every 32 numbers: about a quarter of the memory. A number is off by up to 0.45 % of
-    /// the largest of its 32.
+    /// 8 bits and a scale for every 32 elements: about a quarter of the memory. The error of an element is up to 0.45 %
+    /// of the largest magnitude in its group of 32.
     Q8_0,
 }
 
@@ -59,7 +59,7 @@ impl CacheType {
         }
     }
 
-    /// Bytes of a number, without those of scales.
+    /// Bytes of an element, without scales.
     pub const fn size(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -68,7 +68,7 @@ impl CacheType {
         }
     }
 
-    /// Bytes of a key or a value of `dim` numbers.
+    /// Bytes of a key or value of `dim` elements.
     pub const fn row_bytes(self, dim: usize) -> usize {
         match self {
             Self::F32 | Self::F16 => self.size() * dim,
@@ -77,14 +77,15 @@ impl CacheType {
     }
 }
 
+/// Keys and values.
 enum KvStore {
     F32(Vec<f32>, Vec<f32>),
     F16(Vec<f16>, Vec<f16>),
     Q8(q8::Q8Store),
 }
 
-/// The keys and values of one layer for one sequence, with room for a number of positions that is set when it is
-/// made. Positions may be written again: a sequence that goes back simply continues from an earlier one.
+/// The keys and values of one layer for one sequence, with a fixed capacity. Positions may be overwritten: to go back, a
+/// sequence continues from an earlier position.
 pub struct KvCache {
     heads: usize,
     dim: usize,
@@ -102,27 +103,27 @@ impl std::fmt::Debug for KvCache {
     }
 }
 
-/// An attention of some queries, one after the other, over a cache.
+/// Arguments of [`KvCache::attend`]: attention of consecutive queries over a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Attend<'a> {
-    /// `[queries, heads, dim]`; heads are a multiple of the cache's.
+    /// `[queries, heads, dim]`; the number of heads is a multiple of the cache's.
     pub q: &'a [f32],
     /// Position of the first query.
     pub first: usize,
-    /// Positions in the cache that count, from 0 on; later queries than these see all of them.
+    /// Number of positions in the cache to attend to, starting at 0; queries past the end see all of them.
     pub len: usize,
-    /// What scores are multiplied with.
+    /// Factor of the scores.
     pub scale: f32,
-    /// Scores become `cap * tanh(score / cap)`.
+    /// Soft cap: replaces scores by `cap * tanh(score / cap)`.
     pub soft_cap: Option<f32>,
-    /// How many positions, its own included, a query sees.
+    /// Sliding window: number of positions that a query sees, including its own.
     pub window: Option<usize>,
-    /// Whether a query sees only its own and earlier positions.
+    /// True if a query sees only its own and earlier positions.
     pub causal: bool,
 }
 
 impl KvCache {
-    /// An empty cache. Memory that was not written yet costs nothing on most systems.
+    /// An empty cache. On most systems, memory is not committed before it is written.
     pub fn new(kind: CacheType, heads: usize, dim: usize, positions: usize) -> Result<Self> {
         let capacity = positions.div_ceil(BLOCK_POSITIONS).saturating_mul(BLOCK_POSITIONS);
         let count = heads.checked_mul(dim).and_then(|n| n.checked_mul(capacity));
@@ -132,7 +133,7 @@ impl KvCache {
                 dims: vec![heads, dim, positions],
             });
         };
-        let place = KvLayout {
+        let layout = KvLayout {
             heads,
             dim,
             capacity,
@@ -140,7 +141,7 @@ impl KvCache {
         let store = match kind {
             CacheType::F32 => KvStore::F32(vec![0.0; count], vec![0.0; count]),
             CacheType::F16 => KvStore::F16(zeros(count), zeros(count)),
-            CacheType::Q8_0 => KvStore::Q8(q8::Q8Store::new(place)),
+            CacheType::Q8_0 => KvStore::Q8(q8::Q8Store::new(layout)),
         };
         Ok(Self {
             heads,
@@ -150,12 +151,12 @@ impl KvCache {
         })
     }
 
-    /// Positions there is room for.
+    /// Maximum number of positions.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// What keys and values are kept as.
+    /// The element type.
     pub fn kind(&self) -> CacheType {
         match self.store {
             KvStore::F32(..) => CacheType::F32,
@@ -164,12 +165,12 @@ impl KvCache {
         }
     }
 
-    /// Bytes of all positions.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         2 * self.heads * self.capacity * self.kind().row_bytes(self.dim)
     }
 
-    fn place(&self) -> KvLayout {
+    fn layout(&self) -> KvLayout {
         KvLayout {
             heads: self.heads,
             dim: self.dim,
@@ -180,15 +181,15 @@ impl KvCache {
     /// Writes keys and values, `[positions, heads, dim]`, from position `first` on.
     ///
     /// # Panics
-    /// Where there is no room, or lengths do not go together.
+    /// If the positions exceed the capacity, or lengths do not match.
     pub fn write(&mut self, first: usize, k: &[f32], v: &[f32]) {
         let row = self.heads * self.dim;
         assert!(k.len() == v.len() && k.len().is_multiple_of(row));
         assert!(first + k.len() / row <= self.capacity, "the cache is full");
-        let place = self.place();
+        let layout = self.layout();
         match &mut self.store {
             KvStore::F32(keys, values) => simd::run_narrow(WriteKv {
-                place,
+                layout,
                 first,
                 k,
                 v,
@@ -196,7 +197,7 @@ impl KvCache {
                 values,
             }),
             KvStore::F16(keys, values) => simd::run_narrow(WriteKv {
-                place,
+                layout,
                 first,
                 k,
                 v,
@@ -204,7 +205,7 @@ impl KvCache {
                 values,
             }),
             KvStore::Q8(store) => simd::run_narrow(q8::WriteQ8 {
-                place,
+                layout,
                 first,
                 k,
                 v,
@@ -213,24 +214,24 @@ impl KvCache {
         }
     }
 
-    /// Writes `[queries, heads, dim]` to `to`.
+    /// Computes attention and writes it to `to`, `[queries, heads, dim]`.
     ///
     /// # Panics
-    /// Where lengths do not go together.
+    /// If lengths do not match.
     pub fn attend(&self, attend: &Attend<'_>, to: &mut [f32]) {
         assert_eq!(
             attend.q.len(),
             to.len(),
-            "attend: as many results as queries"
+            "attend: queries and output differ in length"
         );
         assert!(
             attend.len <= self.capacity,
-            "attend: more positions than there are"
+            "attend: positions exceed the capacity"
         );
         match &self.store {
             KvStore::F32(keys, values) => self.run(attend, |h| self.head(h, keys, values), to),
             KvStore::F16(keys, values) => self.run(attend, |h| self.head(h, keys, values), to),
-            KvStore::Q8(store) => self.run(attend, |h| store.head(self.place(), h), to),
+            KvStore::Q8(store) => self.run(attend, |h| store.head(self.layout(), h), to),
         }
     }
 
@@ -247,16 +248,16 @@ impl KvCache {
         to: &mut [f32],
     ) {
         let dim = self.dim;
-        // Below: all queries at all heads, heads of one query first.
+        // Pairs of a query and a head, heads of one query first.
         let all = to.len() / dim;
         if all == 0 {
             return;
         }
-        // How many heads the queries have is known from no other length.
+        // The number of query heads follows from the lengths.
         let heads = a.heads(self);
         let group = heads / self.heads;
         let queries = all / heads;
-        // Enough tasks for the threads where there are few queries, few enough to share keys where there are many.
+        // With few queries, enough tasks for all threads; with many, tasks large enough to share keys.
         let step = (TASK_QUERIES / group).clamp(1, queries);
         let share = if queries == 1 && self.heads < pool::threads() {
             1
@@ -265,7 +266,7 @@ impl KvCache {
         };
         let blocks = queries.div_ceil(step);
         let per_head = group / share;
-        let parts = DisjointSlice::new(to);
+        let output = DisjointSlice::new(to);
         pool::run(self.heads * per_head * blocks, |task| {
             let (head, block) = (
                 task % (self.heads * per_head),
@@ -275,19 +276,22 @@ impl KvCache {
             let count = step.min(queries - first);
             let rows = count * share;
             let (keys, values) = of_head(head / per_head);
-            let space = rows * (2 * dim + BLOCK_POSITIONS + 2) + 2 * BLOCK_POSITIONS * dim;
-            f32::with_scratch(space, |space| {
+            let len = rows * (2 * dim + BLOCK_POSITIONS + 2) + 2 * BLOCK_POSITIONS * dim;
+            f32::with_scratch(len, |scratch| {
                 simd::run_as(
                     Family::Attention,
-                    QueryBlock {
+                    QueryTile {
                         attend: a,
                         dim,
-                        queries: (first, count),
-                        heads: (heads, head * share, share),
+                        first,
+                        count,
+                        heads,
+                        first_head: head * share,
+                        share,
                         keys,
                         values,
-                        space,
-                        to: &parts,
+                        scratch,
+                        to: &output,
                     },
                 );
             });
@@ -297,33 +301,34 @@ impl KvCache {
 
 impl Attend<'_> {
     fn heads(&self, cache: &KvCache) -> usize {
-        // The last query is at `len - 1`, where it is causal; what is not causal has all queries in the cache.
+        // The last query is at position `len - 1`, in non-causal attention as well.
         let queries = self.len - self.first;
         let heads = self.q.len() / cache.dim / queries.max(1);
         assert!(
             heads * queries * cache.dim == self.q.len() && heads.is_multiple_of(cache.heads),
-            "attend: queries are at the last positions, with a multiple of the cache's heads"
+            "attend: the queries do not match the positions and the heads of the cache"
         );
         heads
     }
 
-    /// The positions that the query at a position sees.
-    fn reach(&self, position: usize) -> (usize, usize) {
+    /// The positions that the query at `position` sees.
+    fn visible(&self, position: usize) -> Range<usize> {
         let end = if self.causal {
             (position + 1).min(self.len)
         } else {
             self.len
         };
         let start = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        (start.min(end), end)
+        start.min(end)..end
     }
 }
 
 fn zeros(count: usize) -> Vec<f16> {
-    // By way of `u16`, whose zeros the system gives without writing them.
+    // Via `u16`, whose zeros the allocator provides without writing them.
     vec![0_u16; count].reinterpret_into()
 }
 
+/// The dimensions of a cache.
 #[derive(Clone, Copy)]
 struct KvLayout {
     heads: usize,
@@ -331,8 +336,9 @@ struct KvLayout {
     capacity: usize,
 }
 
+/// Writes keys and values, `[positions, heads, dim]`, from position `first` on.
 struct WriteKv<'a, T> {
-    place: KvLayout,
+    layout: KvLayout,
     first: usize,
     k: &'a [f32],
     v: &'a [f32],
@@ -349,7 +355,7 @@ impl<T: Float<Real = f32>> Task for WriteKv<'_, T> {
             heads,
             dim,
             capacity,
-        } = self.place;
+        } = self.layout;
         let rows = self.k.chunks_exact(dim).zip(self.v.chunks_exact(dim));
         let mut narrow = [T::zeroed(); LANES];
         for (i, (k, v)) in rows.enumerate() {
@@ -368,69 +374,76 @@ impl<T: Float<Real = f32>> Task for WriteKv<'_, T> {
     }
 }
 
-/// The keys or the values of a head, as they are kept.
+/// The stored keys or values of a head.
 trait KvView: Copy + Send + Sync {
-    /// A range of whole panels or rows as `f32`, in `space` where need be.
-    fn view<'a, I: Isa>(&'a self, range: Range<usize>, space: &'a mut [f32]) -> &'a [f32];
+    /// A range of whole panels or rows as `f32`, converted into `scratch` if necessary.
+    fn view<'a, I: Isa>(&'a self, range: Range<usize>, scratch: &'a mut [f32]) -> &'a [f32];
 }
 
 impl<T: Float<Real = f32>> KvView for &[T] {
     #[inline(always)]
-    fn view<'a, I: Isa>(&'a self, range: Range<usize>, space: &'a mut [f32]) -> &'a [f32] {
-        T::view::<I>(&self[range], space)
+    fn view<'a, I: Isa>(&'a self, range: Range<usize>, scratch: &'a mut [f32]) -> &'a [f32] {
+        T::view::<I>(&self[range], scratch)
     }
 }
 
-/// Some queries at the heads that share keys.
-struct QueryBlock<'a, K, V> {
+/// Attention of a range of queries, at query heads that share a head of keys and values (GQA). A row is a pair of a query
+/// and a head.
+struct QueryTile<'a, K, V> {
     attend: &'a Attend<'a>,
     dim: usize,
-    /// The first one and how many.
-    queries: (usize, usize),
-    /// All heads of a query, the first of these and how many.
-    heads: (usize, usize, usize),
+    /// Index of the first query.
+    first: usize,
+    /// Number of queries.
+    count: usize,
+    /// Number of heads of a query.
+    heads: usize,
+    /// First head of this task.
+    first_head: usize,
+    /// Number of heads of this task.
+    share: usize,
     keys: K,
     values: V,
-    space: &'a mut [f32],
+    scratch: &'a mut [f32],
     to: &'a DisjointSlice<'a, f32>,
 }
 
-impl<K: KvView, V: KvView> Task for QueryBlock<'_, K, V> {
+impl<K: KvView, V: KvView> Task for QueryTile<'_, K, V> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (a, dim) = (self.attend, self.dim);
-        let (heads, head, share) = self.heads;
-        let (first, count) = self.queries;
-        let rows = count * share;
-        let (q, space) = self.space.split_at_mut(rows * dim);
-        let (sums, space) = space.split_at_mut(rows * dim);
-        let (scores, space) = space.split_at_mut(rows * BLOCK_POSITIONS);
-        let (tops, space) = space.split_at_mut(rows);
-        let (totals, space) = space.split_at_mut(rows);
-        let (k_space, v_space) = space.split_at_mut(BLOCK_POSITIONS * dim);
-        // Where a row's query is among all: its position and its place in `q` and in the result.
+        let (first, heads, first_head, share) = (self.first, self.heads, self.first_head, self.share);
+        let rows = self.count * share;
+        let (q, scratch) = self.scratch.split_at_mut(rows * dim);
+        let (sums, scratch) = scratch.split_at_mut(rows * dim);
+        let (scores, scratch) = scratch.split_at_mut(rows * BLOCK_POSITIONS);
+        let (maxima, scratch) = scratch.split_at_mut(rows);
+        let (totals, scratch) = scratch.split_at_mut(rows);
+        let (k_scratch, v_scratch) = scratch.split_at_mut(BLOCK_POSITIONS * dim);
+        // The position of a row, and its offset in `q` and in the output.
         let position = |row: usize| a.first + first + row / share;
-        let place = |row: usize| ((first + row / share) * heads + head + row % share) * dim;
+        let offset = |row: usize| ((first + row / share) * heads + first_head + row % share) * dim;
         for (row, q) in q.chunks_exact_mut(dim).enumerate() {
-            for (to, &x) in q.iter_mut().zip(&a.q[place(row)..]) {
+            for (to, &x) in q.iter_mut().zip(&a.q[offset(row)..]) {
                 *to = x * a.scale;
             }
         }
         sums.fill(0.0);
         totals.fill(0.0);
-        tops.fill(f32::NEG_INFINITY);
-        let start = a.reach(position(0)).0 / BLOCK_POSITIONS;
-        let end = a.reach(position(rows - 1)).1.div_ceil(BLOCK_POSITIONS);
+        maxima.fill(f32::NEG_INFINITY);
+        let start = a.visible(position(0)).start / BLOCK_POSITIONS;
+        let last_visible = a.visible(position(rows - 1)).end;
+        let end = last_visible.div_ceil(BLOCK_POSITIONS);
         for block in start..end {
             let from = block * BLOCK_POSITIONS;
-            // Positions past the last panel that somebody sees have no part in anything.
-            let seen = a.reach(position(rows - 1)).1 - from;
-            let size = seen.next_multiple_of(LANES).min(BLOCK_POSITIONS) * dim;
+            // Skips the panels that no query sees.
+            let visible = last_visible - from;
+            let size = visible.next_multiple_of(LANES).min(BLOCK_POSITIONS) * dim;
             let range = from * dim..from * dim + size;
-            let k = self.keys.view::<I>(range.clone(), k_space);
-            let v = self.values.view::<I>(range, v_space);
+            let k = self.keys.view::<I>(range.clone(), k_scratch);
+            let v = self.values.view::<I>(range, v_scratch);
             let mut row = 0;
             while row < rows {
                 let n = TILE_QUERIES.min(rows - row);
@@ -444,17 +457,15 @@ impl<K: KvView, V: KvView> Task for QueryBlock<'_, K, V> {
                 }
                 for i in row..row + n {
                     let scores = &mut scores[(i - row) * BLOCK_POSITIONS..][..BLOCK_POSITIONS];
-                    let (low, high) = a.reach(position(i));
-                    let low = low.saturating_sub(from).min(BLOCK_POSITIONS);
-                    let high = high.saturating_sub(from).min(BLOCK_POSITIONS);
-                    let sums = &mut sums[i * dim..][..dim];
-                    soften::<I>(
-                        a.soft_cap,
-                        scores,
-                        (low, high),
-                        (&mut tops[i], &mut totals[i]),
-                        sums,
-                    );
+                    let visible = a.visible(position(i));
+                    let low = visible.start.saturating_sub(from).min(BLOCK_POSITIONS);
+                    let high = visible.end.saturating_sub(from).min(BLOCK_POSITIONS);
+                    let state = OnlineSoftmax {
+                        max: &mut maxima[i],
+                        total: &mut totals[i],
+                        sums: &mut sums[i * dim..][..dim],
+                    };
+                    state.update::<I>(a.soft_cap, scores, low..high);
                 }
                 let sums = &mut sums[row * dim..];
                 match n {
@@ -468,8 +479,8 @@ impl<K: KvView, V: KvView> Task for QueryBlock<'_, K, V> {
         }
         for (row, sums) in sums.chunks_exact(dim).enumerate() {
             let scale = 1.0 / totals[row];
-            // SAFETY: every query at every head is in one task, and written here once.
-            let to = unsafe { self.to.range(place(row), dim) };
+            // SAFETY: every pair of a query and a head belongs to one task, and is written here once.
+            let to = unsafe { self.to.range(offset(row), dim) };
             for (to, &x) in to.iter_mut().zip(sums) {
                 *to = x * scale;
             }
@@ -477,7 +488,7 @@ impl<K: KvView, V: KvView> Task for QueryBlock<'_, K, V> {
     }
 }
 
-/// The scores of `R` queries with the keys of a block.
+/// Computes the scores of `R` queries with the keys of a block.
 #[inline(always)]
 fn score<I: Isa, const R: usize>(q: &[f32], dim: usize, k: &[f32], scores: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
@@ -503,53 +514,60 @@ fn score<I: Isa, const R: usize>(q: &[f32], dim: usize, k: &[f32], scores: &mut 
     }
 }
 
-/// Turns the scores of a block into weights, for the running softmax; what is outside of `low..high` has none.
-#[inline(always)]
-fn soften<I: Isa>(
-    cap: Option<f32>,
-    scores: &mut [f32],
-    (low, high): (usize, usize),
-    (top, total): (&mut f32, &mut f32),
-    sums: &mut [f32],
-) {
-    if low >= high {
-        scores.fill(0.0);
-        return;
-    }
-    if let Some(cap) = cap {
-        for s in scores.iter_mut() {
-            *s = cap * (*s / cap).tanh_on::<I>();
-        }
-    }
-    scores[..low].fill(f32::NEG_INFINITY);
-    scores[high..].fill(f32::NEG_INFINITY);
-    let highest = crate::cpu::row::maximum(scores).max(*top);
-    if highest > *top {
-        let factor = (*top - highest).exp_on::<I>();
-        *top = highest;
-        *total *= factor;
-        for x in sums {
-            *x *= factor;
-        }
-    }
-    let mut lanes = [0.0_f32; LANES];
-    for scores in scores.as_chunks_mut::<LANES>().0 {
-        for (s, lane) in scores.iter_mut().zip(&mut lanes) {
-            *s = (*s - highest).exp_on::<I>();
-            *lane += *s;
-        }
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    *total += lanes[0];
+/// The state of a row's online softmax.
+struct OnlineSoftmax<'a> {
+    /// Running maximum of the scores.
+    max: &'a mut f32,
+    /// Sum of the weights, relative to the maximum.
+    total: &'a mut f32,
+    /// Weighted sums of the values.
+    sums: &'a mut [f32],
 }
 
-/// Adds the values of a block, by their weights, to the sums of `R` queries.
+impl OnlineSoftmax<'_> {
+    /// Replaces the scores of a block by weights, which are zero outside of `visible`, and rescales the sums if the
+    /// maximum grows.
+    #[inline(always)]
+    fn update<I: Isa>(self, cap: Option<f32>, scores: &mut [f32], visible: Range<usize>) {
+        if visible.is_empty() {
+            scores.fill(0.0);
+            return;
+        }
+        if let Some(cap) = cap {
+            for s in scores.iter_mut() {
+                *s = cap * (*s / cap).tanh_on::<I>();
+            }
+        }
+        scores[..visible.start].fill(f32::NEG_INFINITY);
+        scores[visible.end..].fill(f32::NEG_INFINITY);
+        let max = crate::cpu::row::maximum(scores).max(*self.max);
+        if max > *self.max {
+            let factor = (*self.max - max).exp_on::<I>();
+            *self.max = max;
+            *self.total *= factor;
+            for x in self.sums {
+                *x *= factor;
+            }
+        }
+        let mut lanes = [0.0_f32; LANES];
+        for scores in scores.as_chunks_mut::<LANES>().0 {
+            for (s, lane) in scores.iter_mut().zip(&mut lanes) {
+                *s = (*s - max).exp_on::<I>();
+                *lane += *s;
+            }
+        }
+        let mut width = LANES / 2;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] += lanes[i + width];
+            }
+            width /= 2;
+        }
+        *self.total += lanes[0];
+    }
+}
+
+/// Adds the weighted values of a block to the sums of `R` queries.
 #[inline(always)]
 fn mix<I: Isa, const R: usize>(weights: &[f32], v: &[f32], dim: usize, sums: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
@@ -563,7 +581,7 @@ fn mix<I: Isa, const R: usize>(weights: &[f32], v: &[f32], dim: usize, sums: &mu
             lanes[r].copy_from_slice(&sums[r * dim + d..][..LANES]);
         }
         for (j, v) in v.chunks_exact(dim).enumerate() {
-            let v: &[f32; LANES] = v[d..].first_chunk().expect("as long as lanes");
+            let v: &[f32; LANES] = v[d..].first_chunk().expect("at least LANES elements are left");
             for r in 0..R {
                 let w = weights[r][j];
                 for lane in 0..LANES {
@@ -576,7 +594,7 @@ fn mix<I: Isa, const R: usize>(weights: &[f32], v: &[f32], dim: usize, sums: &mu
         }
         d += LANES;
     }
-    // Heads that are no multiple of the lanes.
+    // The remainder if `dim` is not a multiple of the lanes.
     for d in d..dim {
         for r in 0..R {
             let mut sum = sums[r * dim + d];

@@ -1,5 +1,5 @@
-//! Scores and weighted sums with every number of a query in its register: what the compiler makes of the plain
-//! loops moves them to and from memory. The operations are those of the plain loops, in their order.
+//! Scores and weighted sums with accumulators in registers: the code compiled from the portable loops spills them. The
+//! operations and their order are those of the portable loops.
 #![expect(
     clippy::needless_range_loop,
     reason = "adapters of iterators are calls here, for which every register is saved"
@@ -13,17 +13,17 @@ use std::arch::x86_64::{
 use super::{BLOCK_POSITIONS, LANES};
 use crate::cpu::simd::{Isa, Level};
 
-/// Whether a task compiled for `I` may use these: then it runs on a processor that has them.
+/// Returns true if a task compiled for `I` may use AVX2: it then runs on a processor that has it.
 #[inline(always)]
 fn available<I: Isa>() -> bool {
     matches!(I::LEVEL, Level::Avx2 | Level::Avx512)
 }
 
-/// Numbers of a register.
+/// Elements of a register.
 const WIDTH: usize = 8;
 const VECTORS: usize = LANES / WIDTH;
 
-/// The scores of `R` queries with the keys of a block; `false`, and nothing done, where the level is another.
+/// Computes the scores of `R` queries with the keys of a block. Returns false, and does nothing, without AVX2.
 #[inline(always)]
 pub(super) fn score<I: Isa, const R: usize>(
     q: &[f32],
@@ -36,8 +36,8 @@ pub(super) fn score<I: Isa, const R: usize>(
     }
     assert!(q.len() >= R * dim && k.len() <= BLOCK_POSITIONS * dim && scores.len() >= R * BLOCK_POSITIONS);
     for (panel, k) in k.chunks_exact(dim * LANES).enumerate() {
-        // SAFETY: both levels have AVX2 and FMA; a panel has `LANES` keys of `dim` numbers, there are `R` queries of
-        // as many, and a block of scores has room for a panel's.
+        // SAFETY: both levels have AVX2 and FMA; a panel has `LANES` keys of `dim` elements, there are `R` queries of
+        // as many, and a block of scores is long enough for those of a panel.
         unsafe {
             let mut sums = [[_mm256_setzero_ps(); VECTORS]; R];
             for d in 0..dim {
@@ -63,8 +63,8 @@ pub(super) fn score<I: Isa, const R: usize>(
     true
 }
 
-/// Adds the values of a block, by their weights, to the sums of `R` queries, for as many numbers of a head as are
-/// whole lanes; returns how many those are.
+/// Adds the weighted values of a block to the sums of `R` queries, for the elements of a head that fill whole lanes, and
+/// returns their number.
 #[inline(always)]
 pub(super) fn mix<I: Isa, const R: usize>(
     weights: &[f32],
@@ -79,7 +79,7 @@ pub(super) fn mix<I: Isa, const R: usize>(
     assert!(positions <= BLOCK_POSITIONS && weights.len() >= R * BLOCK_POSITIONS && sums.len() >= R * dim);
     let mut d = 0;
     while d + LANES <= dim {
-        // SAFETY: both levels have AVX2 and FMA; `LANES` numbers from `d` on lie in every row of values and sums, and
+        // SAFETY: both levels have AVX2 and FMA; every row of values and sums has `LANES` elements from `d` on, and
         // every query has a weight for every position of a block.
         unsafe {
             let mut lanes = [[_mm256_setzero_ps(); VECTORS]; R];

@@ -1,3 +1,5 @@
+//! Tests of 8-bit caches.
+
 use super::*;
 use crate::quant::{self, BlockFormat};
 
@@ -11,7 +13,7 @@ fn numbers(count: usize, mut seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// As `q8_0` would have it; a head's last numbers may be no whole block.
+/// Rounds to `q8_0` and back; the last block of a head may be partial.
 fn rounded(x: &[f32], dim: usize) -> Vec<f32> {
     let mut all = Vec::new();
     for head in x.chunks_exact(dim) {
@@ -28,7 +30,7 @@ const HEADS: usize = 2;
 const GROUP: usize = 3;
 const LEN: usize = 150;
 
-/// The last queries of a sequence.
+/// Attention of the last queries of a sequence.
 fn attend(cache: &KvCache, q: &[f32], dim: usize, window: Option<usize>) -> Vec<f32> {
     let count = q.len() / (HEADS * GROUP * dim);
     let mut to = vec![0.0; q.len()];
@@ -46,13 +48,13 @@ fn attend(cache: &KvCache, q: &[f32], dim: usize, window: Option<usize>) -> Vec<
 }
 
 #[test]
-fn eight_bits_are_those_of_q8_0_whatever_the_head() {
+fn eight_bits_round_as_q8_0_for_any_head_size() {
     for dim in [8, 32, 48, 64, 80] {
         let k = numbers(LEN * HEADS * dim, 1);
         let v = numbers(LEN * HEADS * dim, 2);
         let mut narrow = KvCache::new(CacheType::Q8_0, HEADS, dim, LEN).unwrap();
         let mut wide = KvCache::new(CacheType::F32, HEADS, dim, LEN).unwrap();
-        // In pieces, and some of it twice.
+        // In several writes, some positions twice.
         let row = HEADS * dim;
         narrow.write(0, &k[..100 * row], &k[..100 * row]);
         narrow.write(0, &k[..70 * row], &v[..70 * row]);
@@ -67,7 +69,7 @@ fn eight_bits_are_those_of_q8_0_whatever_the_head() {
 }
 
 #[test]
-fn eight_bits_are_as_near_as_the_format_says() {
+fn eight_bits_stay_within_the_error_bound_of_the_format() {
     let dim = 64;
     let k = numbers(LEN * HEADS * dim, 4);
     let v = numbers(LEN * HEADS * dim, 5);
@@ -81,9 +83,9 @@ fn eight_bits_are_as_near_as_the_format_says() {
         );
         attend(&cache, &q, dim, None)
     };
-    // Half a step of a 127th, and the rounding of the scale to 11 bits: of numbers below 1.
+    // Half of 1/127, and the rounding of the scale to 11 bits, for values below 1.
     let step = 0.5 / 127.0 + 1.0 / 2048.0;
-    // So much is a score off, so much its weight, and so much a sum of values below 1.
+    // Bounds the error of a score, then of its weight, then of a sum of values below 1.
     let longest = q
         .chunks_exact(dim)
         .map(|q| q.iter().map(|v| v.abs()).sum::<f32>());
@@ -94,14 +96,14 @@ fn eight_bits_are_as_near_as_the_format_says() {
         .zip(run(CacheType::Q8_0))
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, f32::max);
-    assert!(off <= bound, "{off} and not {bound}");
+    assert!(off <= bound, "{off} exceeds {bound}");
     assert!(off > 0.0, "nothing was rounded");
     assert_eq!(CacheType::Q8_0.row_bytes(64), 68);
     assert_eq!(CacheType::Q8_0.row_bytes(48), 52);
 }
 
 #[test]
-fn what_is_no_number_spoils_its_group_and_no_other() {
+fn a_non_finite_value_makes_its_group_nan_and_no_other() {
     for wrong in [f32::NAN, f32::INFINITY] {
         let mut cache = KvCache::new(CacheType::Q8_0, 1, 64, 4).unwrap();
         let mut v = vec![1.0; 64];
