@@ -1,29 +1,27 @@
-//! Weights of a few bits: the block formats of GGUF files, with ggml's exact layouts.
+//! Quantised weights: the block formats of GGUF files, in ggml's exact layouts.
 //!
-//! A block is a run of 32 or 256 consecutive weights of a row with what they are scaled by. Names are ggml's:
-//! the number is bits a weight, `_0` has a scale, `_1` a scale and an offset, `_K` blocks of blocks whose
-//! scales are quantised in turn. [`dequantize`] and [`quantize`] give ggml's own bits (of its reference
-//! quantiser, without an importance matrix).
+//! A block is 32 or 256 consecutive weights of a row, with their scales. Names are ggml's: the digit is the bits per
+//! weight, `_0` has a scale, `_1` a scale and an offset, `_K` (K-quants) super-blocks whose scales are quantised in turn.
+//! [`dequantize`] and [`quantize`] are bit-identical to ggml's reference implementation, without an importance matrix.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `legacy.rs` | blocks of 32: `Q4_0` to `Q8_0` |
-//! | `k_quants.rs` | blocks of 256: `Q2_K` to `Q6_K` |
-//! | `fit.rs` | the searches for the best scales of those |
-//! | `group.rs` | blocks as integers |
-//! | `matrix.rs` | [`QuantMatrix`], what products take |
+//! | `k_quants.rs` | super-blocks of 256: `Q2_K` to `Q6_K` |
+//! | `fit.rs` | the scale searches of K-quants |
+//! | `group.rs` | unpacking to integers |
+//! | `matrix.rs` | [`QuantMatrix`], the right operand of a quantised matmul |
 
 mod fit;
 mod group;
-mod matrix;
-
 mod k_quants;
 mod legacy;
+mod matrix;
 
 use std::fmt;
 
 pub(crate) use group::group;
-pub(crate) use k_quants::{q3_scales, six_bits};
+pub(crate) use k_quants::{q3_scales, q4_scale_offset};
 pub use matrix::{QuantMatrix, Weights};
 
 use crate::{Error, Result};
@@ -39,7 +37,7 @@ pub enum BlockFormat {
     Q5_0,
     /// `d q + m`, 5 bits: 6 bits a weight.
     Q5_1,
-    /// `d q`, 8 bits with sign: 8.5 bits a weight.
+    /// `d q`, 8 bits, signed: 8.5 bits a weight.
     Q8_0,
     /// 2 bits, scales and offsets of 4 bits for every 16: 2.625 bits a weight.
     Q2K,
@@ -53,7 +51,7 @@ pub enum BlockFormat {
     Q6K,
 }
 
-/// The longest block.
+/// Maximum weights of a block.
 pub(crate) const MAX_BLOCK_LEN: usize = 256;
 
 impl BlockFormat {
@@ -71,7 +69,7 @@ impl BlockFormat {
         Self::Q6K,
     ];
 
-    /// Weights of a block.
+    /// Number of weights of a block.
     pub const fn block_len(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
@@ -79,7 +77,7 @@ impl BlockFormat {
         }
     }
 
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub const fn block_bytes(self) -> usize {
         match self {
             Self::Q4_0 => 18,
@@ -95,7 +93,7 @@ impl BlockFormat {
         }
     }
 
-    /// The name in lower case, as kernel names and command lines have it: `q4_0`, `q4_k`, ….
+    /// The lower-case name, as in kernel names and on command lines: `q4_0`, `q4_k`, ….
     pub const fn name(self) -> &'static str {
         match self {
             Self::Q4_0 => "q4_0",
@@ -111,7 +109,7 @@ impl BlockFormat {
         }
     }
 
-    /// The number that GGUF files give it.
+    /// Its ggml type id, as in GGUF files.
     pub const fn ggml_type(self) -> u32 {
         match self {
             Self::Q4_0 => 2,
@@ -127,12 +125,12 @@ impl BlockFormat {
         }
     }
 
-    /// The format of a number in a GGUF file.
+    /// The format with a ggml type id.
     pub fn from_ggml_type(id: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|f| f.ggml_type() == id)
     }
 
-    /// Bytes of a row of `cols` weights; `None` where that is no whole number of blocks, or too many.
+    /// Size in bytes of a row of `cols` weights; `None` if that is not a whole number of blocks, or overflows.
     pub const fn row_bytes(self, cols: usize) -> Option<usize> {
         if cols.is_multiple_of(self.block_len()) {
             (cols / self.block_len()).checked_mul(self.block_bytes())
@@ -166,15 +164,15 @@ impl std::str::FromStr for BlockFormat {
     }
 }
 
-/// Blocks of the nearest weights that a format has. `values` are whole blocks.
+/// Quantises whole blocks of values.
 ///
-/// Values that are not finite, or too large for the half-precision scales, give blocks that are not either.
+/// Values that are not finite, or too large for the half-precision scales, give blocks with non-finite scales.
 pub fn quantize(format: BlockFormat, values: &[f32]) -> Result<Vec<u8>> {
     let Some(len) = format.row_bytes(values.len()) else {
         return Err(Error::Invalid {
             op: "quantize",
             reason: format!(
-                "{} values are no whole number of blocks of {} for {format}",
+                "{} values are not a whole number of blocks of {} for {format}",
                 values.len(),
                 format.block_len()
             ),
@@ -199,7 +197,7 @@ pub fn quantize(format: BlockFormat, values: &[f32]) -> Result<Vec<u8>> {
     Ok(blocks)
 }
 
-/// The weights of whole blocks.
+/// Dequantises whole blocks.
 pub fn dequantize(format: BlockFormat, blocks: &[u8], to: &mut [f32]) -> Result<()> {
     if format.row_bytes(to.len()) != Some(blocks.len()) {
         return Err(Error::Invalid {
@@ -217,25 +215,26 @@ pub fn dequantize(format: BlockFormat, blocks: &[u8], to: &mut [f32]) -> Result<
     Ok(())
 }
 
-/// [`dequantize`] where the lengths are known to go together. Inlined into kernels, for their instructions.
+/// [`dequantize`] for lengths known to match. Inlined into kernels, to be compiled for their instruction set.
 #[inline(always)]
 pub(crate) fn unpack(format: BlockFormat, blocks: &[u8], to: &mut [f32]) {
     match format {
-        BlockFormat::Q4_0 => each::<18, 32>(blocks, to, legacy::dequantize_q4_0),
-        BlockFormat::Q4_1 => each::<20, 32>(blocks, to, legacy::dequantize_q4_1),
-        BlockFormat::Q5_0 => each::<22, 32>(blocks, to, legacy::dequantize_q5_0),
-        BlockFormat::Q5_1 => each::<24, 32>(blocks, to, legacy::dequantize_q5_1),
-        BlockFormat::Q8_0 => each::<34, 32>(blocks, to, legacy::dequantize_q8_0),
-        BlockFormat::Q2K => each::<84, 256>(blocks, to, k_quants::dequantize_q2_k),
-        BlockFormat::Q3K => each::<110, 256>(blocks, to, k_quants::dequantize_q3_k),
-        BlockFormat::Q4K => each::<144, 256>(blocks, to, k_quants::dequantize_q4_k),
-        BlockFormat::Q5K => each::<176, 256>(blocks, to, k_quants::dequantize_q5_k),
-        BlockFormat::Q6K => each::<210, 256>(blocks, to, k_quants::dequantize_q6_k),
+        BlockFormat::Q4_0 => for_each_block::<18, 32>(blocks, to, legacy::dequantize_q4_0),
+        BlockFormat::Q4_1 => for_each_block::<20, 32>(blocks, to, legacy::dequantize_q4_1),
+        BlockFormat::Q5_0 => for_each_block::<22, 32>(blocks, to, legacy::dequantize_q5_0),
+        BlockFormat::Q5_1 => for_each_block::<24, 32>(blocks, to, legacy::dequantize_q5_1),
+        BlockFormat::Q8_0 => for_each_block::<34, 32>(blocks, to, legacy::dequantize_q8_0),
+        BlockFormat::Q2K => for_each_block::<84, 256>(blocks, to, k_quants::dequantize_q2_k),
+        BlockFormat::Q3K => for_each_block::<110, 256>(blocks, to, k_quants::dequantize_q3_k),
+        BlockFormat::Q4K => for_each_block::<144, 256>(blocks, to, k_quants::dequantize_q4_k),
+        BlockFormat::Q5K => for_each_block::<176, 256>(blocks, to, k_quants::dequantize_q5_k),
+        BlockFormat::Q6K => for_each_block::<210, 256>(blocks, to, k_quants::dequantize_q6_k),
     }
 }
 
+/// Calls `body` with every block of `B` bytes and its `N` weights.
 #[inline(always)]
-fn each<const B: usize, const N: usize>(
+fn for_each_block<const B: usize, const N: usize>(
     blocks: &[u8],
     to: &mut [f32],
     body: impl Fn(&[u8; B], &mut [f32; N]),
@@ -247,46 +246,45 @@ fn each<const B: usize, const N: usize>(
     }
 }
 
-/// The half-precision number at the front of `bytes`.
+/// The `f16` at the start of `bytes`.
 #[inline(always)]
 pub(crate) fn half(bytes: &[u8]) -> f32 {
     half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
 
-/// A number in half precision.
+/// A value as `f16`.
 fn to_half(value: f32) -> [u8; 2] {
     half::f16::from_f32(value).to_le_bytes()
 }
 
-/// How products with quantised weights are computed. Metal devices compute all as [`Self::Exact`]: activations
-/// are `f32`, and so are sums.
+/// How a quantised matmul is computed. Metal devices always use [`Self::Exact`]: activations and sums are `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// Weights are dequantised, activations stay `f32`: nothing is rounded but sums.
+    /// Weights are dequantised and activations stay `f32`: only sums are rounded.
     #[default]
     Exact,
-    /// Activations are rounded to 8 bits with a scale for every 32 of them, as llama.cpp does, and integers are
-    /// multiplied. An activation is off by up to 1/254 of the largest of its 32.
+    /// Activations are quantised to 8 bits with a scale for every 32, as in llama.cpp, and multiplied as integers. The
+    /// error of an activation is up to 1/254 of the largest magnitude in its group of 32.
     ///
-    /// Weights that are no blocks are multiplied as by [`Self::Exact`], but for many activations times arranged `f16`
-    /// or `bf16` where AVX2 is the best instruction set there is: both become 16-bit integers with a scale for every
-    /// 128 along the columns. An activation is off by up to 1/8,190 of the largest of its 128, a weight by up to
-    /// 1/4,096, or not at all if it is at least half (`bf16`: 1/16) of the largest.
+    /// Weights that are not quantised are multiplied as by [`Self::Exact`], except for many activation rows times
+    /// repacked `f16` or `bf16` weights if AVX2 is the best instruction set: both are rounded to 16-bit fixed point with
+    /// a scale for every 128 columns. The error of an activation is up to 1/8,190 of the largest magnitude in its 128,
+    /// that of a weight up to 1/4,096, or zero if it is at least half (`bf16`: 1/16) of the largest.
     Fast,
 }
 
-/// A matrix, and where its product goes.
+/// A matrix to multiply with, and the output.
 #[derive(Debug)]
 pub struct Product<'a> {
     /// The weights `[rows, cols]`.
     pub matrix: &'a QuantMatrix,
-    /// For every row of the activations as many numbers as the matrix has rows.
+    /// The output `[activation rows, rows]`.
     pub to: &'a mut [f32],
 }
 
-/// `x · Wᵀ` for every matrix of `products`, at once: activations are rounded and threads called together only
-/// once. `x` is rows of as many numbers as the matrices have columns. What loops that run many times a second
-/// take; [`Tensor::quant_matmul`](crate::Tensor::quant_matmul) is the op.
+/// Computes `x · Wᵀ` for every matrix of `products`, `x` being rows of as many elements as the matrices have columns.
+/// Activations are quantised once for all products, which run as one job of the thread pool. This is for callers on
+/// slices; the op is [`Tensor::quant_matmul`](crate::Tensor::quant_matmul).
 ///
 /// ```
 /// use bessemer::quant::{self, BlockFormat, Precision, Product, QuantMatrix};
@@ -303,9 +301,9 @@ pub fn multiply(x: &[f32], precision: Precision, products: &mut [Product<'_>]) -
     crate::cpu::quant_matmul::multiply(x, precision, false, products)
 }
 
-/// As [`multiply`] with [`Precision::Fast`], but what is left over when an activation is rounded to 8 bits is rounded
-/// to 8 bits as well: an activation is off by up to 1/64,000 of the largest of its 32. Weights are read once, but twice
-/// as many integers are multiplied. Weights that are no blocks are multiplied as by [`Precision::Exact`].
+/// As [`multiply`] with [`Precision::Fast`], but quantises the rounding error of activations to 8 bits as well: the error
+/// of an activation is up to 1/64,000 of the largest magnitude in its group of 32. Weights are read once, but twice as
+/// many integers are multiplied. Weights that are not quantised are multiplied as by [`Precision::Exact`].
 pub fn multiply_fine(x: &[f32], products: &mut [Product<'_>]) -> Result<()> {
     crate::cpu::quant_matmul::multiply(x, Precision::Fast, true, products)
 }

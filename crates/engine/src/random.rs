@@ -1,8 +1,8 @@
-//! Random numbers that are a function of a key.
+//! Counter-based random numbers, a pure function of a key.
 //!
-//! There is no hidden state: a [`Key`] and a number say what a random number is, so that programs repeat
-//! exactly, on any backend, with any number of threads, in any order. Use a key once; [`Key::split`] and
-//! [`Key::fold_in`] make as many independent ones as are needed.
+//! There is no hidden state: a [`Key`] and a counter determine a random number, so programs are reproducible on any
+//! backend, with any number of threads, in any order. Use a key once; [`Key::split`] and [`Key::fold_in`] derive as many
+//! independent keys as needed.
 //!
 //! ```
 //! use bessemer::{DType, random};
@@ -16,28 +16,28 @@
 //! # The generator
 //!
 //! Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2,
-//! 3", SC 2011): a block cipher that turns a key and a counter of 64 bits each into 64 random bits. Block
-//! number `j` of a tensor is the cipher of counter `j`, low word first. Elements of up to 32 bits take a
-//! word each (element `i` takes word `i % 2` of block `i / 2`), larger ones a block each. So the first
-//! elements do not depend on how many there are, and a tensor is the same whatever its shape.
+//! 3", SC 2011): a block cipher that maps a key and a counter of 64 bits each to 64 random bits. Block `j`
+//! of a tensor is the cipher of counter `j`, low word first. Elements of up to 32 bits take a word each
+//! (element `i` takes word `i % 2` of block `i / 2`), larger ones a block each. So elements do not depend on
+//! the number of elements, nor on the shape of the tensor.
 
 pub use crate::ops::random::{bernoulli, bits, normal, randint, uniform};
 
-/// What random numbers are a function of.
+/// A key of the random number generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     words: [u32; 2],
 }
 
-/// The bit of a counter that elements never have, since there are fewer of them: keys made by splitting
-/// are other blocks than those of any tensor.
+/// The counter bit of split keys, which no element has, since there are fewer of them: split keys are blocks outside
+/// those of any tensor.
 const SPLIT_COUNTER: u64 = 1 << 63;
 
-/// The counter of the key from which those of [`Key::fold_in`] are made; no element and no split has it.
+/// The counter of the key from which [`Key::fold_in`] derives others; no element and no split key uses it.
 const FOLD_COUNTER: u64 = u64::MAX;
 
 impl Key {
-    /// A key from any number; different numbers give unrelated keys.
+    /// A key from a seed; different seeds give unrelated keys.
     pub const fn new(seed: u64) -> Self {
         Self {
             words: [(seed >> 32) as u32, seed as u32],
@@ -50,12 +50,12 @@ impl Key {
         (0..n).map(move |i| key.derive(i as u64 | SPLIT_COUNTER))
     }
 
-    /// As many keys as the pattern has on the left: `let [a, b] = key.split_into();`.
+    /// `N` keys, inferred from the pattern: `let [a, b] = key.split_into();`.
     pub fn split_into<const N: usize>(&self) -> [Self; N] {
         std::array::from_fn(|i| self.derive(i as u64 | SPLIT_COUNTER))
     }
 
-    /// The key of a number: of a step, a layer, a sample.
+    /// Derives the key of a number, such as the index of a step, layer or sample.
     pub fn fold_in(&self, number: u64) -> Self {
         self.derive(FOLD_COUNTER).derive(number)
     }
@@ -73,9 +73,9 @@ impl Key {
 /// Threefry-2x32-20.
 #[inline(always)]
 pub(crate) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
-    /// How far the second word is turned in each of eight rounds.
+    /// Rotations of the second word in bits, for each of eight rounds.
     const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
-    /// Makes the third word of the key, so that no key is all zeros.
+    /// Gives the third word of the key, so that no extended key is all zeros.
     const PARITY: u32 = 0x1bd1_1bda;
 
     let keys = [key[0], key[1], key[0] ^ key[1] ^ PARITY];

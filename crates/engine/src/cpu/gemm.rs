@@ -110,7 +110,10 @@ impl<'a, T> Matrix<'a, T> {
 fn check_shapes<T>(a: &Matrix<'_, T>, k: usize, n: usize, c: &[T], ldc: usize) {
     assert_eq!(a.cols, k, "the factors' inner dimensions differ");
     // Broadcast factors can be larger than memory; arithmetic on sizes must not overflow.
-    assert!(k <= isize::MAX as usize >> 16, "inner dimension {k} is too large");
+    assert!(
+        k <= isize::MAX as usize >> 16,
+        "inner dimension {k} is too large"
+    );
     if a.rows > 0 && n > 0 {
         let strides = c.len().checked_sub(n).map(|spare| spare / ldc.max(1));
         assert!(

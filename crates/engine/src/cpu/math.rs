@@ -5,16 +5,16 @@
 //! passed as a value, is inlined as the optimiser sees fit, and if it is not, runs without the level's
 //! instructions, an order of magnitude slower.
 //!
-//! Every function takes the whole range of its type: signed zeros, subnormal numbers (in and out),
-//! infinities and NaN give what C99 (and so NumPy) prescribes. Sines, cosines and tangents of large
-//! arguments are the one place with a choice to make: see [`trig`].
+//! Every function accepts the whole range of its type: signed zeros, subnormal numbers (in and out),
+//! infinities and NaN give the results that C99 (and so NumPy) prescribes. Only sines, cosines and tangents
+//! treat large arguments separately: see [`trig`].
 //!
-//! The errors stand in the rows of [`for_each_unary!`] and [`for_each_binary!`], which the tests hold at every level. In
-//! f32, `asinh`, `acosh`, `atan2`, `hypot` and `pow` are computed in f64 and rounded once. In f64 and without FMA, `pow`
-//! is the standard library's, element by element.
+//! Error bounds are in the rows of [`for_each_unary!`] and [`for_each_binary!`], and tested at every level. In f32,
+//! `asinh`, `acosh`, `atan2`, `hypot` and `pow` are computed in f64 and rounded once. In f64 without FMA, `pow` is the
+//! standard library's, element by element.
 //!
-//! `file::name` is the function `name` of a row with that file, for `f32` and `f64`. [`Math`] has what other kernels call
-//! as methods, and what the two types compute differently.
+//! `file::name` is the function `name` of a row with that file, for `f32` and `f64`. [`Math`] has the functions that other
+//! kernels call as methods, and those that the two types compute differently.
 //!
 //! [`for_each_unary!`]: crate::for_each_unary
 //! [`for_each_binary!`]: crate::for_each_binary
@@ -35,13 +35,13 @@ use super::simd::Isa;
 
 /// Functions that other kernels call as methods, and those that `f32` and `f64` compute differently.
 pub(crate) trait Math: Copy {
-    /// Whether `…_near` does not hold for this number.
+    /// Returns true if this number is out of the range of the `…_near` functions.
     fn is_far(self) -> bool;
-    /// The sine of a number that is not far.
+    /// The sine, unless [`Self::is_far`].
     fn sin_near<I: Isa>(self) -> Self;
-    /// The cosine of a number that is not far.
+    /// The cosine, unless [`Self::is_far`].
     fn cos_near<I: Isa>(self) -> Self;
-    /// The tangent of a number that is not far.
+    /// The tangent, unless [`Self::is_far`].
     fn tan_near<I: Isa>(self) -> Self;
     /// The sine of any number; a loop of these does not vectorise.
     fn sin_on<I: Isa>(self) -> Self;
@@ -71,12 +71,11 @@ pub(crate) trait Math: Copy {
     fn pow_on<I: Isa>(self, y: Self) -> Self;
     /// The angle of the point (x, self).
     fn atan2_on<I: Isa>(self, x: Self) -> Self;
-    /// `√(x² + y²)` without overflow on the way.
+    /// `√(x² + y²)` without intermediate overflow.
     fn hypot_on<I: Isa>(self, y: Self) -> Self;
 }
 
-/// Implements [`Math`] for a type: what both types share, the functions computed in the type itself, and
-/// those that f32 computes in f64.
+/// Implements [`Math`] for a type: the functions that both types share, and the given ones.
 macro_rules! math {
     ($type:ident, { $($own:tt)* }) => {
         impl Math for $type {

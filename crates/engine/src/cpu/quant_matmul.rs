@@ -117,7 +117,8 @@ pub(crate) fn multiply(
     let blocking = products.iter().find_map(blocking).filter(|_| may_round);
     // All products or none: values out of range are rare.
     let is_fixed_point = blocking.is_some_and(|blocking| scratch.fixed_point_x.set(x, blocking));
-    let path = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.repacked_weights()) {
+    let path = |p: &Product<'_>| match (precision, p.matrix.weights(), p.matrix.repacked_weights())
+    {
         (Precision::Fast, Weights::Block(_), _) => MatmulPath::Integers,
         (Precision::Fast, _, Some(half)) if is_fixed_point && half.blocking().is_some() => {
             MatmulPath::FixedPoint
@@ -137,7 +138,13 @@ pub(crate) fn multiply(
             Some(Repacked::Blocks(panels)) => panels.multiply(&scratch.activations, range, to),
             _ => row::multiply(m, &scratch.activations, range, to),
         };
-        share(products, rows, is(MatmulPath::Integers), Repacked::height, body);
+        share(
+            products,
+            rows,
+            is(MatmulPath::Integers),
+            Repacked::height,
+            body,
+        );
     }
     if is_fixed_point {
         let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| {
@@ -159,9 +166,18 @@ pub(crate) fn multiply(
                 repacked.vector(x, range.clone(), to.get(0, range.start, range.len()));
             }
         };
-        share(products, rows, is(MatmulPath::Packed), Repacked::height, body);
+        share(
+            products,
+            rows,
+            is(MatmulPath::Packed),
+            Repacked::height,
+            body,
+        );
     } else {
-        for p in products.iter_mut().filter(|p| path(p) == MatmulPath::Packed) {
+        for p in products
+            .iter_mut()
+            .filter(|p| path(p) == MatmulPath::Packed)
+        {
             if let Some(repacked) = p.matrix.repacked_weights() {
                 repacked.multiply(x, p.to);
             }
@@ -169,7 +185,13 @@ pub(crate) fn multiply(
     }
     if rows <= MAX_GEMV_ROWS {
         let body = |m: &QuantMatrix, range, to: &SharedOutput<'_>| row::exact(m, x, range, to);
-        share(products, rows, is(MatmulPath::Exact), Repacked::height, body);
+        share(
+            products,
+            rows,
+            is(MatmulPath::Exact),
+            Repacked::height,
+            body,
+        );
     } else {
         for p in products.iter_mut().filter(|p| path(p) == MatmulPath::Exact) {
             multiply_by_tiles(p, x, &mut scratch.tile);
@@ -258,7 +280,10 @@ fn share(
         let mut splits = [TaskSplit::default(); MAX_BATCHED_PRODUCTS];
         for (i, p) in products.iter().enumerate().filter(|(_, p)| filter(p)) {
             let row = p.matrix.bytes_read() / p.matrix.rows().max(1);
-            let height = p.matrix.repacked_weights().map_or(panel::PANEL_ROWS, &height);
+            let height = p
+                .matrix
+                .repacked_weights()
+                .map_or(panel::PANEL_ROWS, &height);
             let tail = if last == Some(i) {
                 2 * pool::threads() * run
             } else {
@@ -280,7 +305,9 @@ fn share(
                 task -= splits[i].tasks;
                 i += 1;
             }
-            let (matrix, all) = targets[i].as_ref().expect("every task belongs to a product");
+            let (matrix, all) = targets[i]
+                .as_ref()
+                .expect("every task belongs to a product");
             let rows = matrix.rows();
             body(
                 matrix,

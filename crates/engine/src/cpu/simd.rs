@@ -1,9 +1,8 @@
 //! One source, many instruction sets.
 //!
-//! A kernel is written once, as plain loops in an `#[inline(always)]` `Task::run`, and is compiled for
-//! every [`Level`]: the loop is inlined into a function that may use the level's instructions, and the
-//! compiler vectorises it for them. What the processor has is found out at run time; `table` says which of it a family
-//! of kernels uses.
+//! A kernel is written once, as plain loops in an `#[inline(always)]` `Task::run`, and compiled for every
+//! [`Level`]: the loop is inlined into a function with the target features of the level, for which the compiler
+//! vectorises it. Features are detected at run time; `table` lists which of them each family of kernels uses.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(
@@ -23,8 +22,8 @@ use crate::env;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Level {
-    /// Whatever the target has at least: SSE2 on x86-64, NEON on 64-bit ARM (without fused
-    /// multiply-add, to have a level that any target can test).
+    /// The target's baseline: SSE2 on x86-64, NEON on 64-bit ARM (without fused multiply-add, so that every
+    /// target can test this level).
     Scalar,
     /// AVX2 with FMA and F16C.
     Avx2,
@@ -35,10 +34,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// All levels, least first.
+    /// All levels, lowest first.
     pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon];
 
-    /// The name, as `BESSEMER_SIMD` takes it.
+    /// The name, as in `BESSEMER_SIMD`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -48,7 +47,7 @@ impl Level {
         }
     }
 
-    /// Whether this processor has it.
+    /// Returns true if this processor has it.
     pub fn is_available(self) -> bool {
         match self {
             Self::Scalar => true,
@@ -85,10 +84,10 @@ impl Level {
     }
 }
 
-/// The features in use, as `Features as u8 + 1`; 0 before they were detected.
+/// The features in use, as `Features as u8 + 1`; 0 before detection.
 static FEATURES: AtomicU8 = AtomicU8::new(0);
 
-/// The features in use: what this processor has of [`level`].
+/// The features in use: those of [`level`] that this processor has.
 pub(crate) fn features() -> Features {
     match FEATURES.load(Ordering::Relaxed) {
         0 => use_level(env::simd().unwrap_or_else(Level::best)),
@@ -102,13 +101,13 @@ fn use_level(level: Level) -> Features {
     features
 }
 
-/// The highest level that kernels run at: the best this processor has, or what `BESSEMER_SIMD` or
-/// [`set_level`] says. A kernel runs below it where that was measured to be faster.
+/// The highest level that kernels run at: the best that this processor has, unless `BESSEMER_SIMD` or [`set_level`]
+/// overrides it. Kernels use a lower level if that was measured to be faster.
 pub fn level() -> Level {
     features().level()
 }
 
-/// Sets the highest level for the whole process; `false`, and no change, where the processor lacks it.
+/// Sets the highest level for the whole process. Returns false, and changes nothing, if the processor lacks it.
 pub fn set_level(level: Level) -> bool {
     let available = level.is_available();
     if available {
@@ -117,8 +116,8 @@ pub fn set_level(level: Level) -> bool {
     available
 }
 
-/// The names of all instruction sets that this processor has and some kernel uses: the levels, and what is detected
-/// besides (`avx512+vnni`, `neon+dotprod`, `neon+i8mm`).
+/// The names of all instruction sets that this processor has and some kernel uses: the levels, and their extensions
+/// (`avx512+vnni`, `neon+dotprod`, `neon+i8mm`).
 pub fn detected() -> Vec<&'static str> {
     Features::ALL
         .into_iter()
@@ -127,23 +126,23 @@ pub fn detected() -> Vec<&'static str> {
         .collect()
 }
 
-/// The features that a family's kernels use now.
+/// The features that the kernels of a family use.
 #[inline]
 pub(crate) fn chosen(family: Family) -> Features {
     family.choose(features())
 }
 
-/// What a kernel may know of the instruction set it is compiled for.
+/// Properties of the instruction set that a kernel is compiled for.
 pub(crate) trait Isa: Copy + Send + Sync + 'static {
-    /// The level it stands for.
+    /// The level.
     const LEVEL: Level;
-    /// Whether a fused multiply-add is one instruction.
+    /// True if a fused multiply-add is one instruction.
     const FMA: bool;
 }
 
-/// A floating-point type with a multiply-add that is fused where that is fast.
+/// A floating-point type with a multiply-add that is fused if that is fast.
 pub(crate) trait MulAdd: Copy {
-    /// `self * b + c`, rounded once where [`Isa::FMA`] holds and twice elsewhere.
+    /// `self * b + c`, rounded once if [`Isa::FMA`] is true, otherwise twice.
     fn mul_add_on<I: Isa>(self, b: Self, c: Self) -> Self;
 }
 
@@ -161,9 +160,9 @@ mul_add!(f32, f64);
 
 /// A kernel: loops in an `#[inline(always)]` `run` that the compiler vectorises for `I`.
 pub(crate) trait Task {
-    /// What it returns.
+    /// Its return type.
     type Output;
-    /// Runs it. Implementations must be `#[inline(always)]`, and so must all they call.
+    /// Runs it. Implementations must be `#[inline(always)]`, and so must all functions they call.
     fn run<I: Isa>(self) -> Self::Output;
 }
 
@@ -198,8 +197,8 @@ pub(crate) fn run_as<T: Task>(family: Family, task: T) -> T::Output {
     run_at(chosen(family).level(), task)
 }
 
-/// Runs a task of [`Family::Streaming`], which is never above AVX2: one more copy of each would only cost space and
-/// time to compile.
+/// Runs a task of [`Family::Streaming`], which never uses more than AVX2: another copy of each kernel would only cost code
+/// size and compile time.
 #[inline]
 pub(crate) fn run_narrow<T: Task>(task: T) -> T::Output {
     #[cfg(target_arch = "x86_64")]
@@ -219,7 +218,7 @@ pub(crate) fn run_narrow<T: Task>(task: T) -> T::Output {
     }
 }
 
-/// Runs a task at a level, or at [`Level::Scalar`] where the target does not know that level.
+/// Runs a task at a level, or at [`Level::Scalar`] if the target does not have that level.
 #[inline]
 pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
     #[cfg(target_arch = "x86_64")]
@@ -249,26 +248,26 @@ pub(crate) fn run_at<T: Task>(at: Level, task: T) -> T::Output {
     }
 }
 
-/// What tests of kernels have in common.
+/// Test support for kernels.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::{Level, level};
 
-    /// Whether the processor is emulated and slow: then what only it has is tested, and with fewer cases.
+    /// Returns true if the processor is emulated and slow: then only its own level is tested, with fewer cases.
     fn is_emulated() -> bool {
         std::env::var_os("BESSEMER_TEST_EMULATED").is_some()
     }
 
-    /// Every level that this processor has; the best one alone where it is emulated.
+    /// Every level that this processor has; only the best one if it is emulated.
     pub(crate) fn levels() -> impl Iterator<Item = Level> {
         let best = level();
-        let wanted = move |l: &Level| l.is_available() && (!is_emulated() || *l == best);
-        Level::ALL.into_iter().filter(wanted)
+        let is_tested = move |l: &Level| l.is_available() && (!is_emulated() || *l == best);
+        Level::ALL.into_iter().filter(is_tested)
     }
 
     /// The cases of a test, or those for an emulated processor.
-    pub(crate) fn cases<T>(all: T, few: T) -> T {
-        if is_emulated() { few } else { all }
+    pub(crate) fn cases<T>(all: T, emulated: T) -> T {
+        if is_emulated() { emulated } else { all }
     }
 }
 
@@ -276,8 +275,8 @@ pub(crate) mod testing {
 mod tests {
     use super::*;
 
-    struct Which;
-    impl Task for Which {
+    struct ReportLevel;
+    impl Task for ReportLevel {
         type Output = Level;
         #[inline(always)]
         fn run<I: Isa>(self) -> Level {
@@ -286,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_task_runs_at_the_level_asked_for() {
+    fn a_task_runs_at_the_requested_level() {
         for level in testing::levels() {
-            assert_eq!(run_at(level, Which), level);
+            assert_eq!(run_at(level, ReportLevel), level);
         }
     }
 

@@ -414,7 +414,8 @@ impl<K: KvView, V: KvView> Task for QueryTile<'_, K, V> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (a, dim) = (self.attend, self.dim);
-        let (first, heads, first_head, share) = (self.first, self.heads, self.first_head, self.share);
+        let (first, heads, first_head, share) =
+            (self.first, self.heads, self.first_head, self.share);
         let rows = self.count * share;
         let (q, scratch) = self.scratch.split_at_mut(rows * dim);
         let (sums, scratch) = scratch.split_at_mut(rows * dim);
@@ -574,14 +575,17 @@ fn mix<I: Isa, const R: usize>(weights: &[f32], v: &[f32], dim: usize, sums: &mu
     let mut d = avx2::mix::<I, R>(weights, v, dim, sums);
     #[cfg(not(target_arch = "x86_64"))]
     let mut d = 0;
-    let weights: [&[f32]; R] = std::array::from_fn(|r| &weights[r * BLOCK_POSITIONS..][..BLOCK_POSITIONS]);
+    let weights: [&[f32]; R] =
+        std::array::from_fn(|r| &weights[r * BLOCK_POSITIONS..][..BLOCK_POSITIONS]);
     while d + LANES <= dim {
         let mut lanes = [[0.0_f32; LANES]; R];
         for r in 0..R {
             lanes[r].copy_from_slice(&sums[r * dim + d..][..LANES]);
         }
         for (j, v) in v.chunks_exact(dim).enumerate() {
-            let v: &[f32; LANES] = v[d..].first_chunk().expect("at least LANES elements are left");
+            let v: &[f32; LANES] = v[d..]
+                .first_chunk()
+                .expect("at least LANES elements are left");
             for r in 0..R {
                 let w = weights[r][j];
                 for lane in 0..LANES {

@@ -1,32 +1,32 @@
-//! The scales of small groups of weights, found by trying.
+//! Searches for the scales of small groups of weights.
 //!
-//! These are ggml's searches, step for step: which of many nearly equal candidates wins depends on the order
-//! of the sums, and files made here are to have the bits of files made there. Levels are returned too: they
-//! stay where a scale is later rounded to zero.
+//! These are ggml's searches, step for step: which of many nearly equal candidates wins depends on the order of the sums,
+//! and files made here must be bit-identical to ggml's. Levels are returned too, since they are kept if a scale is later
+//! rounded to zero.
 
-/// Groups that are all smaller than this are zeros.
-pub(super) const TINY: f32 = 1e-15;
+/// Groups whose magnitudes are all below this are quantised to zeros.
+pub(super) const MIN_GROUP_MAGNITUDE: f32 = 1e-15;
 
 /// The nearest integer, ties to even.
 pub(super) fn nearest(value: f32) -> i32 {
     value.round_ties_even() as i32
 }
 
-/// The number furthest from zero with its sign, or `None` where all are next to nothing.
-fn furthest(x: &[f32]) -> Option<f32> {
-    let (mut size, mut top) = (0.0, 0.0);
+/// The value with the largest magnitude; `None` if all are below [`MIN_GROUP_MAGNITUDE`].
+fn largest_by_magnitude(x: &[f32]) -> Option<f32> {
+    let (mut size, mut max) = (0.0, 0.0);
     for &v in x {
         if v.abs() > size {
-            (size, top) = (v.abs(), v);
+            (size, max) = (v.abs(), v);
         }
     }
-    (size >= TINY).then_some(top)
+    (size >= MIN_GROUP_MAGNITUDE).then_some(max)
 }
 
-/// A scale for `q` from `-half` to `half - 1`, so that the squares of errors, weighted by the squares of the
-/// values, are few. Nineteen scales around the obvious one are tried, each improved by least squares.
+/// A scale for `q` from `-half` to `half - 1` that minimises the squared errors, weighted by the squares of the values.
+/// Tries nineteen scales around the obvious one, each improved by least squares.
 pub(super) fn symmetric(half: i32, x: &[f32], levels: &mut [u8]) -> f32 {
-    let Some(top) = furthest(x) else {
+    let Some(max) = largest_by_magnitude(x) else {
         levels.fill(0);
         return 0.0;
     };
@@ -40,7 +40,7 @@ pub(super) fn symmetric(half: i32, x: &[f32], levels: &mut [u8]) -> f32 {
         }
         (product, square)
     };
-    let mut chosen = -(half as f32) / top;
+    let mut chosen = -(half as f32) / max;
     let (product, square) = sums(chosen);
     let mut scale = if square != 0.0 { product / square } else { 0.0 };
     let mut best = scale * product;
@@ -48,7 +48,7 @@ pub(super) fn symmetric(half: i32, x: &[f32], levels: &mut [u8]) -> f32 {
         if step == 0 {
             continue;
         }
-        let inverse = -(half as f32 + 0.1 * step as f32) / top;
+        let inverse = -(half as f32 + 0.1 * step as f32) / max;
         let (product, square) = sums(inverse);
         if square > 0.0 && product * product > best * square {
             chosen = inverse;
@@ -62,13 +62,13 @@ pub(super) fn symmetric(half: i32, x: &[f32], levels: &mut [u8]) -> f32 {
     scale
 }
 
-/// As [`symmetric`], by moving one weight at a time to the level that is best while the others stay.
+/// As [`symmetric`], by coordinate descent: moves one weight at a time to its best level.
 pub(super) fn symmetric_by_moves(half: i32, x: &[f32], to: &mut [u8]) -> f32 {
-    let Some(top) = furthest(x) else {
+    let Some(max) = largest_by_magnitude(x) else {
         to.fill(0);
         return 0.0;
     };
-    let inverse = -(half as f32) / top;
+    let inverse = -(half as f32) / max;
     let (mut product, mut square) = (0.0_f32, 0.0_f32);
     let mut levels = [0; 16];
     for (level, &v) in levels.iter_mut().zip(x) {
@@ -110,20 +110,20 @@ pub(super) fn symmetric_by_moves(half: i32, x: &[f32], to: &mut [u8]) -> f32 {
     if square > 0.0 { product / square } else { 0.0 }
 }
 
-/// How [`affine`] searches.
+/// Parameters of the search of [`affine`].
 pub(super) struct Search {
     /// The highest level.
-    pub(super) top: i32,
-    /// The scales tried have `top + first + 0.1 * i` levels between the least and the greatest value.
+    pub(super) max_level: i32,
+    /// The scales tried have `max_level + first + 0.1 * i` levels between the minimum and the maximum.
     pub(super) first: f32,
     /// The last `i`.
     pub(super) steps: i32,
-    /// Whether errors count by their size instead of their square.
-    pub(super) by_size: bool,
+    /// True for absolute errors instead of squared ones.
+    pub(super) use_absolute_error: bool,
 }
 
-/// A scale and an offset, `x ≈ scale q - offset` with `q` from 0 up and no negative offset, that make weighted
-/// errors small.
+/// The scale and offset that minimise the weighted errors of `x ≈ scale q - offset`, with `q` and the offset
+/// non-negative.
 pub(super) fn affine(search: &Search, x: &[f32], weights: &[f32], levels: &mut [u8]) -> (f32, f32) {
     let (mut low, mut high) = (x[0], x[0]);
     let mut weight_sum = weights[0];
@@ -139,24 +139,29 @@ pub(super) fn affine(search: &Search, x: &[f32], weights: &[f32], levels: &mut [
         levels.fill(0);
         return (0.0, -low);
     }
-    let top = search.top as f32;
-    let level =
-        |inverse: f32, low: f32, v: f32| nearest(inverse * (v - low)).clamp(0, search.top) as f32;
-    // Of levels counted from `low` in steps of `1 / inverse`, taken as steps of `scale` from `min`.
-    let error = |(inverse, low): (f32, f32), scale: f32, min: f32| {
+    let max = search.max_level as f32;
+    let level = |inverse: f32, low: f32, v: f32| {
+        nearest(inverse * (v - low)).clamp(0, search.max_level) as f32
+    };
+    // The error of levels chosen with `inverse` and `low`, but dequantised with `scale` and `min`.
+    let error = |inverse: f32, low: f32, scale: f32, min: f32| {
         let mut sum = 0.0_f32;
         for (&v, &w) in x.iter().zip(weights) {
             let off = scale * level(inverse, low, v) + min - v;
-            sum += w * if search.by_size { off.abs() } else { off * off };
+            sum += w * if search.use_absolute_error {
+                off.abs()
+            } else {
+                off * off
+            };
         }
         sum
     };
-    let inverse = top / (high - low);
+    let inverse = max / (high - low);
     let mut chosen = (inverse, low);
     let mut scale = 1.0 / inverse;
-    let mut best = error(chosen, scale, low);
+    let mut best = error(inverse, low, scale, low);
     for step in 0..=search.steps {
-        let inverse = (search.first + 0.1 * step as f32 + top) / (high - low);
+        let inverse = (search.first + 0.1 * step as f32 + max) / (high - low);
         let (mut sum, mut square, mut product) = (0.0_f32, 0.0_f32, 0.0_f32);
         for (&v, &w) in x.iter().zip(weights) {
             let l = level(inverse, low, v);
@@ -174,10 +179,10 @@ pub(super) fn affine(search: &Search, x: &[f32], weights: &[f32], levels: &mut [
             new_min = 0.0;
             new_scale = product / square;
         }
-        let new = error((inverse, low), new_scale, new_min);
+        let new = error(inverse, low, new_scale, new_min);
         if new < best {
             chosen = (inverse, low);
-            // The steps that follow count from the new offset.
+            // The following steps start from the new offset.
             (best, scale, low) = (new, new_scale, new_min);
         }
     }

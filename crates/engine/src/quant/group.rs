@@ -1,6 +1,6 @@
-//! Blocks as integers: what the products of integers take.
+//! Blocks unpacked to integers, for integer dot products.
 
-use super::k_quants::{q3_scales, six_bits};
+use super::k_quants::{q3_scales, q4_scale_offset};
 use super::{BlockFormat, half};
 
 /// 32 weights as integers: weight `i` is `scale[i / 16] * q[i] - offset[i / 16]`.
@@ -11,7 +11,7 @@ pub(crate) struct Group {
     pub(crate) offset: [f32; 2],
 }
 
-/// Group `i` of a block.
+/// Unpacks group `i` of a block.
 #[inline(always)]
 pub(crate) fn group(format: BlockFormat, block: &[u8], i: usize) -> Group {
     match format {
@@ -64,7 +64,7 @@ pub(crate) fn group(format: BlockFormat, block: &[u8], i: usize) -> Group {
         }
         BlockFormat::Q4K => {
             let (d, m) = (half(block), half(&block[2..]));
-            let (scale, offset) = six_bits(&block[4..16], i);
+            let (scale, offset) = q4_scale_offset(&block[4..16], i);
             let qs = &block[16 + i / 2 * 32..][..32];
             let shift = i % 2 * 4;
             let q = std::array::from_fn(|j| ((qs[j] >> shift) & 15) as i8);
@@ -72,7 +72,7 @@ pub(crate) fn group(format: BlockFormat, block: &[u8], i: usize) -> Group {
         }
         BlockFormat::Q5K => {
             let (d, m) = (half(block), half(&block[2..]));
-            let (scale, offset) = six_bits(&block[4..16], i);
+            let (scale, offset) = q4_scale_offset(&block[4..16], i);
             let (high, qs) = (&block[16..48], &block[48 + i / 2 * 32..][..32]);
             let shift = i % 2 * 4;
             let q = std::array::from_fn(|j| {

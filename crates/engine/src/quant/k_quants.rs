@@ -1,16 +1,19 @@
-//! Blocks of 256 weights: groups of 16 or 32 whose scales are quantised in turn.
+//! K-quants: super-blocks of 256 weights, in groups of 16 or 32 whose scales are quantised in turn.
 
-use super::fit::{self, Search, TINY, nearest};
+use std::ops::RangeInclusive;
+
+use super::fit::{self, MIN_GROUP_MAGNITUDE, Search, nearest};
 use super::{half, to_half};
 
-/// The levels that values have for scales as they are after rounding; groups without a scale keep theirs.
-fn level(
+/// Recomputes the levels for the rounded scales; groups whose scale is zero keep theirs.
+fn requantize(
     x: &[f32],
     levels: &mut [u8; 256],
     group: usize,
     scale: impl Fn(usize) -> (f32, f32),
-    (low, high): (i32, i32),
+    range: RangeInclusive<i32>,
 ) {
+    let (low, high) = (*range.start(), *range.end());
     let groups = x.chunks_exact(group).zip(levels.chunks_exact_mut(group));
     for (i, (x, levels)) in groups.enumerate() {
         let (d, offset) = scale(i);
@@ -23,8 +26,8 @@ fn level(
     }
 }
 
-/// Four rows of 32 levels of two bits in 32 bytes, twice.
-fn pairs_of_bits(levels: &[u8; 256], to: &mut [u8]) {
+/// Packs four rows of 32 two-bit levels into 32 bytes, twice.
+fn pack_bit_pairs(levels: &[u8; 256], to: &mut [u8]) {
     for (levels, to) in levels.chunks_exact(128).zip(to.chunks_exact_mut(32)) {
         for (l, to) in to.iter_mut().enumerate() {
             *to = levels[l] | levels[l + 32] << 2 | levels[l + 64] << 4 | levels[l + 96] << 6;
@@ -34,61 +37,61 @@ fn pairs_of_bits(levels: &[u8; 256], to: &mut [u8]) {
 
 pub(super) fn quantize_q2_k(x: &[f32], to: &mut [u8]) {
     let search = Search {
-        top: 3,
+        max_level: 3,
         first: -0.5,
         steps: 15,
-        by_size: true,
+        use_absolute_error: true,
     };
     let mut levels = [0; 256];
     let mut fits = [(0.0, 0.0); 16];
-    let mut top = (0.0_f32, 0.0_f32);
+    let mut max = (0.0_f32, 0.0_f32);
     let groups = x.chunks_exact(16).zip(levels.chunks_exact_mut(16));
     for (fit, (x, levels)) in fits.iter_mut().zip(groups) {
         let weights: [f32; 16] = std::array::from_fn(|i| x[i].abs());
         *fit = fit::affine(&search, x, &weights, levels);
-        top = (top.0.max(fit.0), top.1.max(fit.1));
+        max = (max.0.max(fit.0), max.1.max(fit.1));
     }
     let (scales, rest) = to.split_at_mut(16);
     let (qs, ends) = rest.split_at_mut(64);
     scales.fill(0);
     ends.fill(0);
-    if top.0 > 0.0 {
-        let inverse = 15.0 / top.0;
+    if max.0 > 0.0 {
+        let inverse = 15.0 / max.0;
         for (to, fit) in scales.iter_mut().zip(&fits) {
             *to = nearest(inverse * fit.0) as u8;
         }
-        ends[..2].copy_from_slice(&to_half(top.0 / 15.0));
+        ends[..2].copy_from_slice(&to_half(max.0 / 15.0));
     }
-    if top.1 > 0.0 {
-        let inverse = 15.0 / top.1;
+    if max.1 > 0.0 {
+        let inverse = 15.0 / max.1;
         for (to, fit) in scales.iter_mut().zip(&fits) {
             *to |= (nearest(inverse * fit.1) as u8) << 4;
         }
-        ends[2..].copy_from_slice(&to_half(top.1 / 15.0));
+        ends[2..].copy_from_slice(&to_half(max.1 / 15.0));
     }
     let (d, m) = (half(ends), half(&ends[2..]));
     let scale = |i: usize| (d * f32::from(scales[i] & 15), m * f32::from(scales[i] >> 4));
-    level(x, &mut levels, 16, scale, (0, 3));
-    pairs_of_bits(&levels, qs);
+    requantize(x, &mut levels, 16, scale, 0..=3);
+    pack_bit_pairs(&levels, qs);
 }
 
 pub(super) fn quantize_q3_k(x: &[f32], to: &mut [u8]) {
     let mut levels = [0; 256];
     let mut fits = [0.0_f32; 16];
-    let mut top = 0.0_f32;
+    let mut max = 0.0_f32;
     let groups = x.chunks_exact(16).zip(levels.chunks_exact_mut(16));
     for (fit, (x, levels)) in fits.iter_mut().zip(groups) {
         *fit = fit::symmetric_by_moves(4, x, levels);
-        if fit.abs() > top.abs() {
-            top = *fit;
+        if fit.abs() > max.abs() {
+            max = *fit;
         }
     }
     to.fill(0);
     let (mask, rest) = to.split_at_mut(32);
     let (qs, rest) = rest.split_at_mut(64);
     let (scales, d) = rest.split_at_mut(12);
-    if top != 0.0 {
-        let inverse = -32.0 / top;
+    if max != 0.0 {
+        let inverse = -32.0 / max;
         for (j, fit) in fits.iter().enumerate() {
             let l = (nearest(inverse * fit).clamp(-32, 31) + 32) as u8;
             scales[j % 8] |= (l & 15) << (j / 8 * 4);
@@ -99,19 +102,19 @@ pub(super) fn quantize_q3_k(x: &[f32], to: &mut [u8]) {
     let d = half(d);
     let scales = q3_scales(scales);
     let scale = |i: usize| (d * f32::from(scales[i]), 0.0);
-    level(x, &mut levels, 16, scale, (-4, 3));
+    requantize(x, &mut levels, 16, scale, -4..=3);
     for (row, levels) in levels.chunks_exact_mut(32).enumerate() {
         for (mask, level) in mask.iter_mut().zip(levels) {
             *mask |= (*level >> 2) << row;
             *level &= 3;
         }
     }
-    pairs_of_bits(&levels, qs);
+    pack_bit_pairs(&levels, qs);
 }
 
 /// The scale and offset of a group of `Q4_K` and `Q5_K`: 6 bits each, in 12 bytes.
 #[inline(always)]
-pub(crate) fn six_bits(scales: &[u8], j: usize) -> (u8, u8) {
+pub(crate) fn q4_scale_offset(scales: &[u8], j: usize) -> (u8, u8) {
     if j < 4 {
         (scales[j] & 63, scales[j + 4] & 63)
     } else {
@@ -122,11 +125,11 @@ pub(crate) fn six_bits(scales: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
-/// Scales and offsets of groups of 32 into the first 16 bytes of a block, and the levels.
+/// Writes the scales and offsets of groups of 32 into the first 16 bytes of a block, and returns the levels.
 fn quantize_groups(search: &Search, x: &[f32], head: &mut [u8]) -> [u8; 256] {
     let mut levels = [0; 256];
     let mut fits = [(0.0, 0.0); 8];
-    let mut top = (0.0_f32, 0.0_f32);
+    let mut max = (0.0_f32, 0.0_f32);
     let groups = x.chunks_exact(32).zip(levels.chunks_exact_mut(32));
     for (fit, (x, levels)) in fits.iter_mut().zip(groups) {
         let mut square = 0.0_f32;
@@ -136,12 +139,12 @@ fn quantize_groups(search: &Search, x: &[f32], head: &mut [u8]) -> [u8; 256] {
         let mean = (square / 32.0).sqrt();
         let weights: [f32; 32] = std::array::from_fn(|i| mean + x[i].abs());
         *fit = fit::affine(search, x, &weights, levels);
-        top = (top.0.max(fit.0), top.1.max(fit.1));
+        max = (max.0.max(fit.0), max.1.max(fit.1));
     }
-    let inverse = |top: f32| if top > 0.0 { 63.0 / top } else { 0.0 };
-    let inverse = (inverse(top.0), inverse(top.1));
-    head[..2].copy_from_slice(&to_half(top.0 / 63.0));
-    head[2..4].copy_from_slice(&to_half(top.1 / 63.0));
+    let inverse = |max: f32| if max > 0.0 { 63.0 / max } else { 0.0 };
+    let inverse = (inverse(max.0), inverse(max.1));
+    head[..2].copy_from_slice(&to_half(max.0 / 63.0));
+    head[2..4].copy_from_slice(&to_half(max.1 / 63.0));
     let (d, m) = (half(head), half(&head[2..]));
     let scales = &mut head[4..16];
     scales.fill(0);
@@ -158,19 +161,19 @@ fn quantize_groups(search: &Search, x: &[f32], head: &mut [u8]) -> [u8; 256] {
         }
     }
     let scale = |j: usize| {
-        let (scale, offset) = six_bits(scales, j);
+        let (scale, offset) = q4_scale_offset(scales, j);
         (d * f32::from(scale), m * f32::from(offset))
     };
-    level(x, &mut levels, 32, scale, (0, search.top));
+    requantize(x, &mut levels, 32, scale, 0..=search.max_level);
     levels
 }
 
 pub(super) fn quantize_q4_k(x: &[f32], to: &mut [u8]) {
     let search = Search {
-        top: 15,
+        max_level: 15,
         first: -1.0,
         steps: 20,
-        by_size: false,
+        use_absolute_error: false,
     };
     let (head, qs) = to.split_at_mut(16);
     let levels = quantize_groups(&search, x, head);
@@ -183,10 +186,10 @@ pub(super) fn quantize_q4_k(x: &[f32], to: &mut [u8]) {
 
 pub(super) fn quantize_q5_k(x: &[f32], to: &mut [u8]) {
     let search = Search {
-        top: 31,
+        max_level: 31,
         first: -0.5,
         steps: 15,
-        by_size: false,
+        use_absolute_error: false,
     };
     let (head, rest) = to.split_at_mut(16);
     let levels = quantize_groups(&search, x, head);
@@ -208,29 +211,29 @@ pub(super) fn quantize_q5_k(x: &[f32], to: &mut [u8]) {
 pub(super) fn quantize_q6_k(x: &[f32], to: &mut [u8]) {
     let mut levels = [0; 256];
     let mut fits = [0.0_f32; 16];
-    let mut top = 0.0_f32;
+    let mut max = 0.0_f32;
     let groups = x.chunks_exact(16).zip(levels.chunks_exact_mut(16));
     for (fit, (x, levels)) in fits.iter_mut().zip(groups) {
         *fit = fit::symmetric(32, x, levels);
-        if fit.abs() > top.abs() {
-            top = *fit;
+        if fit.abs() > max.abs() {
+            max = *fit;
         }
     }
     to.fill(0);
-    if top.abs() < TINY {
+    if max.abs() < MIN_GROUP_MAGNITUDE {
         return;
     }
     let (low, rest) = to.split_at_mut(128);
     let (high, rest) = rest.split_at_mut(64);
     let (scales, d) = rest.split_at_mut(16);
-    let inverse = -128.0 / top;
+    let inverse = -128.0 / max;
     d.copy_from_slice(&to_half(1.0 / inverse));
     for (to, fit) in scales.iter_mut().zip(&fits) {
         *to = nearest(inverse * fit).min(127) as i8 as u8;
     }
     let d = half(d);
     let scale = |i: usize| (d * f32::from(scales[i] as i8), 0.0);
-    level(x, &mut levels, 16, scale, (-32, 31));
+    requantize(x, &mut levels, 16, scale, -32..=31);
     for (n, levels) in levels.chunks_exact(128).enumerate() {
         for l in 0..32 {
             let q: [u8; 4] = std::array::from_fn(|i| levels[l + 32 * i]);
@@ -291,7 +294,7 @@ pub(super) fn dequantize_q4_k(block: &[u8; 144], to: &mut [f32; 256]) {
     let (scales, qs) = (&block[4..16], &block[16..]);
     for i in 0..8 {
         let to: &mut [f32; 32] = (&mut to[32 * i..][..32]).try_into().expect("32");
-        let (scale, offset) = six_bits(scales, i);
+        let (scale, offset) = q4_scale_offset(scales, i);
         let (scale, offset) = (d * f32::from(scale), m * f32::from(offset));
         let shift = i % 2 * 4;
         let qs = &qs[i / 2 * 32..][..32];
@@ -307,7 +310,7 @@ pub(super) fn dequantize_q5_k(block: &[u8; 176], to: &mut [f32; 256]) {
     let (scales, high, qs) = (&block[4..16], &block[16..48], &block[48..]);
     for i in 0..8 {
         let to: &mut [f32; 32] = (&mut to[32 * i..][..32]).try_into().expect("32");
-        let (scale, offset) = six_bits(scales, i);
+        let (scale, offset) = q4_scale_offset(scales, i);
         let (scale, offset) = (d * f32::from(scale), m * f32::from(offset));
         let shift = i % 2 * 4;
         let qs = &qs[i / 2 * 32..][..32];

@@ -1,21 +1,22 @@
-//! Blocks of 32 weights with one scale.
+//! The legacy quants: blocks of 32 weights with one scale.
 //!
 //! Nibble `i` of the 16 bytes that hold low bits is weight `i`, the upper nibble weight `i + 16`. Fifth bits
 //! are a 32-bit word, bit `i` for weight `i`.
 
 use super::{half, to_half};
 
-/// The number furthest from zero, with its sign.
-fn furthest(x: &[f32]) -> f32 {
-    let mut top = (0.0, 0.0);
+/// The value with the largest magnitude.
+fn largest_by_magnitude(x: &[f32]) -> f32 {
+    let mut max = (0.0, 0.0);
     for &v in x {
-        if v.abs() > top.0 {
-            top = (v.abs(), v);
+        if v.abs() > max.0 {
+            max = (v.abs(), v);
         }
     }
-    top.1
+    max.1
 }
 
+/// The minimum and maximum.
 fn bounds(x: &[f32]) -> (f32, f32) {
     let mut bounds = (f32::MAX, -f32::MAX);
     for &v in x {
@@ -46,7 +47,7 @@ fn levels(x: &[f32], f: impl Fn(f32) -> u8) -> [u8; 32] {
 }
 
 pub(super) fn quantize_q4_0(x: &[f32], to: &mut [u8]) {
-    let d = furthest(x) / -8.0;
+    let d = largest_by_magnitude(x) / -8.0;
     let id = inverse(d);
     let q = levels(x, |v| ((v * id + 8.5) as i8).min(15) as u8);
     to[..2].copy_from_slice(&to_half(d));
@@ -64,7 +65,7 @@ pub(super) fn quantize_q4_1(x: &[f32], to: &mut [u8]) {
 }
 
 pub(super) fn quantize_q5_0(x: &[f32], to: &mut [u8]) {
-    let d = furthest(x) / -16.0;
+    let d = largest_by_magnitude(x) / -16.0;
     let id = inverse(d);
     let q = levels(x, |v| ((v * id + 16.5) as i8).min(31) as u8);
     to[..2].copy_from_slice(&to_half(d));
@@ -84,7 +85,7 @@ pub(super) fn quantize_q5_1(x: &[f32], to: &mut [u8]) {
 }
 
 pub(super) fn quantize_q8_0(x: &[f32], to: &mut [u8]) {
-    let d = furthest(x).abs() / 127.0;
+    let d = largest_by_magnitude(x).abs() / 127.0;
     let id = inverse(d);
     to[..2].copy_from_slice(&to_half(d));
     for (to, &v) in to[2..].iter_mut().zip(x) {

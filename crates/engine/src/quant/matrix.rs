@@ -1,4 +1,4 @@
-//! Matrices of weights as files have them.
+//! Weight matrices in the layout of files.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::metal::{Block, Metal};
 use crate::storage::{Bytes, Storage};
 use crate::{Error, Result, Shape};
 
-/// What the elements of a [`QuantMatrix`] are.
+/// The element type of a [`QuantMatrix`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weights {
     /// `f32`
@@ -23,12 +23,12 @@ pub enum Weights {
     F16,
     /// `bf16`
     BF16,
-    /// Blocks.
+    /// Quantised blocks.
     Block(BlockFormat),
 }
 
 impl Weights {
-    /// The name in lower case.
+    /// The lower-case name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -38,7 +38,7 @@ impl Weights {
         }
     }
 
-    /// Bytes of a row of `cols` weights; `None` where that is no whole number of blocks, or too many.
+    /// Size in bytes of a row of `cols` weights; `None` if that is not a whole number of blocks, or overflows.
     pub const fn row_bytes(self, cols: usize) -> Option<usize> {
         match self {
             Self::F32 => cols.checked_mul(4),
@@ -47,13 +47,13 @@ impl Weights {
         }
     }
 
-    /// Bytes of `rows` of `cols` such weights as [`QuantMatrix::repacked`] keeps them on this machine; `None` where it
-    /// leaves them as they are.
+    /// Size in bytes of `rows` of `cols` weights after [`QuantMatrix::repacked`] on this machine; `None` if it does not
+    /// repack them.
     pub fn repacked_bytes(self, rows: usize, cols: usize) -> Option<usize> {
         Repacked::bytes(self, rows, cols)
     }
 
-    /// The number that kernels know them by, which is ggml's: the `FORMAT` of `metal/msl/quant.h`.
+    /// Its ggml type id, which Metal kernels use: the `FORMAT` of `metal/msl/quant.h`.
     pub(crate) const fn msl(self) -> u32 {
         match self {
             Self::F32 => 0,
@@ -63,7 +63,7 @@ impl Weights {
         }
     }
 
-    /// Writes the weights of whole rows as `f32`; lengths go together.
+    /// Converts whole rows to `f32`; the lengths must match.
     #[inline(always)]
     pub(crate) fn widen(self, bytes: &[u8], to: &mut [f32]) {
         match self {
@@ -99,12 +99,10 @@ impl fmt::Display for Weights {
     }
 }
 
-/// A matrix `[rows, cols]` of weights with blocks along the columns, over bytes that somebody else owns: a
-/// mapped file, mostly. Cheap to clone.
+/// A weight matrix `[rows, cols]` with blocks along the columns, over shared bytes, usually a mapped file. Cheap to clone.
 ///
-/// A Metal device uses the bytes where they are if they begin at a multiple of 4 and all pages of 16 KiB that
-/// they touch belong to the owner, as for most tensors of a file that is mapped as a whole. Otherwise it gets a
-/// copy, once.
+/// A Metal device uses the bytes in place if they start at a multiple of 4 and all pages of 16 KiB that they touch belong
+/// to the owner, as for most tensors of a file that is mapped as a whole. Otherwise it makes one copy.
 #[derive(Clone)]
 pub struct QuantMatrix(Arc<MatrixData>);
 
@@ -112,18 +110,18 @@ struct MatrixData {
     weights: Weights,
     rows: usize,
     cols: usize,
-    /// The owner's bytes, and what Metal devices have of them.
+    /// The owner's bytes, and copies or views of them on Metal devices.
     bytes: Storage,
     repacked: Option<Repacked>,
 }
 
-/// A range of what somebody owns.
+/// A range of the owner's bytes.
 struct OwnedRange {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
 }
 
-/// Kernels read words of up to this many bytes at once from the beginning of a row.
+/// Alignment that Metal kernels need, which read words of up to this many bytes from the start of a row.
 const WORD_BYTES: usize = 4;
 
 impl Bytes for OwnedRange {
@@ -154,7 +152,7 @@ impl QuantMatrix {
         range: Range<usize>,
     ) -> Result<Self> {
         let weights = weights.into();
-        // Sizes that nothing can count are refused here, so that arithmetic on them is safe.
+        // Rejects sizes that overflow, so that later arithmetic is safe.
         Shape::new("quant_matmul", &[rows, cols])?;
         let len = weights
             .row_bytes(cols)
@@ -178,7 +176,7 @@ impl QuantMatrix {
         })))
     }
 
-    /// The matrix in these bytes.
+    /// The matrix in `bytes`.
     pub fn from_bytes(
         weights: impl Into<Weights>,
         shape: [usize; 2],
@@ -188,8 +186,8 @@ impl QuantMatrix {
         Self::new(weights, shape, Arc::new(bytes), range)
     }
 
-    /// This matrix repacked for fast products on this machine, at the price of a second copy in memory; this
-    /// matrix itself where nothing is gained. Single rows are still read from the owner's bytes.
+    /// This matrix repacked for the kernels of this machine, at the price of a second copy in memory; the matrix itself
+    /// if repacking gains nothing. Single rows are still read from the owner's bytes.
     #[must_use]
     pub fn repacked(&self) -> Self {
         self.repacked_with(&drop)
@@ -212,32 +210,32 @@ impl QuantMatrix {
         }
     }
 
-    /// Rows: the outputs of a layer.
+    /// Number of rows: the outputs of a layer.
     pub fn rows(&self) -> usize {
         self.0.rows
     }
 
-    /// Columns: the inputs of a layer.
+    /// Number of columns: the inputs of a layer.
     pub fn cols(&self) -> usize {
         self.0.cols
     }
 
-    /// What the elements are.
+    /// The element type.
     pub fn weights(&self) -> Weights {
         self.0.weights
     }
 
-    /// The bytes, row after row.
+    /// The bytes, row by row.
     pub fn bytes(&self) -> &[u8] {
         self.0.bytes.bytes()
     }
 
-    /// Whether products on the CPU read a repacked copy.
+    /// Returns true if matmuls on the CPU read a repacked copy.
     pub fn is_repacked(&self) -> bool {
         self.0.repacked.is_some()
     }
 
-    /// Bytes that a product with one vector reads on the CPU.
+    /// Number of bytes that a product with one vector reads on the CPU.
     pub fn bytes_read(&self) -> usize {
         match &self.0.repacked {
             Some(repacked) => repacked.len(),
@@ -245,19 +243,23 @@ impl QuantMatrix {
         }
     }
 
-    /// Writes row `i`.
+    /// Dequantises row `i`.
     ///
     /// # Panics
-    /// Where there is no such row, or `to` has not its length.
+    /// If there is no such row, or `to` has another length.
     #[doc(hidden)]
     pub fn row(&self, i: usize, to: &mut [f32]) {
-        assert_eq!(to.len(), self.cols(), "a row has as many columns");
+        assert_eq!(
+            to.len(),
+            self.cols(),
+            "the output does not have the length of a row"
+        );
         let len = self.0.bytes.len() / self.rows().max(1);
         self.weights().widen(&self.bytes()[i * len..][..len], to);
     }
 
-    /// The bytes as a Metal device has them: where they are, or a copy that is made once and kept. Repacked or
-    /// not, they are those of [`Self::bytes`], and begin at a multiple of 4.
+    /// The bytes on a Metal device: in place, or a copy that is made once and kept. They are those of [`Self::bytes`],
+    /// even if the matrix is repacked, and start at a multiple of 4.
     pub(crate) fn on(&self, metal: &Arc<Metal>) -> Result<&Block> {
         self.0.bytes.block_on(metal, "quant_matmul")
     }
@@ -266,7 +268,7 @@ impl QuantMatrix {
         self.0.repacked.as_ref()
     }
 
-    /// Where it is: two matrices at one place are the same.
+    /// Its address: matrices with the same address are the same.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -292,7 +294,7 @@ mod tests {
     use crate::storage::Memory;
     use crate::{Device, Tensor};
 
-    /// A file as it is mapped.
+    /// A mapped file.
     struct File(Memory);
 
     impl AsRef<[u8]> for File {
@@ -302,16 +304,16 @@ mod tests {
     }
 
     #[test]
-    fn weights_in_whole_pages_are_used_where_they_are_and_others_copied_once() {
+    fn weights_in_whole_pages_are_used_in_place_and_others_copied_once() {
         let device = Device::on(soft::device(SoftOptions::from_env().unwrap()).unwrap());
-        let held = || device.hal().unwrap().allocated_bytes();
+        let allocated = || device.hal().unwrap().allocated_bytes();
         let values = vec![0.5_f32; 32 * 4096];
         let blocks = crate::quant::quantize(BlockFormat::Q4_0, &values).unwrap();
-        // Large blocks begin on a large page.
+        // Large allocations start on a large page.
         let mut memory = Memory::new(8 << 20).unwrap();
         let end = memory.len();
         let page = NO_COPY_ALIGNMENT;
-        // Within the file, at an odd word, and up to its end, which is no whole page.
+        // Inside the file, at an odd word, and up to its end, which is not at a page boundary.
         let within = 3 * page + 36;
         for start in [within, 5 << 20, (6 << 20) + 2, end - blocks.len() - 4] {
             memory.bytes_mut()[start..][..blocks.len()].copy_from_slice(&blocks);
@@ -337,12 +339,12 @@ mod tests {
             let range = start..start + blocks.len();
             let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::clone(&file) as _;
             let matrix = QuantMatrix::new(BlockFormat::Q4_0, [32, 4096], owner, range).unwrap();
-            let before = held();
+            let before = allocated();
             for _ in 0..2 {
                 let y = x.quant_matmul(&matrix).to_vec::<f32>().unwrap();
                 assert!(y.iter().all(|v| (v - 2048.0).abs() < 1.0), "{start}: {y:?}");
             }
-            let copies = (held() - before) / blocks.len();
+            let copies = (allocated() - before) / blocks.len();
             assert_eq!(copies, usize::from(is_copied), "from {start}");
             kept.push(matrix);
         }

@@ -58,7 +58,11 @@ impl GemvPath {
 }
 
 /// Computes the sums of a panel.
-fn sum<B: FloatElement<Float = f32>, K: MicroKernel<Float = f32>>(panel: &[B], x: &[f32], to: &mut PanelSums) {
+fn sum<B: FloatElement<Float = f32>, K: MicroKernel<Float = f32>>(
+    panel: &[B],
+    x: &[f32],
+    to: &mut PanelSums,
+) {
     match (GemvPath::of::<B, K>(), half_format::<B>()) {
         // SAFETY: a level's kernel is used only on processors that have the level.
         #[cfg(target_arch = "x86_64")]
@@ -152,7 +156,10 @@ macro_rules! column {
             };
             const COLS: usize = 2 * $lanes;
             const { assert!(COLS <= MAX_COLS && CACHE_LINE_ELEMENTS.is_multiple_of(COLS)) };
-            assert!(panel.len() >= x.len() * COLS, "the panel is shorter than the row");
+            assert!(
+                panel.len() >= x.len() * COLS,
+                "the panel is shorter than the row"
+            );
             let mut sums = [$zero(); 2];
             for (step, &x) in x.iter().enumerate() {
                 let at = panel.as_ptr().wrapping_add(step * COLS);

@@ -84,7 +84,11 @@ pub(super) fn depth<K: MicroKernel>(k: usize) -> usize {
 }
 
 /// Computes a product with a kernel.
-pub(super) fn compute<T: FloatElement, B: FloatElement<Float = T::Float>, K: MicroKernel<Float = T::Float>>(
+pub(super) fn compute<
+    T: FloatElement,
+    B: FloatElement<Float = T::Float>,
+    K: MicroKernel<Float = T::Float>,
+>(
     p: &GemmProblem<T, B>,
 ) {
     let RightOperand::Strided(b) = p.b else {
@@ -131,7 +135,9 @@ pub(super) fn compute<T: FloatElement, B: FloatElement<Float = T::Float>, K: Mic
 }
 
 fn compute_view<T: FloatElement, K: MicroKernel<Float = T::Float>>(p: &GemmProblem<T>) {
-    let RightOperand::Strided(b) = p.b else { return };
+    let RightOperand::Strided(b) = p.b else {
+        return;
+    };
     let bytes = p.k.saturating_mul(p.n).saturating_mul(size_of::<T>());
     let feed = if T::SAME && b.col == 1 && bytes <= MAX_DIRECT_BYTES {
         Feed::Direct
@@ -235,7 +241,8 @@ fn plan<T: FloatElement, B: FloatElement<Float = T::Float>, K: MicroKernel<Float
     // Limits the panels so that a block of the left factor fills half of an L2 cache, and so does a block of a
     // task-local right factor.
     let depth = depth::<K>(p.k).max(1);
-    let max_panels = |lines: usize| (L2_BLOCK_BYTES / (depth * lines * size_of::<T::Float>())).max(1);
+    let max_panels =
+        |lines: usize| (L2_BLOCK_BYTES / (depth * lines * size_of::<T::Float>())).max(1);
     let (max_high, max_wide) = match feed {
         Feed::Direct => (max_panels(K::ROWS), usize::MAX),
         Feed::Local => (max_panels(K::ROWS), max_panels(K::COLS)),
@@ -245,7 +252,9 @@ fn plan<T: FloatElement, B: FloatElement<Float = T::Float>, K: MicroKernel<Float
     let even = |n: usize, pieces: usize| n.div_ceil(n.min(pieces).max(1));
     let (rows, cols) = if feed == Feed::Local {
         let min_cols = MIN_LOCAL_ROW_BYTES / size_of::<T::Float>();
-        let across = wide.div_ceil(max_wide).max(want.min(p.n.div_ceil(min_cols)));
+        let across = wide
+            .div_ceil(max_wide)
+            .max(want.min(p.n.div_ceil(min_cols)));
         let down = high.div_ceil(max_high).max(want.div_ceil(across));
         (even(high, down), even(wide, across))
     } else {
@@ -310,7 +319,11 @@ struct RightPanels<F> {
 ///
 /// # Safety
 /// Rows and columns must be in bounds, and the tile of `c` must not be accessed from elsewhere.
-unsafe fn tile<T: FloatElement, B: FloatElement<Float = T::Float>, K: MicroKernel<Float = T::Float>>(
+unsafe fn tile<
+    T: FloatElement,
+    B: FloatElement<Float = T::Float>,
+    K: MicroKernel<Float = T::Float>,
+>(
     p: &GemmProblem<T, B>,
     plan: &GemmPlan,
     rows: Range<usize>,

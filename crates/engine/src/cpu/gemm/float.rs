@@ -63,7 +63,9 @@ float!(f32, Avx2F32, Avx512F32, NeonF32);
 float!(f64, Avx2F64, Avx512F64, NeonF64);
 
 /// A floating-point element type.
-pub(crate) trait FloatElement: Copy + Default + Send + Sync + bytemuck::Pod + 'static {
+pub(crate) trait FloatElement:
+    Copy + Default + Send + Sync + bytemuck::Pod + 'static
+{
     /// The accumulator type of its products.
     type Float: Float;
     /// True if that is the type itself, so no conversion is needed.

@@ -32,9 +32,9 @@ pub(crate) struct Tile<F> {
     pub(super) alpha: F,
     /// If zero, `c` is not read.
     pub(super) beta: F,
-    /// Whether the left panel is packed: `a_row` is 1 and `a_step` is `ROWS`.
+    /// True if the left panel is packed: `a_row` is 1 and `a_step` is `ROWS`.
     pub(super) a_packed: bool,
-    /// Whether the right panel is packed: `b_step` is `COLS`.
+    /// True if the right panel is packed: `b_step` is `COLS`.
     pub(super) b_packed: bool,
     /// Memory to prefetch, and the number of its cache lines.
     pub(super) prefetch: *const F,
@@ -201,7 +201,7 @@ macro_rules! kernel {
         features $features:literal, heights [$($height:literal)*] $rows:literal,
         zero $zero:ident, load $load:ident, store $store:ident, splat $splat:ident,
         fma |$x:ident, $y:ident, $z:ident| $fma:expr, mul $mul:ident,
-        prefetch |$p:ident| ($prefetch:expr, $prefetch_soon:expr), interleave $interleave:ident
+        prefetch |$p:ident| ($prefetch:expr, $prefetch_next:expr), interleave $interleave:ident
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -231,7 +231,7 @@ macro_rules! kernel {
                     }
                     for line in 0..tile.prefetch_lines {
                         let $p = tile.prefetch.wrapping_byte_add(64 * line);
-                        $prefetch_soon
+                        $prefetch_next
                     }
                     let mut acc = [[$zero(); $vectors]; R];
                     let mut b = tile.b;

@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 
 use super::float::Float;
-use super::kernel::{MicroKernel, Lines, Side, Tile, copy, interleave, spill, total};
+use super::kernel::{Lines, MicroKernel, Side, Tile, copy, interleave, spill, total};
 use crate::cpu::simd::Level;
 
 /// 4 by 8 in any float.

@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "reads views of any strides through pointers")]
 
 use super::float::{Float, FloatElement, widen};
-use super::kernel::{MicroKernel, Lines, Side};
+use super::kernel::{Lines, MicroKernel, Side};
 
 /// A block to be packed: element (line, step) is at `start + line * line_stride + step * step_stride`.
 #[derive(Clone, Copy)]
@@ -78,9 +78,10 @@ pub(super) unsafe fn pack<T: FloatElement, K: MicroKernel<Float = T::Float>>(
             for step in (0..block.depth).step_by(COPY_STEPS) {
                 let depth = COPY_STEPS.min(block.depth - step);
                 for line in (0..block.lines).step_by(max_lines) {
-                    let part = block.sub_block(line, step, max_lines.min(block.lines - line), depth);
+                    let sub_block =
+                        block.sub_block(line, step, max_lines.min(block.lines - line), depth);
                     let out = out.add(line / width * panel + step * width);
-                    pack_staged::<T, K>(side, part, out, panel);
+                    pack_staged::<T, K>(side, sub_block, out, panel);
                 }
             }
         } else if block.step == 1 {
@@ -88,9 +89,10 @@ pub(super) unsafe fn pack<T: FloatElement, K: MicroKernel<Float = T::Float>>(
             for line in (0..block.lines).step_by(width) {
                 for step in (0..block.depth).step_by(max_steps) {
                     let lines = width.min(block.lines - line);
-                    let part = block.sub_block(line, step, lines, max_steps.min(block.depth - step));
+                    let sub_block =
+                        block.sub_block(line, step, lines, max_steps.min(block.depth - step));
                     let out = out.add(line / width * panel + step * width);
-                    pack_staged::<T, K>(side, part, out, panel);
+                    pack_staged::<T, K>(side, sub_block, out, panel);
                 }
             }
         } else {
@@ -168,13 +170,13 @@ unsafe fn pack_floats<K: MicroKernel>(
                 K::interleave(side, lines, out.add(i * panel));
             }
         } else {
-            let part = block.sub_block(0, 0, whole * width, block.depth);
-            pack_elements(part, |x| x, width, out, panel);
+            let sub_block = block.sub_block(0, 0, whole * width, block.depth);
+            pack_elements(sub_block, |x| x, width, out, panel);
         }
         let rest = block.lines - whole * width;
         if rest > 0 {
-            let part = block.sub_block(whole * width, 0, rest, block.depth);
-            pack_elements(part, |x| x, width, out.add(whole * panel), panel);
+            let sub_block = block.sub_block(whole * width, 0, rest, block.depth);
+            pack_elements(sub_block, |x| x, width, out.add(whole * panel), panel);
         }
     }
 }

@@ -203,7 +203,11 @@ pub(crate) fn vector_packed<B: FloatElement<Float = f32>>(
     panels: Range<usize>,
     to: &mut [f32],
 ) {
-    assert_eq!(x.len(), b.rows, "the length of the row is not the number of rows of the matrix");
+    assert_eq!(
+        x.len(),
+        b.rows,
+        "the length of the row is not the number of rows of the matrix"
+    );
     let width = b.width();
     assert!(
         panels.end <= b.cols.div_ceil(width)

@@ -134,7 +134,9 @@ fn suits_avx2<T: FloatElement, B: FloatElement<Float = T::Float>>(p: &GemmProble
 
 struct RunMicroKernel<T: FloatElement, B: FloatElement<Float = T::Float>>(GemmProblem<T, B>);
 
-impl<T: FloatElement, B: FloatElement<Float = T::Float>> WithKernel<T::Float> for RunMicroKernel<T, B> {
+impl<T: FloatElement, B: FloatElement<Float = T::Float>> WithKernel<T::Float>
+    for RunMicroKernel<T, B>
+{
     type Output = ();
     fn call<K: MicroKernel<Float = T::Float>>(self) {
         compute::<T, B, K>(&self.0);

@@ -3,7 +3,9 @@ use std::fmt::Debug;
 use half::{bf16, f16};
 
 use super::float::{Float, FloatElement, WithKernel};
-use super::{Gemm, Matrix, Mix, PackedMatrix, column, gemm, gemm_batch, gemm_packed, vector_packed};
+use super::{
+    Gemm, Matrix, Mix, PackedMatrix, column, gemm, gemm_batch, gemm_packed, vector_packed,
+};
 use crate::cpu::pool;
 use crate::cpu::simd::Level;
 use crate::cpu::simd::testing::{cases, levels};
@@ -156,7 +158,14 @@ fn check<T: TestElement>(case: &Case, level: Level) {
     let mut c = old.clone();
     T::multiply(mix, a, b, &mut c, ldc);
     let mut again = old.clone();
-    gemm_packed(alpha, a, &PackedMatrix::new_at(level, b), beta, &mut again, ldc);
+    gemm_packed(
+        alpha,
+        a,
+        &PackedMatrix::new_at(level, b),
+        beta,
+        &mut again,
+        ldc,
+    );
     for i in 0..m {
         for j in 0..ldc {
             let at = i * ldc + j;
@@ -356,7 +365,10 @@ fn half_precision_weights_have_intrinsics_on_x86() {
     impl WithKernel<f32> for Paths {
         type Output = [column::GemvPath; 2];
         fn call<K: super::kernel::MicroKernel<Float = f32>>(self) -> Self::Output {
-            [column::GemvPath::of::<f16, K>(), column::GemvPath::of::<bf16, K>()]
+            [
+                column::GemvPath::of::<f16, K>(),
+                column::GemvPath::of::<bf16, K>(),
+            ]
         }
     }
     // Nothing is computed, so levels that the processor lacks are covered too.

@@ -247,7 +247,11 @@ impl<T: FloatElement> Task for Columns<'_, T> {
 }
 
 #[inline(always)]
-fn add_columns<I: Isa, F: Float>(sums: &mut [F], columns: [&[F]; COLS_PER_PASS], x: [F; COLS_PER_PASS]) {
+fn add_columns<I: Isa, F: Float>(
+    sums: &mut [F],
+    columns: [&[F]; COLS_PER_PASS],
+    x: [F; COLS_PER_PASS],
+) {
     let [a, b, c, d] = columns;
     for ((((sum, &a), &b), &c), &d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
         let mut s = a.mul_add_on::<I>(x[0], *sum);

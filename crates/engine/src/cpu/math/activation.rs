@@ -1,13 +1,14 @@
-//! The activations of neural networks.
+//! Activation functions.
 //!
-//! All take the exponential of a number that is not positive, so that nothing overflows, and multiply
-//! before the last step of its scaling, so that results below the least normal number are right too.
-//! `silu`, `gelu` and `mish` of -infinity are their limit, -0, where the formula would give NaN.
+//! All use the exponential of a non-positive number, so that nothing overflows, and multiply before the last
+//! step of its scaling, so that subnormal results are correct too. `silu`, `gelu` and `mish` of -infinity are
+//! their limit, -0, for which the formula would give NaN.
+
 use super::real::Real;
 use super::{exp, log};
 use crate::cpu::simd::{Isa, MulAdd};
 
-/// What one type needs besides exponential and logarithm.
+/// The argument of `gelu_tanh`, which the types compute differently.
 pub(crate) trait TanhArgument: exp::ExpTerms + log::LogTerms {
     /// `2·√(2/π)·(x + 0.044715·x³)` in two parts, for |x| ≤ 30.
     fn tanh_argument<I: Isa>(self) -> (Self, Self);
@@ -26,7 +27,7 @@ impl TanhArgument for f32 {
     }
 }
 impl TanhArgument for f64 {
-    /// In the tail the argument's absolute error becomes a relative one, hence twice the digits.
+    /// In the tail the absolute error of the argument becomes a relative one, hence double-double arithmetic.
     #[inline(always)]
     fn tanh_argument<I: Isa>(self) -> (Self, Self) {
         const LINEAR_LOW: f64 = -9.96930880911092e-17;
@@ -46,10 +47,10 @@ pub(crate) fn sigmoid<I: Isa, T: TanhArgument>(x: T) -> T {
     let one = T::of(1.0);
     let e = exp::exp::<I, T>(-x.magnitude());
     let negative = x < T::of(0.0);
-    let bottom = one + e;
-    let lost = (one - bottom) + e;
-    let q = (if negative { e } else { one }) / bottom;
-    // One over the bottom, known without another division, takes what rounding it lost into account.
+    let denominator = one + e;
+    let lost = (one - denominator) + e;
+    let q = (if negative { e } else { one }) / denominator;
+    // Corrects the rounding error of `denominator`, with 1 / denominator known without another division.
     let inverse = if negative { one - q } else { q };
     (-q).mul_add_on::<I>(lost * inverse, q)
 }
@@ -59,8 +60,8 @@ pub(crate) fn sigmoid<I: Isa, T: TanhArgument>(x: T) -> T {
 fn gate<I: Isa, T: TanhArgument>(x: T, v: (T, T)) -> T {
     let (a, b) = exp::exp_parts::<I, T>(-v.0, -v.1, -0.0);
     let below = (x.at_least(T::of(-1000.0)) * a) * b;
-    let top = if x < T::of(0.0) { below } else { x };
-    top / (a * b + T::of(1.0))
+    let numerator = if x < T::of(0.0) { below } else { x };
+    numerator / (a * b + T::of(1.0))
 }
 
 #[inline(always)]
@@ -88,7 +89,7 @@ pub(crate) fn log_sigmoid<I: Isa, T: TanhArgument>(x: T) -> T {
 #[inline(always)]
 pub(crate) fn mish<I: Isa, T: TanhArgument>(x: T) -> T {
     let two = T::of(2.0);
-    // At 40 the factor is 1 in f64 too, and n exists in f32.
+    // At 40 the factor is 1 even in f64, and n is finite in f32.
     let (a, b) = exp::exp_parts::<I, T>(x.at_most(T::of(40.0)), T::of(-0.0), -0.0);
     let e = a * b;
     let n = e * (e + two);

@@ -1,10 +1,11 @@
 //! The error function and the Gaussian error linear unit.
 //!
 //! Near 0, a polynomial. Elsewhere erfc x = e^(-x²)·g(t) / (x + K) with t = (x - K) / (x + K): g is smooth
-//! up to infinity, so that one polynomial serves, and the tail keeps its relative accuracy down to the
-//! smallest results. The square enters the exponential with its rounding error. The normal
-//! distribution, Φ(-x) = erfc(x / √2) / 2, has a polynomial of its own, as rounding x / √2 costs digits.
-//! In f32, where erfc need only be good beside 1 and only up to 4, its logarithm is a polynomial.
+//! up to infinity, so one polynomial is enough, and the tail keeps its relative accuracy down to the
+//! smallest results. The square is passed to the exponential with its rounding error. The normal
+//! distribution, Φ(-x) = erfc(x / √2) / 2, has a separate polynomial, since rounding x / √2 costs digits.
+//! In f32, where erfc is only subtracted from 1 and only up to 4, its logarithm is a polynomial.
+
 use super::exp;
 use super::real::poly;
 use crate::cpu::simd::{Isa, MulAdd};
@@ -13,15 +14,15 @@ use crate::cpu::simd::{Isa, MulAdd};
 pub(crate) trait ErfTerms: exp::ExpTerms {
     /// K of the normal distribution: the one with the smallest error at the degree in use.
     const NORMAL_CENTRE: Self;
-    /// From here on, erf is 1.
+    /// erf is 1 from here on.
     const ERF_LIMIT: Self;
-    /// From here on, `x·Φ(-x)` is 0.
+    /// `x·Φ(-x)` is 0 from here on.
     const GELU_LIMIT: Self;
     /// `erf x / x - 1` of x² for |x| ≤ 1.
     fn erf_terms<I: Isa>(square: Self) -> Self;
-    /// `erf x` for x from 1 to the limit of erf, given x² in two parts.
-    fn erf_above<I: Isa>(self, square: (Self, Self)) -> Self;
-    /// `e^(x²/2)·Φ(-x)·x` of t, from x = 0.69 to the limit of gelu.
+    /// `erf x` for x from 1 to [`Self::ERF_LIMIT`], given x² as `square + low`.
+    fn erf_above<I: Isa>(self, square: Self, low: Self) -> Self;
+    /// `e^(x²/2)·Φ(-x)·x` of t, from x = 0.69 to [`Self::GELU_LIMIT`].
     fn normal_terms<I: Isa>(t: Self) -> Self;
 }
 
@@ -49,9 +50,9 @@ impl ErfTerms for f32 {
             ]
         )
     }
-    /// `1 - e^p(x)`: nothing of erfc is needed here but what is left of it beside 1.
+    /// `1 - e^p(x)`: only the digits of erfc that matter next to 1 are needed.
     #[inline(always)]
-    fn erf_above<I: Isa>(self, _: (Self, Self)) -> Self {
+    fn erf_above<I: Isa>(self, _: Self, _: Self) -> Self {
         const FIRST: f32 = -0.0003297907;
         let terms = poly!(
             I,
@@ -65,7 +66,7 @@ impl ErfTerms for f32 {
                 0.00018738101,
             ]
         );
-        // Rounded once, fused or not: at 1 a sixth of its error is the result's.
+        // Rounded once, fused or not: at 1, a sixth of its error reaches the result.
         let log = if I::FMA {
             self.mul_add_on::<I>(terms, FIRST)
         } else {
@@ -75,7 +76,7 @@ impl ErfTerms for f32 {
     }
     #[inline(always)]
     fn normal_terms<I: Isa>(t: Self) -> Self {
-        // Pairs would lose half a unit in the last place more.
+        // Evaluation by pairs would lose another half ulp.
         poly!(
             @horner I,
             t,
@@ -122,7 +123,7 @@ impl ErfTerms for f64 {
         )
     }
     #[inline(always)]
-    fn erf_above<I: Isa>(self, (square, low): (Self, Self)) -> Self {
+    fn erf_above<I: Isa>(self, square: Self, low: Self) -> Self {
         const CENTRE: f64 = 3.5;
         let inverse = 1.0 / (self + CENTRE);
         let g = poly!(
@@ -186,7 +187,7 @@ pub(crate) fn erf<I: Isa, T: ErfTerms>(x: T) -> T {
     let a = x.magnitude().at_most(T::ERF_LIMIT);
     let (square, low) = a.exact_product::<I>(a);
     let near = a.mul_add_on::<I>(T::erf_terms::<I>(square), a);
-    let far = a.erf_above::<I>((square, low));
+    let far = a.erf_above::<I>(square, low);
     (if a < T::of(1.0) { near } else { far }).with_sign_of(x)
 }
 

@@ -1,19 +1,20 @@
 //! Exponentials: `e^x`, `2^x`, `e^x - 1`.
 //!
 //! x = n·ln 2 + r with |r| ≤ ½ ln 2 (Cody and Waite: ln 2 in two parts, the first of which has few
-//! enough bits for its product with n to be exact without FMA as well), a polynomial in r, and a
+//! enough bits for its product with n to be exact even without FMA), a polynomial in r, and a
 //! scaling by 2^n in two steps, so that subnormal results are rounded once.
+
 use super::real::{Real, poly};
 use crate::cpu::simd::Isa;
 
 /// The polynomials and ranges of one type.
 pub(crate) trait ExpTerms: Real {
-    /// Beyond these, the result is 0 or infinity, by a margin that lets `sinh` double and activations
-    /// multiply by a thousand first.
+    /// The result is 0 or infinity outside this range, with a margin that lets `sinh` double it and
+    /// activations multiply it by a thousand first.
     const RANGE: (Self, Self);
-    /// Beyond these, `expm1` is -1 or infinity; 2^(n-1) must exist at the upper one.
+    /// `expm1` is -1 or infinity outside this range; 2^(n-1) must be finite at the upper end.
     const RANGE_LESS_ONE: (Self, Self);
-    /// Beyond these, `exp2` is 0 or infinity.
+    /// `exp2` is 0 or infinity outside this range.
     const RANGE_BASE_TWO: (Self, Self);
     /// `(e^r - 1 - r) / r²` for |r| ≤ ½ ln 2.
     fn exp_terms<I: Isa>(r: Self) -> Self;
@@ -114,7 +115,7 @@ fn reduce<I: Isa, T: ExpTerms>(x: T) -> (T, T) {
     (n, (-n).mul_add_on::<I>(T::LN_2.1, r))
 }
 
-/// `(a, b)` with `a·b = p·2^n`: both exist where the product is subnormal or infinite.
+/// `(a, b)` with `a·b = p·2^n`: both are normal numbers even if the product is subnormal or infinite.
 #[inline(always)]
 fn halve_scale<I: Isa, T: Real>(p: T, n: T) -> (T, T) {
     let half = (n * T::of(0.5)).nearest();
@@ -123,8 +124,8 @@ fn halve_scale<I: Isa, T: Real>(p: T, n: T) -> (T, T) {
 
 /// `e^(x + low)·2^shift` as a product of two numbers, for a `low` much smaller than 1.
 ///
-/// Where there is none, -0 costs nothing, unlike 0, which is not neutral for -0.
-/// A caller that multiplies the first by what it has to multiply gets subnormal results right.
+/// Without a low part, pass -0, which is optimised away, unlike 0, which is not neutral for -0.
+/// Multiplying the first number by other factors, then by the second, rounds subnormal results correctly.
 #[inline(always)]
 pub(crate) fn exp_parts<I: Isa, T: ExpTerms>(x: T, low: T, shift: f64) -> (T, T) {
     let (n, r) = reduce::<I, T>(x.at_least(T::RANGE.0).at_most(T::RANGE.1));
@@ -133,8 +134,8 @@ pub(crate) fn exp_parts<I: Isa, T: ExpTerms>(x: T, low: T, shift: f64) -> (T, T)
     halve_scale::<I, T>(p, n + T::of(shift))
 }
 
-/// `e^x·2^shift` where that is no less than the least normal number, and infinity from twice the largest
-/// power of two on: scaled in one step.
+/// `e^x·2^shift`, scaled in one step: correct for results of at least the smallest normal number, infinity from
+/// twice the largest power of two on.
 #[inline(always)]
 pub(crate) fn exp_above<I: Isa, T: ExpTerms>(x: T, shift: f64) -> T {
     let (n, r) = reduce::<I, T>(x);
@@ -169,7 +170,7 @@ pub(crate) fn expm1<I: Isa, T: ExpTerms>(x: T) -> T {
     let (low, high) = T::RANGE_LESS_ONE;
     let (n, r) = reduce::<I, T>(x.at_least(low).at_most(high));
     let e = (r * r).mul_add_on::<I>(T::exp_terms::<I>(r), r);
-    // Half of it, as 2^n itself does not exist for the largest results.
+    // Computes half of it, since 2^n overflows for the largest results.
     let scale = (n - T::of(1.0)).power_of_two();
     let half = scale.mul_add_on::<I>(e, scale - T::of(0.5));
     // Keeps -0, and the last bit of subnormal numbers.

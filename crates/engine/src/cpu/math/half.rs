@@ -1,7 +1,8 @@
 //! Conversions between the 16-bit floating-point types and `f32`, slice by slice.
 //!
-//! To nearest, ties to even; NaN stays NaN, quiet, with what fits of its payload. Where slices differ in
-//! length the shorter one counts.
+//! Rounds to nearest, ties to even; NaN stays NaN, quiet, with the bits of its payload that fit. If the lengths of
+//! slices differ, the shorter one counts.
+
 #[cfg(target_arch = "x86_64")]
 mod f16c;
 
@@ -11,11 +12,11 @@ use crate::cpu::simd::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Level;
 
-/// `f16` and `bf16`.
+/// A half-precision type: `f16` or `bf16`.
 pub(crate) trait Half: Copy {
-    /// Writes the numbers of `source`, all of which `f32` can represent.
+    /// Widens `source`, which is exact.
     fn to_f32<I: Isa>(source: &[Self], target: &mut [f32]);
-    /// Writes the numbers of `source`, rounded.
+    /// Narrows `source`, with rounding.
     fn from_f32<I: Isa>(source: &[f32], target: &mut [Self]);
 }
 
@@ -64,7 +65,7 @@ impl Half for bf16 {
     }
 }
 
-/// With the exponent of f32 in place of f16's, the number is 2¹¹² too small, subnormal or not.
+/// Widens: with the exponent bits of f16 in an f32, the value is too small by 2¹¹², subnormal or not.
 #[inline(always)]
 fn widen_f16(x: f16) -> f32 {
     const SCALE: f32 = f32::from_bits((127 + 112) << 23);
@@ -84,7 +85,7 @@ fn narrow_f16(x: f32) -> f16 {
     let magnitude = bits & 0x7fff_ffff;
     let rounded = magnitude.wrapping_add(0x0fff + (magnitude >> 13 & 1)) >> 13;
     let normal = rounded.wrapping_sub(112 << 10);
-    // The last bit of ½ counts as much as the last of a subnormal f16: the sum is rounded there.
+    // The last bit of ½ has the value of the last bit of a subnormal f16, so the sum is rounded there.
     let subnormal = (f32::from_bits(magnitude) + 0.5)
         .to_bits()
         .wrapping_sub(0x3f00_0000);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn all_16_bit_numbers_widen_and_return() {
+    fn all_16_bit_numbers_survive_a_round_trip() {
         let f16s: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
         let bf16s: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
         for level in levels() {

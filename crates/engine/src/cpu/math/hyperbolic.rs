@@ -2,6 +2,7 @@
 //!
 //! Near 0, where exponentials would cancel, odd polynomials; elsewhere the exponential, and the
 //! logarithm of `1 + x` for the inverses.
+
 use super::real::{Real, poly};
 use super::{Math, exp, log};
 use crate::cpu::simd::{Isa, MulAdd};
@@ -83,8 +84,8 @@ impl HyperbolicTerms for f64 {
     }
 }
 
-/// A quarter of `e^a` of a number not negative: it exists where `e^a` itself is too large, and scaling it
-/// takes one step.
+/// A quarter of `e^a` for a non-negative number: it is finite even if `e^a` overflows, and needs one scaling
+/// step.
 #[inline(always)]
 fn quarter_exp<I: Isa, T: HyperbolicTerms>(a: T) -> T {
     exp::exp_above::<I, T>(a.at_most(T::RANGE.1), -2.0)
@@ -120,12 +121,12 @@ pub(crate) fn tanh<I: Isa, T: HyperbolicTerms>(x: T) -> T {
     (if a < T::of(0.625) { near } else { far }).with_sign_of(x)
 }
 
-/// `log(1 + small)`, or `log(2·a)` where `a` is so large that its square may overflow.
+/// `log(1 + small)`, or `log(2·a)` if `a` is so large that its square may overflow.
 #[inline(always)]
 fn log_sum<I: Isa, T: HyperbolicTerms>(a: T, small: T) -> T {
-    // 2⁶⁰: 1 is far below its last bit, and its square exists in f64.
+    // 2⁶⁰: 1 is far below its last bit, and its square is finite in f64.
     let large = a > T::of(1_152_921_504_606_846_976.0);
-    // One choice for both: the optimiser would turn two into a branch around all of the logarithm.
+    // A single selection: the optimiser would turn two into a branch around the whole logarithm.
     let (argument, shift) = if large {
         (a, T::of(std::f64::consts::LN_2))
     } else {
@@ -175,7 +176,7 @@ pub(super) fn atanh_f64<I: Isa>(x: f64) -> f64 {
     (result * 0.5).with_sign_of(x)
 }
 
-/// The logarithm of a normal number not negative, with as many terms as f32 needs: the relative error is
+/// The logarithm of a non-negative normal number, with as many terms as f32 needs: the relative error is
 /// 2^-29.4.
 #[inline(always)]
 fn log_short<I: Isa>(y: f64) -> f64 {
@@ -200,18 +201,18 @@ fn log_short<I: Isa>(y: f64) -> f64 {
     k.mul_add_on::<I>(std::f64::consts::LN_2, (f * f).mul_add_on::<I>(terms, f))
 }
 
-/// Up to here f32 cannot tell an inverse hyperbolic function from its argument; from here on `log` of a
-/// number next to 1 has digits enough for it in f64.
+/// Below this, an inverse hyperbolic function equals its argument in f32; above it, `log` of a number close to 1
+/// has enough digits in f64.
 const SAME_F32: f64 = 1.0 / 1_048_576.0;
 
-// In f64, squares of f32 neither overflow nor lose a digit, and `1 + x` loses none that f32 would see.
+// In f64, squares of f32 are exact and cannot overflow, and the rounding of `1 + x` does not matter for f32.
 
 #[inline(always)]
 pub(super) fn asinh_f32<I: Isa>(x: f32) -> f32 {
     let a = f64::from(x.abs());
     let log = log_short::<I>(a + a.mul_add_on::<I>(a, 1.0).sqrt());
-    let plain = !((a > SAME_F32) & (a < f64::INFINITY));
-    let result = if plain { a } else { log };
+    let is_identity = !((a > SAME_F32) & (a < f64::INFINITY));
+    let result = if is_identity { a } else { log };
     (result as f32).copysign(x)
 }
 
@@ -226,7 +227,7 @@ pub(super) fn acosh_f32<I: Isa>(x: f32) -> f32 {
 // `atanh` in `f32` is half of `k·ln 2 + 2·artanh s` with s = (t - 2^k·b) / (t + 2^k·b), t = 1 + a and b = 1 - a: one
 // division, and a polynomial of five terms.
 
-/// `(k, 2^k)` of the power of two next to a positive normal number, given its bits.
+/// `(k, 2^k)` of the power of two nearest to a positive normal number, given its bits.
 #[inline(always)]
 fn nearest_power(bits: u32) -> (f32, f32) {
     const INTEGERS: f32 = 8_388_608.0; // 2²³
@@ -253,18 +254,19 @@ fn double_artanh<I: Isa>(k: f32, s: f32) -> f32 {
 #[inline(always)]
 pub(super) fn atanh_f32<I: Isa>(x: f32) -> f32 {
     let a = x.abs();
-    // (1 + a) / (1 - a), whose logarithm is twice the result; both sums with their errors.
-    let (top, top_low) = 1.0_f32.exact_sum(a);
-    let (bottom, bottom_low) = 1.0_f32.exact_sum(-a);
-    // As a quotient of powers of two: the difference of the bits, read as a logarithm.
+    // The logarithm of (1 + a) / (1 - a) is twice the result; both sums with their errors.
+    let (numerator, numerator_low) = 1.0_f32.exact_sum(a);
+    let (denominator, denominator_low) = 1.0_f32.exact_sum(-a);
+    // The quotient of powers of two, from the difference of the bits, which approximate logarithms.
     let (k, power) = nearest_power(
-        top.to_bits()
-            .wrapping_sub(bottom.to_bits())
+        numerator
+            .to_bits()
+            .wrapping_sub(denominator.to_bits())
             .wrapping_add(127 << 23),
     );
-    let (scaled, scaled_low) = (bottom * power, bottom_low * power);
-    let s = ((top - scaled) + (top_low - scaled_low)) / (top + scaled);
-    // Here k·ln 2 would cancel most of the other term, and `s` has lost a digit.
+    let (scaled, scaled_low) = (denominator * power, denominator_low * power);
+    let s = ((numerator - scaled) + (numerator_low - scaled_low)) / (numerator + scaled);
+    // Below 0.3, k·ln 2 would cancel most of the other term, and `s` has lost a digit.
     let (k, s) = if a < 0.3 { (0.0, a) } else { (k, s) };
     let half = double_artanh::<I>(k, s) * 0.5;
     let beyond = if a == 1.0 { f32::INFINITY } else { f32::NAN };

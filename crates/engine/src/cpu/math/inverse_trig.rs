@@ -1,6 +1,7 @@
 //! Inverse sine, cosine and tangent.
 //!
 //! Arc tangents are reduced to |t| ≤ tan π/8 by one division, arc sines to |x| ≤ ½ by the half angle.
+
 use super::Math;
 use super::real::{Real, poly};
 use crate::cpu::simd::Isa;
@@ -99,17 +100,17 @@ fn pi<T: Real>(factor: f64) -> (T, T) {
     (T::PI.0 * T::of(factor), T::PI.1 * T::of(factor))
 }
 
-/// The arc tangent of a number not negative.
+/// The arc tangent of a non-negative number.
 #[inline(always)]
 fn atan_positive<I: Isa, T: InverseTrigTerms>(a: T) -> T {
     let one = T::of(1.0);
     // tan π/8 and tan 3π/8.
     let middle = a > T::of(0.4142135623730951);
     let large = a > T::of(2.414213562373095);
-    let top = if middle { a - one } else { a };
-    let top = if large { -one } else { top };
-    let bottom = if middle { a + one } else { one };
-    let bottom = if large { a } else { bottom };
+    let numerator = if middle { a - one } else { a };
+    let numerator = if large { -one } else { numerator };
+    let denominator = if middle { a + one } else { one };
+    let denominator = if large { a } else { denominator };
     let (quarter, half) = (pi::<T>(0.25), pi::<T>(0.5));
     let base = if middle {
         quarter
@@ -117,7 +118,7 @@ fn atan_positive<I: Isa, T: InverseTrigTerms>(a: T) -> T {
         (T::of(0.0), T::of(0.0))
     };
     let base = if large { half } else { base };
-    let t = top / bottom;
+    let t = numerator / denominator;
     let z = t * t;
     base.0 + (t + (t * z).mul_add_on::<I>(T::atan_terms::<I>(z), base.1))
 }
@@ -139,7 +140,7 @@ pub(super) fn angle<I: Isa, T: InverseTrigTerms>(y: T, x: T) -> T {
     let steep = a > b;
     let (low, high) = if steep { (b, a) } else { (a, b) };
     let ratio = low / high;
-    // Two infinities count as equal numbers, two zeros as a vanishing ratio.
+    // Treats two infinities as equal numbers, two zeros as a zero ratio.
     let ratio = if low == high { T::of(1.0) } else { ratio };
     let ratio = if high == T::of(0.0) {
         T::of(0.0)
@@ -154,8 +155,8 @@ pub(super) fn angle<I: Isa, T: InverseTrigTerms>(y: T, x: T) -> T {
         (T::of(0.0), T::of(0.0))
     };
     let base = if steep { pi::<T>(0.5) } else { base };
-    let turned = if steep == left { angle } else { -angle };
-    let angle = base.0 + (turned + base.1);
+    let offset = if steep == left { angle } else { -angle };
+    let angle = base.0 + (offset + base.1);
     if x.is_unknown() | y.is_unknown() {
         x + y
     } else {
@@ -163,7 +164,7 @@ pub(super) fn angle<I: Isa, T: InverseTrigTerms>(y: T, x: T) -> T {
     }
 }
 
-/// `(large, p)`: the arc sine of |x|, or half the arc cosine of |x| where it is large.
+/// `(large, p)`: p is the arc sine of |x|, or half the arc cosine of |x| if it is large.
 #[inline(always)]
 fn half_angle<I: Isa, T: InverseTrigTerms>(a: T) -> (bool, T) {
     let large = a > T::of(0.5);

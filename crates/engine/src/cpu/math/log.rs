@@ -2,6 +2,7 @@
 //!
 //! x = 2^k·(1 + f) with √½ ≤ 1 + f < √2, and log(1 + f) = f - f²/2 + tail. Bases 2 and 10 multiply by a
 //! constant in two parts, so that the product is not rounded before the exponent is added.
+
 use super::real::{Real, poly};
 use crate::cpu::simd::{Isa, MulAdd};
 
@@ -35,8 +36,8 @@ impl LogTerms for f32 {
     }
 }
 impl LogTerms for f64 {
-    /// By log(1 + f) = 2 artanh s, s = f / (2 + f): a third of the terms that powers of f take, at the
-    /// price of a division. In these terms the tail is s·(f²/2 + R(s²)).
+    /// Uses log(1 + f) = 2 artanh s, s = f / (2 + f): a third of the terms of a series in f, for one
+    /// division. The tail is then s·(f²/2 + R(s²)).
     #[inline(always)]
     fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self {
         let s = f / (f + 2.0);
@@ -58,7 +59,7 @@ impl LogTerms for f64 {
     }
 }
 
-/// What the formula does not give: NaN below 0, -infinity at 0, infinity and NaN as they came.
+/// Adds the special values to the formula: NaN below 0, -infinity at 0, infinity and NaN unchanged.
 #[inline(always)]
 fn with_special<T: Real>(x: T, result: T) -> T {
     let result = if x < T::of(f64::INFINITY) { result } else { x };
@@ -89,11 +90,11 @@ fn scaled<I: Isa, T: LogTerms>(k: T, f: T, unit: (T, T), factor: (T, T)) -> T {
     let tail = T::log_tail::<I>(f, half_square);
     let high = (f - half_square).upper_half();
     let low = ((f - high) - half_square) + tail;
-    // Both exact, and |whole| ≥ |part| or whole = 0.
-    let whole = k * unit.0;
-    let part = high * factor.0;
-    let sum = whole + part;
-    let error = (whole - sum) + part;
+    // Both are exact, and |exponent| ≥ |fraction| or exponent = 0 (Fast2Sum).
+    let exponent = k * unit.0;
+    let fraction = high * factor.0;
+    let sum = exponent + fraction;
+    let error = (exponent - sum) + fraction;
     let small = low.mul_add_on::<I>(factor.1, k * unit.1 + error);
     let small = high.mul_add_on::<I>(factor.1, small);
     sum + low.mul_add_on::<I>(factor.0, small)
@@ -120,7 +121,7 @@ pub(crate) fn log10<I: Isa, T: LogTerms>(x: T) -> T {
 
 #[inline(always)]
 pub(crate) fn log1p<I: Isa, T: LogTerms>(x: T) -> T {
-    // What 1 + x loses by rounding returns with f, which is x itself where k = 0.
+    // Adds the rounding error of 1 + x to f, which is x itself if k = 0.
     let (sum, lost) = x.exact_sum(T::of(1.0));
     let (k, m) = sum.decompose();
     let unscale = (T::of(1.0) - k).power_of_two() * T::of(0.5);
@@ -129,7 +130,7 @@ pub(crate) fn log1p<I: Isa, T: LogTerms>(x: T) -> T {
     if x == T::of(0.0) { x } else { result }
 }
 
-/// `log(1 + e)` for an `e` from 0 to 1.
+/// `log(1 + e)` for `e` from 0 to 1.
 #[inline(always)]
 pub(crate) fn log1p_unit<I: Isa, T: LogTerms>(e: T) -> T {
     let (zero, one) = (T::of(0.0), T::of(1.0));

@@ -1,4 +1,5 @@
 //! Powers and roots.
+
 use super::real::{Real, poly};
 use super::{Math, exp};
 use crate::cpu::simd::{Isa, MulAdd};
@@ -20,7 +21,7 @@ pub(crate) fn pow<I: Isa, T: Math>(x: T, y: T) -> T {
     x.pow_on::<I>(y)
 }
 
-/// `√(x² + y²)` without overflow on the way.
+/// `√(x² + y²)` without intermediate overflow.
 #[inline(always)]
 pub(crate) fn hypot<I: Isa, T: Math>(x: T, y: T) -> T {
     x.hypot_on::<I>(y)
@@ -50,7 +51,7 @@ pub(super) fn pow_f32<I: Isa>(x: f32, y: f32) -> f32 {
     let log = if base < f64::INFINITY { log } else { base };
     let log = if base == 0.0 { f64::NEG_INFINITY } else { log };
 
-    // Beyond these, f32 has only 0 and infinity.
+    // Outside this range the result is 0 or infinity in f32.
     let power = (f64::from(y) * log).at_least(-160.0).at_most(130.0);
     let n = power.nearest();
     let fraction = poly!(
@@ -70,35 +71,35 @@ pub(super) fn pow_f32<I: Isa>(x: f32, y: f32) -> f32 {
     with_special(x, y, (fraction * n.power_of_two()) as f32)
 }
 
-/// `2^(y·log₂|x|)` with a logarithm of twice the digits, as y makes its absolute error a relative one.
+/// `2^(y·log₂|x|)` with a double-double logarithm, since y turns its absolute error into a relative one.
 #[inline(always)]
 pub(super) fn pow_f64<I: Isa>(x: f64, y: f64) -> f64 {
     if !I::FMA {
-        // Twice the digits cost so much then that the library is faster: 14 against 33 ns measured.
+        // Without FMA, double-double arithmetic is slower than the library: 33 against 14 ns measured.
         return x.powf(y);
     }
     let (high, low) = log2_twice::<I>(x.abs());
     let (product, error) = y.exact_product::<I>(high);
     let error = low.mul_add_on::<I>(y, error);
-    // Beyond, the result is 0 or infinity, and the error may be one of two infinities.
+    // Outside this range the result is 0 or infinity, and the error may be infinite.
     let error = if product.abs() > 2000.0 { 0.0 } else { error };
     with_special(x, y, exp::exp2_sum::<I, f64>(product, error))
 }
 
-/// The logarithm of base 2 of a number not negative, as a sum: good to about 2⁻⁶⁶.
+/// The base-2 logarithm of a non-negative number as a double-double, accurate to about 2⁻⁶⁶.
 ///
-/// log₂ m = 2/ln 2·s·(1 + z/3 + z²·R(z)), s = (m - 1) / (m + 1), z = s², of which all but the last term
-/// is computed with twice the digits.
+/// log₂ m = 2/ln 2·s·(1 + z/3 + z²·R(z)), s = (m - 1) / (m + 1), z = s²; all but the last term are computed in
+/// double-double arithmetic.
 #[inline(always)]
 fn log2_twice<I: Isa>(x: f64) -> (f64, f64) {
     const FACTOR: (f64, f64) = (2.8853900817779268, 4.0710547481862066e-17); // 2/ln 2
     const THIRD: (f64, f64) = (0.3333333333333333, 1.850371707708594e-17);
     let (k, m) = x.decompose();
-    let (bottom, bottom_low) = m.exact_sum(1.0);
-    let top = m - 1.0;
-    let s = top / bottom;
-    let (back, back_low) = s.exact_product::<I>(bottom);
-    let s_low = (((top - back) - back_low) - s * bottom_low) / bottom;
+    let (denominator, denominator_low) = m.exact_sum(1.0);
+    let numerator = m - 1.0;
+    let s = numerator / denominator;
+    let (back, back_low) = s.exact_product::<I>(denominator);
+    let s_low = (((numerator - back) - back_low) - s * denominator_low) / denominator;
 
     let (z, z_low) = s.exact_product::<I>(s);
     let z_low = (s + s).mul_add_on::<I>(s_low, z_low);
@@ -126,10 +127,10 @@ fn log2_twice<I: Isa>(x: f64) -> (f64, f64) {
 
     let (log, log_low) = s.exact_product::<I>(series);
     let log_low = log_low + (s * series_low + s_low * series);
-    let (part, part_low) = log.exact_product::<I>(FACTOR.0);
-    let part_low = part_low + (log * FACTOR.1 + log_low * FACTOR.0);
-    let (sum, error) = k.exact_sum(part);
-    let low = error + part_low;
+    let (fraction, fraction_low) = log.exact_product::<I>(FACTOR.0);
+    let fraction_low = fraction_low + (log * FACTOR.1 + log_low * FACTOR.0);
+    let (sum, error) = k.exact_sum(fraction);
+    let low = error + fraction_low;
     let high = sum + low;
     let low = (sum - high) + low;
 
@@ -145,13 +146,13 @@ fn log2_twice<I: Isa>(x: f64) -> (f64, f64) {
     }
 }
 
-/// Whether a number not negative is an integer.
+/// Returns true if a non-negative number is an integer.
 #[inline(always)]
 fn is_whole<T: Real>(x: T) -> bool {
     (x >= T::INTEGERS) | ((x + T::INTEGERS) - T::INTEGERS == x)
 }
 
-/// `|x|^y` with the sign and the exceptions that the formula does not give.
+/// Adds the sign and the special values to `|x|^y`.
 #[inline(always)]
 fn with_special<T: Real>(x: T, y: T, result: T) -> T {
     let (zero, one, infinity) = (T::of(0.0), T::of(1.0), T::of(f64::INFINITY));
@@ -165,12 +166,12 @@ fn with_special<T: Real>(x: T, y: T, result: T) -> T {
     if unit { one } else { result }
 }
 
-/// The cube root, from a guess of its inverse by a third of the exponent, without division.
+/// The cube root without division, from an initial guess of its inverse from a third of the exponent.
 #[inline(always)]
 pub(super) fn cbrt_f64<I: Isa>(x: f64) -> f64 {
     const MAGIC: f64 = 4_503_599_627_370_496.0; // 2⁵²
     let a = x.abs();
-    // Away from both ends by a factor that has a cube root: 2^±300.
+    // Scales away from both ends of the range by 2^±300, whose cube root is exact.
     let (scale, unscale) = if a < 1e-290 {
         (2.037035976334486e90, 7.888609052210118e-31)
     } else if a > 1e290 {
@@ -180,8 +181,8 @@ pub(super) fn cbrt_f64<I: Isa>(x: f64) -> f64 {
     };
     let a = a * scale;
 
-    // The upper word, read as a number, is about 2²⁰·(log₂ a + 1023); y = a^(-1/3) has 1023·4/3 less a
-    // third of it. The last term centres the error of taking 1 + m for 2^m: |1 - a·y³| ≤ 0.11.
+    // The high word as an integer is about 2²⁰·(log₂ a + 1023); for y = a^(-1/3) it is 1023·4/3 minus a
+    // third of that. The last term centres the error of approximating 2^m by 1 + m: |1 - a·y³| ≤ 0.11.
     let upper = f64::from_bits((a.to_bits() >> 32) | MAGIC.to_bits()) - MAGIC;
     let guess = (1364.0 - 0.068) * 1_048_576.0 - upper * (1.0 / 3.0);
     let y = f64::from_bits((guess + MAGIC).to_bits() << 32);
@@ -192,7 +193,7 @@ pub(super) fn cbrt_f64<I: Isa>(x: f64) -> f64 {
     let h = (-(a * y)).mul_add_on::<I>(y * y, 1.0);
     let y = y + y * h * poly!(I, h, [1.0 / 3.0, 2.0 / 9.0]);
 
-    // One step on the root itself, whose residual is small: what it misses is a third of an ulp.
+    // One Newton step on the root itself, whose residual is small: the error left is a third of an ulp.
     let root = a * y * y;
     let residual = cube_residual::<I, f64>(root, a);
     let root = root - residual * (y * y) * (1.0 / 3.0);
@@ -205,13 +206,13 @@ pub(super) fn cbrt_f64<I: Isa>(x: f64) -> f64 {
     }
 }
 
-/// The cube root in `f32`: a guess of the inverse root from a third of the exponent, one step of a series, and one
-/// Newton step on the root itself with an exact residual.
+/// The cube root in `f32`: an initial guess of the inverse root from a third of the exponent, one step of a series, and
+/// one Newton step on the root itself with an exact residual.
 #[inline(always)]
 pub(super) fn cbrt_f32<I: Isa>(x: f32) -> f32 {
     const MAGIC: f32 = 8_388_608.0; // 2²³
     let a = x.abs();
-    // Keeps `a` away from both ends of the range, by 2^±66, whose cube root is exact.
+    // Scales away from both ends of the range by 2^±66, whose cube root is exact.
     let (scale, unscale) = if a < 8.67e-19 {
         (7.378_698e19, 2.384_185_8e-7)
     } else if a > 1.15e18 {
@@ -226,7 +227,7 @@ pub(super) fn cbrt_f32<I: Isa>(x: f32) -> f32 {
     let guess = (127.0 * 4.0 / 3.0 - 0.068) * 32_768.0 - upper * (1.0 / 3.0);
     let y = f32::from_bits((guess + MAGIC).to_bits() << 8);
 
-    // (1 - h)^(-1/3) = 1 + h/3 + 2h²/9 + 14h³/81 + …; what is left of h is below 2⁻¹⁷.
+    // (1 - h)^(-1/3) = 1 + h/3 + 2h²/9 + 14h³/81 + …; h is below 2⁻¹⁷ afterwards.
     let h = (-(a * y)).mul_add_on::<I>(y * y, 1.0);
     let y = (y * h).mul_add_on::<I>(
         poly!(I, h, [1.0 / 3.0, 2.0 / 9.0, 14.0 / 81.0, 35.0 / 243.0]),
@@ -246,7 +247,7 @@ pub(super) fn cbrt_f32<I: Isa>(x: f32) -> f32 {
     }
 }
 
-/// `root³ - a`, nearly exact where `root³` is near `a`.
+/// `root³ - a`, nearly exact if `root³` is close to `a`.
 #[inline(always)]
 fn cube_residual<I: Isa, T: Real>(root: T, a: T) -> T {
     let (square, square_low) = root.exact_product::<I>(root);

@@ -1,13 +1,14 @@
-//! What the functions need of a floating-point type besides arithmetic: constants and bit tricks.
+//! Constants and bit tricks of the floating-point types.
 //!
-//! Rounding adds and subtracts 1.5·2^(p-1) (p the significand's bits), after which the integer sits in
-//! the low bits: one addition instead of a conversion that saturates, which would not vectorise.
+//! Rounding adds and subtracts 1.5·2^(p-1) (p the significand's bits), which puts the integer into the low
+//! bits: one addition instead of a saturating conversion, which would not vectorise.
+
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::cpu::simd::{Isa, MulAdd};
 
-/// `c0 + c1·x + c2·x² + …`, unrolled: Horner's rule, with fused multiply-add in x² over pairs `c0 + c1·x`. Each
-/// step of the rule waits for the one before, which in a loop over vectors is a good part of the time.
+/// `c0 + c1·x + c2·x² + …`, unrolled: Horner's rule or, with FMA, Horner's rule in x² over pairs `c0 + c1·x` (Estrin),
+/// which halves the dependency chain, a large part of the time in a loop over vectors.
 macro_rules! poly {
     ($isa:ident, $x:expr, [$c:expr, $d:expr]) => {
         $crate::cpu::simd::MulAdd::mul_add_on::<$isa>($x, $d, $c)
@@ -53,55 +54,55 @@ pub(crate) trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// From here on, all numbers are integers.
+    /// All numbers are integers from here on.
     const INTEGERS: Self;
     /// ln 2 in two parts: the first times any exponent is exact.
     const LN_2: (Self, Self);
     /// log₁₀ 2, likewise.
     const LOG10_2: (Self, Self);
-    /// log₂ e in two parts: the first has half the significand's bits.
+    /// log₂ e in two parts: the first has half of the significand's bits.
     const LOG2_E: (Self, Self);
     /// log₁₀ e, likewise.
     const LOG10_E: (Self, Self);
-    /// π in two parts, each as long as can be.
+    /// π in two parts, each of full precision.
     const PI: (Self, Self);
 
-    /// The nearest value; for constants, where it costs nothing.
+    /// The nearest value; meant for constants, where the conversion is free.
     fn of(x: f64) -> Self;
     /// The nearest integer, ties to even, for magnitudes below 2^(p-2).
     fn nearest(self) -> Self;
-    /// 2 to this integer, for exponents of normal numbers; 0 one below the least of them.
+    /// 2 to the power of this integer, for exponents of normal numbers; 0 for one below the smallest.
     fn power_of_two(self) -> Self;
-    /// For a positive number other than infinity, `(k, m)` with `self = 2^k·m` and √½ ≤ m < √2.
+    /// For a positive finite number, `(k, m)` with `self = 2^k·m` and √½ ≤ m < √2.
     fn decompose(self) -> (Self, Self);
     /// The same for a normal number.
     fn decompose_normal(self) -> (Self, Self);
-    /// The number without the lower half of its significand: its square is exact.
+    /// The number without the low half of its significand, so that its square is exact.
     fn upper_half(self) -> Self;
-    /// Whether this integer is odd.
+    /// Returns true if this integer is odd.
     fn is_odd(self) -> bool;
-    /// The number, negated where bit 1 of the integer `n` is set.
+    /// The number, negated if bit 1 of the integer `n` is set.
     fn negate_by(self, n: Self) -> Self;
     /// The magnitude.
     fn magnitude(self) -> Self;
     /// The number with another's sign.
     fn with_sign_of(self, other: Self) -> Self;
-    /// Whether it is NaN.
+    /// Returns true for NaN.
     fn is_unknown(self) -> bool;
     /// The square root.
     fn square_root(self) -> Self;
 
-    /// The larger one, or `self` where it is NaN.
+    /// The maximum, or `self` if it is NaN.
     #[inline(always)]
     fn at_least(self, low: Self) -> Self {
         if low > self { low } else { self }
     }
-    /// The smaller one, or `self` where it is NaN.
+    /// The minimum, or `self` if it is NaN.
     #[inline(always)]
     fn at_most(self, high: Self) -> Self {
         if high < self { high } else { self }
     }
-    /// The product and its rounding error, exact unless it under- or overflows.
+    /// The product and its rounding error, exact unless it underflows or overflows (Dekker's product without FMA).
     #[inline(always)]
     fn exact_product<I: Isa>(self, other: Self) -> (Self, Self) {
         let product = self * other;
@@ -112,12 +113,12 @@ pub(crate) trait Real:
         let (c, d) = (self - a, other - b);
         (product, ((a * b - product) + a * d + c * b) + c * d)
     }
-    /// The sum and its rounding error.
+    /// The sum and its rounding error (Knuth's 2Sum).
     #[inline(always)]
     fn exact_sum(self, other: Self) -> (Self, Self) {
         let sum = self + other;
-        let part = sum - self;
-        (sum, (self - (sum - part)) + (other - part))
+        let rounded = sum - self;
+        (sum, (self - (sum - rounded)) + (other - rounded))
     }
 }
 
@@ -190,14 +191,14 @@ macro_rules! real {
     };
 }
 
-/// What both ways to decompose a number share.
+/// The shared step of the two ways to decompose a number.
 trait SplitExponent: Sized {
-    /// The exponent, plus its bias and [`Real::INTEGERS`], and the rest, of a normal number.
+    /// The exponent, plus its bias and [`Real::INTEGERS`], and the significand of a normal number.
     fn split_exponent(self) -> (Self, Self);
 }
 
 /// Implements [`SplitExponent`]: the type, its bits, its explicit significand bits, its exponent bias, and √½.
-macro_rules! cut {
+macro_rules! split_exponent {
     ($type:ident, $bits:ident, $digits:expr, $bias:expr, $root:expr) => {
         impl SplitExponent for $type {
             #[inline(always)]
@@ -205,7 +206,7 @@ macro_rules! cut {
                 const ROOT: $bits = $root;
                 const ONE: $bits = $bias << $digits;
                 let shifted = self.to_bits().wrapping_add(ONE - ROOT);
-                // An integer below 2^digits is the significand of 2^digits plus itself.
+                // The significand of 2^digits + n is n, for an integer n below 2^digits.
                 let exponent = (shifted >> $digits) | Self::INTEGERS.to_bits();
                 let fraction = (shifted & ((1 << $digits) - 1)) + ROOT;
                 (Self::from_bits(exponent), Self::from_bits(fraction))
@@ -213,8 +214,8 @@ macro_rules! cut {
         }
     };
 }
-cut!(f32, u32, 23, 127, 0x3f35_04f3);
-cut!(f64, u64, 52, 1023, 0x3fe6_a09e_667f_3bcd);
+split_exponent!(f32, u32, 23, 127, 0x3f35_04f3);
+split_exponent!(f64, u64, 52, 1023, 0x3fe6_a09e_667f_3bcd);
 
 real!(f32, u32, 23, 127, {
     const LN_2: (Self, Self) = (0.69314575, 1.4286068e-6);

@@ -1,7 +1,8 @@
-//! Errors in units in the last place, and special values, at every level.
+//! Tests errors in units in the last place, and special values, at every level.
 //!
-//! f32 is held against f64 on a walk through all bit patterns; f64 against values computed with 50
-//! digits (`exact`), and more loosely against the f64 references of `bessemer-testing` on a walk of its own.
+//! f32 is compared with f64 on a walk through all bit patterns; f64 with values computed with 50 digits
+//! (`exact`), and more loosely with the f64 references of `bessemer-testing` on another walk.
+
 mod exact;
 mod special;
 
@@ -12,16 +13,21 @@ use super::{Math, activation, erf, hyperbolic, inverse_trig};
 use crate::cpu::simd::testing::{cases, levels};
 use crate::cpu::simd::{self, Isa, Level};
 
-/// A type of which all functions are.
+/// A type that has all functions.
 trait Tested:
-    Math + Default + activation::TanhArgument + erf::ErfTerms + hyperbolic::HyperbolicTerms + inverse_trig::InverseTrigTerms
+    Math
+    + Default
+    + activation::TanhArgument
+    + erf::ErfTerms
+    + hyperbolic::HyperbolicTerms
+    + inverse_trig::InverseTrigTerms
 {
 }
 
 impl Tested for f32 {}
 impl Tested for f64 {}
 
-/// Applies a function by its name; functions of two arguments take the second from `other`.
+/// Applies a function by name; binary functions take the second argument from `other`.
 struct Apply<'a, T> {
     name: &'a str,
     source: &'a [T],
@@ -38,9 +44,9 @@ impl<T: Tested> simd::Task for Apply<'_, T> {
     }
 }
 
-/// A loop that calls a function itself: closures and function items are inlined only as the optimiser
-/// sees fit.
-macro_rules! each {
+/// A loop that calls a function directly: closures and function items are inlined only at the optimiser's
+/// discretion.
+macro_rules! apply_each {
     ($a:expr, $b:expr, $out:expr, trig $name:ident) => {
         super::trig::$name::<I, T>($a, $out)
     };
@@ -61,11 +67,11 @@ macro_rules! each {
     };
 }
 
-/// [`each!`] for a row with a bound.
+/// [`apply_each!`] for a row with a bound.
 macro_rules! row {
     ([$name:expr, $a:expr, $b:expr, $out:expr], ($file:ident $function:ident $($second:ident)?) ulp $($more:ident)*) => {
         if $name == stringify!($function) {
-            return each!($a, $b, $out, $file $function $($second)?);
+            return apply_each!($a, $b, $out, $file $function $($second)?);
         }
     };
     ($call:tt, $row:tt $($more:ident)*) => {};
@@ -128,7 +134,7 @@ fn at<T: Tested>(level: Level, name: &str, source: &[T], other: &[T]) -> Vec<T> 
     simd::run_at(level, task)
 }
 
-/// The function in f64, by other means than ours.
+/// The function in f64, from the reference implementation.
 fn reference(name: &str, x: f64, y: f64) -> f64 {
     if let Some(f) = Unary::ALL.iter().find(|f| f.name() == name) {
         return f.with(y).float(x);
@@ -138,9 +144,9 @@ fn reference(name: &str, x: f64, y: f64) -> f64 {
     f.of_floats(x, y).float()
 }
 
-/// The distance in units in the last place of a type with this many explicit significand bits and
-/// this least and greatest exponent; infinity counts as the power of two beyond the largest number.
-fn distance(got: f64, want: f64, digits: i32, least: i32, greatest: i32) -> f64 {
+/// The distance in units in the last place of a type with `digits` explicit significand bits and the
+/// given range of exponents; infinity counts as the power of two above the largest number.
+fn distance(got: f64, want: f64, digits: i32, min_exponent: i32, max_exponent: i32) -> f64 {
     if got.is_nan() || want.is_nan() {
         return if got.is_nan() && want.is_nan() {
             0.0
@@ -148,15 +154,15 @@ fn distance(got: f64, want: f64, digits: i32, least: i32, greatest: i32) -> f64 
             f64::INFINITY
         };
     }
-    // One binade down, for that power of two to exist in f64.
-    let limit = 2.0_f64.powi(greatest);
+    // One binade down, so that this power of two is finite in f64.
+    let limit = 2.0_f64.powi(max_exponent);
     let (got, want) = (
         (got * 0.5).clamp(-limit, limit),
         (want * 0.5).clamp(-limit, limit),
     );
     let biased = (want.to_bits() >> 52 & 0x7ff) as i32;
-    let unit = 2.0_f64.powi((biased - 1023).max(least - 1) - digits);
-    // An f64 that becomes subnormal by halving is compared without it.
+    let unit = 2.0_f64.powi((biased - 1023).max(min_exponent - 1) - digits);
+    // Halving made the unit of a subnormal f64 zero.
     if unit == 0.0 {
         0.0
     } else {
@@ -164,7 +170,7 @@ fn distance(got: f64, want: f64, digits: i32, least: i32, greatest: i32) -> f64 
     }
 }
 
-/// The second argument of functions of two, from the index: exponents, signs and sizes of all sorts.
+/// The second argument of binary functions, from the index: a variety of exponents, signs and magnitudes.
 fn second(name: &str, index: usize, x: f64) -> f64 {
     let fraction = (index as f64 * 0.618_033_988_749_894_9).fract();
     match (name, index % 4) {
@@ -212,7 +218,7 @@ fn f32_stays_within_its_bounds_on_all_exponents() {
 
 #[test]
 fn f64_stays_within_its_bounds_of_exact_values() {
-    // A function without exact values is held against the reference, in the test below.
+    // A function without exact values is compared with the reference in the test below.
     let mut compared = 0;
     for (name, _, bound) in functions() {
         let cases = exact::cases(name);
@@ -223,7 +229,7 @@ fn f64_stays_within_its_bounds_of_exact_values() {
             let got = at(level, name, &source, &other);
             for (case, got) in cases.iter().zip(got) {
                 let exact::Case { x, y, value } = case;
-                // The exact value was rounded to f64, too.
+                // The exact value was rounded to f64 as well.
                 let error = distance(got, *value, 52, -1022, 1022);
                 assert!(
                     error <= bound + 0.5,
@@ -237,8 +243,8 @@ fn f64_stays_within_its_bounds_of_exact_values() {
 
 #[test]
 fn f64_agrees_with_the_reference_on_all_exponents() {
-    // What the two may differ by: the standard library's own errors reach 2 ulp, those of formulas 4.
-    const SLACK: f64 = 4.0;
+    // Errors of the reference: up to 2 ulp in the standard library, up to 4 in formulas.
+    const REFERENCE_ULPS: f64 = 4.0;
     let count = cases(60_000_u32, 1000);
     let stride = u64::MAX / u64::from(count);
     let walk: Vec<f64> = (0..count)
@@ -259,10 +265,10 @@ fn f64_agrees_with_the_reference_on_all_exponents() {
             for ((x, y), got) in walk.iter().zip(&other).zip(got) {
                 let want = reference(name, *x, *y);
                 let error = distance(got, want, 52, -1022, 1022);
-                // Where the formulas underflow on the way.
+                // The formulas underflow there.
                 let beyond = ["sigmoid", "silu", "mish"].contains(&name) && *x < -690.0;
                 assert!(
-                    beyond || error <= bound + SLACK,
+                    beyond || error <= bound + REFERENCE_ULPS,
                     "{name}({x:e}, {y:e}) = {got:e}, not {want:e}, {level:?}: {error} ulp"
                 );
             }
@@ -271,17 +277,17 @@ fn f64_agrees_with_the_reference_on_all_exponents() {
 }
 
 #[test]
-fn near_numbers_do_not_notice_far_neighbours() {
+fn near_numbers_do_not_depend_on_far_neighbours() {
     let near: Vec<f32> = (0..1000).map(|i| i as f32 * 0.37).collect();
     let mixed: Vec<f32> = near.iter().flat_map(|x| [*x, 1e30 + x * 1e28]).collect();
     for level in levels() {
         for name in ["sin", "cos", "tan"] {
             let alone = at(level, name, &near, &near);
-            let together = at(level, name, &mixed, &mixed);
+            let with_far = at(level, name, &mixed, &mixed);
             assert!(
                 alone
                     .iter()
-                    .zip(together.chunks(2))
+                    .zip(with_far.chunks(2))
                     .all(|(a, b)| *a == b[0])
             );
         }

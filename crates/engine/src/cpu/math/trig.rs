@@ -1,15 +1,16 @@
 //! Sine, cosine and tangent.
 //!
 //! x = n·π/2 + r, |r| ≤ π/4, and one polynomial each for sin r and cos r. The reduction is exact enough
-//! up to [`MAX_NEAR`]; farther out it would need hundreds of digits of π, for arguments that hardly occur.
-//! Loops therefore ask [`any_far`] about a block and take `…_near`, which vectorises, where none is.
-//! An element's result never depends on the others: near elements of a far block get the same bits.
+//! up to [`MAX_NEAR`]; beyond that it would need hundreds of digits of π, for arguments that hardly occur.
+//! Loops therefore test blocks with [`any_far`] and call `…_near`, which vectorises, if no element is far.
+//! The result of an element never depends on the others: near elements of a far block get the same bits.
+
 use super::Math;
 use super::real::{Real, poly};
 use crate::cpu::simd::{Isa, MulAdd};
 
-/// Up to this magnitude the near functions hold: n stays below 2²⁰, so that its product with 33 bits
-/// of π/2 is exact.
+/// Maximum magnitude for the near functions: n stays below 2²⁰, so that its product with 33 bits of π/2
+/// is exact.
 pub(crate) const MAX_NEAR: f64 = 1_048_576.0;
 
 /// π/2 in four parts, 33 bits each but the last.
@@ -22,18 +23,18 @@ const HALF_PI: [f64; 4] = [
 
 /// The reduction and the polynomials of one type.
 pub(crate) trait TrigTerms: Real {
-    /// `(n, r, low)` with `self = n·π/2 + r + low`, for a number not negative.
+    /// `(n, r, low)` with `self = n·π/2 + r + low`, for a non-negative number.
     fn reduce<I: Isa>(self) -> (Self, Self, Self);
     /// `(sin r - r) / r³` of r².
     fn sin_terms<I: Isa>(square: Self) -> Self;
     /// `(cos r - 1 + r²/2) / r⁴` of r².
     fn cos_terms<I: Isa>(square: Self) -> Self;
-    /// The sine of a number within reach.
+    /// The sine of a number up to [`MAX_NEAR`].
     #[inline(always)]
     fn sin_near<I: Isa>(self) -> Self {
         sin_near::<I, Self>(self)
     }
-    /// The cosine of a number within reach.
+    /// The cosine of a number up to [`MAX_NEAR`].
     #[inline(always)]
     fn cos_near<I: Isa>(self) -> Self {
         cos_near::<I, Self>(self)
@@ -43,8 +44,8 @@ pub(crate) trait TrigTerms: Real {
 // Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of sine and cosine:
 // f32 2^-28.1 and 2^-30.1, f64 2^-57.1 and 2^-59.5.
 impl TrigTerms for f32 {
-    /// In f64: of all f32 within reach none is nearer to a multiple of π/2 than about 2⁻²⁸, and two
-    /// parts of it are good to 2⁻⁶⁶.
+    /// In f64: no f32 up to [`MAX_NEAR`] is nearer to a multiple of π/2 than about 2⁻²⁸, and two
+    /// parts of it are accurate to 2⁻⁶⁶.
     #[inline(always)]
     fn reduce<I: Isa>(self) -> (Self, Self, Self) {
         let x = f64::from(self);
@@ -83,20 +84,21 @@ impl TrigTerms for f32 {
     }
 }
 
+/// The sign bit.
 const SIGN: u32 = 1 << 31;
 
-/// π/2 in three parts, each as long as can be.
+/// π/2 in three parts, each of full precision.
 const HALF_PI_F32: [f32; 3] = [1.5707964, -4.371139e-8, -1.7151245e-15];
 
-/// The sine of a number not negative and `quarters` quarters of a turn, with the sign sin_quarters by `sign`.
+/// The sine of `x + quarters·π/2` for a non-negative `x`, with the sign bit flipped by `sign`.
 ///
-/// The reduction stays in f32, with a fused product and sum and π/2 in three parts. n·π/2 by the first part
-/// is a multiple of 2⁻²³ that is next to x: the difference is exact. The second difference is rounded like
-/// any result, relative to itself, and the third part is there for numbers next to a multiple of π/2, where
-/// it has become small: 2⁻²⁸ at least, against 2⁻⁵⁶, what n times the three parts is wrong by.
+/// The reduction stays in f32, with FMA and π/2 in three parts. n times the first part is a multiple of 2⁻²³ close
+/// to x, so the difference is exact. The second difference has the relative error of one rounding; the third part
+/// matters for numbers close to a multiple of π/2, where that difference is small: at least 2⁻²⁸, while the error of
+/// n times the three parts is 2⁻⁵⁶.
 #[inline(always)]
 fn sin_quarters<I: Isa>(x: f32, quarters: u32, sign: u32) -> f32 {
-    // Added to an integer, it leaves that in the low bits.
+    // Adding it puts an integer into the low bits.
     const MAGIC: f32 = 12_582_912.0;
     let shifted = x.mul_add_on::<I>(std::f32::consts::FRAC_2_PI, MAGIC);
     let n = shifted - MAGIC;
@@ -111,8 +113,8 @@ fn sin_quarters<I: Isa>(x: f32, quarters: u32, sign: u32) -> f32 {
     f32::from_bits(result.to_bits() ^ ((quadrant & 2) << 30) ^ sign)
 }
 impl TrigTerms for f64 {
-    /// The first difference is exact, and every product but the last; sums keep their errors. What is
-    /// left out is below 2⁻¹³⁰, and no f64 within reach comes nearer to a multiple of π/2 than 2⁻⁶⁰.
+    /// The first difference and all products but the last are exact; sums keep their errors. The omitted
+    /// terms are below 2⁻¹³⁰, and no f64 up to [`MAX_NEAR`] is nearer to a multiple of π/2 than 2⁻⁶⁰.
     #[inline(always)]
     fn reduce<I: Isa>(self) -> (Self, Self, Self) {
         let n = (self * std::f64::consts::FRAC_2_PI).nearest();
@@ -176,7 +178,7 @@ pub(crate) fn sin_near<I: Isa, T: TrigTerms>(x: T) -> T {
     let (n, r, low) = x.magnitude().reduce::<I>();
     let (sin, cos) = (sin_reduced::<I, T>(r, low), cos_reduced::<I, T>(r, low));
     let result = if n.is_odd() { cos } else { sin };
-    // The sign of x goes on top of the quadrant's; -0 stays -0.
+    // Multiplies the sign of x with that of the quadrant; -0 stays -0.
     let sign = T::of(1.0).with_sign_of(x);
     result.negate_by(n) * sign
 }
@@ -207,7 +209,7 @@ pub(crate) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
     let low = (-n).mul_add_on::<I>(HALF_PI_F32[2], low - second_low);
 
     // Interpolated at Chebyshev nodes with 50 digits; relative error of the tangent 2^-26.8 up to 0.818: for large
-    // arguments n, the product of rounded numbers, may be off by 0.52.
+    // arguments n, a product of rounded numbers, has an error of up to 0.52.
     let z = r * r;
     let terms = poly!(
         I,
@@ -234,7 +236,7 @@ pub(crate) fn tan_near_f32<I: Isa>(x: f32) -> f32 {
     let cotangent = inverse.mul_add_on::<I>(error, inverse);
     let odd = shifted.to_bits() & 1 != 0;
     let result = if odd { cotangent } else { tan };
-    // Keeps -0, of which the sum above has made 0, and the last bit of subnormal numbers.
+    // Keeps -0, which the sum above turns into 0, and the last bit of subnormal numbers.
     if x.abs() < 1e-4 {
         (x * x * x).mul_add_on::<I>(0.333_333_34, x)
     } else {
@@ -251,7 +253,7 @@ pub(crate) fn tan_near<I: Isa, T: TrigTerms>(x: T) -> T {
     result * T::of(1.0).with_sign_of(x)
 }
 
-/// Whether any number is out of reach of the near functions (infinities are, NaN is not).
+/// Returns true if any number is too large for the near functions (infinities are, NaN is not).
 #[inline(always)]
 pub(crate) fn any_far<T: Math>(values: &[T]) -> bool {
     let mut far = false;
@@ -261,13 +263,13 @@ pub(crate) fn any_far<T: Math>(values: &[T]) -> bool {
     far
 }
 
-/// How many elements share one question to [`any_far`].
+/// Elements per call of [`any_far`].
 const CHECK_LEN: usize = 256;
 
-/// A function that is fast for numbers that are near.
+/// A function with a fast version for near numbers.
 ///
-/// A trait, as its functions are inlined for certain; closures are as the optimiser sees fit, and would
-/// lose the instruction set with it.
+/// A trait, because its functions are always inlined; closures are inlined at the optimiser's discretion, and
+/// otherwise compiled without the instruction set.
 trait TrigFunction {
     fn near<I: Isa, T: Math>(x: T) -> T;
     fn any<I: Isa, T: Math>(x: T) -> T;

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_our_own_is_used_as_a_whole() {
+    fn an_idle_machine_uses_all_threads() {
         let widths = Simulation::new(2).jobs(&[0, 0, 0], 10_000);
         assert_eq!(share(&widths, 2), 1.0);
     }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_late_once_its_time_slice_ends_sits_out() {
-        // 3 ms go well before another process takes the core for 4 ms.
+        // After 3 ms without a stall another process takes the core for 4 ms.
         let widths = Simulation::new(2).jobs(&[0, 0, 30], 50_000);
         assert!(share(&widths, 1) > 0.97, "{}", share(&widths, 1));
     }
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn as_many_threads_are_left_as_are_not_held_up() {
+    fn only_threads_that_do_not_stall_are_left() {
         // Two of four cores are taken: three threads stall as often as four.
         let widths = Simulation::new(4).jobs(&[0, 0, 0, 12, 12], 50_000);
         assert!(share(&widths, 2) > 0.9, "{}", share(&widths, 2));
     }
 
     #[test]
-    fn a_machine_that_is_free_again_is_used_again() {
+    fn threads_return_once_the_machine_is_idle_again() {
         let mut run = Simulation::new(2);
         run.jobs(&[0, 0, 12], 20_000);
         let widths = run.jobs(&[0, 0, 0], 20_000);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_uneven_length_are_no_late_workers() {
+    fn tasks_of_uneven_length_do_not_count_as_late_workers() {
         let mut balance = Balance::default();
         let now = Instant::now();
         for _ in 0..100 {

@@ -23,7 +23,7 @@ fn chunks_cover_the_slice_and_nested_jobs_finish() {
 }
 
 #[test]
-fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+fn a_panic_reaches_the_caller_and_the_pool_stays_usable() {
     let result = catch_unwind(|| run(64, |i| assert!(i != 13, "unlucky")));
     assert!(result.is_err());
     let sum = AtomicUsize::new(0);
@@ -92,7 +92,7 @@ impl Gate {
 }
 
 #[test]
-fn a_worker_that_has_not_begun_a_task_holds_up_no_job() {
+fn a_worker_that_has_not_claimed_a_task_does_not_delay_the_job() {
     let (pool, gate) = pool_with_a_gate();
     gate.shut();
     let me = std::thread::current().id();
@@ -112,7 +112,7 @@ fn a_worker_that_has_not_begun_a_task_holds_up_no_job() {
 }
 
 #[test]
-fn a_worker_held_up_since_an_earlier_job_takes_tasks_of_a_later_one_only_once() {
+fn a_worker_stalled_since_an_earlier_job_claims_each_task_of_a_later_one_once() {
     let (pool, gate) = pool_with_a_gate();
     for round in 0..200 {
         // If it were still inside the gate from the last round, it would claim tasks of this job without
@@ -120,7 +120,7 @@ fn a_worker_held_up_since_an_earlier_job_takes_tasks_of_a_later_one_only_once() 
         while !pool.workers[0].is_asleep.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        // On a busy machine the worker would sit out.
+        // On a loaded machine the worker would sit out.
         *lock(&pool.busy) = Balance::default();
         gate.shut();
         let counts: Vec<AtomicUsize> = (0..6).map(|_| AtomicUsize::new(0)).collect();
@@ -172,7 +172,7 @@ fn a_caller_sleeps_until_a_late_worker_is_done() {
 }
 
 #[test]
-fn a_panic_of_a_worker_reaches_the_caller_and_no_task_is_waited_for_in_vain() {
+fn a_panic_of_a_worker_reaches_the_caller_and_drops_the_unclaimed_tasks() {
     let pool = Pool::start(3);
     let me = std::thread::current().id();
     let has_panicked = AtomicBool::new(false);

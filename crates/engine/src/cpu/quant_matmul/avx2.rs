@@ -26,7 +26,7 @@ use std::arch::x86_64::{
 };
 use std::cell::RefCell;
 
-use super::activation::{Activations, GROUP_LEN, ActivationRow, Scale};
+use super::activation::{ActivationRow, Activations, GROUP_LEN, Scale};
 use super::panel::{PANEL_ROWS, TILE_PANELS};
 use crate::quant::BlockFormat;
 
@@ -300,7 +300,10 @@ fn four_bits<const N: usize, const P: usize, const OFFSET: bool>(
         unsafe {
             let blocks = panels.map(|p| p.add(g * size));
             prefetch::<N, P>(blocks, size);
-            let dots = nibble_dots(blocks.map(|b| b.add(head)), x.map(|x| x.q.add(g * GROUP_LEN)));
+            let dots = nibble_dots(
+                blocks.map(|b| b.add(head)),
+                x.map(|x| x.q.add(g * GROUP_LEN)),
+            );
             for p in 0..P {
                 let d = load_f16(blocks[p]);
                 // The offset, to multiply with the sum of the activations.

@@ -24,7 +24,7 @@ use std::arch::x86_64::{
 };
 
 use super::activation::Activations;
-use super::dot::{self, PanelJob, Lanes, TILE_ROWS, PanelCursor};
+use super::dot::{self, Lanes, PanelCursor, PanelJob, TILE_ROWS};
 use crate::cpu::simd::Features;
 use crate::quant::BlockFormat;
 
@@ -67,7 +67,7 @@ pub(super) struct Vnni;
 /// As for [`Lanes`].
 #[inline(always)]
 unsafe fn sixteen(at: PanelCursor) -> __m256i {
-    // SAFETY: by contract; no alignment is asked for.
+    // SAFETY: by contract; no alignment is required.
     unsafe {
         let first: __m128i = _mm_loadu_si128(at.first().cast());
         let second = _mm_loadu_si128(at.second().cast());

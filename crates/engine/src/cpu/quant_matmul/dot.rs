@@ -16,7 +16,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::activation::{Activations, GROUP_LEN, ActivationRow, Scale};
+use super::activation::{ActivationRow, Activations, GROUP_LEN, Scale};
 use super::panel::{PANEL_ROWS, TILE_PANELS, block_bytes};
 use crate::quant::BlockFormat;
 
@@ -184,7 +184,9 @@ pub(super) unsafe fn multiply<L: Lanes>(
                     1 => write_sums(L::enter::<1>(&job, v), v, first, panel_count, &out),
                     2 => write_sums(L::enter::<2>(&job, v), v, first, panel_count, &out),
                     3 => write_sums(L::enter::<3>(&job, v), v, first, panel_count, &out),
-                    8.. if L::MAX_SHARED_ROWS == 8 => write_sums(L::enter::<8>(&job, v), v, first, panel_count, &out),
+                    8.. if L::MAX_SHARED_ROWS == 8 => {
+                        write_sums(L::enter::<8>(&job, v), v, first, panel_count, &out)
+                    }
                     _ => write_sums(L::enter::<4>(&job, v), v, first, panel_count, &out),
                 }
             };

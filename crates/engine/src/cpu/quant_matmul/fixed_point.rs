@@ -72,7 +72,10 @@ pub(super) struct WeightPairs(pub(super) [u32; TILE_COLS]);
 
 /// Returns true if these weights can use this kernel: they are in range, and it is faster at their level.
 pub(super) fn suits<B: FloatElement<Float = f32>>(b: &PackedMatrix<B>) -> bool {
-    b.level() == Level::Avx2 && b.width() == TILE_COLS && b.depth() <= MAX_GROUP_STEPS && are_in_range(b)
+    b.level() == Level::Avx2
+        && b.width() == TILE_COLS
+        && b.depth() <= MAX_GROUP_STEPS
+        && are_in_range(b)
 }
 
 fn are_in_range<B: FloatElement<Float = f32>>(b: &PackedMatrix<B>) -> bool {
@@ -348,7 +351,11 @@ fn narrow<I: Isa, B: FloatElement<Float = f32>>(
             let inverse_bits = ((254_u32 + 11) << 23).wrapping_sub(exponent);
             let is_zero = maxima[c] == 0.0;
             scales[c] = if is_zero { 0.0 } else { f32::from_bits(scale) };
-            inverse[c] = if is_zero { 0.0 } else { f32::from_bits(inverse_bits) };
+            inverse[c] = if is_zero {
+                0.0
+            } else {
+                f32::from_bits(inverse_bits)
+            };
         }
         let (whole, rest) = block.as_chunks::<{ 2 * TILE_COLS }>();
         for i in 0..weights.len() {
@@ -386,7 +393,11 @@ impl RoundedPanels {
         self.blocks = 0;
         for depth_block in blocking.group(i) {
             let weights = &mut self.weights[at..][..blocking.steps(depth_block).len().div_ceil(2)];
-            narrow::<I, B>(b.panel(depth_block, panel), weights, &mut self.scales[self.blocks..]);
+            narrow::<I, B>(
+                b.panel(depth_block, panel),
+                weights,
+                &mut self.scales[self.blocks..],
+            );
             for end in (BLOCK_PAIRS..weights.len() + BLOCK_PAIRS).step_by(BLOCK_PAIRS) {
                 self.ends[self.blocks] = at + end.min(weights.len());
                 self.blocks += 1;
@@ -536,8 +547,10 @@ impl<'a, B: FloatElement<Float = f32>> Multiply<'a, B> {
         panel: usize,
     ) {
         let (x, blocking, depth_blocks) = (self.x, self.x.blocking, self.x.blocking.group(group));
-        let pairs = blocking.steps(depth_blocks.start).start / 2..blocking.steps(depth_blocks.end - 1).end.div_ceil(2);
-        let blocks = blocking.blocks(depth_blocks.start).start..blocking.blocks(depth_blocks.end - 1).end;
+        let pairs = blocking.steps(depth_blocks.start).start / 2
+            ..blocking.steps(depth_blocks.end - 1).end.div_ceil(2);
+        let blocks =
+            blocking.blocks(depth_blocks.start).start..blocking.blocks(depth_blocks.end - 1).end;
         let col = panel * TILE_COLS;
         let width = TILE_COLS.min(self.range.end - col);
         // One chunk of each with every tile.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::fixed_point::{self, KBlocking, FixedPointActivations};
+use super::fixed_point::{self, FixedPointActivations, KBlocking};
 use super::shared_output::SharedOutput;
 use crate::cpu::gemm::{self, FloatElement, Matrix, PackedMatrix};
 use crate::cpu::simd::{self, Family, Level};
@@ -33,7 +33,10 @@ impl<T: FloatElement<Float = f32>> HalfWeights<T> {
             copied(rows.start * row..rows.end * row);
         });
         let is_fixed_point = fixed_point::suits(&packed);
-        Some(Self { packed, is_fixed_point })
+        Some(Self {
+            packed,
+            is_fixed_point,
+        })
     }
 
     /// Size in bytes.
@@ -66,7 +69,12 @@ impl<T: FloatElement<Float = f32>> HalfWeights<T> {
     }
 
     /// Multiplies fixed-point activations with a range of rows, which starts at a panel.
-    pub(super) fn multiply_fixed_point(&self, x: &FixedPointActivations, rows: Range<usize>, to: &SharedOutput<'_>) {
+    pub(super) fn multiply_fixed_point(
+        &self,
+        x: &FixedPointActivations,
+        rows: Range<usize>,
+        to: &SharedOutput<'_>,
+    ) {
         fixed_point::multiply(self.packed.level(), &self.packed, x, rows, to);
     }
 }

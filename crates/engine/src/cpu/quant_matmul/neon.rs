@@ -19,7 +19,7 @@ use std::arch::aarch64::{
 use std::arch::asm;
 
 use super::activation::Activations;
-use super::dot::{self, PanelJob, Lanes, TILE_ROWS, PanelCursor};
+use super::dot::{self, Lanes, PanelCursor, PanelJob, TILE_ROWS};
 use crate::cpu::simd::Features;
 use crate::quant::BlockFormat;
 
@@ -115,7 +115,7 @@ unsafe fn with_matrices<const N: usize>(job: &PanelJob<'_>, first: usize) -> [[f
 /// As for [`Lanes::dots`].
 #[inline(always)]
 unsafe fn dots1(w: &[[uint8x16_t; 2]], x: *const i8) -> [int32x4_t; 2] {
-    // SAFETY: by contract; `w` are four places or eight.
+    // SAFETY: by contract; `w` is four quads or eight.
     unsafe {
         let mut sums = [vdupq_n_s32(0); 2];
         for four in 0..w.len() / 4 {
@@ -138,7 +138,7 @@ unsafe fn dots1(w: &[[uint8x16_t; 2]], x: *const i8) -> [int32x4_t; 2] {
 /// As for [`Lanes::dots`], with i8mm.
 #[inline(always)]
 unsafe fn dots2(w: &[[uint8x16_t; 2]], x: [*const i8; 2]) -> [[int32x4_t; 2]; 2] {
-    // SAFETY: by contract; `w` are four places or eight.
+    // SAFETY: by contract; `w` is four quads or eight.
     unsafe {
         // Rows 0 and 2 of four, and rows 1 and 3.
         let (mut even, mut odd) = ([vdupq_n_s32(0); 2], [vdupq_n_s32(0); 2]);

@@ -30,7 +30,7 @@ use super::shared_output::SharedOutput;
 use crate::cpu::huge_pages::{ArenaSlice, REPACK_BAND_BYTES};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Family, Features, MAX_MATVEC_ROWS};
-use crate::quant::{BlockFormat, group, q3_scales, six_bits};
+use crate::quant::{BlockFormat, group, q3_scales, q4_scale_offset};
 
 /// Number of rows of a panel.
 pub(super) const PANEL_ROWS: usize = 8;
@@ -143,7 +143,9 @@ impl Panels {
 
     /// Returns true if products with this many vectors merge Q6_K's bits per panel, which needs biased activations.
     pub(super) fn wants_biased(&self, vectors: usize) -> bool {
-        features(vectors) == Features::Avx2 && self.format == BlockFormat::Q6K && vectors >= MIN_MERGED_ROWS
+        features(vectors) == Features::Avx2
+            && self.format == BlockFormat::Q6K
+            && vectors >= MIN_MERGED_ROWS
     }
 
     /// Multiplies a range of rows, which starts at a panel.
@@ -247,7 +249,7 @@ fn repack_block(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
             half(16, &from[2..]);
             let size = if format == BlockFormat::Q5K { 160 } else { 128 };
             for i in 0..8 {
-                let (scale, offset) = six_bits(&from[4..16], i);
+                let (scale, offset) = q4_scale_offset(&from[4..16], i);
                 to[32 + 8 * i + r] = scale;
                 to[96 + 8 * i + r] = offset;
                 let q = levels(i, 0);
@@ -267,7 +269,11 @@ fn repack_block(format: BlockFormat, from: &[u8], r: usize, to: &mut [u8]) {
                     to[32 + at] = byte & 15;
                     to[160 + at] = byte >> 4;
                 }
-                interleave(&bit_pairs(&levels(i, 0), 0), r, &mut to[288 + 64 * i..][..64]);
+                interleave(
+                    &bit_pairs(&levels(i, 0), 0),
+                    r,
+                    &mut to[288 + 64 * i..][..64],
+                );
             }
         }
         BlockFormat::Q3K => {

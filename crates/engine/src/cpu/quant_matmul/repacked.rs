@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::fixed_point::{KBlocking, FixedPointActivations};
+use super::fixed_point::{FixedPointActivations, KBlocking};
 use super::half::HalfWeights;
 use super::panel::{self, Panels};
 use super::shared_output::SharedOutput;
@@ -101,7 +101,12 @@ impl Repacked {
     }
 
     /// Multiplies fixed-point activations with a range of half-precision rows, which starts at a panel.
-    pub(super) fn multiply_fixed_point(&self, x: &FixedPointActivations, rows: Range<usize>, to: &SharedOutput<'_>) {
+    pub(super) fn multiply_fixed_point(
+        &self,
+        x: &FixedPointActivations,
+        rows: Range<usize>,
+        to: &SharedOutput<'_>,
+    ) {
         match self {
             Self::Blocks(_) => unreachable!("blocks are multiplied as 8-bit integers"),
             Self::F16(half) => half.multiply_fixed_point(x, rows, to),

@@ -200,9 +200,9 @@ impl<const KIND: usize> Task for IntegerRows<'_, KIND> {
 #[inline(always)]
 fn widen<I: Isa>(weights: Weights, bytes: &[u8], to: &mut [f32]) {
     if weights == Weights::F16
-        && let Ok(halves) = bytemuck::try_cast_slice::<u8, half::f16>(bytes)
+        && let Ok(half) = bytemuck::try_cast_slice::<u8, half::f16>(bytes)
     {
-        <half::f16 as crate::cpu::row::Float>::widen::<I>(halves, to);
+        <half::f16 as crate::cpu::row::Float>::widen::<I>(half, to);
         return;
     }
     weights.widen(bytes, to);

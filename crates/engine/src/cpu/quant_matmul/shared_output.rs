@@ -1,9 +1,6 @@
 //! Outputs that several tasks write to.
 #![expect(unsafe_code, reason = "tasks write to disjoint rows")]
-#![expect(
-    clippy::mut_from_ref,
-    reason = "the ranges of tasks are disjoint"
-)]
+#![expect(clippy::mut_from_ref, reason = "the ranges of tasks are disjoint")]
 
 use crate::cpu::pool::DisjointSlice;
 

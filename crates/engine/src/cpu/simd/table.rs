@@ -4,7 +4,7 @@
 //! time, so results do not change from run to run. An entry is lower than its column where the lower kernels were
 //! measured to be faster, or where the family has none for the features of the column.
 //!
-//! # What the entries rest on
+//! # Measurements
 //!
 //! All on Zen 4 (AMD EPYC), two threads, by `bessemer-bench ops` and `llm` with `--simd avx2`.
 //!
@@ -12,15 +12,15 @@
 //! |---|---|
 //! | AVX2 over scalar, all families | unmeasured level against level; AVX2 is measured against peers on Zen 3 |
 //! | AVX-512 for elementwise | long functions (`exp`, `log`, …) 1.3 to 2.0 times AVX2, softmax 1.3, RoPE 1.05. Short ones (`a + b`) are [`Family::Streaming`]: the same at 10K, 0.6 to 0.9 at 16M; row norms 0.78 to 1.07 |
-//! | AVX-512 for attention, GEMM | attention 1.1 times AVX2; GEMM 1.07 in the mean of 33 shapes, 0.92 to 0.98 in five (1024³ and larger), up to 1.9 with packed weights. Products that AVX2's tiles fit better (`gemm/problem.rs`) take those |
-//! | VNNI for decode | as fast as AVX2, memory decides; two to four rows 1.1 to 2 times |
+//! | AVX-512 for attention, GEMM | attention 1.1 times AVX2; GEMM 1.07 in the mean of 33 shapes, 0.92 to 0.98 in five (1024³ and larger), up to 1.9 with packed weights. Products that fit AVX2's tiles better use those (`gemm/problem.rs`) |
+//! | VNNI for decode | as fast as AVX2, limited by memory; two to four rows 1.1 to 2 times |
 //! | VNNI for prefill | 1.3 to 1.6 times AVX2 |
-//! | AVX2 for f16/bf16 weights with AVX-512 | the fixed-point kernels of prefill are AVX2's; decode waits for memory |
-//! | everything of NEON | unmeasured; tested by emulation |
+//! | AVX2 for f16/bf16 weights with AVX-512 | the fixed-point kernels of prefill are AVX2's; decode is limited by memory |
+//! | all of NEON | unmeasured; tested by emulation |
 
 use super::Level;
 
-/// A set of instructions that kernels are chosen by: a [`Level`], and what some processors have besides.
+/// A set of instructions that kernels are chosen by: a [`Level`], with extensions that some processors have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Features {
@@ -36,7 +36,7 @@ pub(crate) enum Features {
     Neon,
     /// [`Level::Neon`] with 8-bit dot products.
     NeonDotprod,
-    /// [`Level::Neon`] with 8-bit dot products and matrix products.
+    /// [`Level::Neon`] with 8-bit dot products and matrix multiplication.
     NeonI8mm,
 }
 
@@ -71,7 +71,7 @@ impl Features {
         }
     }
 
-    /// What this processor has of a level that it has.
+    /// The features that this processor has at an available level.
     pub(super) fn of(level: Level) -> Self {
         Self::ALL
             .into_iter()
@@ -80,7 +80,7 @@ impl Features {
             .unwrap_or(Self::Scalar)
     }
 
-    /// Whether this processor has them.
+    /// Returns true if this processor has them.
     pub(crate) fn is_available(self) -> bool {
         self.level().is_available()
             && match self {
@@ -98,13 +98,14 @@ impl Features {
     }
 }
 
-/// Kernels that are chosen together.
+/// A group of kernels that use the same features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// Elementwise functions of many instructions, softmax, RoPE, pooling, convolution, random numbers.
     Elementwise,
-    /// Loops that wait for memory: elementwise ops of few instructions and fused pairs of them, casts, reductions,
-    /// arg-reductions, row norms, activations of language models, KV-cache writes, rounding of activations, dequantised rows. Never compiled above AVX2: there are many of them.
+    /// Loops limited by memory bandwidth: elementwise ops of few instructions and fused pairs of them, casts, reductions,
+    /// arg-reductions, row norms, activations of language models, KV-cache writes, quantisation of activations,
+    /// dequantisation of rows. Never compiled above AVX2: there are many of them.
     Streaming,
     /// Attention over the KV cache and over tensors.
     Attention,
@@ -118,8 +119,8 @@ pub(crate) enum Family {
     QuantMatmul,
 }
 
-/// Rows of 8-bit activations up to which a product with quantised weights counts as [`Family::QuantMatvec`]. A token is
-/// one row, or two where its activations are rounded to pairs; i8mm multiplies two rows at once.
+/// Maximum rows of 8-bit activations for which a product with quantised weights is [`Family::QuantMatvec`]. A token is one
+/// row, or two if its activations are quantised to two terms; i8mm multiplies two rows at a time.
 pub(crate) const MAX_MATVEC_ROWS: usize = if cfg!(target_arch = "aarch64") { 1 } else { 2 };
 
 impl Family {
@@ -135,7 +136,7 @@ impl Family {
         Self::QuantMatmul,
     ];
 
-    /// The instructions that its kernels use on a processor with `features`.
+    /// The features that its kernels use on a processor with `features`.
     #[inline]
     pub(crate) const fn choose(self, features: Features) -> Features {
         TABLE[self as usize][features as usize]
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_entry_is_available_wherever_its_column_is_and_never_above_it() {
+    fn every_entry_is_available_if_its_column_is_and_never_above_it() {
         for family in Family::ALL {
             for features in Features::ALL {
                 let entry = family.choose(features);
@@ -181,7 +182,7 @@ mod tests {
                 assert!(same, "{name} is of another architecture");
                 assert!(entry.level() <= features.level(), "{name} is above the cap");
                 assert!(entry.is_available() || !features.is_available(), "{name}");
-                // Vector units are used where there are any.
+                // Vector units are used if there are any.
                 let scalar = features == Features::Scalar;
                 assert_eq!(entry == Features::Scalar, scalar, "{name}");
             }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_column_never_chooses_less_than_a_lower_one() {
+    fn a_higher_column_never_chooses_lower_features() {
         for family in Family::ALL {
             for columns in [&Features::ALL[..4], &Features::ALL[4..]] {
                 for pair in columns.windows(2) {
@@ -212,15 +213,15 @@ mod tests {
                 Family::Gemm,
                 Family::HalfWeights,
             ] {
-                // Only products of 8-bit integers have kernels beyond those of a level.
+                // Only 8-bit integer kernels use extensions of a level.
                 let entry = family.choose(features);
-                let plain = [
+                let levels = [
                     Features::Scalar,
                     Features::Avx2,
                     Features::Avx512,
                     Features::Neon,
                 ];
-                assert!(plain.contains(&entry), "{family:?}: {entry:?}");
+                assert!(levels.contains(&entry), "{family:?}: {entry:?}");
             }
             // The fixed-point kernels of f16 and bf16 weights are AVX2's alone.
             if features < Features::Neon && features != Features::Scalar {

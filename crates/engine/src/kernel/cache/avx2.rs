@@ -34,7 +34,11 @@ pub(super) fn score<I: Isa, const R: usize>(
     if !available::<I>() {
         return false;
     }
-    assert!(q.len() >= R * dim && k.len() <= BLOCK_POSITIONS * dim && scores.len() >= R * BLOCK_POSITIONS);
+    assert!(
+        q.len() >= R * dim
+            && k.len() <= BLOCK_POSITIONS * dim
+            && scores.len() >= R * BLOCK_POSITIONS
+    );
     for (panel, k) in k.chunks_exact(dim * LANES).enumerate() {
         // SAFETY: both levels have AVX2 and FMA; a panel has `LANES` keys of `dim` elements, there are `R` queries of
         // as many, and a block of scores is long enough for those of a panel.
@@ -76,7 +80,11 @@ pub(super) fn mix<I: Isa, const R: usize>(
         return 0;
     }
     let positions = v.len() / dim;
-    assert!(positions <= BLOCK_POSITIONS && weights.len() >= R * BLOCK_POSITIONS && sums.len() >= R * dim);
+    assert!(
+        positions <= BLOCK_POSITIONS
+            && weights.len() >= R * BLOCK_POSITIONS
+            && sums.len() >= R * dim
+    );
     let mut d = 0;
     while d + LANES <= dim {
         // SAFETY: both levels have AVX2 and FMA; every row of values and sums has `LANES` elements from `d` on, and

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::{LANES, KvLayout, KvView, zeros};
+use super::{KvLayout, KvView, LANES, zeros};
 use crate::cpu::row::Float;
 use crate::cpu::simd::{Isa, Task};
 

@@ -1,4 +1,4 @@
-//! Conversions of `f16` by the processor's own instructions.
+//! Conversions of `f16` with the F16C instructions.
 #![expect(
     unsafe_code,
     reason = "intrinsics, called where the level says that the processor has them"
@@ -14,7 +14,7 @@ use ::half::f16;
 use super::{narrow_f16, widen_f16};
 use crate::cpu::simd::{Isa, Level};
 
-/// The elements of one vector.
+/// Elements of a vector.
 const WIDTH: usize = 8;
 
 #[inline(always)]

@@ -1,11 +1,11 @@
-//! Zeros, infinities, NaN and the ends of the range.
+//! Tests of zeros, infinities, NaN and the ends of the range.
 use super::{Tested, at, levels};
 use crate::cpu::simd::Level;
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
 
-/// What both types give, exactly, sign of zero included.
+/// Exact results of both types, including the sign of zero.
 const UNARY: &[(&str, &[(f64, f64)])] = &[
     (
         "exp",
@@ -303,14 +303,14 @@ const HYPOT: &[(f64, f64, f64)] = &[
     (1.0, NAN, NAN),
 ];
 
-/// The same, or both NaN; zeros differ by their sign.
+/// Returns true if the values are the same or both NaN; zeros differ by their sign.
 fn same(a: f64, b: f64) -> bool {
     (a.is_nan() && b.is_nan()) || a.to_bits() == b.to_bits()
 }
 
 fn check<T: Tested + Into<f64>>(level: Level, from: fn(f64) -> T) {
     let call = |name: &str, x: f64, y: f64| -> f64 {
-        // Twenty of them, so that the vectorised loop runs.
+        // Twenty copies, so that the vectorised loop runs.
         let out = at(level, name, &[from(x); 20], &[from(y); 20]);
         let first: f64 = out[0].into();
         assert!(

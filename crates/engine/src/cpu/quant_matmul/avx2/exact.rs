@@ -23,7 +23,7 @@ use std::arch::x86_64::{
     _mm256_sub_epi8, _mm256_xor_ps,
 };
 
-use crate::quant::{BlockFormat, q3_scales, six_bits};
+use crate::quant::{BlockFormat, q3_scales, q4_scale_offset};
 
 /// Weights that are dequantised at a time.
 const GROUP_LEN: usize = 32;
@@ -120,7 +120,10 @@ fn write<const FORMAT: usize>(blocks: &[u8], to: &mut [f32]) {
     let format = const { BlockFormat::ALL[FORMAT] };
     let len = const { BlockFormat::ALL[FORMAT].block_len() };
     let blocks = blocks.chunks_exact(const { BlockFormat::ALL[FORMAT].block_bytes() });
-    assert!(to.len() >= blocks.len() * len, "the output is shorter than the weights");
+    assert!(
+        to.len() >= blocks.len() * len,
+        "the output is shorter than the weights"
+    );
     for (block, to) in blocks.zip(to.chunks_exact_mut(len)) {
         for i in 0..len / GROUP_LEN {
             let weights = group(format, block, i);
@@ -184,11 +187,11 @@ fn group(format: BlockFormat, block: &[u8], i: usize) -> [__m256; 4] {
             affine(q, [scale; 2], [minus(offset); 2])
         }
         BlockFormat::Q6K => {
-            let (d, part) = (half(&block[208..210]), i % 4);
-            let low = bytes(&block[i / 4 * 64 + part % 2 * 32..][..32]);
+            let (d, row) = (half(&block[208..210]), i % 4);
+            let low = bytes(&block[i / 4 * 64 + row % 2 * 32..][..32]);
             let high = bytes(&block[128 + i / 4 * 32..][..32]);
-            let high = _mm256_slli_epi16::<4>(bits(high, part * 2, 3));
-            let q = _mm256_or_si256(bits(low, part / 2 * 4, 15), high);
+            let high = _mm256_slli_epi16::<4>(bits(high, row * 2, 3));
+            let q = _mm256_or_si256(bits(low, row / 2 * 4, 15), high);
             let [a, b] = [block[192 + 2 * i] as i8, block[193 + 2 * i] as i8];
             scaled(zero_at(q, 32), [times(d, a), times(d, b)])
         }
@@ -200,7 +203,7 @@ fn group(format: BlockFormat, block: &[u8], i: usize) -> [__m256; 4] {
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn k_scale(block: &[u8], i: usize) -> (__m256, __m256) {
     let (d, m) = (half(&block[0..2]), half(&block[2..4]));
-    let (scale, offset) = six_bits(&block[4..16], i);
+    let (scale, offset) = q4_scale_offset(&block[4..16], i);
     (times(d, scale), times(m, offset))
 }
 

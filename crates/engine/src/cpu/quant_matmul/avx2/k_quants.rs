@@ -14,9 +14,10 @@ use std::arch::x86_64::{
     _mm256_srli_epi16, _mm256_srli_epi32, _mm256_sub_epi8, _mm256_sub_epi16, _mm256_sub_epi32,
 };
 
-use super::super::activation::{GROUP_LEN, ActivationRow, Scale};
+use super::super::activation::{ActivationRow, GROUP_LEN, Scale};
 use super::{
-    add_products, cursors, prefetch, five_bits_half, broadcast4, keep, load, load_f16, nibble_dots, panel_pointers,
+    add_products, broadcast4, cursors, five_bits_half, keep, load, load_f16, nibble_dots,
+    panel_pointers, prefetch,
 };
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -144,7 +145,12 @@ pub(super) const MERGED_BLOCK_REGISTERS: usize = 8 * MERGED_GROUP_REGISTERS;
 pub(super) fn merge_six_bits(panel: &[u8], to: &mut [__m256i]) {
     let blocks = panel.as_chunks::<Q6_K_PANEL_BLOCK_BYTES>().0.iter();
     for (block, to) in blocks.zip(to.as_chunks_mut::<MERGED_BLOCK_REGISTERS>().0) {
-        for (i, to) in to.as_chunks_mut::<MERGED_GROUP_REGISTERS>().0.iter_mut().enumerate() {
+        for (i, to) in to
+            .as_chunks_mut::<MERGED_GROUP_REGISTERS>()
+            .0
+            .iter_mut()
+            .enumerate()
+        {
             // SAFETY: 16 bytes of scales, and 192 bytes of a group, can be read.
             let (pairs, w) = unsafe {
                 let group = block.as_ptr().add(144 + 192 * i);
@@ -191,7 +197,10 @@ pub(super) fn six_bits_merged<const N: usize, const P: usize>(
         biased[n] = rows[n].biased.as_ptr().cast::<i8>();
     }
     for p in 0..P {
-        assert!(merged[p].len() >= blocks * MERGED_BLOCK_REGISTERS, "merged weights are missing");
+        assert!(
+            merged[p].len() >= blocks * MERGED_BLOCK_REGISTERS,
+            "merged weights are missing"
+        );
         groups[p] = merged[p].as_ptr();
     }
     let mut sums = [[_mm256_setzero_ps(); N]; P];
@@ -316,7 +325,11 @@ unsafe fn scales(block: *const u8, i: usize) -> (__m256i, __m256) {
 #[target_feature(enable = "avx2")]
 unsafe fn half_sums(scale: *const Scale) -> __m256i {
     // SAFETY: by contract; two 16-bit integers are read as one of 32 bits.
-    _mm256_set1_epi32(unsafe { (&raw const (*scale).half_sums).cast::<i32>().read_unaligned() })
+    _mm256_set1_epi32(unsafe {
+        (&raw const (*scale).half_sums)
+            .cast::<i32>()
+            .read_unaligned()
+    })
 }
 
 /// Loads 16 bytes.
@@ -562,12 +575,15 @@ pub(super) fn three_bits<const N: usize, const P: usize>(
                 }
                 let q = x.map(|x| x.q.add(g * GROUP_LEN));
                 let w = |p: usize, j: usize| {
-                    let (low, top) = (bit_pairs(load(groups[p].add(32 + 32 * j))), third_bits(bits[p], j));
+                    let (low, high) = (
+                        bit_pairs(load(groups[p].add(32 + 32 * j))),
+                        third_bits(bits[p], j),
+                    );
                     [
-                        _mm256_or_si256(low[0], top[0]),
-                        _mm256_or_si256(low[1], top[1]),
-                        _mm256_or_si256(low[2], top[2]),
-                        _mm256_or_si256(low[3], top[3]),
+                        _mm256_or_si256(low[0], high[0]),
+                        _mm256_or_si256(low[1], high[1]),
+                        _mm256_or_si256(low[2], high[2]),
+                        _mm256_or_si256(low[3], high[3]),
                     ]
                 };
                 let dots: [_; P] = half_group_dots(w, q);

@@ -135,9 +135,12 @@ fn kernels() -> Vec<(&'static str, PanelKernel)> {
         ("portable", |format, panels, size, x, out| unsafe {
             multiply::<ReferenceLanes<false>>(format, panels, size, x, out);
         }),
-        ("portable, unsigned", |format, panels, size, x, out| unsafe {
-            multiply::<ReferenceLanes<true>>(format, panels, size, x, out);
-        }),
+        (
+            "portable, unsigned",
+            |format, panels, size, x, out| unsafe {
+                multiply::<ReferenceLanes<true>>(format, panels, size, x, out);
+            },
+        ),
     ];
     #[cfg(target_arch = "x86_64")]
     if Features::Avx2.is_available() {

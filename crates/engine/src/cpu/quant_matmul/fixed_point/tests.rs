@@ -22,7 +22,11 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(next).collect()
 }
 
-fn pack<B: FloatElement<Float = f32>>(weights: &[f32], rows: usize, cols: usize) -> PackedMatrix<B> {
+fn pack<B: FloatElement<Float = f32>>(
+    weights: &[f32],
+    rows: usize,
+    cols: usize,
+) -> PackedMatrix<B> {
     let halves: Vec<B> = weights.iter().map(|&w| B::narrow(w)).collect();
     PackedMatrix::new_at(Level::Avx2, Matrix::contiguous(&halves[..], rows, cols).t())
 }
@@ -33,11 +37,11 @@ fn product<B: FloatElement<Float = f32>>(level: Level, x: &[f32], b: &PackedMatr
     let (vectors, rows) = (fixed_point_x.rows, b.cols());
     let mut to = vec![f32::NAN; vectors * rows];
     let all = &DisjointSlice::new(&mut to);
-    let part = SharedOutput { all, vectors, rows };
+    let output = SharedOutput { all, vectors, rows };
     // In ranges, as tasks do.
     for first in (0..rows).step_by(2 * TILE_COLS) {
         let range = first..rows.min(first + 2 * TILE_COLS);
-        multiply(level, b, &fixed_point_x, range, &part);
+        multiply(level, b, &fixed_point_x, range, &output);
     }
     to
 }
@@ -59,16 +63,19 @@ fn check<B: FloatElement<Float = f32>>(vectors: usize, cols: usize, rows: usize,
             let (mut sum, mut size, mut bound) = (0.0, 0.0, 0.0);
             for block in 0..blocking.depth_blocks() {
                 let steps = blocking.steps(block);
-                for (x, w) in x[steps.clone()].chunks(BLOCK_LEN).zip(w[steps].chunks(BLOCK_LEN)) {
-                    let top = |n: &[f32]| f64::from(n.iter().fold(0.0_f32, |t, n| t.max(n.abs())));
-                    let (top_x, top_w) = (top(x), top(w));
+                for (x, w) in x[steps.clone()]
+                    .chunks(BLOCK_LEN)
+                    .zip(w[steps].chunks(BLOCK_LEN))
+                {
+                    let max = |n: &[f32]| f64::from(n.iter().fold(0.0_f32, |t, n| t.max(n.abs())));
+                    let (max_x, max_w) = (max(x), max(w));
                     for (&x, &w) in x.iter().zip(w) {
                         let (x, w) = (f64::from(x), f64::from(w));
-                        let off_x = top_x / 8190.0 * 1.001;
-                        let off_w = if w.abs() >= top_w * exact {
+                        let off_x = max_x / 8190.0 * 1.001;
+                        let off_w = if w.abs() >= max_w * exact {
                             0.0
                         } else {
-                            top_w / 4096.0
+                            max_w / 4096.0
                         };
                         sum += x * w;
                         size += (x.abs() + off_x) * (w.abs() + off_w);
@@ -170,7 +177,10 @@ fn values_out_of_range_are_found() {
             for at in [0, 7 * k - 1, 8 * k - 1] {
                 let mut x = zeros.clone();
                 x[at] = bad;
-                assert!(!FixedPointActivations::default().set(&x, blocking), "{bad} at {at}");
+                assert!(
+                    !FixedPointActivations::default().set(&x, blocking),
+                    "{bad} at {at}"
+                );
             }
         }
         if !Level::Avx2.is_available() {
