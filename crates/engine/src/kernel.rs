@@ -28,8 +28,8 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, to: &mut [f32]) {
         to.len(),
         "rms_norm: input and output differ in length"
     );
-    struct RmsNorm<'a>(&'a [f32], &'a [f32], f32, &'a mut [f32]);
-    impl Task for RmsNorm<'_> {
+    struct RmsNormRows<'a>(&'a [f32], &'a [f32], f32, &'a mut [f32]);
+    impl Task for RmsNormRows<'_> {
         type Output = ();
         #[inline(always)]
         fn run<I: Isa>(self) {
@@ -46,7 +46,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, to: &mut [f32]) {
     }
     let piece = (TASK_LEN / weight.len().max(1)).max(1) * weight.len();
     pool::for_each_chunk(to, piece, |i, to| {
-        simd::run_narrow(RmsNorm(&x[i * piece..][..to.len()], weight, eps, to));
+        simd::run_narrow(RmsNormRows(&x[i * piece..][..to.len()], weight, eps, to));
     });
 }
 
@@ -61,8 +61,8 @@ pub fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f64) {
         bias.len(),
         "layer_norm: weight and bias differ in length"
     );
-    struct LayerNorm<'a>(&'a mut [f32], &'a [f32], &'a [f32], f64);
-    impl Task for LayerNorm<'_> {
+    struct LayerNormRows<'a>(&'a mut [f32], &'a [f32], &'a [f32], f64);
+    impl Task for LayerNormRows<'_> {
         type Output = ();
         #[inline(always)]
         fn run<I: Isa>(self) {
@@ -81,7 +81,7 @@ pub fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f64) {
             }
         }
     }
-    simd::run_narrow(LayerNorm(x, weight, bias, eps));
+    simd::run_narrow(LayerNormRows(x, weight, bias, eps));
 }
 
 /// Adds `y` to `x` in place.

@@ -37,7 +37,7 @@ mod vector;
 use half::{bf16, f16};
 
 pub(crate) use float::FloatElement;
-pub(crate) use packed::{PackedMatrix, gemm_packed, vector_packed};
+pub(crate) use packed::{GemmPanels, gemm_packed, vector_packed};
 pub(crate) use vector::dot_at;
 
 use crate::cpu::pool;

@@ -11,10 +11,10 @@ use crate::{DType, Element, Result, Scalar};
 
 /// A right factor in the layout of the kernels.
 pub(crate) enum Packed {
-    F16(gemm::PackedMatrix<f16>),
-    BF16(gemm::PackedMatrix<bf16>),
-    F32(gemm::PackedMatrix<f32>),
-    F64(gemm::PackedMatrix<f64>),
+    F16(gemm::GemmPanels<f16>),
+    BF16(gemm::GemmPanels<bf16>),
+    F32(gemm::GemmPanels<f32>),
+    F64(gemm::GemmPanels<f64>),
 }
 
 /// Lays out a matrix of floats.
@@ -27,10 +27,10 @@ pub(crate) fn pack(input: &Input<'_>) -> Packed {
         matrix(input, layout, layout.offset())
     }
     match input.dtype {
-        DType::F16 => Packed::F16(gemm::PackedMatrix::new(view(input))),
-        DType::BF16 => Packed::BF16(gemm::PackedMatrix::new(view(input))),
-        DType::F64 => Packed::F64(gemm::PackedMatrix::new(view(input))),
-        _ => Packed::F32(gemm::PackedMatrix::new(view(input))),
+        DType::F16 => Packed::F16(gemm::GemmPanels::new(view(input))),
+        DType::BF16 => Packed::BF16(gemm::GemmPanels::new(view(input))),
+        DType::F64 => Packed::F64(gemm::GemmPanels::new(view(input))),
+        _ => Packed::F32(gemm::GemmPanels::new(view(input))),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn run(op: &PackedMatmul, inputs: &[Input<'_>], mut output: Output<'_
     Ok(())
 }
 
-fn multiply<T>(left: &Dense<'_>, right: &gemm::PackedMatrix<T>, c: &mut [T])
+fn multiply<T>(left: &Dense<'_>, right: &gemm::GemmPanels<T>, c: &mut [T])
 where
     T: gemm::FloatElement<Float: Element + Pod> + Gemm + Pod,
 {

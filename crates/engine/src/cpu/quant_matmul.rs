@@ -71,14 +71,14 @@ pub(crate) fn run(op: &QuantMatmul, inputs: &[Input<'_>], mut output: Output<'_>
 }
 
 #[derive(Default)]
-struct Scratch {
+struct MatmulScratch {
     activations: Activations,
     fixed_point_x: FixedPointActivations,
     tile: Vec<f32>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<MatmulScratch> = RefCell::default();
 }
 
 /// Multiplies the rows of `x` with every matrix of `products`. If `fine`, activations are quantised to two terms.

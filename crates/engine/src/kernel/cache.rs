@@ -280,7 +280,7 @@ impl KvCache {
             f32::with_scratch(len, |scratch| {
                 simd::run_as(
                     Family::Attention,
-                    QueryTile {
+                    CacheAttention {
                         attend: a,
                         dim,
                         first,
@@ -389,7 +389,7 @@ impl<T: Float<Real = f32>> KvView for &[T] {
 
 /// Attention of a range of queries, at query heads that share a head of keys and values (GQA). A row is a pair of a query
 /// and a head.
-struct QueryTile<'a, K, V> {
+struct CacheAttention<'a, K, V> {
     attend: &'a Attend<'a>,
     dim: usize,
     /// Index of the first query.
@@ -408,7 +408,7 @@ struct QueryTile<'a, K, V> {
     to: &'a DisjointSlice<'a, f32>,
 }
 
-impl<K: KvView, V: KvView> Task for QueryTile<'_, K, V> {
+impl<K: KvView, V: KvView> Task for CacheAttention<'_, K, V> {
     type Output = ();
 
     #[inline(always)]

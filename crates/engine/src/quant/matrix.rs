@@ -295,9 +295,9 @@ mod tests {
     use crate::{Device, Tensor};
 
     /// A mapped file.
-    struct File(Memory);
+    struct MappedFile(Memory);
 
-    impl AsRef<[u8]> for File {
+    impl AsRef<[u8]> for MappedFile {
         fn as_ref(&self) -> &[u8] {
             self.0.bytes()
         }
@@ -319,8 +319,8 @@ mod tests {
             memory.bytes_mut()[start..][..blocks.len()].copy_from_slice(&blocks);
         }
         let short = end - 4;
-        let file = Arc::new(File(memory));
-        struct Truncated(Arc<File>, usize);
+        let file = Arc::new(MappedFile(memory));
+        struct Truncated(Arc<MappedFile>, usize);
         impl AsRef<[u8]> for Truncated {
             fn as_ref(&self) -> &[u8] {
                 &(*self.0).as_ref()[..self.1]

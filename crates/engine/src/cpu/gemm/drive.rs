@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::float::{Float, FloatElement, finish, widen};
-use super::kernel::{MicroKernel, Side, Tile};
+use super::kernel::{MicroKernel, Side, TileArgs};
 use super::pack::{StridedBlock, pack};
 use super::problem::{GemmProblem, MatrixPtr, RightOperand};
 use super::scratch::{self, Local};
@@ -16,7 +16,7 @@ use crate::storage::Storage;
 
 /// How the micro-kernel gets the right factor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Feed {
+enum RightAccess {
     /// Read in place; its columns are contiguous.
     Direct,
     /// Packed by each task into its own scratch.
@@ -28,7 +28,7 @@ enum Feed {
 /// How a product is split into tasks.
 #[derive(Clone, Copy)]
 struct GemmPlan {
-    feed: Feed,
+    access: RightAccess,
     /// True if the left factor is read in place.
     direct: bool,
     /// Rows and columns of a task.
@@ -92,7 +92,7 @@ pub(super) fn compute<
     p: &GemmProblem<T, B>,
 ) {
     let RightOperand::Strided(b) = p.b else {
-        return tasks::<T, B, K>(p, &plan::<T, B, K>(p, Feed::Packed));
+        return tasks::<T, B, K>(p, &plan::<T, B, K>(p, RightAccess::Packed));
     };
     // Only packed right factors have another element type.
     let b = MatrixPtr {
@@ -139,15 +139,15 @@ fn compute_view<T: FloatElement, K: MicroKernel<Float = T::Float>>(p: &GemmProbl
         return;
     };
     let bytes = p.k.saturating_mul(p.n).saturating_mul(size_of::<T>());
-    let feed = if T::SAME && b.col == 1 && bytes <= MAX_DIRECT_BYTES {
-        Feed::Direct
+    let access = if T::SAME && b.col == 1 && bytes <= MAX_DIRECT_BYTES {
+        RightAccess::Direct
     } else if p.m <= MAX_LOCAL_ROWS || bytes <= MAX_LOCAL_BYTES {
-        Feed::Local
+        RightAccess::Local
     } else {
-        Feed::Packed
+        RightAccess::Packed
     };
-    if feed != Feed::Packed {
-        return tasks::<T, T, K>(p, &plan::<T, T, K>(p, feed));
+    if access != RightAccess::Packed {
+        return tasks::<T, T, K>(p, &plan::<T, T, K>(p, access));
     }
     let row = p.k * size_of::<T::Float>();
     let cols = (MAX_SHARED_PACK_BYTES / row.max(1)).max(16 * K::COLS);
@@ -158,7 +158,7 @@ fn compute_view<T: FloatElement, K: MicroKernel<Float = T::Float>>(p: &GemmProbl
         match Storage::new("matmul", cols.saturating_mul(row)) {
             Ok(memory) => break memory,
             Err(_) if cols > K::COLS => cols = (cols / 2).next_multiple_of(K::COLS),
-            Err(_) => return tasks::<T, T, K>(p, &plan::<T, T, K>(p, Feed::Local)),
+            Err(_) => return tasks::<T, T, K>(p, &plan::<T, T, K>(p, RightAccess::Local)),
         }
     };
     let panels = bytemuck::cast_slice_mut(memory.bytes_mut().expect("new storage is not shared"));
@@ -184,7 +184,7 @@ fn compute_view<T: FloatElement, K: MicroKernel<Float = T::Float>>(p: &GemmProbl
             c,
             ..*p
         };
-        tasks::<T, T, K>(&slice, &plan::<T, T, K>(&slice, Feed::Packed));
+        tasks::<T, T, K>(&slice, &plan::<T, T, K>(&slice, RightAccess::Packed));
     }
 }
 
@@ -228,7 +228,7 @@ pub(super) fn pack_shared<T: FloatElement, K: MicroKernel<Float = T::Float>>(
 
 fn plan<T: FloatElement, B: FloatElement<Float = T::Float>, K: MicroKernel<Float = T::Float>>(
     p: &GemmProblem<T, B>,
-    feed: Feed,
+    access: RightAccess,
 ) -> GemmPlan {
     let threads = pool::threads();
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
@@ -243,14 +243,14 @@ fn plan<T: FloatElement, B: FloatElement<Float = T::Float>, K: MicroKernel<Float
     let depth = depth::<K>(p.k).max(1);
     let max_panels =
         |lines: usize| (L2_BLOCK_BYTES / (depth * lines * size_of::<T::Float>())).max(1);
-    let (max_high, max_wide) = match feed {
-        Feed::Direct => (max_panels(K::ROWS), usize::MAX),
-        Feed::Local => (max_panels(K::ROWS), max_panels(K::COLS)),
-        Feed::Packed if T::SAME => (max_panels(K::ROWS), usize::MAX),
-        Feed::Packed => (max_panels(K::ROWS).min(16), 16),
+    let (max_high, max_wide) = match access {
+        RightAccess::Direct => (max_panels(K::ROWS), usize::MAX),
+        RightAccess::Local => (max_panels(K::ROWS), max_panels(K::COLS)),
+        RightAccess::Packed if T::SAME => (max_panels(K::ROWS), usize::MAX),
+        RightAccess::Packed => (max_panels(K::ROWS).min(16), 16),
     };
     let even = |n: usize, pieces: usize| n.div_ceil(n.min(pieces).max(1));
-    let (rows, cols) = if feed == Feed::Local {
+    let (rows, cols) = if access == RightAccess::Local {
         let min_cols = MIN_LOCAL_ROW_BYTES / size_of::<T::Float>();
         let across = wide
             .div_ceil(max_wide)
@@ -278,12 +278,12 @@ fn plan<T: FloatElement, B: FloatElement<Float = T::Float>, K: MicroKernel<Float
     // Tall tiles have more rows than there are address registers: if both factors are read in place, addresses are
     // reloaded at every step. And rows whose stride is a multiple of a page evict each other from an 8-way L1 cache.
     let stride = p.a.row.unsigned_abs() * size_of::<T>();
-    let is_far = feed == Feed::Direct || stride.is_multiple_of(4096);
+    let is_far = access == RightAccess::Direct || stride.is_multiple_of(4096);
     let narrow = !(K::ROWS > 8 && p.m > 8 && is_far)
         && p.n <= MAX_DIRECT_COLS
         && (p.k > p.n || p.m <= MAX_DIRECT_COLS);
     GemmPlan {
-        feed,
+        access,
         direct: T::SAME && (narrow || p.m <= MAX_DIRECT_ROWS),
         rows: rows * K::ROWS,
         cols: cols * K::COLS,
@@ -371,7 +371,7 @@ unsafe fn tile<
                     let start = view
                         .start
                         .offset(step as isize * view.row + cols.start as isize * view.col);
-                    let own = if plan.feed == Feed::Direct {
+                    let own = if plan.access == RightAccess::Direct {
                         n - n % K::COLS
                     } else {
                         0
@@ -456,7 +456,7 @@ unsafe fn tile<
                         let c = sums.as_mut_ptr().add(row * n + col);
                         (c, n as isize, 1, one, beta)
                     };
-                    K::tile(&Tile {
+                    K::tile(&TileArgs {
                         depth,
                         a: left.offset((row / K::ROWS) as isize * left_panel),
                         a_row: left_row,

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 use super::Mix;
 use super::kernel::MicroKernel;
-use super::kernel_scalar::Scalar;
+use super::kernel_scalar::ScalarKernel;
 use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
 
 /// An accumulator type: `f32` or `f64`.
@@ -53,7 +53,7 @@ macro_rules! float {
                     Level::Avx512 => job.call::<super::kernel_avx512::$avx512>(),
                     #[cfg(target_arch = "aarch64")]
                     Level::Neon => job.call::<super::kernel_neon::$neon>(),
-                    _ => job.call::<Scalar<$type>>(),
+                    _ => job.call::<ScalarKernel<$type>>(),
                 }
             }
         }

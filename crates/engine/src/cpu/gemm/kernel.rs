@@ -11,8 +11,8 @@
 use super::float::Float;
 use crate::cpu::simd::Level;
 
-/// The work of one call of a micro-kernel: `c = alpha * a·b + beta * c` for one tile.
-pub(crate) struct Tile<F> {
+/// Arguments of a micro-kernel: `c = alpha * a·b + beta * c` for one tile.
+pub(crate) struct TileArgs<F> {
     /// Steps to sum over.
     pub(super) depth: usize,
     /// The left panel; element (row, step) is at `row * a_row + step * a_step`.
@@ -58,7 +58,7 @@ pub(crate) trait MicroKernel: Copy + Send + Sync + 'static {
     /// The processor must have the kernel's instructions. The left panel must have `rows` rows, or
     /// `ROWS` if it is packed, and `depth` steps; the right panel `COLS` columns and `depth` steps;
     /// the tile's `rows` by `cols` elements must be writable and not aliased.
-    unsafe fn tile(tile: &Tile<Self::Float>);
+    unsafe fn tile(tile: &TileArgs<Self::Float>);
 
     /// Packs one whole panel whose lines (rows on the left, columns on the right) are contiguous, with stride
     /// `line`: element `step` of line `i` becomes `out[step * width + i]`.
@@ -169,7 +169,7 @@ pub(super) unsafe fn interleave<F: Copy, const W: usize>(
 /// As for [`MicroKernel::tile`].
 #[inline(always)]
 pub(super) unsafe fn spill<F: Float>(
-    tile: &Tile<F>,
+    tile: &TileArgs<F>,
     values: &[F],
     stride: usize,
     fma: impl Fn(F, F, F) -> F,
@@ -213,7 +213,7 @@ macro_rules! kernel {
             /// # Safety
             /// As for `MicroKernel::tile`, for a tile of at most `R` rows.
             #[target_feature(enable = $features)]
-            unsafe fn rows<const R: usize, const A: bool, const B: bool>(tile: &Tile<$float>) {
+            unsafe fn rows<const R: usize, const A: bool, const B: bool>(tile: &TileArgs<$float>) {
                 const COLS: usize = $lanes * $vectors;
                 const STEPS: usize = 4;
                 #[inline(always)]
@@ -345,7 +345,7 @@ macro_rules! kernel {
             const COLS: usize = $lanes * $vectors;
 
             #[inline(always)]
-            unsafe fn tile(tile: &Tile<$float>) {
+            unsafe fn tile(tile: &TileArgs<$float>) {
                 macro_rules! rows {
                     ($r:literal) => {
                         // SAFETY: the caller's contract; `$r` is at least `tile.rows`.

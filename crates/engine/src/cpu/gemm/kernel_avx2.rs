@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
-use super::kernel::{Lines, MicroKernel, Side, Tile, copy, interleave, kernel, spill, total};
+use super::kernel::{Lines, MicroKernel, Side, TileArgs, copy, interleave, kernel, spill, total};
 use crate::cpu::simd::Level;
 
 kernel! {

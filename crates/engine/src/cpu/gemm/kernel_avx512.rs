@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm512_setzero_pd, _mm512_setzero_ps, _mm512_storeu_pd, _mm512_storeu_ps,
 };
 
-use super::kernel::{Lines, MicroKernel, Side, Tile, copy, kernel, spill, total};
+use super::kernel::{Lines, MicroKernel, Side, TileArgs, copy, kernel, spill, total};
 use super::kernel_avx2::{interleave_f32, interleave_f64};
 use crate::cpu::simd::Level;
 

@@ -7,7 +7,7 @@ use std::arch::aarch64::{
     vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
 };
 
-use super::kernel::{Lines, MicroKernel, Side, Tile, copy, interleave, kernel, spill, total};
+use super::kernel::{Lines, MicroKernel, Side, TileArgs, copy, interleave, kernel, spill, total};
 use crate::cpu::simd::Level;
 
 #[inline(always)]

@@ -5,23 +5,23 @@
 use std::marker::PhantomData;
 
 use super::float::Float;
-use super::kernel::{Lines, MicroKernel, Side, Tile, copy, interleave, spill, total};
+use super::kernel::{Lines, MicroKernel, Side, TileArgs, copy, interleave, spill, total};
 use crate::cpu::simd::Level;
 
 /// 4 by 8 in any float.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scalar<F>(PhantomData<F>);
+pub(super) struct ScalarKernel<F>(PhantomData<F>);
 
 const ROWS: usize = 4;
 const COLS: usize = 8;
 
-impl<F: Float> MicroKernel for Scalar<F> {
+impl<F: Float> MicroKernel for ScalarKernel<F> {
     type Float = F;
     const LEVEL: Level = Level::Scalar;
     const ROWS: usize = ROWS;
     const COLS: usize = COLS;
 
-    unsafe fn tile(tile: &Tile<F>) {
+    unsafe fn tile(tile: &TileArgs<F>) {
         let mut acc = [[F::ZERO; COLS]; ROWS];
         for step in 0..tile.depth as isize {
             // SAFETY: the panels are as large as the caller promises; rows past the end read the last

@@ -15,7 +15,7 @@ use crate::cpu::simd::{self, Family, Level};
 
 /// A right factor packed in the layout of the micro-kernel, for products with many left factors. Half precision is
 /// stored as is and widened panel by panel during multiplication.
-pub(crate) struct PackedMatrix<T: FloatElement> {
+pub(crate) struct GemmPanels<T: FloatElement> {
     /// The level whose kernel it is packed for.
     level: Level,
     rows: usize,
@@ -24,7 +24,7 @@ pub(crate) struct PackedMatrix<T: FloatElement> {
     kind: PhantomData<T>,
 }
 
-impl<T: FloatElement> PackedMatrix<T> {
+impl<T: FloatElement> GemmPanels<T> {
     /// Packs a matrix.
     ///
     /// # Panics
@@ -170,7 +170,7 @@ impl<F: Float> WithKernel<F> for PanelDepth {
 pub(crate) fn gemm_packed<T: FloatElement, B: FloatElement<Float = T::Float>>(
     alpha: T::Float,
     a: Matrix<'_, T>,
-    b: &PackedMatrix<B>,
+    b: &GemmPanels<B>,
     beta: T::Float,
     c: &mut [T],
     ldc: usize,
@@ -199,7 +199,7 @@ pub(crate) fn gemm_packed<T: FloatElement, B: FloatElement<Float = T::Float>>(
 /// If the lengths do not match.
 pub(crate) fn vector_packed<B: FloatElement<Float = f32>>(
     x: &[f32],
-    b: &PackedMatrix<B>,
+    b: &GemmPanels<B>,
     panels: Range<usize>,
     to: &mut [f32],
 ) {
@@ -219,7 +219,7 @@ pub(crate) fn vector_packed<B: FloatElement<Float = f32>>(
 
 struct Gemv<'a, B: FloatElement> {
     x: &'a [f32],
-    b: &'a PackedMatrix<B>,
+    b: &'a GemmPanels<B>,
     panels: Range<usize>,
     to: &'a mut [f32],
 }

@@ -45,7 +45,7 @@ pub(super) struct GemmProblem<T: FloatElement, B: FloatElement<Float = T::Float>
 pub(super) enum RightOperand<T: FloatElement> {
     /// Unpacked.
     Strided(MatrixPtr<*const T>),
-    /// In panels of its element type, made by [`PackedMatrix`](super::PackedMatrix).
+    /// In panels of its element type, made by [`GemmPanels`](super::GemmPanels).
     Packed(*const T),
     /// In panels of the accumulator type.
     Panels(*const T::Float),

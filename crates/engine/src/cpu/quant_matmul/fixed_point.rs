@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::shared_output::{self, SharedOutput};
-use crate::cpu::gemm::{FloatElement, PackedMatrix};
+use crate::cpu::gemm::{FloatElement, GemmPanels};
 use crate::cpu::pool;
 use crate::cpu::simd::{self, Isa, Level, Task};
 
@@ -50,7 +50,7 @@ pub(super) const TILE_COLS: usize = 16;
 pub(super) const TILE_ROWS: usize = 6;
 
 /// Maximum steps of a group, the depth blocks that are multiplied in one pass: they fill half of an L1 cache. A depth
-/// block of [`PackedMatrix`] for AVX2 has up to 384 steps.
+/// block of [`GemmPanels`] for AVX2 has up to 384 steps.
 const MAX_GROUP_STEPS: usize = 640;
 
 /// Maximum depth blocks of a group.
@@ -71,14 +71,14 @@ const L2_ROWS: usize = 64 * TILE_ROWS;
 pub(super) struct WeightPairs(pub(super) [u32; TILE_COLS]);
 
 /// Returns true if these weights can use this kernel: they are in range, and it is faster at their level.
-pub(super) fn suits<B: FloatElement<Float = f32>>(b: &PackedMatrix<B>) -> bool {
+pub(super) fn suits<B: FloatElement<Float = f32>>(b: &GemmPanels<B>) -> bool {
     b.level() == Level::Avx2
         && b.width() == TILE_COLS
         && b.depth() <= MAX_GROUP_STEPS
         && are_in_range(b)
 }
 
-fn are_in_range<B: FloatElement<Float = f32>>(b: &PackedMatrix<B>) -> bool {
+fn are_in_range<B: FloatElement<Float = f32>>(b: &GemmPanels<B>) -> bool {
     let in_range = AtomicBool::new(true);
     let blocking = KBlocking::of(b);
     pool::run(b.cols().div_ceil(TILE_COLS), |panel| {
@@ -121,7 +121,7 @@ pub(super) struct KBlocking {
 }
 
 impl KBlocking {
-    pub(super) fn of<B: FloatElement>(b: &PackedMatrix<B>) -> Self {
+    pub(super) fn of<B: FloatElement>(b: &GemmPanels<B>) -> Self {
         Self {
             cols: b.rows(),
             depth: b.depth(),
@@ -384,7 +384,7 @@ impl RoundedPanels {
     #[inline(always)]
     fn set<I: Isa, B: FloatElement<Float = f32>>(
         &mut self,
-        b: &PackedMatrix<B>,
+        b: &GemmPanels<B>,
         blocking: KBlocking,
         i: usize,
         panel: usize,
@@ -471,7 +471,7 @@ fn add_portable(tile: &FixedPointTile<'_>, sums: &mut TileSums) {
 /// has.
 pub(super) fn multiply<B: FloatElement<Float = f32>>(
     level: Level,
-    b: &PackedMatrix<B>,
+    b: &GemmPanels<B>,
     x: &FixedPointActivations,
     range: Range<usize>,
     to: &SharedOutput<'_>,
@@ -485,7 +485,7 @@ pub(super) fn multiply<B: FloatElement<Float = f32>>(
 }
 
 struct Multiply<'a, B: FloatElement> {
-    b: &'a PackedMatrix<B>,
+    b: &'a GemmPanels<B>,
     x: &'a FixedPointActivations,
     range: Range<usize>,
     to: &'a SharedOutput<'a>,

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::fixed_point::{self, FixedPointActivations, KBlocking};
 use super::shared_output::SharedOutput;
-use crate::cpu::gemm::{self, FloatElement, Matrix, PackedMatrix};
+use crate::cpu::gemm::{self, FloatElement, GemmPanels, Matrix};
 use crate::cpu::simd::{self, Family, Level};
 
 /// A half-precision matrix, whose rows are the columns of the right factor of a GEMM.
 pub(crate) struct HalfWeights<T: FloatElement> {
-    packed: PackedMatrix<T>,
+    packed: GemmPanels<T>,
     is_fixed_point: bool,
 }
 
@@ -29,7 +29,7 @@ impl<T: FloatElement<Float = f32>> HalfWeights<T> {
         let data: &[T] = bytemuck::try_cast_slice(bytes).ok()?;
         let row = cols * size_of::<T>();
         let matrix = Matrix::contiguous(data, rows, cols).t();
-        let packed = PackedMatrix::in_bands(level(), matrix, &|rows| {
+        let packed = GemmPanels::in_bands(level(), matrix, &|rows| {
             copied(rows.start * row..rows.end * row);
         });
         let is_fixed_point = fixed_point::suits(&packed);

@@ -8,7 +8,7 @@ use super::fixed_point::{FixedPointActivations, KBlocking};
 use super::half::HalfWeights;
 use super::panel::{self, Panels};
 use super::shared_output::SharedOutput;
-use crate::cpu::gemm::PackedMatrix;
+use crate::cpu::gemm::GemmPanels;
 use crate::quant::Weights;
 
 /// A repacked copy of a matrix.
@@ -49,8 +49,8 @@ impl Repacked {
         let level = super::half::level();
         match weights {
             Weights::Block(format) => panel::is_useful().then(|| panel::bytes(format, rows, cols)),
-            Weights::F16 => Some(PackedMatrix::<f16>::bytes_at(level, cols, rows)),
-            Weights::BF16 => Some(PackedMatrix::<bf16>::bytes_at(level, cols, rows)),
+            Weights::F16 => Some(GemmPanels::<f16>::bytes_at(level, cols, rows)),
+            Weights::BF16 => Some(GemmPanels::<bf16>::bytes_at(level, cols, rows)),
             Weights::F32 => None,
         }
     }

@@ -22,16 +22,12 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(next).collect()
 }
 
-fn pack<B: FloatElement<Float = f32>>(
-    weights: &[f32],
-    rows: usize,
-    cols: usize,
-) -> PackedMatrix<B> {
+fn pack<B: FloatElement<Float = f32>>(weights: &[f32], rows: usize, cols: usize) -> GemmPanels<B> {
     let halves: Vec<B> = weights.iter().map(|&w| B::narrow(w)).collect();
-    PackedMatrix::new_at(Level::Avx2, Matrix::contiguous(&halves[..], rows, cols).t())
+    GemmPanels::new_at(Level::Avx2, Matrix::contiguous(&halves[..], rows, cols).t())
 }
 
-fn product<B: FloatElement<Float = f32>>(level: Level, x: &[f32], b: &PackedMatrix<B>) -> Vec<f32> {
+fn product<B: FloatElement<Float = f32>>(level: Level, x: &[f32], b: &GemmPanels<B>) -> Vec<f32> {
     let mut fixed_point_x = FixedPointActivations::default();
     assert!(fixed_point_x.set(x, KBlocking::of(b)) && suits(b));
     let (vectors, rows) = (fixed_point_x.rows, b.cols());
