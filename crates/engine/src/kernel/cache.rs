@@ -5,7 +5,7 @@
 //! query of every head visits the positions in blocks of [`BLOCK_POSITIONS`], aligned to the first position, with an
 //! online softmax. Results depend neither on the other queries of a call nor on threads: prefill in one step, token by
 //! token or after a reused prefix is bit-identical.
-#![expect(unsafe_code, reason = "tasks write to disjoint parts of the result")]
+#![expect(unsafe_code, reason = "tasks write to disjoint ranges of the result")]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -125,7 +125,9 @@ pub struct Attend<'a> {
 impl KvCache {
     /// An empty cache. On most systems, memory is not committed before it is written.
     pub fn new(kind: CacheType, heads: usize, dim: usize, positions: usize) -> Result<Self> {
-        let capacity = positions.div_ceil(BLOCK_POSITIONS).saturating_mul(BLOCK_POSITIONS);
+        let capacity = positions
+            .div_ceil(BLOCK_POSITIONS)
+            .saturating_mul(BLOCK_POSITIONS);
         let count = heads.checked_mul(dim).and_then(|n| n.checked_mul(capacity));
         let Some(count) = count.filter(|n| (1..=isize::MAX as usize / 8).contains(n)) else {
             return Err(Error::SizeOverflow {

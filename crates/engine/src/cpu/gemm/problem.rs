@@ -1,7 +1,7 @@
 //! Entry point of floating-point GEMM: checks arguments and dispatches to GEMV or the blocked loops.
 #![expect(
     unsafe_code,
-    reason = "a product points into slices that its callers borrow"
+    reason = "a GEMM problem points into slices that its callers borrow"
 )]
 
 use super::drive::compute;

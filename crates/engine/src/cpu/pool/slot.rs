@@ -9,7 +9,7 @@
 //! sees `unfinished` reach zero (release/acquire), and only then is the job overwritten.
 #![expect(
     unsafe_code,
-    reason = "a job is read by the holders of its tasks, and written when there are none"
+    reason = "a job is read by threads that run its tasks, and written when there are none"
 )]
 
 use std::any::Any;

@@ -5,7 +5,7 @@
 )]
 #![expect(
     unsafe_code,
-    reason = "instructions that the caller detected, on pointers with enough bytes to read"
+    reason = "instructions that the caller detected, on pointers into slices whose lengths were checked"
 )]
 
 use std::arch::aarch64::{

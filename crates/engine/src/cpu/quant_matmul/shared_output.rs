@@ -1,5 +1,5 @@
 //! Outputs that several tasks write to.
-#![expect(unsafe_code, reason = "tasks write to disjoint rows")]
+#![expect(unsafe_code, reason = "each task writes only its own rows")]
 #![expect(clippy::mut_from_ref, reason = "the ranges of tasks are disjoint")]
 
 use crate::cpu::pool::DisjointSlice;

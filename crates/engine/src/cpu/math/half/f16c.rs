@@ -1,7 +1,7 @@
 //! Conversions of `f16` with the F16C instructions.
 #![expect(
     unsafe_code,
-    reason = "intrinsics, called where the level says that the processor has them"
+    reason = "intrinsics, called only at a level that has them"
 )]
 
 use std::arch::x86_64::{
