@@ -1,4 +1,4 @@
-//! The CPU backend: how ops run in native code. `cpu/x.rs` is how op X of `ops/x.rs` runs.
+//! The CPU backend. `cpu/x.rs` implements op X of `ops/x.rs`.
 
 pub(crate) mod axis_split;
 mod divmod;
@@ -21,7 +21,7 @@ use crate::capabilities::{Capabilities, MatmulEpilogue};
 use crate::dispatch::{Input, Output};
 use crate::ops::Op;
 
-/// What the graph may fuse here.
+/// The fusions that this backend supports.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     max_fused_inputs: usize::MAX,
     matmul_epilogue: MatmulEpilogue::Unsupported,

@@ -5,24 +5,24 @@ use crate::dispatch::{Input, Output};
 use crate::ops::arange::Arange;
 use crate::{DType, Result, Scalar};
 
-/// Numbers that are converted at once.
-const BLOCK: usize = cast::BLOCK;
+/// Elements that are computed and converted per call.
+const BLOCK_LEN: usize = cast::CONVERT_BLOCK_LEN;
 
-/// Writes `start + i * step`: exactly in integers where both are, otherwise in `f64`, then converted.
+/// Writes `start + i * step`, computed in integers if both are integers, otherwise in `f64`, then converted.
 pub(crate) fn run(op: &Arange, _inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let size = op.dtype.size();
-    let chunk = pool::grain(size).next_multiple_of(BLOCK);
+    let chunk = pool::grain(size).next_multiple_of(BLOCK_LEN);
     let bytes = output.bytes;
     pool::for_each_chunk(bytes, chunk * size, |i, out| {
-        for (j, out) in out.chunks_mut(BLOCK * size).enumerate() {
-            let first = i * chunk + j * BLOCK;
+        for (j, out) in out.chunks_mut(BLOCK_LEN * size).enumerate() {
+            let first = i * chunk + j * BLOCK_LEN;
             match (op.start, op.step) {
                 (Scalar::Int(start), Scalar::Int(step)) => {
-                    integers(op, (start, step), first, out);
+                    integers(op.dtype, IntRange { start, step }, first, out);
                 }
                 _ => {
                     let (start, step) = (op.start.to_f64(), op.step.to_f64());
-                    let mut block = [0_f64; BLOCK];
+                    let mut block = [0_f64; BLOCK_LEN];
                     for (k, x) in block.iter_mut().enumerate() {
                         *x = start + (first + k) as f64 * step;
                     }
@@ -38,21 +38,27 @@ pub(crate) fn run(op: &Arange, _inputs: &[Input<'_>], output: Output<'_>) -> Res
     Ok(())
 }
 
-/// A block of integers, in 64 bits where that is enough.
-fn integers(op: &Arange, (start, step): (i128, i128), first: usize, out: &mut [u8]) {
-    let at = |i: usize| start + i as i128 * step;
+/// An integer progression.
+struct IntRange {
+    start: i128,
+    step: i128,
+}
+
+/// Writes a block of integers, computed in 64 bits if they suffice.
+fn integers(dtype: DType, range: IntRange, first: usize, out: &mut [u8]) {
+    let at = |i: usize| range.start + i as i128 * range.step;
     let fits = |x: i128| i64::try_from(x).is_ok();
-    let size = op.dtype.size();
-    if fits(step) && fits(at(first)) && fits(at(first + BLOCK)) {
-        let (begin, step) = (at(first) as i64, step as i64);
-        let mut block = [0_i64; BLOCK];
+    let size = dtype.size();
+    if fits(range.step) && fits(at(first)) && fits(at(first + BLOCK_LEN)) {
+        let (begin, step) = (at(first) as i64, range.step as i64);
+        let mut block = [0_i64; BLOCK_LEN];
         for (k, x) in block.iter_mut().enumerate() {
             *x = begin.wrapping_add((k as i64).wrapping_mul(step));
         }
-        cast::convert(DType::I64, op.dtype, bytemuck::cast_slice(&block), out);
+        cast::convert(DType::I64, dtype, bytemuck::cast_slice(&block), out);
         return;
     }
     for (k, out) in out.chunks_exact_mut(size).enumerate() {
-        out.copy_from_slice(&Scalar::Int(at(first + k)).to_bytes(op.dtype)[..size]);
+        out.copy_from_slice(&Scalar::Int(at(first + k)).to_bytes(dtype)[..size]);
     }
 }

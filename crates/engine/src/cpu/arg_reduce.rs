@@ -1,4 +1,4 @@
-//! `argmin` and `argmax` on the CPU: the extreme of each block, then where it is in the best one.
+//! `argmin` and `argmax` on the CPU: find the block with the extreme value, then its index within that block.
 
 use std::marker::PhantomData;
 
@@ -6,43 +6,43 @@ use super::axis_split::AxisSplit;
 use super::pool;
 use super::reduce::fold::{Folder, Max, Min, Simple, Widen};
 use super::simd::{self, Isa, Task};
-use super::sort_key::{Bits, Key};
+use super::sort_key::{KeyBits, SortKey};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
 use crate::ops::arg_reduce::ArgReduce;
 
-/// Elements whose greatest is found before it is looked for: they stay in the first cache.
-const BLOCK: usize = 2048;
+/// Elements of a row that are folded before their extreme is located: they stay in the L1 cache.
+const ARG_BLOCK_LEN: usize = 2048;
 
-/// Columns that are compared at once.
-const COLUMNS: usize = 512;
+/// Columns that are compared per pass.
+const ARG_BLOCK_COLUMNS: usize = 512;
 
 /// Writes the indices.
 pub(crate) fn run(op: &ArgReduce, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
+    let split = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     let out = output.all::<i64>();
     with_type!(inputs[0].dtype, T => if op.max {
-        find::<T, Simple<Max<T>>, true>(data.all(), around, out);
+        find::<T, Simple<Max<T>>, true>(data.all(), split, out);
     } else {
-        find::<T, Simple<Min<T>>, false>(data.all(), around, out);
+        find::<T, Simple<Min<T>>, false>(data.all(), split, out);
     });
     Ok(())
 }
 
-fn find<T, F, const MAX: bool>(data: &[T], around: AxisSplit, out: &mut [i64])
+fn find<T, F, const MAX: bool>(data: &[T], split: AxisSplit, out: &mut [i64])
 where
-    T: Key + Widen,
+    T: SortKey + Widen,
     F: Folder<In = T, Total = T::Wide>,
 {
-    let AxisSplit { outer, len, inner } = around;
+    let AxisSplit { outer, len, inner } = split;
     let piece = pool::grain(size_of::<T>());
     if inner > 1 {
-        let step = (piece / len).max(COLUMNS);
+        let step = (piece / len).max(ARG_BLOCK_COLUMNS);
         pool::for_each_chunk(out, step, |i, out| {
-            simd::run_narrow(Columns::<T, MAX> {
+            simd::run_narrow(ColumnExtremes::<T, MAX> {
                 data,
                 len,
                 inner,
@@ -55,17 +55,17 @@ where
         let mut found = vec![0; outer * pieces];
         pool::for_each_chunk(&mut found, 1, |i, found| {
             let (row, from) = (i / pieces, i % pieces * piece);
-            let part = &data[row * len..][from..len.min(from + piece)];
-            simd::run_narrow(Rows::<T, F> {
-                data: part,
-                len: part.len(),
+            let data = &data[row * len..][from..len.min(from + piece)];
+            simd::run_narrow(RowExtremes::<T, F> {
+                data,
+                len: data.len(),
                 out: found,
                 fold: PhantomData,
             });
             found[0] += from as i64;
         });
         for (r, (to, found)) in out.iter_mut().zip(found.chunks(pieces)).enumerate() {
-            let key = |at: i64| order::<T, MAX>(data[r * len + at as usize]);
+            let key = |at: i64| comparison_key::<T, MAX>(data[r * len + at as usize]);
             *to = found
                 .iter()
                 .fold(found[0], |a, &b| if key(b) > key(a) { b } else { a });
@@ -73,7 +73,7 @@ where
     } else {
         let step = (piece / len).max(1);
         pool::for_each_chunk(out, step, |i, out| {
-            simd::run_narrow(Rows::<T, F> {
+            simd::run_narrow(RowExtremes::<T, F> {
                 data: &data[i * step * len..][..out.len() * len],
                 len,
                 out,
@@ -83,9 +83,9 @@ where
     }
 }
 
-/// The key whose greatest is looked for. NaN has the greatest either way.
+/// Returns the key whose maximum is searched. NaN has the maximum either way.
 #[inline(always)]
-fn order<T: Key, const MAX: bool>(x: T) -> T::Bits {
+fn comparison_key<T: SortKey, const MAX: bool>(x: T) -> T::Bits {
     let key = x.key();
     if MAX || (x.is_nan()) { key } else { !key }
 }
@@ -96,8 +96,8 @@ fn is_nan<T: PartialOrd + Copy>(x: T) -> bool {
     x != x
 }
 
-/// Where the extreme of each row is first.
-struct Rows<'a, T, F> {
+/// The index of the first extreme of each row.
+struct RowExtremes<'a, T, F> {
     data: &'a [T],
     /// Length of the rows.
     len: usize,
@@ -105,7 +105,7 @@ struct Rows<'a, T, F> {
     fold: PhantomData<F>,
 }
 
-impl<T, F> Task for Rows<'_, T, F>
+impl<T, F> Task for RowExtremes<'_, T, F>
 where
     T: Widen,
     F: Folder<In = T, Total = T::Wide>,
@@ -114,24 +114,24 @@ where
     #[inline(always)]
     fn run<I: Isa>(self) {
         for (to, row) in self.out.iter_mut().zip(self.data.chunks_exact(self.len)) {
-            let (mut best, mut at) = (F::run::<I>(&row[..self.len.min(BLOCK)]), 0);
-            for (i, block) in row.chunks(BLOCK).enumerate().skip(1) {
+            let (mut best, mut at) = (F::run::<I>(&row[..self.len.min(ARG_BLOCK_LEN)]), 0);
+            for (i, block) in row.chunks(ARG_BLOCK_LEN).enumerate().skip(1) {
                 let here = F::run::<I>(block);
-                // Both is what changes: a better one, or the first NaN.
-                let both = F::merge(best, here);
-                if both != best && !is_nan(best) {
-                    (best, at) = (here, i * BLOCK);
+                // The merge changes for a better value or for the first NaN.
+                let merged = F::merge(best, here);
+                if merged != best && !is_nan(best) {
+                    (best, at) = (here, i * ARG_BLOCK_LEN);
                 }
             }
-            // A look at many at once, then at one by one where one of them is it.
+            // Test 64 elements without branches, then locate the match within them.
             let is_best = |x: T| {
                 let x = x.wide();
                 x == best || (is_nan(x) && is_nan(best))
             };
             let rest = row[at..].chunks(64);
-            for (i, some) in rest.enumerate() {
-                if some.iter().fold(false, |any, &x| any | is_best(x)) {
-                    let found = some.iter().position(|&x| is_best(x));
+            for (i, elements) in rest.enumerate() {
+                if elements.iter().fold(false, |any, &x| any | is_best(x)) {
+                    let found = elements.iter().position(|&x| is_best(x));
                     *to = (at + i * 64 + found.unwrap_or(0)) as i64;
                     break;
                 }
@@ -140,8 +140,8 @@ where
     }
 }
 
-/// The indices of the greatest keys of some columns.
-struct Columns<'a, T, const MAX: bool> {
+/// The indices of the greatest keys of a range of columns.
+struct ColumnExtremes<'a, T, const MAX: bool> {
     data: &'a [T],
     len: usize,
     inner: usize,
@@ -149,26 +149,28 @@ struct Columns<'a, T, const MAX: bool> {
     out: &'a mut [i64],
 }
 
-impl<T: Key, const MAX: bool> Task for Columns<'_, T, MAX> {
+impl<T: SortKey, const MAX: bool> Task for ColumnExtremes<'_, T, MAX> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let mut best = [<T::Bits as Bits>::MIN; COLUMNS];
+        let mut best = [<T::Bits as KeyBits>::MIN; ARG_BLOCK_COLUMNS];
         let mut done = 0;
         while done < self.out.len() {
             let (block, from) = (
                 (self.first + done) / self.inner,
                 (self.first + done) % self.inner,
             );
-            let width = COLUMNS.min(self.inner - from).min(self.out.len() - done);
+            let width = ARG_BLOCK_COLUMNS
+                .min(self.inner - from)
+                .min(self.out.len() - done);
             let out = &mut self.out[done..done + width];
             out.fill(0);
             let best = &mut best[..width];
-            best.fill(<T::Bits as Bits>::MIN);
+            best.fill(<T::Bits as KeyBits>::MIN);
             for r in 0..self.len {
                 let row = &self.data[(block * self.len + r) * self.inner + from..][..width];
                 for ((best, at), &x) in best.iter_mut().zip(&mut *out).zip(row) {
-                    let key = order::<T, MAX>(x);
+                    let key = comparison_key::<T, MAX>(x);
                     let better = key > *best;
                     *best = if better { key } else { *best };
                     *at = if better { r as i64 } else { *at };

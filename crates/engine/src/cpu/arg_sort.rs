@@ -1,9 +1,9 @@
-//! `argsort` on the CPU: keys with indices, sorted by the keys.
+//! `argsort` on the CPU: a radix sort of pairs of key and index.
 
 use super::axis_split::AxisSplit;
-use super::radix::{self, Long, Short};
-use super::sort::rows;
-use super::sort_key::Key;
+use super::radix::{self, Key64Index, KeyIndex};
+use super::sort::for_each_row;
+use super::sort_key::SortKey;
 use super::try_vec;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -11,8 +11,8 @@ use crate::ops::Rule;
 use crate::ops::arg_sort::ArgSort;
 use crate::{Error, Result};
 
-/// Indices are kept in 32 bits.
-pub(super) fn expect_short(op: &'static str, len: usize) -> Result<()> {
+/// Checks that the indices of an axis fit in 32 bits.
+pub(super) fn expect_u32_len(op: &'static str, len: usize) -> Result<()> {
     match u32::try_from(len) {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::Invalid {
@@ -22,22 +22,22 @@ pub(super) fn expect_short(op: &'static str, len: usize) -> Result<()> {
     }
 }
 
-/// Writes the order along the axis.
+/// Writes the indices that sort along the axis.
 pub(crate) fn run(op: &ArgSort, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
-    expect_short(op.name(), around.len)?;
+    let split = AxisSplit::new(inputs[0].layout.shape(), op.axis);
+    expect_u32_len(op.name(), split.len)?;
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
-        rows::<T, i64>(op.name(), data.all(), around, around.len, output.all(), order)
+        for_each_row::<T, i64>(op.name(), data.all(), split, split.len, output.all(), order)
     })
 }
 
-fn order<T: Key>(row: &[T], out: &mut [i64]) -> Result<()> {
+fn order<T: SortKey>(row: &[T], out: &mut [i64]) -> Result<()> {
     let keys = row.iter().map(|x| x.key().into()).enumerate();
     if size_of::<T>() == 8 {
         let mut items = try_vec::empty("argsort", row.len())?;
-        items.extend(keys.map(|(i, key): (usize, u64)| Long(key, i as u32)));
-        let mut spare = try_vec::filled("argsort", items.len(), Long(0, 0))?;
+        items.extend(keys.map(|(i, key): (usize, u64)| Key64Index(key, i as u32)));
+        let mut spare = try_vec::filled("argsort", items.len(), Key64Index(0, 0))?;
         for (to, item) in out
             .iter_mut()
             .zip(&*radix::sort("argsort", &mut items, &mut spare)?)
@@ -47,8 +47,8 @@ fn order<T: Key>(row: &[T], out: &mut [i64]) -> Result<()> {
         return Ok(());
     }
     let mut items = try_vec::empty("argsort", row.len())?;
-    items.extend(keys.map(|(i, key): (usize, u64)| Short(key << 32 | i as u64)));
-    let mut spare = try_vec::filled("argsort", items.len(), Short(0))?;
+    items.extend(keys.map(|(i, key): (usize, u64)| KeyIndex(key << 32 | i as u64)));
+    let mut spare = try_vec::filled("argsort", items.len(), KeyIndex(0))?;
     for (to, item) in out
         .iter_mut()
         .zip(&*radix::sort("argsort", &mut items, &mut spare)?)

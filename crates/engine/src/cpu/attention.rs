@@ -1,4 +1,4 @@
-//! `attention` on the CPU: [`prefill`] for many queries, [`decode`] for few.
+//! `attention` on the CPU: [`prefill`] for many queries per KV head, [`decode`] for few.
 
 mod decode;
 mod prefill;
@@ -13,11 +13,11 @@ use crate::dtype::with_type;
 use crate::ops::attention::Attention;
 use crate::{DType, Layout, Result};
 
-/// Rows of queries that share a head of keys, up to which the keys are used as they lie: arranging them
-/// for products of matrices takes longer than it saves. Measured with 128 dims.
-const FEW: usize = 24;
+/// Up to this many query rows per KV head, keys are read in place: packing them into GEMM panels takes longer than it
+/// saves. Measured with 128 dims.
+const MAX_DECODE_ROWS: usize = 24;
 
-/// Runs it.
+/// Runs the op.
 pub(crate) fn run(op: &Attention, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     with_type!(floats output.dtype, T => {
         let dense = [0, 1, 2].map(|i| {
@@ -29,14 +29,14 @@ pub(crate) fn run(op: &Attention, inputs: &[Input<'_>], mut output: Output<'_>) 
         let [q, k, v] = dense;
         let dense = [q?, k?, v?];
         let [q, k, v] = [0, 1, 2].map(|i| match &dense[i] {
-            Some(copy) => Heads {
+            Some(copy) => HeadsView {
                 data: copy.all::<T>(),
                 layout: Layout::contiguous(*inputs[i].layout.shape()),
             },
-            None => Heads { data: inputs[i].all::<T>(), layout: inputs[i].layout },
+            None => HeadsView { data: inputs[i].all::<T>(), layout: inputs[i].layout },
         });
         let shape = *q.layout.shape();
-        let problem = Problem {
+        let problem = AttentionProblem {
             op,
             heads: shape[1],
             group: shape[1] / k.layout.shape()[1].max(1),
@@ -49,7 +49,7 @@ pub(crate) fn run(op: &Attention, inputs: &[Input<'_>], mut output: Output<'_>) 
             v,
             mask: inputs.get(3).copied(),
         };
-        if problem.group * problem.queries <= FEW {
+        if problem.group * problem.queries <= MAX_DECODE_ROWS {
             decode::run(&problem, output.all::<T>())
         } else {
             prefill::run(&problem, output.all::<T>())
@@ -57,37 +57,48 @@ pub(crate) fn run(op: &Attention, inputs: &[Input<'_>], mut output: Output<'_>) 
     }, else unreachable!("the method converts to floats"))
 }
 
-/// `[batch, heads, length, dim]` with the last axis without gaps.
+/// A `[batch, heads, length, dim]` tensor whose last axis is contiguous.
 #[derive(Clone, Copy)]
-struct Heads<'a, T> {
+struct HeadsView<'a, T> {
     data: &'a [T],
     layout: Layout,
 }
 
-impl<'a, T> Heads<'a, T> {
-    /// A row.
+/// The position of a row in a [`HeadsView`], or of a row of scores.
+#[derive(Clone, Copy)]
+struct RowIndex {
+    batch: usize,
+    head: usize,
+    /// Index of the query, key or value within its sequence.
+    token: usize,
+}
+
+impl<'a, T> HeadsView<'a, T> {
+    /// Returns the `dim` elements of a row.
     #[inline(always)]
-    fn row(&self, batch: usize, head: usize, i: usize) -> &'a [T] {
-        // Memory without elements has no place for a row, and strides that may lead past its end.
+    fn row(&self, index: RowIndex) -> &'a [T] {
+        // Without elements, the strides may point past the end of the storage.
         if self.layout.shape()[3] == 0 {
             return &[];
         }
         let strides = self.layout.strides();
-        let at = batch as isize * strides[0] + head as isize * strides[1] + i as isize * strides[2];
+        let at = index.batch as isize * strides[0]
+            + index.head as isize * strides[1]
+            + index.token as isize * strides[2];
         &self.data[self.layout.offset().wrapping_add_signed(at)..][..self.layout.shape()[3]]
     }
 }
 
-/// An attention with all its inputs.
-struct Problem<'a, T> {
+/// An attention op with its inputs and dimensions.
+struct AttentionProblem<'a, T> {
     op: &'a Attention,
-    q: Heads<'a, T>,
-    k: Heads<'a, T>,
-    v: Heads<'a, T>,
+    q: HeadsView<'a, T>,
+    k: HeadsView<'a, T>,
+    v: HeadsView<'a, T>,
     mask: Option<Input<'a>>,
-    /// Heads of queries.
+    /// Query heads.
     heads: usize,
-    /// Heads of queries that share a head of keys.
+    /// Query heads per KV head.
     group: usize,
     queries: usize,
     keys: usize,
@@ -95,54 +106,49 @@ struct Problem<'a, T> {
     value_dim: usize,
 }
 
-impl<T: Float> Problem<'_, T> {
-    /// Bends and masks the scores of a query with the keys from `first` on.
+impl<T: Float> AttentionProblem<'_, T> {
+    /// Applies the soft cap and the masks to a query's scores for the keys from `first` on.
     #[inline(always)]
-    fn finish<I: Isa>(
-        &self,
-        (batch, head, query): (usize, usize, usize),
-        first: usize,
-        scores: &mut [T::Real],
-    ) {
+    fn cap_and_mask<I: Isa>(&self, query: RowIndex, first: usize, scores: &mut [T::Real]) {
         if let Some(cap) = self.op.soft_cap() {
-            tile::bend::<I, _>(scores, T::Real::of(cap));
+            tile::soft_cap::<I, _>(scores, T::Real::of(cap));
         }
         if let Some(mask) = self.mask {
-            self.mask::<I>(&mask, (batch, head, query), first, scores);
+            self.mask::<I>(&mask, query, first, scores);
         }
-        let reach = self.op.reach(query, self.queries, self.keys);
-        hide(scores, first, reach);
+        let reach = self.op.reach(query.token, self.queries, self.keys);
+        mask_outside(scores, first, reach);
     }
 
     #[inline(always)]
     fn mask<I: Isa>(
         &self,
         mask: &Input<'_>,
-        (batch, head, query): (usize, usize, usize),
+        query: RowIndex,
         first: usize,
         scores: &mut [T::Real],
     ) {
         let strides = mask.layout.strides();
         let count = scores.len().min(self.keys - first);
         let scores = &mut scores[..count];
-        let at = [batch, head, query, first];
+        let at = [query.batch, query.head, query.token, first];
         let at = at.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum();
         let start = mask.layout.offset().wrapping_add_signed(at);
-        let step = strides[3];
-        let places = (0..count as isize).map(|j| start.wrapping_add_signed(j * step));
+        let stride = strides[3];
+        let offsets = (0..count as isize).map(|j| start.wrapping_add_signed(j * stride));
         if mask.dtype == DType::Bool {
             let all = mask.all::<u8>();
-            for (s, at) in scores.iter_mut().zip(places) {
+            for (s, at) in scores.iter_mut().zip(offsets) {
                 *s = if all[at] == 0 { T::Real::LOWEST } else { *s };
             }
             return;
         }
         let all = mask.all::<T>();
-        let mut block = [T::Real::ZERO; tile::KEYS];
-        if step == 1 {
+        let mut block = [T::Real::ZERO; tile::TILE_KEYS];
+        if stride == 1 {
             T::widen::<I>(&all[start..][..count], &mut block[..count]);
         } else {
-            for (b, at) in block.iter_mut().zip(places) {
+            for (b, at) in block.iter_mut().zip(offsets) {
                 T::widen::<I>(&all[at..=at], std::slice::from_mut(b));
             }
         }
@@ -152,9 +158,9 @@ impl<T: Float> Problem<'_, T> {
     }
 }
 
-/// Hides the keys, from `first` on, that are not in `reach`.
+/// Masks the scores of the keys outside `reach`; the first score is that of key `first`.
 #[inline(always)]
-fn hide<R: Real>(scores: &mut [R], first: usize, reach: Range<usize>) {
+fn mask_outside<R: Real>(scores: &mut [R], first: usize, reach: Range<usize>) {
     let low = reach.start.saturating_sub(first).min(scores.len());
     let high = reach.end.saturating_sub(first).clamp(low, scores.len());
     scores[..low].fill(R::LOWEST);

@@ -1,8 +1,8 @@
-//! An axis and what is around it.
+//! A shape split at an axis.
 
 use crate::Shape;
 
-/// A row-major tensor seen from one of its axes: `outer` blocks of `len` rows of `inner` elements.
+/// A row-major shape split at one of its axes: `outer` blocks of `len` rows of `inner` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AxisSplit {
     pub(crate) outer: usize,

@@ -2,7 +2,7 @@
 
 use super::cast::{f64_to_i32, f64_to_u32};
 use super::divmod::divmod;
-use super::map::{Kernel, map};
+use super::map::{ElementwiseKernel, map};
 use super::{fused, math};
 use crate::dispatch::{Input, Output};
 use crate::ops::binary::Binary;
@@ -16,8 +16,8 @@ pub(crate) fn run(op: &Binary, inputs: &[Input<'_>], output: Output<'_>) -> Resu
 }
 
 /// The kernel of a function for elements of a type. `f16` and `bf16` are computed as `f32`.
-pub(crate) fn kernel(op: Binary, dtype: DType) -> Kernel {
-    // What does not depend on the sign is compiled for unsigned integers only.
+pub(crate) fn kernel(op: Binary, dtype: DType) -> ElementwiseKernel {
+    // Functions that do not depend on the sign are compiled for unsigned integers only.
     let dtype = match op {
         Binary::Add
         | Binary::Sub
@@ -52,8 +52,8 @@ pub(crate) fn kernel(op: Binary, dtype: DType) -> Kernel {
     }
 }
 
-/// Truth values are 0 or 1.
-fn of_bool(op: Binary) -> Kernel {
+/// Booleans are 0 or 1.
+fn of_bool(op: Binary) -> ElementwiseKernel {
     match op {
         Binary::Add | Binary::LogicalOr => of_u8(Binary::BitwiseOr),
         Binary::Mul | Binary::LogicalAnd => of_u8(Binary::BitwiseAnd),
@@ -64,7 +64,7 @@ fn of_bool(op: Binary) -> Kernel {
 
 macro_rules! float {
     ($name:ident, $T:ident) => {
-        fn $name(op: Binary) -> Kernel {
+        fn $name(op: Binary) -> ElementwiseKernel {
             match op {
                 Binary::Add => map!($T => $T, |a, b| a + b),
                 Binary::Sub => map!($T => $T, |a, b| a - b),
@@ -73,7 +73,7 @@ macro_rules! float {
                 Binary::FloorDiv => divmod::<$T, false>,
                 Binary::Rem => divmod::<$T, true>,
                 Binary::Pow => map!(long $T => $T, |a, b| math::power::pow::<I, $T>(a, b)),
-                // With a NaN on the right the comparison is false, and that is taken.
+                // With a NaN on the right, the comparison is false and selects it.
                 Binary::Minimum => map!($T => $T, |a, b| if a < b || a.is_nan() { a } else { b }),
                 Binary::Maximum => map!($T => $T, |a, b| if a > b || a.is_nan() { a } else { b }),
                 Binary::Atan2 => map!(long $T => $T, |a, b| math::inverse_trig::atan2::<I, $T>(a, b)),
@@ -101,7 +101,7 @@ float!(of_f64, f64);
 
 macro_rules! int {
     ($name:ident, $T:ident, $U:ident, $sign:ident, $div:ident) => {
-        fn $name(op: Binary) -> Kernel {
+        fn $name(op: Binary) -> ElementwiseKernel {
             match op {
                 Binary::Add => map!($U => $U, |a, b| a.wrapping_add(b)),
                 Binary::Sub => map!($U => $U, |a, b| a.wrapping_sub(b)),
@@ -120,7 +120,7 @@ macro_rules! int {
                 Binary::BitwiseAnd => map!($U => $U, |a, b| a & b),
                 Binary::BitwiseOr => map!($U => $U, |a, b| a | b),
                 Binary::BitwiseXor => map!($U => $U, |a, b| a ^ b),
-                // A negative count is a huge one as an unsigned number.
+                // A negative count is a huge unsigned number.
                 Binary::ShiftLeft => map!($U => $U, |a, b| {
                     let moved = a.wrapping_shl(b as u32);
                     if b < $U::BITS as $U { moved } else { 0 }
@@ -137,9 +137,9 @@ macro_rules! int {
     };
 }
 
-/// Division of integers of at most 32 bits: there are no vector instructions for it, but `f64` has room
-/// for the operands. A quotient that is not an integer is at least `1 / b` away from one; rounding moves
-/// it by at most `2^-53 * a / b`, which is less.
+/// Division of integers of at most 32 bits: there are no vector instructions for it, but `f64` represents the
+/// operands exactly. A quotient that is not an integer is at least `1 / b` away from one; rounding changes it by at
+/// most `2^-53 * a / b`, which is less.
 macro_rules! by_float {
     (div $sign:ident $T:ident) => {
         map!($T => $T, |a, b| by_float!(div $sign $T, a, b))
@@ -149,21 +149,21 @@ macro_rules! by_float {
     };
     (div $sign:ident $T:ident, $a:ident, $b:ident) => {{
         let quotient = (f64::from($a) / f64::from($b)).floor();
-        // By 0 is 0; the least number by -1 wraps.
+        // Division by 0 gives 0; the minimum divided by -1 wraps.
         let quotient = if $b == 0 { 0.0 } else { quotient };
         quotient_as!($sign quotient) as $T
     }};
     (rem $sign:ident $T:ident, $a:ident, $b:ident) => {{
         let quotient = by_float!(div $sign $T, $a, $b);
-        let left = $a.wrapping_sub(quotient.wrapping_mul($b));
-        if $b == 0 { 0 } else { left }
+        let remainder = $a.wrapping_sub(quotient.wrapping_mul($b));
+        if $b == 0 { 0 } else { remainder }
     }};
 }
 
-/// A quotient of at most 32 bits as an integer that keeps its low ones.
+/// Converts a quotient of at most 32 bits to an integer, wrapping.
 macro_rules! quotient_as {
     (signed $q:ident) => {
-        // Only 2³¹ is out of range; saturated it would not wrap.
+        // Only 2³¹ is out of range; a saturating conversion would not wrap.
         if $q == 2_147_483_648.0 {
             i32::MIN
         } else {
@@ -175,7 +175,7 @@ macro_rules! quotient_as {
     };
 }
 
-/// Division of wider integers.
+/// Division of 64-bit integers.
 macro_rules! by_chunks {
     (div $sign:ident $T:ident) => {
         divmod::<$T, false>
@@ -185,16 +185,16 @@ macro_rules! by_chunks {
     };
 }
 
-/// `a` multiplied `b` times, wrapping, for `b` not below 0: by squaring.
+/// `a` to the power of `b`, wrapping, for `b >= 0`: exponentiation by squaring.
 macro_rules! power {
     ($T:ident, $a:ident, $b:ident) => {{
-        let (mut base, mut left, mut product): ($T, $T, $T) = ($a, $b, 1);
-        while left > 0 {
-            if left & 1 == 1 {
+        let (mut base, mut exponent, mut product): ($T, $T, $T) = ($a, $b, 1);
+        while exponent > 0 {
+            if exponent & 1 == 1 {
                 product = product.wrapping_mul(base);
             }
             base = base.wrapping_mul(base);
-            left >>= 1;
+            exponent >>= 1;
         }
         product
     }};

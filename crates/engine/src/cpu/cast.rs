@@ -4,16 +4,16 @@ mod truncate;
 
 use half::{bf16, f16};
 
+use self::truncate::{f32_to_i32, f32_to_u32};
+pub(super) use self::truncate::{f64_to_i32, f64_to_u32};
 use super::fused;
-use super::map::{Args, Kernel, map};
+use super::map::{Args, ElementwiseKernel, map};
 use super::math::half::Half;
 use super::simd::Isa;
 use crate::dispatch::{Input, Output};
 use crate::ops::cast::Cast;
 use crate::ops::fused::Action;
 use crate::{DType, Result};
-use truncate::{f32_to_i32, f32_to_u32};
-pub(super) use truncate::{f64_to_i32, f64_to_u32};
 
 /// Runs the op.
 pub(crate) fn run(_op: &Cast, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
@@ -26,8 +26,8 @@ pub(crate) fn copy(args: &Args<'_>, out: &mut [u8]) {
     out.copy_from_slice(&args.a[..out.len()]);
 }
 
-/// Elements that [`convert`] takes at most.
-pub(crate) const BLOCK: usize = 256;
+/// The maximum number of elements per call of [`convert`].
+pub(crate) const CONVERT_BLOCK_LEN: usize = 256;
 
 /// Converts a block, from a type other than `f16` and `bf16`.
 pub(crate) fn convert(from: DType, to: DType, a: &[u8], out: &mut [u8]) {
@@ -38,14 +38,14 @@ pub(crate) fn convert(from: DType, to: DType, a: &[u8], out: &mut [u8]) {
     if !matches!(to, DType::F16 | DType::BF16) {
         return kernel(from, to)(&args(a), out);
     }
-    let mut wide = [0_f32; BLOCK];
+    let mut wide = [0_f32; CONVERT_BLOCK_LEN];
     let wide: &mut [u8] = bytemuck::cast_slice_mut(&mut wide[..out.len() / to.size()]);
     narrowing(from)(&args(a), wide);
     narrow(to)(&args(wide), out);
 }
 
 /// The kernel that converts between types other than `f16` and `bf16`.
-pub(crate) fn kernel(from: DType, to: DType) -> Kernel {
+pub(crate) fn kernel(from: DType, to: DType) -> ElementwiseKernel {
     match (from, to) {
         (_, DType::Bool) => match (from, from.size()) {
             (DType::F32, _) => map!(f32 => u8, |x| u8::from(x != 0.0)),
@@ -55,7 +55,7 @@ pub(crate) fn kernel(from: DType, to: DType) -> Kernel {
             (_, 4) => map!(u32 => u8, |x| u8::from(x != 0)),
             _ => map!(u64 => u8, |x| u8::from(x != 0)),
         },
-        // Also what f16 and bf16 are once they are widened.
+        // Includes f16 and bf16 once they are widened.
         _ if from == to => copy,
         (DType::F32, DType::F64) => map!(f32 => f64, |x| f64::from(x)),
         (DType::F64, DType::F32) => map!(f64 => f32, |x| x as f32),
@@ -67,9 +67,9 @@ pub(crate) fn kernel(from: DType, to: DType) -> Kernel {
     }
 }
 
-/// The kernel that converts to `f32` on the way to a narrower float: exact, or inexact in a way that
-/// rounding again gives what rounding once does.
-pub(crate) fn narrowing(from: DType) -> Kernel {
+/// The kernel that converts to `f32` as an intermediate of a narrower float. The result is exact or rounded to odd, so
+/// that rounding it again is the same as rounding once.
+pub(crate) fn narrowing(from: DType) -> ElementwiseKernel {
     match from {
         DType::U32 => map!(u32 => f32, |x| odd(f64::from(x))),
         DType::I32 => map!(i32 => f32, |x| odd(f64::from(x))),
@@ -81,8 +81,8 @@ pub(crate) fn narrowing(from: DType) -> Kernel {
     }
 }
 
-/// `x` rounded to odd: what is not an `f32` becomes that of its two neighbours whose last bit is 1, so
-/// that it never looks like the middle between two narrower floats.
+/// Rounds `x` to odd: an inexact value becomes the one of its two `f32` neighbours whose last bit is 1, which is never
+/// a tie between two narrower floats.
 #[inline(always)]
 fn odd(x: f64) -> f32 {
     let nearest = x as f32;
@@ -92,7 +92,7 @@ fn odd(x: f64) -> f32 {
     f32::from_bits(if back == x { bits } else { towards_zero | 1 })
 }
 
-fn to_f32(from: DType) -> Kernel {
+fn to_f32(from: DType) -> ElementwiseKernel {
     match from {
         DType::Bool | DType::U8 => map!(u8 => f32, |x| f32::from(x)),
         DType::U16 => map!(u16 => f32, |x| f32::from(x)),
@@ -106,7 +106,7 @@ fn to_f32(from: DType) -> Kernel {
     }
 }
 
-fn to_f64(from: DType) -> Kernel {
+fn to_f64(from: DType) -> ElementwiseKernel {
     match from {
         DType::Bool | DType::U8 => map!(u8 => f64, |x| f64::from(x)),
         DType::U16 => map!(u16 => f64, |x| f64::from(x)),
@@ -123,7 +123,7 @@ fn to_f64(from: DType) -> Kernel {
 macro_rules! of_float {
     ($name:ident, $T:ident, $i32:ident, $u32:ident) => {
         /// Saturating, NaN to 0.
-        fn $name(to: DType) -> Kernel {
+        fn $name(to: DType) -> ElementwiseKernel {
             match to {
                 DType::U8 => map!($T => u8, |x| $i32(x).clamp(0, 255) as u8),
                 DType::U16 => map!($T => u16, |x| $i32(x).clamp(0, 65535) as u16),
@@ -141,8 +141,8 @@ macro_rules! of_float {
 of_float!(of_f32, f32, f32_to_i32, f32_to_u32);
 of_float!(of_f64, f64, f64_to_i32, f64_to_u32);
 
-/// Keeps the low bits; the sign matters only where there are more bits to fill.
-fn between_ints(from: DType, to: DType) -> Kernel {
+/// Keeps the low bits; the sign matters only for widening.
+fn between_ints(from: DType, to: DType) -> ElementwiseKernel {
     let signed = from.is_int() && !from.is_unsigned();
     match (from.size(), to.size(), signed) {
         (2, 1, _) => map!(u16 => u8, |x| x as u8),
@@ -168,7 +168,7 @@ fn between_ints(from: DType, to: DType) -> Kernel {
 }
 
 /// From `f16` or `bf16` to `f32`.
-pub(crate) fn widen(from: DType) -> Kernel {
+pub(crate) fn widen(from: DType) -> ElementwiseKernel {
     match from {
         DType::BF16 => map!([bf16] => [f32], |from, to| Half::to_f32::<I>(from, to)),
         _ => map!([f16] => [f32], |from, to| Half::to_f32::<I>(from, to)),
@@ -176,7 +176,7 @@ pub(crate) fn widen(from: DType) -> Kernel {
 }
 
 /// From `f32` to `f16` or `bf16`.
-pub(crate) fn narrow(to: DType) -> Kernel {
+pub(crate) fn narrow(to: DType) -> ElementwiseKernel {
     match to {
         DType::BF16 => map!([f32] => [bf16], |from, to| Half::from_f32::<I>(from, to)),
         _ => map!([f32] => [f16], |from, to| Half::from_f32::<I>(from, to)),
@@ -184,7 +184,7 @@ pub(crate) fn narrow(to: DType) -> Kernel {
 }
 
 /// From `f32` to the nearest value of `f16` or `bf16`, as an `f32`.
-pub(crate) fn round(to: DType) -> Kernel {
+pub(crate) fn round(to: DType) -> ElementwiseKernel {
     match to {
         DType::BF16 => map!([f32] => [f32], |from, to| round_to::<I, bf16>(from, to)),
         _ => map!([f32] => [f32], |from, to| round_to::<I, f16>(from, to)),

@@ -1,6 +1,6 @@
 //! `contiguous` on the CPU.
 
-use super::fused::{Axes, Walk};
+use super::fused::{MergedAxes, StridedView};
 use super::pool;
 use crate::Result;
 use crate::dispatch::{Input, Output};
@@ -23,17 +23,17 @@ pub(crate) fn copy(input: &Input<'_>, output: Output<'_>) {
     let size = dtype.size();
     let mut strides = [[0; crate::MAX_RANK]];
     strides[0][..layout.strides().len()].copy_from_slice(layout.strides());
-    let axes = Axes::collapse(layout.shape(), &mut strides);
-    let walk = Walk {
+    let axes = MergedAxes::collapse(layout.shape(), &mut strides);
+    let view = StridedView {
         axes: &axes,
         offset: layout.offset(),
         strides: &strides[0],
     };
     let mut chunk = pool::grain(2 * size);
-    if axes.turned(&strides[0]).is_some() {
+    if axes.transposed_axis(&strides[0]).is_some() {
         chunk = axes.chunk(chunk);
     }
     pool::for_each_chunk(output.bytes, chunk * size, |i, out| {
-        walk.gather(size, bytes, i * chunk, out);
+        view.gather(size, bytes, i * chunk, out);
     });
 }

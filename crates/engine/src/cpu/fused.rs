@@ -1,40 +1,38 @@
-//! Elementwise ops on the CPU: one at a time or as programs, a block of elements at a time.
+//! Elementwise ops on the CPU, single or fused to programs, interpreted a block of elements at a time.
 //!
-//! A block is small enough that all values of a program stay in the fastest cache; only inputs and the
-//! result move through memory. The result is cut into chunks of fixed size for the threads; no element
-//! depends on another, so the cuts do not change bits.
+//! A block is small enough that all values of a program stay in the L1 cache; only inputs and the result move through
+//! memory. The result is split into chunks of fixed size for the threads; elements are independent, so the splits do not
+//! change bits.
 
 mod direct;
 mod gather;
+mod nontemporal;
 mod pair;
 mod program;
 mod scratch;
-mod stream;
 
-use gather::splat;
-pub(crate) use gather::{Axes, Strides, Walk};
-use program::{Leaf, Program, Source, computed};
-use scratch::with_memory;
-
+use self::gather::splat;
+pub(crate) use self::gather::{MergedAxes, StridedView, Strides};
+use self::program::{ArgSource, InputType, Program, compute_type};
+use self::scratch::with_memory;
 use super::map::Args;
 use super::pool;
 use crate::dispatch::{Input, Output};
 use crate::ops::fused::{Action, Fused, Step};
 use crate::{DType, Result};
 
-/// Elements of a block, at most.
-const BLOCK: usize = 1024;
+/// Maximum elements of a block.
+const MAX_BLOCK_LEN: usize = 1024;
 
-/// Elements of a block, at least: below, the calls cost more than the loops.
-const LEAST: usize = 128;
+/// Minimum elements of a block: below, the calls cost more than the loops.
+const MIN_BLOCK_LEN: usize = 128;
 
-/// Bytes that the blocks of a program may take: they share the fastest cache (32 KiB and more) with the
-/// inputs and the result.
-const SCRATCH: usize = 24 << 10;
+/// Maximum bytes of all blocks of a program: they share the L1 cache (32 KiB and more) with the inputs and the result.
+const MAX_BLOCKS_BYTES: usize = 24 << 10;
 
-/// Rows of this length or more are walked through one by one, so that inputs broadcast over rows are read
-/// in place; shorter ones are gathered, several to a block.
-const ROW: usize = 256;
+/// Rows of at least this length are processed one by one, so that inputs broadcast over rows are read in place; shorter
+/// ones are gathered, several per block.
+const MIN_IN_PLACE_ROW_LEN: usize = 256;
 
 /// Runs a single elementwise op.
 pub(crate) fn run_one(action: Action, inputs: &[Input<'_>], output: Output<'_>) {
@@ -48,38 +46,42 @@ pub(crate) fn run_one(action: Action, inputs: &[Input<'_>], output: Output<'_>) 
     }
 }
 
-/// An input, as the blocks of a program see it.
-struct Feed<'a> {
+/// An input of a program.
+struct BlockInput<'a> {
+    /// Bytes of an element.
     size: usize,
-    kind: Kind<'a>,
+    access: Access<'a>,
 }
 
-impl Feed<'_> {
-    /// Bytes that it needs for a chunk where it lies across.
-    fn turned_bytes(&self, chunk: usize) -> usize {
-        match self.kind {
-            Kind::Spread { turned: true, .. } => (chunk * self.size).next_multiple_of(64),
+impl BlockInput<'_> {
+    /// Scratch bytes for a chunk if the input is transposed, otherwise 0.
+    fn transposed_bytes(&self, chunk: usize) -> usize {
+        match self.access {
+            Access::Strided {
+                transposed: true, ..
+            } => (chunk * self.size).next_multiple_of(64),
             _ => 0,
         }
     }
 }
 
-enum Kind<'a> {
-    /// One element; where it must be repeated, its block is filled once.
-    Number([u8; 8]),
-    /// Lies as the result does: the bytes from its first element on.
-    Flat(&'a [u8]),
-    /// Is where the result goes: copied away before a block is written.
-    Held,
-    /// Lies anyhow.
-    Spread {
+/// The way in which blocks of an input are read.
+enum Access<'a> {
+    /// A scalar; if it must be splatted, its block is filled once.
+    Scalar([u8; 8]),
+    /// The same layout as the result: the bytes from the first element on.
+    Contiguous(&'a [u8]),
+    /// The same memory as the result: copied to scratch before a block is written.
+    Aliased,
+    /// Any other layout.
+    Strided {
         bytes: &'a [u8],
         offset: usize,
         strides: Strides,
         /// Whether all rows are the same: a block of whole rows is gathered once.
         repeats: bool,
-        /// Whether neighbours of another axis than the innermost are neighbours in memory.
-        turned: bool,
+        /// Whether the smallest stride is that of an axis other than the innermost.
+        transposed: bool,
     },
 }
 
@@ -92,80 +94,96 @@ pub(crate) fn run(op: &Fused, inputs: &[Input<'_>], output: Output<'_>) -> Resul
 /// Runs a program.
 pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
     let count = output.shape.count();
-    let mut feeds = Vec::with_capacity(inputs.len());
-    let mut leaves = Vec::with_capacity(inputs.len());
+    let mut block_inputs = Vec::with_capacity(inputs.len());
+    let mut types = Vec::with_capacity(inputs.len());
     for (i, input) in inputs.iter().enumerate() {
-        let (feed, leaf) = feed(input, &output, output.holds == Some(i), count);
-        feeds.push(feed);
-        leaves.push(leaf);
+        let is_aliased = output.holds == Some(i);
+        let (input, input_type) = block_input(input, &output, is_aliased, count);
+        block_inputs.push(input);
+        types.push(input_type);
     }
-    let axes = collapse(&mut feeds, &output);
-    let program = Program::new(steps, &leaves);
+    let axes = merge_axes(&mut block_inputs, &output);
+    let program = Program::new(steps, &types);
 
-    // Every input has a block of its own, used or not, and the slots follow.
-    let width = feeds.iter().map(|f| f.size);
+    // The scratch has a block for each input, used or not, followed by the slots.
+    let width = block_inputs.iter().map(|f| f.size);
     let width = width.fold(program.width.max(output.dtype.size()), usize::max);
-    let blocks = feeds.len() + program.slots + 1;
-    let fit = SCRATCH / (width * blocks.max(1)) / 64 * 64;
-    let mut block = fit.clamp(LEAST, BLOCK).min(count.next_multiple_of(64));
+    let blocks = block_inputs.len() + program.slots + 1;
+    let fit = MAX_BLOCKS_BYTES / (width * blocks.max(1)) / 64 * 64;
+    let mut block = fit
+        .clamp(MIN_BLOCK_LEN, MAX_BLOCK_LEN)
+        .min(count.next_multiple_of(64));
     let inner = axes.inner();
-    let by_row = axes.rank() > 1 && inner >= ROW;
+    let by_row = axes.rank() > 1 && inner >= MIN_IN_PLACE_ROW_LEN;
     if by_row {
-        // Blocks of about the same length, none of which goes past the end of a row.
+        // Blocks of about the same length that do not cross the end of a row.
         block = inner.div_ceil(inner.div_ceil(block));
     } else if axes.rank() > 1 && inner <= block {
         block -= block % inner;
     }
-    let plan = Plan {
-        feeds: &feeds,
+    let interpreter = Interpreter {
+        inputs: &block_inputs,
         axes: &axes,
         program: &program,
         block,
         row: if by_row { inner } else { usize::MAX },
         stride: (block * width).next_multiple_of(64),
         size: output.dtype.size(),
-        past: stream::AVAILABLE && output.holds.is_none() && output.bytes.len() >= stream::LARGE,
+        nontemporal: nontemporal::AVAILABLE
+            && output.holds.is_none()
+            && output.bytes.len() >= nontemporal::MIN_NONTEMPORAL_BYTES,
     };
-    let mut chunk = pool::grain(touched(inputs, &output)).next_multiple_of(block);
-    let across = feeds
-        .iter()
-        .any(|f| matches!(f.kind, Kind::Spread { turned: true, .. }));
-    if across {
+    let mut chunk = pool::grain(bytes_per_element(inputs, &output)).next_multiple_of(block);
+    let any_transposed = block_inputs.iter().any(|f| {
+        matches!(
+            f.access,
+            Access::Strided {
+                transposed: true,
+                ..
+            }
+        )
+    });
+    if any_transposed {
         chunk = axes.chunk(chunk);
     }
     if count <= chunk {
-        plan.run(0, output.bytes);
+        interpreter.run(0, output.bytes);
     } else {
-        pool::for_each_chunk(output.bytes, chunk * plan.size, |i, out| {
-            plan.run(i * chunk, out)
+        pool::for_each_chunk(output.bytes, chunk * interpreter.size, |i, out| {
+            interpreter.run(i * chunk, out)
         });
     }
 }
 
-/// Bytes read and written for an element.
-fn touched(inputs: &[Input<'_>], output: &Output<'_>) -> usize {
+/// Bytes read and written per element.
+fn bytes_per_element(inputs: &[Input<'_>], output: &Output<'_>) -> usize {
     let read = inputs.iter().filter(|i| i.constant.is_none());
     read.map(|i| i.dtype.size()).sum::<usize>() + output.dtype.size()
 }
 
-fn feed<'a>(input: &Input<'a>, output: &Output<'_>, held: bool, count: usize) -> (Feed<'a>, Leaf) {
+fn block_input<'a>(
+    input: &Input<'a>,
+    output: &Output<'_>,
+    is_aliased: bool,
+    count: usize,
+) -> (BlockInput<'a>, InputType) {
     let mut size = input.dtype.size();
-    let number = |bytes: [u8; 8]| {
-        // Spread in the type that is computed in.
+    let scalar = |bytes: [u8; 8]| {
+        // Scalars are converted to the compute type once.
         let bytes = match input.dtype {
-            DType::F16 => wide(half::f16::from_ne_bytes([bytes[0], bytes[1]]).to_f32()),
-            DType::BF16 => wide(half::bf16::from_ne_bytes([bytes[0], bytes[1]]).to_f32()),
+            DType::F16 => f32_bytes(half::f16::from_ne_bytes([bytes[0], bytes[1]]).to_f32()),
+            DType::BF16 => f32_bytes(half::bf16::from_ne_bytes([bytes[0], bytes[1]]).to_f32()),
             _ => bytes,
         };
-        Kind::Number(bytes)
+        Access::Scalar(bytes)
     };
     let layout = &input.layout;
-    let kind = if let Some(value) = input.constant {
-        number(value.to_bytes(input.dtype))
-    } else if held {
-        Kind::Held
+    let access = if let Some(value) = input.constant {
+        scalar(value.to_bytes(input.dtype))
+    } else if is_aliased {
+        Access::Aliased
     } else if layout.count() == count && layout.is_contiguous() {
-        Kind::Flat(&input.bytes[layout.offset() * size..])
+        Access::Contiguous(&input.bytes[layout.offset() * size..])
     } else if layout
         .shape()
         .iter()
@@ -174,131 +192,148 @@ fn feed<'a>(input: &Input<'a>, output: &Output<'_>, held: bool, count: usize) ->
     {
         let mut bytes = [0; 8];
         bytes[..size].copy_from_slice(&input.bytes[layout.offset() * size..][..size]);
-        number(bytes)
+        scalar(bytes)
     } else {
-        let over = layout.broadcast_to("fused", output.shape);
-        let over = over.expect("inputs of an elementwise op broadcast to its result");
+        let broadcast = layout.broadcast_to("fused", output.shape);
+        let broadcast = broadcast.expect("inputs of an elementwise op broadcast to its result");
         let mut strides = [0; crate::MAX_RANK];
-        strides[..over.strides().len()].copy_from_slice(over.strides());
-        Kind::Spread {
+        strides[..broadcast.strides().len()].copy_from_slice(broadcast.strides());
+        Access::Strided {
             bytes: input.bytes,
-            offset: over.offset(),
+            offset: broadcast.offset(),
             strides,
             repeats: false,
-            turned: false,
+            transposed: false,
         }
     };
-    let number = matches!(kind, Kind::Number(_));
-    if number {
-        size = computed(input.dtype).size();
+    let scalar = matches!(access, Access::Scalar(_));
+    if scalar {
+        size = compute_type(input.dtype).size();
     }
-    let leaf = Leaf {
+    let input_type = InputType {
         dtype: input.dtype,
-        number,
+        scalar,
     };
-    (Feed { size, kind }, leaf)
+    (BlockInput { size, access }, input_type)
 }
 
-fn wide(x: f32) -> [u8; 8] {
+fn f32_bytes(x: f32) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&x.to_ne_bytes());
     bytes
 }
 
-/// The axes that the inputs that are not flat need.
-fn collapse(feeds: &mut [Feed<'_>], output: &Output<'_>) -> Axes {
+/// Merges the axes of all strided inputs, and completes their access.
+fn merge_axes(inputs: &mut [BlockInput<'_>], output: &Output<'_>) -> MergedAxes {
     let mut all = Vec::new();
-    for feed in &*feeds {
-        if let Kind::Spread { strides, .. } = &feed.kind {
+    for input in &*inputs {
+        if let Access::Strided { strides, .. } = &input.access {
             all.push(*strides);
         }
     }
-    let axes = Axes::collapse(&output.shape, &mut all);
+    let axes = MergedAxes::collapse(&output.shape, &mut all);
     let mut all = all.into_iter();
-    for feed in feeds {
-        if let Kind::Spread {
+    for input in inputs {
+        if let Access::Strided {
             strides,
             repeats,
-            turned,
+            transposed,
             ..
-        } = &mut feed.kind
+        } = &mut input.access
         {
-            *strides = all.next().expect("one for each");
-            *turned = axes.turned(strides).is_some();
+            *strides = all.next().expect("one per strided input");
+            *transposed = axes.transposed_axis(strides).is_some();
             *repeats = strides[..axes.rank() - 1].iter().all(|&s| s == 0);
         }
     }
     axes
 }
 
-/// How a program runs over a result.
-struct Plan<'a> {
-    feeds: &'a [Feed<'a>],
-    axes: &'a Axes,
+/// The position of a block in the result, in elements.
+#[derive(Clone, Copy)]
+struct BlockPosition {
+    /// Start of the chunk that the block belongs to.
+    chunk_start: usize,
+    /// Start of the block.
+    start: usize,
+}
+
+/// Runs a program over a result.
+struct Interpreter<'a> {
+    inputs: &'a [BlockInput<'a>],
+    axes: &'a MergedAxes,
     program: &'a Program,
     /// Elements of a block.
     block: usize,
-    /// Elements between the places that no block goes past.
+    /// Row length if blocks must not cross rows, otherwise `usize::MAX`.
     row: usize,
     /// Bytes from one block of scratch memory to the next.
     stride: usize,
     /// Bytes of an element of the result.
     size: usize,
-    /// Whether the result is written past the caches.
-    past: bool,
+    /// Whether the result is written with non-temporal stores.
+    nontemporal: bool,
 }
 
-impl Plan<'_> {
-    /// Computes the elements from number `start` on, as many as `out` has room for.
+impl Interpreter<'_> {
+    /// Fills `out` with the elements from number `start` on.
     fn run(&self, start: usize, out: &mut [u8]) {
-        // One more for a result that is written past the caches.
-        let blocks = self.feeds.len() + self.program.slots + 1;
+        // One more block for a result that is written with non-temporal stores.
+        let blocks = self.inputs.len() + self.program.slots + 1;
         let scratch = blocks * self.stride;
         let chunk = out.len() / self.size;
-        let turned: usize = self.feeds.iter().map(|f| f.turned_bytes(chunk)).sum();
-        with_memory(scratch + turned, |memory| {
-            let (memory, mut turned) = memory.split_at_mut(scratch);
+        let transposed: usize = self.inputs.iter().map(|f| f.transposed_bytes(chunk)).sum();
+        with_memory(scratch + transposed, |memory| {
+            let (memory, mut transposed) = memory.split_at_mut(scratch);
             let mut scratch: Vec<&mut [u8]> = memory.chunks_exact_mut(self.stride).collect();
-            // What lies across is brought together for the whole chunk: a block alone would read whole
-            // cache lines for single elements.
-            for (feed, block) in self.feeds.iter().zip(&mut scratch) {
-                if let Kind::Spread {
+            // Gather transposed inputs per chunk: a single block would touch one cache line per element.
+            for (input, block) in self.inputs.iter().zip(&mut scratch) {
+                if let Access::Strided {
                     bytes,
                     offset,
                     strides,
-                    turned: true,
+                    transposed: true,
                     ..
-                } = &feed.kind
+                } = &input.access
                 {
-                    let (own, rest) = turned.split_at_mut(feed.turned_bytes(chunk));
-                    turned = rest;
-                    let walk = Walk {
+                    let (gathered, rest) = transposed.split_at_mut(input.transposed_bytes(chunk));
+                    transposed = rest;
+                    let view = StridedView {
                         axes: self.axes,
                         offset: *offset,
                         strides,
                     };
-                    walk.gather(feed.size, bytes, start, &mut own[..chunk * feed.size]);
-                    *block = own;
+                    view.gather(
+                        input.size,
+                        bytes,
+                        start,
+                        &mut gathered[..chunk * input.size],
+                    );
+                    *block = gathered;
                 }
             }
-            self.run_in(start, out, &mut scratch);
+            self.run_blocks(start, out, &mut scratch);
         });
-        if self.past {
-            stream::finish();
+        if self.nontemporal {
+            nontemporal::fence();
         }
     }
 
-    fn run_in(&self, start: usize, out: &mut [u8], scratch: &mut [&mut [u8]]) {
+    fn run_blocks(&self, start: usize, out: &mut [u8], scratch: &mut [&mut [u8]]) {
         let first = self.block.min(out.len() / self.size);
-        for (i, (feed, block)) in self.feeds.iter().zip(&mut *scratch).enumerate() {
-            if let Kind::Number(bytes) = &feed.kind {
-                let times = if self.program.repeats(i) { first } else { 1 };
-                splat(&bytes[..feed.size], &mut block[..times * feed.size]);
+        for (i, (input, block)) in self.inputs.iter().zip(&mut *scratch).enumerate() {
+            if let Access::Scalar(bytes) = &input.access {
+                let times = if self.program.needs_splat(i) {
+                    first
+                } else {
+                    1
+                };
+                splat(&bytes[..input.size], &mut block[..times * input.size]);
             }
         }
-        // Where the block of each input begins in its bytes; `None` for those in scratch memory.
-        let mut places = vec![None; self.feeds.len()];
-        let (own, slots) = scratch.split_at_mut(self.feeds.len());
+        // Byte offset of each input's block if it is read in place; `None` if it is in scratch memory.
+        let mut offsets = vec![None; self.inputs.len()];
+        let (input_blocks, slots) = scratch.split_at_mut(self.inputs.len());
         let (mut at, mut rest) = (start, out);
         while !rest.is_empty() {
             let left = rest.len() / self.size;
@@ -309,18 +344,26 @@ impl Plan<'_> {
                     .min(left),
             };
             let (here, next) = std::mem::take(&mut rest).split_at_mut(len * self.size);
-            for ((feed, block), place) in self.feeds.iter().zip(&mut *own).zip(&mut places) {
-                let block = &mut block[..len * feed.size];
-                *place = self.fetch(feed, block, (start, at), here);
+            let position = BlockPosition {
+                chunk_start: start,
+                start: at,
+            };
+            let blocks = self.inputs.iter().zip(&mut *input_blocks);
+            for ((input, block), offset) in blocks.zip(&mut offsets) {
+                let block = &mut block[..len * input.size];
+                *offset = self.fetch(input, block, position, here);
             }
-            let inputs = |i: usize| match (places[i], &self.feeds[i].kind) {
-                (Some(from), Kind::Spread { turned: true, .. }) => {
-                    &own[i][from..][..len * self.feeds[i].size]
+            let inputs = |i: usize| match (offsets[i], &self.inputs[i].access) {
+                (
+                    Some(from),
+                    Access::Strided {
+                        transposed: true, ..
+                    },
+                ) => &input_blocks[i][from..][..len * self.inputs[i].size],
+                (Some(from), Access::Contiguous(bytes) | Access::Strided { bytes, .. }) => {
+                    &bytes[from..][..len * self.inputs[i].size]
                 }
-                (Some(from), Kind::Flat(bytes) | Kind::Spread { bytes, .. }) => {
-                    &bytes[from..][..len * self.feeds[i].size]
-                }
-                _ => &*own[i],
+                _ => &*input_blocks[i],
             };
             self.calls(inputs, slots, len, here);
             at += len;
@@ -328,44 +371,45 @@ impl Plan<'_> {
         }
     }
 
-    /// Finds the elements of an input for a block: in place, or brought to its block of scratch memory.
+    /// Returns the byte offset of an input's block if it can be read in place; otherwise gathers it to scratch memory.
     fn fetch(
         &self,
-        feed: &Feed<'_>,
+        input: &BlockInput<'_>,
         block: &mut [u8],
-        (start, at): (usize, usize),
+        position: BlockPosition,
         here: &[u8],
     ) -> Option<usize> {
-        let size = feed.size;
-        match &feed.kind {
-            Kind::Number(_) => {}
-            Kind::Flat(_) => return Some(at * size),
-            Kind::Held => block.copy_from_slice(here),
-            Kind::Spread {
+        let size = input.size;
+        let at = position.start;
+        match &input.access {
+            Access::Scalar(_) => {}
+            Access::Contiguous(_) => return Some(at * size),
+            Access::Aliased => block.copy_from_slice(here),
+            Access::Strided {
                 bytes,
                 offset,
                 strides,
                 repeats,
-                turned,
+                transposed,
             } => {
-                if *turned {
-                    return Some((at - start) * size);
+                if *transposed {
+                    return Some((at - position.chunk_start) * size);
                 }
-                let walk = Walk {
+                let view = StridedView {
                     axes: self.axes,
                     offset: *offset,
                     strides,
                 };
                 let inner = strides[self.axes.rank() - 1];
                 if self.row != usize::MAX && inner == 1 {
-                    return Some(walk.place(at) * size);
+                    return Some(view.offset_of(at) * size);
                 }
-                // Blocks begin where rows do, so a later one is the same, or the beginning of it.
-                let again = *repeats
+                // Blocks start at rows, so a later one is equal to the first or a prefix of it.
+                let is_same = *repeats
                     && self.row == usize::MAX
                     && self.block.is_multiple_of(self.axes.inner());
-                if at == start || !again {
-                    walk.gather(size, bytes, at, block);
+                if at == position.chunk_start || !is_same {
+                    view.gather(size, bytes, at, block);
                 }
             }
         }
@@ -380,20 +424,20 @@ impl Plan<'_> {
         len: usize,
         here: &mut [u8],
     ) {
-        let (past, slots) = slots.split_last_mut().expect("one more than the slots");
+        let (staging, slots) = slots.split_last_mut().expect("one more than the slots");
         for call in &self.program.calls {
-            let end = call.to == usize::MAX;
-            // Taken out while it is written; it is never an argument of the same call.
-            let to: &mut [u8] = if end {
+            let is_last = call.to == usize::MAX;
+            // Taken while it is written; it is never an argument of the same call.
+            let to: &mut [u8] = if is_last {
                 &mut []
             } else {
                 std::mem::take(&mut slots[call.to])
             };
-            let arg = |source: Source| match source {
-                Source::None => &[][..],
-                Source::Input(i) => inputs(i),
-                Source::Number(i) => &inputs(i)[..self.feeds[i].size],
-                Source::Slot(i) => &*slots[i],
+            let arg = |source: ArgSource| match source {
+                ArgSource::None => &[][..],
+                ArgSource::Input(i) => inputs(i),
+                ArgSource::Scalar(i) => &inputs(i)[..self.inputs[i].size],
+                ArgSource::Slot(i) => &*slots[i],
             };
             let args = Args {
                 a: arg(call.args[0]),
@@ -401,11 +445,11 @@ impl Plan<'_> {
                 c: arg(call.args[2]),
                 parameter: call.parameter,
             };
-            if end && self.past {
-                let block = &mut past[..here.len()];
+            if is_last && self.nontemporal {
+                let block = &mut staging[..here.len()];
                 (call.kernel)(&args, block);
-                stream::copy(block, here);
-            } else if end {
+                nontemporal::copy(block, here);
+            } else if is_last {
                 (call.kernel)(&args, here);
             } else {
                 (call.kernel)(&args, &mut to[..len * call.size]);

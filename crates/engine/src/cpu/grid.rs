@@ -1,19 +1,20 @@
-//! Matrices of which the threads write blocks of columns.
+//! Parallel writes to blocks of columns of row-major matrices.
 #![expect(
     unsafe_code,
-    reason = "blocks of columns interleave in memory, so slices cannot say that they are disjoint"
+    reason = "blocks of columns interleave in memory, so slices cannot prove that they are disjoint"
 )]
 
 use super::pool::{self, DisjointSlice};
 
-/// Some neighbouring columns of a row-major matrix, to be written.
-pub(crate) struct Block<'a, T> {
-    whole: &'a DisjointSlice<'a, T>,
-    /// Where the block begins, and the length of the matrix's rows.
+/// Neighbouring columns of a row-major matrix, writable by one thread.
+pub(crate) struct ColumnBlock<'a, T> {
+    matrices: &'a DisjointSlice<'a, T>,
+    /// Index of the first element of the block.
     start: usize,
+    /// Row length of the matrix.
     stride: usize,
     rows: usize,
-    /// The number of the matrix.
+    /// The index of the matrix.
     pub(crate) matrix: usize,
     /// The first column of the block.
     pub(crate) column: usize,
@@ -21,42 +22,53 @@ pub(crate) struct Block<'a, T> {
     pub(crate) width: usize,
 }
 
-impl<T> Block<'_, T> {
-    /// A row of the block.
+impl<T> ColumnBlock<'_, T> {
+    /// Returns a row of the block.
     pub(crate) fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "row outside the block");
-        // SAFETY: `blocks` made no other block of this matrix with these columns, and this one is
+        // SAFETY: `for_each_column_block` makes no other block of this matrix with these columns, and this one is
         // borrowed as long as the row is in use.
-        unsafe { self.whole.range(self.start + row * self.stride, self.width) }
+        unsafe {
+            self.matrices
+                .range(self.start + row * self.stride, self.width)
+        }
     }
 }
 
-/// Cuts `data`, matrices of `rows` times `cols` elements one after the other, into blocks of `width`
-/// columns (the last of a matrix may be narrower) and calls `body` with each, on all threads.
-pub(crate) fn blocks<T: Send>(
+/// The size of each matrix in a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct MatrixSize {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+/// Splits `data`, a batch of row-major matrices, into blocks of `width` columns (the last of a matrix may be narrower)
+/// and calls `body` with each, on all threads.
+pub(crate) fn for_each_column_block<T: Send>(
     data: &mut [T],
-    (rows, cols): (usize, usize),
+    matrix: MatrixSize,
     width: usize,
-    body: impl Fn(Block<'_, T>) + Sync,
+    body: impl Fn(ColumnBlock<'_, T>) + Sync,
 ) {
-    let (size, width) = (rows * cols, width.max(1));
+    let MatrixSize { rows, columns } = matrix;
+    let (size, width) = (rows * columns, width.max(1));
     if size == 0 {
         return;
     }
     assert_eq!(data.len() % size, 0, "whole matrices");
-    let matrices = data.len() / size;
-    let whole = DisjointSlice::new(data);
-    let count = cols.div_ceil(width);
-    pool::run(matrices * count, |i| {
+    let batch = data.len() / size;
+    let matrices = DisjointSlice::new(data);
+    let count = columns.div_ceil(width);
+    pool::run(batch * count, |i| {
         let (matrix, column) = (i / count, i % count * width);
-        body(Block {
-            whole: &whole,
+        body(ColumnBlock {
+            matrices: &matrices,
             start: matrix * size + column,
-            stride: cols,
+            stride: columns,
             rows,
             matrix,
             column,
-            width: width.min(cols - column),
+            width: width.min(columns - column),
         });
     });
 }
@@ -68,7 +80,11 @@ mod tests {
     #[test]
     fn blocks_cover_every_matrix_once() {
         let mut data = vec![0; 2 * 3 * 10];
-        blocks(&mut data, (3, 10), 4, |mut block| {
+        let size = MatrixSize {
+            rows: 3,
+            columns: 10,
+        };
+        for_each_column_block(&mut data, size, 4, |mut block| {
             for r in 0..3 {
                 let mark = 100 * block.matrix + 10 * r + block.column;
                 for v in block.row(r) {
@@ -84,8 +100,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "row outside the block")]
-    fn rows_of_the_next_matrix_are_refused() {
-        blocks(&mut [0; 8], (2, 2), 1, |mut block| {
+    fn rejects_rows_of_the_next_matrix() {
+        let size = MatrixSize {
+            rows: 2,
+            columns: 2,
+        };
+        for_each_column_block(&mut [0; 8], size, 1, |mut block| {
             block.row(2).fill(1);
         });
     }

@@ -1,20 +1,20 @@
 //! `group_norm` on the CPU.
 
 use super::layer_norm::moments;
-use super::row::{self, Kernel, Real};
+use super::row::{self, Real, RowKernel};
 use super::simd::Isa;
 use crate::Result;
 use crate::dispatch::{Input, Output};
 use crate::dtype::with_type;
 use crate::ops::group_norm::GroupNorm;
 
-/// Runs it: a pass for the mean, one for the variance, one to scale.
+/// Runs the op: a pass for the mean, one for the variance, one to normalise.
 pub(crate) fn run(op: &GroupNorm, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     with_type!(floats output.dtype, T => {
         let parameters = inputs[1..].iter().map(|&p| row::parameters::<T>("group_norm", p));
         let parameters = parameters.collect::<Result<Vec<_>>>()?;
         let mut parameters = parameters.iter().map(|p| &**p);
-        let kernel = Row {
+        let kernel = GroupNormRow {
             op,
             weight: if op.weight { parameters.next() } else { None },
             bias: if op.bias { parameters.next() } else { None },
@@ -23,14 +23,14 @@ pub(crate) fn run(op: &GroupNorm, inputs: &[Input<'_>], output: Output<'_>) -> R
     }, else unreachable!("the rule takes floats only"))
 }
 
-struct Row<'a, R> {
+struct GroupNormRow<'a, R> {
     op: &'a GroupNorm,
     weight: Option<&'a [R]>,
     bias: Option<&'a [R]>,
 }
 
-impl<R: Real> Kernel<R> for Row<'_, R> {
-    const IS_LONG: bool = false;
+impl<R: Real> RowKernel<R> for GroupNormRow<'_, R> {
+    const IS_COMPUTE_BOUND: bool = false;
 
     #[inline(always)]
     fn row<I: Isa>(&self, index: usize, x: &[R], y: &mut [R]) {

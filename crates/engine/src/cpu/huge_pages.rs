@@ -1,10 +1,10 @@
-//! Memory for weights that were arranged anew: many matrices share blocks that are large enough for huge pages.
+//! Memory for repacked weights: an arena whose blocks are large enough for huge pages and shared by many matrices.
 //!
-//! A token reads all weights once. In small pages, a processor then spends a good part of its time on looking up
-//! where the next page is, and what fetches ahead stops at the end of every one.
+//! Each token reads all weights once. With small pages, a good part of that time is TLB misses, and the hardware
+//! prefetcher stops at the end of every page.
 #![expect(
     unsafe_code,
-    reason = "several owners of one block have disjoint parts of it"
+    reason = "several owners have disjoint slices of one arena"
 )]
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -13,20 +13,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::storage::Memory;
 
-/// Bytes of a block that is shared. What of it is not used is never touched and costs nothing.
+/// Bytes of a shared arena. Its unused pages are never touched and cost nothing.
 const ARENA_BYTES: usize = 64 << 20;
 
-/// Fewer bytes are not worth a part of a block.
+/// Smaller allocations get memory of their own.
 const MIN_SHARED_BYTES: usize = 64 << 10;
 
-/// Weights are repacked in bands of about this many bytes, after each of which its source can be given back: all
-/// threads have enough to do, and little is in memory twice.
+/// Weights are repacked in bands of about this many bytes, and the source of each band can be released after it: large
+/// enough to occupy all threads, small enough that little memory is needed twice.
 pub(crate) const REPACK_BAND_BYTES: usize = 4 << 20;
 
-/// Parts begin at cache lines.
+/// Alignment of slices.
 const CACHE_LINE_BYTES: usize = 64;
 
-/// A part of a block, zeros at first, that is nobody else's.
+/// An exclusively owned, zero-initialised slice of an arena.
 pub(crate) struct ArenaSlice {
     arena: Arc<Arena>,
     start: usize,
@@ -35,12 +35,12 @@ pub(crate) struct ArenaSlice {
 
 struct Arena {
     start: NonNull<u8>,
-    /// Freed with the last part.
-    #[expect(dead_code, reason = "kept for its end")]
+    /// Freed with the last slice.
+    #[expect(dead_code, reason = "kept for its destructor")]
     memory: Memory,
 }
 
-// SAFETY: the block owns its memory, and parts of it are disjoint.
+// SAFETY: the arena owns its memory, and its slices are disjoint.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -57,44 +57,54 @@ impl Arena {
     }
 }
 
-/// The block that is being given out, and how much of it is.
-static CURRENT: Mutex<(Weak<Arena>, usize)> = Mutex::new((Weak::new(), 0));
+/// The arena that slices are allocated from.
+struct BumpAllocator {
+    arena: Weak<Arena>,
+    /// Allocated bytes of the arena.
+    used: usize,
+}
+
+static CURRENT: Mutex<BumpAllocator> = Mutex::new(BumpAllocator {
+    arena: Weak::new(),
+    used: 0,
+});
 
 impl ArenaSlice {
-    /// So many bytes.
+    /// Allocates `len` bytes.
     pub(crate) fn new(len: usize) -> Self {
-        let whole = len.next_multiple_of(CACHE_LINE_BYTES);
-        if !(MIN_SHARED_BYTES..=ARENA_BYTES / 2).contains(&whole) {
+        let size = len.next_multiple_of(CACHE_LINE_BYTES);
+        if !(MIN_SHARED_BYTES..=ARENA_BYTES / 2).contains(&size) {
             return Self {
-                arena: Arena::new(whole),
+                arena: Arena::new(size),
                 start: 0,
                 len,
             };
         }
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-        let arena = match current.0.upgrade() {
-            Some(arena) if current.1 + whole <= ARENA_BYTES => arena,
+        let arena = match current.arena.upgrade() {
+            Some(arena) if current.used + size <= ARENA_BYTES => arena,
             _ => {
                 let arena = Arena::new(ARENA_BYTES);
-                *current = (Arc::downgrade(&arena), 0);
+                current.arena = Arc::downgrade(&arena);
+                current.used = 0;
                 arena
             }
         };
-        let start = current.1;
-        current.1 += whole;
+        let start = current.used;
+        current.used += size;
         Self { arena, start, len }
     }
 
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the part lies in the block, which is initialised and lives as long; only its owner writes to it.
+        // SAFETY: the slice is inside the arena, which is initialised and lives as long; only its owner writes to it.
         unsafe { std::slice::from_raw_parts(self.arena.start.as_ptr().add(self.start), self.len) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, mutably.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let start = self.arena.start.as_ptr();
-        // SAFETY: as above, and no other part overlaps with this one, which is borrowed exclusively.
+        // SAFETY: as above, and no other slice overlaps with this one, which is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(start.add(self.start), self.len) }
     }
 }
@@ -104,8 +114,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_zeros_apart_and_aligned() {
-        let mut parts: Vec<ArenaSlice> = [
+    fn slices_are_zeroed_disjoint_and_aligned() {
+        let mut slices: Vec<ArenaSlice> = [
             1,
             100_000,
             MIN_SHARED_BYTES,
@@ -116,19 +126,20 @@ mod tests {
         ]
         .map(ArenaSlice::new)
         .into();
-        for (i, part) in parts.iter_mut().enumerate() {
+        for (i, slice) in slices.iter_mut().enumerate() {
             assert!(
-                part.bytes()
+                slice
+                    .bytes()
                     .as_ptr()
                     .addr()
                     .is_multiple_of(CACHE_LINE_BYTES)
             );
-            let bytes = part.bytes_mut();
+            let bytes = slice.bytes_mut();
             assert!(bytes[0] == 0 && bytes[bytes.len() - 1] == 0);
             bytes.fill(i as u8 + 1);
         }
-        for (i, part) in parts.iter().enumerate() {
-            let ends = [part.bytes()[0], part.bytes()[part.len - 1]];
+        for (i, slice) in slices.iter().enumerate() {
+            let ends = [slice.bytes()[0], slice.bytes()[slice.len - 1]];
             assert_eq!(ends, [i as u8 + 1; 2]);
         }
     }

@@ -1,19 +1,19 @@
 //! `layer_norm` on the CPU.
 
-use super::row::{self, Kernel, Real};
+use super::row::{self, Real, RowKernel};
 use super::simd::Isa;
 use crate::Result;
 use crate::dispatch::{Input, Output};
 use crate::dtype::with_type;
 use crate::ops::layer_norm::LayerNorm;
 
-/// Runs it: a pass for the mean, one for the variance, one to scale.
+/// Runs the op: a pass for the mean, one for the variance, one to normalise.
 pub(crate) fn run(op: &LayerNorm, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     with_type!(floats output.dtype, T => {
         let parameters = inputs[1..].iter().map(|&p| row::parameters::<T>("layer_norm", p));
         let parameters = parameters.collect::<Result<Vec<_>>>()?;
         let mut parameters = parameters.iter().map(|p| &**p);
-        let kernel = Row {
+        let kernel = LayerNormRow {
             weight: if op.weight { parameters.next() } else { None },
             bias: if op.bias { parameters.next() } else { None },
             eps: op.eps(),
@@ -22,7 +22,7 @@ pub(crate) fn run(op: &LayerNorm, inputs: &[Input<'_>], output: Output<'_>) -> R
     }, else unreachable!("the rule takes floats only"))
 }
 
-/// The mean of a row and what to multiply the differences from it with.
+/// Returns the mean of a row and the reciprocal of its standard deviation.
 #[inline(always)]
 pub(super) fn moments<I: Isa, R: Real>(x: &[R], eps: f64) -> (R, R) {
     let count = x.len() as f64;
@@ -34,14 +34,14 @@ pub(super) fn moments<I: Isa, R: Real>(x: &[R], eps: f64) -> (R, R) {
     (mean, R::of(1.0 / (squares / count + eps).sqrt()))
 }
 
-struct Row<'a, R> {
+struct LayerNormRow<'a, R> {
     weight: Option<&'a [R]>,
     bias: Option<&'a [R]>,
     eps: f64,
 }
 
-impl<R: Real> Kernel<R> for Row<'_, R> {
-    const IS_LONG: bool = false;
+impl<R: Real> RowKernel<R> for LayerNormRow<'_, R> {
+    const IS_COMPUTE_BOUND: bool = false;
 
     #[inline(always)]
     fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {

@@ -1,4 +1,4 @@
-//! `matmul` and `gemm` on the CPU: batches of products, each by [`gemm`].
+//! `matmul` and `gemm` on the CPU: batches of matrix products by [`gemm`].
 
 use super::gemm::{Gemm, Matrix, gemm, gemm_batch};
 use super::{copy, fused};
@@ -8,24 +8,24 @@ use crate::ops::matmul::{Matmul, Then};
 use crate::storage::Storage;
 use crate::{Element, Layout, Result, Scalar, Shape};
 
-/// Multiplies. What was joined for a device that cannot do it is done afterwards.
+/// Runs the op. An epilogue, which this backend does not fuse, runs afterwards as a fused elementwise program.
 pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
-    let (factors, others) = inputs.split_at(2);
+    let (operands, others) = inputs.split_at(2);
     if op.then == Then::NOTHING {
         product(op, inputs, output);
         return Ok(());
     }
-    let mut plain = Storage::new("matmul", output.bytes.len())?;
+    let mut products = Storage::new("matmul", output.bytes.len())?;
     let (dtype, shape) = (output.dtype, output.shape);
     let result = Output {
-        bytes: plain.bytes_mut().expect("just made"),
+        bytes: products.bytes_mut().expect("newly allocated"),
         dtype,
         shape,
         holds: None,
     };
-    product(op, factors, result);
+    product(op, operands, result);
     let first = Input {
-        bytes: plain.bytes(),
+        bytes: products.bytes(),
         dtype,
         layout: Layout::contiguous(shape),
         constant: None,
@@ -44,12 +44,12 @@ fn product(op: &Matmul, inputs: &[Input<'_>], mut output: Output<'_>) {
         else unreachable!("the rule refuses other types"));
 }
 
-/// A number as a factor of type `T`.
-pub(super) fn factor<T: Element + bytemuck::Pod>(value: Scalar) -> T {
+/// Converts a scalar (`alpha`, `beta`) to type `T`.
+pub(super) fn scalar<T: Element + bytemuck::Pod>(value: Scalar) -> T {
     bytemuck::pod_read_unaligned(&value.to_bytes(T::DTYPE)[..size_of::<T>()])
 }
 
-/// The matrix that the last two axes of a layout are, from an element on.
+/// The matrix of the last two axes of a layout, starting at an offset.
 pub(super) fn matrix<'a, T: bytemuck::Pod>(
     input: &Input<'a>,
     layout: &Layout,
@@ -68,14 +68,14 @@ pub(super) fn matrix<'a, T: bytemuck::Pod>(
     }
 }
 
-/// The layout as one matrix of as many columns, where its rows lie at equal distances.
+/// The layout as one tall matrix with the same columns, if its rows have a single stride.
 pub(super) fn tall(layout: &Layout) -> Option<Layout> {
     let cols = *layout.shape().last()?;
     let rows = layout.shape()[..layout.shape().rank() - 1].iter().product();
     layout.reshaped(Shape::new("matmul", &[rows, cols]).ok()?)
 }
 
-/// Where each matrix of a batch begins.
+/// The offset of each matrix of a batch.
 fn starts(layout: &Layout, batches: &[usize]) -> Vec<usize> {
     let rank = layout.shape().rank();
     let first = layout.sliced(rank - 2, 0, 1, 1).sliced(rank - 1, 0, 1, 1);
@@ -90,8 +90,8 @@ where
     T: Gemm<Acc: Element + bytemuck::Pod> + bytemuck::Pod,
 {
     let (a, b) = (&inputs[0], &inputs[1]);
-    let alpha = factor(op.alpha);
-    let beta = factor(if inputs.len() > 2 {
+    let alpha = scalar(op.alpha);
+    let beta = scalar(if inputs.len() > 2 {
         op.beta
     } else {
         Scalar::Int(0)
@@ -103,12 +103,12 @@ where
     let c = output.all::<T>();
     let k = a.layout.shape()[a.layout.shape().rank() - 1];
     if k == 0 {
-        // There is no element to point a matrix at.
-        let none = |rows, cols| Matrix::contiguous(&[], rows, cols);
-        gemm(alpha, none(c.len() / n, 0), none(0, n), beta, c, n);
+        // Empty operands may have no element at their offset.
+        let empty = |rows, cols| Matrix::contiguous(&[], rows, cols);
+        gemm(alpha, empty(c.len() / n, 0), empty(0, n), beta, c, n);
         return;
     }
-    // One matrix on the right of many that lie one below the other: those are one tall matrix.
+    // A batch of left matrices with a single right matrix is one product with a tall left matrix.
     if b.layout.count() == k * n
         && a.layout.count() * n == c.len() * k
         && let Some(rows) = tall(&a.layout)
@@ -125,9 +125,9 @@ where
         return;
     }
     let (left, right) = (starts(&a.layout, batches), starts(&b.layout, batches));
-    let factors = |i: usize| {
+    let operands = |i: usize| {
         let left = matrix(a, &a.layout, left[i]);
         (left, matrix(b, &b.layout, right[i]))
     };
-    gemm_batch(alpha, factors, beta, c, (m, n));
+    gemm_batch(alpha, operands, beta, c, (m, n));
 }

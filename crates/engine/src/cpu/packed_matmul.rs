@@ -4,12 +4,12 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::gemm::{self, Gemm, Matrix};
-use super::matmul::{factor, matrix};
+use super::matmul::{matrix, scalar};
 use crate::dispatch::{self, Dense, Input, Output};
 use crate::ops::packed_matmul::PackedMatmul;
 use crate::{DType, Element, Result, Scalar};
 
-/// A right factor in the layout of the kernels.
+/// A right operand packed into panels.
 pub(crate) enum Packed {
     F16(gemm::GemmPanels<f16>),
     BF16(gemm::GemmPanels<bf16>),
@@ -17,7 +17,7 @@ pub(crate) enum Packed {
     F64(gemm::GemmPanels<f64>),
 }
 
-/// Lays out a matrix of floats.
+/// Packs a matrix of floats into panels.
 pub(crate) fn pack(input: &Input<'_>) -> Packed {
     fn view<'a, T: Pod>(input: &Input<'a>) -> Matrix<'a, T> {
         let layout = &input.layout;
@@ -34,16 +34,16 @@ pub(crate) fn pack(input: &Input<'_>) -> Packed {
     }
 }
 
-/// Multiplies.
+/// Runs the op.
 pub(crate) fn run(op: &PackedMatmul, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     let left = Dense::new("matmul_packed", inputs[0])?;
-    let here;
+    let repacked;
     let right = match op.right.packed() {
         dispatch::Packed::Cpu(right) => right,
-        // It lies on a Metal device, and this product is of the CPU for once.
+        // The operand was packed for Metal, but this call runs on the CPU.
         dispatch::Packed::Metal(right) => {
-            here = pack(&dispatch::input("matmul_packed", right)?);
-            &here
+            repacked = pack(&dispatch::input("matmul_packed", right)?);
+            &repacked
         }
     };
     match right {
@@ -59,7 +59,7 @@ fn multiply<T>(left: &Dense<'_>, right: &gemm::GemmPanels<T>, c: &mut [T])
 where
     T: gemm::FloatElement<Float: Element + Pod> + Gemm + Pod,
 {
-    let (one, zero) = (factor(Scalar::Int(1)), factor(Scalar::Int(0)));
+    let (one, zero) = (scalar(Scalar::Int(1)), scalar(Scalar::Int(0)));
     let rows = c.len() / right.cols();
     let a = Matrix::contiguous(left.all::<T>(), rows, right.rows());
     gemm::gemm_packed(one, a, right, zero, c, right.cols());

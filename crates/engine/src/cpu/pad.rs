@@ -8,7 +8,7 @@ use crate::ops::Rule;
 use crate::ops::pad::Pad;
 use crate::{Layout, Result};
 
-/// Writes the value everywhere, then the input inside.
+/// Fills the output with the padding value, then copies the input inside.
 pub(crate) fn run(op: &Pad, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let value = op.value.to_bytes(output.dtype);
     match output.dtype.size() {
@@ -20,11 +20,11 @@ pub(crate) fn run(op: &Pad, inputs: &[Input<'_>], output: Output<'_>) -> Result<
         ),
         _ => fill(output.bytes, u64::from_ne_bytes(value)),
     }
-    let mut place = Layout::contiguous(output.shape);
+    let mut target = Layout::contiguous(output.shape);
     for (axis, &len) in inputs[0].layout.shape().iter().enumerate() {
-        place = place.sliced(axis, op.before[axis], len, 1);
+        target = target.sliced(axis, op.before[axis], len, 1);
     }
-    region::write(op.name(), inputs[0], &place, output.bytes)
+    region::write(op.name(), inputs[0], &target, output.bytes)
 }
 
 fn fill<T: Pod + Send + Sync>(bytes: &mut [u8], value: T) {

@@ -10,7 +10,7 @@ use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::pooling::{Pool, Pooling};
 
-/// Runs it, plane by plane.
+/// Runs the op, plane by plane.
 pub(crate) fn run(op: &Pooling, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     let input = *inputs[0].layout.shape();
     let (out_height, out_width) = (output.shape[1], output.shape[2]);
@@ -20,11 +20,11 @@ pub(crate) fn run(op: &Pooling, inputs: &[Input<'_>], mut output: Output<'_>) ->
         let (plane, size) = (input[1] * input[2], out_height * out_width);
         let count = pool::grain(4 * (plane + size) * size_of::<T>());
         pool::for_each_chunk(output.all::<T>(), count * size, |i, to| {
-            let space = out_width + if T::SAME { 0 } else { plane };
-            <T as Float>::Real::with_scratch(space, |space| {
+            let scratch = out_width + if T::IS_COMPUTE_TYPE { 0 } else { plane };
+            <T as Float>::Real::with_scratch(scratch, |scratch| {
                 for (k, to) in to.chunks_exact_mut(size).enumerate() {
                     let from = &from[(i * count + k) * plane..][..plane];
-                    simd::run(Plane { op, from, to, space, width: input[2], out_width });
+                    simd::run(Plane { op, from, to, scratch, width: input[2], out_width });
                 }
             });
         });
@@ -36,26 +36,37 @@ fn op_name(op: &Pooling) -> &'static str {
     crate::ops::Rule::name(op)
 }
 
+/// Pools one plane.
 struct Plane<'a, T: Float> {
     op: &'a Pooling,
     from: &'a [T],
     to: &'a mut [T],
-    space: &'a mut [T::Real],
+    scratch: &'a mut [T::Real],
     width: usize,
     out_width: usize,
 }
 
-/// The places of a window's `tap` that lie inside an axis of `len` elements, of `places` in all: place `p`
-/// meets element `p * stride + tap - padding`, where `tap` is counted in elements.
-pub(super) fn inside(
-    tap: usize,
-    (stride, padding): (usize, usize),
-    len: usize,
-    places: usize,
-) -> Range<usize> {
-    let first = padding.saturating_sub(tap).div_ceil(stride);
-    let end = (len + padding).saturating_sub(tap).div_ceil(stride);
-    first.min(places)..end.min(places).max(first.min(places))
+/// The movement of a window along an axis: at output position `p`, tap `t` (an offset in elements) reads element
+/// `p * stride + t - padding`.
+#[derive(Clone, Copy)]
+pub(super) struct WindowAxis {
+    pub(super) stride: usize,
+    pub(super) padding: usize,
+    /// Elements of the input along the axis.
+    pub(super) len: usize,
+    /// Number of output positions.
+    pub(super) positions: usize,
+}
+
+impl WindowAxis {
+    /// The output positions at which `tap` is inside the input and not in the padding.
+    pub(super) fn inside(self, tap: usize) -> Range<usize> {
+        let first = self.padding.saturating_sub(tap).div_ceil(self.stride);
+        let end = (self.len + self.padding)
+            .saturating_sub(tap)
+            .div_ceil(self.stride);
+        first.min(self.positions)..end.min(self.positions).max(first.min(self.positions))
+    }
 }
 
 impl<T: Float> Task for Plane<'_, T> {
@@ -65,9 +76,15 @@ impl<T: Float> Task for Plane<'_, T> {
     fn run<I: Isa>(self) {
         let (op, width) = (self.op, self.width);
         let height = self.from.len().checked_div(width).unwrap_or(0);
-        let (sums, space) = self.space.split_at_mut(self.out_width);
-        let from = T::view::<I>(self.from, space);
+        let (sums, scratch) = self.scratch.split_at_mut(self.out_width);
+        let from = T::view::<I>(self.from, scratch);
         let max = op.pool == Pool::Max;
+        let axis = WindowAxis {
+            stride: op.stride[1],
+            padding: op.padding[1],
+            len: width,
+            positions: self.out_width,
+        };
         for (y, to) in self.to.chunks_exact_mut(self.out_width).enumerate() {
             sums.fill(if max { T::Real::LOWEST } else { T::Real::ZERO });
             let mut rows = 0;
@@ -81,17 +98,17 @@ impl<T: Float> Task for Plane<'_, T> {
                 rows += 1;
                 let from = &from[row * width..][..width];
                 for kx in 0..op.kernel[1] {
-                    let places = inside(kx, (op.stride[1], op.padding[1]), width, self.out_width);
-                    if places.is_empty() {
+                    let positions = axis.inside(kx);
+                    if positions.is_empty() {
                         continue;
                     }
-                    let from = &from[places.start * op.stride[1] + kx - op.padding[1]..];
-                    let sums = &mut sums[places];
+                    let from = &from[positions.start * op.stride[1] + kx - op.padding[1]..];
+                    let sums = &mut sums[positions];
                     match (max, op.stride[1]) {
-                        (true, 1) => greater(sums, from.iter()),
-                        (true, stride) => greater(sums, from.iter().step_by(stride)),
-                        (false, 1) => plus(sums, from.iter()),
-                        (false, stride) => plus(sums, from.iter().step_by(stride)),
+                        (true, 1) => take_max(sums, from.iter()),
+                        (true, stride) => take_max(sums, from.iter().step_by(stride)),
+                        (false, 1) => add(sums, from.iter()),
+                        (false, stride) => add(sums, from.iter().step_by(stride)),
                     }
                 }
             }
@@ -113,17 +130,17 @@ impl<T: Float> Task for Plane<'_, T> {
 }
 
 #[inline(always)]
-fn greater<'a, R: Real + 'a>(sums: &mut [R], from: impl Iterator<Item = &'a R>) {
-    for (top, &x) in sums.iter_mut().zip(from) {
-        // A NaN is not equal to itself; it replaces what there is and is replaced by nothing.
+fn take_max<'a, R: Real + 'a>(maxima: &mut [R], from: impl Iterator<Item = &'a R>) {
+    for (max, &x) in maxima.iter_mut().zip(from) {
+        // NaN propagates: it replaces any maximum, and no comparison replaces it.
         #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
-        let wins = x > *top || x != x;
-        *top = if wins { x } else { *top };
+        let wins = x > *max || x != x;
+        *max = if wins { x } else { *max };
     }
 }
 
 #[inline(always)]
-fn plus<'a, R: Real + 'a>(sums: &mut [R], from: impl Iterator<Item = &'a R>) {
+fn add<'a, R: Real + 'a>(sums: &mut [R], from: impl Iterator<Item = &'a R>) {
     for (sum, &x) in sums.iter_mut().zip(from) {
         *sum += x;
     }

@@ -1,24 +1,24 @@
-//! Radix sort: least digit first, stable, without comparisons.
+//! A stable least-significant-digit radix sort.
 #![expect(
     unsafe_code,
-    reason = "threads write to places of one slice that were counted out for them"
+    reason = "threads write to positions of one slice that a histogram assigned to them"
 )]
 
 use super::pool::{self, DisjointSlice};
 use super::try_vec;
 use crate::Result;
 
-/// What is sorted: by the bits from `FROM` up to `TO`.
-pub(crate) trait Item: Copy + Ord + Default + Send + Sync {
+/// An item that is sorted by its key, the bits from `FROM` up to `TO`.
+pub(crate) trait RadixItem: Copy + Ord + Default + Send + Sync {
     const FROM: u32;
     const TO: u32;
-    /// The bits from `shift` on.
+    /// Returns the bits from `shift` on.
     fn shifted(self, shift: u32) -> usize;
 }
 
 macro_rules! item {
     ($($type:ident $from:expr, $to:expr);*) => {$(
-        impl Item for $type {
+        impl RadixItem for $type {
             const FROM: u32 = $from;
             const TO: u32 = $to;
             #[inline(always)]
@@ -32,18 +32,18 @@ item!(u8 0, 8; u16 0, 16; u32 0, 32);
 
 /// A key of up to 32 bits above an index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Short(pub(crate) u64);
+pub(crate) struct KeyIndex(pub(crate) u64);
 
 /// A key of 64 bits and an index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Long(pub(crate) u64, pub(crate) u32);
+pub(crate) struct Key64Index(pub(crate) u64, pub(crate) u32);
 
 /// A key of 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(transparent)]
-pub(crate) struct Wide(pub(crate) u64);
+pub(crate) struct Key64(pub(crate) u64);
 
-impl Item for Short {
+impl RadixItem for KeyIndex {
     const FROM: u32 = 32;
     const TO: u32 = 64;
     #[inline(always)]
@@ -52,7 +52,7 @@ impl Item for Short {
     }
 }
 
-impl Item for Long {
+impl RadixItem for Key64Index {
     const FROM: u32 = 0;
     const TO: u32 = 64;
     #[inline(always)]
@@ -61,7 +61,7 @@ impl Item for Long {
     }
 }
 
-impl Item for Wide {
+impl RadixItem for Key64 {
     const FROM: u32 = 0;
     const TO: u32 = 64;
     #[inline(always)]
@@ -70,53 +70,51 @@ impl Item for Wide {
     }
 }
 
-/// Below this many, comparing is faster than counting.
-const FEW: usize = 200;
+/// Below this length, a comparison sort is faster.
+const MIN_RADIX_LEN: usize = 200;
 
-/// From this many on, fewer passes with larger digits are faster: their counters are few beside the
-/// elements.
-const MANY: usize = 1 << 12;
+/// From this length on, fewer passes with 11-bit digits are faster: the histograms are small beside the items.
+const MIN_WIDE_DIGIT_LEN: usize = 1 << 12;
 
-/// From this many on, items are first brought near their places, so that the rest happens in the caches
-/// and on all threads.
-const LARGE: usize = 1 << 17;
+/// From this length on, a first pass by the most significant digit distributes the items to buckets, which are then
+/// sorted in the caches and on all threads.
+const MIN_BUCKET_LEN: usize = 1 << 17;
 
-/// Bits of the digit that does so, and its values: of a float the sign, the exponent and a bit or more.
-const FIRST: u32 = 11;
-const BUCKETS: usize = 1 << FIRST;
+/// Bits of the digit that selects a bucket: of a float the sign, the exponent and one bit or more.
+const BUCKET_BITS: u32 = 11;
+const BUCKETS: usize = 1 << BUCKET_BITS;
 
-/// Sorts `items` with the help of `spare`, which is as long, and returns the one of them that has the
-/// result. Items with equal keys keep their order if, where `Ord` looks at more than the key, they are in
-/// that order.
-pub(crate) fn sort<'a, T: Item>(
+/// Sorts `items` using the scratch `spare` of the same length, and returns the one of them that has the result. The
+/// sort is stable if `Ord` compares the key alone, or if items with equal keys are in the order of `Ord`.
+pub(crate) fn sort<'a, T: RadixItem>(
     op: &'static str,
     items: &'a mut [T],
     spare: &'a mut [T],
 ) -> Result<&'a mut [T]> {
-    if items.len() >= LARGE {
-        by_buckets(op, items, spare)?;
+    if items.len() >= MIN_BUCKET_LEN {
+        sort_by_buckets(op, items, spare)?;
         return Ok(items);
     }
-    Ok(if sort_some(items, spare) {
+    Ok(if sort_on_one_thread(items, spare) {
         spare
     } else {
         items
     })
 }
 
-/// Sorts on one thread; whether the result is in `spare`.
-fn sort_some<T: Item>(items: &mut [T], spare: &mut [T]) -> bool {
+/// Sorts on one thread, and returns whether the result is in `spare`.
+fn sort_on_one_thread<T: RadixItem>(items: &mut [T], spare: &mut [T]) -> bool {
     match items.len() {
-        0..FEW => {
+        0..MIN_RADIX_LEN => {
             items.sort_unstable();
             false
         }
-        FEW..MANY => by_digits::<T, 8, 256>(items, spare),
-        _ => by_digits::<T, 11, 2048>(items, spare),
+        MIN_RADIX_LEN..MIN_WIDE_DIGIT_LEN => sort_by_digits::<T, 8, 256>(items, spare),
+        _ => sort_by_digits::<T, 11, 2048>(items, spare),
     }
 }
 
-fn by_digits<T: Item, const BITS: u32, const SIZE: usize>(
+fn sort_by_digits<T: RadixItem, const BITS: u32, const SIZE: usize>(
     items: &mut [T],
     spare: &mut [T],
 ) -> bool {
@@ -132,7 +130,7 @@ fn by_digits<T: Item, const BITS: u32, const SIZE: usize>(
     let (mut from, mut to) = (items, spare);
     let mut swapped = false;
     for (d, counts) in counts.iter_mut().enumerate() {
-        // A digit that all share changes nothing.
+        // Skip a digit that all items share.
         if counts[from[0].shifted(shift(d)) % SIZE] as usize == from.len() {
             continue;
         }
@@ -151,20 +149,20 @@ fn by_digits<T: Item, const BITS: u32, const SIZE: usize>(
     swapped
 }
 
-/// Brings items into buckets by their first digit, then sorts each. The result is in `items`.
-fn by_buckets<T: Item>(op: &'static str, items: &mut [T], spare: &mut [T]) -> Result<()> {
-    // The first digit in which items differ: small integers share many.
+/// Distributes items to buckets by their most significant digit, then sorts each. The result is in `items`.
+fn sort_by_buckets<T: RadixItem>(op: &'static str, items: &mut [T], spare: &mut [T]) -> Result<()> {
+    // The most significant bits in which items differ: small integers share many leading zeros.
     let (low, high) = items.iter().fold((items[0], items[0]), |(low, high), &x| {
         (low.min(x), high.max(x))
     });
     let differ = (low.shifted(T::FROM) ^ high.shifted(T::FROM)) as u64;
-    let shift = T::FROM + (64 - differ.leading_zeros()).saturating_sub(FIRST);
+    let shift = T::FROM + (64 - differ.leading_zeros()).saturating_sub(BUCKET_BITS);
     let bucket = |item: T| item.shifted(shift) % BUCKETS;
-    // Where the items of each bucket from each piece go.
-    let piece = LARGE / 4;
+    // A histogram per piece, turned into the target positions of each bucket's items from each piece.
+    let piece = MIN_BUCKET_LEN / 4;
     let pieces = items.len().div_ceil(piece);
-    let mut places = try_vec::filled(op, pieces * BUCKETS, 0_u32)?;
-    pool::for_each_chunk(&mut places, BUCKETS, |i, counts| {
+    let mut targets = try_vec::filled(op, pieces * BUCKETS, 0_u32)?;
+    pool::for_each_chunk(&mut targets, BUCKETS, |i, counts| {
         for &item in &items[i * piece..items.len().min((i + 1) * piece)] {
             counts[bucket(item)] += 1;
         }
@@ -173,22 +171,22 @@ fn by_buckets<T: Item>(op: &'static str, items: &mut [T], spare: &mut [T]) -> Re
     let mut next = 0;
     for b in 0..BUCKETS {
         starts.push(next as usize);
-        for place in places[b..].iter_mut().step_by(BUCKETS) {
-            next += std::mem::replace(place, next);
+        for target in targets[b..].iter_mut().step_by(BUCKETS) {
+            next += std::mem::replace(target, next);
         }
     }
     starts.push(items.len());
-    let near = DisjointSlice::new(spare);
-    pool::for_each_chunk(&mut places, BUCKETS, |i, places| {
+    let bucketed = DisjointSlice::new(spare);
+    pool::for_each_chunk(&mut targets, BUCKETS, |i, targets| {
         for &item in &items[i * piece..items.len().min((i + 1) * piece)] {
-            let at = &mut places[bucket(item)];
-            // SAFETY: each place is counted out for one item of one piece.
-            let place = unsafe { near.range(*at as usize, 1) };
-            place[0] = item;
+            let at = &mut targets[bucket(item)];
+            // SAFETY: the histograms assign each position to one item of one piece.
+            let target = unsafe { bucketed.range(*at as usize, 1) };
+            target[0] = item;
             *at += 1;
         }
     });
-    // Buckets of one task, so that each has enough to do.
+    // Group neighbouring buckets into tasks of at least a quarter piece.
     let mut tasks = vec![0];
     for b in 1..BUCKETS {
         if starts[b] - starts[tasks[tasks.len() - 1]] >= piece / 4 {
@@ -201,8 +199,8 @@ fn by_buckets<T: Item>(op: &'static str, items: &mut [T], spare: &mut [T]) -> Re
         for b in tasks[t]..tasks[t + 1] {
             let (start, len) = (starts[b], starts[b + 1] - starts[b]);
             // SAFETY: buckets do not overlap, and each is sorted by one task.
-            let (from, to) = unsafe { (near.range(start, len), sorted.range(start, len)) };
-            if !sort_some(from, to) {
+            let (from, to) = unsafe { (bucketed.range(start, len), sorted.range(start, len)) };
+            if !sort_on_one_thread(from, to) {
                 to.copy_from_slice(from);
             }
         }
@@ -215,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_come_out_in_order_and_equal_ones_stay() {
+    fn sorts_items_and_keeps_equal_keys_in_order() {
         for count in [0, 1, 2, 199, 200, 1000, 40_000, 300_000] {
             let mut state = 1_u64;
             let keys: Vec<u64> = (0..count)
@@ -233,16 +231,20 @@ mod tests {
                 sort("sort", &mut items, &mut vec![0; count]).unwrap(),
                 expected
             );
-            let mut items: Vec<Short> = (0..count)
-                .map(|i| Short((keys[i] % 100) << 32 | i as u64))
+            let mut items: Vec<KeyIndex> = (0..count)
+                .map(|i| KeyIndex((keys[i] % 100) << 32 | i as u64))
                 .collect();
             let mut expected = items.clone();
             expected.sort_unstable();
-            assert!(sort("sort", &mut items, &mut vec![Short(0); count]).unwrap() == expected);
-            let mut items: Vec<Long> = (0..count).map(|i| Long(keys[i] << 20, i as u32)).collect();
+            assert!(sort("sort", &mut items, &mut vec![KeyIndex(0); count]).unwrap() == expected);
+            let mut items: Vec<Key64Index> = (0..count)
+                .map(|i| Key64Index(keys[i] << 20, i as u32))
+                .collect();
             let mut expected = items.clone();
             expected.sort_unstable();
-            assert!(sort("sort", &mut items, &mut vec![Long(0, 0); count]).unwrap() == expected);
+            assert!(
+                sort("sort", &mut items, &mut vec![Key64Index(0, 0); count]).unwrap() == expected
+            );
         }
     }
 }

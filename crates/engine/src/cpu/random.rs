@@ -11,11 +11,11 @@ use crate::{DType, Result, Scalar};
 
 mod normal;
 
-/// Blocks that are made at once, in registers and the fastest cache, before they become numbers.
-const BATCH: usize = 128;
+/// Random blocks that are generated per batch, in registers and the L1 cache, before they are converted to elements.
+const BATCH_BLOCKS: usize = 128;
 
-/// Blocks of a piece of work: some 30 µs, and a multiple of [`BATCH`].
-const PIECE: usize = 64 * BATCH;
+/// Random blocks of a task: about 30 µs, and a multiple of [`BATCH_BLOCKS`].
+const TASK_BLOCKS: usize = 64 * BATCH_BLOCKS;
 
 /// Writes the random values.
 pub(crate) fn run(op: &Random, _inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
@@ -38,23 +38,23 @@ pub(crate) fn run(op: &Random, _inputs: &[Input<'_>], mut output: Output<'_>) ->
             _ => unreachable!("the rule takes floats only"),
         },
         &Distribution::Integer { low, range } => match op.dtype.size() {
-            // The bits of a negative number are those of the unsigned one it is congruent to.
+            // Two's complement: the unsigned arithmetic is right for signed integers too.
             1 => integers::<u8>(op, output, low, range, |x| x as u8),
             2 => integers::<u16>(op, output, low, range, |x| x as u16),
             4 => integers::<u32>(op, output, low, range, |x| x as u32),
             _ => integers::<u64>(op, output, low, range, |x| x),
         },
         &Distribution::Bernoulli { below } => {
-            // Compared with the last word that counts, all words are of 32 bits.
+            // `below` may be 2³²: comparing with `below - 1` needs only 32 bits.
             let (last, never) = (below.wrapping_sub(1) as u32, below == 0);
-            let truth = move |w: u32| u8::from(w <= last && !never);
-            fill(op.key, output.all::<u8>(), Words(truth));
+            let sample = move |w: u32| u8::from(w <= last && !never);
+            fill(op.key, output.all::<u8>(), Words(sample));
         }
     }
     Ok(())
 }
 
-/// A bound that one multiplication turns into a unit: `2^-bits`.
+/// `2^-bits`, which scales `bits` random bits to the unit interval.
 fn unit(bits: i32) -> f64 {
     2_f64.powi(-bits)
 }
@@ -62,7 +62,7 @@ fn unit(bits: i32) -> f64 {
 fn uniform(op: &Random, mut output: Output<'_>, bounds: [Scalar; 3]) {
     let wide = bounds.map(Scalar::to_f64);
     let [low, range, last] = wide.map(|x| x as f32);
-    // `bits` upper bits of a word as a number below 1, moved to the range.
+    // The `bits` upper bits of a word as a number below 1, scaled to the range.
     let narrow = move |bits: u32| {
         let unit = unit(bits as i32) as f32;
         move |w: u32| ((w >> (32 - bits)) as i32 as f32 * unit * range + low).min(last)
@@ -109,7 +109,7 @@ fn integers<T: bytemuck::Pod + Default + Send>(
             Blocks(move |b: u64| convert(b.wrapping_add(low))),
         );
     } else if range <= 1 << 32 {
-        // The same product as below, of two halves that each fit 64 bits.
+        // The same product as below, computed from two halves in 64 bits.
         let value = move |b: u64| {
             let (lower, upper) = (b & 0xffff_ffff, b >> 32);
             (upper * range + ((lower * range) >> 32)) >> 32
@@ -123,18 +123,19 @@ fn integers<T: bytemuck::Pod + Default + Send>(
     }
 }
 
-/// How blocks become elements.
+/// The conversion of random blocks to elements.
 trait Sample<T>: Copy + Sync {
-    /// Elements that [`Sample::take`] makes, and of how many blocks.
+    /// Elements that one call of [`Sample::take`] writes.
     const ELEMENTS: usize;
+    /// Blocks that one call of [`Sample::take`] consumes.
     const BLOCKS: usize;
 
-    /// Makes elements number 0 to [`Sample::ELEMENTS`] of `to` from the blocks whose first words are `a`
-    /// and second words `b`. Implementations must be `#[inline(always)]`.
+    /// Writes the first [`Sample::ELEMENTS`] elements of `to` from the blocks whose first words are `a` and second
+    /// words `b`. Implementations must be `#[inline(always)]`.
     fn take(self, a: &[u32], b: &[u32], to: &mut [T]);
 }
 
-/// One element of every word.
+/// One element per word.
 #[derive(Clone, Copy)]
 struct Words<F>(F);
 
@@ -149,7 +150,7 @@ impl<T, F: Fn(u32) -> T + Copy + Sync> Sample<T> for Words<F> {
     }
 }
 
-/// One element of every block.
+/// One element per block.
 #[derive(Clone, Copy)]
 struct Blocks<F>(F);
 
@@ -159,17 +160,17 @@ impl<T, F: Fn(u64) -> T + Copy + Sync> Sample<T> for Blocks<F> {
 
     #[inline(always)]
     fn take(self, a: &[u32], b: &[u32], to: &mut [T]) {
-        to[0] = (self.0)(joined(a[0], b[0]));
+        to[0] = (self.0)(block_bits(a[0], b[0]));
     }
 }
 
-/// The bits of a block as one number.
+/// The bits of a block as one integer.
 #[inline(always)]
-fn joined(a: u32, b: u32) -> u64 {
+fn block_bits(a: u32, b: u32) -> u64 {
     u64::from(b) << 32 | u64::from(a)
 }
 
-/// Two normal numbers of every block.
+/// Two normally distributed elements per block.
 #[derive(Clone, Copy)]
 struct Normal<F>(F);
 
@@ -185,7 +186,7 @@ impl<T, F: Fn(f32) -> T + Copy + Sync> Sample<T> for Normal<F> {
     }
 }
 
-/// Two normal numbers of every two blocks.
+/// Two normally distributed `f64` elements per two blocks.
 #[derive(Clone, Copy)]
 struct WideNormal;
 
@@ -195,23 +196,23 @@ impl Sample<f64> for WideNormal {
 
     #[inline(always)]
     fn take(self, a: &[u32], b: &[u32], to: &mut [f64]) {
-        (to[0], to[1]) = normal::pair_f64(joined(a[0], b[0]), joined(a[1], b[1]));
+        (to[0], to[1]) = normal::pair_f64(block_bits(a[0], b[0]), block_bits(a[1], b[1]));
     }
 }
 
-/// Fills a tensor.
+/// Fills a tensor in parallel.
 fn fill<T: Copy + Default + Send, S: Sample<T>>(key: [u32; 2], to: &mut [T], sample: S) {
-    pool::for_each_chunk(to, PIECE / S::BLOCKS * S::ELEMENTS, |i, to| {
+    pool::for_each_chunk(to, TASK_BLOCKS / S::BLOCKS * S::ELEMENTS, |i, to| {
         simd::run(Fill {
             key,
-            first: (i * PIECE) as u64,
+            first: (i * TASK_BLOCKS) as u64,
             to,
             sample,
         });
     });
 }
 
-/// Fills a piece, which begins with block `first`, a multiple of [`BATCH`].
+/// Fills one task's elements, which begin with block `first`, a multiple of [`BATCH_BLOCKS`].
 struct Fill<'a, T, S> {
     key: [u32; 2],
     first: u64,
@@ -230,10 +231,13 @@ impl<T: Copy + Default, S: Sample<T>> Task for Fill<'_, T, S> {
             to,
             sample,
         } = self;
-        let (mut a, mut b) = ([0; BATCH], [0; BATCH]);
-        for (batch, to) in to.chunks_mut(BATCH / S::BLOCKS * S::ELEMENTS).enumerate() {
-            let counter = first + (batch * BATCH) as u64;
-            // The lower word does not overflow within a batch, whose counter is a multiple of its size.
+        let (mut a, mut b) = ([0; BATCH_BLOCKS], [0; BATCH_BLOCKS]);
+        for (batch, to) in to
+            .chunks_mut(BATCH_BLOCKS / S::BLOCKS * S::ELEMENTS)
+            .enumerate()
+        {
+            let counter = first + (batch * BATCH_BLOCKS) as u64;
+            // The lower word does not overflow within a batch: the counter is a multiple of the batch size.
             let (low, high) = (counter as u32, (counter >> 32) as u32);
             for (i, (a, b)) in a.iter_mut().zip(&mut b).enumerate() {
                 [*a, *b] = threefry(key, [low | i as u32, high]);
@@ -245,7 +249,7 @@ impl<T: Copy + Default, S: Sample<T>> Task for Fill<'_, T, S> {
             }
             let rest = whole.into_remainder();
             if !rest.is_empty() {
-                // One of two: the last element of all.
+                // An odd count: only the first element of the last pair is needed.
                 let at = to.len() / S::ELEMENTS * S::BLOCKS;
                 let mut both = [T::default(); 2];
                 sample.take(&a[at..], &b[at..], &mut both);
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_blocks_are_those_of_their_counters() {
+    fn words_and_blocks_follow_their_counters() {
         let words = filled::<u32>(Level::Scalar, 1001, Words(|w| w));
         let blocks = filled::<u64>(Level::Scalar, 1001, Blocks(|b| b));
         for (i, &word) in words.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Reductions on the CPU.
 //!
-//! Memory is read once, in its own order, whatever the axes. Work is cut into pieces that depend on the
-//! shape alone and whose totals are merged in order, so the bits are the same for every number of threads.
+//! Memory is read once, in its own order, whatever the axes. Work is split into pieces that depend on the shape alone
+//! and whose totals are merged in order, so the bits are the same for every number of threads.
 
 pub(super) mod fold;
 mod moment;
@@ -13,11 +13,11 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 use self::fold::{
-    All, Any, BLOCK, Block, COLUMNS, CountNonzero, Folder, Lanes, Max, MaxAbs, Min, MinAbs, Prod,
-    ROWS, Simple, Sum, SumAbs, Widen,
+    All, Any, CountNonzero, FOLD_BLOCK_COLUMNS, FOLD_BLOCK_LEN, FOLD_BLOCK_ROWS, Folder, Lanes,
+    Max, MaxAbs, Min, MinAbs, Prod, RowBlock, Simple, Sum, SumAbs, Widen,
 };
-use self::moment::{Euclid, LogSumExp, Real, Squared, Variance};
-use self::plan::{Plan, Run};
+use self::moment::{Euclid, LogSumExp, Squared, TwoPassReal, Variance};
+use self::plan::{ReducePlan, RunAxis};
 use super::simd::{self, Isa, Task};
 use super::{pool, try_vec};
 use crate::dispatch::{Dense, Input, Output};
@@ -33,18 +33,18 @@ pub(crate) fn run(op: &Reduce, inputs: &[Input<'_>], output: Output<'_>) -> Resu
     let shape = input.layout.shape();
     let count = op.axes.iter().map(|a| shape[a]).product();
     let (copy, wide);
-    let mut source = Source {
+    let mut source = ReduceInput {
         bytes: input.bytes,
         dtype: input.dtype,
         plan: None,
         count,
     };
     if count > 0 {
-        source.plan = Plan::new(&input.layout, op.axes);
+        source.plan = ReducePlan::new(&input.layout, op.axes);
         if source.plan.is_none() {
             copy = Dense::new(op.name(), input)?;
             source.bytes = copy.bytes();
-            source.plan = Plan::new(&Layout::contiguous(*shape), op.axes);
+            source.plan = ReducePlan::new(&Layout::contiguous(*shape), op.axes);
         }
     }
     let common = matches!(
@@ -52,11 +52,11 @@ pub(crate) fn run(op: &Reduce, inputs: &[Input<'_>], output: Output<'_>) -> Resu
         Fold::Sum | Fold::Mean | Fold::Min | Fold::Max | Fold::Any | Fold::All
     );
     if !common && matches!(source.dtype, DType::F16 | DType::BF16) {
-        // Not often asked for: a copy costs less than it would to have all of these for all types.
+        // Rare: a widened copy costs less than compiling all of these folds for all types.
         let mut copy = Storage::new(op.name(), 2 * source.bytes.len())?;
-        let to = bytemuck::cast_slice_mut(copy.bytes_mut().expect("just made"));
+        let to = bytemuck::cast_slice_mut(copy.bytes_mut().expect("newly allocated"));
         with_type!(floats source.dtype, T => widen::<T>(bytemuck::cast_slice(source.bytes), to),
-            else unreachable!("one of the two"));
+            else unreachable!("f16 or bf16"));
         wide = copy;
         source.bytes = wide.bytes();
         source.dtype = DType::F32;
@@ -64,7 +64,7 @@ pub(crate) fn run(op: &Reduce, inputs: &[Input<'_>], output: Output<'_>) -> Resu
     dispatch(op.fold, &source, output)
 }
 
-/// Converts small floats to `f32`, all of the memory that a plan may walk.
+/// Converts half-precision floats to `f32`, for all of the memory that a plan may read.
 fn widen<T: Widen<Wide: Into<f64>>>(from: &[T], to: &mut [f32]) {
     pool::for_each_chunk(to, pool::grain(4), |i, to| {
         for (to, x) in to.iter_mut().zip(&from[i * pool::grain(4)..]) {
@@ -73,24 +73,24 @@ fn widen<T: Widen<Wide: Into<f64>>>(from: &[T], to: &mut [f32]) {
     });
 }
 
-/// What is reduced.
-struct Source<'a> {
+/// The input of a reduction.
+struct ReduceInput<'a> {
     bytes: &'a [u8],
     dtype: DType,
-    /// Nothing where there is nothing to reduce.
-    plan: Option<Plan>,
-    /// Elements of each result.
+    /// `None` for an empty input.
+    plan: Option<ReducePlan>,
+    /// Elements per result.
     count: usize,
 }
 
-/// Float results, from the `f64` that totals are.
-trait Float: Pod {
+/// A float result type, converted from an `f64` total.
+trait FromTotal: Pod {
     fn of(x: f64) -> Self;
 }
 
 macro_rules! float {
     ($($type:ident |$x:ident| $of:expr),*) => {$(
-        impl Float for $type {
+        impl FromTotal for $type {
             #[inline(always)]
             fn of($x: f64) -> Self {
                 $of
@@ -105,18 +105,18 @@ float!(
     f64 | x | x
 );
 
-/// Reduces floats with `$floats` and all else with `$ints`, whose totals are the results.
+/// Reduces by `$fold`. Totals of floats are converted by `$finish`; totals of integers are the results.
 macro_rules! by_kind {
     ($source:ident, $output:ident, $fold:ident, |$total:ident| $finish:expr) => {
         with_type!(floats $source.dtype, T => {
-            reduce::<Simple<$fold<T>>, T>($source, $output, &|$total| Float::of($finish))
+            reduce::<Simple<$fold<T>>, T>($source, $output, &|$total| FromTotal::of($finish))
         }, else with_type!(ints $source.dtype, T => {
             reduce::<Simple<$fold<T>>, <$fold<T> as Lanes>::Total>($source, $output, &|total| total)
-        }, else unreachable!("floats and integers are all there is")))
+        }, else unreachable!("every dtype is a float or an integer")))
     };
 }
 
-/// Reduces by bits: all that matters is which elements are 0.
+/// Reduces by bits: only whether elements are 0 matters.
 macro_rules! by_bits {
     ($source:ident, $output:ident, $fold:ident) => {
         match ($source.dtype.size(), $source.dtype.is_float()) {
@@ -131,13 +131,13 @@ macro_rules! by_bits {
     };
 }
 
-/// The same number; totals are `f32` or `f64`.
+/// Converts a total, `f32` or `f64`, to `f64`.
 fn wide(x: impl Into<f64>) -> f64 {
     x.into()
 }
 
-fn dispatch(fold: Fold, source: &Source<'_>, output: Output<'_>) -> Result<()> {
-    // The sum of nothing is 0, not the -0 that sums begin with.
+fn dispatch(fold: Fold, source: &ReduceInput<'_>, output: Output<'_>) -> Result<()> {
+    // The sum of no elements is 0, not the neutral -0.
     let zero = if source.count == 0 { 0.0 } else { -0.0 };
     let n = source.count as f64;
     match fold {
@@ -147,23 +147,23 @@ fn dispatch(fold: Fold, source: &Source<'_>, output: Output<'_>) -> Result<()> {
         Fold::Any => by_bits!(source, output, Any),
         Fold::All => by_bits!(source, output, All),
         Fold::Mean => with_type!(floats source.dtype, T => {
-            reduce::<Simple<Sum<T>>, T>(source, output, &|total| Float::of(total / n))
+            reduce::<Simple<Sum<T>>, T>(source, output, &|total| FromTotal::of(total / n))
         }, else with_type!(ints source.dtype, T => {
             reduce::<Simple<Sum<T>>, f64>(source, output, &|total| total as f64 / n)
-        }, else unreachable!("floats and integers are all there is"))),
+        }, else unreachable!("every dtype is a float or an integer"))),
         _ if source.dtype == DType::F64 => statistic::<f64, f64>(fold, source, output),
         _ => with_type!(floats output.dtype, T => statistic::<f32, T>(fold, source, output),
             else with_type!(ints source.dtype, T => {
                 reduce::<Simple<Prod<T>>, <Prod<T> as Lanes>::Total>(source, output, &|total| total)
-            }, else unreachable!("floats and integers are all there is"))),
+            }, else unreachable!("every dtype is a float or an integer"))),
     }
 }
 
-/// The folds that there are of `f32` and `f64` only; the result may be of another float type.
-fn statistic<T, Out>(fold: Fold, source: &Source<'_>, output: Output<'_>) -> Result<()>
+/// The folds that are compiled for `f32` and `f64` only; the result may be of another float type.
+fn statistic<T, Out>(fold: Fold, source: &ReduceInput<'_>, output: Output<'_>) -> Result<()>
 where
-    T: Real,
-    Out: Float + Send,
+    T: TwoPassReal,
+    Out: FromTotal + Send,
     Sum<T>: Lanes<In = T, Lane = T, Total = f64>,
     Prod<T>: Lanes<In = T, Total = f64>,
     Max<T>: Lanes<In = T, Lane = T, Total = T>,
@@ -203,15 +203,15 @@ where
     }
 }
 
-/// Results that are enough for all threads without cutting one.
-const ENOUGH: usize = 64;
+/// From this many results on, there is enough work for all threads without splitting one.
+const MIN_UNSPLIT_RESULTS: usize = 64;
 
-/// What makes results of totals.
+/// The conversion of totals to results.
 type Finish<'a, F, T> = &'a (dyn Fn(<F as Folder>::Total) -> T + Sync);
 
 /// Reduces by the plan of the source.
 fn reduce<F: Folder, T: Pod + Send>(
-    source: &Source<'_>,
+    source: &ReduceInput<'_>,
     mut output: Output<'_>,
     finish: Finish<'_, F, T>,
 ) -> Result<()> {
@@ -224,8 +224,8 @@ fn reduce<F: Folder, T: Pod + Send>(
         data: bytemuck::cast_slice(source.bytes),
         plan,
     };
-    match reducer.cut(out.len()) {
-        Some(cut) => reducer.reduce_in_pieces(cut, out, finish),
+    match reducer.units_per_piece(out.len()) {
+        Some(units) => reducer.reduce_in_pieces(units, out, finish),
         None => {
             reducer.reduce_whole(out, finish);
             Ok(())
@@ -235,65 +235,73 @@ fn reduce<F: Folder, T: Pod + Send>(
 
 struct Reducer<'a, F: Folder> {
     data: &'a [F::In],
-    plan: Plan,
+    plan: ReducePlan,
 }
 
 impl<F: Folder> Reducer<'_, F> {
-    /// What results can be cut by: elements where each is one run, rows where they are columns of them,
+    /// Number of units that a result can be split into: elements if it is a single run, rows if results are columns,
     /// otherwise runs.
     fn units(&self) -> usize {
         match (self.plan.run, self.plan.reduced.count) {
-            (Run::Reduced, 1) => self.plan.len,
+            (RunAxis::Reduced, 1) => self.plan.len,
             (_, count) => count,
         }
     }
 
-    /// How many units make a piece, where results are so few and so large that they must be cut.
-    fn cut(&self, results: usize) -> Option<usize> {
+    /// Units per piece if results are so few and so large that they must be split (split-K), otherwise `None`.
+    fn units_per_piece(&self, results: usize) -> Option<usize> {
         let (plan, piece) = (&self.plan, pool::grain(size_of::<F::In>()));
         match plan.run {
-            Run::Reduced => {
+            RunAxis::Reduced => {
                 let unit = if plan.reduced.count == 1 { 1 } else { plan.len };
-                let cut = plan.reduced.count * plan.len >= 2 * piece && results < ENOUGH;
-                cut.then(|| (piece / unit).max(1))
+                let split =
+                    plan.reduced.count * plan.len >= 2 * piece && results < MIN_UNSPLIT_RESULTS;
+                split.then(|| (piece / unit).max(1))
             }
-            Run::Kept => {
-                let strips = plan.kept.count * plan.len.div_ceil(COLUMNS);
-                let cut =
-                    plan.reduced.count * plan.len.min(COLUMNS) >= 2 * piece && strips < ENOUGH;
-                // Enough rows that their totals are few beside them.
-                cut.then(|| (piece / plan.len).next_multiple_of(ROWS).max(4 * ROWS))
+            RunAxis::Kept => {
+                let strips = plan.kept.count * plan.len.div_ceil(FOLD_BLOCK_COLUMNS);
+                let split = plan.reduced.count * plan.len.min(FOLD_BLOCK_COLUMNS) >= 2 * piece
+                    && strips < MIN_UNSPLIT_RESULTS;
+                // Enough rows per piece that the totals are few beside them.
+                split.then(|| {
+                    (piece / plan.len)
+                        .next_multiple_of(FOLD_BLOCK_ROWS)
+                        .max(4 * FOLD_BLOCK_ROWS)
+                })
             }
         }
     }
 
-    /// Shares the results among threads.
+    /// Distributes the results to the threads.
     fn reduce_whole<T: Pod + Send>(&self, out: &mut [T], finish: Finish<'_, F, T>) {
         let (plan, piece) = (&self.plan, pool::grain(size_of::<F::In>()));
-        // Whole rows of columns, where they are short.
-        let (some, each) = match plan.run {
-            Run::Kept if plan.len <= COLUMNS => (COLUMNS - COLUMNS % plan.len, plan.reduced.count),
-            Run::Kept => (COLUMNS, plan.reduced.count),
-            Run::Reduced => (COLUMNS, plan.reduced.count * plan.len),
+        // Results per block, in whole rows if these are short, and elements per result.
+        let (block, elements) = match plan.run {
+            RunAxis::Kept if plan.len <= FOLD_BLOCK_COLUMNS => (
+                FOLD_BLOCK_COLUMNS - FOLD_BLOCK_COLUMNS % plan.len,
+                plan.reduced.count,
+            ),
+            RunAxis::Kept => (FOLD_BLOCK_COLUMNS, plan.reduced.count),
+            RunAxis::Reduced => (FOLD_BLOCK_COLUMNS, plan.reduced.count * plan.len),
         };
         let step = match plan.run {
-            Run::Kept => (piece / each).next_multiple_of(some),
-            Run::Reduced => piece / each,
+            RunAxis::Kept => (piece / elements).next_multiple_of(block),
+            RunAxis::Reduced => piece / elements,
         };
         let step = step.max(1);
-        pool::for_each_chunk(out, step, |i, part| {
-            let mut totals = [F::EMPTY; COLUMNS];
-            for (j, part) in part.chunks_mut(some).enumerate() {
-                let totals = &mut totals[..part.len()];
-                self.fold(i * step + j * some, 0..self.units(), totals);
-                for (to, &total) in part.iter_mut().zip(&*totals) {
+        pool::for_each_chunk(out, step, |i, out| {
+            let mut totals = [F::EMPTY; FOLD_BLOCK_COLUMNS];
+            for (j, out) in out.chunks_mut(block).enumerate() {
+                let totals = &mut totals[..out.len()];
+                self.fold(i * step + j * block, 0..self.units(), totals);
+                for (to, &total) in out.iter_mut().zip(&*totals) {
                     *to = finish(total);
                 }
             }
         });
     }
 
-    /// Shares pieces of results among threads and merges them.
+    /// Distributes pieces of results to the threads and merges their totals.
     fn reduce_in_pieces<T: Pod + Send>(
         &self,
         step: usize,
@@ -301,8 +309,8 @@ impl<F: Folder> Reducer<'_, F> {
         finish: Finish<'_, F, T>,
     ) -> Result<()> {
         let width = match self.plan.run {
-            Run::Kept => self.plan.len,
-            Run::Reduced => 1,
+            RunAxis::Kept => self.plan.len,
+            RunAxis::Reduced => 1,
         };
         let units = self.units();
         let pieces = units.div_ceil(step);
@@ -314,60 +322,60 @@ impl<F: Folder> Reducer<'_, F> {
         let results = out.chunks_mut(width).zip(totals.chunks(width * pieces));
         for (out, totals) in results {
             for (j, to) in out.iter_mut().enumerate() {
-                let parts = totals[j..].iter().step_by(width);
-                *to = finish(parts.fold(F::EMPTY, |a, &b| F::merge(a, b)));
+                let pieces = totals[j..].iter().step_by(width);
+                *to = finish(pieces.fold(F::EMPTY, |a, &b| F::merge(a, b)));
             }
         }
         Ok(())
     }
 
-    /// Folds some units of the results from `first` on into totals.
+    /// Folds a range of units of the results from `first` on into totals.
     fn fold(&self, first: usize, units: Range<usize>, totals: &mut [F::Total]) {
-        let part = Part {
-            of: self,
+        let task = FoldTask {
+            reducer: self,
             first,
             units,
             totals,
         };
         if F::VECTOR {
-            simd::run_narrow(part);
+            simd::run_narrow(task);
         } else {
-            part.run::<simd::Scalar>();
+            task.run::<simd::Scalar>();
         }
     }
 }
 
-/// Some units of some results.
-struct Part<'a, F: Folder> {
-    of: &'a Reducer<'a, F>,
+/// The fold of a range of units of consecutive results.
+struct FoldTask<'a, F: Folder> {
+    reducer: &'a Reducer<'a, F>,
     first: usize,
     units: Range<usize>,
     totals: &'a mut [F::Total],
 }
 
-impl<F: Folder> Task for Part<'_, F> {
+impl<F: Folder> Task for FoldTask<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(mut self) {
-        match self.of.plan.run {
-            Run::Reduced => self.fold_runs::<I>(),
-            Run::Kept => self.fold_columns::<I>(),
+        match self.reducer.plan.run {
+            RunAxis::Reduced => self.fold_runs::<I>(),
+            RunAxis::Kept => self.fold_columns::<I>(),
         }
     }
 }
 
-impl<F: Folder> Part<'_, F> {
-    /// Where the elements of kept index `k` begin.
+impl<F: Folder> FoldTask<'_, F> {
+    /// Offset of the first element of kept index `k`.
     #[inline(always)]
     fn start(&self, k: usize) -> usize {
-        let plan = &self.of.plan;
+        let plan = &self.reducer.plan;
         plan.offset.wrapping_add_signed(plan.kept.at(k))
     }
 
     #[inline(always)]
     fn fold_runs<I: Isa>(&mut self) {
-        let plan = &self.of.plan;
-        // One run, or a piece of it; or some runs.
+        let plan = &self.reducer.plan;
+        // A single run or a piece of it, or a range of runs.
         let (runs, from, len) = match plan.reduced.count {
             1 => (0..1, self.units.start, self.units.len()),
             _ => (self.units.clone(), 0, plan.len),
@@ -377,7 +385,7 @@ impl<F: Folder> Part<'_, F> {
             let mut total = F::EMPTY;
             for r in runs.clone() {
                 let at = start.wrapping_add_signed(plan.reduced.at(r));
-                for block in self.of.data[at..][..len].chunks(BLOCK) {
+                for block in self.reducer.data[at..][..len].chunks(FOLD_BLOCK_LEN) {
                     total = F::merge(total, F::run::<I>(block));
                 }
             }
@@ -387,12 +395,12 @@ impl<F: Folder> Part<'_, F> {
 
     #[inline(always)]
     fn fold_columns<I: Isa>(&mut self) {
-        let plan = &self.of.plan;
+        let plan = &self.reducer.plan;
         let mut scratch = F::SCRATCH;
-        let mut wide = [F::EMPTY; COLUMNS];
-        // Rows shorter than a strip that follow each other without gaps are folded several at a time.
-        let together = match plan.reduced.single_stride() {
-            Some(stride) if stride == plan.len as isize => COLUMNS / plan.len,
+        let mut wide = [F::EMPTY; FOLD_BLOCK_COLUMNS];
+        // Short rows that are contiguous to each other are folded several at a time, as one wide row.
+        let rows_per_group = match plan.reduced.single_stride() {
+            Some(stride) if stride == plan.len as isize => FOLD_BLOCK_COLUMNS / plan.len,
             _ => 1,
         };
         let mut done = 0;
@@ -401,46 +409,49 @@ impl<F: Folder> Part<'_, F> {
                 (self.first + done) / plan.len,
                 (self.first + done) % plan.len,
             );
-            let width = (plan.len - from).min(self.totals.len() - done).min(COLUMNS);
+            let width = (plan.len - from)
+                .min(self.totals.len() - done)
+                .min(FOLD_BLOCK_COLUMNS);
             let start = self.start(k) + from;
             let rows = self.units.clone();
-            let several = together > 1 && width == plan.len && rows.len() >= 2 * together;
-            let (together, width_now) = if several {
-                (together, together * width)
+            let several =
+                rows_per_group > 1 && width == plan.len && rows.len() >= 2 * rows_per_group;
+            let (rows_per_group, group_width) = if several {
+                (rows_per_group, rows_per_group * width)
             } else {
                 (1, width)
             };
-            let groups = rows.len() / together;
-            let wide = &mut wide[..width_now];
+            let groups = rows.len() / rows_per_group;
+            let wide = &mut wide[..group_width];
             wide.fill(F::EMPTY);
-            let mut starts = [0; ROWS];
+            let mut starts = [0; FOLD_BLOCK_ROWS];
             let mut g = 0;
-            // After the groups, the rows that are left, one by one.
-            let all = groups + rows.len() % together;
+            // After the groups, the remaining rows one by one.
+            let all = groups + rows.len() % rows_per_group;
             while g < all {
                 let (end, width) = if g < groups {
-                    (groups, width_now)
+                    (groups, group_width)
                 } else {
                     (all, width)
                 };
-                let now = ROWS.min(end - g);
+                let now = FOLD_BLOCK_ROWS.min(end - g);
                 for (i, start_of) in starts[..now].iter_mut().enumerate() {
                     let row = if g < groups {
-                        (g + i) * together
+                        (g + i) * rows_per_group
                     } else {
-                        groups * together + (g - groups) + i
+                        groups * rows_per_group + (g - groups) + i
                     };
                     *start_of = start.wrapping_add_signed(plan.reduced.at(rows.start + row));
                 }
-                let block = Block {
-                    data: self.of.data,
+                let block = RowBlock {
+                    data: self.reducer.data,
                     rows: &starts[..now],
                     width,
                 };
                 F::columns::<I>(block, &mut wide[..width], &mut scratch);
                 g += now;
             }
-            for i in width..width_now {
+            for i in width..group_width {
                 wide[i % width] = F::merge(wide[i % width], wide[i]);
             }
             self.totals[done..done + width].copy_from_slice(&wide[..width]);

@@ -1,28 +1,28 @@
 //! `rms_norm` on the CPU.
 
-use super::row::{self, Kernel, Real};
+use super::row::{self, Real, RowKernel};
 use super::simd::Isa;
 use crate::Result;
 use crate::dispatch::{Input, Output};
 use crate::dtype::with_type;
 use crate::ops::rms_norm::RmsNorm;
 
-/// Runs it: a pass for the sum of squares, one to scale.
+/// Runs the op: a pass for the sum of squares, one to scale.
 pub(crate) fn run(op: &RmsNorm, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     with_type!(floats output.dtype, T => {
         let weight = row::parameters::<T>("rms_norm", inputs[1])?;
-        let kernel = Row { weight: &weight, eps: op.eps() };
+        let kernel = RmsNormRow { weight: &weight, eps: op.eps() };
         row::map::<T, _>("rms_norm", inputs[0], output, kernel)
     }, else unreachable!("the rule takes floats only"))
 }
 
-struct Row<'a, R> {
+struct RmsNormRow<'a, R> {
     weight: &'a [R],
     eps: f64,
 }
 
-impl<R: Real> Kernel<R> for Row<'_, R> {
-    const IS_LONG: bool = false;
+impl<R: Real> RowKernel<R> for RmsNormRow<'_, R> {
+    const IS_COMPUTE_BOUND: bool = false;
 
     #[inline(always)]
     fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {

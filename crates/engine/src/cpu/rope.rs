@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use super::math::Math;
 use super::pool;
-use super::row::{self, Kernel, Real};
+use super::row::{self, Real, RowKernel};
 use super::simd::{self, Isa, MulAdd, Task};
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
@@ -12,12 +12,12 @@ use crate::ops::rope::{Rope, RopeStyle, RopeTable};
 use crate::storage::Storage;
 use crate::{DType, Result, Tensor};
 
-/// The frequencies and positions as the kernel reads them: in `f64`.
+/// Returns the inputs of the op for this backend: frequencies and positions in `f64`.
 pub(crate) fn inputs(table: &RopeTable, positions: Option<Tensor>) -> (&Tensor, Option<Tensor>) {
     (table.frequencies(), positions.map(|p| p.cast(DType::F64)))
 }
 
-/// Runs it: cosines and sines of every position once, then all rows of all heads.
+/// Runs the op: computes the cosines and sines of every position once, then rotates the rows of all heads.
 pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let shape = output.shape;
     let seq = shape[shape.rank() - 2];
@@ -31,7 +31,7 @@ pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result
         // Cosines, then sines of each position.
         let width = 2 * frequencies.len();
         let mut table = Storage::new("rope", count * width * size_of::<R>())?;
-        let table = bytemuck::cast_slice_mut::<u8, R>(table.bytes_mut().expect("just made"));
+        let table = bytemuck::cast_slice_mut::<u8, R>(table.bytes_mut().expect("newly allocated"));
         let factor = op.factor();
         let first = op.offset;
         // A sine and a cosine take about as long as 64 bytes of memory.
@@ -39,19 +39,19 @@ pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result
         pool::for_each_chunk(table, (grain * width).max(1), |i, piece| {
             for (k, entry) in piece.chunks_exact_mut(width.max(1)).enumerate() {
                 let k = i * grain + k;
-                // No sum of two places overflows 128 bits.
+                // The sum of two `usize` cannot overflow 128 bits.
                 let position = positions.map_or_else(|| (first as u128 + k as u128) as f64, |p| p[k]);
                 let (cos, sin) = entry.split_at_mut(width / 2);
-                simd::run(Entry { position, frequencies, factor, cos, sin });
+                simd::run(RopeTableEntry { position, frequencies, factor, cos, sin });
             }
         });
         let rows = shape.count() / shape[shape.rank() - 1];
-        let kernel = Row {
+        let kernel = RopeRow {
             table: &*table,
             half: frequencies.len(),
             style: op.style,
             seq,
-            // Rows that have the same positions: all, or those of one batch element.
+            // Rows with the same sequence of positions: all, or those of one batch element.
             group: if count == seq { rows } else { rows / (count / seq) },
         };
         row::map::<T, _>("rope", inputs[0], output, kernel)
@@ -59,7 +59,7 @@ pub(crate) fn run(op: &Rope, inputs: &[Input<'_>], output: Output<'_>) -> Result
 }
 
 /// The cosines and sines of a position.
-struct Entry<'a, R> {
+struct RopeTableEntry<'a, R> {
     position: f64,
     frequencies: &'a [f64],
     factor: f64,
@@ -67,23 +67,23 @@ struct Entry<'a, R> {
     sin: &'a mut [R],
 }
 
-impl<R: Real> Task for Entry<'_, R> {
+impl<R: Real> Task for RopeTableEntry<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
         for ((c, s), &f) in self.cos.iter_mut().zip(self.sin).zip(self.frequencies) {
             let angle = self.position * f;
-            // Between -pi and pi, where sines and cosines need no case for large angles.
-            let turns = (angle / TAU).round_ties_even();
-            let angle = turns.mul_add_on::<I>(-TAU, angle);
+            // Range reduction to [-pi, pi], where sine and cosine need no path for large angles.
+            let periods = (angle / TAU).round_ties_even();
+            let angle = periods.mul_add_on::<I>(-TAU, angle);
             *c = R::of(angle.cos_near::<I>() * self.factor);
             *s = R::of(angle.sin_near::<I>() * self.factor);
         }
     }
 }
 
-struct Row<'a, R> {
+struct RopeRow<'a, R> {
     table: &'a [R],
     half: usize,
     style: RopeStyle,
@@ -91,13 +91,13 @@ struct Row<'a, R> {
     group: usize,
 }
 
-impl<R: Real> Kernel<R> for Row<'_, R> {
-    const IS_LONG: bool = true;
+impl<R: Real> RowKernel<R> for RopeRow<'_, R> {
+    const IS_COMPUTE_BOUND: bool = true;
 
     #[inline(always)]
     fn row<I: Isa>(&self, index: usize, x: &[R], y: &mut [R]) {
         let half = self.half;
-        // Divisions take as long as turning a dozen pairs.
+        // The divisions take as long as rotating a dozen pairs.
         let position = match index {
             _ if self.seq == 1 && index < self.group => 0,
             _ => index / self.group * self.seq + index % self.seq,

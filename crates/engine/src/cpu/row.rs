@@ -1,5 +1,5 @@
-//! What kernels that work on rows share: element types and the types they are computed in, sums and
-//! maxima of rows, and rows handed out to the threads.
+//! Shared by kernels that work on rows: element types and their compute types, sums and maxima of rows, and the
+//! distribution of rows to the threads.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -15,13 +15,13 @@ use crate::dispatch::{Dense, Input, Output};
 use crate::layout::Layout;
 use crate::{Result, Shape};
 
-/// Sums that a row is added up in, side by side: enough vectors to hide the latency of an addition.
-const LANES: usize = 32;
+/// Independent accumulators of a row's sum: enough vectors to hide the latency of an addition.
+const SUM_LANES: usize = 32;
 
-/// Elements added up in the type itself; the sums of such blocks are added up in `f64`.
-const BLOCK: usize = 1024;
+/// Elements that are summed in the compute type; the sums of these blocks are added in `f64`.
+const SUM_BLOCK_LEN: usize = 1024;
 
-/// A type that is computed in: `f32` or `f64`.
+/// A compute type: `f32` or `f64`.
 pub(crate) trait Real:
     bytemuck::Pod
     + Default
@@ -39,16 +39,16 @@ pub(crate) trait Real:
 {
     /// 0.
     const ZERO: Self;
-    /// The maximum of nothing.
+    /// The maximum of an empty set.
     const LOWEST: Self;
-    /// The nearest number of this type.
+    /// Rounds to the nearest value of this type.
     fn of(value: f64) -> Self;
-    /// As `f64`.
+    /// Converts to `f64`.
     fn wide(self) -> f64;
-    /// Calls `body` with a scratch of this thread that has at least `len` numbers.
+    /// Calls `body` with `len` elements of this thread's scratch memory.
     fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [Self]) -> R) -> R;
 
-    /// The greater; `self` where `other` is NaN.
+    /// The greater of both; `self` if `other` is NaN.
     #[inline(always)]
     fn above(self, other: Self) -> Self {
         if other > self { other } else { self }
@@ -75,7 +75,7 @@ macro_rules! real {
                 thread_local! {
                     static SCRATCH: RefCell<Vec<$type>> = const { RefCell::new(Vec::new()) };
                 }
-                // Taken out meanwhile, so that a call inside a call finds another one.
+                // Taken for the duration of the call: a nested call allocates its own.
                 let mut scratch = SCRATCH.take();
                 if scratch.len() < len {
                     scratch.resize(len, 0.0);
@@ -93,23 +93,23 @@ real!(f64);
 
 /// A float element type.
 pub(crate) trait Float: bytemuck::Pod + Send + Sync {
-    /// What it is computed in.
+    /// The compute type.
     type Real: Real;
-    /// Whether that is the type itself.
-    const SAME: bool;
-    /// Converts a run; both slices have the same length.
+    /// Whether the type is its own compute type.
+    const IS_COMPUTE_TYPE: bool;
+    /// Converts to the compute type; both slices have the same length.
     fn widen<I: Isa>(from: &[Self], to: &mut [Self::Real]);
-    /// Converts a run, to nearest even; both slices have the same length.
+    /// Converts from the compute type, rounding to nearest even; both slices have the same length.
     fn narrow<I: Isa>(from: &[Self::Real], to: &mut [Self]);
-    /// The run as numbers to compute with, converted into `space` where need be.
-    fn view<'a, I: Isa>(from: &'a [Self], space: &'a mut [Self::Real]) -> &'a [Self::Real];
-    /// Runs a kernel on a row. `space` has room for two rows where the type is not computed in itself.
-    fn row<I: Isa, K: Kernel<Self::Real>>(
+    /// Returns the elements in the compute type, converted into `scratch` if necessary.
+    fn view<'a, I: Isa>(from: &'a [Self], scratch: &'a mut [Self::Real]) -> &'a [Self::Real];
+    /// Runs a kernel on a row. `scratch` has two rows if the type is not its own compute type.
+    fn row<I: Isa, K: RowKernel<Self::Real>>(
         kernel: &K,
         index: usize,
         x: &[Self],
         y: &mut [Self],
-        space: &mut [Self::Real],
+        scratch: &mut [Self::Real],
     );
 }
 
@@ -117,7 +117,7 @@ macro_rules! same {
     ($($type:ty),*) => {$(
         impl Float for $type {
             type Real = Self;
-            const SAME: bool = true;
+            const IS_COMPUTE_TYPE: bool = true;
             #[inline(always)]
             fn widen<I: Isa>(from: &[Self], to: &mut [Self]) {
                 to.copy_from_slice(from);
@@ -131,7 +131,7 @@ macro_rules! same {
                 from
             }
             #[inline(always)]
-            fn row<I: Isa, K: Kernel<Self>>(
+            fn row<I: Isa, K: RowKernel<Self>>(
                 kernel: &K,
                 index: usize,
                 x: &[Self],
@@ -149,7 +149,7 @@ macro_rules! half {
     ($($type:ty),*) => {$(
         impl Float for $type {
             type Real = f32;
-            const SAME: bool = false;
+            const IS_COMPUTE_TYPE: bool = false;
             #[inline(always)]
             fn widen<I: Isa>(from: &[Self], to: &mut [f32]) {
                 <Self as Half>::to_f32::<I>(from, to);
@@ -159,20 +159,20 @@ macro_rules! half {
                 <Self as Half>::from_f32::<I>(from, to);
             }
             #[inline(always)]
-            fn view<'a, I: Isa>(from: &'a [Self], space: &'a mut [f32]) -> &'a [f32] {
-                let space = &mut space[..from.len()];
-                Self::widen::<I>(from, space);
-                space
+            fn view<'a, I: Isa>(from: &'a [Self], scratch: &'a mut [f32]) -> &'a [f32] {
+                let scratch = &mut scratch[..from.len()];
+                Self::widen::<I>(from, scratch);
+                scratch
             }
             #[inline(always)]
-            fn row<I: Isa, K: Kernel<f32>>(
+            fn row<I: Isa, K: RowKernel<f32>>(
                 kernel: &K,
                 index: usize,
                 x: &[Self],
                 y: &mut [Self],
-                space: &mut [f32],
+                scratch: &mut [f32],
             ) {
-                let (a, b) = space.split_at_mut(x.len());
+                let (a, b) = scratch.split_at_mut(x.len());
                 let b = &mut b[..y.len()];
                 Self::widen::<I>(x, a);
                 kernel.row::<I>(index, a, b);
@@ -183,39 +183,39 @@ macro_rules! half {
 }
 half!(f16, bf16);
 
-/// What is done with a row.
-pub(crate) trait Kernel<R>: Sync {
-    /// Whether it has the instructions for the widest vectors; else memory decides, and AVX2 is as fast.
-    const IS_LONG: bool;
+/// A computation on a row.
+pub(crate) trait RowKernel<R>: Sync {
+    /// Whether the kernel is compute-bound and so worth AVX-512; a memory-bound kernel is as fast with AVX2.
+    const IS_COMPUTE_BOUND: bool;
 
-    /// Computes row `index` of the result from that of the input, of the same length. Implementations must be
-    /// `#[inline(always)]`.
+    /// Computes row `index` of the result from the same row of the input, of the same length. Implementations must
+    /// be `#[inline(always)]`.
     fn row<I: Isa>(&self, index: usize, x: &[R], y: &mut [R]);
 }
 
-/// The greatest element that is not NaN; [`Real::LOWEST`] where there is none.
+/// The maximum of all elements that are not NaN; [`Real::LOWEST`] if there is none.
 #[inline(always)]
 pub(crate) fn maximum<R: Real>(x: &[R]) -> R {
-    let mut lanes = [R::LOWEST; LANES];
-    let chunks = x.chunks_exact(LANES);
+    let mut lanes = [R::LOWEST; SUM_LANES];
+    let chunks = x.chunks_exact(SUM_LANES);
     let rest = chunks.remainder();
     for chunk in chunks {
         for (lane, &v) in lanes.iter_mut().zip(chunk) {
             *lane = lane.above(v);
         }
     }
-    let top = lanes.into_iter().fold(R::LOWEST, R::above);
-    rest.iter().fold(top, |top, &v| top.above(v))
+    let max = lanes.into_iter().fold(R::LOWEST, R::above);
+    rest.iter().fold(max, |max, &v| max.above(v))
 }
 
-/// The sum of `f(x)`, the same for every number of threads and, but for fused multiply-adds, every
-/// instruction set.
+/// Accumulates `f(element, sum)` over a row: the result has the same bits for every number of threads and, apart from
+/// fused multiply-adds, for every instruction set.
 #[inline(always)]
 pub(crate) fn sum_of<R: Real>(x: &[R], f: impl Fn(R, R) -> R) -> f64 {
     let mut total = 0.0;
-    for block in x.chunks(BLOCK) {
-        let mut lanes = [R::ZERO; LANES];
-        let chunks = block.chunks_exact(LANES);
+    for block in x.chunks(SUM_BLOCK_LEN) {
+        let mut lanes = [R::ZERO; SUM_LANES];
+        let chunks = block.chunks_exact(SUM_LANES);
         let rest = chunks.remainder();
         for chunk in chunks {
             for (lane, &v) in lanes.iter_mut().zip(chunk) {
@@ -225,7 +225,7 @@ pub(crate) fn sum_of<R: Real>(x: &[R], f: impl Fn(R, R) -> R) -> f64 {
         for (lane, &v) in lanes.iter_mut().zip(rest) {
             *lane = f(v, *lane);
         }
-        let mut width = LANES / 2;
+        let mut width = SUM_LANES / 2;
         while width > 0 {
             for i in 0..width {
                 lanes[i] += lanes[i + width];
@@ -243,17 +243,17 @@ pub(crate) fn sum<R: Real>(x: &[R]) -> f64 {
     sum_of(x, |v, sum| sum + v)
 }
 
-/// Where the rows of a layout, whose last axis has no gaps, begin.
+/// The rows of a layout whose last axis is contiguous.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows {
+pub(crate) struct RowLayout {
     layout: Layout,
     len: usize,
-    /// Whether each row begins where the one before ends.
-    joined: bool,
+    /// Whether each row begins where the previous one ends.
+    is_contiguous: bool,
 }
 
-impl Rows {
-    /// The rows along the last axis, if their elements lie one after the other.
+impl RowLayout {
+    /// The rows along the last axis, if it is contiguous.
     pub(crate) fn new(layout: &Layout) -> Option<Self> {
         let axis = layout.shape().rank().checked_sub(1)?;
         let len = layout.shape()[axis];
@@ -261,20 +261,20 @@ impl Rows {
         dense.then(|| Self {
             layout: layout.without(axis),
             len,
-            joined: layout.is_contiguous(),
+            is_contiguous: layout.is_contiguous(),
         })
     }
 
-    /// The elements of row `index`.
+    /// Returns the elements of row `index`.
     pub(crate) fn get<'a, T>(&self, data: &'a [T], index: usize) -> &'a [T] {
         &data[self.start(index)..][..self.len]
     }
 
-    /// Where row `index` begins.
+    /// Returns the offset of row `index`.
     pub(crate) fn start(&self, mut index: usize) -> usize {
         let mut at = self.layout.offset();
-        // Rows can be so short that the divisions below would be most of the work.
-        if self.joined {
+        // For short rows, the divisions below would dominate.
+        if self.is_contiguous {
             return at + index * self.len;
         }
         for (&len, &stride) in self.layout.shape().iter().zip(self.layout.strides()).rev() {
@@ -285,39 +285,38 @@ impl Rows {
     }
 }
 
-/// Computes every row along the last axis of an input with a kernel. The shape of input and output is the
-/// same and not empty.
-pub(crate) fn map<T: Float, K: Kernel<T::Real>>(
+/// Applies a kernel to every row along the last axis. Input and output have the same shape, which is not empty.
+pub(crate) fn map<T: Float, K: RowKernel<T::Real>>(
     op: &'static str,
     input: Input<'_>,
     mut output: Output<'_>,
     kernel: K,
 ) -> Result<()> {
     let len = output.shape.last().copied().unwrap_or(1);
-    let rows = Rows::new(&input.layout);
+    let rows = RowLayout::new(&input.layout);
     let copy;
     let (data, rows) = match rows {
         Some(rows) => (input.all::<T>(), rows),
         None => {
             copy = Dense::new(op, input)?;
-            let rows = Rows::new(&Layout::contiguous(matrix(output.shape.count() / len, len)));
+            let rows = RowLayout::new(&Layout::contiguous(matrix(output.shape.count() / len, len)));
             (copy.all::<T>(), rows.expect("made without gaps"))
         }
     };
-    // A row costs several passes over cached data: a task is worth its while with fewer bytes.
+    // A row costs several passes over cached data, so a task needs fewer bytes to be worth scheduling.
     let count = pool::grain(4 * len * size_of::<T>());
     pool::for_each_chunk(output.all::<T>(), count * len, |i, piece| {
-        let space = if T::SAME { 0 } else { 2 * len };
-        T::Real::with_scratch(space, |space| {
-            let task = Map {
+        let scratch = if T::IS_COMPUTE_TYPE { 0 } else { 2 * len };
+        T::Real::with_scratch(scratch, |scratch| {
+            let task = RowMap {
                 kernel: &kernel,
                 data,
                 rows,
                 first: i * count,
                 piece,
-                space,
+                scratch,
             };
-            if K::IS_LONG {
+            if K::IS_COMPUTE_BOUND {
                 simd::run(task);
             } else {
                 simd::run_narrow(task);
@@ -327,21 +326,21 @@ pub(crate) fn map<T: Float, K: Kernel<T::Real>>(
     Ok(())
 }
 
-/// The shape of a matrix of elements that exist.
+/// The shape of a matrix that has as many elements as an existing tensor.
 fn matrix(rows: usize, cols: usize) -> Shape {
     Shape::new("rows", &[rows, cols]).expect("as many elements as the output has")
 }
 
-struct Map<'a, T: Float, K> {
+struct RowMap<'a, T: Float, K> {
     kernel: &'a K,
     data: &'a [T],
-    rows: Rows,
+    rows: RowLayout,
     first: usize,
     piece: &'a mut [T],
-    space: &'a mut [T::Real],
+    scratch: &'a mut [T::Real],
 }
 
-impl<T: Float, K: Kernel<T::Real>> Task for Map<'_, T, K> {
+impl<T: Float, K: RowKernel<T::Real>> Task for RowMap<'_, T, K> {
     type Output = ();
 
     #[inline(always)]
@@ -349,12 +348,12 @@ impl<T: Float, K: Kernel<T::Real>> Task for Map<'_, T, K> {
         let len = self.rows.len;
         for (i, y) in self.piece.chunks_exact_mut(len).enumerate() {
             let x = self.rows.get(self.data, self.first + i);
-            T::row::<I, K>(self.kernel, self.first + i, x, y, self.space);
+            T::row::<I, K>(self.kernel, self.first + i, x, y, self.scratch);
         }
     }
 }
 
-/// A vector of parameters (weights, biases) in the type that elements `T` are computed in.
+/// Returns a vector of parameters (weights, biases) in the compute type of `T`.
 pub(crate) fn parameters<'a, T: Float>(
     op: &'static str,
     input: Input<'a>,
@@ -399,8 +398,8 @@ mod tests {
         for len in [0, 1, 31, 32, 33, 1023, 1025, 5000] {
             let x: Vec<f32> = (0..len).map(|i| (i % 17) as f32 - 8.0).collect();
             assert_eq!(sum(&x), x.iter().map(|&v| f64::from(v)).sum::<f64>());
-            let top = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            assert_eq!(maximum(&x), top);
+            let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(maximum(&x), max);
         }
     }
 }

@@ -7,12 +7,12 @@ use crate::ops::Rule;
 use crate::ops::slice_update::SliceUpdate;
 use crate::{Layout, Result};
 
-/// Copies the source over a part of the first input.
+/// Copies the source over a region of the first input.
 pub(crate) fn run(op: &SliceUpdate, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     copy_first(inputs[0], &mut output);
-    let mut place = Layout::contiguous(output.shape);
+    let mut target = Layout::contiguous(output.shape);
     for (axis, &len) in inputs[1].layout.shape().iter().enumerate() {
-        place = place.sliced(axis, op.start[axis], len, 1);
+        target = target.sliced(axis, op.start[axis], len, 1);
     }
-    region::write(op.name(), inputs[1], &place, output.bytes)
+    region::write(op.name(), inputs[1], &target, output.bytes)
 }

@@ -1,77 +1,85 @@
 //! `softmax`, `log_softmax` on the CPU.
 
-use super::grid::{self, Block};
+use super::grid::{self, ColumnBlock, MatrixSize};
 use super::math::Math;
-use super::row::{self, Float, Kernel, Real};
+use super::row::{self, Float, Real, RowKernel};
 use super::simd::{self, Isa, Task};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::softmax::Softmax;
 
-/// Elements whose exponentials are taken and added up while they are in the fastest cache.
-const BLOCK: usize = 2048;
+/// Elements of a row that are exponentiated and summed while they are in the L1 cache.
+const SOFTMAX_BLOCK_LEN: usize = 2048;
 
-/// Numbers of a block of columns: what the second cache holds with room to spare.
-const COLUMNS: usize = 64 << 10;
+/// Elements of a block of columns, which fits in the L2 cache with some to spare.
+const COLUMN_BLOCK_LEN: usize = 64 << 10;
 
-/// Runs it along any axis.
+/// Runs the op along any axis.
 pub(crate) fn run(op: &Softmax, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
     let shape = output.shape;
     let inner: usize = shape[op.axis + 1..].iter().product();
     with_type!(floats output.dtype, T => {
         if inner == 1 {
             let mut input = inputs[0];
-            // Axes of length 1 behind the one in question do not separate its elements.
+            // Drop the axes behind the reduced one: all have length 1.
             for axis in (op.axis + 1..shape.rank()).rev() {
                 input.layout = input.layout.without(axis);
             }
             output.shape = *input.layout.shape();
-            return row::map::<T, _>("softmax", input, output, Row { log: op.log });
+            return row::map::<T, _>("softmax", input, output, SoftmaxRow { log: op.log });
         }
         let input = Dense::new("softmax", inputs[0])?;
         let len = shape[op.axis];
-        let width = (COLUMNS / len).clamp(64, 1024).min(inner);
-        let columns = Columns { from: input.all::<T>(), len, inner, log: op.log };
+        let width = (COLUMN_BLOCK_LEN / len).clamp(64, 1024).min(inner);
+        let columns = ColumnSoftmax { from: input.all::<T>(), len, inner, log: op.log };
         columns.run(output.all::<T>(), width);
         Ok(())
     }, else unreachable!("the rule takes floats only"))
 }
 
-/// `exp(x - top)`. Far from the top, rounding the difference alone would change the result in dozens of its
-/// last places; what the rounding took away is put back.
+/// `exp(x - max)`, compensated for the rounding of the difference (TwoSum): far from the maximum, that rounding alone
+/// would cost dozens of ULPs.
 #[inline(always)]
-fn exp_apart<I: Isa, R: Real>(x: R, top: R) -> R {
-    let apart = x - top;
-    let back = apart - x;
-    let lost = (x - (apart - back)) - (top + back);
-    // Infinities have lost nothing that could be put back.
-    let lost = if apart > R::of(-1e4) { lost } else { R::ZERO };
-    let e = apart.exp_on::<I>();
-    e.mul_add_on::<I>(lost, e)
+fn exp_difference<I: Isa, R: Real>(x: R, max: R) -> R {
+    let difference = x - max;
+    let back = difference - x;
+    let error = (x - (difference - back)) - (max + back);
+    // For infinities, the error term is not finite.
+    let error = if difference > R::of(-1e4) {
+        error
+    } else {
+        R::ZERO
+    };
+    let e = difference.exp_on::<I>();
+    e.mul_add_on::<I>(error, e)
 }
 
-struct Row {
+/// Softmax of a contiguous row.
+struct SoftmaxRow {
     log: bool,
 }
 
-impl<R: Real> Kernel<R> for Row {
-    const IS_LONG: bool = true;
+impl<R: Real> RowKernel<R> for SoftmaxRow {
+    const IS_COMPUTE_BOUND: bool = true;
 
     #[inline(always)]
     fn row<I: Isa>(&self, _: usize, x: &[R], y: &mut [R]) {
-        let top = row::maximum(x);
+        let max = row::maximum(x);
         let mut total = 0.0;
-        for (x, y) in x.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
+        for (x, y) in x
+            .chunks(SOFTMAX_BLOCK_LEN)
+            .zip(y.chunks_mut(SOFTMAX_BLOCK_LEN))
+        {
             for (x, y) in x.iter().zip(y.iter_mut()) {
-                *y = exp_apart::<I, R>(*x, top);
+                *y = exp_difference::<I, R>(*x, max);
             }
             total += row::sum(y);
         }
         if self.log {
             let log = R::of(total.ln());
             for (x, y) in x.iter().zip(y) {
-                *y = (*x - top) - log;
+                *y = (*x - max) - log;
             }
         } else {
             let scale = R::of(1.0 / total);
@@ -82,22 +90,26 @@ impl<R: Real> Kernel<R> for Row {
     }
 }
 
-/// Softmax along an axis of `len` elements `inner` apart, for all columns.
-struct Columns<'a, T> {
+/// Softmax along an axis of `len` elements with stride `inner`, for all columns.
+struct ColumnSoftmax<'a, T> {
     from: &'a [T],
     len: usize,
     inner: usize,
     log: bool,
 }
 
-impl<T: Float> Columns<'_, T> {
+impl<T: Float> ColumnSoftmax<'_, T> {
     fn run(&self, to: &mut [T], width: usize) {
-        grid::blocks(to, (self.len, self.inner), width, |out| {
+        let size = MatrixSize {
+            rows: self.len,
+            columns: self.inner,
+        };
+        grid::for_each_column_block(to, size, width, |out| {
             // Two rows besides the block: maxima and sums.
-            T::Real::with_scratch((self.len + 2) * out.width, |space| {
-                simd::run(ColumnBlock {
+            T::Real::with_scratch((self.len + 2) * out.width, |scratch| {
+                simd::run(ColumnSoftmaxBlock {
                     all: self,
-                    space,
+                    scratch,
                     out,
                 });
             });
@@ -105,39 +117,40 @@ impl<T: Float> Columns<'_, T> {
     }
 }
 
-struct ColumnBlock<'a, 'b, T: Float> {
-    all: &'a Columns<'a, T>,
-    space: &'a mut [T::Real],
-    out: Block<'b, T>,
+/// [`ColumnSoftmax`] of one block of columns.
+struct ColumnSoftmaxBlock<'a, 'b, T: Float> {
+    all: &'a ColumnSoftmax<'a, T>,
+    scratch: &'a mut [T::Real],
+    out: ColumnBlock<'b, T>,
 }
 
-impl<T: Float> Task for ColumnBlock<'_, '_, T> {
+impl<T: Float> Task for ColumnSoftmaxBlock<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(mut self) {
         let (width, log) = (self.out.width, self.all.log);
         let first = self.out.matrix * self.all.len * self.all.inner + self.out.column;
-        let (stats, block) = self.space.split_at_mut(2 * width);
-        let (tops, sums) = stats.split_at_mut(width);
-        tops.fill(T::Real::LOWEST);
+        let (stats, block) = self.scratch.split_at_mut(2 * width);
+        let (maxima, sums) = stats.split_at_mut(width);
+        maxima.fill(T::Real::LOWEST);
         sums.fill(T::Real::ZERO);
         for (i, row) in block.chunks_exact_mut(width).enumerate() {
             let from = &self.all.from[first + i * self.all.inner..][..width];
             T::widen::<I>(from, row);
-            for (top, &v) in tops.iter_mut().zip(row.iter()) {
-                *top = top.above(v);
+            for (max, &v) in maxima.iter_mut().zip(row.iter()) {
+                *max = max.above(v);
             }
         }
         for row in block.chunks_exact_mut(width) {
             if log {
-                shift(row, tops);
+                subtract_columns(row, maxima);
                 for (sum, v) in sums.iter_mut().zip(row.iter()) {
                     *sum += v.exp_on::<I>();
                 }
             } else {
-                for (v, &top) in row.iter_mut().zip(tops.iter()) {
-                    *v = exp_apart::<I, _>(*v, top);
+                for (v, &max) in row.iter_mut().zip(maxima.iter()) {
+                    *v = exp_difference::<I, _>(*v, max);
                 }
                 for (sum, v) in sums.iter_mut().zip(row.iter()) {
                     *sum += *v;
@@ -150,7 +163,7 @@ impl<T: Float> Task for ColumnBlock<'_, '_, T> {
         }
         for (i, row) in block.chunks_exact_mut(width).enumerate() {
             if log {
-                shift(row, sums);
+                subtract_columns(row, sums);
             } else {
                 for (v, &s) in row.iter_mut().zip(sums.iter()) {
                     *v = *v * s;
@@ -161,9 +174,9 @@ impl<T: Float> Task for ColumnBlock<'_, '_, T> {
     }
 }
 
-/// Subtracts from each element its column's number.
+/// Subtracts from each element the value of its column.
 #[inline(always)]
-fn shift<R: Real>(row: &mut [R], by: &[R]) {
+fn subtract_columns<R: Real>(row: &mut [R], by: &[R]) {
     for (v, &b) in row.iter_mut().zip(by) {
         *v = *v - b;
     }

@@ -1,4 +1,4 @@
-//! `sort` on the CPU: numbers as integers in their order, a radix sort of those, and back.
+//! `sort` on the CPU: a radix sort of order-preserving integers, converted back to elements.
 
 use std::sync::OnceLock;
 
@@ -6,8 +6,8 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::axis_split::AxisSplit;
-use super::radix::{self, Item, Wide};
-use super::sort_key::Key;
+use super::radix::{self, Key64, RadixItem};
+use super::sort_key::SortKey;
 use super::{pool, try_vec};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
@@ -17,30 +17,30 @@ use crate::ops::sort::Sort;
 
 /// Sorts along the axis.
 pub(crate) fn run(op: &Sort, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
+    let split = AxisSplit::new(inputs[0].layout.shape(), op.axis);
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
-        rows::<T, T>(op.name(), data.all(), around, around.len, output.all(), sort_row)
+        for_each_row::<T, T>(op.name(), data.all(), split, split.len, output.all(), sort_row)
     })
 }
 
-/// Makes the results of a row; an error where it has no memory for that.
-pub(super) trait Row<T, R>: Fn(&[T], &mut [R]) -> Result<()> + Sync {}
+/// A function that computes the results of a row; it fails if it cannot allocate scratch memory.
+pub(super) trait RowFunction<T, R>: Fn(&[T], &mut [R]) -> Result<()> + Sync {}
 
-impl<T, R, F: Fn(&[T], &mut [R]) -> Result<()> + Sync> Row<T, R> for F {}
+impl<T, R, F: Fn(&[T], &mut [R]) -> Result<()> + Sync> RowFunction<T, R> for F {}
 
-/// Calls `body` with each row along an axis and the `results` elements to be made of it, both without gaps
-/// whatever is around the axis.
-pub(super) fn rows<T: Pod + Send + Sync, R: Pod + Send + Sync>(
+/// Calls `body` with each row along an axis and its `results` output elements. Both are contiguous, wherever the axis
+/// is.
+pub(super) fn for_each_row<T: Pod + Send + Sync, R: Pod + Send + Sync>(
     op: &'static str,
     data: &[T],
-    around: AxisSplit,
+    split: AxisSplit,
     results: usize,
     out: &mut [R],
-    body: impl Row<T, R>,
+    body: impl RowFunction<T, R>,
 ) -> Result<()> {
-    let AxisSplit { outer, len, inner } = around;
-    // The first error that a thread met: the results are thrown away.
+    let AxisSplit { outer, len, inner } = split;
+    // The first error of any thread; the results are then discarded.
     let error = OnceLock::new();
     let keep = |result: Result<()>| {
         if let Err(e) = result {
@@ -57,48 +57,66 @@ pub(super) fn rows<T: Pod + Send + Sync, R: Pod + Send + Sync>(
         });
         return error.into_inner().map_or(Ok(()), Err);
     }
-    // Columns are copied out and back; blocks of them share the work.
+    // Columns are copied to contiguous scratch and back; each task takes whole outer blocks.
+    let columns = OuterBlock {
+        len,
+        count: inner,
+        results,
+    };
     let block = inner * results;
     let step = pool::grain(len * inner * size_of::<T>() * 8).min(outer.max(1));
     pool::for_each_chunk(out, step * block, |i, out| {
         let blocks = data[i * step * len * inner..].chunks_exact(len * inner);
         let blocks = blocks.zip(out.chunks_exact_mut(block));
-        keep(columns(op, (len, inner, results), blocks, &body));
+        keep(columns.for_each(op, blocks, &body));
     });
     error.into_inner().map_or(Ok(()), Err)
 }
 
-/// [`rows`] for blocks of `inner` columns.
-fn columns<'a, T: Pod, R: Pod>(
-    op: &'static str,
-    (len, inner, results): (usize, usize, usize),
-    blocks: impl Iterator<Item = (&'a [T], &'a mut [R])>,
-    body: &impl Row<T, R>,
-) -> Result<()> {
-    let mut row = try_vec::filled(op, len, T::zeroed())?;
-    let mut result = try_vec::filled(op, results, R::zeroed())?;
-    for (data, out) in blocks {
-        for column in 0..inner {
-            for (to, from) in row.iter_mut().zip(data[column..].iter().step_by(inner)) {
-                *to = *from;
-            }
-            body(&row, &mut result)?;
-            for (to, from) in out[column..].iter_mut().step_by(inner).zip(&result) {
-                *to = *from;
-            }
-        }
-    }
-    Ok(())
+/// The columns of an outer block.
+struct OuterBlock {
+    /// Elements of a column.
+    len: usize,
+    count: usize,
+    /// Output elements of a column.
+    results: usize,
 }
 
-/// An element that comes back from its order.
-trait Sortable: Key + Pod + Send + Sync + PartialEq {
-    type Order: Item;
-    /// As [`Key::key`], but of zeros the negative one comes first.
+impl OuterBlock {
+    /// Calls `body` with contiguous copies of the columns of all blocks.
+    fn for_each<'a, T: Pod, R: Pod>(
+        &self,
+        op: &'static str,
+        blocks: impl Iterator<Item = (&'a [T], &'a mut [R])>,
+        body: &impl RowFunction<T, R>,
+    ) -> Result<()> {
+        let mut row = try_vec::filled(op, self.len, T::zeroed())?;
+        let mut result = try_vec::filled(op, self.results, R::zeroed())?;
+        for (data, out) in blocks {
+            for column in 0..self.count {
+                let from = data[column..].iter().step_by(self.count);
+                for (to, from) in row.iter_mut().zip(from) {
+                    *to = *from;
+                }
+                body(&row, &mut result)?;
+                let to = out[column..].iter_mut().step_by(self.count);
+                for (to, from) in to.zip(&result) {
+                    *to = *from;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An element type with an invertible mapping to order-preserving integers.
+trait Sortable: SortKey + Pod + Send + Sync + PartialEq {
+    type Order: RadixItem;
+    /// As [`SortKey::key`], but -0 comes before 0.
     fn order(self) -> Self::Order;
-    /// The element of an order.
+    /// The inverse of [`Sortable::order`].
     fn of(order: Self::Order) -> Self;
-    /// Whether it is 0, and below 0 at that.
+    /// Whether it is -0.
     fn is_negative_zero(self) -> bool;
 }
 
@@ -114,7 +132,7 @@ macro_rules! sortable_int {
             #[inline(always)]
             fn of($k: $bits) -> Self {
                 const FLIP: u64 = if $type::MIN == 0 { 0 } else { 1 << ($type::BITS - 1) };
-                ($unwrap ^ FLIP as <Self as Key>::Bits) as Self
+                ($unwrap ^ FLIP as <Self as SortKey>::Bits) as Self
             }
             #[inline(always)]
             fn is_negative_zero(self) -> bool {
@@ -123,8 +141,8 @@ macro_rules! sortable_int {
         }
     )*};
 }
-sortable_int!(u8 u8 |k| k, k; u16 u16 |k| k, k; u32 u32 |k| k, k; u64 Wide |k| Wide(k), k.0;
-    i8 u8 |k| k, k; i16 u16 |k| k, k; i32 u32 |k| k, k; i64 Wide |k| Wide(k), k.0);
+sortable_int!(u8 u8 |k| k, k; u16 u16 |k| k, k; u32 u32 |k| k, k; u64 Key64 |k| Key64(k), k.0;
+    i8 u8 |k| k, k; i16 u16 |k| k, k; i32 u32 |k| k, k; i64 Key64 |k| Key64(k), k.0);
 
 macro_rules! sortable_float {
     ($($type:ident $bits:ident $signed:ident $order:ident |$k:ident| $wrap:expr, $unwrap:expr);*) => {$(
@@ -151,12 +169,12 @@ macro_rules! sortable_float {
     )*};
 }
 sortable_float!(f16 u16 i16 u16 |k| k, k; bf16 u16 i16 u16 |k| k, k; f32 u32 i32 u32 |k| k, k;
-    f64 u64 i64 Wide |k| Wide(k), k.0);
+    f64 u64 i64 Key64 |k| Key64(k), k.0);
 
 fn sort_row<T: Sortable>(row: &[T], out: &mut [T]) -> Result<()> {
     let mut items = try_vec::empty("sort", row.len())?;
     items.extend(row.iter().map(|x| x.order()));
-    // NaN go to the end, in the order they are in.
+    // NaNs go to the end, in their original order.
     let nans = row.iter().filter(|x| x.is_nan()).count();
     if nans > 0 {
         items.clear();
@@ -174,8 +192,8 @@ fn sort_row<T: Sortable>(row: &[T], out: &mut [T]) -> Result<()> {
     {
         *to = T::of(item);
     }
-    // Zeros of both signs are together, but negative ones first: they are equal, so they get the order
-    // they had.
+    // Zeros of both signs are adjacent, but negative ones first. They compare equal, so restore their original order to
+    // keep the sort stable.
     let sorted = &mut out[..numbers];
     let zero = T::zeroed();
     let first = sorted.partition_point(|x| x.key() < zero.key());

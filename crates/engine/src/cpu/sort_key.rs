@@ -1,22 +1,21 @@
-//! Integers in the order of elements: comparing them is what sorting, selecting and finding the greatest
-//! element come down to.
+//! Order-preserving integer keys of elements, which sort, top-k, argmin and argmax compare.
 
 use half::{bf16, f16};
 
-/// An element with its place in the order of its type.
-pub(crate) trait Key: Copy + Send + Sync {
+/// An element type with an order-preserving integer key.
+pub(crate) trait SortKey: Copy + Send + Sync {
     /// An unsigned integer as wide as the element.
-    type Bits: Bits;
+    type Bits: KeyBits;
 
-    /// A greater one for a greater element; the same for zeros of either sign; the greatest, which no
-    /// number has, for NaN.
+    /// Returns the key: greater for a greater element, equal for zeros of either sign, and the maximum, which no number
+    /// has, for NaN.
     fn key(self) -> Self::Bits;
     /// Whether it is NaN.
     fn is_nan(self) -> bool;
 }
 
-/// Unsigned integers.
-pub(crate) trait Bits:
+/// An unsigned integer.
+pub(crate) trait KeyBits:
     Copy + Ord + Send + Sync + Into<u64> + std::ops::Not<Output = Self> + 'static
 {
     const MIN: Self;
@@ -24,7 +23,7 @@ pub(crate) trait Bits:
 
 macro_rules! bits {
     ($($type:ident),*) => {$(
-        impl Bits for $type {
+        impl KeyBits for $type {
             const MIN: Self = 0;
         }
     )*};
@@ -33,7 +32,7 @@ bits!(u8, u16, u32, u64);
 
 macro_rules! int {
     ($($type:ident $bits:ident $flip:expr),*) => {$(
-        impl Key for $type {
+        impl SortKey for $type {
             type Bits = $bits;
             #[inline(always)]
             fn key(self) -> $bits {
@@ -51,14 +50,14 @@ int!(u8 u8 0, u16 u16 0, u32 u32 0, u64 u64 0,
 
 macro_rules! float {
     ($($type:ident $bits:ident $signed:ident $infinity:expr),*) => {$(
-        impl Key for $type {
+        impl SortKey for $type {
             type Bits = $bits;
             #[inline(always)]
             fn key(self) -> $bits {
                 let bits = self.to_bits();
                 const SIGN: $bits = 1 << ($bits::BITS - 1);
                 let magnitude = bits & !SIGN;
-                // All bits of a negative number are turned, of others the sign; zero counts as positive.
+                // All bits of a negative number are flipped, of others only the sign; zero counts as positive.
                 let negative = (bits as $signed >> ($bits::BITS - 1)) as $bits;
                 let key = if magnitude == 0 { SIGN } else { bits ^ (negative | SIGN) };
                 if magnitude > $infinity { $bits::MAX } else { key }
@@ -96,7 +95,7 @@ mod tests {
         assert!((-f32::NAN).is_nan() && !f32::INFINITY.is_nan());
         let ints = [i8::MIN, -1, 0, 1, i8::MAX];
         assert!(ints.windows(2).all(|w| w[0].key() < w[1].key()));
-        let halves: Vec<f16> = [-2.0, -0.5, 0.0, 0.5, 7.0].map(f16::from_f64).to_vec();
-        assert!(halves.windows(2).all(|w| w[0].key() < w[1].key()));
+        let f16s: Vec<f16> = [-2.0, -0.5, 0.0, 0.5, 7.0].map(f16::from_f64).to_vec();
+        assert!(f16s.windows(2).all(|w| w[0].key() < w[1].key()));
     }
 }

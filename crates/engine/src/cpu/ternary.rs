@@ -1,7 +1,7 @@
 //! Functions of three elements on the CPU.
 
 use super::fused;
-use super::map::{Kernel, map};
+use super::map::{ElementwiseKernel, map};
 use crate::dispatch::{Input, Output};
 use crate::ops::fused::Action;
 use crate::ops::ternary::Ternary;
@@ -14,9 +14,9 @@ pub(crate) fn run(op: &Ternary, inputs: &[Input<'_>], output: Output<'_>) -> Res
 }
 
 /// The kernel of a function for elements of a type. `f16` and `bf16` are computed as `f32`.
-pub(crate) fn kernel(op: Ternary, dtype: DType) -> Kernel {
+pub(crate) fn kernel(op: Ternary, dtype: DType) -> ElementwiseKernel {
     match op {
-        // Moves bits, whatever they mean.
+        // Moves bits, whatever the type.
         Ternary::Select => match dtype.size() {
             1 => map!(u8, u8, |c, a, b| if c != 0 { a } else { b }),
             2 => map!(u8, u16, |c, a, b| if c != 0 { a } else { b }),
@@ -37,7 +37,7 @@ pub(crate) fn kernel(op: Ternary, dtype: DType) -> Kernel {
             DType::F16 | DType::BF16 => unreachable!("computed as f32"),
         },
         Ternary::MulAdd => match (dtype, dtype.size()) {
-            // Rounded once at every level, by the library where there is no instruction for it.
+            // Rounded once at every SIMD level, by the library function without an FMA instruction.
             (DType::F32, _) => map!(f32, f32, |a, b, c| a.mul_add(b, c)),
             (DType::F64, _) => map!(f64, f64, |a, b, c| a.mul_add(b, c)),
             (_, 1) => map!(u8, u8, |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
@@ -54,18 +54,18 @@ pub(crate) fn kernel(op: Ternary, dtype: DType) -> Kernel {
 
 macro_rules! clamp {
     ($name:ident, $T:ident) => {
-        /// NaN if one is.
+        /// Clamps `x`; the result is NaN if any argument is.
         #[inline(always)]
         fn $name(x: $T, low: $T, high: $T) -> $T {
-            // A comparison with NaN does not hold: where `x` is one, it stays. What is left are bounds that
-            // are, for both of which one look serves.
-            let least = if x < low { low } else { x };
-            let both = if least > high { high } else { least };
+            // Comparisons with NaN are false, so a NaN `x` passes through both selections. The sum of the bounds is
+            // NaN if either is.
+            let raised = if x < low { low } else { x };
+            let clamped = if raised > high { high } else { raised };
             let bounds = low + high;
             if low.is_nan() | high.is_nan() {
                 bounds
             } else {
-                both
+                clamped
             }
         }
     };

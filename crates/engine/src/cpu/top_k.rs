@@ -1,9 +1,9 @@
-//! `topk` on the CPU: one look at each element, most of which are no candidates.
+//! `topk` on the CPU: a single pass that keeps the best candidates; most elements are rejected by one comparison.
 
-use super::arg_sort::expect_short;
+use super::arg_sort::expect_u32_len;
 use super::axis_split::AxisSplit;
-use super::sort::rows;
-use super::sort_key::Key;
+use super::sort::for_each_row;
+use super::sort_key::SortKey;
 use super::try_vec;
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
@@ -11,10 +11,10 @@ use crate::dtype::with_type;
 use crate::ops::Rule;
 use crate::ops::top_k::TopK;
 
-/// Writes the indices of the greatest or least elements.
+/// Writes the indices of the largest or smallest elements.
 pub(crate) fn run(op: &TopK, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
-    let around = AxisSplit::new(inputs[0].layout.shape(), op.axis);
-    expect_short(op.name(), around.len)?;
+    let split = AxisSplit::new(inputs[0].layout.shape(), op.axis);
+    expect_u32_len(op.name(), split.len)?;
     let data = Dense::new(op.name(), inputs[0])?;
     with_type!(inputs[0].dtype, T => {
         let select = |row: &[T], out: &mut [i64]| match (op.largest, size_of::<T>()) {
@@ -23,48 +23,48 @@ pub(crate) fn run(op: &TopK, inputs: &[Input<'_>], mut output: Output<'_>) -> Re
             (true, _) => select(row, out, |i, key| (!key) << 32 | i as u64),
             (false, _) => select(row, out, |i, key| key << 32 | i as u64),
         };
-        rows::<T, i64>(op.name(), data.all(), around, op.k, output.all(), select)
+        for_each_row::<T, i64>(op.name(), data.all(), split, op.k, output.all(), select)
     })
 }
 
-/// An index below its key: the least come first, and of equal ones the first.
+/// A key above an index: the smallest keys come first, and of equal ones the first in the row.
 trait Candidate: Copy + Ord {
-    const LAST: Self;
+    const MAX: Self;
     fn index(self) -> i64;
 }
 
 impl Candidate for u64 {
-    const LAST: Self = Self::MAX;
+    const MAX: Self = Self::MAX;
     fn index(self) -> i64 {
         i64::from(self as u32)
     }
 }
 
 impl Candidate for u128 {
-    const LAST: Self = Self::MAX;
+    const MAX: Self = Self::MAX;
     fn index(self) -> i64 {
         i64::from(self as u32)
     }
 }
 
-fn select<T: Key, C: Candidate>(
+fn select<T: SortKey, C: Candidate>(
     row: &[T],
     out: &mut [i64],
     candidate: impl Fn(usize, u64) -> C,
 ) -> Result<()> {
     let k = out.len();
-    let most = (2 * k).max(k.saturating_add(256)).min(row.len().max(1));
-    let mut best: Vec<C> = try_vec::empty("topk", most)?;
-    // Nothing from here on can be among the best.
-    let mut bar = C::LAST;
+    let capacity = (2 * k).max(k.saturating_add(256)).min(row.len().max(1));
+    let mut best: Vec<C> = try_vec::empty("topk", capacity)?;
+    // Candidates at or above the threshold are not among the best.
+    let mut threshold = C::MAX;
     for (i, x) in row.iter().enumerate() {
         let c = candidate(i, x.key().into());
-        if c < bar {
-            if best.len() == most {
+        if c < threshold {
+            if best.len() == capacity {
                 best.select_nth_unstable(k - 1);
                 best.truncate(k);
-                bar = best[k - 1];
-                if c >= bar {
+                threshold = best[k - 1];
+                if c >= threshold {
                     continue;
                 }
             }

@@ -6,7 +6,7 @@ use crate::dispatch::{Dense, Input, Output};
 use crate::ops::Rule;
 use crate::ops::triangle::Triangle;
 
-/// Copies one side of each row and clears the other.
+/// Copies one side of each row and zeros the other.
 pub(crate) fn run(op: &Triangle, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let data = Dense::new(op.name(), inputs[0])?;
     let data = data.bytes();

@@ -1,13 +1,13 @@
-//! Vectors for scratch memory whose size depends on data: where there is no memory for one, a typed error
-//! and not the end of the process.
+//! Fallible vectors for scratch memory whose size depends on the data: a failed allocation is a typed error and does not
+//! abort the process.
 
 use crate::memory;
 use crate::{Error, Result};
 
-/// From this many bytes on, the memory limit is looked at too; smaller vectors are many and pass quickly.
-const COUNTED: usize = 32 << 10;
+/// From this many bytes on, the memory limit is checked too; smaller vectors are frequent and short-lived.
+const MIN_LIMITED_BYTES: usize = 32 << 10;
 
-/// An empty vector with room for `count` elements.
+/// Returns an empty vector with a capacity of `count` elements.
 pub(super) fn empty<T>(op: &'static str, count: usize) -> Result<Vec<T>> {
     let bytes = count.saturating_mul(size_of::<T>());
     let refused = |in_use| Error::OutOfMemory {
@@ -16,24 +16,24 @@ pub(super) fn empty<T>(op: &'static str, count: usize) -> Result<Vec<T>> {
         in_use,
         limit: memory::memory_limit(),
     };
-    if bytes >= COUNTED {
+    if bytes >= MIN_LIMITED_BYTES {
         let in_use = memory::stats().in_use;
         if in_use.saturating_add(bytes) > memory::memory_limit() {
             return Err(refused(in_use));
         }
     }
-    let mut room = Vec::new();
-    match room.try_reserve_exact(count) {
-        Ok(()) => Ok(room),
+    let mut vec = Vec::new();
+    match vec.try_reserve_exact(count) {
+        Ok(()) => Ok(vec),
         Err(_) => Err(refused(memory::stats().in_use)),
     }
 }
 
-/// A vector of `count` elements.
+/// Returns a vector of `count` copies of `value`.
 pub(super) fn filled<T: Clone>(op: &'static str, count: usize, value: T) -> Result<Vec<T>> {
-    let mut room = empty(op, count)?;
-    room.resize(count, value);
-    Ok(room)
+    let mut vec = empty(op, count)?;
+    vec.resize(count, value);
+    Ok(vec)
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_machine_has_is_refused() {
+    fn rejects_sizes_that_no_machine_has() {
         for count in [usize::MAX, usize::MAX / 8, isize::MAX as usize / 8] {
             let error = filled("sort", count, 0_u64).expect_err("too much");
             assert!(

@@ -1,6 +1,6 @@
 //! Functions of one element on the CPU.
 
-use super::map::{Kernel, map};
+use super::map::{ElementwiseKernel, map};
 use super::{cast, fused, math};
 use crate::dispatch::{Input, Output};
 use crate::ops::fused::Action;
@@ -14,7 +14,7 @@ pub(crate) fn run(op: &Unary, inputs: &[Input<'_>], output: Output<'_>) -> Resul
 }
 
 /// The kernel of a function for elements of a type. `f16` and `bf16` are computed as `f32`.
-pub(crate) fn kernel(op: Unary, dtype: DType) -> Kernel {
+pub(crate) fn kernel(op: Unary, dtype: DType) -> ElementwiseKernel {
     match dtype {
         DType::F32 => of_f32(op),
         DType::F64 => of_f64(op),
@@ -34,11 +34,11 @@ pub(crate) fn kernel(op: Unary, dtype: DType) -> Kernel {
     }
 }
 
-/// The kernel of a row of the table for floats. Arithmetic is written out here; other files are those of `cpu/math`.
+/// The float kernel of a row of the function table. Arithmetic is defined here; any other file is one of `cpu/math`.
 macro_rules! function {
     ($T:ident, unary neg) => { map!($T => $T, |x| -x) };
     ($T:ident, unary abs) => { map!($T => $T, |x| x.abs()) };
-    // NaN is returned as it is; both zeros give 0.
+    // NaN is returned unchanged; both zeros give 0.
     ($T:ident, unary sign) => {
         map!($T => $T, |x| if x > 0.0 {
             1.0
@@ -79,13 +79,13 @@ macro_rules! float {
         $variant:ident $name:ident $(($parameter:ident = $sample:literal))? $result:ident $file:ident
         $($bound:ident($($number:literal),+))*;
     )*) => {
-        fn of_f32(op: Unary) -> Kernel {
+        fn of_f32(op: Unary) -> ElementwiseKernel {
             match op {
                 $(Unary::$variant { .. } => function!(f32, $file $name $($parameter)?),)*
             }
         }
 
-        fn of_f64(op: Unary) -> Kernel {
+        fn of_f64(op: Unary) -> ElementwiseKernel {
             match op {
                 $(Unary::$variant { .. } => function!(f64, $file $name $($parameter)?),)*
             }
@@ -103,7 +103,7 @@ fn relu<T: PartialOrd + Default>(x: T) -> T {
 
 macro_rules! int {
     ($name:ident, $T:ident, $signed:expr, $abs:ident, $sign:ident) => {
-        fn $name(op: Unary) -> Kernel {
+        fn $name(op: Unary) -> ElementwiseKernel {
             match op {
                 Unary::Neg => map!($T => $T, |x| x.wrapping_neg()),
                 Unary::Abs if $signed => map!($T => $T, |x| $abs!(x)),
@@ -115,7 +115,7 @@ macro_rules! int {
                 // Integers are finite.
                 Unary::IsNan | Unary::IsInf => map!($T => u8, |_x| 0),
                 Unary::IsFinite => map!($T => u8, |_x| 1),
-                // What is an integer already, or positive.
+                // Identities: the value is an integer already, or positive.
                 Unary::Abs | Unary::Relu | Unary::Ceil | Unary::Floor | Unary::Round | Unary::Trunc => {
                     cast::copy
                 }

@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::msl_struct::msl_struct;
-use crate::cpu::fused::Axes;
+use crate::cpu::fused::MergedAxes;
 use crate::{Layout, MAX_RANK, Shape};
 
 msl_struct! {
@@ -38,7 +38,7 @@ pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<
             all
         })
         .collect();
-    let axes = Axes::collapse(shape, &mut strides);
+    let axes = MergedAxes::collapse(shape, &mut strides);
     let mut walk = Walk {
         dims: [1; MAX_RANK],
         rank: axes.rank() as u32,

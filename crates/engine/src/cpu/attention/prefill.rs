@@ -1,44 +1,45 @@
 //! Attention of many queries.
 //!
-//! Keys and values are first arranged, once for all queries, into the panels that products of matrices
-//! read; then every block of queries of every head takes in one block of keys after the other.
+//! Keys and values are packed once into GEMM panels for all queries; then, as in flash attention, each block of queries
+//! of each head loops over the tiles of keys with an online softmax.
 
-use super::tile::{self, KEYS, Seen, WIDTH};
-use super::{Heads, Problem};
+use super::tile::{self, OnlineSoftmax, PANEL_WIDTH, TILE_KEYS, TileInput, TileOutput};
+use super::{AttentionProblem, HeadsView, RowIndex};
 use crate::Result;
+use crate::cpu::grid::{self, MatrixSize};
+use crate::cpu::pool;
 use crate::cpu::row::{Float, Real};
 use crate::cpu::simd::{self, Family, Isa, Task};
-use crate::cpu::{grid, pool};
 use crate::storage::Storage;
 
-/// Queries of a block: their sums and scores stay in the second cache, and a block of keys is used often
-/// enough to be worth reading.
-const QUERIES: usize = 96;
+/// Queries of a block: few enough that their sums and scores stay in the L2 cache, many enough to be worth reading a
+/// tile of keys.
+const BLOCK_QUERIES: usize = 96;
 
-pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()> {
+pub(super) fn run<T: Float>(problem: &AttentionProblem<'_, T>, to: &mut [T]) -> Result<()> {
     let shape = *problem.k.layout.shape();
-    let (batch, key_heads) = (shape[0], shape[1]);
-    let blocks = problem.keys.div_ceil(KEYS);
-    let columns = problem.value_dim.next_multiple_of(WIDTH);
-    let (k_size, v_size) = (problem.dim * KEYS, KEYS * columns);
-    let bytes = |size: usize| batch * key_heads * blocks * size * size_of::<T::Real>();
+    let (batch, kv_heads) = (shape[0], shape[1]);
+    let tiles = problem.keys.div_ceil(TILE_KEYS);
+    let columns = problem.value_dim.next_multiple_of(PANEL_WIDTH);
+    let (k_size, v_size) = (problem.dim * TILE_KEYS, TILE_KEYS * columns);
+    let bytes = |size: usize| batch * kv_heads * tiles * size * size_of::<T::Real>();
     let mut k_panels = Storage::new("attention", bytes(k_size))?;
     let mut v_panels = Storage::new("attention", bytes(v_size))?;
-    let k_all = bytemuck::cast_slice_mut::<u8, T::Real>(k_panels.bytes_mut().expect("just made"));
-    let v_all = bytemuck::cast_slice_mut::<u8, T::Real>(v_panels.bytes_mut().expect("just made"));
-    let place = |i: usize| {
-        (
-            i / blocks / key_heads,
-            i / blocks % key_heads,
-            i % blocks * KEYS,
-        )
+    let k_all =
+        bytemuck::cast_slice_mut::<u8, T::Real>(k_panels.bytes_mut().expect("newly allocated"));
+    let v_all =
+        bytemuck::cast_slice_mut::<u8, T::Real>(v_panels.bytes_mut().expect("newly allocated"));
+    let first = |i: usize| RowIndex {
+        batch: i / tiles / kv_heads,
+        head: i / tiles % kv_heads,
+        token: i % tiles * TILE_KEYS,
     };
     pool::for_each_chunk(k_all, k_size, |i, panels| {
         simd::run_as(
             Family::Attention,
-            Arrange {
+            PackPanels {
                 from: &problem.k,
-                place: place(i),
+                first: first(i),
                 panels,
                 columns: None,
             },
@@ -47,32 +48,39 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
     pool::for_each_chunk(v_all, v_size, |i, panels| {
         simd::run_as(
             Family::Attention,
-            Arrange {
+            PackPanels {
                 from: &problem.v,
-                place: place(i),
+                first: first(i),
                 panels,
                 columns: Some(columns),
             },
         );
     });
-    let row = problem.queries * problem.value_dim;
-    grid::blocks(to, (1, row), QUERIES * problem.value_dim, |mut out| {
+    let heads = MatrixSize {
+        rows: 1,
+        columns: problem.queries * problem.value_dim,
+    };
+    grid::for_each_column_block(to, heads, BLOCK_QUERIES * problem.value_dim, |mut out| {
         let (batch, head) = (out.matrix / problem.heads, out.matrix % problem.heads);
         let first = out.column / problem.value_dim;
         let count = out.width / problem.value_dim;
-        let head_of_keys = batch * key_heads + head / problem.group;
-        let space = QUERIES * (problem.dim + KEYS + columns);
-        T::Real::with_scratch(space, |space| {
+        let kv_head = batch * kv_heads + head / problem.group;
+        let scratch_len = BLOCK_QUERIES * (problem.dim + TILE_KEYS + columns);
+        T::Real::with_scratch(scratch_len, |scratch| {
             simd::run_as(
                 Family::Attention,
-                Block {
+                QueryBlock {
                     problem,
-                    place: (batch, head, first),
-                    k: &k_all[head_of_keys * blocks * k_size..][..blocks * k_size],
-                    v: &v_all[head_of_keys * blocks * v_size..][..blocks * v_size],
+                    first: RowIndex {
+                        batch,
+                        head,
+                        token: first,
+                    },
+                    k: &k_all[kv_head * tiles * k_size..][..tiles * k_size],
+                    v: &v_all[kv_head * tiles * v_size..][..tiles * v_size],
                     columns,
                     count,
-                    space,
+                    scratch,
                     to: out.row(0),
                 },
             );
@@ -81,42 +89,47 @@ pub(super) fn run<T: Float>(problem: &Problem<'_, T>, to: &mut [T]) -> Result<()
     Ok(())
 }
 
-/// Arranges a block of keys as panels whose columns are keys, or a block of values as panels whose columns
-/// are dims. What is missing at the end is 0.
-struct Arrange<'a, T: Float> {
-    from: &'a Heads<'a, T>,
-    place: (usize, usize, usize),
+/// Packs a tile of keys into panels whose columns are keys, or a tile of values into panels whose columns are dims.
+/// Missing rows and columns at the end are zero-padded.
+struct PackPanels<'a, T: Float> {
+    from: &'a HeadsView<'a, T>,
+    first: RowIndex,
     panels: &'a mut [T::Real],
     /// For values: dims, rounded up to whole panels.
     columns: Option<usize>,
 }
 
-impl<T: Float> Task for Arrange<'_, T> {
+impl<T: Float> Task for PackPanels<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let (batch, head, first) = self.place;
+        let first = self.first.token;
         let shape = self.from.layout.shape();
         let (rows, dim) = (shape[2], shape[3]);
-        T::Real::with_scratch(dim, |space| {
-            if first + KEYS > rows || self.columns.is_some_and(|c| c != dim) {
+        T::Real::with_scratch(dim, |scratch| {
+            if first + TILE_KEYS > rows || self.columns.is_some_and(|c| c != dim) {
                 self.panels.fill(T::Real::ZERO);
             }
-            for i in 0..KEYS.min(rows - first) {
-                let row = T::view::<I>(self.from.row(batch, head, first + i), space);
+            for i in 0..TILE_KEYS.min(rows - first) {
+                let index = RowIndex {
+                    token: first + i,
+                    ..self.first
+                };
+                let row = T::view::<I>(self.from.row(index), scratch);
                 if self.columns.is_some() {
-                    for (panel, part) in self
+                    for (panel, piece) in self
                         .panels
-                        .chunks_exact_mut(KEYS * WIDTH)
-                        .zip(row.chunks(WIDTH))
+                        .chunks_exact_mut(TILE_KEYS * PANEL_WIDTH)
+                        .zip(row.chunks(PANEL_WIDTH))
                     {
-                        panel[i * WIDTH..][..part.len()].copy_from_slice(part);
+                        panel[i * PANEL_WIDTH..][..piece.len()].copy_from_slice(piece);
                     }
                 } else {
-                    let panel = &mut self.panels[i / WIDTH * WIDTH * dim..][..WIDTH * dim];
-                    for (to, &x) in panel.chunks_exact_mut(WIDTH).zip(row) {
-                        to[i % WIDTH] = x;
+                    let first = i / PANEL_WIDTH * PANEL_WIDTH * dim;
+                    let panel = &mut self.panels[first..][..PANEL_WIDTH * dim];
+                    for (to, &x) in panel.chunks_exact_mut(PANEL_WIDTH).zip(row) {
+                        to[i % PANEL_WIDTH] = x;
                     }
                 }
             }
@@ -124,32 +137,35 @@ impl<T: Float> Task for Arrange<'_, T> {
     }
 }
 
-/// A block of queries of a head.
-struct Block<'a, T: Float> {
-    problem: &'a Problem<'a, T>,
-    /// Batch, head and first query.
-    place: (usize, usize, usize),
+/// A block of queries of one head.
+struct QueryBlock<'a, T: Float> {
+    problem: &'a AttentionProblem<'a, T>,
+    first: RowIndex,
     k: &'a [T::Real],
     v: &'a [T::Real],
     columns: usize,
     count: usize,
-    space: &'a mut [T::Real],
+    scratch: &'a mut [T::Real],
     to: &'a mut [T],
 }
 
-impl<T: Float> Task for Block<'_, T> {
+impl<T: Float> Task for QueryBlock<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (p, count, columns) = (self.problem, self.count, self.columns);
-        let (batch, head, first) = self.place;
+        let first = self.first.token;
+        let query = |i: usize| RowIndex {
+            token: first + i,
+            ..self.first
+        };
         let dim = p.dim;
-        let (q, space) = self.space.split_at_mut(QUERIES * dim);
-        let (scores, sums) = space.split_at_mut(QUERIES * KEYS);
+        let (q, scratch) = self.scratch.split_at_mut(BLOCK_QUERIES * dim);
+        let (scores, sums) = scratch.split_at_mut(BLOCK_QUERIES * TILE_KEYS);
         let scale = T::Real::of(p.op.scale());
         for (i, row) in q.chunks_exact_mut(dim.max(1)).take(count).enumerate() {
-            T::widen::<I>(p.q.row(batch, head, first + i), row);
+            T::widen::<I>(p.q.row(query(i)), row);
             for x in row {
                 *x = *x * scale;
             }
@@ -158,28 +174,43 @@ impl<T: Float> Task for Block<'_, T> {
             scores.fill(T::Real::ZERO);
         }
         sums[..count * columns].fill(T::Real::ZERO);
-        let mut seen = [Seen::NOTHING; QUERIES];
-        // Keys that the first or the last query sees.
+        let mut softmax = [OnlineSoftmax::EMPTY; BLOCK_QUERIES];
+        // The keys from the first that the first query attends to, to the last that the last query attends to.
         let low = p.op.reach(first, p.queries, p.keys).start;
         let high = p.op.reach(first + count - 1, p.queries, p.keys).end;
-        for block in low / KEYS..high.div_ceil(KEYS) {
-            let k = &self.k[block * dim * KEYS..][..dim * KEYS];
-            tile::product::<I, _>((&*q, dim), k, dim, (scores, KEYS), count, false);
-            for (i, row) in scores.chunks_exact_mut(KEYS).take(count).enumerate() {
-                p.finish::<I>((batch, head, first + i), block * KEYS, row);
-                let factor = seen[i].take_in::<I>(row);
+        for tile in low / TILE_KEYS..high.div_ceil(TILE_KEYS) {
+            let k = &self.k[tile * dim * TILE_KEYS..][..dim * TILE_KEYS];
+            let queries = TileInput { data: q, lda: dim };
+            let products = TileOutput {
+                data: scores,
+                ldc: TILE_KEYS,
+                accumulate: false,
+            };
+            tile::gemm::<I, _>(queries, k, dim, products, count);
+            for (i, row) in scores.chunks_exact_mut(TILE_KEYS).take(count).enumerate() {
+                p.cap_and_mask::<I>(query(i), tile * TILE_KEYS, row);
+                let factor = softmax[i].update::<I>(row);
                 if factor != T::Real::of(1.0) {
                     for x in &mut sums[i * columns..][..columns] {
                         *x = *x * factor;
                     }
                 }
             }
-            let v = &self.v[block * KEYS * columns..][..KEYS * columns];
-            tile::product::<I, _>((&*scores, KEYS), v, KEYS, (sums, columns), count, true);
+            let v = &self.v[tile * TILE_KEYS * columns..][..TILE_KEYS * columns];
+            let weights = TileInput {
+                data: scores,
+                lda: TILE_KEYS,
+            };
+            let output = TileOutput {
+                data: sums,
+                ldc: columns,
+                accumulate: true,
+            };
+            tile::gemm::<I, _>(weights, v, TILE_KEYS, output, count);
         }
         let rows = self.to.chunks_exact_mut(p.value_dim);
-        for ((to, sum), seen) in rows.zip(sums.chunks_exact_mut(columns)).zip(&seen) {
-            let scale = seen.scale();
+        for ((to, sum), softmax) in rows.zip(sums.chunks_exact_mut(columns)).zip(&softmax) {
+            let scale = softmax.scale();
             let sum = &mut sum[..p.value_dim];
             for x in sum.iter_mut() {
                 *x = *x * scale;

@@ -1,22 +1,22 @@
-//! Floats to integers, saturating, in a form that vectorises: the conversion that Rust's `as` compiles to
-//! handles what is out of range element by element.
+//! Saturating conversions of floats to integers that vectorise: Rust's `as` compiles to code that handles values out of
+//! range element by element.
 #![expect(
     unsafe_code,
-    reason = "the conversion that does not look whether a number is in range, after it was put there"
+    reason = "the unchecked conversion of a float to an integer, after clamping it to the range"
 )]
 
 macro_rules! truncate {
     ($name:ident, $T:ident) => {
-        /// What `x as i32` is.
+        /// Computes `x as i32`.
         #[inline(always)]
         pub(crate) fn $name(x: $T) -> i32 {
             let below = 2_147_483_648.0;
             // Comparisons with NaN are false.
-            let inside = x < below && x > -below;
-            let near = if inside { x } else { 0.0 };
-            // SAFETY: `near` lies strictly between -2³¹ and 2³¹, so its integer part is an `i32`.
-            let whole = unsafe { near.to_int_unchecked::<i32>() };
-            let high = if x >= below { i32::MAX } else { whole };
+            let in_range = x < below && x > -below;
+            let safe = if in_range { x } else { 0.0 };
+            // SAFETY: `safe` is strictly between -2³¹ and 2³¹, so its integer part is an `i32`.
+            let truncated = unsafe { safe.to_int_unchecked::<i32>() };
+            let high = if x >= below { i32::MAX } else { truncated };
             if x <= -below { i32::MIN } else { high }
         }
     };
@@ -24,7 +24,7 @@ macro_rules! truncate {
 truncate!(f32_to_i32, f32);
 truncate!(f64_to_i32, f64);
 
-/// What `x as u32` is.
+/// Computes `x as u32`.
 #[inline(always)]
 pub(crate) fn f32_to_u32(x: f32) -> u32 {
     let middle = 2_147_483_648.0;
@@ -35,7 +35,7 @@ pub(crate) fn f32_to_u32(x: f32) -> u32 {
     if x >= 2.0 * middle { u32::MAX } else { value }
 }
 
-/// What `x as u32` is.
+/// Computes `x as u32`.
 #[inline(always)]
 pub(crate) fn f64_to_u32(x: f64) -> u32 {
     let middle = 2_147_483_648.0;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conversions_are_those_of_as() {
+    fn conversions_match_as() {
         let edges = [
             0.0,
             0.5,

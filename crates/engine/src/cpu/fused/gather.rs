@@ -1,30 +1,29 @@
-//! Elements of any layout, brought together a block at a time.
+//! Gathers the elements of strided inputs into contiguous blocks.
 
 use bytemuck::Pod;
 
 use crate::Shape;
 use crate::shape::MAX_RANK;
 
-/// The axes of a result, as few as say where the elements of all inputs lie: neighbours that every input
-/// walks through as one are one.
+/// The axes of a result after merging: neighbouring axes are merged if they are contiguous to each other in every input.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Axes {
+pub(crate) struct MergedAxes {
     dims: [usize; MAX_RANK],
     rank: usize,
 }
 
-/// Rows and columns of a tile: a cache line of 4-byte elements.
-const TILE: usize = 16;
+/// Rows and columns of a transpose tile: a cache line of 4-byte elements.
+const TILE_LEN: usize = 16;
 
-/// Elements of a chunk of tiles, at most: they should stay in a cache of 512 KiB.
-const MOST: usize = 64 << 10;
+/// Maximum elements of a chunk that is gathered by tiles: they should stay in a cache of 512 KiB.
+const MAX_TILED_CHUNK_LEN: usize = 64 << 10;
 
-/// How far an input goes for each of the [`Axes`].
+/// The strides of an input along the [`MergedAxes`].
 pub(crate) type Strides = [isize; MAX_RANK];
 
-impl Axes {
-    /// Joins what axes of `shape` can be joined; `strides` are those of the inputs for `shape`, and become
-    /// those for the result.
+impl MergedAxes {
+    /// Merges the axes of `shape` where possible; `strides` are the strides of the inputs along `shape`, and are
+    /// replaced by those along the merged axes.
     pub(crate) fn collapse(shape: &Shape, strides: &mut [Strides]) -> Self {
         let mut axes = Self {
             dims: [1; MAX_RANK],
@@ -34,11 +33,11 @@ impl Axes {
             if len == 1 {
                 continue;
             }
-            let joins = axes.rank > 0
+            let merges = axes.rank > 0
                 && strides
                     .iter()
                     .all(|s| s[axes.rank - 1] == s[from].wrapping_mul(len as isize));
-            if !joins {
+            if !merges {
                 axes.rank += 1;
                 axes.dims[axes.rank - 1] = 1;
             }
@@ -70,35 +69,36 @@ impl Axes {
         self.rank
     }
 
-    /// The axis along which an input that is not dense along the innermost axis is densest, where it
-    /// pays to go along both at once.
-    pub(crate) fn turned(&self, strides: &Strides) -> Option<usize> {
+    /// For an input that is transposed, i.e. not contiguous along the innermost axis: the axis with the smallest stride,
+    /// if a tiled transpose of both axes pays off.
+    pub(crate) fn transposed_axis(&self, strides: &Strides) -> Option<usize> {
         let inner = self.rank - 1;
         let step = strides[inner].unsigned_abs();
-        if step < 2 || self.dims[inner] < TILE / 2 {
+        if step < 2 || self.dims[inner] < TILE_LEN / 2 {
             return None;
         }
         (0..inner)
-            .filter(|&a| self.dims[a] >= TILE / 2)
+            .filter(|&a| self.dims[a] >= TILE_LEN / 2)
             .filter(|&a| (1..step).contains(&strides[a].unsigned_abs()))
             .min_by_key(|&a| strides[a].unsigned_abs())
     }
 
-    /// Elements between neighbours of an axis in the result.
+    /// The stride of an axis in the (contiguous) result.
     fn step(&self, axis: usize) -> usize {
         self.dims[axis + 1..self.rank].iter().product()
     }
 
-    /// Elements of about `chunk`, but so many rows that whole tiles fit, if that is not far more.
+    /// Adjusts a chunk length so that chunks consist of whole tiles, unless that needs far longer chunks.
     pub(crate) fn chunk(&self, chunk: usize) -> usize {
-        let tiles = TILE * self.step(0);
+        let tiles = TILE_LEN * self.step(0);
         match tiles {
             _ if self.rank < 2 => chunk,
             t if t <= chunk => chunk - chunk % t,
-            t if t <= MOST.max(chunk) => t,
+            t if t <= MAX_TILED_CHUNK_LEN.max(chunk) => t,
             _ => chunk,
         }
     }
+
     /// The index of an element of the result along each axis.
     fn index(&self, mut at: usize) -> [usize; MAX_RANK] {
         let mut index = [0; MAX_RANK];
@@ -110,22 +110,21 @@ impl Axes {
     }
 }
 
-/// The way through an input: element number `offset` of its storage is the first, and each of the axes
-/// goes as far as its stride says.
+/// A strided view of an input's storage: the first element is at `offset`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk<'a> {
-    pub(crate) axes: &'a Axes,
+pub(crate) struct StridedView<'a> {
+    pub(crate) axes: &'a MergedAxes,
     pub(crate) offset: usize,
     pub(crate) strides: &'a Strides,
 }
 
-impl Walk<'_> {
-    /// Where the storage has element number `start` of the result.
-    pub(crate) fn place(&self, start: usize) -> usize {
-        self.place_of(&self.axes.index(start))
+impl StridedView<'_> {
+    /// The storage offset of element number `start` of the result.
+    pub(crate) fn offset_of(&self, start: usize) -> usize {
+        self.offset_at(&self.axes.index(start))
     }
 
-    fn place_of(&self, index: &[usize]) -> usize {
+    fn offset_at(&self, index: &[usize]) -> usize {
         let mut at = self.offset;
         for (&i, &s) in index[..self.axes.rank].iter().zip(self.strides) {
             at = at.wrapping_add_signed(i as isize * s);
@@ -133,8 +132,8 @@ impl Walk<'_> {
         at
     }
 
-    /// Writes the elements from number `start` on, as many as `out` has room for, one after the other.
-    /// `from` is the whole storage; elements have `size` bytes.
+    /// Fills `out` with the elements from number `start` on, contiguously. `from` is the whole storage; elements have
+    /// `size` bytes.
     pub(crate) fn gather(&self, size: usize, from: &[u8], start: usize, out: &mut [u8]) {
         use bytemuck::{cast_slice, cast_slice_mut};
         match size {
@@ -146,10 +145,10 @@ impl Walk<'_> {
     }
 
     fn gather_all<T: Pod>(&self, from: &[T], start: usize, out: &mut [T]) {
-        let Some(axis) = self.axes.turned(self.strides) else {
+        let Some(axis) = self.axes.transposed_axis(self.strides) else {
             return self.gather_rows(from, start, out);
         };
-        // By tiles where the elements between two neighbours of the other axis are all wanted.
+        // Gather by tiles where whole steps of the other axis are requested.
         let step = self.axes.step(axis);
         let (mut at, mut rest) = (start, out);
         while !rest.is_empty() {
@@ -171,7 +170,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whole neighbours of an axis: `out` has all elements of the axes inside it.
+    /// Gathers whole steps of `axis`: `out` has all elements of the axes inside it.
     fn gather_tiles<T: Pod>(&self, axis: usize, from: &[T], start: usize, out: &mut [T]) {
         let Self { axes, strides, .. } = *self;
         let (inner, step) = (axes.rank - 1, axes.step(axis));
@@ -179,21 +178,22 @@ impl Walk<'_> {
         let (down, right) = (strides[axis], strides[inner]);
         let mut index = axes.index(start);
         for middle in (0..step).step_by(columns) {
-            let at = self.place_of(&index);
-            let mut tile = [[T::zeroed(); TILE]; TILE];
-            for row in (0..rows).step_by(TILE) {
-                let height = TILE.min(rows - row);
-                for column in (0..columns).step_by(TILE) {
-                    let width = TILE.min(columns - column);
+            let at = self.offset_at(&index);
+            let mut tile = [[T::zeroed(); TILE_LEN]; TILE_LEN];
+            for row in (0..rows).step_by(TILE_LEN) {
+                let height = TILE_LEN.min(rows - row);
+                for column in (0..columns).step_by(TILE_LEN) {
+                    let width = TILE_LEN.min(columns - column);
                     let corner = at
                         .wrapping_add_signed(row as isize * down)
                         .wrapping_add_signed(column as isize * right);
-                    let place = |c: usize| corner.wrapping_add_signed(c as isize * right);
                     for (c, line) in tile[..width].iter_mut().enumerate() {
-                        let at = place(c);
+                        let at = corner.wrapping_add_signed(c as isize * right);
                         match down {
-                            // The length is said so that it is a constant where it is the usual one.
-                            1 if height == TILE => line.copy_from_slice(&from[at..at + TILE]),
+                            // A separate case so that the length of full tiles is a constant.
+                            1 if height == TILE_LEN => {
+                                line.copy_from_slice(&from[at..at + TILE_LEN])
+                            }
                             1 => line[..height].copy_from_slice(&from[at..at + height]),
                             _ => {
                                 let mut i = at;
@@ -206,8 +206,8 @@ impl Walk<'_> {
                     }
                     for r in 0..height {
                         let to = &mut out[(row + r) * step + middle + column..];
-                        if width == TILE {
-                            for (y, line) in to[..TILE].iter_mut().zip(&tile) {
+                        if width == TILE_LEN {
+                            for (y, line) in to[..TILE_LEN].iter_mut().zip(&tile) {
                                 *y = line[r];
                             }
                         } else {
@@ -231,7 +231,7 @@ impl Walk<'_> {
     fn gather_rows<T: Pod>(&self, from: &[T], start: usize, out: &mut [T]) {
         let Self { axes, strides, .. } = *self;
         let mut index = axes.index(start);
-        let mut at = self.place_of(&index);
+        let mut at = self.offset_at(&index);
         let inner = axes.rank - 1;
         let step = strides[inner];
         let mut rest = out;
@@ -259,7 +259,7 @@ impl Walk<'_> {
     }
 }
 
-/// Every `step`th element from number `at` on.
+/// Copies every `step`th element from number `at` on.
 fn pick<T: Pod>(from: &[T], at: usize, step: isize, out: &mut [T]) {
     match step {
         1 => out.copy_from_slice(&from[at..at + out.len()]),

@@ -1,42 +1,46 @@
-//! Two steps of a program in one loop.
+//! Fuses two steps of a program into one loop.
 //!
-//! Most of what a short step costs is reading its arguments from the fastest cache and writing its result
-//! there. The frequent short steps of `f32` are therefore also compiled in pairs: what the second takes from
-//! the first stays in registers. Both round as they do alone.
+//! A cheap step spends most of its time reading its arguments from the L1 cache and writing its result back. The frequent
+//! cheap steps of `f32` are therefore also compiled in pairs, whose intermediate result stays in registers. Each step
+//! rounds as it does alone.
 
-use crate::cpu::map::{Kernel, map};
+use crate::cpu::map::{ElementwiseKernel, map};
 use crate::ops::binary::Binary;
 use crate::ops::fused::Action;
 use crate::ops::unary::Unary;
 
-/// Which argument of a second step is the result of the first.
+/// The argument of a second step that is the result of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OperandSide {
     Left,
     Right,
 }
 
-/// The kernel of two steps of `f32`, if there is one. Its arguments are those of the first step and then the
-/// other one of the second.
-pub(super) fn kernel(first: Action, second: Action, place: Place) -> Option<Kernel> {
+/// The kernel of two `f32` steps, if there is one. Its arguments are those of the first step, followed by the other
+/// argument of the second.
+pub(super) fn kernel(
+    first: Action,
+    second: Action,
+    operand: OperandSide,
+) -> Option<ElementwiseKernel> {
     match (first, second) {
-        (Action::Binary(first), Action::Binary(second)) => two_binary(first, second, place),
-        (Action::Unary(first), Action::Binary(second)) => unary_binary(first, second, place),
+        (Action::Binary(first), Action::Binary(second)) => two_binary(first, second, operand),
+        (Action::Unary(first), Action::Binary(second)) => unary_binary(first, second, operand),
         (Action::Binary(first), Action::Unary(second)) => binary_unary(first, second),
         _ => None,
     }
 }
 
-/// All second steps with two arguments, for a first one that is written in place.
+/// All binary second steps, for an inline first one.
 macro_rules! then_binary {
-    ($map:ident, $second:expr, $place:expr, |$($x:ident),+| $first:expr) => {
-        match ($second, $place) {
-            (Binary::Add, Place::Left) => $map!(|$($x),+, c| $first + c),
-            (Binary::Add, Place::Right) => $map!(|$($x),+, c| c + $first),
-            (Binary::Sub, Place::Left) => $map!(|$($x),+, c| $first - c),
-            (Binary::Sub, Place::Right) => $map!(|$($x),+, c| c - $first),
-            (Binary::Mul, Place::Left) => $map!(|$($x),+, c| $first * c),
-            (Binary::Mul, Place::Right) => $map!(|$($x),+, c| c * $first),
+    ($map:ident, $second:expr, $operand:expr, |$($x:ident),+| $first:expr) => {
+        match ($second, $operand) {
+            (Binary::Add, OperandSide::Left) => $map!(|$($x),+, c| $first + c),
+            (Binary::Add, OperandSide::Right) => $map!(|$($x),+, c| c + $first),
+            (Binary::Sub, OperandSide::Left) => $map!(|$($x),+, c| $first - c),
+            (Binary::Sub, OperandSide::Right) => $map!(|$($x),+, c| c - $first),
+            (Binary::Mul, OperandSide::Left) => $map!(|$($x),+, c| $first * c),
+            (Binary::Mul, OperandSide::Right) => $map!(|$($x),+, c| c * $first),
             _ => return None,
         }
     };
@@ -52,27 +56,27 @@ macro_rules! map_three {
     };
 }
 
-fn two_binary(first: Binary, second: Binary, place: Place) -> Option<Kernel> {
+fn two_binary(first: Binary, second: Binary, operand: OperandSide) -> Option<ElementwiseKernel> {
     Some(match first {
-        Binary::Add => then_binary!(map_three, second, place, |a, b| (a + b)),
-        Binary::Sub => then_binary!(map_three, second, place, |a, b| (a - b)),
-        Binary::Mul => then_binary!(map_three, second, place, |a, b| (a * b)),
+        Binary::Add => then_binary!(map_three, second, operand, |a, b| (a + b)),
+        Binary::Sub => then_binary!(map_three, second, operand, |a, b| (a - b)),
+        Binary::Mul => then_binary!(map_three, second, operand, |a, b| (a * b)),
         _ => return None,
     })
 }
 
-fn unary_binary(first: Unary, second: Binary, place: Place) -> Option<Kernel> {
+fn unary_binary(first: Unary, second: Binary, operand: OperandSide) -> Option<ElementwiseKernel> {
     Some(match first {
-        Unary::Neg => then_binary!(map_two, second, place, |a| (-a)),
-        Unary::Abs => then_binary!(map_two, second, place, |a| a.abs()),
-        Unary::Square => then_binary!(map_two, second, place, |a| (a * a)),
-        Unary::Sqrt => then_binary!(map_two, second, place, |a| a.sqrt()),
-        Unary::Reciprocal => then_binary!(map_two, second, place, |a| (1.0 / a)),
+        Unary::Neg => then_binary!(map_two, second, operand, |a| (-a)),
+        Unary::Abs => then_binary!(map_two, second, operand, |a| a.abs()),
+        Unary::Square => then_binary!(map_two, second, operand, |a| (a * a)),
+        Unary::Sqrt => then_binary!(map_two, second, operand, |a| a.sqrt()),
+        Unary::Reciprocal => then_binary!(map_two, second, operand, |a| (1.0 / a)),
         _ => return None,
     })
 }
 
-/// All second steps with one argument, for a first one that is written in place.
+/// All unary second steps, for an inline first one.
 macro_rules! then_unary {
     ($second:expr, |$a:ident, $b:ident| $first:expr) => {
         match $second {
@@ -85,7 +89,7 @@ macro_rules! then_unary {
     };
 }
 
-fn binary_unary(first: Binary, second: Unary) -> Option<Kernel> {
+fn binary_unary(first: Binary, second: Unary) -> Option<ElementwiseKernel> {
     Some(match first {
         Binary::Add => then_unary!(second, |a, b| (a + b)),
         Binary::Sub => then_unary!(second, |a, b| (a - b)),
@@ -101,7 +105,7 @@ mod tests {
     use crate::cpu::fused::program;
     use crate::cpu::map::Args;
 
-    fn run(kernel: Kernel, args: [&[f32]; 3]) -> Vec<f32> {
+    fn run(kernel: ElementwiseKernel, args: [&[f32]; 3]) -> Vec<f32> {
         let [a, b, c] = args.map(bytemuck::cast_slice);
         let parameter = 0.0;
         let mut out = vec![0.0_f32; args[0].len()];
@@ -113,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn pairs_have_the_bits_of_their_steps() {
-        let some = [
+    fn pairs_have_the_same_bits_as_their_steps() {
+        let samples = [
             0.0,
             -0.0,
             1.0,
@@ -129,7 +133,7 @@ mod tests {
         let mut columns = [const { Vec::new() }; 3];
         for i in 0..1000 {
             for (column, digit) in columns.iter_mut().zip([i / 100, i / 10 % 10, i % 10]) {
-                column.push(some[digit]);
+                column.push(samples[digit]);
             }
         }
         let [a, b, c] = columns.each_ref().map(|c| &c[..]);
@@ -141,8 +145,8 @@ mod tests {
         let mut found = 0;
         for &first in &actions {
             for &second in &actions {
-                for place in [Place::Left, Place::Right] {
-                    let Some(kernel) = kernel(first, second, place) else {
+                for operand in [OperandSide::Left, OperandSide::Right] {
+                    let Some(kernel) = kernel(first, second, operand) else {
                         continue;
                     };
                     found += 1;
@@ -151,12 +155,12 @@ mod tests {
                         _ => b,
                     };
                     let inner = run(single(first), [a, b, &[]]);
-                    let want = match place {
-                        Place::Left => run(single(second), [&inner, other, &[]]),
-                        Place::Right => run(single(second), [other, &inner, &[]]),
+                    let want = match operand {
+                        OperandSide::Left => run(single(second), [&inner, other, &[]]),
+                        OperandSide::Right => run(single(second), [other, &inner, &[]]),
                     };
-                    // A second step with one argument has it on the left.
-                    if matches!(second, Action::Unary(_)) && place == Place::Right {
+                    // The argument of a unary second step is on the left.
+                    if matches!(second, Action::Unary(_)) && operand == OperandSide::Right {
                         continue;
                     }
                     for (got, want) in run(kernel, [a, b, c]).iter().zip(&want) {

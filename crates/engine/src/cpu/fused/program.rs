@@ -1,63 +1,63 @@
-//! From the steps of a program to kernels and the blocks they work on.
+//! Lowers the steps of a fused op to kernel calls on blocks.
 //!
-//! Every value is a block of scratch memory, except inputs that lie in memory as a block does, which are
-//! read in place, and the last value, which is written where the result goes. Values of `f16` and `bf16`
-//! are blocks of `f32` that hold nothing but values of those types: each step rounds its result.
+//! Every value is a block of scratch memory, except inputs that are contiguous over a block, which are read in place,
+//! and the last value, which is written to the result. Values of `f16` and `bf16` are blocks of `f32` that contain only
+//! values of those types: each step rounds its result.
 
-use super::pair::{self, Place};
+use super::pair::{self, OperandSide};
 use crate::DType;
-use crate::cpu::map::{Kernel, takes_number};
+use crate::cpu::map::{ElementwiseKernel, takes_scalar};
 use crate::cpu::{binary, cast, ternary, unary};
 use crate::ops::binary::Binary;
 use crate::ops::fused::{Action, Step};
 use crate::ops::ternary::Ternary;
 use crate::ops::unary::Unary;
 
-/// Where a kernel finds an argument.
+/// The location of a kernel's argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Source {
-    /// It takes none.
+pub(super) enum ArgSource {
+    /// The kernel has no such argument.
     None,
-    /// In a block of scratch memory.
+    /// A slot, i.e. a block of scratch memory.
     Slot(usize),
-    /// In an input, in place or gathered; a number is repeated.
+    /// An input, in place or gathered; a scalar is splatted.
     Input(usize),
-    /// In an input that is one number for the whole block.
-    Number(usize),
+    /// An input that is passed as a scalar.
+    Scalar(usize),
 }
 
-/// A call of a kernel for every block.
+/// A kernel call, made for every block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
-    pub(super) kernel: Kernel,
-    pub(super) args: [Source; 3],
+    pub(super) kernel: ElementwiseKernel,
+    pub(super) args: [ArgSource; 3],
     pub(super) parameter: f64,
-    /// The block it writes; the result where it is the last.
+    /// The slot it writes; `usize::MAX` for the last call, which writes the result.
     pub(super) to: usize,
-    /// Bytes of an element that it writes.
+    /// Bytes of an element of its result.
     pub(super) size: usize,
 }
 
-/// What an input is, for a program.
+/// The type of a program's input.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaf {
+pub(super) struct InputType {
     pub(super) dtype: DType,
-    /// Whether it is one number, which is converted to the type that is computed in when it is spread.
-    pub(super) number: bool,
+    /// Whether it is a scalar, which is already converted to the compute type.
+    pub(super) scalar: bool,
 }
 
-/// The calls of a program.
+/// A lowered program.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) calls: Vec<Call>,
-    /// Blocks of scratch memory that the calls write.
+    /// Number of slots, the blocks of scratch memory for intermediate values.
     pub(super) slots: usize,
     /// Bytes of the largest element of a slot.
     pub(super) width: usize,
 }
 
-/// The type in which a type is computed.
-pub(super) const fn computed(dtype: DType) -> DType {
+/// The compute type of a type.
+pub(super) const fn compute_type(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,
@@ -68,7 +68,7 @@ const fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// Whether the result of `f16` or `bf16` arguments is one of those types without rounding.
+/// Whether the result for `f16` or `bf16` arguments is representable in that type without rounding.
 const fn is_exact(action: Action) -> bool {
     match action {
         Action::Unary(f) => matches!(
@@ -88,7 +88,7 @@ const fn is_exact(action: Action) -> bool {
     }
 }
 
-/// How many values of a step are arguments.
+/// Number of arguments of an action.
 const fn arity(action: Action) -> usize {
     match action {
         Action::Unary(_) | Action::Cast => 1,
@@ -97,10 +97,9 @@ const fn arity(action: Action) -> usize {
     }
 }
 
-/// The kernel of an action on arguments of a type (of `select`: the second argument), computed in
-/// [`computed`] types.
-pub(super) fn kernel(action: Action, from: DType, to: DType) -> Kernel {
-    let at = computed(from);
+/// The kernel of an action on arguments of a type (for `select`, of the second argument), in compute types.
+pub(super) fn kernel(action: Action, from: DType, to: DType) -> ElementwiseKernel {
+    let at = compute_type(from);
     match action {
         Action::Unary(f) => unary::kernel(f, at),
         Action::Binary(f) => binary::kernel(f, at),
@@ -110,9 +109,9 @@ pub(super) fn kernel(action: Action, from: DType, to: DType) -> Kernel {
     }
 }
 
-/// Whether that kernel takes numbers where [`takes_number`] says.
-pub(super) const fn takes_numbers(action: Action, from: DType) -> bool {
-    let of_f32 = matches!(computed(from), DType::F32);
+/// Whether the kernel of an action accepts scalars in the positions that [`takes_scalar`] allows.
+pub(super) const fn takes_scalars(action: Action, from: DType) -> bool {
+    let of_f32 = matches!(compute_type(from), DType::F32);
     of_f32
         && match action {
             Action::Binary(f) => !matches!(f, Binary::FloorDiv | Binary::Rem),
@@ -121,8 +120,8 @@ pub(super) const fn takes_numbers(action: Action, from: DType) -> bool {
         }
 }
 
-/// The kernel that does an action in one call, from and to the types as they lie in memory, if there is one.
-pub(super) fn direct(action: Action, from: DType, to: DType) -> Option<Kernel> {
+/// The kernel that does an action in one call between storage types, if there is one.
+pub(super) fn direct(action: Action, from: DType, to: DType) -> Option<ElementwiseKernel> {
     match action {
         Action::Cast if is_half(from) && to == DType::F32 => Some(cast::widen(from)),
         Action::Cast if from == DType::F32 && is_half(to) => Some(cast::narrow(to)),
@@ -131,8 +130,8 @@ pub(super) fn direct(action: Action, from: DType, to: DType) -> Option<Kernel> {
     }
 }
 
-/// The value that says in what type an action is done.
-pub(super) const fn leading(action: Action) -> usize {
+/// The argument whose type selects the kernel of an action.
+pub(super) const fn typed_arg(action: Action) -> usize {
     match action {
         Action::Ternary(Ternary::Select) => 1,
         _ => 0,
@@ -147,21 +146,21 @@ pub(super) fn parameter(action: Action) -> f64 {
 }
 
 impl Program {
-    /// Whether an input that is a number must be repeated for the length of a block.
-    pub(super) fn repeats(&self, input: usize) -> bool {
+    /// Whether a scalar input must be splatted over a block.
+    pub(super) fn needs_splat(&self, input: usize) -> bool {
         let mut calls = self.calls.iter();
-        calls.any(|call| call.args.contains(&Source::Input(input)))
+        calls.any(|call| call.args.contains(&ArgSource::Input(input)))
     }
 
-    /// Lowers steps over inputs.
-    pub(super) fn new(steps: &[Step], leaves: &[Leaf]) -> Self {
-        let mut lower = Lower {
+    /// Lowers the steps of a fused op.
+    pub(super) fn new(steps: &[Step], inputs: &[InputType]) -> Self {
+        let mut lower = Lowering {
             calls: Vec::with_capacity(steps.len() + 2),
             free: Vec::new(),
             slots: 0,
             width: 1,
         };
-        let count = leaves.len();
+        let count = inputs.len();
         // The last step that uses each value.
         let mut last = vec![0; count + steps.len()];
         for (i, step) in steps.iter().enumerate() {
@@ -169,71 +168,77 @@ impl Program {
                 last[usize::from(arg)] = i;
             }
         }
-        let mut values: Vec<(Source, DType)> = Vec::with_capacity(count + steps.len());
-        values.extend((0..count).map(|i| (Source::Input(i), leaves[i].dtype)));
-        for (i, leaf) in leaves.iter().enumerate() {
-            if is_half(leaf.dtype) && !leaf.number {
-                let to = lower.take(DType::F32);
+        let mut values: Vec<(ArgSource, DType)> = Vec::with_capacity(count + steps.len());
+        values.extend((0..count).map(|i| (ArgSource::Input(i), inputs[i].dtype)));
+        for (i, input) in inputs.iter().enumerate() {
+            if is_half(input.dtype) && !input.scalar {
+                let to = lower.allocate_slot(DType::F32);
                 lower.call(
-                    cast::widen(leaf.dtype),
-                    [Source::Input(i)],
+                    cast::widen(input.dtype),
+                    [ArgSource::Input(i)],
                     0.0,
                     to,
                     DType::F32,
                 );
-                values[i].0 = Source::Slot(to);
+                values[i].0 = ArgSource::Slot(to);
             }
         }
         let mut at = 0;
         while at < steps.len() {
-            let task = Task::at(steps, at, &last, |value| values[value].1);
-            let i = at + task.steps - 1;
+            let lowered = LoweredStep::at(steps, at, &last, |value| values[value].1);
+            let i = at + lowered.steps - 1;
             let dtype = steps[i].dtype;
             let end = i + 1 == steps.len();
-            let mut args = [Source::None; 3];
-            for (place, &value) in task.values().iter().enumerate() {
-                args[place] = match values[usize::from(value)].0 {
-                    Source::Input(i)
-                        if leaves[i].number
-                            && task.takes_numbers
-                            && takes_number(task.arity, place) =>
+            let mut args = [ArgSource::None; 3];
+            for (position, &value) in lowered.values().iter().enumerate() {
+                args[position] = match values[usize::from(value)].0 {
+                    ArgSource::Input(i)
+                        if inputs[i].scalar
+                            && lowered.takes_scalars
+                            && takes_scalar(lowered.arity, position) =>
                     {
-                        Source::Number(i)
+                        ArgSource::Scalar(i)
                     }
                     source => source,
                 };
             }
-            let computed = computed(dtype);
+            let compute_type = compute_type(dtype);
             let rounds = is_half(dtype);
             let mut to = if end && !rounds {
                 usize::MAX
             } else {
-                lower.take(computed)
+                lower.allocate_slot(compute_type)
             };
-            lower.call(task.kernel, args, task.parameter, to, computed);
+            lower.call(lowered.kernel, args, lowered.parameter, to, compute_type);
             if rounds && end {
                 lower.call(
                     cast::narrow(dtype),
-                    [Source::Slot(to)],
+                    [ArgSource::Slot(to)],
                     0.0,
                     usize::MAX,
                     dtype,
                 );
             } else if rounds && !is_exact(steps[i].action) {
                 let wide = to;
-                to = lower.take(computed);
-                lower.call(cast::round(dtype), [Source::Slot(wide)], 0.0, to, computed);
+                to = lower.allocate_slot(compute_type);
+                lower.call(
+                    cast::round(dtype),
+                    [ArgSource::Slot(wide)],
+                    0.0,
+                    to,
+                    compute_type,
+                );
                 lower.free.push(wide);
             }
-            // What stays inside a pair of steps is nowhere.
-            values.resize(count + i, (Source::None, dtype));
-            values.push((Source::Slot(to), dtype));
-            // Blocks whose value is not needed any more serve again.
-            for (n, &value) in task.values().iter().enumerate() {
-                let again = task.values()[..n].contains(&value);
+            // The intermediate value of a fused pair is never stored.
+            values.resize(count + i, (ArgSource::None, dtype));
+            values.push((ArgSource::Slot(to), dtype));
+            // Free the slots of values that are not used any more.
+            for (n, &value) in lowered.values().iter().enumerate() {
+                let again = lowered.values()[..n].contains(&value);
                 if last[usize::from(value)] <= i
                     && !again
-                    && let Source::Slot(slot) = values[usize::from(value)].0
+                    && let ArgSource::Slot(slot) = values[usize::from(value)].0
                 {
                     lower.free.push(slot);
                 }
@@ -248,21 +253,21 @@ impl Program {
     }
 }
 
-/// One step, or two in one loop.
-struct Task {
-    kernel: Kernel,
+/// One step, or a fused pair of steps.
+struct LoweredStep {
+    kernel: ElementwiseKernel,
     args: [u16; 3],
     arity: usize,
     parameter: f64,
     steps: usize,
-    takes_numbers: bool,
+    takes_scalars: bool,
 }
 
-impl Task {
-    /// What begins with step `at`; `last` has the last step that uses each value.
+impl LoweredStep {
+    /// Lowers step `at`, fused with the next one if possible; `last` is the last step that uses each value.
     fn at(steps: &[Step], at: usize, last: &[usize], dtype: impl Fn(usize) -> DType) -> Self {
         let step = &steps[at];
-        let from = dtype(usize::from(step.args[leading(step.action)]));
+        let from = dtype(usize::from(step.args[typed_arg(step.action)]));
         let own = arity(step.action);
         let single = Self {
             kernel: kernel(step.action, from, step.dtype),
@@ -270,7 +275,7 @@ impl Task {
             arity: own,
             parameter: parameter(step.action),
             steps: 1,
-            takes_numbers: takes_numbers(step.action, from),
+            takes_scalars: takes_scalars(step.action, from),
         };
         let Some(next) = steps.get(at + 1) else {
             return single;
@@ -281,13 +286,13 @@ impl Task {
             return single;
         }
         let is_first = |arg: u16| usize::from(arg) == value;
-        let (place, other) = match next.args[..arity(next.action)] {
-            [_] => (Place::Left, None),
-            [a, b] if is_first(a) && !is_first(b) => (Place::Left, Some(b)),
-            [a, b] if is_first(b) && !is_first(a) => (Place::Right, Some(a)),
+        let (operand, other) = match next.args[..arity(next.action)] {
+            [_] => (OperandSide::Left, None),
+            [a, b] if is_first(a) && !is_first(b) => (OperandSide::Left, Some(b)),
+            [a, b] if is_first(b) && !is_first(a) => (OperandSide::Right, Some(a)),
             _ => return single,
         };
-        let Some(kernel) = pair::kernel(step.action, next.action, place) else {
+        let Some(kernel) = pair::kernel(step.action, next.action, operand) else {
             return single;
         };
         let mut args = step.args;
@@ -300,7 +305,7 @@ impl Task {
             arity: own + usize::from(other.is_some()),
             parameter: 0.0,
             steps: 2,
-            takes_numbers: true,
+            takes_scalars: true,
         }
     }
 
@@ -309,16 +314,17 @@ impl Task {
     }
 }
 
-struct Lower {
+/// The state of lowering a program.
+struct Lowering {
     calls: Vec<Call>,
     free: Vec<usize>,
     slots: usize,
     width: usize,
 }
 
-impl Lower {
-    /// A block for a value of a type. The block used last is still in the fastest cache.
-    fn take(&mut self, dtype: DType) -> usize {
+impl Lowering {
+    /// Allocates a slot for a value of a type. The slot freed last is preferred: it is still in the L1 cache.
+    fn allocate_slot(&mut self, dtype: DType) -> usize {
         self.width = self.width.max(dtype.size());
         self.free.pop().unwrap_or_else(|| {
             self.slots += 1;
@@ -328,13 +334,13 @@ impl Lower {
 
     fn call<const N: usize>(
         &mut self,
-        kernel: Kernel,
-        sources: [Source; N],
+        kernel: ElementwiseKernel,
+        sources: [ArgSource; N],
         parameter: f64,
         to: usize,
         dtype: DType,
     ) {
-        let mut args = [Source::None; 3];
+        let mut args = [ArgSource::None; 3];
         args[..N].copy_from_slice(&sources);
         self.calls.push(Call {
             kernel,
@@ -353,8 +359,8 @@ mod tests {
     use crate::ops::binary::Types;
 
     #[test]
-    fn a_number_is_as_good_as_a_block_of_it() {
-        let some = [
+    fn a_scalar_argument_gives_the_same_bits_as_a_splatted_block() {
+        let samples = [
             0.0,
             -0.0,
             1.0,
@@ -367,14 +373,14 @@ mod tests {
         ];
         let columns: [Vec<f32>; 3] = std::array::from_fn(|column| {
             let of = |i: usize| [i, i / 9, i / 81][column] % 9;
-            (0..9 * 9 * 9 + 5).map(|i| some[of(i)]).collect()
+            (0..9 * 9 * 9 + 5).map(|i| samples[of(i)]).collect()
         });
         let binary = Binary::ALL
             .iter()
             .filter(|f| !matches!(f.types(), Types::Bits | Types::Int | Types::Logic));
         let actions = (binary.map(|&f| Action::Binary(f)))
             .chain(Ternary::ALL.iter().map(|&f| Action::Ternary(f)))
-            .filter(|&action| takes_numbers(action, DType::F32));
+            .filter(|&action| takes_scalars(action, DType::F32));
         let mut compared = 0;
         for action in actions {
             let (kernel, arity) = (kernel(action, DType::F32, DType::F32), arity(action));
@@ -393,40 +399,40 @@ mod tests {
                 );
                 out
             };
-            // Every choice of places for numbers that is allowed.
-            for places in 1..1_usize << arity {
-                let is_number = |i: usize| places >> i & 1 == 1;
-                if (0..arity).any(|i| is_number(i) && !takes_number(arity, i)) {
+            // Every allowed combination of scalar arguments.
+            for scalars in 1..1_usize << arity {
+                let is_scalar = |i: usize| scalars >> i & 1 == 1;
+                if (0..arity).any(|i| is_scalar(i) && !takes_scalar(arity, i)) {
                     continue;
                 }
-                for number in some {
-                    let repeated = vec![number; columns[0].len()];
-                    let number = [number];
+                for scalar in samples {
+                    let repeated = vec![scalar; columns[0].len()];
+                    let scalar = [scalar];
                     let pick = |instead: &'_ [f32]| -> [Vec<f32>; 3] {
                         std::array::from_fn(|i| {
-                            if is_number(i) {
+                            if is_scalar(i) {
                                 instead.to_vec()
                             } else {
                                 columns[i].clone()
                             }
                         })
                     };
-                    let (short, long) = (pick(&number), pick(&repeated));
-                    let got = run(short.each_ref().map(|b| &b[..]));
-                    let want = run(long.each_ref().map(|b| &b[..]));
-                    // Which NaN it is may differ.
+                    let (with_scalars, splatted) = (pick(&scalar), pick(&repeated));
+                    let got = run(with_scalars.each_ref().map(|b| &b[..]));
+                    let want = run(splatted.each_ref().map(|b| &b[..]));
+                    // NaN payloads may differ.
                     let same = |(a, b): (&f32, &f32)| {
                         a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
                     };
                     assert!(
                         got.iter().zip(&want).all(same),
-                        "{action:?} with {number:?} at {places:b}"
+                        "{action:?} with {scalar:?} at {scalars:b}"
                     );
                     compared += 1;
                 }
             }
         }
-        // 15 functions of two elements in three ways, 3 of three likewise.
-        assert_eq!(compared, (15 + 3) * 3 * some.len());
+        // Three combinations each of 15 binary and 3 ternary functions.
+        assert_eq!(compared, (15 + 3) * 3 * samples.len());
     }
 }

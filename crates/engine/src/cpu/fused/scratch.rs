@@ -1,22 +1,22 @@
-//! Memory for blocks, kept by each thread.
+//! Thread-local scratch memory for blocks.
 
 use std::cell::RefCell;
 
-/// Memory with the alignment of the widest vector.
+/// A cache line, aligned for the widest vector.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
 thread_local! {
-    static MEMORY: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: RefCell<Vec<CacheLine>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lends the scratch memory of this thread, at least so many bytes of it.
+/// Calls `body` with at least `bytes` bytes of this thread's scratch memory.
 pub(super) fn with_memory<R>(bytes: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
-    MEMORY.with_borrow_mut(|memory| {
+    SCRATCH.with_borrow_mut(|memory| {
         let lines = bytes.div_ceil(64);
         if memory.len() < lines {
-            memory.resize(lines, Line([0; 64]));
+            memory.resize(lines, CacheLine([0; 64]));
         }
         body(bytemuck::cast_slice_mut(&mut memory[..lines]))
     })

@@ -1,9 +1,8 @@
-//! Box and Muller's method, with functions of its own.
+//! The Box–Muller transform, with its own elementary functions.
 //!
-//! The functions of `cpu/math.rs` use fused multiply-add where there is one, so their last bits depend on
-//! the processor. These must not, so they have separate multiplications and additions. They are series
-//! rather than fitted polynomials: their arguments are small, and a term more costs little beside the
-//! twenty rounds of the generator.
+//! The functions of `cpu/math.rs` use fused multiply-add if available, so their last bits depend on the processor. These
+//! must not, so they multiply and add separately. They are Taylor series rather than fitted polynomials: the arguments
+//! are small, and one more term costs little beside the twenty rounds of the generator.
 
 /// `sum(c[k] * z^k)`.
 macro_rules! series {
@@ -18,7 +17,7 @@ macro_rules! series {
 macro_rules! pair {
     ($name:ident, $float:ty, $bits:ty, $int:ty, unit: $unit:expr, turn: $turn:expr,
         ln2: ($ln2_high:expr, $ln2_low:expr), log: [$($log:expr),*], sin: [$($sin:expr),*], cos: [$($cos:expr),*]) => {
-        /// Two numbers of the normal distribution from two of random bits.
+        /// Returns two normally distributed numbers from two random integers.
         #[inline(always)]
         pub(super) fn $name(u: $bits, v: $bits) -> ($float, $float) {
             const MANTISSA: u32 = <$float>::MANTISSA_DIGITS - 1;
@@ -36,7 +35,7 @@ macro_rules! pair {
             let log = exponent * $ln2_high + (log_m + exponent * $ln2_low);
             let radius = (-2.0 * log).max(0.0).sqrt();
 
-            // The nearest quarter turn, and how far from it, at most an eighth.
+            // Range reduction to the nearest quarter turn and a rest of at most an eighth.
             let quarter = v.wrapping_add(1 << (WIDTH - 3)) >> (WIDTH - 2);
             let rest = v.wrapping_sub(quarter << (WIDTH - 2)) as $int;
             let t = rest as $float * $turn;
@@ -56,7 +55,7 @@ macro_rules! pair {
 pair!(pair_f32, f32, u32, i32,
     unit: |u: u32| (u as f32 + 0.5) * (1.0 / 4_294_967_296.0),
     turn: (std::f64::consts::TAU / 4_294_967_296.0) as f32,
-    // ln(2) in 10 bits (355 / 512), so that its multiples by exponents are exact, and what is missing.
+    // ln(2) in 10 bits (355 / 512), so that its products with exponents are exact, and the remainder.
     ln2: (0.693_359_4, -2.121_944_4e-4),
     log: [1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0],
     sin: [1.0 / 362_880.0, -1.0 / 5_040.0, 1.0 / 120.0, -1.0 / 6.0],
@@ -66,7 +65,7 @@ pair!(pair_f32, f32, u32, i32,
 pair!(pair_f64, f64, u64, i64,
     unit: |u: u64| ((u >> 11) as f64 + 0.5) * (1.0 / 9_007_199_254_740_992.0),
     turn: std::f64::consts::TAU / 18_446_744_073_709_551_616.0,
-    // In 28 bits.
+    // The same in 28 bits.
     ln2: (0.693_147_178_739_309_3, 1.820_635_998_504_146_2e-9),
     log: [1.0 / 21.0, 1.0 / 19.0, 1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0,
         1.0 / 5.0, 1.0 / 3.0],
@@ -80,7 +79,7 @@ pair!(pair_f64, f64, u64, i64,
 mod tests {
     use super::*;
 
-    /// Words that matter: ends, quarter and eighth turns and their neighbours, and some in between.
+    /// Edge cases: ends, quarter and eighth turns and their neighbours, and some words in between.
     fn words() -> Vec<u32> {
         let corners = (0..8_u32).flat_map(|i| {
             let at = i << 29;
@@ -92,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_near_the_exact_ones() {
+    fn pairs_are_close_to_the_exact_values() {
         for u in words() {
             for v in words() {
                 let unit = f64::from(u as f32 + 0.5) / 2_f64.powi(32);
                 let radius = (-2.0 * unit.ln()).sqrt();
                 let angle = f64::from(v) / 2_f64.powi(32) * std::f64::consts::TAU;
                 let (x, y) = pair_f32(u, v);
-                // Near 0 the angle's rounding shows: the bound is that of the radius.
+                // Near 0 the rounding of the angle dominates: the bound is relative to the radius.
                 let bound = radius.max(1e-6) * f64::from(f32::EPSILON) * 4.0;
                 assert!(
                     (f64::from(x) - radius * angle.cos()).abs() < bound,

@@ -1,5 +1,5 @@
-//! What a reduction does with runs of elements: many accumulators side by side, so that loops vectorise
-//! and rounding errors stay small, joined in an order that depends on nothing but the length.
+//! Folds of contiguous runs and of columns: many parallel accumulators, so that loops vectorise and rounding errors stay
+//! small, combined in an order that depends on the length alone.
 
 use std::marker::PhantomData;
 
@@ -8,27 +8,27 @@ use half::{bf16, f16};
 
 use crate::cpu::simd::Isa;
 
-/// Elements of a run that are folded at once: lanes of few elements each, and all of them in the first
-/// cache for folds that look twice.
-pub(super) const BLOCK: usize = 4096;
+/// Elements of a run that are folded per block: few per accumulator lane, and a block stays in the L1 cache for folds
+/// with two passes.
+pub(super) const FOLD_BLOCK_LEN: usize = 4096;
 
-/// Rows that are folded at once, column by column; see [`BLOCK`].
-pub(super) const ROWS: usize = 64;
+/// Rows that are folded per block in a column-wise fold; see [`FOLD_BLOCK_LEN`].
+pub(super) const FOLD_BLOCK_ROWS: usize = 64;
 
-/// Columns that are folded at once: two pages of totals of the largest kind.
-pub(super) const COLUMNS: usize = 512;
+/// Columns that are folded per block: two pages of totals of the largest type.
+pub(super) const FOLD_BLOCK_COLUMNS: usize = 512;
 
-/// Up to [`ROWS`] rows of neighbours.
+/// Up to [`FOLD_BLOCK_ROWS`] contiguous rows.
 #[derive(Clone, Copy)]
-pub(in crate::cpu) struct Block<'a, T> {
+pub(in crate::cpu) struct RowBlock<'a, T> {
     pub(super) data: &'a [T],
-    /// Where each row begins.
+    /// Offset of each row.
     pub(super) rows: &'a [usize],
-    /// Length of the rows, at most [`COLUMNS`].
+    /// Length of the rows, at most [`FOLD_BLOCK_COLUMNS`].
     pub(super) width: usize,
 }
 
-impl<'a, T> Block<'a, T> {
+impl<'a, T> RowBlock<'a, T> {
     #[inline(always)]
     pub(super) fn row(&self, i: usize) -> &'a [T] {
         &self.data[self.rows[i]..][..self.width]
@@ -39,30 +39,30 @@ impl<'a, T> Block<'a, T> {
 pub(in crate::cpu) trait Folder {
     /// An element.
     type In: Pod + Send + Sync;
-    /// What some elements come to.
+    /// The accumulated state of a set of elements.
     type Total: Copy + Send + Sync;
-    /// What no elements come to.
+    /// The total of no elements.
     const EMPTY: Self::Total;
-    /// Whether vector instructions beyond those that every processor has are worth their space.
+    /// Whether compiling for vector instructions beyond the baseline is worth the code size.
     const VECTOR: bool;
-    /// Numbers that [`Folder::columns`] needs meanwhile.
+    /// Scratch memory of [`Folder::columns`].
     type Scratch: Copy;
-    /// Any of them.
+    /// An initial value of the scratch memory.
     const SCRATCH: Self::Scratch;
 
-    /// Folds at most [`BLOCK`] neighbours.
+    /// Folds at most [`FOLD_BLOCK_LEN`] contiguous elements.
     fn run<I: Isa>(block: &[Self::In]) -> Self::Total;
     /// Folds rows into the totals of their columns.
     fn columns<I: Isa>(
-        block: Block<'_, Self::In>,
+        block: RowBlock<'_, Self::In>,
         totals: &mut [Self::Total],
         scratch: &mut Self::Scratch,
     );
-    /// Both.
+    /// Combines two totals.
     fn merge(a: Self::Total, b: Self::Total) -> Self::Total;
 }
 
-/// A fold whose accumulators are plain numbers.
+/// A fold whose accumulators are single numbers.
 pub(in crate::cpu) trait Lanes {
     /// An element.
     type In: Pod + Send + Sync;
@@ -70,43 +70,46 @@ pub(in crate::cpu) trait Lanes {
     type Lane: Copy;
     /// An accumulator of all.
     type Total: Copy + Send + Sync;
-    /// What changes nothing.
+    /// The neutral element of [`Lanes::combine`].
     const NEUTRAL: Self::Lane;
-    /// What no elements come to.
+    /// The total of no elements.
     const EMPTY: Self::Total;
     /// See [`Folder::VECTOR`].
     const VECTOR: bool = true;
 
-    /// One element.
+    /// Converts one element.
     fn lift(x: Self::In) -> Self::Lane;
-    /// Both.
-    fn join(a: Self::Lane, b: Self::Lane) -> Self::Lane;
-    /// A lane and four elements.
+    /// Combines two lanes.
+    fn combine(a: Self::Lane, b: Self::Lane) -> Self::Lane;
+    /// Combines a lane with four elements.
     #[inline(always)]
-    fn join_four(lane: Self::Lane, [a, b, c, d]: [Self::Lane; 4]) -> Self::Lane {
-        Self::join(lane, Self::join(Self::join(a, b), Self::join(c, d)))
+    fn combine_four(lane: Self::Lane, [a, b, c, d]: [Self::Lane; 4]) -> Self::Lane {
+        Self::combine(
+            lane,
+            Self::combine(Self::combine(a, b), Self::combine(c, d)),
+        )
     }
-    /// A lane as a total.
+    /// Converts a lane to a total.
     fn widen(lane: Self::Lane) -> Self::Total;
-    /// Both.
+    /// Combines two totals.
     fn merge(a: Self::Total, b: Self::Total) -> Self::Total;
 }
 
-/// Lanes of a run.
-pub(super) const WIDTH: usize = 128;
+/// Accumulator lanes of a run.
+pub(super) const FOLD_LANES: usize = 128;
 
-/// Joins lanes in halves.
+/// Combines lanes pairwise by a binary tree.
 #[inline(always)]
-pub(super) fn halve<T: Copy, const N: usize>(
+pub(super) fn combine_lanes<T: Copy, const N: usize>(
     lanes: &mut [T; N],
     used: usize,
-    join: impl Fn(T, T) -> T,
+    combine: impl Fn(T, T) -> T,
 ) -> T {
     let mut half = used.clamp(1, N).next_power_of_two() / 2;
     while half > 0 {
         let (low, high) = lanes.split_at_mut(half);
         for (a, &b) in low.iter_mut().zip(&*high) {
-            *a = join(*a, b);
+            *a = combine(*a, b);
         }
         half /= 2;
     }
@@ -121,52 +124,51 @@ impl<L: Lanes> Folder for Simple<L> {
     type Total = L::Total;
     const EMPTY: L::Total = L::EMPTY;
     const VECTOR: bool = L::VECTOR;
-    type Scratch = [L::Lane; COLUMNS];
-    const SCRATCH: Self::Scratch = [L::NEUTRAL; COLUMNS];
+    type Scratch = [L::Lane; FOLD_BLOCK_COLUMNS];
+    const SCRATCH: Self::Scratch = [L::NEUTRAL; FOLD_BLOCK_COLUMNS];
 
     #[inline(always)]
     fn run<I: Isa>(block: &[L::In]) -> L::Total {
         if block.len() < 8 {
             let mut lane = L::NEUTRAL;
             for &x in block {
-                lane = L::join(lane, L::lift(x));
+                lane = L::combine(lane, L::lift(x));
             }
             return L::widen(lane);
         }
-        if block.len() < WIDTH {
+        if block.len() < FOLD_LANES {
             let mut lanes = [L::NEUTRAL; 8];
             let (rows, rest) = block.as_chunks::<8>();
             for row in rows {
                 for (lane, &x) in lanes.iter_mut().zip(row) {
-                    *lane = L::join(*lane, L::lift(x));
+                    *lane = L::combine(*lane, L::lift(x));
                 }
             }
             for (lane, &x) in lanes.iter_mut().zip(rest) {
-                *lane = L::join(*lane, L::lift(x));
+                *lane = L::combine(*lane, L::lift(x));
             }
-            return L::widen(halve(&mut lanes, 8, L::join));
+            return L::widen(combine_lanes(&mut lanes, 8, L::combine));
         }
-        // Wider than registers: the loop over lanes is one that the compiler vectorises, not one that it
-        // unrolls.
-        let mut lanes = [L::NEUTRAL; WIDTH];
-        let (rows, rest) = block.as_chunks::<WIDTH>();
+        // More lanes than the registers take: the compiler vectorises the loop over lanes instead of unrolling it.
+        let mut lanes = [L::NEUTRAL; FOLD_LANES];
+        let (rows, rest) = block.as_chunks::<FOLD_LANES>();
         let (fours, rows) = rows.as_chunks::<4>();
         for [a, b, c, d] in fours {
             for ((((lane, &a), &b), &c), &d) in lanes.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                *lane = L::join_four(*lane, [a, b, c, d].map(L::lift));
+                *lane = L::combine_four(*lane, [a, b, c, d].map(L::lift));
             }
         }
         for row in rows.iter().map(|r| &r[..]).chain([rest]) {
             for (lane, &x) in lanes.iter_mut().zip(row) {
-                *lane = L::join(*lane, L::lift(x));
+                *lane = L::combine(*lane, L::lift(x));
             }
         }
-        L::widen(halve(&mut lanes, block.len(), L::join))
+        L::widen(combine_lanes(&mut lanes, block.len(), L::combine))
     }
 
     #[inline(always)]
     fn columns<I: Isa>(
-        block: Block<'_, L::In>,
+        block: RowBlock<'_, L::In>,
         totals: &mut [L::Total],
         scratch: &mut Self::Scratch,
     ) {
@@ -178,13 +180,13 @@ impl<L: Lanes> Folder for Simple<L> {
             let (a, b) = (block.row(r), block.row(r + 1));
             let (c, d) = (block.row(r + 2), block.row(r + 3));
             for ((((lane, &a), &b), &c), &d) in lanes.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                *lane = L::join_four(*lane, [a, b, c, d].map(L::lift));
+                *lane = L::combine_four(*lane, [a, b, c, d].map(L::lift));
             }
             r += 4;
         }
         while r < count {
             for (lane, &x) in lanes.iter_mut().zip(block.row(r)) {
-                *lane = L::join(*lane, L::lift(x));
+                *lane = L::combine(*lane, L::lift(x));
             }
             r += 1;
         }
@@ -203,29 +205,29 @@ impl<L: Lanes> Folder for Simple<L> {
 pub(super) struct Sum<T>(PhantomData<T>);
 /// The product.
 pub(super) struct Prod<T>(PhantomData<T>);
-/// The least.
+/// The minimum.
 pub(in crate::cpu) struct Min<T>(PhantomData<T>);
-/// The greatest.
+/// The maximum.
 pub(in crate::cpu) struct Max<T>(PhantomData<T>);
 /// The sum of magnitudes.
 pub(super) struct SumAbs<T>(PhantomData<T>);
 /// The sum of squares.
 pub(super) struct SumSquare<T>(PhantomData<T>);
-/// The greatest magnitude.
+/// The maximum magnitude.
 pub(super) struct MaxAbs<T>(PhantomData<T>);
-/// The least magnitude.
+/// The minimum magnitude.
 pub(super) struct MinAbs<T>(PhantomData<T>);
-/// How many are not 0.
+/// The number of nonzero elements.
 pub(super) struct CountNonzero<T>(PhantomData<T>);
 
-/// An exact conversion that vectorises.
+/// An exact widening conversion that vectorises.
 pub(in crate::cpu) trait Widen: Pod + Send + Sync {
-    /// `f32` for floats with fewer bits than that, otherwise the type itself.
+    /// `f32` for half-precision floats, otherwise the type itself.
     type Wide: Copy + PartialOrd + Send + Sync;
     fn wide(self) -> Self::Wide;
 }
 
-macro_rules! itself {
+macro_rules! identity {
     ($($type:ty),*) => {$(
         impl Widen for $type {
             type Wide = Self;
@@ -236,7 +238,7 @@ macro_rules! itself {
         }
     )*};
 }
-itself!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
+identity!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 
 impl Widen for bf16 {
     type Wide = f32;
@@ -252,8 +254,8 @@ impl Widen for f16 {
     fn wide(self) -> f32 {
         let bits = u32::from(self.to_bits());
         let magnitude = (bits & 0x7FFF) << 13;
-        // The exponents differ by 112; the product also makes subnormal numbers normal. What was infinite
-        // or NaN comes out above 2^16 and gets the exponent of those.
+        // The exponent biases differ by 112; the multiplication also normalises subnormal numbers. Infinities and NaN
+        // come out at 2^16 or above and get the exponent of those.
         let scaled = f32::from_bits(magnitude) * f32::from_bits(0x7780_0000);
         let special = if scaled >= 65536.0 { 0x7F80_0000 } else { 0 };
         f32::from_bits(scaled.to_bits() | special | (bits & 0x8000) << 16)
@@ -262,7 +264,7 @@ impl Widen for f16 {
 
 /// Implements [`Lanes`]: element, lane and total types, then the five functions.
 macro_rules! lanes {
-    (plain $($rest:tt)*) => {
+    (scalar $($rest:tt)*) => {
         lanes!(@vector false, $($rest)*);
     };
     ($fold:ident: $($rest:tt)*) => {
@@ -271,7 +273,7 @@ macro_rules! lanes {
     (@vector $vector:expr, $fold:ident: $([$in:ty, $lane:ty, $total:ty])*
         neutral $neutral:expr, empty $empty:expr,
         lift |$x:ident| $lift:expr,
-        join |$a:ident, $b:ident| $join:expr,
+        combine |$a:ident, $b:ident| $combine:expr,
         merge |$c:ident, $d:ident| $merge:expr) => {$(
         impl Lanes for $fold<$in> {
             type In = $in;
@@ -286,8 +288,8 @@ macro_rules! lanes {
                 $lift as $lane
             }
             #[inline(always)]
-            fn join($a: $lane, $b: $lane) -> $lane {
-                $join
+            fn combine($a: $lane, $b: $lane) -> $lane {
+                $combine
             }
             #[inline(always)]
             fn widen(lane: $lane) -> $total {
@@ -301,28 +303,27 @@ macro_rules! lanes {
     )*};
 }
 
-// -0 is what changes no float, not even -0.
+// The neutral element is -0: it preserves even -0.
 lanes!(Sum: [f16, f32, f64] [bf16, f32, f64] [f32, f32, f64] [f64, f64, f64]
-    neutral -0.0, empty -0.0, lift |x| x, join |a, b| a + b, merge |a, b| a + b);
-// Blocks of small integers fit 32 bits: 4096 * 65535 is less than 2^28.
+    neutral -0.0, empty -0.0, lift |x| x, combine |a, b| a + b, merge |a, b| a + b);
+// Sums of blocks of small integers fit 32 bits: 4096 * 65535 is less than 2^28.
 lanes!(Sum: [u8, u32, u64] [u16, u32, u64] [u32, u64, u64] [u64, u64, u64]
     [i8, i32, i64] [i16, i32, i64] [i32, i64, i64] [i64, i64, i64]
-    neutral 0, empty 0, lift |x| x, join |a, b| a.wrapping_add(b), merge |a, b| a.wrapping_add(b));
+    neutral 0, empty 0, lift |x| x, combine |a, b| a.wrapping_add(b), merge |a, b| a.wrapping_add(b));
 lanes!(Prod: [f32, f64, f64] [f64, f64, f64]
-    neutral 1.0, empty 1.0, lift |x| x, join |a, b| a * b, merge |a, b| a * b);
-lanes!(plain Prod: [u8, u64, u64] [u16, u64, u64] [u32, u64, u64] [u64, u64, u64]
+    neutral 1.0, empty 1.0, lift |x| x, combine |a, b| a * b, merge |a, b| a * b);
+lanes!(scalar Prod: [u8, u64, u64] [u16, u64, u64] [u32, u64, u64] [u64, u64, u64]
     [i8, i64, i64] [i16, i64, i64] [i32, i64, i64] [i64, i64, i64]
-    neutral 1, empty 1, lift |x| x, join |a, b| a.wrapping_mul(b), merge |a, b| a.wrapping_mul(b));
+    neutral 1, empty 1, lift |x| x, combine |a, b| a.wrapping_mul(b), merge |a, b| a.wrapping_mul(b));
 lanes!(SumAbs: [f32, f32, f64] [f64, f64, f64]
-    neutral 0.0, empty 0.0, lift |x| x.abs(), join |a, b| a + b, merge |a, b| a + b);
+    neutral 0.0, empty 0.0, lift |x| x.abs(), combine |a, b| a + b, merge |a, b| a + b);
 lanes!(SumSquare: [f32, f32, f64]
-    neutral 0.0, empty 0.0, lift |x| x * x, join |a, b| a + b, merge |a, b| a + b);
-lanes!(plain CountNonzero: [f32, u32, u64] [f64, u64, u64]
-    neutral 0, empty 0, lift |x| u8::from(x != 0.0), join |a, b| a + b, merge |a, b| a + b);
+    neutral 0.0, empty 0.0, lift |x| x * x, combine |a, b| a + b, merge |a, b| a + b);
+lanes!(scalar CountNonzero: [f32, u32, u64] [f64, u64, u64]
+    neutral 0, empty 0, lift |x| u8::from(x != 0.0), combine |a, b| a + b, merge |a, b| a + b);
 
-/// Implements [`Lanes`] for the greatest or least float: NaN where one is. A comparison with NaN does not
-/// hold, so that NaN stays in a lane once it is there; of four new elements two comparisons say whether
-/// one is.
+/// Implements [`Lanes`] for the maximum or minimum of floats, which propagates NaN. Comparisons with NaN are false, so a
+/// NaN stays in its lane; the NaN tests of four new elements are combined.
 macro_rules! float_extreme {
     ($fold:ident $compare:tt $neutral:ident |$x:ident| $lift:expr; $([$in:ident, $lane:ident])*) => {$(
         impl Lanes for $fold<$in> {
@@ -337,11 +338,11 @@ macro_rules! float_extreme {
                 $lift
             }
             #[inline(always)]
-            fn join(a: $lane, b: $lane) -> $lane {
+            fn combine(a: $lane, b: $lane) -> $lane {
                 if b $compare a || b.is_nan() { b } else { a }
             }
             #[inline(always)]
-            fn join_four(lane: $lane, [a, b, c, d]: [$lane; 4]) -> $lane {
+            fn combine_four(lane: $lane, [a, b, c, d]: [$lane; 4]) -> $lane {
                 let either = |a: $lane, b: $lane| if b $compare a { b } else { a };
                 let nan = a.is_nan() | b.is_nan() | (c.is_nan() | d.is_nan());
                 let best = either(lane, either(either(a, b), either(c, d)));
@@ -353,7 +354,7 @@ macro_rules! float_extreme {
             }
             #[inline(always)]
             fn merge(a: $lane, b: $lane) -> $lane {
-                Self::join(a, b)
+                Self::combine(a, b)
             }
         }
     )*};
@@ -366,19 +367,19 @@ float_extreme!(MinAbs < INFINITY |x| x.abs(); [f32, f32] [f64, f64]);
 macro_rules! extremes {
     ($($type:ident),*) => {$(
         lanes!(Max: [$type, $type, $type] neutral $type::MIN, empty $type::MIN,
-            lift |x| x, join |a, b| a.max(b), merge |a, b| a.max(b));
+            lift |x| x, combine |a, b| a.max(b), merge |a, b| a.max(b));
         lanes!(Min: [$type, $type, $type] neutral $type::MAX, empty $type::MAX,
-            lift |x| x, join |a, b| a.min(b), merge |a, b| a.min(b));
+            lift |x| x, combine |a, b| a.min(b), merge |a, b| a.min(b));
     )*};
 }
 extremes!(u8, u16, u32, u64, i8, i16, i32, i64);
 
-/// Whether one is not 0, by the bits; of floats without the sign, which zeros may have.
+/// Whether any element is nonzero, by its bits; the sign of floats is shifted out because of -0.
 pub(super) struct Any<T, const FLOAT: bool>(PhantomData<T>);
-/// Whether all are not 0, likewise.
+/// Whether all elements are nonzero; see [`Any`].
 pub(super) struct All<T, const FLOAT: bool>(PhantomData<T>);
 
-macro_rules! truth {
+macro_rules! boolean {
     ($($type:ident),*) => {$(
         impl<const FLOAT: bool> Lanes for Any<$type, FLOAT> {
             type In = $type;
@@ -392,7 +393,7 @@ macro_rules! truth {
                 x << FLOAT as u32
             }
             #[inline(always)]
-            fn join(a: $type, b: $type) -> $type {
+            fn combine(a: $type, b: $type) -> $type {
                 a | b
             }
             #[inline(always)]
@@ -417,7 +418,7 @@ macro_rules! truth {
                 x << FLOAT as u32
             }
             #[inline(always)]
-            fn join(a: $type, b: $type) -> $type {
+            fn combine(a: $type, b: $type) -> $type {
                 a.min(b)
             }
             #[inline(always)]
@@ -431,4 +432,4 @@ macro_rules! truth {
         }
     )*};
 }
-truth!(u8, u16, u32, u64);
+boolean!(u8, u16, u32, u64);

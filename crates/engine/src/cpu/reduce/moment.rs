@@ -1,14 +1,17 @@
-//! Folds that look at each block twice: variance, `logsumexp`, and the Euclidean norm of `f64`. The block
-//! is in the first cache the second time, so they are as fast as the memory.
+//! Folds with two passes over each block: variance, `logsumexp`, and the Euclidean norm of `f64`. The block is in the L1
+//! cache for the second pass, so they run at memory bandwidth.
 
 use std::marker::PhantomData;
 
-use super::fold::{Block, COLUMNS, Folder, Lanes, Max, Simple, Sum, SumSquare, WIDTH, halve};
+use super::fold::{
+    FOLD_BLOCK_COLUMNS, FOLD_LANES, Folder, Lanes, Max, RowBlock, Simple, Sum, SumSquare,
+    combine_lanes,
+};
 use crate::cpu::math::Math;
 use crate::cpu::simd::Isa;
 
-/// `f32` or `f64`, which the second look computes in.
-pub(super) trait Real:
+/// The compute type of the second pass: `f32` or `f64`.
+pub(super) trait TwoPassReal:
     Math
     + bytemuck::Pod
     + Send
@@ -25,7 +28,7 @@ pub(super) trait Real:
 
 macro_rules! real {
     ($($type:ty),*) => {$(
-        impl Real for $type {
+        impl TwoPassReal for $type {
             const ZERO: Self = 0.0;
             #[inline(always)]
             fn of(x: f64) -> Self {
@@ -38,40 +41,44 @@ real!(f32, f64);
 
 /// The sum of `f(x)` over a block, in lanes.
 #[inline(always)]
-fn sum<R: Real>(block: &[R], f: impl Fn(R) -> R) -> f64 {
-    let mut lanes = [R::ZERO; WIDTH];
-    let (rows, rest) = block.as_chunks::<WIDTH>();
+fn sum<R: TwoPassReal>(block: &[R], f: impl Fn(R) -> R) -> f64 {
+    let mut lanes = [R::ZERO; FOLD_LANES];
+    let (rows, rest) = block.as_chunks::<FOLD_LANES>();
     for row in rows.iter().map(|r| &r[..]).chain([rest]) {
         for (lane, &x) in lanes.iter_mut().zip(row) {
             *lane = *lane + f(x);
         }
     }
-    halve(&mut lanes, block.len(), |a, b| a + b).into()
+    combine_lanes(&mut lanes, block.len(), |a, b| a + b).into()
 }
 
-/// What the columns of a variance need meanwhile.
+/// Scratch memory of [`Variance`] by columns.
 #[derive(Clone, Copy)]
-pub(super) struct Twice<R> {
-    sums: [f64; COLUMNS],
-    near: [R; COLUMNS],
-    distance: [R; COLUMNS],
-    square: [R; COLUMNS],
+pub(super) struct VarianceColumns<R> {
+    sums: [f64; FOLD_BLOCK_COLUMNS],
+    /// Approximate means.
+    near: [R; FOLD_BLOCK_COLUMNS],
+    /// Sums of differences from `near`.
+    distance: [R; FOLD_BLOCK_COLUMNS],
+    /// Sums of squared differences from `near`.
+    square: [R; FOLD_BLOCK_COLUMNS],
 }
 
 /// Mean and variance.
 pub(super) struct Variance<T>(PhantomData<T>);
 
-/// What some elements come to.
+/// Count, mean and variance of a set of elements, merged as by Chan et al.
 #[derive(Clone, Copy)]
 pub(super) struct Moments {
     count: f64,
     mean: f64,
-    /// The sum of squared distances from the mean.
+    /// The sum of squared differences from the mean.
     square: f64,
 }
 
 impl Moments {
-    /// From the sums of distances, and of their squares, from some number near the mean.
+    /// Computes the moments from the sum of differences, and the sum of squared differences, from a number near the
+    /// mean.
     #[inline(always)]
     fn new(count: f64, near: f64, distance: f64, square: f64) -> Self {
         let off = distance / count;
@@ -90,7 +97,7 @@ impl Moments {
 
 impl<T> Folder for Variance<T>
 where
-    T: Real,
+    T: TwoPassReal,
     Sum<T>: Lanes<In = T, Lane = T, Total = f64>,
 {
     type In = T;
@@ -101,12 +108,12 @@ where
         square: 0.0,
     };
     const VECTOR: bool = true;
-    type Scratch = Twice<T>;
-    const SCRATCH: Self::Scratch = Twice {
-        sums: [0.0; COLUMNS],
-        near: [T::ZERO; COLUMNS],
-        distance: [T::ZERO; COLUMNS],
-        square: [T::ZERO; COLUMNS],
+    type Scratch = VarianceColumns<T>;
+    const SCRATCH: Self::Scratch = VarianceColumns {
+        sums: [0.0; FOLD_BLOCK_COLUMNS],
+        near: [T::ZERO; FOLD_BLOCK_COLUMNS],
+        distance: [T::ZERO; FOLD_BLOCK_COLUMNS],
+        square: [T::ZERO; FOLD_BLOCK_COLUMNS],
     };
 
     #[inline(always)]
@@ -119,7 +126,11 @@ where
     }
 
     #[inline(always)]
-    fn columns<I: Isa>(block: Block<'_, T>, totals: &mut [Moments], scratch: &mut Self::Scratch) {
+    fn columns<I: Isa>(
+        block: RowBlock<'_, T>,
+        totals: &mut [Moments],
+        scratch: &mut Self::Scratch,
+    ) {
         let count = block.rows.len() as f64;
         let width = block.width;
         let sums = &mut scratch.sums[..width];
@@ -169,7 +180,7 @@ where
 /// The logarithm of the sum of exponentials.
 pub(super) struct LogSumExp<T>(PhantomData<T>);
 
-/// `sum` of exponentials over `exp(max)`; of no meaning where `max` is not finite.
+/// A running maximum and the sum of `exp(x - max)`, which is meaningless if the maximum is not finite.
 #[derive(Clone, Copy)]
 pub(super) struct Exponentials {
     max: f64,
@@ -188,7 +199,7 @@ impl Exponentials {
 
 impl<T> Folder for LogSumExp<T>
 where
-    T: Real,
+    T: TwoPassReal,
     Max<T>: Lanes<In = T, Lane = T, Total = T>,
 {
     type In = T;
@@ -198,15 +209,15 @@ where
         sum: 0.0,
     };
     const VECTOR: bool = true;
-    type Scratch = [[T; COLUMNS]; 2];
-    const SCRATCH: Self::Scratch = [[T::ZERO; COLUMNS]; 2];
+    type Scratch = [[T; FOLD_BLOCK_COLUMNS]; 2];
+    const SCRATCH: Self::Scratch = [[T::ZERO; FOLD_BLOCK_COLUMNS]; 2];
 
     #[inline(always)]
     fn run<I: Isa>(block: &[T]) -> Exponentials {
-        let greatest = Simple::<Max<T>>::run::<I>(block);
-        let max: f64 = greatest.into();
+        let block_max = Simple::<Max<T>>::run::<I>(block);
+        let max: f64 = block_max.into();
         let sum = if max.is_finite() {
-            sum(block, |x| (x - greatest).exp_on::<I>())
+            sum(block, |x| (x - block_max).exp_on::<I>())
         } else {
             0.0
         };
@@ -215,22 +226,22 @@ where
 
     #[inline(always)]
     fn columns<I: Isa>(
-        block: Block<'_, T>,
+        block: RowBlock<'_, T>,
         totals: &mut [Exponentials],
-        [greatest, sums]: &mut Self::Scratch,
+        [maxima, sums]: &mut Self::Scratch,
     ) {
-        let greatest = &mut greatest[..block.width];
-        greatest.fill(Max::<T>::EMPTY);
-        Simple::<Max<T>>::columns::<I>(block, greatest, sums);
+        let maxima = &mut maxima[..block.width];
+        maxima.fill(Max::<T>::EMPTY);
+        Simple::<Max<T>>::columns::<I>(block, maxima, sums);
         let sums = &mut sums[..block.width];
         sums.fill(T::ZERO);
         for r in 0..block.rows.len() {
-            // Where the greatest is not finite the sum is NaN and nobody looks at it.
-            for ((sum, &max), &x) in sums.iter_mut().zip(&*greatest).zip(block.row(r)) {
+            // If the maximum is not finite, the sum is NaN and unused.
+            for ((sum, &max), &x) in sums.iter_mut().zip(&*maxima).zip(block.row(r)) {
                 *sum = *sum + (x - max).exp_on::<I>();
             }
         }
-        for ((total, &max), &sum) in totals.iter_mut().zip(&*greatest).zip(&*sums) {
+        for ((total, &max), &sum) in totals.iter_mut().zip(&*maxima).zip(&*sums) {
             let column = Exponentials {
                 max: max.into(),
                 sum: sum.into(),
@@ -246,7 +257,7 @@ where
         } else {
             a.max
         };
-        let part = |e: Exponentials| {
+        let rescaled = |e: Exponentials| {
             if e.max == f64::NEG_INFINITY {
                 0.0
             } else {
@@ -256,7 +267,7 @@ where
         Exponentials {
             max,
             sum: if max.is_finite() {
-                part(a) + part(b)
+                rescaled(a) + rescaled(b)
             } else {
                 0.0
             },
@@ -264,41 +275,46 @@ where
     }
 }
 
-/// The sum of squares of `f32`: in `f32` where that is safe, otherwise in `f64`.
+/// The sum of squares of `f32`: in `f32` if that is accurate, otherwise in `f64`.
 pub(super) struct Squared;
 
-/// Squares of `f32` whose sum lies between these have lost nothing that matters: not to overflow, and
-/// those that vanished are far below the last digit.
-const SAFE: std::ops::Range<f64> = 1e-20..1e37;
+/// Sums of squares in `f32` that are accurate: none overflowed, and those that underflowed are far below the last digit.
+const ACCURATE_F32_SQUARES: std::ops::Range<f64> = 1e-20..1e37;
+
+/// Scratch memory of [`Squared`] by columns.
+#[derive(Clone, Copy)]
+pub(super) struct SquaredColumns {
+    lanes: [f32; FOLD_BLOCK_COLUMNS],
+    sums: [f64; FOLD_BLOCK_COLUMNS],
+}
 
 impl Folder for Squared {
     type In = f32;
     type Total = f64;
     const EMPTY: f64 = 0.0;
     const VECTOR: bool = true;
-    type Scratch = ([f32; COLUMNS], [f64; COLUMNS]);
-    const SCRATCH: Self::Scratch = ([0.0; COLUMNS], [0.0; COLUMNS]);
+    type Scratch = SquaredColumns;
+    const SCRATCH: Self::Scratch = SquaredColumns {
+        lanes: [0.0; FOLD_BLOCK_COLUMNS],
+        sums: [0.0; FOLD_BLOCK_COLUMNS],
+    };
 
     #[inline(always)]
     fn run<I: Isa>(block: &[f32]) -> f64 {
         let sum = Simple::<SumSquare<f32>>::run::<I>(block);
-        if SAFE.contains(&sum) {
+        if ACCURATE_F32_SQUARES.contains(&sum) {
             return sum;
         }
         block.iter().map(|&x| f64::from(x) * f64::from(x)).sum()
     }
 
     #[inline(always)]
-    fn columns<I: Isa>(
-        block: Block<'_, f32>,
-        totals: &mut [f64],
-        (lanes, sums): &mut Self::Scratch,
-    ) {
-        let sums = &mut sums[..block.width];
+    fn columns<I: Isa>(block: RowBlock<'_, f32>, totals: &mut [f64], scratch: &mut Self::Scratch) {
+        let sums = &mut scratch.sums[..block.width];
         sums.fill(0.0);
-        Simple::<SumSquare<f32>>::columns::<I>(block, sums, lanes);
+        Simple::<SumSquare<f32>>::columns::<I>(block, sums, &mut scratch.lanes);
         for (j, (total, &sum)) in totals.iter_mut().zip(&*sums).enumerate() {
-            *total += if SAFE.contains(&sum) {
+            *total += if ACCURATE_F32_SQUARES.contains(&sum) {
                 sum
             } else {
                 let rows = 0..block.rows.len();
@@ -313,47 +329,47 @@ impl Folder for Squared {
     }
 }
 
-/// The Euclidean norm of `f64`, whose squares may be too large or too small for `f64`.
+/// The Euclidean norm of `f64`, whose squares may overflow or underflow: Blue's algorithm with three accumulators.
 pub(super) struct Euclid;
 
-/// Sums of squares: of blocks that had to be made larger or smaller first, and of the others.
+/// Sums of squares: of blocks that were scaled up, not scaled, and scaled down.
 #[derive(Clone, Copy)]
 pub(super) struct Squares {
     small: f64,
-    plain: f64,
+    unscaled: f64,
     large: f64,
 }
 
-/// What elements are multiplied or divided by, exactly; squares of it are still numbers.
-const SCALE: f64 = f64::from_bits((1023 + 500) << 52);
+/// The factor that elements are multiplied or divided by, exactly: a power of 2 whose square is finite.
+const SQUARE_SCALE: f64 = f64::from_bits((1023 + 500) << 52);
 
-/// Below this a sum of squares may have lost some that matter.
-const SMALL: f64 = 1e-200;
+/// Smaller sums of squares may have lost significant terms to underflow.
+const MIN_ACCURATE_SQUARES: f64 = 1e-200;
 
 impl Squares {
     #[inline(always)]
-    fn new(plain: f64, again: impl Fn(f64) -> f64) -> Self {
+    fn new(unscaled: f64, rescaled_sum: impl Fn(f64) -> f64) -> Self {
         let zero = Euclid::EMPTY;
-        if plain < SMALL {
-            let small = again(SCALE);
+        if unscaled < MIN_ACCURATE_SQUARES {
+            let small = rescaled_sum(SQUARE_SCALE);
             return Self { small, ..zero };
         }
-        if plain == f64::INFINITY {
-            let large = again(1.0 / SCALE);
+        if unscaled == f64::INFINITY {
+            let large = rescaled_sum(1.0 / SQUARE_SCALE);
             return Self { large, ..zero };
         }
-        Self { plain, ..zero }
+        Self { unscaled, ..zero }
     }
 
     /// The norm.
     pub(super) fn root(self) -> f64 {
-        let less = 1.0 / (SCALE * SCALE);
+        let down = 1.0 / (SQUARE_SCALE * SQUARE_SCALE);
         if self.large != 0.0 {
-            (self.large + self.plain * less).sqrt() * SCALE
-        } else if self.plain != 0.0 {
-            (self.plain + self.small * less).sqrt()
+            (self.large + self.unscaled * down).sqrt() * SQUARE_SCALE
+        } else if self.unscaled != 0.0 {
+            (self.unscaled + self.small * down).sqrt()
         } else {
-            self.small.sqrt() / SCALE
+            self.small.sqrt() / SQUARE_SCALE
         }
     }
 }
@@ -363,12 +379,12 @@ impl Folder for Euclid {
     type Total = Squares;
     const EMPTY: Squares = Squares {
         small: 0.0,
-        plain: 0.0,
+        unscaled: 0.0,
         large: 0.0,
     };
     const VECTOR: bool = true;
-    type Scratch = [f64; COLUMNS];
-    const SCRATCH: Self::Scratch = [0.0; COLUMNS];
+    type Scratch = [f64; FOLD_BLOCK_COLUMNS];
+    const SCRATCH: Self::Scratch = [0.0; FOLD_BLOCK_COLUMNS];
 
     #[inline(always)]
     fn run<I: Isa>(block: &[f64]) -> Squares {
@@ -377,7 +393,7 @@ impl Folder for Euclid {
     }
 
     #[inline(always)]
-    fn columns<I: Isa>(block: Block<'_, f64>, totals: &mut [Squares], sums: &mut Self::Scratch) {
+    fn columns<I: Isa>(block: RowBlock<'_, f64>, totals: &mut [Squares], sums: &mut Self::Scratch) {
         let sums = &mut sums[..block.width];
         sums.fill(0.0);
         for r in 0..block.rows.len() {
@@ -398,7 +414,7 @@ impl Folder for Euclid {
     fn merge(a: Squares, b: Squares) -> Squares {
         Squares {
             small: a.small + b.small,
-            plain: a.plain + b.plain,
+            unscaled: a.unscaled + b.unscaled,
             large: a.large + b.large,
         }
     }

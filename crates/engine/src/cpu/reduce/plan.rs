@@ -1,19 +1,19 @@
-//! How a reduction walks memory: axes dropped, turned, merged and sorted until what is left is one run of
-//! neighbours, the axes around it that are kept, and those that are reduced.
+//! The memory traversal of a reduction: axes are dropped, reversed, merged and sorted into one contiguous run, the kept
+//! axes around it, and the reduced axes around it.
 
 use crate::shape::MAX_RANK;
 use crate::{Axes, Layout};
 
-/// Some axes of a layout, outermost first: where the `i`th of their elements lies.
+/// A subset of a layout's axes, outermost first, that maps the index of an element to its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Walk {
+pub(crate) struct StridedAxes {
     dims: [usize; MAX_RANK],
     strides: [isize; MAX_RANK],
     rank: usize,
     pub(crate) count: usize,
 }
 
-impl Walk {
+impl StridedAxes {
     pub(crate) const fn new() -> Self {
         Self {
             dims: [0; MAX_RANK],
@@ -23,7 +23,7 @@ impl Walk {
         }
     }
 
-    /// Adds an axis inside the others; one that continues the last is merged with it.
+    /// Adds an innermost axis, merged with the previous one if the strides allow it.
     pub(crate) fn push(&mut self, len: usize, stride: isize) {
         self.count *= len;
         if len == 1 {
@@ -39,14 +39,14 @@ impl Walk {
         }
     }
 
-    /// Takes the innermost axis away: its length and stride.
+    /// Removes the innermost axis and returns its length and stride.
     fn pop(&mut self) -> Option<(usize, isize)> {
         self.rank = self.rank.checked_sub(1)?;
         self.count /= self.dims[self.rank].max(1);
         Some((self.dims[self.rank], self.strides[self.rank]))
     }
 
-    /// The stride of the elements, if one stride says it all.
+    /// The stride of the elements, if a single one describes all axes.
     pub(crate) fn single_stride(&self) -> Option<isize> {
         match self.rank {
             0 => Some(0),
@@ -55,7 +55,7 @@ impl Walk {
         }
     }
 
-    /// Where the `i`th element lies, from the first.
+    /// Offset of the `i`th element from the first.
     #[inline(always)]
     pub(crate) fn at(&self, mut i: usize) -> isize {
         if self.rank <= 1 {
@@ -70,35 +70,35 @@ impl Walk {
     }
 }
 
-/// What the run of neighbours in memory is.
+/// The kind of axis that the contiguous run belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Run {
-    /// Elements of one result.
+pub(super) enum RunAxis {
+    /// A reduced axis: the run's elements belong to one result.
     Reduced,
-    /// Elements of neighbouring results.
+    /// A kept axis: the run's elements belong to neighbouring results.
     Kept,
 }
 
-/// How a reduction walks its input.
+/// The traversal of a reduction's input.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    /// Where the first element lies.
+pub(super) struct ReducePlan {
+    /// Offset of the first element.
     pub(super) offset: usize,
-    pub(super) run: Run,
+    pub(super) run: RunAxis,
     /// Length of the run.
     pub(super) len: usize,
     /// The kept axes around the run, in the order of the result.
-    pub(super) kept: Walk,
+    pub(super) kept: StridedAxes,
     /// The reduced axes around the run, in any order.
-    pub(super) reduced: Walk,
+    pub(super) reduced: StridedAxes,
 }
 
-impl Plan {
-    /// The plan for a layout with at least one element, or nothing where no axis has neighbours in memory
-    /// that serve: then a copy must come first.
+impl ReducePlan {
+    /// Plans the reduction of a layout with at least one element. Returns `None` if no suitable axis is contiguous:
+    /// the input must be copied first.
     pub(super) fn new(layout: &Layout, axes: Axes) -> Option<Self> {
         let mut offset = layout.offset();
-        let (mut kept, mut reduced) = (Walk::new(), Vec::with_capacity(MAX_RANK));
+        let (mut kept, mut reduced) = (StridedAxes::new(), Vec::with_capacity(MAX_RANK));
         for (a, (&len, &stride)) in layout.shape().iter().zip(layout.strides()).enumerate() {
             if len == 1 {
                 continue;
@@ -106,7 +106,7 @@ impl Plan {
             if !axes.contains(a) {
                 kept.push(len, stride);
             } else if stride < 0 {
-                // A sum is the same backwards.
+                // The order of a reduced axis is irrelevant, so it is traversed forwards.
                 offset = offset.wrapping_add_signed((len - 1) as isize * stride);
                 reduced.push((len, -stride));
             } else {
@@ -114,22 +114,27 @@ impl Plan {
             }
         }
         reduced.sort_by_key(|&(_, stride)| std::cmp::Reverse(stride));
-        let mut walk = Walk::new();
+        let mut reduced_axes = StridedAxes::new();
         for (len, stride) in reduced {
-            walk.push(len, stride);
+            reduced_axes.push(len, stride);
         }
         let mut plan = Self {
             offset,
-            run: Run::Reduced,
+            run: RunAxis::Reduced,
             len: 1,
             kept,
-            reduced: walk,
+            reduced: reduced_axes,
         };
-        let inner = |walk: &Walk| walk.rank.checked_sub(1).map(|r| walk.strides[r]);
+        let inner = |reduced_axes: &StridedAxes| {
+            reduced_axes
+                .rank
+                .checked_sub(1)
+                .map(|r| reduced_axes.strides[r])
+        };
         if inner(&plan.reduced) == Some(1) {
             plan.len = plan.reduced.pop().map_or(1, |(len, _)| len);
         } else if inner(&plan.kept) == Some(1) {
-            plan.run = Run::Kept;
+            plan.run = RunAxis::Kept;
             plan.len = plan.kept.pop().map_or(1, |(len, _)| len);
         } else if plan.kept.rank + plan.reduced.rank > 0 {
             return None;
@@ -154,29 +159,32 @@ mod tests {
     }
 
     #[test]
-    fn axes_that_continue_each_other_become_one() {
-        let plan = Plan::new(&layout(&[2, 3, 4, 5]), axes(&[2, 3])).unwrap();
-        assert_eq!((plan.run, plan.len), (Run::Reduced, 20));
+    fn merges_axes_that_are_contiguous_to_each_other() {
+        let plan = ReducePlan::new(&layout(&[2, 3, 4, 5]), axes(&[2, 3])).unwrap();
+        assert_eq!((plan.run, plan.len), (RunAxis::Reduced, 20));
         assert_eq!((plan.kept.count, plan.reduced.count), (6, 1));
         assert_eq!(plan.kept.single_stride(), Some(20));
-        let plan = Plan::new(&layout(&[2, 3, 4, 5]), axes(&[0, 1])).unwrap();
-        assert_eq!((plan.run, plan.len, plan.reduced.count), (Run::Kept, 20, 6));
+        let plan = ReducePlan::new(&layout(&[2, 3, 4, 5]), axes(&[0, 1])).unwrap();
+        assert_eq!(
+            (plan.run, plan.len, plan.reduced.count),
+            (RunAxis::Kept, 20, 6)
+        );
     }
 
     #[test]
     fn a_transposed_or_reversed_input_needs_no_copy() {
         let t = layout(&[4, 6]).permuted(&[1, 0]);
-        let plan = Plan::new(&t, axes(&[0])).unwrap();
-        assert_eq!((plan.run, plan.len), (Run::Reduced, 6));
+        let plan = ReducePlan::new(&t, axes(&[0])).unwrap();
+        assert_eq!((plan.run, plan.len), (RunAxis::Reduced, 6));
         let back = layout(&[4, 6]).sliced(1, 5, 6, -1);
-        let plan = Plan::new(&back, axes(&[0, 1])).unwrap();
+        let plan = ReducePlan::new(&back, axes(&[0, 1])).unwrap();
         assert_eq!((plan.offset, plan.len), (0, 24));
     }
 
     #[test]
-    fn elements_without_neighbours_need_a_copy() {
+    fn elements_that_are_not_contiguous_need_a_copy() {
         let every_second = layout(&[4, 6]).sliced(1, 0, 3, 2);
-        assert!(Plan::new(&every_second, axes(&[1])).is_none());
-        assert!(Plan::new(&layout(&[]), Axes::default()).is_some());
+        assert!(ReducePlan::new(&every_second, axes(&[1])).is_none());
+        assert!(ReducePlan::new(&layout(&[]), Axes::default()).is_some());
     }
 }

@@ -1,28 +1,28 @@
-//! Writing past the caches.
+//! Non-temporal stores.
 //!
-//! A result far larger than the caches is not there any more when somebody reads it. Written the usual
-//! way, each of its lines is read from memory first, only to be overwritten: a third of what `a + b`
-//! moves. Blocks that were computed in scratch memory are written past the caches instead.
+//! A result far larger than the caches is evicted before it is read again. With ordinary stores, each of its cache lines
+//! is first read from memory (read for ownership), only to be overwritten: a third of the traffic of `a + b`. Such
+//! results are computed in scratch memory instead and copied with non-temporal stores, which bypass the caches.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(
         unsafe_code,
-        reason = "stores past the caches are processor instructions on pointers"
+        reason = "non-temporal stores are processor instructions on pointers"
     )
 )]
 
-/// Results of at least this many bytes are written past the caches. Measured for `a + b`: at 16 MiB there
-/// is no difference, at 64 MiB it takes 10 ms instead of 17.
-pub(super) const LARGE: usize = 32 << 20;
+/// Results of at least this many bytes are written with non-temporal stores. Measured for `a + b`: at 16 MiB there is no
+/// difference, at 64 MiB it takes 10 ms instead of 17.
+pub(super) const MIN_NONTEMPORAL_BYTES: usize = 32 << 20;
 
-/// Whether this processor has such stores.
+/// Whether the target has non-temporal stores.
 pub(super) const AVAILABLE: bool = cfg!(target_arch = "x86_64");
 
-/// Copies a block, writing past the caches. [`finish`] must follow the last one.
+/// Copies a block with non-temporal stores. [`fence`] must follow the last one.
 #[cfg(target_arch = "x86_64")]
 #[expect(
     clippy::cast_ptr_alignment,
-    reason = "loads may be unaligned, and where it is stored is aligned"
+    reason = "loads may be unaligned, and stores are aligned"
 )]
 pub(super) fn copy(from: &[u8], to: &mut [u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
@@ -32,12 +32,11 @@ pub(super) fn copy(from: &[u8], to: &mut [u8]) {
     let (from_head, from) = from.split_at(head);
     let (to_head, to) = to.split_at_mut(head);
     to_head.copy_from_slice(from_head);
-    let whole = to.len() / 16 * 16;
-    let (body, tail) = to.split_at_mut(whole);
-    tail.copy_from_slice(&from[whole..]);
+    let body_len = to.len() / 16 * 16;
+    let (body, tail) = to.split_at_mut(body_len);
+    tail.copy_from_slice(&from[body_len..]);
     for (from, to) in from.chunks_exact(16).zip(body.chunks_exact_mut(16)) {
-        // SAFETY: both are 16 bytes, `to` is aligned to 16 since `head` bytes were skipped, and SSE2 is
-        // part of x86-64.
+        // SAFETY: both are 16 bytes, `to` is aligned to 16 since `head` bytes were skipped, and SSE2 is part of x86-64.
         unsafe {
             let value = _mm_loadu_si128(from.as_ptr().cast::<__m128i>());
             _mm_stream_si128(to.as_mut_ptr().cast::<__m128i>(), value);
@@ -51,8 +50,8 @@ pub(super) fn copy(from: &[u8], to: &mut [u8]) {
     to.copy_from_slice(from);
 }
 
-/// Makes what [`copy`] wrote visible to other threads before whatever this one writes next.
-pub(super) fn finish() {
+/// Orders the stores of [`copy`] before all later stores of this thread.
+pub(super) fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the instruction has no operands; SSE is part of x86-64.
     unsafe {
@@ -63,13 +62,13 @@ pub(super) fn finish() {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn copies_have_no_gaps() {
+    fn copies_every_byte_at_any_alignment() {
         let from: Vec<u8> = (0..300).map(|i| i as u8).collect();
         for start in 0..20 {
             for len in [0, 1, 15, 16, 17, 64, 250] {
                 let mut to = vec![0; 300];
                 super::copy(&from[start..start + len], &mut to[20 - start..][..len]);
-                super::finish();
+                super::fence();
                 assert_eq!(to[20 - start..][..len], from[start..start + len]);
                 assert_eq!(
                     to.iter().filter(|&&x| x != 0).count(),
