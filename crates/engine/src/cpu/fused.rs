@@ -106,7 +106,7 @@ pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'
     let program = Program::new(steps, &types);
 
     // The scratch has a block for each input, used or not, followed by the slots.
-    let width = block_inputs.iter().map(|f| f.size);
+    let width = block_inputs.iter().map(|input| input.size);
     let width = width.fold(program.width.max(output.dtype.size()), usize::max);
     let blocks = block_inputs.len() + program.slots + 1;
     let fit = MAX_BLOCKS_BYTES / (width * blocks.max(1)) / 64 * 64;
@@ -134,9 +134,9 @@ pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'
             && output.bytes.len() >= nontemporal::MIN_NONTEMPORAL_BYTES,
     };
     let mut chunk = pool::grain(bytes_per_element(inputs, &output)).next_multiple_of(block);
-    let any_transposed = block_inputs.iter().any(|f| {
+    let any_transposed = block_inputs.iter().any(|input| {
         matches!(
-            f.access,
+            input.access,
             Access::Strided {
                 transposed: true,
                 ..
@@ -282,7 +282,11 @@ impl Interpreter<'_> {
         let blocks = self.inputs.len() + self.program.slots + 1;
         let scratch = blocks * self.stride;
         let chunk = out.len() / self.size;
-        let transposed: usize = self.inputs.iter().map(|f| f.transposed_bytes(chunk)).sum();
+        let transposed: usize = self
+            .inputs
+            .iter()
+            .map(|input| input.transposed_bytes(chunk))
+            .sum();
         with_memory(scratch + transposed, |memory| {
             let (memory, mut transposed) = memory.split_at_mut(scratch);
             let mut scratch: Vec<&mut [u8]> = memory.chunks_exact_mut(self.stride).collect();

@@ -158,7 +158,7 @@ fn sort_by_buckets<T: RadixItem>(op: &'static str, items: &mut [T], spare: &mut 
     let differ = (low.shifted(T::FROM) ^ high.shifted(T::FROM)) as u64;
     let shift = T::FROM + (64 - differ.leading_zeros()).saturating_sub(BUCKET_BITS);
     let bucket = |item: T| item.shifted(shift) % BUCKETS;
-    // A histogram per piece, turned into the target positions of each bucket's items from each piece.
+    // A histogram per piece, converted to the target positions of each bucket's items from each piece.
     let piece = MIN_BUCKET_LEN / 4;
     let pieces = items.len().div_ceil(piece);
     let mut targets = try_vec::filled(op, pieces * BUCKETS, 0_u32)?;

@@ -414,9 +414,9 @@ impl<F: Folder> FoldTask<'_, F> {
                 .min(FOLD_BLOCK_COLUMNS);
             let start = self.start(k) + from;
             let rows = self.units.clone();
-            let several =
+            let is_grouped =
                 rows_per_group > 1 && width == plan.len && rows.len() >= 2 * rows_per_group;
-            let (rows_per_group, group_width) = if several {
+            let (rows_per_group, group_width) = if is_grouped {
                 (rows_per_group, rows_per_group * width)
             } else {
                 (1, width)

@@ -50,7 +50,7 @@ pub(crate) trait Real:
 
     /// The greater of both; `self` if `other` is NaN.
     #[inline(always)]
-    fn above(self, other: Self) -> Self {
+    fn max_number(self, other: Self) -> Self {
         if other > self { other } else { self }
     }
 }
@@ -201,11 +201,11 @@ pub(crate) fn maximum<R: Real>(x: &[R]) -> R {
     let rest = chunks.remainder();
     for chunk in chunks {
         for (lane, &v) in lanes.iter_mut().zip(chunk) {
-            *lane = lane.above(v);
+            *lane = lane.max_number(v);
         }
     }
-    let max = lanes.into_iter().fold(R::LOWEST, R::above);
-    rest.iter().fold(max, |max, &v| max.above(v))
+    let max = lanes.into_iter().fold(R::LOWEST, R::max_number);
+    rest.iter().fold(max, |max, &v| max.max_number(v))
 }
 
 /// Accumulates `f(element, sum)` over a row: the result has the same bits for every number of threads and, apart from

@@ -139,7 +139,7 @@ impl<T: Float> Task for ColumnSoftmaxBlock<'_, '_, T> {
             let from = &self.all.from[first + i * self.all.inner..][..width];
             T::widen::<I>(from, row);
             for (max, &v) in maxima.iter_mut().zip(row.iter()) {
-                *max = max.above(v);
+                *max = max.max_number(v);
             }
         }
         for row in block.chunks_exact_mut(width) {

@@ -190,7 +190,7 @@ where
         let max = self
             .splits
             .clone()
-            .fold(T::Real::LOWEST, |max, split| max.above(split[dim]));
+            .fold(T::Real::LOWEST, |max, split| max.max_number(split[dim]));
         let shift = if max == T::Real::LOWEST {
             T::Real::ZERO
         } else {

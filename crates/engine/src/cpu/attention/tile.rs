@@ -108,7 +108,7 @@ impl<R: Real> OnlineSoftmax<R> {
     /// new maximum.
     #[inline(always)]
     pub(super) fn update<I: Isa>(&mut self, scores: &mut [R]) -> R {
-        let max = self.max.above(row::maximum(scores));
+        let max = self.max.max_number(row::maximum(scores));
         // While all keys are masked, weights are 0 whatever is subtracted, and a NaN stays one.
         let shift = if max == R::LOWEST { R::ZERO } else { max };
         for s in scores.iter_mut() {

@@ -154,7 +154,7 @@ impl Program {
 
     /// Lowers the steps of a fused op.
     pub(super) fn new(steps: &[Step], inputs: &[InputType]) -> Self {
-        let mut lower = Lowering {
+        let mut lowering = Lowering {
             calls: Vec::with_capacity(steps.len() + 2),
             free: Vec::new(),
             slots: 0,
@@ -172,8 +172,8 @@ impl Program {
         values.extend((0..count).map(|i| (ArgSource::Input(i), inputs[i].dtype)));
         for (i, input) in inputs.iter().enumerate() {
             if is_half(input.dtype) && !input.scalar {
-                let to = lower.allocate_slot(DType::F32);
-                lower.call(
+                let to = lowering.allocate_slot(DType::F32);
+                lowering.call(
                     cast::widen(input.dtype),
                     [ArgSource::Input(i)],
                     0.0,
@@ -207,11 +207,11 @@ impl Program {
             let mut to = if end && !rounds {
                 usize::MAX
             } else {
-                lower.allocate_slot(compute_type)
+                lowering.allocate_slot(compute_type)
             };
-            lower.call(lowered.kernel, args, lowered.parameter, to, compute_type);
+            lowering.call(lowered.kernel, args, lowered.parameter, to, compute_type);
             if rounds && end {
-                lower.call(
+                lowering.call(
                     cast::narrow(dtype),
                     [ArgSource::Slot(to)],
                     0.0,
@@ -220,15 +220,15 @@ impl Program {
                 );
             } else if rounds && !is_exact(steps[i].action) {
                 let wide = to;
-                to = lower.allocate_slot(compute_type);
-                lower.call(
+                to = lowering.allocate_slot(compute_type);
+                lowering.call(
                     cast::round(dtype),
                     [ArgSource::Slot(wide)],
                     0.0,
                     to,
                     compute_type,
                 );
-                lower.free.push(wide);
+                lowering.free.push(wide);
             }
             // The intermediate value of a fused pair is never stored.
             values.resize(count + i, (ArgSource::None, dtype));
@@ -240,15 +240,15 @@ impl Program {
                     && !again
                     && let ArgSource::Slot(slot) = values[usize::from(value)].0
                 {
-                    lower.free.push(slot);
+                    lowering.free.push(slot);
                 }
             }
             at = i + 1;
         }
         Self {
-            calls: lower.calls,
-            slots: lower.slots,
-            width: lower.width,
+            calls: lowering.calls,
+            slots: lowering.slots,
+            width: lowering.width,
         }
     }
 }
