@@ -125,15 +125,10 @@ impl ReducePlan {
             kept,
             reduced: reduced_axes,
         };
-        let inner = |reduced_axes: &StridedAxes| {
-            reduced_axes
-                .rank
-                .checked_sub(1)
-                .map(|r| reduced_axes.strides[r])
-        };
-        if inner(&plan.reduced) == Some(1) {
+        let inner_stride = |axes: &StridedAxes| axes.rank.checked_sub(1).map(|r| axes.strides[r]);
+        if inner_stride(&plan.reduced) == Some(1) {
             plan.len = plan.reduced.pop().map_or(1, |(len, _)| len);
-        } else if inner(&plan.kept) == Some(1) {
+        } else if inner_stride(&plan.kept) == Some(1) {
             plan.run = RunAxis::Kept;
             plan.len = plan.kept.pop().map_or(1, |(len, _)| len);
         } else if plan.kept.rank + plan.reduced.rank > 0 {
