@@ -1,7 +1,7 @@
 //! Parallel writes to blocks of columns of row-major matrices.
 #![expect(
     unsafe_code,
-    reason = "blocks of columns interleave in memory, so slices cannot prove that they are disjoint"
+    reason = "blocks of columns interleave in memory, so slices cannot say that they are disjoint"
 )]
 
 use super::pool::{self, DisjointSlice};

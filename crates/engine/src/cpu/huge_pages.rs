@@ -4,7 +4,7 @@
 //! prefetcher stops at the end of every page.
 #![expect(
     unsafe_code,
-    reason = "several owners have disjoint slices of one arena"
+    reason = "several owners use disjoint slices of one arena"
 )]
 
 use std::alloc::{Layout, handle_alloc_error};

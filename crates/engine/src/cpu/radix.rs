@@ -1,7 +1,7 @@
 //! A stable least-significant-digit radix sort.
 #![expect(
     unsafe_code,
-    reason = "threads write to positions of one slice that a histogram assigned to them"
+    reason = "threads write to disjoint ranges of one slice, from a histogram"
 )]
 
 use super::pool::{self, DisjointSlice};

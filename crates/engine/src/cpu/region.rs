@@ -1,7 +1,7 @@
 //! Copies into a rectangular region of a row-major tensor, for `concat`, `pad` and `slice_update`.
 #![expect(
     unsafe_code,
-    reason = "threads write disjoint rows of one region, which are not one contiguous slice per thread"
+    reason = "threads write different rows of one region, which are not contiguous slices"
 )]
 
 use bytemuck::Pod;

@@ -2,7 +2,7 @@
 //! range element by element.
 #![expect(
     unsafe_code,
-    reason = "the unchecked conversion of a float to an integer, after clamping it to the range"
+    reason = "unchecked float-to-integer conversion of values that were clamped to the range"
 )]
 
 macro_rules! truncate {

@@ -5,10 +5,7 @@
 //! results are computed in scratch memory instead and copied with non-temporal stores, which bypass the caches.
 #![cfg_attr(
     target_arch = "x86_64",
-    expect(
-        unsafe_code,
-        reason = "non-temporal stores are processor instructions on pointers"
-    )
+    expect(unsafe_code, reason = "non-temporal stores are intrinsics on pointers")
 )]
 
 /// Results of at least this many bytes are written with non-temporal stores. Measured for `a + b`: at 16 MiB there is no
