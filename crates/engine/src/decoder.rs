@@ -1,9 +1,9 @@
-//! Language models on a Metal device: transformers that take in tokens and choose the next ones, without the host
-//! between them.
+//! Language models on a Metal device: transformers that process tokens and sample the next ones without a round trip to
+//! the host.
 //!
-//! A [`Spec`] is a transformer: sizes and weights, whatever file they are from. A [`Decoder`] is one on a device. What
-//! sequences have seen is in their memory, [`Sequences`]. [`Decoder::forward`] takes in any tokens of any of them and
-//! gives logits; [`Decoder::step`] takes in the token that was chosen last and chooses the next, and returns before
+//! A [`Spec`] describes a transformer: sizes and weights, whatever file they come from. A [`Decoder`] is one loaded
+//! onto a device, and [`Sequences`] holds the KV caches. [`Decoder::forward`] processes tokens of any sequences and
+//! returns logits; [`Decoder::step`] processes the token sampled last and samples the next one, and returns before
 //! either is done:
 //!
 //! ```no_run
@@ -19,14 +19,14 @@
 //! let second = decoder.step(&mut sequences, 0, &mut sampler)?;
 //! let third = decoder.step(&mut sequences, 0, &mut sampler)?;
 //! println!("{} {} {}", first.wait()?, second.wait()?, third.wait()?);
-//! // Whatever came after a stop is dropped.
+//! // Drop the tokens after a stop token.
 //! sequences.truncate(0, prompt.len() + 1)?;
 //! # Ok(()) }
 //! ```
 //!
-//! A token is one command buffer of launches that are the same for every token: its id and its position are in memory
-//! of the device, and only kernels change them. A layer is five launches, or six where the keys are so many that
-//! threadgroups share them, and one more for families with norms of queries and keys.
+//! A token is one command buffer whose launches are the same for every token: its id and position live in device
+//! memory, and only kernels change them. A layer is five launches, six if its attention is split across threadgroups
+//! (flash decoding), and one more for families that normalise queries and keys.
 
 mod count;
 mod pending;
@@ -68,50 +68,49 @@ struct Inner {
     metal: Arc<Metal>,
     spec: Spec,
     weights: Weights,
-    /// The first token after a pause is not to wait for the weights.
+    /// Keeps the weights resident, so that the first token after a pause does not wait for them.
     _resident: Residency,
 }
 
-/// Which logits a call gives.
+/// Logits that a call returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Logits {
-    /// None: the tokens only go into the memory of the sequence.
+    /// None: the tokens only extend the KV cache.
     None,
-    /// Those after the last token.
+    /// Logits after the last token.
     #[default]
     Last,
-    /// Those after every token.
+    /// Logits after every token.
     All,
 }
 
-/// Tokens of a sequence that continue what it holds.
+/// Tokens to append to a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Which sequence.
+    /// Index of the sequence.
     pub slot: usize,
-    /// What comes next.
+    /// The tokens.
     pub tokens: &'a [u32],
-    /// Which logits are wanted.
+    /// Logits to return.
     pub logits: Logits,
 }
 
-/// Memory of a device.
+/// Device memory of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Bytes of matrices, each counted once.
     pub matrices: usize,
-    /// Bytes of those that are the file's own pages and take no memory besides.
+    /// Bytes of matrices that are the file's own mapped pages and take no further memory.
     pub shared: usize,
     /// Bytes of norms, biases and tables.
     pub vectors: usize,
 }
 
 impl Decoder {
-    /// Brings a transformer to a device. Matrices in a mapped file stay where they are, if the device can use them
-    /// there.
+    /// Loads a transformer onto a device. Matrices in a mapped file are used in place if the device supports it.
     ///
     /// # Errors
-    /// [`Error::Invalid`], where sizes do not go together; [`Error::Unsupported`] on the CPU; [`Error::OutOfMemory`].
+    /// [`Error::Invalid`] if the sizes do not match; [`Error::Unsupported`] on the CPU; [`Error::OutOfMemory`].
     pub fn new(device: &Device, spec: Spec) -> Result<Self> {
         spec.check()?;
         let Some(metal) = device.metal_backend() else {
@@ -130,22 +129,22 @@ impl Decoder {
         })))
     }
 
-    /// What it was made from.
+    /// The specification it was made from.
     pub fn spec(&self) -> &Spec {
         &self.0.spec
     }
 
-    /// Tokens there are.
+    /// Vocabulary size.
     pub fn vocab(&self) -> usize {
         self.0.spec.vocab
     }
 
-    /// Memory that the weights take.
+    /// Memory of the weights.
     pub fn memory(&self) -> Footprint {
         self.0.weights.footprint()
     }
 
-    /// Compiles all kernels that tokens need, one after the other or many at once, so that none waits for a compiler.
+    /// Compiles all kernels that decoding and prefill need, several at a time, so that no token waits for the compiler.
     ///
     /// # Errors
     /// [`Error::Device`], if a kernel cannot be compiled.
@@ -155,12 +154,12 @@ impl Decoder {
         prefill::compile(self, sequences)
     }
 
-    /// Takes in tokens of several sequences, which grow by them. `to` gets the logits asked for, in the order of the
-    /// runs, a row of the vocabulary's length each. Waits for them.
+    /// Processes tokens of several sequences and appends them to the KV caches. `to` receives the requested logits in
+    /// the order of the runs, a row of the vocabulary's length for each. Waits for them.
     ///
     /// # Errors
-    /// [`Error::BadIndex`] for a token or a sequence that does not exist, [`Error::Invalid`] where there is no room for
-    /// the tokens or a sequence comes twice, [`Error::Device`]. The sequences then hold what they held.
+    /// [`Error::BadIndex`] for a token or a sequence that does not exist, [`Error::Invalid`] if the tokens exceed a
+    /// sequence's capacity or a sequence occurs twice, [`Error::Device`]. The sequences are then unchanged.
     pub fn forward(
         &self,
         sequences: &mut Sequences,
@@ -189,11 +188,11 @@ impl Decoder {
         Ok(())
     }
 
-    /// Chooses a token from the logits that the last [`Decoder::forward`] has left for this sequence, which must have been
-    /// the last of its runs. The next [`Decoder::step`] takes it in.
+    /// Samples a token from the logits that the last [`Decoder::forward`] left for this sequence, which must be the
+    /// last of its runs. The next [`Decoder::step`] processes it.
     ///
     /// # Errors
-    /// [`Error::Invalid`], where there are no such logits; [`Error::Device`].
+    /// [`Error::Invalid`] if there are no such logits; [`Error::Device`].
     pub fn choose(
         &self,
         sequences: &mut Sequences,
@@ -212,11 +211,12 @@ impl Decoder {
         self.submit(sequences, slot, sampler, false)
     }
 
-    /// Takes in the token that was chosen last, or set by [`Sequences::set_next`], and chooses the next. Does not wait:
-    /// several steps may be on their way.
+    /// Processes the token sampled last, or set by [`Sequences::set_next`], and samples the next one. Does not wait:
+    /// several steps may be in flight.
     ///
     /// # Errors
-    /// [`Error::Invalid`], where there is no token or no room; [`Error::Device`]. The sequence then holds what it held.
+    /// [`Error::Invalid`] if there is no token or the sequence is full; [`Error::Device`]. The sequence is then
+    /// unchanged.
     pub fn step(
         &self,
         sequences: &mut Sequences,
@@ -231,7 +231,7 @@ impl Decoder {
         self.submit(sequences, slot, sampler, true)
     }
 
-    /// Hands a choice to the device, and before it a token where `takes` is set.
+    /// Submits a sampling launch, preceded by the launches of a decoding step if `decodes` is set.
     fn submit(
         &self,
         sequences: &mut Sequences,
@@ -257,8 +257,8 @@ impl Decoder {
         Ok(sequences.launched(slot, submission, id, takes))
     }
 
-    /// What a token costs after `len` others of a sequence with room for as many as these have, and what choosing the
-    /// next costs.
+    /// Cost of decoding a token after `len` others, in a sequence with the capacity of these, and of sampling the next
+    /// one.
     ///
     /// # Errors
     /// [`Error::Device`], if a kernel cannot be compiled.
@@ -286,16 +286,16 @@ impl Decoder {
         Ok(counts)
     }
 
-    /// What taking in so many tokens of an empty sequence at once costs, with the logits of the last.
+    /// Cost of prefilling an empty sequence with `tokens` tokens in one batch, with the logits of the last.
     ///
     /// # Errors
-    /// [`Error::Invalid`], where that is more than one batch; [`Error::Device`], if a kernel cannot be compiled.
+    /// [`Error::Invalid`] if they exceed one batch; [`Error::Device`], if a kernel cannot be compiled.
     pub fn prefill_counts(&self, sequences: &Sequences, tokens: usize) -> Result<Counts> {
         self.expect(sequences)?;
         prefill::counts(self, sequences, tokens)
     }
 
-    /// Bytes of weights that a token reads.
+    /// Bytes of weights that decoding a token reads.
     pub fn bytes_per_token(&self) -> usize {
         self.0.weights.read_by_a_token()
     }
@@ -311,7 +311,7 @@ impl Decoder {
         })
     }
 
-    /// An error where the memory is another transformer's.
+    /// Returns an error if the sequences belong to another decoder.
     fn expect(&self, sequences: &Sequences) -> Result<()> {
         if Arc::ptr_eq(&self.0, sequences.owner()) {
             return Ok(());
@@ -330,7 +330,7 @@ impl Spec {
         self.kv_heads * kind.row_bytes(self.head_dim)
     }
 
-    /// Bytes of keys and values that a token reads which is the `len`-th of its sequence.
+    /// Bytes of keys and values that the `len`-th token of a sequence reads.
     fn cache_read(&self, kind: CacheType, len: usize) -> u64 {
         let row = 2 * self.cache_row(kind);
         let seen = |layer: &Layer| layer.window.map_or(len, |w| len.min(w));

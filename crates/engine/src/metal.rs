@@ -1,7 +1,7 @@
-//! The Metal backend: how ops run as MSL kernels, on an Apple GPU or on the software device.
+//! The Metal backend: runs ops as MSL kernels, on an Apple GPU or on the software device.
 //!
-//! `metal/x.rs` is how op X of `ops/x.rs` is launched, `metal/msl/x.metal` its kernels. An op is *recorded*:
-//! its launches join the command stream of the device ([`stream`]), and nothing waits until a value is read.
+//! `metal/x.rs` launches op X of `ops/x.rs`, `metal/msl/x.metal` has its kernels. An op is *recorded*: its launches are
+//! appended to the command stream of the device ([`stream`]), and nothing waits until a value is read.
 
 mod axis_split;
 mod band;
@@ -47,38 +47,38 @@ use matmul::Activation;
 use pool::Pool;
 use stream::Stream;
 
-/// An op that a Metal device has no kernel for, or not for some sizes: the CPU computed it, in the same memory.
+/// An op that the CPU computed, in the same memory, because the Metal device has no kernel for it or for its sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fallback {
     /// The op.
     pub op: &'static str,
-    /// How often.
+    /// Number of times.
     pub count: u64,
-    /// What was missing the last time.
+    /// Reason of the last time.
     pub reason: String,
 }
 
-/// How a device is used.
+/// Options of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// How freely the compiler may treat arithmetic.
+    /// Math mode of the compiler.
     pub(crate) math: hal::MathMode,
 }
 
-/// A Metal device with all that running ops on it needs.
+/// A Metal device with everything that running ops on it needs.
 pub(crate) struct Metal {
     pub(crate) device: hal::Device,
     pub(crate) stream: Stream,
     pub(crate) pool: Pool,
     kernels: Kernels,
-    /// What was left to the CPU: how often, and why the last time.
+    /// Ops left to the CPU: how often, and the reason of the last time.
     fallbacks: Mutex<BTreeMap<&'static str, (u64, String)>>,
-    /// Whether the device's own library multiplies matrices.
+    /// Whether the device's own library (MPS) multiplies matrices.
     mps: AtomicBool,
-    /// Whether results lie between zones that are looked at: slow, for tests.
+    /// Whether results lie between red zones that are checked: slow, for tests.
     zones: bool,
-    /// Whether one was written to.
+    /// Whether a red zone was overwritten.
     broken: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ impl Metal {
         })
     }
 
-    /// What the graph may fuse here.
+    /// The fusions that the graph may use here.
     pub(crate) fn capabilities(&self) -> Capabilities {
         let activations = |f| Activation::of(f).is_some();
         Capabilities {
@@ -140,7 +140,7 @@ impl Metal {
         all.iter().map(of).collect()
     }
 
-    /// Who multiplies matrices, here and now.
+    /// The library that multiplies matrices, on this thread and now.
     pub(crate) fn matrix_library(&self) -> MatrixLibrary {
         match MatrixLibrary::scoped() {
             Some(library) if self.device.multiplies_matrices() => library,
@@ -149,7 +149,7 @@ impl Metal {
         }
     }
 
-    /// Says who multiplies matrices from now on.
+    /// Sets the library that multiplies matrices.
     pub(crate) fn set_matrix_library(&self, library: MatrixLibrary) -> Result<()> {
         let mps = library == MatrixLibrary::Mps;
         if mps && !self.device.multiplies_matrices() {
@@ -163,7 +163,7 @@ impl Metal {
         Ok(())
     }
 
-    /// Whether no kernel has written outside its output, as far as is known.
+    /// Whether no kernel is known to have written outside its output.
     fn is_intact(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
@@ -183,8 +183,7 @@ pub(crate) fn pipeline(metal: &Arc<Metal>, work: &Work, node: &Node) -> Result<O
     }
 }
 
-/// What the kernels of an op read: its inputs, and a matrix that was packed for it, which is one as it is, or
-/// the bytes of quantised weights.
+/// Inputs of the kernels of an op: its own, and a matrix that was packed for it, or the bytes of quantised weights.
 fn inputs<'a>(metal: &Arc<Metal>, op: &'a Op, tensors: &'a [Tensor]) -> Result<Vec<Input<'a>>> {
     let packed = match op {
         Op::PackedMatmul(op) => match op.right.packed() {
@@ -215,8 +214,8 @@ fn inputs<'a>(metal: &Arc<Metal>, op: &'a Op, tensors: &'a [Tensor]) -> Result<V
     Ok(inputs)
 }
 
-/// Records the kernels of a node that has at least one element; they write `block`, which is the memory of
-/// input `holds`, if of any. `false`: there is no kernel for it here, and nothing was recorded.
+/// Records the kernels of a node that has at least one element; they write `block`, which is the memory of input
+/// `aliased_input`, if any. `false`: there is no kernel for it here, and nothing was recorded.
 pub(crate) fn run(
     metal: &Arc<Metal>,
     op: &Op,

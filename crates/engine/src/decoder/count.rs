@@ -1,10 +1,10 @@
-//! What a token costs.
+//! Counted costs of a token.
 
 use super::{Decoder, OP};
 use crate::metal::Launch;
 use crate::{Error, Result};
 
-/// What a token costs on a device. The numbers follow from what is launched, not from a measurement.
+/// Costs of a token on a device, counted from its launches and not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Kernels launched.
@@ -13,14 +13,14 @@ pub struct Counts {
     pub barriers: usize,
     /// Command buffers.
     pub command_buffers: usize,
-    /// Bytes that kernels read: weights, keys and values in use, and what launches leave to each other. What several
-    /// threads of a launch read counts once.
+    /// Bytes that kernels read: weights, keys and values in use, and intermediate results. Bytes that several threads
+    /// of a launch read count once.
     pub bytes_read: u64,
     /// Bytes that kernels write.
     pub bytes_written: u64,
 }
 
-/// The counts of launches that become one command buffer, without what depends on the length of a sequence.
+/// Counts the launches of one command buffer, without costs that depend on the length of a sequence.
 pub(super) fn of<'a>(
     decoder: &Decoder,
     launches: impl Iterator<Item = &'a Launch>,

@@ -1,4 +1,4 @@
-//! Tokens on their way.
+//! Sampled tokens in flight.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -7,34 +7,34 @@ use bessemer_hal::{BufferSlice, Submission};
 use super::OP;
 use crate::{Error, Result};
 
-/// A token that a device is choosing.
+/// A token that a device is sampling.
 #[derive(Clone, Debug)]
 #[must_use = "the token may never come; wait for it"]
 pub struct Pending(pub(super) Arc<Ticket>);
 
 impl Pending {
-    /// Waits until the token is known. May be asked again.
+    /// Waits until the token is known. May be called again.
     ///
     /// # Errors
-    /// [`Error::Device`], if the device failed at it or at a token before it. The sequence then holds what it held
-    /// before the first that failed, and needs a token to go on with.
+    /// [`Error::Device`], if the device failed at this token or at one before it. The sequence is then as it was before
+    /// the first that failed, and needs a token to continue with.
     pub fn wait(&self) -> Result<u32> {
         self.0.resolve()
     }
 
-    /// Whether the device has done its work, so that [`Pending::wait`] does not wait.
+    /// Whether the device is done, so that [`Pending::wait`] returns immediately.
     pub fn is_done(&self) -> bool {
         self.0.submission.is_done()
     }
 }
 
-/// A submission that leaves a token for the host.
+/// A submission that samples a token for the host.
 #[derive(Debug)]
 pub(super) struct Ticket {
     submission: Submission,
-    /// Where the token is.
+    /// Location of the token's id.
     id: BufferSlice,
-    /// What it needed to succeed.
+    /// The ticket that it depends on.
     parent: Mutex<Option<Arc<Self>>>,
     outcome: OnceLock<Result<u32>>,
 }
@@ -53,17 +53,17 @@ impl Ticket {
         })
     }
 
-    /// Waits for it; only the first call does.
+    /// Waits for the token; only the first call does.
     pub(super) fn resolve(&self) -> Result<u32> {
         self.outcome.get_or_init(|| self.look()).clone()
     }
 
-    /// Whether it has failed, as far as is known without waiting.
+    /// Whether it is known to have failed. Does not wait.
     pub(super) fn has_failed(&self) -> bool {
         self.submission.is_done() && self.resolve().is_err()
     }
 
-    /// Whether it has ended.
+    /// Whether the submission has ended.
     pub(super) fn is_done(&self) -> bool {
         self.submission.is_done()
     }
@@ -75,7 +75,7 @@ impl Ticket {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let before = parent.map_or(Ok(0), |parent| parent.resolve());
-        // An earlier failure is the reason of all that follow.
+        // An earlier failure is the cause of all later ones.
         let own = self.submission.wait().map_err(|e| Error::device(OP, e));
         before?;
         own?;

@@ -1,4 +1,4 @@
-//! The launches of a token: what `msl/decode_*.metal` are given.
+//! The launches of a decoding step: the host side of `msl/decode_*.metal`.
 
 mod attention;
 mod product;
@@ -17,7 +17,7 @@ use crate::metal::{Kernel, Launch, Recorder};
 pub(super) use attention::{cache_dtype, joined, most_splits, passes};
 pub(super) use warm::{Part, compile};
 
-/// The launches of a token of one sequence, which are the same for every token.
+/// The launches that decode a token of one sequence; they are the same for every token.
 pub(super) struct Plan {
     embed: Launch,
     layers: Vec<Launch>,
@@ -31,27 +31,26 @@ pub(super) struct Taken {
     pub(super) position: u32,
 }
 
-/// What a launch needs to know.
+/// Context in which launches of a sequence are recorded.
 struct Site<'a> {
     spec: &'a Spec,
     weights: &'a Weights,
     sequences: &'a Sequences,
     slot: usize,
-    /// The numbers of a token that are elsewhere than in the first place, and what is to be added to them.
+    /// Location of the residual stream, if it is not the sequences' scratch memory.
     given: Option<&'a [BufferSlice; 2]>,
 }
 
-/// What comes into a layer, or into the head: the numbers of a token, of which the last part may still be missing,
-/// because a norm of it comes first.
+/// The residual stream entering a layer or the output head.
 struct Entering {
-    /// Which of the two places they are in.
+    /// Index of the ping-pong buffer that holds it.
     place: usize,
-    /// Weights of the norm of what is missing.
+    /// Weights of the last block's post-norm, if the block's output has not been added yet (Gemma).
     post: Option<Place>,
 }
 
 impl Entering {
-    /// What the embedding gives.
+    /// The output of the embedding.
     fn embedded() -> Self {
         Self {
             place: 0,
@@ -93,13 +92,13 @@ impl Plan {
         [&self.embed].into_iter().chain(self.after_embedding(true))
     }
 
-    /// All launches but the first, and the last only if logits are wanted.
+    /// The launches after the embedding; the output head only if logits are wanted.
     pub(super) fn after_embedding(&self, logits: bool) -> impl Iterator<Item = &Launch> {
         let head = logits.then_some(&self.head);
         self.layers.iter().chain(head)
     }
 
-    /// In the place of the first launch: one for a token that the host knows.
+    /// An embedding launch for a token that the host knows.
     pub(super) fn embed_given(
         &self,
         decoder: &Decoder,
@@ -118,8 +117,8 @@ impl Plan {
     }
 }
 
-/// Records the logits of a token of a sequence, given its numbers after the last layer and, where a norm of them is still
-/// to come, what is to be added to them.
+/// Records the output head of a sequence, given the residual stream after the last layer and, with a post-norm, the
+/// block output that is still to be added.
 pub(super) fn head_of(
     decoder: &Decoder,
     sequences: &Sequences,
@@ -142,7 +141,7 @@ pub(super) fn head_of(
     site.head(recorder, &entering)
 }
 
-/// The launch that was recorded.
+/// The only recorded launch.
 fn only(recorder: Recorder<'_>) -> Result<Launch> {
     let mut launches = recorder.into_launches()?;
     debug_assert_eq!(launches.len(), 1, "one launch");
@@ -173,7 +172,7 @@ impl Site<'_> {
         only(recorder)
     }
 
-    /// Records a layer; gives what comes into the next.
+    /// Records a layer; returns the residual stream that enters the next.
     fn layer(
         &self,
         recorder: &mut Recorder<'_>,
@@ -204,7 +203,7 @@ impl Site<'_> {
         }
     }
 
-    /// What is to be added after a norm.
+    /// The last block's output while it awaits its post-norm.
     fn added(&self) -> BufferSlice {
         match self.given {
             Some([_, added]) => added.clone(),
@@ -218,7 +217,7 @@ impl Site<'_> {
 }
 
 const _: fn() = || {
-    // Plans are kept by the sequences, which threads may hand on.
+    // Sequences own their plans, and may move between threads.
     fn shared<T: Send + Sync>() {}
     shared::<Arc<Plan>>();
 };

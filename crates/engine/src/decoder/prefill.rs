@@ -1,8 +1,8 @@
-//! Taking in tokens that the host gives.
+//! Prefill: processing tokens that the host gives.
 //!
-//! One token goes the way of a step. Several are rows of a batch, whatever sequences they are of: a row says which one
-//! and at what position. What comes of a row does not depend on the others: batches of up to 16 rows give the same
-//! bits, and so do larger ones. The two have different kernels for products, so that one is the other but for rounding.
+//! A single token takes the launches of a decoding step. Several are rows of a batch, from any sequences: each row has
+//! its sequence and position. The results of a row do not depend on the others: batches of up to 16 rows give the same
+//! bits, and so do larger ones. The two regimes have different matmul kernels and differ by rounding.
 
 mod attention;
 mod batch;
@@ -16,19 +16,19 @@ use super::{Counts, Decoder, Logits, OP, Run, Sequences, count, invalid};
 use crate::metal::{Block, Recorder};
 use crate::{Error, Result};
 
-/// Rows of a batch: enough for products of matrices, few enough for memory and for a GPU that others use, too.
+/// Maximum rows of a batch: enough for efficient matmuls, few enough for memory and for a GPU that others use, too.
 const MOST_ROWS: usize = 512;
 
-/// Rows that kernels are compiled for ahead of time: those of a short prompt, and of others.
+/// Batch sizes that kernels are compiled for ahead of time: a short prompt, and a longer one.
 const COMPILED_ROWS: [usize; 2] = [16, 64];
 
-/// Rows whose logits are computed at once.
+/// Maximum rows whose logits are computed together.
 const MOST_LOGITS: usize = 64;
 
-/// Bytes that a command list moves, or is worth, at most: about 0.12 seconds of a small GPU.
+/// Maximum work of a command list, in bytes moved or their equivalent: about 0.12 seconds of a small GPU.
 const LIST_WORK: u64 = 8_000_000_000;
 
-/// Takes in tokens, which the caller has checked, and waits for all. Lengths are the caller's to change.
+/// Processes tokens, which the caller has checked, and waits for all. The caller updates the lengths.
 pub(super) fn forward(
     decoder: &Decoder,
     sequences: &mut Sequences,
@@ -42,11 +42,11 @@ pub(super) fn forward(
         [row] if decoder.spec().causal => one(decoder, sequences, row, to, &mut sent),
         _ => many(decoder, sequences, &rows, to, &mut sent),
     };
-    // Whatever happens, nothing is on its way when this returns.
+    // Nothing is in flight when this returns, even on an error.
     sent.wait().and(outcome)
 }
 
-/// What a batch of so many rows costs, of an empty sequence and with the logits of its last row.
+/// Cost of a batch of `rows` rows of an empty sequence, with the logits of its last row.
 pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> Result<Counts> {
     if rows == 0 || rows > MOST_ROWS {
         return Err(invalid(format!(
@@ -63,7 +63,7 @@ pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> R
     Ok(counts)
 }
 
-/// Compiles what batches need. They do by themselves, but one kernel after the other.
+/// Compiles the kernels of batches. Recording their launches would, too, but one kernel after the other.
 pub(super) fn compile(decoder: &Decoder, sequences: &Sequences) -> Result<()> {
     let batches = COMPILED_ROWS.map(|rows| Batch::new(decoder, sequences, &first_rows(rows)));
     let [few, many] = batches;
@@ -86,7 +86,7 @@ fn first_rows(count: usize) -> Vec<Row> {
     (0..count).map(row).collect()
 }
 
-/// What was handed to the device.
+/// Submissions in flight.
 struct Sent(Vec<Submission>);
 
 impl Sent {
@@ -96,7 +96,7 @@ impl Sent {
         Ok(())
     }
 
-    /// Waits for all of it; the first failure counts.
+    /// Waits for all of them; the first failure is returned.
     fn wait(&mut self) -> Result<()> {
         let mut ran = Ok(());
         for submission in self.0.drain(..) {
@@ -130,7 +130,7 @@ fn rows_of(sequences: &Sequences, runs: &[Run<'_>]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Takes in one token by the launches of a step.
+/// Processes one token by the launches of a decoding step.
 fn one(
     decoder: &Decoder,
     sequences: &mut Sequences,
@@ -158,7 +158,7 @@ fn one(
     Ok(())
 }
 
-/// Takes in rows, a batch after the other.
+/// Processes rows, batch by batch.
 fn many(
     decoder: &Decoder,
     sequences: &Sequences,
@@ -166,7 +166,7 @@ fn many(
     to: &mut Vec<f32>,
     sent: &mut Sent,
 ) -> Result<()> {
-    // Without order every row sees all others: they are one batch.
+    // Without a causal mask every row attends to all others: they are one batch.
     let most = if decoder.spec().causal {
         MOST_ROWS
     } else {
@@ -175,14 +175,14 @@ fn many(
     for rows in rows.chunks(most) {
         let batch = Batch::new(decoder, sequences, rows)?;
         let outcome = run(decoder, sequences, &batch, to, sent);
-        // The memory of the batch goes.
+        // The memory of the batch is freed.
         sent.wait().and(outcome)?;
     }
     Ok(())
 }
 
-/// Takes in a batch, and brings the logits that are wanted to the host, some rows after the other. Those of the last row
-/// stay where choices are made.
+/// Processes a batch and copies the requested logits to the host, `MAX_LOGIT_ROWS` rows at a time. Those of the last
+/// row stay in the sampler's input.
 fn run(
     decoder: &Decoder,
     sequences: &Sequences,
@@ -218,7 +218,7 @@ fn run(
     Ok(())
 }
 
-/// Hands launches to the device, and then a copy: a list for every few layers, so that none keeps a GPU too long.
+/// Submits launches, and then a copy, as several command lists, so that none occupies a GPU too long.
 fn submit(
     decoder: &Decoder,
     recorder: Recorder<'_>,
@@ -242,11 +242,11 @@ fn submit(
     sent.commit(commands)
 }
 
-/// Appends what is in memory, after the submissions that wrote it have succeeded.
+/// Appends the contents of a buffer, after the submissions that wrote it have succeeded.
 fn read(from: &BufferSlice, to: &mut Vec<f32>) -> Result<()> {
     let at = to.len();
     to.resize(at + from.length() / 4, 0.0);
-    // The failure of an earlier run was reported to its caller; this run has written the logits again.
+    // The failure of an earlier call was reported to its caller; this call has written the logits again.
     let _ = from.buffer().take_failure();
     let read = from.buffer().read(from.offset(), &mut to[at..]);
     read.map_err(failed)

@@ -1,9 +1,9 @@
-//! From logits to a token, on the device.
+//! Sampling on the device.
 //!
-//! The meaning is that of the CPU's sampler: logits are biased and penalised, cut down by each limit in turn, divided
-//! by the temperature and drawn from, and the same seed draws the same numbers. Weights are rounded to 2^-40 and
-//! added exactly here, where the CPU adds floats; so the two choose the same token unless a sum comes that close to a
-//! limit. Where the greatest logit is infinite there are no probabilities, and the first of the greatest is taken.
+//! The result is that of the CPU's sampler: logits are biased and penalised, truncated by each limit in turn, divided
+//! by the temperature and drawn from, and the same seed draws the same random numbers. Weights are rounded to 2^-40 and
+//! added exactly here, where the CPU adds floats; so the two sample the same token unless a sum comes that close to a
+//! limit. If the greatest logit is infinite there are no probabilities, and the first of the greatest is taken.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::{Device, Error, Result};
 
 const OP: &str = "sample";
 
-/// Tokens that the kernel has room for in its entries.
+/// Maximum vocabulary size that fits the entries of the kernel.
 const MOST_TOKENS: usize = 1 << 20;
 
-/// Threads of the one threadgroup, at most.
+/// Maximum threads of the only threadgroup.
 const THREADS: usize = 1024;
 
-/// What was seen, where it matters.
+/// The penalty history.
 struct Past {
     /// A [`TokenRecord`] of every token.
     records: Block,
@@ -31,18 +31,18 @@ struct Past {
     history: Block,
 }
 
-/// What there is to choose from, and where the choice goes.
+/// Buffers of a sampling launch.
 pub(super) struct Choice<'a> {
-    /// A number for every token.
+    /// A logit for every token.
     pub(super) logits: &'a BufferSlice,
-    /// The token that the next step takes in, a `uint`.
+    /// The token that the next step processes, a `uint`.
     pub(super) token: &'a BufferSlice,
-    /// Where the host reads it, a `uint`.
+    /// The copy for the host to read, a `uint`.
     pub(super) id: &'a BufferSlice,
 }
 
-/// Chooses tokens on a Metal device, one after the other, without the host: how many numbers were drawn and which
-/// tokens were seen is in the device's memory, and every token is one launch, the same every time.
+/// Samples tokens on a Metal device without a round trip to the host: the state of the random numbers and the tokens
+/// seen are in device memory, and every token is the same launch.
 pub struct DeviceSampler {
     metal: Arc<Metal>,
     sampling: Sampling,
@@ -55,11 +55,10 @@ pub struct DeviceSampler {
 }
 
 impl DeviceSampler {
-    /// A sampler at the beginning of its random numbers, that has seen nothing.
+    /// Creates a sampler at the start of its random numbers, with no tokens seen.
     ///
     /// # Errors
-    /// [`Error::Invalid`], where a number makes no sense, [`Error::Unsupported`] on the CPU, and where there is no
-    /// memory.
+    /// [`Error::Invalid`] if a parameter is out of range, [`Error::Unsupported`] on the CPU, and if memory runs out.
     pub fn new(device: &Device, sampling: Sampling, vocab: usize) -> Result<Self> {
         let metal = device.metal_backend().ok_or_else(|| Error::Unsupported {
             op: OP,
@@ -91,7 +90,7 @@ impl DeviceSampler {
             top_p: share(sampling.top_p),
             vocab: vocab as u32,
             biases: biases.len() as u32,
-            // A longer window would be longer than any text.
+            // A longer window would exceed any text.
             window: sampling.penalty_window.min(MOST_TOKENS) as u32,
             top_k: sampling.top_k.min(MOST_TOKENS) as u32,
             repetition: sampling.repetition_penalty,
@@ -127,28 +126,28 @@ impl DeviceSampler {
         }
     }
 
-    /// The most likely token, always; the first of several.
+    /// A greedy sampler: always the most likely token, the first of equals.
     pub fn greedy(decoder: &Decoder) -> Self {
         Self::on(decoder.metal(), Sampling::default(), decoder.vocab())
     }
 
-    /// How tokens are chosen.
+    /// The sampling parameters.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
 
-    /// Back to the beginning of the random numbers, with these tokens seen.
+    /// Returns to the start of the random numbers, with these tokens seen.
     ///
     /// # Errors
-    /// Where there is no memory.
+    /// If memory runs out.
     pub fn reset(&mut self, seen: &[u32]) -> Result<()> {
         self.resume(seen, 0)
     }
 
-    /// Goes on after so many draws, with these tokens seen. ViewStrides that are on their way keep what they use.
+    /// Continues after `draws` draws, with these tokens seen. Steps in flight keep the state they use.
     ///
     /// # Errors
-    /// Where there is no memory.
+    /// If memory runs out.
     pub fn resume(&mut self, seen: &[u32], draws: u64) -> Result<()> {
         let window = self.options.window as usize;
         if self.sampling.penalises() {
@@ -180,7 +179,7 @@ impl DeviceSampler {
         Ok(())
     }
 
-    /// Whether anything goes on from token to token.
+    /// Whether any state is carried from token to token.
     fn has_state(&self) -> bool {
         self.sampling.temperature != 0.0 || self.sampling.penalises()
     }
@@ -190,10 +189,10 @@ impl DeviceSampler {
         self.options.biases > 0 || self.sampling.penalises()
     }
 
-    /// The token that comes next, from logits of the host. The token is seen from now on.
+    /// Samples the next token from logits on the host. The token counts as seen from now on.
     ///
     /// # Errors
-    /// [`Error::Invalid`], where there are not as many logits as tokens, and where the device fails.
+    /// [`Error::Invalid`] if there are not as many logits as tokens, and if the device fails.
     pub fn next(&mut self, logits: &[f32]) -> Result<u32> {
         if logits.len() != self.vocab {
             return Err(Error::Invalid {
@@ -220,7 +219,7 @@ impl DeviceSampler {
         run().map_err(|e| Error::device(OP, e))
     }
 
-    /// The launch that chooses a token. Logits are changed by biases and penalties.
+    /// The launch that samples a token. Biases and penalties change the logits in place.
     pub(super) fn launches(&self, choice: &Choice<'_>) -> Result<Vec<Launch>> {
         if self.vocab > MOST_TOKENS || choice.logits.length() != 4 * self.vocab {
             return Err(Error::Invalid {
@@ -274,7 +273,7 @@ impl std::fmt::Debug for DeviceSampler {
     }
 }
 
-/// Biases of tokens that there are, each token once.
+/// Biases of tokens in the vocabulary, each token once.
 fn biases(sampling: &Sampling, vocab: usize) -> Vec<LogitBias> {
     let mut biases: Vec<LogitBias> = Vec::new();
     for &(token, added) in &sampling.logit_bias {

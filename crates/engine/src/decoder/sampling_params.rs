@@ -1,33 +1,33 @@
-//! How tokens are chosen.
+//! Sampling parameters.
 
 use crate::{Error, Result};
 
-/// How tokens are chosen, on a device or on the CPU. ViewStrides are taken in the order of the fields: logits are biased and
-/// penalised, then cut down by each limit in turn, divided by the temperature and drawn from.
+/// Sampling parameters, for a device or the CPU. They apply in the order of the fields: logits are biased and
+/// penalised, then truncated by each limit in turn, divided by the temperature and drawn from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Added to the logits of tokens: all of them, where a token is named more than once. Tokens that there are not
-    /// are left out.
+    /// Biases of the logits of tokens: their sum, if a token is named more than once. Tokens outside the vocabulary are
+    /// ignored.
     pub logit_bias: Vec<(u32, f32)>,
     /// Positive logits of tokens seen are divided by it, negative ones multiplied. 1 is none.
     pub repetition_penalty: f32,
     /// Subtracted from the logits of tokens seen.
     pub presence_penalty: f32,
-    /// Subtracted from the logits of tokens, once for every time they were seen.
+    /// Subtracted from the logits of tokens, once for every occurrence.
     pub frequency_penalty: f32,
-    /// How many of the last tokens count as seen.
+    /// Number of last tokens that count as seen.
     pub penalty_window: usize,
-    /// Only so many of the most likely tokens; 0 is all.
+    /// Keeps this many of the most likely tokens; 0 keeps all.
     pub top_k: usize,
-    /// Only tokens whose information is nearest to the expected one, up to this much probability. 1 is all.
+    /// Keeps the tokens whose information is nearest to the expected one, up to this probability mass. 1 keeps all.
     pub typical: f32,
-    /// Only the most likely tokens that have this much probability together. 1 is all.
+    /// Keeps the most likely tokens, up to this probability mass. 1 keeps all.
     pub top_p: f32,
-    /// Only tokens with at least this share of the most likely one's probability. 0 is all.
+    /// Keeps tokens with at least this fraction of the most likely one's probability. 0 keeps all.
     pub min_p: f32,
-    /// What logits are divided by before the draw; 0 always takes the most likely token.
+    /// Divisor of logits before the draw; 0 always takes the most likely token.
     pub temperature: f32,
-    /// What the draws depend on.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -50,10 +50,10 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Whether every number makes sense.
+    /// Checks that every parameter is in range.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the first that does not, with what would be right.
+    /// [`Error::Invalid`] for the first that is not, with the valid range.
     pub fn check(&self) -> Result<()> {
         let expect = |holds: bool, what: &str, value: f32, rule: &str| {
             if holds {
@@ -87,7 +87,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// Whether anything depends on what was seen.
+    /// Whether logits depend on the tokens seen.
     pub fn penalises(&self) -> bool {
         let plain = self.repetition_penalty == 1.0
             && self.presence_penalty == 0.0

@@ -1,4 +1,4 @@
-//! What sequences have seen, and memory to take in more.
+//! Sequences: their KV caches, decoding state and scratch memory.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,25 +13,25 @@ use crate::kernel::CacheType;
 use crate::metal::{Block, Metal};
 use crate::{Error, Result};
 
-/// Choices that may be on their way at once: the next waits for the oldest.
+/// Maximum sampled tokens in flight: the next waits for the oldest.
 const ON_THEIR_WAY: usize = 8;
 
-/// Bytes of what the device knows of a sequence: the token that comes next, and its position.
+/// Bytes of a sequence's state on the device: the next token and its position.
 pub(super) const STATE: usize = 8;
 
-/// Keys and values of some sequences on a device, with room for as many tokens each, and memory that taking in tokens
-/// needs. All of it is asked for when it is made.
+/// KV caches of some sequences on a device, with the same capacity each, and the scratch memory of decoding. All of it
+/// is allocated up front.
 ///
-/// The sequences are numbered; each grows, and is cut, by itself. Dropping it waits for steps on their way.
+/// The sequences are numbered; each grows, and is truncated, independently. Dropping waits for steps in flight.
 pub struct Sequences {
     owner: Arc<Inner>,
     kind: CacheType,
     positions: usize,
     slots: Vec<Slot>,
-    /// Keys of every layer and values of every layer: `[slot][kv_head][position][dim]`.
+    /// Keys and values of every layer: `[slot][kv_head][position][dim]`.
     caches: Vec<[Block; 2]>,
     scratch: Scratch,
-    /// Where choices go, for the host to read, and the last one that did.
+    /// Ids of sampled tokens, for the host to read, and the last ticket that used each.
     ids: Vec<(Block, Option<Arc<Ticket>>)>,
     next_id: usize,
     flights: VecDeque<Flight>,
@@ -42,11 +42,11 @@ pub struct Sequences {
 /// One sequence.
 struct Slot {
     len: usize,
-    /// The token that comes next, if it is known to somebody.
+    /// The token that comes next.
     next: Next,
-    /// Whether the device knows the position, and the token unless only it knows it.
+    /// Whether the device has the position, and the token unless only the device knows it.
     is_placed: bool,
-    /// The device's token and position.
+    /// Token and position on the device.
     state: Block,
     plan: Option<Arc<Plan>>,
 }
@@ -58,28 +58,28 @@ enum Next {
     Device,
 }
 
-/// A choice on its way.
+/// A sampled token in flight.
 struct Flight {
     slot: usize,
-    /// What the sequence held before.
+    /// Length of the sequence before it.
     before: usize,
     ticket: Arc<Ticket>,
 }
 
-/// Memory that launches of a token leave to each other.
+/// Intermediate results of a token.
 pub(super) struct Scratch {
     block: Block,
     logits: Block,
-    /// What tokens are between layers, in two places, and what a part adds where it is normed first.
+    /// Ping-pong buffers of the residual stream, and a block's output while it awaits its post-norm.
     pub(super) x: [BufferSlice; 2],
     pub(super) added: BufferSlice,
     pub(super) q: BufferSlice,
-    /// Keys that a norm is still to come for.
+    /// Keys that await their head norm.
     pub(super) k: BufferSlice,
-    /// Keys and values that are rounded together on their way to the cache, by attention: numbers of a head are computed
-    /// by many threadgroups.
+    /// Keys and values in `f32` that attention quantises into the cache: a quantised block needs elements that several
+    /// threadgroups compute.
     pub(super) fresh: Option<[BufferSlice; 2]>,
-    /// What attention gives, and what parts of the keys give.
+    /// Output of attention, and partial results of its splits.
     pub(super) mixed: BufferSlice,
     pub(super) parts: BufferSlice,
     pub(super) inner: BufferSlice,
@@ -124,16 +124,16 @@ impl Scratch {
     }
 }
 
-/// Memory that nothing on its way uses.
+/// Memory that nothing in flight uses.
 fn memory(metal: &Arc<Metal>, bytes: usize) -> Result<Block> {
     Block::idle(metal, OP, bytes)
 }
 
 impl Sequences {
-    /// Memory for as many sequences of up to so many tokens, all empty.
+    /// Allocates `slots` empty sequences of up to `positions` tokens each.
     ///
     /// # Errors
-    /// [`Error::Invalid`], where there is no sequence or no room for a token; [`Error::OutOfMemory`].
+    /// [`Error::Invalid`] if there is no sequence or no capacity for a token; [`Error::OutOfMemory`].
     pub fn new(decoder: &Decoder, kind: CacheType, slots: usize, positions: usize) -> Result<Self> {
         let (metal, spec) = (decoder.metal(), decoder.spec());
         if slots == 0 || positions == 0 || u32::try_from(positions).is_err() {
@@ -174,29 +174,29 @@ impl Sequences {
         })
     }
 
-    /// How many sequences there are.
+    /// Number of sequences.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many tokens a sequence can hold.
+    /// Capacity of a sequence, in tokens.
     pub fn positions(&self) -> usize {
         self.positions
     }
 
-    /// What keys and values are kept as.
+    /// Element type of keys and values.
     pub fn cache_type(&self) -> CacheType {
         self.kind
     }
 
-    /// Bytes of keys and values, and of all that taking in tokens needs.
+    /// Bytes of the KV caches, and of the state and scratch memory.
     pub fn bytes(&self) -> [usize; 2] {
         let caches = self.caches.iter().flatten().map(Block::len).sum();
         let rest = self.slots.len() * STATE + 4 * self.ids.len();
         [caches, self.scratch.bytes() + rest]
     }
 
-    /// How many tokens a sequence holds, those of steps on their way included; 0 where there is no such sequence.
+    /// Length of a sequence in tokens, including steps in flight; 0 if there is no such sequence.
     pub fn len(&self, slot: usize) -> usize {
         let failed = self.flights.iter().filter(|f| f.slot == slot);
         let failed = failed.filter(|f| f.ticket.has_failed()).map(|f| f.before);
@@ -204,15 +204,15 @@ impl Sequences {
         failed.min().map_or(len, |before| len.min(before))
     }
 
-    /// Whether a sequence holds none.
+    /// Whether a sequence is empty.
     pub fn is_empty(&self, slot: usize) -> bool {
         self.len(slot) == 0
     }
 
-    /// Forgets all tokens of a sequence from `len` on, and the token that was to come next. Waits for its steps on their way.
+    /// Drops all tokens of a sequence from `len` on, and its next token. Waits for its steps in flight.
     ///
     /// # Errors
-    /// [`Error::BadIndex`], where there is no such sequence.
+    /// [`Error::BadIndex`] if there is no such sequence.
     pub fn truncate(&mut self, slot: usize, len: usize) -> Result<()> {
         self.rest(slot);
         let before = self.checked_len(slot)?;
@@ -224,10 +224,10 @@ impl Sequences {
         Ok(())
     }
 
-    /// Sets the token that the next [`Decoder::step`] takes in. Waits for steps of the sequence on their way.
+    /// Sets the token that the next [`Decoder::step`] processes. Waits for steps of the sequence in flight.
     ///
     /// # Errors
-    /// [`Error::BadIndex`], where there is no such sequence or no such token.
+    /// [`Error::BadIndex`] if there is no such sequence or no such token.
     pub fn set_next(&mut self, slot: usize, token: u32) -> Result<()> {
         self.rest(slot);
         self.checked_len(slot)?;
@@ -252,17 +252,17 @@ impl Sequences {
         &self.scratch
     }
 
-    /// Logits, a row of the vocabulary's length.
+    /// Logits of one token.
     pub(super) fn logits(&self) -> BufferSlice {
         self.scratch.logits.all()
     }
 
-    /// What the device knows of a sequence.
+    /// Token and position of a sequence on the device.
     pub(super) fn state(&self, slot: usize) -> BufferSlice {
         self.slots[slot].state.all()
     }
 
-    /// The token that comes next.
+    /// The next token of a sequence on the device.
     pub(super) fn token(&self, slot: usize) -> BufferSlice {
         self.slots[slot].state.slice(0..4)
     }
@@ -279,7 +279,7 @@ impl Sequences {
         [0, 1].map(|i| self.caches[layer][i].all())
     }
 
-    /// How many tokens a sequence holds.
+    /// Length of a sequence, or an error if it does not exist.
     pub(super) fn checked_len(&self, slot: usize) -> Result<usize> {
         let found = self.slots.get(slot).map(|s| s.len);
         found.ok_or_else(|| Error::BadIndex {
@@ -289,7 +289,7 @@ impl Sequences {
         })
     }
 
-    /// An error where a sequence cannot hold so many tokens.
+    /// Returns an error if `len` tokens exceed the capacity.
     pub(super) fn expect_room(&self, len: usize) -> Result<()> {
         if len <= self.positions {
             return Ok(());
@@ -300,7 +300,7 @@ impl Sequences {
         )))
     }
 
-    /// Takes note of choices that have failed: their sequences hold what they held.
+    /// Handles sampled tokens that have failed: their sequences return to the length before.
     pub(super) fn settle(&mut self) {
         while let Some(flight) = self.flights.front()
             && flight.ticket.is_done()
@@ -316,16 +316,16 @@ impl Sequences {
         }
     }
 
-    /// Waits for choices of a sequence that are on their way, and takes note of those that have failed.
+    /// Waits for the sampled tokens of a sequence in flight, and handles those that have failed.
     pub(super) fn rest(&mut self, slot: usize) {
         for flight in self.flights.iter().filter(|f| f.slot == slot) {
-            // Whoever has the choice hears of a failure.
+            // The owner of the ticket gets the error.
             let _ = flight.ticket.resolve();
         }
         self.settle();
     }
 
-    /// The launches of a token of a sequence, made once.
+    /// The launches of a sequence's decoding step, made once.
     pub(super) fn plan(&mut self, decoder: &Decoder, slot: usize) -> Result<Arc<Plan>> {
         if let Some(plan) = &self.slots[slot].plan {
             return Ok(Arc::clone(plan));
@@ -335,12 +335,12 @@ impl Sequences {
         Ok(plan)
     }
 
-    /// Whether launches of a sequence are known, so that all kernels are there.
+    /// Whether any sequence has a plan, so that all kernels are compiled.
     pub(super) fn has_plans(&self) -> bool {
         self.slots.iter().any(|slot| slot.plan.is_some())
     }
 
-    /// Where the next choice goes; the one that went there before is known then.
+    /// The buffer of the next sampled id; waits for the token that used it before.
     pub(super) fn room_for_id(&mut self) -> BufferSlice {
         let (block, last) = &mut self.ids[self.next_id];
         if let Some(ticket) = last.take() {
@@ -351,7 +351,7 @@ impl Sequences {
         block.all()
     }
 
-    /// Tells the device the position of the next token of a sequence, and the token.
+    /// Writes the next token of a sequence, and its position, to the device.
     pub(super) fn place(&mut self, slot: usize, token: u32) -> Result<()> {
         let slot = &mut self.slots[slot];
         let state = [token, slot.len as u32];
@@ -362,7 +362,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// Makes sure that the device knows what the next step takes in.
+    /// Makes sure that the device has the token that the next step processes.
     pub(super) fn place_next(&mut self, slot: usize) -> Result<()> {
         let Slot {
             next, is_placed, ..
@@ -376,7 +376,7 @@ impl Sequences {
         }
     }
 
-    /// Notes that a choice is on its way, after a token if `takes` is set.
+    /// Registers a sampled token in flight, after a decoding step if `decodes` is set.
     pub(super) fn launched(
         &mut self,
         slot: usize,
@@ -403,7 +403,7 @@ impl Sequences {
         Pending(ticket)
     }
 
-    /// Notes that a sequence has so many more tokens, and perhaps logits.
+    /// Registers that a sequence has grown by `tokens` tokens, and whether it has logits.
     pub(super) fn took(&mut self, slot: usize, tokens: usize, has_logits: bool) {
         let state = &mut self.slots[slot];
         state.len += tokens;
@@ -419,7 +419,7 @@ impl Sequences {
 
 impl Drop for Sequences {
     fn drop(&mut self) {
-        // The memory goes to others.
+        // The memory goes back to the pool.
         for flight in &self.flights {
             let _ = flight.ticket.resolve();
         }

@@ -1,4 +1,4 @@
-//! What a transformer is.
+//! Specification of a transformer.
 
 use crate::kernel::Activation;
 use crate::quant::QuantMatrix;
@@ -6,49 +6,48 @@ use crate::{Error, Result, RopeTable};
 
 use super::OP;
 
-/// Elements of a head, at most.
+/// Maximum elements of a head.
 pub(super) const MOST_DIMS: usize = 256;
 
-/// A transformer of the decoder kind: sizes, weights, and how its parts go together.
+/// A transformer of the decoder kind: sizes, weights and variants of its layers.
 ///
-/// A layer is `x += output(attend(turn(q), turn(k), v))` and `x += down(bend(gate(n)) * up(n))`, both of the norm of
-/// `x`; norms divide by the root of the mean square. What a family adds to the weights of its norms is in them already.
+/// A layer is `x += output(attention(rope(q), rope(k), v))` and `x += down(activation(gate(n)) * up(n))`, both of the
+/// norm of `x`; norms are RMS norms. An offset that a family adds to the weights of its norms is already applied.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Numbers of a token between layers.
+    /// Elements of the residual stream.
     pub width: usize,
-    /// Heads of queries: a multiple of those of keys.
+    /// Query heads: a multiple of `kv_heads`.
     pub heads: usize,
-    /// Heads of keys and values.
+    /// Key and value heads.
     pub kv_heads: usize,
-    /// Numbers of a head: a multiple of 4, at most 256.
+    /// Elements of a head: a multiple of 4, at most 256.
     pub head_dim: usize,
-    /// Numbers inside the feed-forward part.
+    /// Elements of the FFN's hidden layer.
     pub ffn: usize,
-    /// Tokens there are.
+    /// Vocabulary size.
     pub vocab: usize,
-    /// What norms add to the mean square.
+    /// Epsilon that norms add to the mean square.
     pub eps: f32,
-    /// What the feed-forward part bends its numbers with.
+    /// FFN activation.
     pub activation: Activation,
-    /// What scores are multiplied with.
+    /// Scale of attention scores.
     pub attention_scale: f32,
-    /// Scores become `cap * tanh(score / cap)`.
+    /// Soft cap of scores: `cap * tanh(score / cap)`.
     pub attention_softcap: Option<f32>,
-    /// Whether a token sees only itself and what is before it. A decoder that takes one token after the other knows
-    /// nothing else.
+    /// Whether a token attends only to itself and the tokens before it. Decoding token by token implies it.
     pub causal: bool,
-    /// A row for every token.
+    /// Embedding table: a row for every token.
     pub embedding: QuantMatrix,
-    /// What rows of the embedding are multiplied with.
+    /// Scale of embedding rows.
     pub embedding_scale: f32,
-    /// From the last layer to logits: a row for every token.
+    /// Output head: a row for every token.
     pub head: QuantMatrix,
-    /// Weights of the norm before the head.
+    /// Weights of the norm before the output head.
     pub output_norm: Vec<f32>,
-    /// Logits become `cap * tanh(logit / cap)`.
+    /// Soft cap of logits: `cap * tanh(logit / cap)`.
     pub final_softcap: Option<f32>,
-    /// How positions turn queries and keys, in layers that see everything and in local ones.
+    /// RoPE tables of global and of local layers.
     pub rotations: [RopeTable; 2],
     /// The layers.
     pub layers: Vec<Layer>,
@@ -65,36 +64,37 @@ pub struct Layer {
     pub k: Projection,
     /// Values: `[kv_heads * head_dim, width]`.
     pub v: Projection,
-    /// What attention adds: `[width, heads * head_dim]`.
+    /// Output projection of attention: `[width, heads * head_dim]`.
     pub output: Projection,
-    /// Weights of a norm of every head of queries, of `head_dim` numbers.
+    /// Weights of the query head norm, `head_dim` elements.
     pub q_norm: Option<Vec<f32>>,
-    /// The same of keys; both or none.
+    /// Weights of the key head norm; both or none.
     pub k_norm: Option<Vec<f32>>,
-    /// Weights of a norm of what attention adds.
+    /// Weights of a post-norm of attention's output.
     pub post_attention_norm: Option<Vec<f32>>,
-    /// Weights of the norm before the feed-forward part.
+    /// Weights of the norm before the FFN.
     pub ffn_norm: Vec<f32>,
-    /// What is bent and multiplied with `up`; without it `up` is bent itself. `[ffn, width]`.
+    /// Gate projection, `[ffn, width]`, whose activation is multiplied with `up`; without it the activation applies to
+    /// `up`.
     pub gate: Option<Projection>,
-    /// `[ffn, width]`.
+    /// Up projection: `[ffn, width]`.
     pub up: Projection,
-    /// `[width, ffn]`.
+    /// Down projection: `[width, ffn]`.
     pub down: Projection,
-    /// Weights of a norm of what the feed-forward part adds.
+    /// Weights of a post-norm of the FFN's output.
     pub post_ffn_norm: Option<Vec<f32>>,
-    /// Positions that a token sees, itself one of them; all where `None`.
+    /// Sliding window: positions that a token attends to, including itself; all if `None`.
     pub window: Option<usize>,
-    /// Which of the rotations turns its queries and keys: the second where it is set.
+    /// Whether the layer uses the second RoPE table, that of local layers.
     pub is_local: bool,
 }
 
-/// A matrix, and what is added to the product with it.
+/// A linear layer: a matrix and an optional bias.
 #[derive(Clone, Debug)]
 pub struct Projection {
     /// The matrix.
     pub weight: QuantMatrix,
-    /// A number for every row.
+    /// An element for every row.
     pub bias: Option<Vec<f32>>,
 }
 
@@ -124,7 +124,7 @@ fn vector(what: &str, vector: Option<&Vec<f32>>, len: usize) -> Result<()> {
 }
 
 impl Spec {
-    /// An error where sizes do not go together.
+    /// Returns an error if the sizes do not match.
     pub(super) fn check(&self) -> Result<()> {
         let sizes = [
             ("width", self.width),

@@ -10,29 +10,29 @@ use crate::metal::{Block, Metal};
 use crate::quant::QuantMatrix;
 use crate::{Result, RopeStyle, RopeTable};
 
-/// Vectors begin at a multiple of so many bytes.
+/// Alignment of vectors, in bytes.
 const ALIGN: usize = 64;
 
-/// A matrix.
+/// A weight matrix.
 pub(super) struct Matrix {
     /// All rows.
     pub(super) slice: BufferSlice,
-    /// What `quant.h` knows its elements by.
+    /// Number of its format in `quant.h`.
     pub(super) format: i64,
     /// Bytes of a row.
     pub(super) row: usize,
 }
 
-/// Where a vector lies among all.
+/// Byte range of a vector among all vectors.
 pub(super) type Place = Range<usize>;
 
 /// A layer's weights.
 pub(super) struct LayerWeights {
     pub(super) attn_norm: Place,
     pub(super) qkv: [Matrix; 3],
-    /// Of queries, keys and values, one after the other.
+    /// Biases of queries, keys and values, concatenated.
     pub(super) qkv_bias: Option<Place>,
-    /// Of queries and of keys.
+    /// Norms of query and key heads.
     pub(super) head_norms: Option<[Place; 2]>,
     pub(super) output: Matrix,
     pub(super) output_bias: Option<Place>,
@@ -40,16 +40,16 @@ pub(super) struct LayerWeights {
     pub(super) ffn_norm: Place,
     pub(super) gate: Option<Matrix>,
     pub(super) up: Matrix,
-    /// Of the gate, if there is one, and of what it is for.
+    /// Biases of the gate, if there is one, and of `up`, concatenated.
     pub(super) feed_bias: Option<Place>,
     pub(super) down: Matrix,
     pub(super) down_bias: Option<Place>,
     pub(super) post_ffn_norm: Option<Place>,
 }
 
-/// How positions turn heads.
+/// RoPE parameters.
 pub(super) struct Rotation {
-    /// Fractions of a turn from one position to the next, in units of 2⁻⁶⁴.
+    /// Frequencies: rotation from one position to the next, in units of 2⁻⁶⁴ turns.
     pub(super) turns: Place,
     pub(super) pairs: usize,
     pub(super) interleaved: bool,
@@ -67,10 +67,10 @@ pub(super) struct Weights {
     footprint: Footprint,
 }
 
-/// Weights being brought to a device.
+/// Weights being loaded onto a device.
 struct Loader<'a> {
     metal: &'a Arc<Metal>,
-    /// Those that are there: two with the same bytes are one.
+    /// Matrices loaded so far: two with the same bytes share one buffer.
     matrices: Vec<(Range<*const u8>, BufferSlice)>,
     footprint: Footprint,
     bytes: Vec<u8>,
@@ -112,7 +112,7 @@ impl Loader<'_> {
         start..self.bytes.len()
     }
 
-    /// The biases of projections one after the other; zeros for those that have none.
+    /// Concatenated biases of projections, zeros for those without; `None` if none has a bias.
     fn biases(&mut self, of: &[&Projection]) -> Option<Place> {
         of.iter().find(|p| p.bias.is_some())?;
         let mut all = Vec::new();
@@ -155,10 +155,10 @@ impl Loader<'_> {
 
     fn rotation(&mut self, table: &RopeTable) -> Result<Rotation> {
         let pairs = table.frequencies().shape().count();
-        // Fractions first, then whole turns, which do not matter to whole positions.
+        // The fractions of turns come first, then whole turns, which do not matter at integer positions.
         let mut turns = table.turns().to_vec::<u64>()?;
         turns.truncate(pairs);
-        // Never nothing, so that it can be bound.
+        // At least one, so that it can be bound.
         turns.resize(pairs.max(1), 0);
         Ok(Rotation {
             turns: self.place(bytemuck::cast_slice(&turns)),
@@ -207,7 +207,7 @@ impl Weights {
         self.footprint
     }
 
-    /// Bytes that a token reads.
+    /// Bytes that decoding a token reads.
     pub(super) fn read_by_a_token(&self) -> usize {
         let matrix = |m: &Matrix| m.slice.length();
         let layer = |l: &LayerWeights| {

@@ -1,4 +1,4 @@
-//! `argmin` and `argmax` on Metal: reductions that remember where, by the kernels of `reduce.metal`.
+//! `argmin` and `argmax` on Metal: reductions that keep the index, by the kernels of `reduce.metal`.
 
 use super::input::{Input, Output};
 use super::record::Recorder;

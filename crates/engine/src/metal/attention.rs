@@ -1,5 +1,5 @@
-//! `attention` on Metal: a kernel for few queries, which shares the keys among threads, and one for many, which
-//! shares the queries.
+//! `attention` on Metal: a decode kernel for few queries, which splits the keys among threads, and a prefill kernel for
+//! many, which splits the queries.
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
@@ -36,19 +36,19 @@ msl_struct! {
     }
 }
 
-/// Queries up to which the keys are shared among threads.
+/// Maximum queries of the decode kernel.
 const FEW: usize = 8;
 
-/// Elements of a row that the kernels for many and for few queries hold at most.
+/// Maximum elements of a row in the prefill and in the decode kernel.
 const MANY_DIMS: usize = 256;
 const MOST_DIMS: usize = 1024;
 
-/// Keys of a part at least, parts at most, and threadgroups that keep a GPU busy.
+/// Minimum keys of a split, maximum splits, and threadgroups that fill a GPU.
 const PART: usize = 256;
 const PARTS: usize = 64;
 const BUSY: usize = 128;
 
-/// `[batch, heads, length, dim]` with the last axis without gaps.
+/// A strided `[batch, heads, length, dim]` whose last axis is contiguous.
 struct Heads {
     span: Option<Span>,
     strides: [i64; 3],
@@ -78,7 +78,7 @@ impl Heads {
         })
     }
 
-    /// Whether rows of so many elements begin where a vector of four may.
+    /// Whether rows of `dim` elements are aligned for vector loads of four.
     fn is_aligned(&self, dim: usize) -> bool {
         dim.is_multiple_of(4) && self.offset % 4 == 0 && self.strides.iter().all(|s| s % 4 == 0)
     }
@@ -86,7 +86,7 @@ impl Heads {
     fn bind(&self, launch: LaunchBuilder) -> LaunchBuilder {
         match &self.span {
             Some(span) => launch.read(span.clone()),
-            // Nobody reads it.
+            // Not read.
             None => launch.value(&0_u64),
         }
     }
@@ -159,8 +159,8 @@ pub(crate) fn record(
     };
     let batch = q_shape[0];
     let count = output.count() / value_dim;
-    // As if every query saw every key, at the speed of a product: where it sees half of them, attention takes twice
-    // as long for each.
+    // As if every query saw every key, at the speed of a matmul: with a causal mask it sees half of them, but attention
+    // takes twice as long for each.
     let cost = cost(count.saturating_mul(keys), dim + value_dim);
     if q_shape[2] > FEW && widest <= MANY_DIMS {
         let (dims, rows, tile) = tiles(output.dtype, widest);
@@ -186,7 +186,7 @@ pub(crate) fn record(
     let simds = if lane_dims > 8 { 4 } else { 8 };
     let heads = batch * v_shape[1];
     let blocks = all_rows.div_ceil(rows);
-    // Keys that a query sees at most.
+    // Maximum keys that a query sees.
     let reach = op
         .window
         .filter(|_| op.causal)
@@ -210,7 +210,7 @@ pub(crate) fn record(
         _ => Some(recorder.scratch(count * parts * (value_dim + 2) * 4)?),
     };
     let launch = launch.write(partial.as_ref().unwrap_or(&output.slice));
-    // A SIMD-group for every few keys, where they are few.
+    // A SIMD-group for every four keys, if they are few.
     let used = reach.div_ceil(parts).div_ceil(4).clamp(1, simds);
     let grid = (parts, heads, blocks);
     launch.value(&problem).groups(recorder, grid, 32 * used);

@@ -23,8 +23,7 @@ msl_struct! {
 }
 
 impl AxisSplit {
-    /// An input split at an axis, and the range to bind; an input without elements has one of which nothing
-    /// is to be read.
+    /// Splits an input at an axis, and returns the range to bind; that of an input without elements is not read.
     pub(super) fn new(
         recorder: &mut Recorder<'_>,
         input: &Input<'_>,
@@ -61,17 +60,17 @@ impl AxisSplit {
         Ok((split, span))
     }
 
-    /// Blocks.
+    /// Number of blocks.
     pub(super) fn outer(&self) -> usize {
         self.outer.dims.iter().map(|&d| d as usize).product()
     }
 
-    /// Whether rows are neighbours in memory.
+    /// Whether the elements of a row are contiguous.
     pub(super) fn is_dense(&self) -> bool {
         self.inner.rank == 1 && (self.width == 1 || self.inner_steps.strides[0] == 1)
     }
 
-    /// Whether all rows begin where four elements may be read at once.
+    /// Whether all rows are aligned for vector loads of four elements.
     pub(super) fn is_even(&self) -> bool {
         let even = |x: i64| x % 4 == 0;
         self.is_dense()
@@ -81,7 +80,7 @@ impl AxisSplit {
     }
 }
 
-/// The number of an integer type, for kernels that read indices of any; as `msl/index.h` has them.
+/// Number of an integer type in `msl/index.h`, for kernels that read indices of any.
 pub(super) fn index_kind(dtype: DType) -> u32 {
     match dtype {
         DType::U8 => 0,
@@ -95,7 +94,7 @@ pub(super) fn index_kind(dtype: DType) -> u32 {
     }
 }
 
-/// A type of as many bytes, for kernels that move elements whatever they mean.
+/// An unsigned type of the same size, for kernels that only move elements.
 pub(super) fn bits(dtype: DType) -> DType {
     match dtype.size() {
         1 => DType::U8,

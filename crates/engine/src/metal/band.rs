@@ -1,13 +1,13 @@
 //! Launches in bands.
 //!
-//! A GPU that also drives a display may work on one command buffer for about two seconds, then the system ends it with an
-//! error. Drivers cut lists of launches into command buffers, but not a launch. So a launch that would take longer than
-//! [`MAX_SECONDS`] becomes several of the same kernel, each with a band of the grid. Bands consist of whole threadgroups,
-//! which compute what they would compute in one launch.
+//! A GPU that also drives a display may work on one command buffer for about two seconds, then the system's watchdog
+//! ends it with an error. Drivers split lists of launches into command buffers, but not a launch. So a launch that
+//! would take longer than [`MAX_SECONDS`] becomes several of the same kernel, each with a band of the grid. Bands
+//! consist of whole threadgroups, which compute what they would compute in one launch.
 //!
-//! Kernels take part by `msl/band.h` and [`Recorder::launch_in_bands`](super::Recorder::launch_in_bands). They are those
-//! whose arithmetic grows faster than their data: products, convolutions, attention. What is bound by memory ends in
-//! time, as the memory of a GPU is read in less than a second.
+//! Kernels opt in by `msl/band.h` and [`Recorder::launch_in_bands`](super::Recorder::launch_in_bands). They are the
+//! compute-bound ones, whose arithmetic grows faster than their data: matmul, convolution, attention. Memory-bound
+//! kernels end in time, as the memory of a GPU is read in less than a second.
 
 use bessemer_hal::Size;
 
@@ -22,16 +22,16 @@ msl_struct! {
     /// A band of a grid.
     #[derive(PartialEq, Eq)]
     pub(super) struct Band {
-        /// Where the band begins in the grid.
+        /// Origin of the band in the grid.
         origin: Uint3,
         /// The whole grid.
         grid: Uint3,
     }
 }
 
-/// Cuts a grid along the axis with the most threadgroups into at most `count` bands of about the same size. A threadgroup
-/// has `group` of what the grid counts. Returns each band with the size of its own grid; `None` for a grid of more than
-/// Metal counts.
+/// Splits a grid along the axis with the most threadgroups into at most `count` bands of about the same size. A
+/// threadgroup covers `group` units of the grid. Returns each band with the size of its own grid; `None` for a grid
+/// that exceeds 32 bits.
 pub(super) fn bands(grid: Size, group: Size, count: u64) -> Option<Vec<(Band, Size)>> {
     let (dims, group) = (grid.dims(), group.dims());
     let mut whole = [0; 4];
@@ -44,7 +44,7 @@ pub(super) fn bands(grid: Size, group: Size, count: u64) -> Option<Vec<(Band, Si
     let step = groups(axis).div_ceil(count).max(1) * group[axis];
     let band = |begin: usize| {
         let (mut origin, mut extent) = ([0; 4], dims);
-        // No more than the whole, which fits.
+        // At most the whole grid, which fits.
         origin[axis] = begin as u32;
         extent[axis] = step.min(dims[axis] - begin);
         let band = Band {

@@ -17,7 +17,7 @@ pub(super) fn record(
     fused::record_one(Action::Binary(*op), recorder, inputs, output)
 }
 
-/// The type of the result for elements of a type, where there is such a function of them.
+/// The type of the result for elements of a type, if there is such a function of them.
 pub(super) fn result(op: Binary, dtype: DType) -> Option<DType> {
     match (op.types(), dtype.kind()) {
         (Types::Compare, _) => Some(DType::Bool),

@@ -16,36 +16,36 @@ use super::stream::Batch;
 use crate::storage::Bytes;
 use crate::{Error, Result};
 
-/// Bytes before and after a guarded block.
+/// Bytes of the red zones before and after a guarded block.
 const ZONE: usize = 256;
-/// What they hold.
+/// Byte that fills red zones.
 const PATTERN: u8 = 0xA5;
 
-/// Memory of a device, from its pool and given back to it. What is in it is written by a batch of the
-/// device's stream; [`Block::ready`] waits for that.
+/// Device memory from the pool, and given back to it. A batch of the device's stream writes its contents;
+/// [`Block::ready`] waits for that.
 pub(crate) struct Block {
     metal: Arc<Metal>,
     buffer: Buffer,
-    /// The first byte; others may have the bytes before and after.
+    /// Offset of the first byte in the buffer; others may use the bytes before and after.
     start: usize,
-    /// Bytes asked for; the buffer may have more.
+    /// Requested bytes; the buffer may be larger.
     len: usize,
     /// Whether the buffer goes back to the pool. If not, others may write it, and the host reads a copy.
     pooled: bool,
     copy: OnceLock<Vec<u64>>,
-    /// Whether [`Block::ready`] need not look again.
+    /// Whether [`Block::ready`] need not check again.
     ready: AtomicBool,
     origin: Mutex<Origin>,
 }
 
-/// Where the contents come from.
+/// Origin of a block's contents.
 #[derive(Clone, Default)]
 pub(super) struct Origin {
-    /// The batch that writes them; `None` for what the host has written.
+    /// The batch that writes them; `None` if the host wrote them.
     pub(super) batch: Option<Arc<Batch>>,
-    /// What may turn out wrong with the values they are computed from.
+    /// Faults of the values they are computed from, which may turn out to be errors.
     pub(super) faults: Vec<Arc<Fault>>,
-    /// The last batch that uses the memory in any way.
+    /// The last batch that uses the memory.
     user: Option<Arc<Batch>>,
 }
 
@@ -57,16 +57,16 @@ impl Block {
         }
         let (buffer, user) = metal.pool.take(&metal.stream, op, len)?;
         let block = Self::of(metal, buffer, len);
-        // Should nothing be recorded for it after all, it goes back as it came: perhaps still in use.
+        // If nothing is recorded for it after all, it goes back to the pool as it came: possibly still in use.
         block.origin().user = user;
         Ok(block)
     }
 
-    /// As [`Block::new`], between two zones that nobody may write.
+    /// As [`Block::new`], between two red zones that kernels must not write.
     fn guarded(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
         let end = len.next_multiple_of(ZONE);
         let buffer = metal.pool.take_idle(&metal.stream, op, end + 2 * ZONE)?;
-        // What a kernel does not write is then easy to see, too.
+        // This also exposes elements that a kernel does not write.
         let pattern = vec![PATTERN; buffer.length()];
         let written = buffer.write(0, &pattern);
         written.map_err(|e| Error::device(op, e))?;
@@ -75,7 +75,7 @@ impl Block {
         Ok(block)
     }
 
-    /// Whether the zones around a guarded block are as they were.
+    /// Whether the red zones around a guarded block are unchanged.
     fn is_intact(&self) -> bool {
         if !self.pooled || self.start == 0 {
             return true;
@@ -88,14 +88,14 @@ impl Block {
             .all(|(_, &b)| b == PATTERN)
     }
 
-    /// Memory with arbitrary contents that nothing on its way uses. Whoever has kernels write it outside of the
-    /// stream must know that they have run before it goes.
+    /// Memory with arbitrary contents that nothing in flight uses. A caller whose kernels write it outside of the
+    /// stream must make sure that they have run before it is dropped.
     pub(crate) fn idle(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
         let buffer = metal.pool.take_idle(&metal.stream, op, len)?;
         Ok(Self::of(metal, buffer, len))
     }
 
-    /// A copy of bytes of the host.
+    /// A copy of host bytes.
     pub(crate) fn copy_of(metal: &Arc<Metal>, op: &'static str, bytes: &[u8]) -> Result<Self> {
         let buffer = metal.pool.take_idle(&metal.stream, op, bytes.len())?;
         let block = Self::of(metal, buffer, bytes.len());
@@ -106,7 +106,7 @@ impl Block {
         Ok(block)
     }
 
-    /// Memory of somebody else, used in place; `None` where it does not lie in pages of its own.
+    /// Memory of another owner, used in place; `None` if it does not lie in whole pages.
     pub(crate) fn over(metal: &Arc<Metal>, owner: &Arc<dyn Bytes>) -> Option<Self> {
         let (pages, length) = owner.pages()?;
         let bytes = owner.bytes();
@@ -114,8 +114,8 @@ impl Block {
         if start + bytes.len() > length {
             return None;
         }
-        // SAFETY: the owner says that the pages are there and are only read, and is kept as long as the
-        // buffer is.
+        // SAFETY: the owner guarantees that the pages exist and are only read, and is kept alive as long as the buffer
+        // is.
         let buffer = unsafe {
             metal
                 .device
@@ -128,7 +128,7 @@ impl Block {
         Some(block)
     }
 
-    /// A range of a buffer that somebody else has, and the batch that wrote it last.
+    /// A range of a buffer with another owner, and the batch that wrote it last.
     pub(crate) fn within(
         metal: &Arc<Metal>,
         slice: &BufferSlice,
@@ -166,17 +166,17 @@ impl Block {
         Arc::ptr_eq(&self.metal, metal)
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the memory is somebody else's, used in place.
+    /// Whether the memory belongs to another owner and is used in place.
     pub(crate) fn is_borrowed(&self) -> bool {
         !self.pooled
     }
 
-    /// The bytes as the device layer has them, which waits for whoever writes them.
+    /// All bytes as a slice of the buffer; reading it waits for its writers.
     pub(crate) fn all(&self) -> BufferSlice {
         self.slice(0..self.len)
     }
@@ -185,7 +185,7 @@ impl Block {
         self.origin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says who writes the contents from now on.
+    /// Sets the batch that writes the contents.
     pub(super) fn written_by(&self, batch: Arc<Batch>, faults: Vec<Arc<Fault>>) {
         *self.origin() = Origin {
             user: Some(Arc::clone(&batch)),
@@ -195,7 +195,7 @@ impl Block {
         self.ready.store(false, Ordering::Release);
     }
 
-    /// Notes that a batch reads the contents.
+    /// Registers that a batch reads the contents.
     pub(super) fn read_by(&self, batch: &Arc<Batch>) {
         self.origin().user = Some(Arc::clone(batch));
     }
@@ -208,7 +208,7 @@ impl Block {
         slice.expect("a range of the block")
     }
 
-    /// Waits until the contents are there.
+    /// Waits until the contents are written.
     pub(crate) fn ready(&self, op: &'static str) -> Result<()> {
         if self.ready.load(Ordering::Acquire) {
             return Ok(());
@@ -243,14 +243,14 @@ impl Block {
         Ok(())
     }
 
-    /// The bytes of somebody else's buffer, wherever it is.
+    /// A copy of the bytes of another owner's buffer, in any storage mode.
     fn fetch(&self) -> hal::Result<Vec<u64>> {
         let mut copy = vec![0_u64; self.len.div_ceil(8)];
         let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..self.len];
         match self.buffer.storage_mode() {
             StorageMode::Shared => self.buffer.read::<u8>(self.start, bytes)?,
             StorageMode::Managed => {
-                // What kernels wrote is not yet in the host's copy.
+                // The writes of kernels are not yet in the host's copy.
                 let mut commands = self.metal.commands("read");
                 commands.synchronize(&self.buffer)?;
                 commands.commit()?.wait()?;
@@ -270,7 +270,7 @@ impl Block {
         Ok(copy)
     }
 
-    /// The bytes, which are what they should be once [`Block::ready`] has said so.
+    /// The bytes; they are valid once [`Block::ready`] has succeeded.
     pub(crate) fn bytes(&self) -> &[u8] {
         if !self.pooled {
             let copy = self
@@ -280,12 +280,12 @@ impl Block {
             return &copy[..self.len.min(copy.len())];
         }
         let Some(start) = self.buffer.contents().filter(|_| self.len > 0) else {
-            // As aligned as real ones.
+            // Aligned as real ones are.
             return bytemuck::cast_slice::<u64, u8>(&[]);
         };
-        // SAFETY: the buffer has at least `start + len` initialised bytes and lives as long as this. Kernels that
-        // write them were recorded before anybody could ask for the value, and callers have waited for
-        // those; later ones write only to a block that its only owner has given up as an input.
+        // SAFETY: the buffer has at least `start + len` initialised bytes and lives as long as this. Kernels that write
+        // them were recorded before the value could be requested, and callers have waited for those; later ones write
+        // only to a block that its only owner has donated as an input.
         unsafe { std::slice::from_raw_parts(start.as_ptr().add(self.start), self.len) }
     }
 }
@@ -322,7 +322,7 @@ mod tests {
     use crate::storage::{Memory, Storage};
     use crate::{DType, Device, Layout, Shape, Tensor};
 
-    /// Memory in pages of its own, of which the elements are a part: what a mapped file is.
+    /// Whole pages that contain the elements, as a mapped file does.
     struct Pages {
         memory: Memory,
         from: usize,
@@ -378,7 +378,7 @@ mod tests {
         let output = Output::new(&to, DType::U8, shape, None);
         copy::record_copy(&mut recorder, &input, &output).unwrap();
         recorder.finish(&to, &[input]).unwrap();
-        // Kernels on their way read it. Somebody takes it and lets it go, somebody writes.
+        // Kernels in flight read it. It is allocated and freed unused, then the host writes.
         drop(from);
         drop(Block::new(metal, "test", 1000).unwrap());
         let _other = Block::copy_of(metal, "test", &[8; 1000]).unwrap();

@@ -17,7 +17,7 @@ pub(super) fn record(
     fused::record_one(Action::Cast, recorder, inputs, output)
 }
 
-/// Whether there is such a conversion: Metal has no `f64`, and nothing is converted to its own type.
+/// Whether there is such a conversion: Metal has no `f64`, and no type is converted to itself.
 pub(super) fn exists(from: DType, to: DType) -> bool {
     from != to && to != DType::F64
 }

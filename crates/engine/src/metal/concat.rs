@@ -10,11 +10,11 @@ use crate::ops::concat::Concat;
 use crate::shape::MAX_RANK;
 use crate::{Layout, Result};
 
-/// Inputs of one launch, at most; as `concat.metal` has it.
+/// Maximum inputs of one launch, as in `concat.metal`.
 const WOVEN: usize = 4;
 
-/// Copies each input to its place: in one launch where there are few and their places are woven into each
-/// other, otherwise in one each.
+/// Copies each input to its region: in one launch if there are few and their regions interleave in memory, otherwise in
+/// one each.
 pub(crate) fn record(
     op: &Concat,
     recorder: &mut Recorder<'_>,

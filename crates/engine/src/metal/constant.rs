@@ -1,13 +1,13 @@
 //! Function constants, known by name on both sides.
 //!
 //! A kernel source declares one as `FUNCTION_CONSTANT(bool, CAUSAL);` on a line of its own, and the host sets
-//! `.flag("CAUSAL", …)`. The indices that Metal wants are assigned here, in the order of the declarations, once
-//! all headers are in the text: headers need not agree on who owns which index, and a name that no source
-//! declares is an error on every device.
+//! `.flag("CAUSAL", …)`. The indices that Metal wants are assigned here, in the order of the declarations, once all
+//! headers are spliced in: headers need not agree on indices, and a name that no source declares is an error on every
+//! device.
 
 use bessemer_hal::ConstantValue;
 
-/// A function constant that a text declares; its position among them is its index.
+/// A function constant that a source declares; its position among them is its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Declaration {
     name: String,
@@ -15,7 +15,7 @@ pub(super) struct Declaration {
     type_name: String,
 }
 
-/// Replaces the declarations of a text by Metal's own, and returns them in the order of their indices.
+/// Replaces the declarations of a source by Metal's own, and returns them in the order of their indices.
 pub(super) fn assign_indices(text: &str) -> (String, Vec<Declaration>) {
     let mut declared: Vec<Declaration> = Vec::new();
     let mut resolved = String::with_capacity(text.len() + 1024);
@@ -37,7 +37,7 @@ pub(super) fn assign_indices(text: &str) -> (String, Vec<Declaration>) {
     (resolved, declared)
 }
 
-/// The declaration that a line is.
+/// Parses a line that is a declaration.
 fn parse(line: &str) -> Option<Declaration> {
     let inner = line.strip_prefix("FUNCTION_CONSTANT(")?;
     let (type_name, name) = inner.strip_suffix(");")?.split_once(", ")?;
@@ -47,7 +47,7 @@ fn parse(line: &str) -> Option<Declaration> {
     })
 }
 
-/// The index of the constant of a name that takes this value, or why there is none.
+/// The index of the constant with this name, which takes this value, or the reason why there is none.
 pub(super) fn index_of(
     declared: &[Declaration],
     name: &str,

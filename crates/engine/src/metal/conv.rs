@@ -1,9 +1,8 @@
 //! `conv1d` and `conv2d` on Metal.
 //!
-//! Convolutions are products of the weights and the windows: where windows are single elements side by side,
-//! products of matrices; otherwise tiles whose right factor is gathered from the image on its way to
-//! threadgroup memory. Where there is little to sum, or few outputs share a window, each result has a thread
-//! of its own.
+//! A convolution is a matmul of the weights and the windows of the image (im2col). Without padding, 1×1 convolutions
+//! call the matmul kernels; others use tiles whose right factor is gathered from the image on its way to threadgroup
+//! memory (implicit GEMM). If sums are short, or few outputs share a window, each result has its own thread.
 
 use bessemer_hal::BufferSlice;
 use bytemuck::Zeroable;
@@ -17,7 +16,7 @@ use super::view::{self, ViewStrides};
 use crate::ops::conv::Conv;
 use crate::{Result, Scalar, Shape};
 
-/// Fewer outputs, or sums of fewer products, leave most of a tile empty.
+/// Minimum outputs, and products of a sum, of the tiled kernel: fewer leave most of a tile empty.
 const FEW: usize = 8;
 
 msl_struct! {
@@ -63,7 +62,7 @@ msl_struct! {
     }
 }
 
-/// A convolution with its lengths.
+/// A convolution with its dimensions.
 struct Problems<'a> {
     op: &'a Conv,
     images: Input<'a>,
@@ -106,7 +105,7 @@ pub(crate) fn record(
         places: [output.shape[2], output.shape[3]],
     };
     let depth = inner * taps_height * taps_width;
-    // Places are counted in 32 bits with a sign there.
+    // The tiled kernel has signed 32-bit positions.
     let near = (0..2).all(|i| {
         let reach = problem.size[i].saturating_add(op.padding[i].saturating_mul(2));
         i32::try_from(reach).is_ok()
@@ -122,13 +121,13 @@ pub(crate) fn record(
 }
 
 impl<'a> Problems<'a> {
-    /// An input under another shape, where strides can say it.
+    /// Reshapes an input, if strides can express it.
     fn reshaped(&self, input: &Input<'a>, dims: &[usize]) -> Result<Option<Input<'a>>> {
         let layout = input.layout.reshaped(Shape::new(self.op.name, dims)?);
         Ok(layout.map(|layout| Input { layout, ..*input }))
     }
 
-    /// The bias with axes for groups, their outputs and places.
+    /// The bias with axes for groups, their outputs and window positions.
     fn addend(&self) -> Result<Option<Input<'a>>> {
         match &self.bias {
             None => Ok(None),
@@ -144,7 +143,7 @@ impl<'a> Problems<'a> {
         })
     }
 
-    /// ConvWindows of one element, all of them: a product of matrices.
+    /// A 1×1 convolution without padding as a matmul.
     fn single(&self, output: &Output) -> Result<Option<([Input<'a>; 2], Epilogue<'a>, Output)>> {
         let op = self.op;
         if self.taps != [1, 1] || op.stride != [1, 1] || op.padding != [0, 0] {
@@ -187,7 +186,7 @@ impl<'a> Problems<'a> {
         }
     }
 
-    /// What is bound for an input; one without elements has something of which nothing is read.
+    /// The range to bind for an input; that of an input without elements is not read.
     fn span(recorder: &mut Recorder<'_>, input: &Input<'_>, output: &Output) -> Result<Span> {
         match input.count() {
             0 => Ok(Span {
@@ -198,7 +197,7 @@ impl<'a> Problems<'a> {
         }
     }
 
-    /// Tiles.
+    /// Records the tiled kernel.
     fn tiles(&self, recorder: &mut Recorder<'_>, output: &Output) -> Result<()> {
         let op = self.op;
         let groups = op.groups;
@@ -312,7 +311,7 @@ impl<'a> Problems<'a> {
         Ok(())
     }
 
-    /// A thread for each result.
+    /// Records the direct kernel, with a thread for each result.
     fn direct(&self, recorder: &mut Recorder<'_>, output: &Output) -> Result<()> {
         let weights = Self::span(recorder, &self.weights, output)?;
         let images = Self::span(recorder, &self.images, output)?;

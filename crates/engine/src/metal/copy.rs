@@ -33,7 +33,7 @@ pub(crate) fn record_copy(
     output: &Output,
 ) -> Result<()> {
     let span = input.span(output);
-    // Bytes are moved, whatever they mean.
+    // Elements are moved as bits.
     let dtype = match input.dtype.size() {
         1 => DType::U8,
         2 => DType::U16,
@@ -41,7 +41,7 @@ pub(crate) fn record_copy(
         _ => DType::U64,
     };
     if input.is_dense() {
-        // Four elements a thread where they lie so that one load does.
+        // Four elements a thread, with one load if they are aligned.
         let count = output.count();
         let kernel = Kernel::new("copy", "copy_dense").of("T", dtype);
         recorder

@@ -30,7 +30,7 @@ pub(crate) fn record(
     let classes = rows.len as usize;
     let fault = recorder.fault(classes)?;
     let count = rows.count as usize;
-    // A few elements a thread; one SIMD-group for rows that are short.
+    // A few elements a thread; one SIMD-group for short rows.
     let threads = classes.div_ceil(8).next_multiple_of(32).clamp(32, 1024);
     let kernel = Kernel::new("cross_entropy", "cross_entropy")
         .of("T", x.dtype)

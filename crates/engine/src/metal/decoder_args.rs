@@ -23,7 +23,7 @@ msl_struct! {
 }
 
 msl_struct! {
-    /// A number added to the logit of a token.
+    /// A value added to the logit of a token.
     pub(crate) struct LogitBias {
         pub(crate) token: u32,
         pub(crate) added: f32,
@@ -69,31 +69,31 @@ msl_struct! {
         pub(crate) dim: u32,
         /// Pairs of a head that are rotated.
         pub(crate) pairs: u32,
-        /// Positions that the KV cache holds.
+        /// Capacity of the KV cache, in positions.
         pub(crate) capacity: u32,
-        /// Positions that a token sees.
+        /// Positions that a token attends to.
         pub(crate) window: u32,
         /// Threadgroups that share the keys of a head.
         pub(crate) splits: u32,
         pub(crate) eps: f32,
-        /// Factor of rotated elements.
+        /// Scale of rotated elements.
         pub(crate) factor: f32,
         pub(crate) scale: f32,
         pub(crate) cap: f32,
-        /// Times that each lane group takes rows of the matrices.
+        /// Row passes of each lane group.
         pub(crate) repeats: u32,
     }
 }
 
 msl_struct! {
-    /// Arguments of a decoding step's matrix-vector product.
+    /// Arguments of a decoding step's matrix-vector products (GEMV).
     pub(crate) struct GemvArgs {
         pub(crate) rows: u32,
         pub(crate) cols: u32,
         pub(crate) eps: f32,
-        /// Soft cap of the results, where they are capped.
+        /// Soft cap of the results, if they are capped.
         pub(crate) cap: f32,
-        /// Times that each lane group takes rows: more of them amortise the norm before the product.
+        /// Row passes of each lane group: more of them amortise the norm before the product.
         pub(crate) repeats: u32,
     }
 }
@@ -134,7 +134,7 @@ msl_struct! {
 }
 
 msl_struct! {
-    /// Rows of one sequence that are a tile of prefill attention.
+    /// Rows of one sequence that form a tile of prefill attention.
     pub(crate) struct QueryTile {
         pub(crate) first: u32,
         pub(crate) count: u32,
@@ -155,7 +155,7 @@ msl_struct! {
         /// Pairs of elements that are rotated.
         pub(crate) pairs: u32,
         pub(crate) rows: u32,
-        /// Positions that the KV cache of a sequence holds.
+        /// Capacity of a sequence's KV cache, in positions.
         pub(crate) positions: u32,
         pub(crate) eps: f32,
         pub(crate) factor: f32,

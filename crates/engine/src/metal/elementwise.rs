@@ -1,4 +1,4 @@
-//! Kernels that make each element of a result on its own: the axes they go along, and the grid.
+//! Geometry of elementwise kernels: the axes they walk, and the grid.
 
 use super::input::Input;
 use super::msl_struct::msl_struct;
@@ -6,17 +6,17 @@ use super::record::{LaunchBuilder, Recorder};
 use super::view::{self, ViewStrides, Walk};
 use crate::{DType, Layout, Shape};
 
-/// Elements of a thread; as `msl/elementwise.h` has it.
+/// Elements of a thread, as in `msl/elementwise.h`.
 const EACH: usize = 4;
 
-/// Threads of a group.
+/// Threads of a threadgroup.
 const GROUP: usize = 256;
 
-/// Columns of a group where an input lies across. With as many rows, a cache line that is read for one row
-/// serves the others.
+/// Columns of a threadgroup if an input is transposed. With as many rows, the other rows reuse a cache line that is
+/// read for one of them.
 const TILE: usize = 32;
 
-/// An innermost axis longer than this is cut in two: positions in a grid have 32 bits.
+/// An innermost axis longer than this is split in two: positions in a grid have 32 bits.
 const LONGEST: usize = 1 << 30;
 
 msl_struct! {
@@ -27,16 +27,16 @@ msl_struct! {
     }
 }
 
-/// How a kernel goes through the elements of a result and of inputs.
+/// Geometry of an elementwise kernel over a result and its inputs.
 pub(super) struct Each {
     pub(super) extent: Extent,
-    /// How each input goes along the axes.
+    /// Strides of each input along the axes.
     pub(super) steps: Vec<ViewStrides>,
 }
 
 impl Each {
-    /// Along as few axes as say where the elements of inputs lie that are broadcast to a shape. Inputs come
-    /// with the element of their range where they begin.
+    /// Collapses a shape to as few axes as describe the layouts of all inputs, which are broadcast to it. Each input
+    /// comes with its offset in the bound range.
     pub(super) fn new(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> Self {
         let count = shape.count();
         let (mut walk, mut steps) = view::walk(shape, inputs);
@@ -52,7 +52,7 @@ impl Each {
         Self::of(walk, count, steps)
     }
 
-    /// Along all axes of a shape, of an input that has it and begins at an element of its range.
+    /// Keeps all axes of the shape of an input, which has this offset in the bound range.
     pub(super) fn along_all(layout: &Layout, offset: usize) -> Self {
         let (walk, steps) = view::axes(layout, offset);
         Self::of(walk, layout.count(), vec![steps])
@@ -84,7 +84,7 @@ impl Each {
         self.extent.walk.rank == 1 || self.inner().is_multiple_of(EACH)
     }
 
-    /// Whether an input lies across: neighbours of the axis before the innermost are neighbours in memory.
+    /// Whether an input is transposed: neighbours along the second innermost axis are contiguous.
     fn is_turned(&self) -> bool {
         let rank = self.extent.walk.rank as usize;
         let across =
@@ -92,7 +92,7 @@ impl Each {
         rank > 1 && self.steps.iter().any(across)
     }
 
-    /// Launches the threads it takes.
+    /// Launches the threads of the grid.
     pub(super) fn launch(&self, launch: LaunchBuilder, recorder: &mut Recorder<'_>) {
         let (inner, outer) = view::grid(&self.extent.walk);
         let grid = (inner.div_ceil(EACH), outer);
@@ -102,7 +102,8 @@ impl Each {
     }
 }
 
-/// The group of threads that a grid is cut into: as wide as the grid is and may be, as high as there is room for.
+/// The threadgroup size of a grid: as wide as the grid is and `max_width` allows, as high as the remaining threads
+/// allow.
 fn group(grid: (usize, usize), widest: usize, most: usize) -> (usize, usize) {
     let threads = GROUP.min((most + 1).next_power_of_two() / 2);
     let width = grid.0.next_power_of_two().min(threads).min(widest);
@@ -110,7 +111,7 @@ fn group(grid: (usize, usize), widest: usize, most: usize) -> (usize, usize) {
     (width, height)
 }
 
-/// The type whose elements are moved for those of any type of the size.
+/// An unsigned type of the same size, for kernels that only move elements.
 pub(super) const fn moved(dtype: DType) -> DType {
     match dtype.size() {
         1 => DType::U8,

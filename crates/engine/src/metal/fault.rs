@@ -1,4 +1,4 @@
-//! What a kernel found wrong with values it was given: an index outside its axis.
+//! Faults that kernels find in the values they are given: an index outside its axis.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ msl_struct! {
 /// Bytes of a fault record.
 pub(crate) const BYTES: usize = size_of::<FaultRecord>();
 
-/// A place where kernels of an op leave an index that is out of range.
+/// A buffer in which kernels of an op leave an index that is out of range.
 pub(crate) struct Fault {
     op: &'static str,
     /// The length of the axis.
@@ -40,7 +40,7 @@ impl Fault {
         self.record.slice(0..BYTES)
     }
 
-    /// Notes that a batch writes the record.
+    /// Registers that a batch writes the record.
     pub(super) fn used_by(&self, batch: &Arc<Batch>) {
         self.record.read_by(batch);
     }

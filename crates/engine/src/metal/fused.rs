@@ -1,21 +1,20 @@
 //! Elementwise ops on Metal, one or several in one pass.
 //!
-//! The functions are in `msl/` (`unary.metal`, `binary.metal`, …); the kernels around them are written here,
-//! in two forms that share all but the middle:
+//! The functions are in `msl/` (`unary.metal`, `binary.metal`, …); the kernels around them are generated here, in two
+//! forms that share all but the middle:
 //!
-//! - A [`Program`] is several steps in one kernel. Its text holds those steps, whatever the layouts are, so
-//!   it is compiled once.
-//! - A single op is a case of a [`Table`]: one kernel for all functions of a kind on elements of one type,
-//!   of which a function constant chooses one. A Metal compiler drops all other cases when it makes the
-//!   pipeline. On the software device a function constant costs nothing, but a compilation takes 0.3 to
-//!   0.5 s of a processor (measured with an empty cache): some 650 pairs of ops and types would take four
-//!   minutes, the 63 tables take half a minute (the 12 of conversions 6.6 s with all their tests, the two of
-//!   functions of `f32` 2.2 s). The price on a GPU: the first `a + b` has all functions of two elements
-//!   compiled for it; every other one of the type is then only a pipeline more.
+//! - A [`Program`] is several steps in one kernel. Its source has those steps, independent of the layouts, so it is
+//!   compiled once.
+//! - A single op is a case of a [`Table`]: one kernel for all functions of a kind on elements of one type, of which a
+//!   function constant selects one. A Metal compiler drops all other cases when it makes the pipeline. On the software
+//!   device a function constant costs nothing, but a compilation takes 0.3 to 0.5 s of a processor (measured with an
+//!   empty cache): some 650 pairs of ops and types would take four minutes, the 63 tables take half a minute (the 12 of
+//!   conversions 6.6 s with all their tests, the two of functions of `f32` 2.2 s). The price on a GPU: the first `a +
+//!   b` compiles all functions of two elements; every other one of the type then needs only another pipeline.
 //!
-//! Each step rounds to its own type (`f16` and `bf16` are computed in float), so programs have the bits of
-//! their steps. Where inputs lie and whether four neighbours are one load are matters of arguments and
-//! function constants. Numbers are arguments too: another learning rate is not another kernel.
+//! Each step rounds to its own type (`f16` and `bf16` are computed in float), so programs have the bits of their steps.
+//! Layouts and vector loads are arguments and function constants. Scalars are arguments too: another learning rate is
+//! not another kernel.
 
 mod text;
 
@@ -34,8 +33,8 @@ use crate::ops::fused::{Action, Fused};
 use crate::ops::ternary::Ternary;
 use crate::ops::unary::Unary;
 
-/// Buffers that a program reads, at most: with the result, the axes, the steps and the numbers they stay
-/// below the 31 that a kernel may have.
+/// Maximum buffers that a program reads: with the result, the axes, the strides and the scalars they stay below the 31
+/// that a kernel may have.
 pub(crate) const MAX_INPUTS: usize = 24;
 
 /// Records a single elementwise op.
@@ -64,7 +63,7 @@ pub(crate) fn record_one(
     let origins: Vec<_> = spans.iter().map(|(i, s)| (*i, s.offset)).collect();
     let each = Each::new(&output.shape, &origins);
 
-    // The steps in the places of the inputs; those of numbers are not looked at.
+    // The strides of each input; those of scalars are not read.
     let mut steps = [ViewStrides::zeroed(); 3];
     let mut kernel = Kernel::table(table, from)
         .flag("VECTOR_OUTPUT", each.is_vector_store())
@@ -104,7 +103,7 @@ pub(crate) fn record_one(
     Ok(())
 }
 
-/// Records several in one pass.
+/// Records several elementwise ops in one pass.
 pub(crate) fn record(
     op: &Fused,
     recorder: &mut Recorder<'_>,
@@ -174,7 +173,7 @@ fn bind_output(launch: LaunchBuilder, output: &Output) -> LaunchBuilder {
     }
 }
 
-/// The bits of a function's parameter, as a number that kernels get; 0 if it has none.
+/// The bits of a function's parameter, as one of the scalars that kernels get; 0 if it has none.
 fn parameter(f: Unary) -> u64 {
     u64::from((f.parameter().unwrap_or(0.0) as f32).to_bits())
 }

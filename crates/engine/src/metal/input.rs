@@ -1,4 +1,4 @@
-//! What kernels read and write.
+//! Inputs and outputs of kernels.
 
 use std::ops::Range;
 
@@ -7,36 +7,34 @@ use bessemer_hal::BufferSlice;
 use super::Block;
 use crate::{DType, Layout, Scalar, Shape};
 
-/// Bound ranges begin at a multiple of this many bytes, so that the widest vector load is aligned where the
-/// element is.
+/// Alignment of bound ranges in bytes, so that the widest vector load is aligned if the element is.
 const ALIGN: usize = 32;
 
 /// An input of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
-    /// Where its elements are; `None` for one whose memory is the output's ([`Output::holds`]) and for a
-    /// number.
+    /// Its memory; `None` for an input whose memory is the output's ([`Output::aliased_input`]) and for a scalar.
     pub(super) block: Option<&'a Block>,
     pub(crate) dtype: DType,
     pub(crate) layout: Layout,
-    /// The number it is, for ops that take numbers as they are.
+    /// The value of a scalar, for ops that take scalars directly.
     pub(crate) constant: Option<Scalar>,
 }
 
-/// A range of a buffer that holds elements, to be bound, and where in it the first one is.
+/// A range of a buffer to be bound, and the offset of the first element in it.
 #[derive(Clone)]
 pub(crate) struct Span {
     pub(crate) slice: BufferSlice,
-    /// The element of the layout's origin, counted from the beginning of the range.
+    /// Offset of the layout's origin from the beginning of the range, in elements.
     pub(crate) offset: usize,
 }
 
-/// What kernels of an op write: row-major, without gaps, from the beginning of a buffer on.
+/// Output of the kernels of an op: row-major and contiguous from the beginning of a buffer.
 pub(crate) struct Output {
     pub(crate) slice: BufferSlice,
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
-    /// The input whose memory this is.
+    /// The input whose memory this is, computed in place.
     pub(crate) holds: Option<usize>,
 }
 
@@ -55,7 +53,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The bytes between the first and the last element, and where the first element is.
+    /// The range from the first to the last element, and the offset of the first in it.
     pub(crate) fn span(&self, output: &Output) -> Span {
         let Some(block) = self.block else {
             return Span {
@@ -77,7 +75,7 @@ impl<'a> Input<'a> {
         self.layout.count()
     }
 
-    /// Whether the elements lie one after the other in row-major order.
+    /// Whether the elements are contiguous in row-major order.
     pub(crate) fn is_dense(&self) -> bool {
         self.layout.is_contiguous()
     }
@@ -98,8 +96,7 @@ impl Output {
         self.shape.count()
     }
 
-    /// The range between the first and the last element of a block of the result, and where in it the
-    /// block begins.
+    /// The range from the first to the last element of a region of the result, and the offset of the region in it.
     pub(crate) fn part(&self, place: &Layout) -> (BufferSlice, usize) {
         let size = self.dtype.size();
         let Range { start, end } = place.span();

@@ -1,7 +1,7 @@
-//! Kernels: which source, which types, which pipeline.
+//! Kernels: their sources, types and pipelines.
 //!
-//! A kernel is compiled for the types and numbers it is asked for, when it is first asked for. The name of
-//! its entry is that of the source, followed by the types: `softmax_row` for `f32` is `softmax_row_f32`.
+//! A kernel is compiled for its types and numbers on first use. The name of its entry point is that of the source,
+//! followed by the types: `softmax_row` for `f32` is `softmax_row_f32`.
 #![expect(
     unsafe_code,
     reason = "promises that the kernels of this crate keep to what they are given"
@@ -19,7 +19,7 @@ use super::fused::{self, Program, Table};
 use super::{constant, msl};
 use crate::{DType, Error, Result};
 
-/// A kernel with all that it is compiled for.
+/// A kernel with everything that it is compiled for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kernel {
     source: Source,
@@ -29,14 +29,14 @@ pub(crate) struct Kernel {
     constants: Vec<(&'static str, Constant)>,
 }
 
-/// The text of a kernel.
+/// The source of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Source {
     /// `msl/NAME.metal`
     File(&'static str),
-    /// A program of elementwise steps; its text is written when it is compiled.
+    /// A program of elementwise steps; its text is generated when it is compiled.
     Program(Program),
-    /// All elementwise ops of a kind on one type, of which a function constant chooses one.
+    /// All elementwise ops of a kind on one type, of which a function constant selects one.
     Table(Table, DType),
 }
 
@@ -58,7 +58,7 @@ impl Kernel {
         Self::from(Source::Program(program), fused::ENTRY)
     }
 
-    /// The kernel of all elementwise ops of a kind, whose inputs (of `select` the second) have a type.
+    /// The kernel of all elementwise ops of a kind, whose inputs (of `select` the second) have this type.
     pub(crate) fn table(table: Table, dtype: DType) -> Self {
         Self::from(Source::Table(table, dtype), table.entry())
     }
@@ -73,13 +73,13 @@ impl Kernel {
         }
     }
 
-    /// Makes `name` a type. The types name the entry, in the order of the calls.
+    /// Defines `name` as a type. The types become part of the entry point's name, in the order of the calls.
     pub(crate) fn of(mut self, name: &'static str, dtype: DType) -> Self {
         self.types.push((name, dtype));
         self
     }
 
-    /// Defines `name` as a number. Each value is a compilation of its own.
+    /// Defines `name` as a number. Each value is a separate compilation.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<i64>) -> Self {
         self.numbers.push((name, value.into()));
         self
@@ -97,7 +97,7 @@ impl Kernel {
         self
     }
 
-    /// The name of the entry in the compiled text.
+    /// The name of the entry point in the compiled source.
     fn name(&self) -> String {
         let mut name = self.entry.to_owned();
         for (_, dtype) in &self.types {
@@ -106,7 +106,7 @@ impl Kernel {
         name
     }
 
-    /// The text to compile.
+    /// The source to compile.
     fn text(&self) -> String {
         let mut text = String::from("#include <metal_stdlib>\nusing namespace metal;\n");
         let mut suffix = String::new();
@@ -146,27 +146,27 @@ pub(crate) const fn msl_name(dtype: DType) -> &'static str {
     }
 }
 
-/// Lanes that kernels of SIMD-groups are written for.
+/// Width of a SIMD-group that kernels are written for.
 const LANES: usize = 32;
 
-/// Whether a text works with the lanes of SIMD-groups: their functions, their matrices, their indices.
+/// Whether a source uses SIMD-groups: their functions, their matrices, their indices.
 fn uses_lanes(text: &str) -> bool {
     text.contains("simd") || text.contains("quad_")
 }
 
 /// The compiled kernels of a device.
 ///
-/// Here and nowhere else is decided what a device is too old for. Kernels that work with SIMD-groups (products,
-/// reductions, norms, softmax, attention, scans) are written for 32 lanes, and some multiply matrices with them.
-/// The GPUs of Intel Macs promise neither, so a kernel whose text mentions SIMD-groups is not compiled for their
-/// family, nor used where the compiled kernel has another number of lanes: it is [`Error::Unsupported`], and
-/// the CPU computes the op. Everything else (elementwise functions, copies, casts, sorting, indexing) runs there.
+/// This is the only place that decides what a device is too old for. Kernels that use SIMD-groups (matmul, reductions,
+/// norms, softmax, attention, scans) are written for 32 lanes, and some multiply SIMD-group matrices. The GPUs of Intel
+/// Macs guarantee neither, so a kernel whose source mentions SIMD-groups is not compiled for their family, nor used if
+/// the compiled kernel has another SIMD-group width: it is [`Error::Unsupported`], and the CPU computes the op.
+/// Everything else (elementwise functions, copies, casts, sorting, indexing) runs there.
 pub(super) struct Kernels {
     device: hal::Device,
     math: MathMode,
     /// `None` for a kernel that the device cannot run.
     pipelines: RwLock<HashMap<Kernel, Option<Pipeline>>>,
-    /// By all that is compiled: kernels that differ in function constants only share a library.
+    /// By source: kernels that differ only in function constants share a library.
     libraries: RwLock<HashMap<String, Library>>,
 }
 
@@ -180,7 +180,7 @@ impl Kernels {
         }
     }
 
-    /// The pipeline of a kernel, compiled if it has not been.
+    /// The pipeline of a kernel, compiled on first use.
     pub(super) fn pipeline(&self, op: &'static str, kernel: &Kernel) -> Result<Pipeline> {
         let unsupported = || Error::Unsupported {
             op,
@@ -204,7 +204,7 @@ impl Kernels {
         pipeline.clone().ok_or_else(unsupported)
     }
 
-    /// Compiles a kernel; `None` if it needs what the device lacks.
+    /// Compiles a kernel; `None` if the device lacks what it needs.
     fn build(&self, kernel: &Kernel) -> hal::Result<Option<Pipeline>> {
         let (mut text, declared) = constant::assign_indices(&kernel.text());
         let lanes = uses_lanes(&text);

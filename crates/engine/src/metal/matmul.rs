@@ -1,16 +1,15 @@
 //! `matmul` and `gemm` on Metal.
 //!
-//! A product is `out[row, col] = Σ left[row, k] * right[col, k]`, by strides: which factor is the left one,
-//! and whether either is transposed, costs nothing. Four kernels of floats share the work by shape:
+//! A matmul is `out[row, col] = Σ left[row, k] * right[col, k]`, by strides: swapping the factors, or transposing
+//! either, costs nothing. Four kernels of floats share the work by shape:
 //!
 //! - `matmul_tile`: tiles of the result by SIMD-group matrices;
-//! - `matmul_deep` and `matmul_wide`: 16 columns at most, down to a matrix times a vector, for a left factor
-//!   whose rows are neighbours along the depth, or side by side; the left factor is read once;
-//! - `matmul_join`: where the result is too small to keep a GPU busy, threadgroups share the depth, and this
-//!   adds up what they leave, always in the same order.
+//! - `matmul_skinny_k_major` and `matmul_skinny_m_major`: 16 columns at most, down to GEMV, for a left factor that is
+//!   contiguous along K or along its rows; the left factor is read once;
+//! - `matmul_split_k_reduce`: if the result is too small to fill a GPU, threadgroups split K, and this adds up their
+//!   partial sums, always in the same order.
 //!
-//! Integers have one, `matmul_integer`. Where somebody asks for it, the device's own library multiplies instead
-//! ([`super::mps`]).
+//! Integers have one, `matmul_integer`. On request, the device's own library multiplies instead ([`super::mps`]).
 
 use bessemer_hal::BufferSlice;
 use bytemuck::Zeroable;
@@ -25,43 +24,43 @@ use crate::ops::matmul::{Matmul, Then};
 use crate::ops::unary::Unary;
 use crate::{DType, Layout, Result, Scalar, Shape};
 
-/// Products with more columns, and more rows, go to tiles: a lane would need more than the 64 registers of
-/// sums that it can have beside others, and tiles of 32 are more than half full.
+/// Maximum columns, or rows, of a skinny matmul. More go to tiles: a lane would need more than the 64 registers of sums
+/// that it can have beside others, and tiles of 32 are more than half full.
 const NARROW: usize = 16;
 
-/// Large tiles have twice the arithmetic for each byte of threadgroup memory, but there must be some for each
-/// of up to 40 cores, or the small ones are quicker.
+/// Sides of tiles. Large ones have twice the arithmetic for each byte of threadgroup memory, but there must be some for
+/// each of up to 40 cores, or the small ones are quicker.
 const LARGE: usize = 64;
 const SMALL: usize = 32;
 const LARGE_TILES: usize = 80;
 
-/// Threads of a tile, and of a threadgroup of the kernels for few columns.
+/// Threads of a tile, and of a threadgroup of the skinny kernels.
 pub(super) const TILE_THREADS: usize = 128;
 const NARROW_THREADS: usize = 256;
 
-/// SIMD-groups of the latter; `TEAM` of `matmul_skinny.metal`.
+/// SIMD-groups of the latter; `SIMD_GROUPS` of `matmul_skinny.metal`.
 const TEAM: usize = 8;
 
-/// Rows of a SIMD-group of `matmul_wide`.
+/// Rows of a SIMD-group of `matmul_skinny_m_major`.
 const WIDE_ROWS: usize = 128;
 
-/// Threadgroups that keep a GPU of up to 40 cores busy, three to a core. With fewer, the depth is split.
+/// Threadgroups that fill a GPU of up to 40 cores, three to a core. With fewer, K is split.
 pub(super) const BUSY: usize = 128;
 
-/// A split has at least this much of the depth: below, what it saves is less than the second launch costs.
+/// Minimum depth of a split: below, it saves less than the second launch costs.
 const SPLIT: usize = 512;
 
-/// Sums that are left in memory by one kernel for the next may be one part in so many of what is read anyway.
+/// Bytes that are read anyway, per byte of partial sums that a split may leave in memory.
 const EXTRA: usize = 25;
 
 /// Operations that a GPU does in the time that it takes to move a byte: 10 TFLOPS against 400 GB/s.
 const FLOPS_PER_BYTE: u64 = 25;
 
-/// How many times slower products of integers are: no matrix units, and a multiplication takes several cycles.
+/// Cost of integer products relative to floats: no matrix units, and a multiplication takes several cycles.
 const INTEGER: u64 = 8;
 
 msl_struct! {
-    /// Strides of an operand from line to line, and from element to element of a line.
+    /// Strides of a matrix operand along its first and its second index.
     #[derive(Default)]
     pub(super) struct MatrixStrides {
         pub(super) line: i64,
@@ -75,11 +74,11 @@ msl_struct! {
         pub(super) rows: u32,
         pub(super) cols: u32,
         pub(super) depth: u32,
-        /// Elements of the depth that one split takes; all of them where there is one.
+        /// Depth of a split; the whole depth if there is only one.
         pub(super) share: u32,
-        /// Tiles that the rows are cut into.
+        /// Tiles along the rows.
         pub(super) tall: u32,
-        /// Tiles that the columns are cut into.
+        /// Tiles along the columns.
         pub(super) wide: u32,
         pub(super) alpha: f32,
         pub(super) beta: f32,
@@ -102,8 +101,8 @@ msl_struct! {
     }
 }
 
-/// What becomes of a sum of products: `activation(alpha * sum + beta * addend) + residual`, rounded at the end, or
-/// after every step. Both tensors are broadcast to the result.
+/// Epilogue of a matmul: `activation(alpha * sum + beta * addend) + residual`, rounded at the end, or after every step.
+/// Both tensors are broadcast to the result.
 pub(super) struct Epilogue<'a> {
     pub(super) alpha: Scalar,
     pub(super) beta: Scalar,
@@ -113,7 +112,7 @@ pub(super) struct Epilogue<'a> {
     pub(super) stepwise: bool,
 }
 
-/// A function of the sums; the numbers are those of `product.h`.
+/// Activation of an epilogue; the numbers are those of `matmul.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activation {
     None = 0,
@@ -125,7 +124,7 @@ pub(crate) enum Activation {
 }
 
 impl Activation {
-    /// The function that kernels of products can end with, if they can.
+    /// The activation of an op, if kernels support it.
     pub(crate) fn of(op: Unary) -> Option<Self> {
         match op {
             Unary::Relu => Some(Self::Relu),
@@ -139,7 +138,7 @@ impl Activation {
 }
 
 impl Epilogue<'_> {
-    /// The product as it is.
+    /// No epilogue.
     pub(super) const PLAIN: Self = Self {
         alpha: Scalar::Int(1),
         beta: Scalar::Int(0),
@@ -161,7 +160,7 @@ pub(crate) fn record(
         Then::NOTHING => Epilogue {
             alpha: op.alpha,
             beta: op.beta,
-            // With a factor of 0 it does not count, even where it is NaN.
+            // With a factor of 0 it does not count, even if it is NaN.
             addend: others.next().filter(|_| op.beta.to_f64() != 0.0),
             ..Epilogue::PLAIN
         },
@@ -184,8 +183,8 @@ pub(crate) fn record(
     multiply(recorder, [inputs[0], inputs[1]], &epilogue, output)
 }
 
-/// Records the product of two batches of matrices, whose last two axes are `[m, k]` and `[k, n]`; the output
-/// is `[…, m, n]`.
+/// Records the matmul of two batches of matrices, whose last two axes are `[m, k]` and `[k, n]`; the output is `[…, m,
+/// n]`.
 pub(super) fn multiply(
     recorder: &mut Recorder<'_>,
     factors: [Input<'_>; 2],
@@ -203,7 +202,7 @@ pub(super) fn multiply(
     flat(recorder, factors, epilogue, output)
 }
 
-/// Records a product by whoever multiplies matrices here.
+/// Records a matmul by the selected library.
 fn flat(
     recorder: &mut Recorder<'_>,
     factors: [Input<'_>; 2],
@@ -216,7 +215,7 @@ fn flat(
     Product::new(recorder, factors, epilogue, output)?.record(recorder)
 }
 
-/// One matrix on the right of many that lie one below the other: those are one tall matrix.
+/// Merges a batch of left matrices that share the right one into a single tall matrix, if strides allow it.
 fn tall<'a>(
     [a, b]: [Input<'a>; 2],
     epilogue: &Epilogue<'a>,
@@ -257,7 +256,7 @@ fn last(layout: &Layout) -> usize {
     layout.shape()[layout.shape().rank() - 1]
 }
 
-/// An operand: what is bound for it, how it goes along the axes of a matrix, and its batch.
+/// A matrix operand: its bound range, its strides and its batch.
 struct Operand<'a> {
     slice: BufferSlice,
     sides: MatrixStrides,
@@ -266,12 +265,11 @@ struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// The last two axes are the matrix. A matrix without elements gets `none` to be bound, of which nothing
-    /// is read.
+    /// The last two axes are the matrix. For a matrix without elements, `placeholder` is bound, which is not read.
     fn new(input: &Input<'a>, output: &Output, none: Option<&BufferSlice>) -> Self {
         let layout = input.layout;
         let rank = layout.shape().rank();
-        // Where there is only one of them it does not matter how far it is to the next.
+        // The stride of an axis of length 1 does not matter.
         let stride = |axis: usize| match layout.shape()[axis] {
             1 => 0,
             _ => layout.strides()[axis] as i64,
@@ -297,7 +295,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// What is broadcast to the result.
+    /// An operand that is broadcast to the result.
     fn over(input: Option<Input<'a>>, output: &Output) -> Result<Option<Self>> {
         let Some(input) = input else {
             return Ok(None);
@@ -316,12 +314,12 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// How a factor lies in memory.
+/// Memory layout of a factor.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Lie {
-    /// Neighbours are neighbours along the depth.
+    /// K-major: contiguous along the depth.
     deep: bool,
-    /// Four neighbours are where one load may take them.
+    /// Four neighbours are one aligned load.
     four: bool,
 }
 
@@ -331,7 +329,7 @@ impl Lie {
         let deep = match (line, step) {
             (_, 1) => true,
             (1, _) => false,
-            // A single line, or a single element of each.
+            // A single row, or a single element of each.
             (0, _) => true,
             (_, 0) => false,
             _ => step.abs() <= line.abs(),
@@ -348,7 +346,7 @@ impl Lie {
     }
 }
 
-/// The side of the tiles of a batch of results.
+/// Side of the tiles for a batch of results.
 pub(super) fn tile_side(rows: usize, cols: usize, batches: usize) -> usize {
     match rows.div_ceil(LARGE) * cols.div_ceil(LARGE) * batches {
         LARGE_TILES.. => LARGE,
@@ -356,20 +354,20 @@ pub(super) fn tile_side(rows: usize, cols: usize, batches: usize) -> usize {
     }
 }
 
-/// What is bound where a kernel has an argument of which it reads nothing: a few bytes of another.
+/// A placeholder for an argument that a kernel does not read: a few bytes of another.
 pub(super) fn stand_in(other: &BufferSlice) -> BufferSlice {
     let end = other.offset() + other.length().min(16);
     let few = other.buffer().slice(other.offset()..end);
     few.expect("a part of the range")
 }
 
-/// What as many sums of products cost, in bytes that could be moved meanwhile.
+/// Cost of `count` sums of `depth` products, in bytes that could be moved meanwhile.
 pub(crate) fn cost(count: usize, depth: usize) -> u64 {
     let flops = (2 * count as u64).saturating_mul(depth as u64);
     flops / FLOPS_PER_BYTE
 }
 
-/// Sets the function constants that all kernels of `product.h` have; those of few columns follow.
+/// Sets the function constants of all kernels of `matmul.h`; those of the skinny kernels follow.
 pub(super) fn constants(
     kernel: Kernel,
     [left, right]: [Lie; 2],
@@ -388,7 +386,7 @@ pub(super) fn constants(
         .flag("STEPWISE", stepwise)
 }
 
-/// A product with all that its kernels are given.
+/// A matmul with all arguments of its kernels.
 struct Product {
     dtype: DType,
     problem: MatmulArgs,
@@ -424,7 +422,7 @@ impl Product {
         let b = Operand::new(&b, output, none.as_ref()).turned();
         let addend = Operand::over(epilogue.addend, output)?;
         let residual = Operand::over(epilogue.residual, output)?;
-        // Few rows on the left are few columns of the product the other way round.
+        // A skinny left factor becomes the right one: the transposed problem has few columns.
         let turn = m < n && m <= NARROW && output.dtype.is_float();
         let (rows, cols) = if turn { (n, m) } else { (m, n) };
         let out = MatrixStrides {
@@ -520,13 +518,13 @@ impl Product {
         self.launch(recorder, kernel, tiles, TILE_THREADS, (1, 1))
     }
 
-    /// Rows along the depth, columns few.
+    /// Records a skinny matmul whose left factor is K-major.
     fn record_deep(self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (rows, cols) = (self.problem.rows as usize, self.problem.cols as usize);
-        // 32 sums at most.
+        // At most 32 sums.
         let each = if cols <= NARROW / 2 { 4 } else { 2 };
         let groups = |across: usize| rows.div_ceil(each * TEAM / across);
-        // More SIMD-groups for a row as long as that makes a busier GPU and each has something to do.
+        // More SIMD-groups for a row as long as that fills the GPU better and each has something to do.
         let mut across = 1;
         while across < TEAM
             && groups(across) * self.batches < BUSY
@@ -539,14 +537,14 @@ impl Product {
         self.launch(recorder, kernel, groups, NARROW_THREADS, (each, across))
     }
 
-    /// Rows side by side, columns few.
+    /// Records a skinny matmul whose left factor is contiguous along its rows.
     fn record_wide(self, recorder: &mut Recorder<'_>) -> Result<()> {
         let groups = (self.problem.rows as usize).div_ceil(WIDE_ROWS);
         let kernel = Kernel::new("matmul_skinny", "matmul_wide").of("T", self.dtype);
         self.launch(recorder, kernel, groups, NARROW_THREADS, (1, 1))
     }
 
-    /// Launches a kernel of floats, and a second one where the depth is split.
+    /// Launches a kernel of floats, and the reduction if K is split.
     fn launch(
         mut self,
         recorder: &mut Recorder<'_>,
@@ -559,12 +557,12 @@ impl Product {
         let depth = p.depth as usize;
         let count = p.rows as usize * p.cols as usize * self.batches;
         let busy = groups * self.batches;
-        // What the parts leave is written and read once more.
+        // Partial sums are written and read once more.
         let factors = (p.rows as usize + p.cols as usize) * depth * self.batches;
         let affordable =
             factors * self.dtype.size() / (EXTRA * 2 * count * size_of::<f32>()).max(1);
         let splits = (BUSY / busy).min(depth / SPLIT).min(affordable).max(1);
-        // Parts of tiles and of vectors begin where they would without.
+        // Splits begin at multiples of tiles and of vectors.
         let share = depth.div_ceil(splits).max(1).next_multiple_of(TILE_THREADS);
         let splits = depth.div_ceil(share).max(1);
         p.share = if splits > 1 { share } else { depth } as u32;
@@ -603,14 +601,14 @@ impl Product {
         Ok(())
     }
 
-    /// Binds what is added.
+    /// Binds the tensors of the epilogue.
     fn epilogue(&self, launch: LaunchBuilder) -> LaunchBuilder {
         let bound =
             |other: &Option<BufferSlice>| other.clone().unwrap_or_else(|| stand_in(&self.left));
         launch.read(bound(&self.addend)).read(bound(&self.residual))
     }
 
-    /// Integers, which wrap alike with and without a sign.
+    /// Records the integer kernel; arithmetic wraps alike with and without a sign.
     fn record_whole(self, recorder: &mut Recorder<'_>) -> Result<()> {
         const SIDE: usize = 16;
         let dtype = match self.dtype.size() {
@@ -671,7 +669,7 @@ mod tests {
         }
     }
 
-    /// A layer in one launch (or two, where it is split), against the same in `f64`.
+    /// Compares a layer in one launch (two with split-K) with the same in `f64`.
     #[test]
     fn bias_activation_and_residual_are_part_of_the_product() {
         let device = Device::software().unwrap();

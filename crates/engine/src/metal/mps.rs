@@ -1,8 +1,8 @@
-//! Products by the device's own library, Metal Performance Shaders, where somebody asks for them.
+//! Matmul by the device's own library, Metal Performance Shaders, on request.
 //!
-//! It takes one product at a time, of `f32` or `f16`, whose factors lie in rows or in columns without a step between
-//! neighbours. Everything else is left to the kernels of [`super::matmul`]: batches, other types, broadcast and
-//! reversed factors, sums over nothing, and what the library itself refuses.
+//! MPS takes one product at a time, of `f32` or `f16`, whose factors are contiguous along rows or columns. Everything
+//! else is left to the kernels of [`super::matmul`]: batches, other types, broadcast and reversed factors, empty sums,
+//! and what MPS itself refuses.
 
 use std::cell::Cell;
 
@@ -14,15 +14,15 @@ use super::record::Recorder;
 use super::{Metal, copy, matmul};
 use crate::{DType, Result};
 
-/// Who multiplies matrices on a Metal device.
+/// Library that multiplies matrices on a Metal device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MatrixLibrary {
     /// The engine's own kernels, for everything.
     #[default]
     Msl,
-    /// Metal Performance Shaders, for products that they can do: their sums may be ordered and rounded in another
-    /// way, which for `f16` may be a coarser one, and change with the system.
+    /// Metal Performance Shaders, for the products that they support: their sums may be ordered and rounded
+    /// differently, for `f16` more coarsely, and change with the system.
     Mps,
 }
 
@@ -57,13 +57,13 @@ impl MatrixLibrary {
         body()
     }
 
-    /// What the innermost scope of the thread says.
+    /// The library of the innermost scope on this thread.
     pub(super) fn scoped() -> Option<Self> {
         SCOPE.get()
     }
 }
 
-/// Records a product by the library. `false`: it was not asked for, or cannot do it.
+/// Records a matmul by MPS. `false`: MPS was not selected, or does not support it.
 pub(super) fn record(
     recorder: &mut Recorder<'_>,
     factors: [Input<'_>; 2],
@@ -83,7 +83,7 @@ pub(super) fn record(
         return Ok(false);
     };
     let plain = epilogue.activation == Activation::None && epilogue.residual.is_none();
-    // The library rounds once.
+    // MPS rounds once.
     let rounds = epilogue.stepwise && element != MatrixElement::F32;
     if !plain || rounds || batch.iter().any(|&n| n != 1) {
         return Ok(false);
@@ -102,7 +102,7 @@ pub(super) fn record(
         return Ok(false);
     };
     if let Some(addend) = epilogue.addend {
-        // The library adds to what is there.
+        // MPS adds to the contents of the output.
         let layout = addend.layout.broadcast_to("matmul", shape)?;
         copy::record_copy(recorder, &Input { layout, ..addend }, output)?;
     }
@@ -110,7 +110,7 @@ pub(super) fn record(
     Ok(true)
 }
 
-/// Asks the library for a product, in bands of rows where one would take too long ([`super::band`]).
+/// Prepares a product, in bands of rows if one would take too long ([`super::band`]).
 fn prepare(
     recorder: &Recorder<'_>,
     product: &MatrixProduct,
@@ -131,7 +131,7 @@ fn prepare(
     (0..rows).step_by(step.max(1)).map(band).collect()
 }
 
-/// A factor as the library takes it.
+/// A factor as an MPS matrix.
 fn matrix(input: &Input<'_>, output: &Output) -> Option<Matrix> {
     let layout = &input.layout;
     let rank = layout.shape().rank();
@@ -140,7 +140,7 @@ fn matrix(input: &Input<'_>, output: &Output) -> Option<Matrix> {
     if input.block.is_none() || rows == 0 || columns == 0 {
         return None;
     }
-    // How far it is from line to line, where the elements of a line are neighbours.
+    // The leading dimension, if the elements of a line are contiguous.
     let pitch = |lines: usize, line: isize, elements: usize, step: isize| {
         if elements > 1 && step != 1 {
             return None;

@@ -1,9 +1,8 @@
-//! The MSL sources, and the resolver that makes one text of a file and what it includes.
+//! The MSL sources, and the resolver of their includes.
 //!
-//! A source includes headers by `#include "name.h"`. Metal compiles one text at run time, so the resolver
-//! puts them in its place, each once, and marks whose line is whose, so that a compiler's message names the
-//! file it is about. The headers of `host/` are those of the structs that kernels share with the host
-//! ([`msl_struct`]).
+//! A source includes headers by `#include "name.h"`. Metal compiles one text at run time, so the resolver splices each
+//! in once, and marks the lines of each file, so that the messages of a compiler name the right one. The headers of
+//! `host/` define the structs that kernels share with the host ([`msl_struct`]).
 
 use super::msl_struct;
 
@@ -98,7 +97,7 @@ fn file(name: &str) -> &'static str {
     found.expect("a file of the list").1
 }
 
-/// The text of a file with all that it includes.
+/// The text of a file with its includes spliced in.
 pub(super) fn resolve(name: &str) -> String {
     let mut seen = Vec::new();
     let mut text = String::new();
@@ -106,7 +105,7 @@ pub(super) fn resolve(name: &str) -> String {
     text
 }
 
-/// A text of the engine's own with all that it includes.
+/// A generated source with its includes spliced in.
 pub(super) fn resolve_text(name: &str, source: &str) -> String {
     let mut seen = Vec::new();
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! Structs that the host and the kernels share, defined once.
 //!
-//! [`msl_struct!`] defines a `#[repr(C)]` struct of plain data and its MSL twin. A kernel source includes the
-//! twin by `#include "host/NAME.h"`, which [`super::msl`] answers from [`STRUCTS`].
+//! [`msl_struct!`] defines a `#[repr(C)]` struct of plain data and its MSL twin. A kernel source includes the twin by
+//! `#include "host/NAME.h"`, which [`super::msl`] resolves from [`STRUCTS`].
 //!
 //! Layouts agree by construction, and every compilation checks it: `Pod` forbids padding on the host, so the
 //! size of the struct is the sum of its fields, and the twin asserts that its size is the same. Fields of equal
@@ -122,7 +122,7 @@ macro_rules! msl_struct {
 }
 pub(crate) use msl_struct;
 
-/// The text of a struct of fields, each with what it includes and how it is declared.
+/// The text of a struct's header, given the include and the declaration of each field.
 pub(crate) fn write_header(name: &str, size: usize, fields: &[(String, String)]) -> String {
     let mut text: String = fields.iter().map(|(include, _)| include.as_str()).collect();
     text += &format!("struct {name} {{\n");

@@ -14,7 +14,7 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let &[left, right] = inputs else {
-        // The CPU has it, laid out for itself.
+        // It is packed for the CPU.
         recorder.missing = true;
         return Ok(());
     };

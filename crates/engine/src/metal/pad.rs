@@ -9,7 +9,7 @@ use super::view;
 use crate::ops::pad::Pad;
 use crate::{Layout, Result};
 
-/// Writes each element once: the input's inside, the value elsewhere.
+/// Writes each element once: the input's inside the border, the pad value elsewhere.
 pub(crate) fn record(
     op: &Pad,
     recorder: &mut Recorder<'_>,

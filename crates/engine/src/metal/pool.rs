@@ -1,8 +1,8 @@
-//! The memory of a Metal device: a pool of buffers by size, with limits and statistics.
+//! Memory pool of a Metal device: buffers by size class, with limits and statistics.
 //!
-//! A buffer that a value lets go is kept for the next one of about its size. Kernels that still use it are
-//! no obstacle: what is recorded later runs later. The host must not write into such a buffer, though, and
-//! asks for an idle one.
+//! A buffer that a value releases is kept for the next one of about its size. Kernels that still use it are no
+//! obstacle: what is recorded later runs later. The host must not write into such a buffer, though, and requests an
+//! idle one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use super::stream::{Batch, Stream};
 use crate::memory::{Pressure, Stats};
 use crate::{Error, Result};
 
-/// What buffers are called in GPU tools: they are used again, for one value after the other.
+/// Label of buffers in GPU tools: they are reused for one value after the other.
 const LABEL: &str = "tensor";
 
-/// The least size of a buffer.
+/// Minimum size of a buffer.
 const SMALLEST: usize = 256;
 
 struct Free {
@@ -33,13 +33,13 @@ struct State {
     cache_limit: usize,
 }
 
-/// Buffers of a device.
+/// The buffer pool of a device.
 pub(crate) struct Pool {
     device: hal::Device,
     state: Mutex<State>,
 }
 
-/// A size that buffers are cut to, so that freed ones fit again: the next of eight steps a doubling.
+/// Rounds a size up so that freed buffers fit again: to the next of eight steps per doubling.
 fn size_class(len: usize) -> usize {
     let len = len.max(SMALLEST);
     let step = 1_usize << (len.ilog2() - 3);
@@ -47,7 +47,7 @@ fn size_class(len: usize) -> usize {
 }
 
 impl State {
-    /// Takes buffers out, the largest first, until at most `limit` bytes are kept.
+    /// Removes buffers, the largest first, until at most `limit` bytes are cached.
     fn trim(&mut self, limit: usize) -> Vec<Free> {
         let mut gone = Vec::new();
         while self.stats.cached > limit
@@ -96,7 +96,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer for what kernels write, and the last batch that uses it, which may not have run.
+    /// A buffer for kernels to write, and the last batch that uses it, which may not have run.
     pub(super) fn take(
         &self,
         stream: &Stream,
@@ -107,7 +107,7 @@ impl Pool {
         Ok((free.buffer, free.batch))
     }
 
-    /// A buffer that nothing on its way uses, for the host to write.
+    /// A buffer that nothing in flight uses, for the host to write.
     pub(crate) fn take_idle(
         &self,
         stream: &Stream,
@@ -115,7 +115,7 @@ impl Pool {
         len: usize,
     ) -> Result<Buffer> {
         let buffer = self.find(stream, op, len, true)?.buffer;
-        // The contents are arbitrary anyway, and those who needed the earlier ones were told of a failure.
+        // The contents are arbitrary anyway, and readers of the earlier ones were told of a failure.
         let _ = buffer.take_failure();
         Ok(buffer)
     }
@@ -134,7 +134,7 @@ impl Pool {
             if in_use + size > limit {
                 return Err(state.out_of_memory(op, len));
             }
-            // What is kept counts too: a machine has its memory only once.
+            // Cached buffers count too: they share the memory of the machine.
             (limit, state.trim(limit - in_use - size))
         };
         drop(gone);
@@ -145,7 +145,7 @@ impl Pool {
                 if !matches!(error, hal::Error::OutOfMemory { .. }) {
                     return Err(error);
                 }
-                // What is kept for reuse and what is only held by work on its way may be enough.
+                // The cache, and buffers that only work in flight still uses, may be enough.
                 self.clear_cache();
                 let _ = stream.synchronize();
                 self.device.buffer_uninit(size, StorageMode::Shared)
@@ -171,7 +171,7 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer back, which this batch is the last to use.
+    /// Takes a buffer back; `batch` is its last user.
     pub(crate) fn give_back(&self, buffer: Buffer, batch: Option<Arc<Batch>>) {
         let size = buffer.length();
         let mut state = self.lock();
@@ -188,29 +188,29 @@ impl Pool {
         drop(gone);
     }
 
-    /// The numbers now.
+    /// The current statistics.
     pub(crate) fn stats(&self) -> Stats {
         self.lock().stats
     }
 
-    /// Counts the peak anew.
+    /// Restarts the peak at the current use.
     pub(crate) fn reset_peak(&self) {
         let mut state = self.lock();
         state.stats.peak = state.stats.in_use;
     }
 
-    /// How near to its limit the memory is.
+    /// Memory pressure: the use relative to the limit.
     pub(crate) fn pressure(&self) -> Pressure {
         let state = self.lock();
         Pressure::of(state.stats.in_use, state.limit)
     }
 
-    /// Sets what values may use; returns the limit before.
+    /// Sets the limit of memory in use; returns the previous one.
     pub(crate) fn set_limit(&self, bytes: usize) -> usize {
         std::mem::replace(&mut self.lock().limit, bytes)
     }
 
-    /// Sets what is kept for reuse; returns the limit before.
+    /// Sets the limit of cached memory; returns the previous one.
     pub(crate) fn set_cache_limit(&self, bytes: usize) -> usize {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.cache_limit, bytes);
@@ -220,7 +220,7 @@ impl Pool {
         before
     }
 
-    /// Gives all buffers kept for reuse back to the system.
+    /// Releases all cached buffers to the system.
     pub(crate) fn clear_cache(&self) {
         let gone = self.lock().trim(0);
         drop(gone);

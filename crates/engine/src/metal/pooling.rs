@@ -35,7 +35,7 @@ pub(crate) fn record(
 ) -> Result<()> {
     let input = &inputs[0];
     let span = match input.count() {
-        // PoolArgs of nothing but padding.
+        // Windows of nothing but padding.
         0 => Span {
             slice: recorder.scratch(16)?,
             offset: 0,

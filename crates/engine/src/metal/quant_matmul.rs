@@ -1,14 +1,14 @@
 //! `quant_matmul` on Metal.
 //!
-//! Weights are read as the file has them, and become floats in registers; activations stay `f32`, whatever
-//! the [`Precision`](crate::quant::Precision). The bytes are those of the matrix as it is: what the CPU
-//! arranges for itself does not matter here. By the number of vectors:
+//! Weights are read in the file's format and dequantised in registers; activations stay `f32`, whatever the
+//! [`Precision`](crate::quant::Precision). The bytes are those of the matrix as stored: the CPU's repacking does not
+//! matter here. By the number of vectors:
 //!
-//! - up to 4, `quant_few`: lanes go through a few rows of the weights at once;
-//! - up to 16, `quant_batch`: SIMD-group matrices whose weights lanes widen in place, without threadgroup memory;
+//! - up to 4, `quant_gemv`: lanes stream a few rows of the weights together;
+//! - up to 16, `quant_skinny`: SIMD-group matrices whose weights lanes dequantise in place, without threadgroup memory;
 //! - more, `quant_tile`: tiles of the result by SIMD-group matrices, of 8, 16, 32 or 64 vectors.
 //!
-//! All of them read and widen a weight once for up to 64 vectors.
+//! All of them read and dequantise a weight once for up to 64 vectors.
 
 use super::input::{Input, Output};
 use super::kernel::Kernel;
@@ -18,25 +18,25 @@ use super::record::Recorder;
 use crate::Result;
 use crate::ops::quant_matmul::QuantMatmul;
 
-/// More vectors go to matrices: lanes would read activations more often than they read weights.
+/// Maximum vectors of the GEMV kernel: with more, lanes would read activations more often than weights.
 const FEW: usize = 4;
 
-/// More go to tiles, whose threads share what they read of the vectors.
+/// Maximum vectors of the skinny kernels; more go to tiles, whose threads share their reads of the vectors.
 const BATCH: usize = 16;
 
-/// SIMD-groups of a threadgroup, and rows that one takes at most; `TEAM` and 4 in `quant_matmul.metal`.
+/// SIMD-groups of a threadgroup, and maximum rows that one takes together; `SIMD_GROUPS` and 4 in `quant_matmul.metal`.
 const TEAM: usize = 4;
 const EACH: usize = 4;
 
-/// Threads of a SIMD-group, and weights of a chunk.
+/// Width of a SIMD-group, and weights of a chunk.
 const LANES: usize = 32;
 const CHUNK: usize = 16;
 
-/// Rows of the weights that a SIMD-group of a tile has, and vectors of the largest tile.
+/// Rows of the weights that a SIMD-group of a tile has, and maximum vectors of a tile.
 const TILE_ROWS: usize = 16;
 const TILE_VECTORS: usize = 64;
 
-/// Floats between lines of a tile in threadgroup memory; `QUANT_PITCH` of `quant_tile.h`.
+/// Pitch of a tile in threadgroup memory, in floats; `QUANT_PITCH` of `quant_tile.h`.
 const PITCH: usize = 36;
 
 msl_struct! {
@@ -61,7 +61,7 @@ pub(crate) fn record(
     let vectors = output.count() / rows;
     let most = i32::MAX as usize;
     if rows.max(cols).max(vectors) > most {
-        // More than kernels count.
+        // Kernels count in 32 bits.
         recorder.missing = true;
         return Ok(());
     }
@@ -103,7 +103,7 @@ pub(crate) fn record(
     Ok(())
 }
 
-/// Which kernel multiplies.
+/// The kernel that multiplies.
 #[derive(Clone, Copy)]
 enum Path {
     Few,
@@ -131,11 +131,11 @@ impl Path {
     }
 }
 
-/// How few vectors are multiplied.
+/// Geometry of a launch of `quant_gemv`.
 struct Few {
-    /// Rows that a SIMD-group takes at once.
+    /// Rows that a SIMD-group computes together.
     each: usize,
-    /// SIMD-groups that share the columns.
+    /// SIMD-groups that split the columns.
     across: usize,
     groups: usize,
 }
@@ -144,8 +144,8 @@ impl Few {
     fn new(rows: usize, cols: usize, vectors: usize) -> Self {
         let groups = |each: usize, across: usize| rows.div_ceil(each * TEAM / across);
         let (mut each, mut across) = (EACH, 1);
-        // More SIMD-groups for a row as long as that makes a busier GPU and each has two chunks a lane; then
-        // fewer rows for each. Several vectors need some, or lanes read little else.
+        // More SIMD-groups for a row as long as that fills the GPU better and each has two chunks a lane; then fewer
+        // rows for each. Several vectors need some rows, or lanes read little but vectors.
         while across < TEAM && groups(each, across) < BUSY && cols >= 4 * across * LANES * CHUNK {
             across *= 2;
         }
@@ -160,12 +160,12 @@ impl Few {
     }
 }
 
-/// How up to 16 are: the work of the SIMD-groups of `quant_batch.h`.
+/// Geometry of a launch of the skinny kernels (`quant_skinny.h`), for up to 16 vectors.
 pub(crate) struct Batch {
-    /// Times eight vectors.
+    /// Blocks of eight vectors.
     pub(crate) eights: usize,
-    /// SIMD-groups that share the columns. Those of a matrix are as many for any number of vectors, so that sums are
-    /// the same.
+    /// SIMD-groups that split the columns. Their number is the same for any number of vectors, so that sums are the
+    /// same.
     pub(crate) across: usize,
     pub(crate) groups: usize,
 }
@@ -173,10 +173,10 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) const THREADS: usize = TEAM * LANES;
 
-    /// Columns that a SIMD-group takes at once.
+    /// Columns that a SIMD-group takes in one step.
     const STEP: usize = 4 * CHUNK;
 
-    /// Of products of vectors with matrices of so many rows each; a threadgroup has rows of one of them.
+    /// Geometry for matrices of these numbers of rows; a threadgroup has rows of one of them.
     pub(crate) fn new(rows: &[usize], cols: usize, vectors: usize) -> Self {
         let groups = |across: usize| -> usize {
             let groups = rows.iter().map(|r| r.div_ceil(TILE_ROWS * TEAM / across));
@@ -193,15 +193,15 @@ impl Batch {
         }
     }
 
-    /// Whether so many vectors are few enough.
+    /// Whether the skinny kernels support this number of vectors.
     pub(crate) fn takes(vectors: usize) -> bool {
         vectors <= BATCH
     }
 }
 
-/// How many are: the shape of tiles that `quant_tile.h` computes.
+/// Geometry of a launch of the tiled kernels (`quant_tile.h`).
 pub(crate) struct Tile {
-    /// Times eight vectors.
+    /// Blocks of eight vectors.
     pub(crate) eights: usize,
     /// SIMD-groups, each with 16 rows of the weights.
     pub(crate) team: usize,
@@ -210,7 +210,7 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// Of products of vectors with matrices of so many rows each; a tile has rows of one of them.
+    /// Geometry for matrices of these numbers of rows; a tile has rows of one of them.
     pub(crate) fn new(rows: &[usize], vectors: usize) -> Self {
         let eights = vectors.min(TILE_VECTORS).div_ceil(8).next_power_of_two();
         let across = vectors.div_ceil(8 * eights);
@@ -218,7 +218,7 @@ impl Tile {
             let tiles = rows.iter().map(|rows| rows.div_ceil(team * TILE_ROWS));
             tiles.sum()
         };
-        // Threads bring four times four numbers of the vectors at most, which limits what a small team can have.
+        // A thread loads at most four `float4` of the vectors, which limits the vectors of a small threadgroup.
         let mut team = TEAM;
         while team > 1 && eights <= team && across * tall(team) < BUSY {
             team /= 2;
@@ -258,7 +258,7 @@ mod tests {
                     assert!(TEAM.is_multiple_of(batch.across));
                     assert!(batch.groups * TILE_ROWS * TEAM / batch.across >= rows);
                     assert!(8 * batch.eights >= vectors.min(BATCH));
-                    // Sums do not depend on the others of a batch.
+                    // Sums do not depend on the other vectors of a batch.
                     assert_eq!(batch.across, Batch::new(&[rows], cols, 2).across);
                 }
             }

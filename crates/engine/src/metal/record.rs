@@ -13,7 +13,7 @@ use super::kernel::Kernel;
 use super::{Metal, copy};
 use crate::{DType, Error, Result, Shape};
 
-/// Collects the launches of one op. They join the device's stream together.
+/// Collects the launches of one op, which are added to the device's stream together.
 pub(crate) struct Recorder<'a> {
     pub(crate) metal: &'a Arc<Metal>,
     /// The op, for errors.
@@ -21,7 +21,7 @@ pub(crate) struct Recorder<'a> {
     launches: Vec<Launch>,
     /// Why a launch is invalid.
     invalid: Option<hal::Error>,
-    /// Products by the device's own library, after the launches.
+    /// MPS products, after the launches.
     pub(super) products: Vec<PreparedProduct>,
     /// Memory that only these launches use.
     scratch: Vec<Block>,
@@ -33,7 +33,7 @@ pub(crate) struct Recorder<'a> {
 /// Validated launches of one kernel, with what they cost.
 #[derive(Clone)]
 pub(crate) struct Launch {
-    /// One, or the bands of it.
+    /// The launch, or its bands.
     bands: Vec<hal::Launch>,
     traffic: [u64; 2],
     work: u64,
@@ -45,18 +45,18 @@ impl Launch {
         self.traffic
     }
 
-    /// Bytes that it moves, or is worth.
+    /// Work in bytes moved, or their equivalent.
     pub(crate) fn work(&self) -> u64 {
         self.work
     }
 
-    /// Adds it to commands.
+    /// Records it into a command list.
     pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
         self.bands.iter().try_for_each(|band| commands.record(band))
     }
 }
 
-/// A [`Launch`] being put together: a kernel and its arguments, in the order of the calls.
+/// Builder of a [`Launch`]: a kernel and its arguments, in the order of the calls.
 #[must_use = "nothing is recorded until `threads` or `groups` is called"]
 pub(crate) struct LaunchBuilder {
     launch: hal::LaunchBuilder,
@@ -67,9 +67,9 @@ pub(crate) struct LaunchBuilder {
     untouched: u64,
     /// Bytes that the kernel reads and writes.
     traffic: [u64; 2],
-    /// Bytes that the launch is worth, where that is more than it moves.
+    /// Cost of the launch in bytes, if that exceeds the bytes it moves.
     cost: u64,
-    /// Bytes that a band of it may be worth, where it is launched in bands.
+    /// Maximum cost of a band, if it is launched in bands.
     band_cost: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ struct Grid {
 }
 
 impl LaunchBuilder {
-    /// Binds a buffer of which the kernel reads and writes so many bytes.
+    /// Binds a buffer of which the kernel reads and writes these numbers of bytes.
     fn bind(mut self, slice: BufferSlice, access: Access, [read, written]: [usize; 2]) -> Self {
         let length = slice.length() as u64;
         self.bound += length;
@@ -141,7 +141,7 @@ impl LaunchBuilder {
         self.bind(slice.into(), Access::ReadWrite, [read, written])
     }
 
-    /// The next argument: none, as the kernel's function constants say.
+    /// The next argument: none, as the kernel's function constants disable it.
     pub(crate) fn skip(mut self) -> Self {
         self.next += 1;
         self
@@ -161,14 +161,14 @@ impl LaunchBuilder {
         self
     }
 
-    /// Says what the launch costs, as bytes that could be moved meanwhile, where that is more than it moves. Without
-    /// it, all that is bound counts, even where only parts of it are touched.
+    /// Sets the cost of the launch, as bytes that could be moved meanwhile, if that exceeds what it moves. Without it,
+    /// all that is bound counts, even if only parts of it are touched.
     pub(crate) fn cost(mut self, bytes: u64) -> Self {
         self.cost = bytes;
         self
     }
 
-    /// Gives the kernel its `[[threadgroup(0)]]` argument: so many bytes, a multiple of 16.
+    /// Sets the size of the kernel's `[[threadgroup(0)]]` argument in bytes, a multiple of 16.
     pub(crate) fn memory(mut self, bytes: usize) -> Self {
         if bytes > 0 {
             self.launch = self.launch.threadgroup_memory(0, bytes);
@@ -176,7 +176,7 @@ impl LaunchBuilder {
         self
     }
 
-    /// Launches as many threads, in groups of the size that suits the kernel.
+    /// Launches a grid of threads, in threadgroups of the size that suits the kernel.
     pub(crate) fn threads(self, recorder: &mut Recorder<'_>, grid: impl Into<Size>) {
         let grid = grid.into();
         let pipeline = self.launch.pipeline();
@@ -188,7 +188,7 @@ impl LaunchBuilder {
         self.threads_of(recorder, grid, group);
     }
 
-    /// Launches as many threads, in groups of this size.
+    /// Launches a grid of threads, in threadgroups of this size.
     pub(crate) fn threads_of(
         self,
         recorder: &mut Recorder<'_>,
@@ -202,7 +202,7 @@ impl LaunchBuilder {
         }));
     }
 
-    /// Launches as many whole threadgroups of this size.
+    /// Launches a grid of whole threadgroups of this size.
     pub(crate) fn groups(
         self,
         recorder: &mut Recorder<'_>,
@@ -216,12 +216,12 @@ impl LaunchBuilder {
         }));
     }
 
-    /// Most threads that a group of this kernel may have.
+    /// Maximum threads of a threadgroup of this kernel.
     pub(crate) fn max_threads(&self) -> usize {
         self.launch.pipeline().max_total_threads_per_threadgroup()
     }
 
-    /// Bytes that it moves, or is worth.
+    /// Work in bytes moved, or their equivalent.
     fn work(&self) -> u64 {
         match self.cost {
             // How much of a binding is touched may not be known yet.
@@ -239,7 +239,7 @@ impl LaunchBuilder {
         })
     }
 
-    /// The launch, or one for each band where it has several.
+    /// The launch, or one for each band.
     fn bands(self, grid: Grid) -> hal::Result<Vec<hal::Launch>> {
         let group = match grid.whole {
             true => Size::new(1, 1, 1),
@@ -249,7 +249,7 @@ impl LaunchBuilder {
             .band_cost
             .and_then(|limit| band::bands(grid.size, group, self.cost.div_ceil(limit.max(1))));
         let Some(bands) = bands else {
-            // A grid of more than Metal counts has no bands: hal says why not.
+            // A grid that exceeds 32 bits has no bands: hal reports the error.
             return Ok(vec![grid.launch(self.launch.work(self.cost))?]);
         };
         let launch = self.launch.work(self.cost / bands.len().max(1) as u64);
@@ -313,8 +313,8 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// Begins a launch as [`Recorder::launch`] does, which costs as many bytes as could be moved meanwhile. A kernel that
-    /// includes `band.h` is launched in bands where that takes too long.
+    /// Begins a launch as [`Recorder::launch`] does, with its cost in bytes that could be moved meanwhile. A kernel
+    /// that includes `band.h` is launched in bands if that takes too long.
     pub(crate) fn launch_in_bands(&self, kernel: Kernel, cost: u64) -> Result<LaunchBuilder> {
         let limit = self.metal.stream.launch_work();
         let banded = cost > limit;
@@ -326,7 +326,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// Memory for what one launch leaves to the next; its contents are arbitrary.
+    /// Scratch memory that one launch writes and the next reads; its contents are arbitrary.
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<BufferSlice> {
         let block = Block::new(self.metal, self.op, bytes)?;
         let slice = block.slice(0..bytes);
@@ -334,7 +334,7 @@ impl<'a> Recorder<'a> {
         Ok(slice)
     }
 
-    /// Scratch memory that is written like a result.
+    /// Scratch memory in the form of an output.
     pub(crate) fn scratch_output(&mut self, dtype: DType, shape: Shape) -> Result<Output> {
         Ok(Output {
             slice: self.scratch(shape.count() * dtype.size())?,
@@ -344,8 +344,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// An input as it is where its elements lie in row-major order, otherwise a copy of it that does; and
-    /// the range that holds it.
+    /// The range of an input if it is contiguous, otherwise of a contiguous copy.
     pub(crate) fn dense(&mut self, input: &Input<'_>, output: &Output) -> Result<Span> {
         if input.is_dense() {
             return Ok(input.span(output));
@@ -358,8 +357,8 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// A place where kernels leave an index that lies outside an axis of this length; `msl/fault.h` has the
-    /// function that does. Whoever reads the result gets it as an error.
+    /// A buffer in which kernels leave an index outside an axis of this length, by the function of `msl/fault.h`.
+    /// Reading the result returns it as an error.
     pub(crate) fn fault(&mut self, len: usize) -> Result<BufferSlice> {
         let record = Block::copy_of(self.metal, self.op, &[0; fault::BYTES])?;
         let fault = Fault::new(self.op, len, record);
@@ -368,7 +367,7 @@ impl<'a> Recorder<'a> {
         Ok(slice)
     }
 
-    /// Adds a launch. An invalid one is an error when the op is finished, and so is what follows it.
+    /// Adds a launch. The first invalid one is an error when the op is finished.
     fn push(&mut self, launch: hal::Result<Launch>) {
         match launch {
             Ok(launch) => self.launches.push(launch),
@@ -384,7 +383,7 @@ impl<'a> Recorder<'a> {
         Some(launch.pipeline().clone())
     }
 
-    /// The launches, for a caller that records them itself; scratch memory and faults are not among them.
+    /// The launches, for a caller that records them itself; without scratch memory and faults.
     ///
     /// # Errors
     /// [`Error::Device`] for an invalid launch.
@@ -395,7 +394,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Hands the launches to the stream; they write this block and read these.
+    /// Adds the launches to the stream; they write this block and read these inputs.
     pub(crate) fn finish(self, output: &Block, inputs: &[Input<'_>]) -> Result<()> {
         let mut faults = self.faults;
         let mut batches = Vec::new();
@@ -408,7 +407,7 @@ impl<'a> Recorder<'a> {
                 }
             }
         }
-        // What it held before, where it takes the memory of an input.
+        // Its previous contents, if it takes the memory of an input.
         {
             let origin = output.origin();
             batches.extend(origin.batch.clone());

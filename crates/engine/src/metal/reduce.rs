@@ -1,9 +1,9 @@
-//! `reduce` on Metal: which threads take which elements together.
+//! `reduce` on Metal: how elements are distributed among threads.
 //!
-//! Results whose elements are neighbours are *rows*: a SIMD-group or a threadgroup each. Results that are
-//! neighbours themselves are *columns*: a thread each, so that a SIMD-group reads neighbours too. Where
-//! there are few results, each is computed in parts, which a second launch joins. What is done in which order
-//! depends on nothing but the shape.
+//! Results whose elements are contiguous are *rows*: a SIMD-group or a threadgroup each. Results that are contiguous
+//! themselves are *columns*: a thread each, so that the loads of a SIMD-group are contiguous, too. If there are few
+//! results, each is split, and a second launch combines the partial results. The order of operations depends on nothing
+//! but the shape.
 
 use super::input::{Input, Output};
 use super::kernel::Kernel;
@@ -26,21 +26,21 @@ msl_struct! {
         /// Elements of a result.
         count: u64,
         results: u32,
-        /// Partial results of each result.
+        /// Splits of each result.
         parts: u32,
-        /// Elements of a partial result, where they are contiguous.
+        /// Elements of a split, if they are contiguous.
         chunk: u32,
         ddof: f32,
     }
 }
 
-/// How `fold.h` computes a fold.
+/// The implementation of a fold in `fold.h`.
 pub(super) struct Method {
     /// Its number there.
     fold: u32,
     /// Which of its answers.
     answer: u32,
-    /// Whether of magnitudes.
+    /// Whether magnitudes are folded.
     magnitude: bool,
     /// Bytes of its state.
     pub(super) state: usize,
@@ -48,7 +48,7 @@ pub(super) struct Method {
 }
 
 impl Method {
-    /// Finding the greatest element, or the least.
+    /// Finds the index of the greatest element, or of the least.
     pub(super) fn arg(max: bool, dtype: DType) -> Self {
         Self {
             fold: 7,
@@ -111,7 +111,7 @@ impl Method {
     }
 }
 
-/// How `kind.h` names types.
+/// Number of an element type in `kind.h`.
 pub(super) fn kind(dtype: DType) -> u32 {
     match dtype {
         DType::Bool | DType::U8 => 0,
@@ -128,31 +128,31 @@ pub(super) fn kind(dtype: DType) -> u32 {
     }
 }
 
-/// How results are shared among threads.
+/// Distribution of results among threads.
 enum Plan {
-    /// A thread for each part of each result.
+    /// A thread for each split of each result.
     Thread { parts: usize },
     /// A SIMD-group for each result.
     Simd,
-    /// A threadgroup for each part of each result.
+    /// A threadgroup for each split of each result.
     Group { parts: usize },
 }
 
-/// Elements of a result that one thread takes as quickly as several.
+/// Maximum elements of a result that one thread takes as quickly as several.
 const SHORT: usize = 16;
 
-/// Elements of a row for which one SIMD-group is enough.
+/// Maximum elements of a row for which one SIMD-group is enough.
 const ROW: usize = 1024;
 
-/// Elements of a part of a row at least, and threads of a threadgroup at most.
+/// Minimum elements of a split of a row, and maximum threads of a threadgroup.
 const PART: usize = 8192;
 const THREADS: usize = 512;
 
-/// Threads that keep a GPU busy.
+/// Threads that fill a GPU.
 const BUSY: usize = 1 << 15;
 
 impl Plan {
-    /// For so many results of so many elements, which are columns or rows.
+    /// The strategy for `results` results of `count` elements each, which are columns or rows.
     fn new(results: usize, count: usize, columns: bool) -> Self {
         if columns || count <= SHORT {
             let parts = if results >= BUSY / 2 || count < 64 {
@@ -238,7 +238,7 @@ pub(super) fn launch(
         count: count as u64,
         results: results as u32,
         parts: parts as u32,
-        // Parts begin where a vector may.
+        // Splits begin at multiples of a vector.
         chunk: count.div_ceil(parts).next_multiple_of(8) as u32,
         ddof: method.ddof,
     };

@@ -1,4 +1,4 @@
-//! Blocks of a tensor, moved as they are.
+//! Regions of a tensor, copied as they are.
 
 use super::elementwise::{Each, moved};
 use super::input::{Input, Output};
@@ -9,7 +9,7 @@ use crate::shape::MAX_RANK;
 use crate::{Layout, Result, Shape};
 
 msl_struct! {
-    /// A block of a larger result: its first index and its length along each axis.
+    /// A region of a larger result: its first index and its length along each axis.
     pub(super) struct Region {
         start: [u32; MAX_RANK],
         len: [u32; MAX_RANK],
@@ -17,7 +17,7 @@ msl_struct! {
 }
 
 impl Region {
-    /// The block of a shape that begins at these indices.
+    /// The region of a shape that begins at these indices.
     pub(super) fn new(start: &[usize], shape: &Shape) -> Self {
         let mut inside = Self {
             start: [0; MAX_RANK],
@@ -30,7 +30,7 @@ impl Region {
     }
 }
 
-/// Copies an input, which has an element, to a block of the result, with a kernel that calls `move`.
+/// Copies an input, which has an element, to a region of the result, with a kernel that calls `copy_region`.
 pub(super) fn write(
     file: &'static str,
     entry: &'static str,
@@ -46,7 +46,7 @@ pub(super) fn write(
         layout: *place,
         constant: None,
     };
-    // Bound from its first element on, so that writes to other blocks need not wait where they lie apart.
+    // Bound from its first element on, so that writes to disjoint regions need not wait for each other.
     let (range, offset) = output.part(place);
     let each = Each::new(
         input.layout.shape(),

@@ -1,4 +1,4 @@
-//! `rms_norm` on Metal, and how all norms of rows are launched.
+//! `rms_norm` on Metal, and the launch of all norms of rows.
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
@@ -8,10 +8,10 @@ use super::rows::{self, Rows};
 use crate::ops::rms_norm::RmsNorm;
 use crate::{DType, Result};
 
-/// Elements of a row that a thread keeps in registers; as `norm.h` has it.
+/// Elements of a row that a thread keeps in registers, as in `norm.h`.
 const HELD: usize = 4;
 
-/// Rows that are one group, where one SIMD-group does for each.
+/// Rows of a threadgroup, if one SIMD-group suffices for each.
 const PACK: usize = 8;
 
 pub(crate) fn record(
@@ -46,14 +46,14 @@ pub(super) struct Norm {
     pub(super) rows: Rows,
     span: Span,
     dtype: DType,
-    /// What is bound for each parameter, nothing for one that there is not.
+    /// The bound range of each parameter, if it exists.
     pub(super) parameters: Vec<(Option<Span>, NormParameter)>,
     /// Whether four elements are one load.
     vector: bool,
 }
 
 impl Norm {
-    /// With parameters as long as the rows.
+    /// A norm with parameters as long as the rows.
     pub(super) fn new(x: &Input<'_>, parameters: &[Option<&Input<'_>>], output: &Output) -> Self {
         let mut norm = Self::by_channel(x, parameters, output);
         for (span, parameter) in &norm.parameters {
@@ -63,7 +63,7 @@ impl Norm {
         norm
     }
 
-    /// With parameters that are not read four at once.
+    /// A norm whose parameters are not read by vector loads.
     pub(super) fn by_channel(
         x: &Input<'_>,
         parameters: &[Option<&Input<'_>>],
@@ -108,7 +108,7 @@ impl Norm {
         })
     }
 
-    /// Starts the one that its pipelines allow, with so many threads a row.
+    /// Begins a launch of the kernel that the pipelines allow; returns the threads that share a row.
     pub(super) fn start(
         &self,
         recorder: &mut Recorder<'_>,
@@ -124,7 +124,7 @@ impl Norm {
             .iter()
             .fold(launch, |l, (span, _)| match span {
                 Some(span) => l.read(span.clone()),
-                // Nobody reads it.
+                // Not read.
                 None => l.value(&[0_u64; 4]),
             })
     }

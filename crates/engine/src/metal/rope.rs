@@ -1,5 +1,5 @@
-//! `rope` on Metal. Positions come from a buffer where the caller has them in one, so that every step of a
-//! generation records the same launch.
+//! `rope` on Metal. Positions come from a buffer if the caller has them in one, so that every decoding step records the
+//! same launch.
 
 use super::input::{Input, Output};
 use super::kernel::Kernel;
@@ -25,7 +25,7 @@ msl_struct! {
         at_offset: i64,
         at_batch: i64,
         at_stride: i64,
-        /// Position of the first row where none are given.
+        /// Position of the first row if none are given.
         first: u64,
         factor: f32,
         pairs: u32,
@@ -40,7 +40,8 @@ msl_struct! {
     }
 }
 
-/// The frequencies and positions as the kernel reads them: turns in `u64`, and `i64` or `f32`, since there is no `f64`.
+/// The frequencies and positions as the kernel reads them: turns in `u64`, and `i64` or `f32`, since Metal has no
+/// `f64`.
 pub(crate) fn inputs(table: &RopeTable, positions: Option<Tensor>) -> (&Tensor, Option<Tensor>) {
     let positions = positions.map(|p| match p.dtype().is_float() {
         true => p.cast(DType::F32),
@@ -70,11 +71,11 @@ pub(crate) fn record(
     let pairs = turns.layout.shape()[1];
     let at = positions.map(|p| (p.span(output), p.layout));
     let each = at.as_ref().is_some_and(|(_, l)| l.shape().rank() == 2);
-    // Sequences that have the same positions.
+    // Sequences that share their positions.
     let same = if each { outer / shape[0] } else { outer };
     let heads = [4, 2, 1].into_iter().find(|&n| same.is_multiple_of(n));
     let heads = if same < outer { heads.unwrap_or(1) } else { 4 };
-    // In a step of a generation there are few rows: one angle each.
+    // A decoding step has few rows: one angle each.
     let heads = if seq == 1 { 1 } else { heads };
     let strides = x.layout.strides();
     let turn_strides = turns.layout.strides();
@@ -111,7 +112,7 @@ pub(crate) fn record(
     let launch = recorder.launch(&kernel)?.read(span).read(turns_span);
     let launch = match at {
         Some((span, _)) => launch.read(span),
-        // Nobody reads it.
+        // Not read.
         None => launch.value(&0_u64),
     };
     let launch = launch.write(&output.slice).value(&rotation);

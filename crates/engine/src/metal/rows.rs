@@ -7,11 +7,11 @@ use super::record::{LaunchBuilder, Recorder};
 use super::view::{self, ViewStrides, Walk};
 use crate::{Layout, Result};
 
-/// Most threads that a threadgroup has on any device.
+/// Maximum threads of a threadgroup on any device.
 const MOST_THREADS: usize = 1024;
 
-/// Starts the first kernel, which keeps whole rows in the registers of `threads` threads, or the second one, which loops
-/// over them with however many there are. A pipeline may allow fewer threads than a device does.
+/// Begins a launch of `in_registers`, which keeps whole rows in the registers of `threads` threads, or of `looped`,
+/// which loops over rows with any number of threads. A pipeline may allow fewer threads than a device does.
 pub(super) fn launch(
     recorder: &mut Recorder<'_>,
     [whole, looping]: [Kernel; 2],
@@ -38,7 +38,7 @@ msl_struct! {
         stride: i64,
         /// Elements of a row.
         pub(crate) len: u32,
-        /// Elements of a row-major result between two elements of a row.
+        /// Stride along the axis in a row-major result.
         pub(crate) inner: u32,
         /// Number of rows.
         pub(crate) count: u32,
@@ -47,7 +47,7 @@ msl_struct! {
 }
 
 impl Rows {
-    /// The rows of an input along an axis, and the range to bind.
+    /// Splits an input into rows along an axis; returns them and the range to bind.
     pub(crate) fn new(input: &Input<'_>, axis: usize, output: &Output) -> (Self, Span) {
         let span = input.span(output);
         let layout: Layout = input.layout;
@@ -69,7 +69,7 @@ impl Rows {
         (rows, span)
     }
 
-    /// Whether elements of a row are neighbours, and every row begins at a multiple of `count` elements.
+    /// Whether rows are contiguous and begin at multiples of `count` elements.
     pub(crate) fn is_aligned(&self, count: usize) -> bool {
         let multiple = |&s: &i64| s % count as i64 == 0;
         (self.stride == 1 || self.len == 1)

@@ -10,11 +10,11 @@ use crate::Result;
 use crate::ops::reduce::Fold;
 use crate::ops::scan::{Running, Scan};
 
-/// Elements that a thread takes at once, as `scan.metal` has it, and threads of a threadgroup.
+/// Elements that a thread scans in a step, as in `scan.metal`, and threads of a threadgroup.
 const ITEMS: usize = 4;
 const THREADS: usize = 256;
 
-/// Elements of a part of a long row at least, parts of one at most, and rows that keep a GPU busy.
+/// Minimum elements of a split of a long row, maximum splits of one, and rows that fill a GPU.
 const PART: usize = 16 * ITEMS * THREADS;
 const PARTS: usize = 1024;
 const BUSY: usize = 128;
@@ -23,9 +23,9 @@ msl_struct! {
     /// Arguments of the scan kernels.
     pub(super) struct ScanArgs {
         rows: Rows,
-        /// Chunks of a row.
+        /// Splits of a row.
         parts: u32,
-        /// Elements of a chunk.
+        /// Elements of a split.
         chunk: u32,
     }
 }
@@ -61,7 +61,7 @@ pub(crate) fn record(
             .flag("PACKED", packed)
             .flag("SPLIT", parts > 1)
     };
-    // Rows beside one another, and enough of them.
+    // Rows are interleaved, and there are enough of them.
     if rows.inner > 1 && (count >= BUSY || len <= ITEMS) {
         recorder
             .launch(&kernel("scan_column"))?
@@ -87,7 +87,7 @@ pub(crate) fn record(
     let launch = recorder.launch(&kernel("scan_row"))?.read(span);
     let launch = match totals {
         Some(totals) => launch.read(totals),
-        // Nobody reads it.
+        // Not read.
         None => launch.value(&[0_u64; 2]),
     };
     let launch = launch.write(&output.slice).value(&scanning);

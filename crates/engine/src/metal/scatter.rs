@@ -1,9 +1,9 @@
 //! `scatter` and `scatter_add` on Metal.
 //!
-//! Elements of different columns (all axes but the one of the indices) never meet, and those of one column
-//! are taken in order, so that the last one wins and sums are always the same. Where there are many columns each
-//! has a thread. Where there are few, each element of the result has one, which looks at all indices of its
-//! column, or, where that would take long, finds its own by bisection after they were sorted.
+//! Elements of different columns (all axes but the indexed one) are independent, and those of one column are taken in
+//! order, so that the last one wins and sums are always the same. If there are many columns, each has a thread. If
+//! there are few, each element of the result has one, which scans all indices of its column, or, if that would take
+//! long, finds its own by binary search after a sort.
 
 use super::axis_split::{AxisSplit, bits, index_kind};
 use super::copy;
@@ -27,14 +27,14 @@ msl_struct! {
     }
 }
 
-/// With this many columns a thread for each keeps a GPU busy.
+/// Minimum columns for which a thread each fills a GPU.
 const COLUMNS: usize = 4096;
 
-/// A thread for each column is quicker than one for each element of the result that looks at all indices of
-/// its column, if these are few.
+/// Maximum indices of a column for which a thread for each column is quicker than one for each element of the result
+/// that scans all indices of its column.
 const FEW: usize = 16;
 
-/// Beyond so many looks at indices they are put in order first, which costs some launches.
+/// Maximum indices that such scans read; with more, indices are sorted first, which costs some launches.
 const LOOKS: usize = 1 << 22;
 
 pub(crate) fn record(

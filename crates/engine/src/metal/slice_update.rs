@@ -9,7 +9,7 @@ use super::{copy, view};
 use crate::ops::slice_update::SliceUpdate;
 use crate::{Layout, Result};
 
-/// Copies the source over a part of the first input: in place, or on the way to a new result.
+/// Copies the source over a region of the first input: in place, or while copying it to a new result.
 pub(crate) fn record(
     op: &SliceUpdate,
     recorder: &mut Recorder<'_>,

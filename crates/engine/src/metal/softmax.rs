@@ -7,7 +7,7 @@ use super::rows::{self, Rows};
 use crate::Result;
 use crate::ops::softmax::Softmax;
 
-/// Elements of a row that a thread keeps in registers; as `softmax.metal` has it.
+/// Elements of a row that a thread keeps in registers, as in `softmax.metal`.
 const HELD: usize = 4;
 
 pub(crate) fn record(

@@ -1,7 +1,7 @@
-//! `sort` on Metal, and the order of elements that `argsort` and `topk` want of it.
+//! `sort` on Metal, and the order of elements for `argsort` and `topk`.
 //!
-//! Blocks of a row are sorted in threadgroup memory and merged in passes over all of it. Where only a few
-//! are wanted, blocks keep no more than those, and are sorted again until one is left.
+//! Blocks of a row are sorted in threadgroup memory and merged in passes over device memory. To select the first few
+//! elements, blocks keep no more than those, and are sorted again until one is left.
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
@@ -13,22 +13,22 @@ use crate::ops::sort::Sort;
 use crate::{DType, Error, Result};
 use bessemer_hal::BufferSlice;
 
-/// Elements that a threadgroup sorts, and that a thread merges; as `sort.metal` has them.
+/// Elements that a threadgroup sorts, and that a thread merges, as in `sort.metal`.
 const BLOCK: usize = 1024;
 const ITEMS: usize = 8;
 
-/// So many are few: a pass over blocks leaves a quarter at most.
+/// Maximum elements of a selection: a pass over blocks leaves a quarter at most.
 const FEW: usize = BLOCK / 4;
 
 msl_struct! {
     /// Arguments of the sort kernels.
     pub(super) struct SortArgs {
         rows: Rows,
-        /// Keys of a row that come in.
+        /// Keys of an input row.
         len: u32,
         /// Keys that a block keeps.
         keep: u32,
-        /// Keys of a row that go out.
+        /// Keys of an output row.
         next: u32,
         /// Elements of a row of the result.
         result: u32,
@@ -38,15 +38,15 @@ msl_struct! {
     }
 }
 
-/// What is wanted of the elements in order.
+/// The requested part of the sorted elements.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) axis: usize,
-    /// So many of a row, the first.
+    /// Number of elements of a row, from the first on.
     pub(super) count: usize,
-    /// Their indices, not the elements.
+    /// Whether their indices are returned, not the elements.
     pub(super) indices: bool,
-    /// The greatest first.
+    /// Whether the greatest comes first.
     pub(super) descending: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn order(
     order_rows(recorder, rows, input.dtype, output, wanted)
 }
 
-/// [`order`] for rows that lie in what is bound for them.
+/// [`order`] for rows whose bound range is known.
 pub(super) fn order_rows(
     recorder: &mut Recorder<'_>,
     (rows, span): (Rows, Span),
@@ -129,13 +129,13 @@ impl Sorter {
             .constant("KIND", kind(self.dtype))
     }
 
-    /// Memory for so many keys of each row, then as many indices.
+    /// Scratch memory for `len` keys of each row, then as many indices.
     fn pairs(&self, recorder: &mut Recorder<'_>, len: usize) -> Result<BufferSlice> {
         let key = if self.dtype.size() == 8 { 8 } else { 4 };
         recorder.scratch(self.rows.count as usize * len * (key + 4))
     }
 
-    /// Binds the input, where it is read, then pairs that come in and what goes out.
+    /// Binds the input, if it is read, then the pairs that are read and the output.
     fn bind(
         &self,
         launch: LaunchBuilder,
@@ -143,7 +143,7 @@ impl Sorter {
         from: Option<&BufferSlice>,
         to: &BufferSlice,
     ) -> LaunchBuilder {
-        // Nobody looks at what is not used.
+        // Unused arguments are not read.
         let launch = if reads {
             launch.read(self.span.clone())
         } else {
@@ -156,8 +156,8 @@ impl Sorter {
         launch.write(to)
     }
 
-    /// Sorts the blocks of rows of `len` elements and keeps so many of each. Nothing comes out where a row is
-    /// one block: it is the result.
+    /// Sorts the blocks of rows of `len` elements and keeps `keep` of each. Returns nothing if a row is one block,
+    /// which is the result.
     fn blocks(
         &self,
         recorder: &mut Recorder<'_>,
@@ -196,7 +196,7 @@ impl Sorter {
         Ok(to)
     }
 
-    /// Sorts blocks that keep what is wanted, until a row is one.
+    /// Sorts blocks that keep the requested elements, until a row is one block.
     fn select(&self, recorder: &mut Recorder<'_>, output: &Output, len: usize) -> Result<()> {
         let keep = self.wanted.count;
         let mut len = len;

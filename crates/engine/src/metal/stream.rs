@@ -1,8 +1,7 @@
 //! The command stream of a device: ops record into it, nothing waits until a value is read.
 //!
-//! Recorded launches are collected in a [`Batch`], which becomes one command list. It is handed to the device
-//! when somebody evaluates or reads, or when it has grown to a good piece of work; a few batches may be on
-//! their way at once.
+//! Recorded launches are collected in a [`Batch`], which becomes one command list. It is submitted when a value is
+//! evaluated or read, or when it has enough work; a few batches may be in flight.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +14,10 @@ use super::record::Launch;
 use super::{band, matmul};
 use crate::{Error, Result};
 
-/// Batches on their way to or on the device, beyond which recording waits for the oldest.
+/// Maximum batches in flight; beyond, recording waits for the oldest.
 const IN_FLIGHT: usize = 3;
 
-/// Launches of a batch, beyond which it is handed over whatever they cost.
+/// Maximum launches of a batch; beyond, it is submitted whatever they cost.
 const LAUNCHES: usize = 2048;
 
 /// Launches that become one command list.
@@ -29,9 +28,9 @@ pub(crate) struct Batch {
 enum State {
     /// Being recorded.
     Open(Vec<Arc<Batch>>),
-    /// On its way, after those that wrote what it reads.
+    /// In flight, after those that wrote what it reads.
     Sent(Submission, Vec<Arc<Batch>>),
-    /// Run, or failed.
+    /// Completed, or failed.
     Done(hal::Result<()>),
 }
 
@@ -46,7 +45,7 @@ impl Batch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the batch reads what another wrote: it is worth nothing if that fails.
+    /// Registers that the batch reads what another wrote: it fails if that fails.
     fn reads(&self, other: &Arc<Self>) {
         if std::ptr::eq(self, &raw const **other) || matches!(*other.lock(), State::Done(Ok(()))) {
             return;
@@ -67,7 +66,7 @@ impl Batch {
         }
     }
 
-    /// Waits until a batch that was handed over has run.
+    /// Waits until a submitted batch has run.
     fn wait(&self) -> hal::Result<()> {
         let (submission, parents) = match &mut *self.lock() {
             State::Open(_) => return Ok(()),
@@ -75,7 +74,7 @@ impl Batch {
             State::Done(outcome) => return outcome.clone(),
         };
         let own = submission.wait().map(|_| ());
-        // An earlier failure is the reason of all that follow.
+        // An earlier failure is the cause of all later ones.
         let outcome = parents.iter().try_for_each(|parent| parent.wait()).and(own);
         let mut state = self.lock();
         if let State::Done(outcome) = &*state {
@@ -86,11 +85,11 @@ impl Batch {
     }
 }
 
-/// What has been recorded and not yet handed over, and what has been and is not yet done.
+/// The batch being recorded, and the batches in flight.
 struct Line {
     commands: Option<Commands>,
     batch: Arc<Batch>,
-    /// Recorded launches, and the bytes that they move, about.
+    /// Recorded launches, and the bytes that they move, approximately.
     launches: usize,
     work: u64,
     in_flight: VecDeque<Arc<Batch>>,
@@ -100,17 +99,17 @@ struct Line {
 pub(crate) struct Stream {
     device: hal::Device,
     line: Mutex<Line>,
-    /// Bytes that a batch moves, about, when it is handed over.
+    /// Bytes that a batch moves, approximately, when it is submitted.
     batch_work: u64,
-    /// Bytes that a launch may be worth.
+    /// Maximum cost of a launch in bytes.
     launch_work: AtomicU64,
 }
 
-/// How long a batch takes, about, when it is handed over: long enough that the cost of a command list vanishes, short
-/// enough that the device begins early.
+/// Approximate duration of a batch: long enough to amortise the cost of a command list, short enough that the device
+/// begins early.
 const BATCH_SECONDS: f64 = 0.02;
 
-/// What the chip can move in some seconds, or the smallest of the family where the chip is not known.
+/// Bytes that the chip can move in some seconds, or the smallest of the family if the chip is not known.
 fn bytes_in(seconds: f64, info: &DeviceInfo) -> u64 {
     let gigabytes_per_second = match (info.chip(), info.family) {
         (Some(chip), _) => chip.gigabytes_per_second,
@@ -138,12 +137,12 @@ impl Stream {
         }
     }
 
-    /// Bytes that a launch may be worth: longer ones are launched in bands.
+    /// Maximum cost of a launch in bytes: costlier ones are launched in bands.
     pub(super) fn launch_work(&self) -> u64 {
         self.launch_work.load(Ordering::Relaxed)
     }
 
-    /// Sets it to what the device can do in a time.
+    /// Sets that to what the device can do in a time.
     pub(crate) fn set_max_launch_time(&self, time: Duration) {
         let bytes = bytes_in(time.as_secs_f64(), self.device.info());
         self.launch_work.store(bytes, Ordering::Relaxed);
@@ -153,8 +152,8 @@ impl Stream {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the launches of an op, and the products that follow them, which read what these batches wrote, and says
-    /// what batch they are in. On an error some of them may have been added all the same.
+    /// Adds the launches of an op, and the products that follow them, which read what the input batches wrote. Returns
+    /// the batch they are in. After an error some of them may have been added.
     pub(super) fn add<'a>(
         &self,
         launches: Vec<Launch>,
@@ -189,7 +188,7 @@ impl Stream {
         (batch, outcome)
     }
 
-    /// Hands what is recorded to the device.
+    /// Submits what is recorded.
     pub(crate) fn flush(&self) {
         self.commit(&mut self.lock());
     }
@@ -203,7 +202,7 @@ impl Stream {
         while line.in_flight.len() >= IN_FLIGHT
             && let Some(oldest) = line.in_flight.pop_front()
         {
-            // Whoever reads what it wrote hears of its failure.
+            // Reading its results returns its failure.
             let _ = oldest.wait();
         }
         let parents = match &mut *batch.lock() {
@@ -221,7 +220,7 @@ impl Stream {
         }
     }
 
-    /// Waits until a batch has run, handing it over first if need be.
+    /// Waits until a batch has run, submitting it first if necessary.
     pub(crate) fn wait(&self, batch: &Batch) -> hal::Result<()> {
         if matches!(*batch.lock(), State::Open(_)) {
             self.flush();
@@ -229,7 +228,7 @@ impl Stream {
         batch.wait()
     }
 
-    /// Waits until all that was recorded has run; returns the first failure there was.
+    /// Waits until all that was recorded has run; returns the first failure.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let in_flight = {
             let mut line = self.lock();

@@ -22,7 +22,7 @@ pub(crate) fn record(
     // The rows of the result are as wide as those of the data.
     let four = split.is_even() && split.width.is_multiple_of(4);
     let width = split.width as usize / if four { 4 } else { 1 };
-    // As many rows are read as are written, at most.
+    // At most as many rows are read as are written.
     let read = output.slice.length().min(span.slice.length());
     let kernel = Kernel::new("take", "take")
         .of("T", bits(data.dtype))

@@ -17,7 +17,7 @@ pub(super) fn record(
     fused::record_one(Action::Ternary(*op), recorder, inputs, output)
 }
 
-/// Whether there is such a function of three elements of a type; `select` takes a truth value first.
+/// Whether there is such a function of three elements of a type; `select` takes a boolean first.
 pub(super) fn is_of_one_type(op: Ternary, dtype: DType) -> bool {
     match op.types() {
         Types::Condition => false,

@@ -7,7 +7,7 @@ use super::record::Recorder;
 use crate::Result;
 use crate::ops::triangle::Triangle;
 
-/// Copies one side of each row and clears the other.
+/// Copies one side of the diagonal of each matrix and clears the other.
 pub(crate) fn record(
     op: &Triangle,
     recorder: &mut Recorder<'_>,

@@ -17,7 +17,7 @@ pub(super) fn record(
     fused::record_one(Action::Unary(*op), recorder, inputs, output)
 }
 
-/// The type of the result for elements of a type, where there is such a function of them.
+/// The type of the result for elements of a type, if there is such a function of them.
 pub(super) fn result(op: Unary, dtype: DType) -> Option<DType> {
     let kind = dtype.kind();
     match op.result() {

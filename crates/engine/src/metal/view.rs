@@ -1,4 +1,4 @@
-//! How kernels walk through inputs of any layout.
+//! Strided views of inputs, as kernels walk them.
 
 use super::input::Input;
 use super::msl_struct::msl_struct;
@@ -24,8 +24,8 @@ msl_struct! {
     }
 }
 
-/// The common axes of inputs, which all have (or are broadcast to) this shape. `offsets` say where each one
-/// begins in what is bound for it.
+/// Collapses the axes of a shape to as few as all inputs share, which have it or are broadcast to it. Each input comes
+/// with its offset in the bound range.
 pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<ViewStrides>) {
     let mut strides: Vec<_> = inputs
         .iter()
@@ -60,7 +60,7 @@ pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<
     (walk, steps.collect())
 }
 
-/// All axes of a shape, at least one, and how an input goes along them that begins at this element.
+/// All axes of a shape, at least one, and the strides of an input with this offset along them.
 pub(crate) fn axes(layout: &Layout, offset: usize) -> (Walk, ViewStrides) {
     let mut walk = Walk {
         dims: [1; MAX_RANK],
@@ -77,7 +77,7 @@ pub(crate) fn axes(layout: &Layout, offset: usize) -> (Walk, ViewStrides) {
     (walk, steps)
 }
 
-/// The grid of a kernel that walks: the innermost axis, and all others together.
+/// The grid of a kernel that walks: the innermost axis, and all others flattened.
 pub(crate) fn grid(walk: &Walk) -> (usize, usize) {
     let inner = walk.dims[walk.rank as usize - 1] as usize;
     let outer = walk.dims[..walk.rank as usize - 1].iter();

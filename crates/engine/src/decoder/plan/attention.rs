@@ -1,4 +1,4 @@
-//! Attention of one token over what its sequence has seen.
+//! Attention of one token over the KV cache of its sequence.
 
 use bessemer_hal::BufferSlice;
 
@@ -10,24 +10,24 @@ use crate::metal::decoder_args::HeadArgs;
 use crate::metal::{Kernel, Recorder};
 use crate::{DType, Result};
 
-/// Positions for which another threadgroup is worth a launch that joins them.
+/// Positions that make one more split worth the launch that merges the splits.
 const SPLIT: usize = 256;
-/// Threadgroups that share the keys of a head, at most.
+/// Maximum number of threadgroups that share the keys of a head (splits).
 const MOST_SPLITS: usize = 32;
-/// Positions of a share, at least: `LEAST` of `msl/decode_attention.metal`.
+/// Minimum positions of a split: `MIN_SPLIT_POSITIONS` of `msl/decode_attention.metal`.
 const LEAST: usize = 64;
 
 /// SIMD-groups of a threadgroup.
 const SIMDS: usize = 8;
 
-/// Threadgroups that share the keys of a head in a layer: as many as suit the longest sequence, so that they are the
+/// Number of splits of the keys of a head (flash decoding): it suits the longest sequence, so that launches are the
 /// same for every token.
 fn splits(layer: &Layer, positions: usize) -> usize {
     let seen = layer.window.map_or(positions, |w| positions.min(w));
     seen.div_ceil(SPLIT).clamp(1, MOST_SPLITS)
 }
 
-/// Bytes that threadgroups which share keys leave for each other in all layers, after a token that is the `len`-th.
+/// Bytes of partial results that splits leave in all layers for the `len`-th token.
 pub(in super::super) fn joined(spec: &Spec, positions: usize, len: usize) -> u64 {
     let of = |layer: &Layer| {
         let splits = splits(layer, positions);
@@ -41,25 +41,25 @@ pub(in super::super) fn joined(spec: &Spec, positions: usize, len: usize) -> u64
     spec.layers.iter().map(of).sum()
 }
 
-/// The most of any layer.
+/// Maximum number of splits of any layer.
 pub(in super::super) fn most_splits(spec: &Spec, positions: usize) -> usize {
     let all = spec.layers.iter().map(|layer| splits(layer, positions));
     all.max().unwrap_or(1)
 }
 
-/// HeadArgs of queries that go together over the keys they share.
+/// Query heads that a threadgroup computes together over the KV head they share.
 fn together(spec: &Spec) -> usize {
-    // What a lane holds of them should fit its registers.
+    // A lane's share of them must fit its registers.
     let most = if spec.head_dim > 128 { 4 } else { 8 };
     (spec.heads / spec.kv_heads).min(most)
 }
 
-/// How often keys and values are read.
+/// Number of times that keys and values are read.
 pub(in super::super) fn passes(spec: &Spec) -> usize {
     (spec.heads / spec.kv_heads).div_ceil(together(spec))
 }
 
-/// The type that kernels know a cache by: blocks of 8 bits are bytes.
+/// The type by which kernels know a cache: blocks of 8 bits are bytes.
 pub(in super::super) fn cache_dtype(kind: CacheType) -> DType {
     match kind {
         CacheType::F32 => DType::F32,
@@ -68,18 +68,18 @@ pub(in super::super) fn cache_dtype(kind: CacheType) -> DType {
     }
 }
 
-/// Where keys and values of a token go.
+/// Destination of the keys and values of a token.
 pub(super) struct Target {
     pub(super) dtype: DType,
-    /// Whether that is not the cache yet.
+    /// Whether that is scratch memory and not yet the cache.
     pub(super) fresh: bool,
     pub(super) row: usize,
     pub(super) places: [BufferSlice; 2],
 }
 
 impl Site<'_> {
-    /// Where the launches before attention leave keys and values, as what, and how many bytes of each: in the cache, or
-    /// for attention to keep.
+    /// Returns where the launches before attention write keys and values: to the cache, or to scratch memory from which
+    /// attention quantises them into the cache.
     pub(super) fn target(&self, index: usize) -> Target {
         let kind = self.sequences.cache_type();
         let scratch = self.sequences.scratch();
@@ -124,8 +124,8 @@ impl Site<'_> {
         }
     }
 
-    /// Records norms of queries and keys, for families that have them, what is then left of turning them, and keys into
-    /// the cache.
+    /// Records the norms of query and key heads, for families that have them, then RoPE and the write of keys to the
+    /// cache.
     pub(super) fn turn_heads(
         &self,
         recorder: &mut Recorder<'_>,
@@ -158,7 +158,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Records attention, from queries to what their heads give.
+    /// Records attention, from queries to the output of their heads.
     pub(super) fn attend(&self, recorder: &mut Recorder<'_>, index: usize) -> Result<()> {
         let spec = self.spec;
         let heads = self.heads(index);
@@ -180,7 +180,7 @@ impl Site<'_> {
         };
         let scratch = self.sequences.scratch();
         let [keys, values] = self.sequences.cache(index, self.slot);
-        // What is read of keys and values, and left for each other, depends on how many there are; `joined` and
+        // Traffic of keys, values and partial results depends on the sequence's length; `split_traffic` and
         // `cache_read` count it.
         let launch = recorder
             .launch(&kernel("decode_attention"))?

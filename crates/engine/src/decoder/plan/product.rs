@@ -1,4 +1,4 @@
-//! Products of matrices with one vector, and what is computed before and after them in the same launch.
+//! Matrix-vector products (GEMV) of a decoding step, with their fused prologues and epilogues.
 
 use bessemer_hal::BufferSlice;
 
@@ -9,17 +9,17 @@ use crate::kernel::Activation;
 use crate::metal::decoder_args::GemvArgs;
 use crate::metal::{Kernel, LaunchBuilder, Recorder};
 
-/// Rows that lanes which share them compute together; `ROWS` of `msl/decode.h`.
+/// Rows that a lane group computes together; `ROWS` of `msl/decode.h`.
 const ROWS: usize = 4;
 
 /// Threads of a threadgroup that computes a norm first, and of one that does not.
 const NORMED: usize = 256;
 const PLAIN: usize = 64;
 
-/// Threadgroups that no GPU has at work at once.
+/// More threadgroups than any GPU runs concurrently.
 const ENOUGH: usize = 512;
 
-/// Lanes that share a row of so many columns: they take 16 each at a time, and few should have nothing left to do.
+/// Lanes that share a row of `cols` columns: each takes 16 at a time, and few should idle at the end.
 pub(super) fn lanes(cols: usize) -> usize {
     let chunks = cols.div_ceil(16);
     let used = |lanes: usize| chunks as f64 / chunks.next_multiple_of(lanes) as f64;
@@ -27,13 +27,13 @@ pub(super) fn lanes(cols: usize) -> usize {
     good.unwrap_or(8)
 }
 
-/// Threadgroups of so many threads for so many rows.
+/// Number of threadgroups of `threads` threads for `rows` rows.
 fn groups(rows: usize, lanes: usize, threads: usize) -> usize {
     rows.div_ceil(threads / lanes * ROWS)
 }
 
-/// Threadgroups that compute a norm first, for so many rows, and how often each takes some: enough of them for the largest
-/// GPUs, few enough that the norms cost little.
+/// Number of threadgroups that compute a norm first, for `rows` rows, and row passes of each: enough threadgroups for
+/// the largest GPUs, few enough that the norms cost little.
 fn normed_groups(rows: usize, lanes: usize) -> (usize, usize) {
     let all = groups(rows, lanes, NORMED);
     let repeats = (all / ENOUGH).clamp(1, 8);
@@ -41,7 +41,7 @@ fn normed_groups(rows: usize, lanes: usize) -> (usize, usize) {
 }
 
 impl Site<'_> {
-    /// A kernel with what all products have: LANES, POST and BIAS.
+    /// Sets the function constants of all GEMV kernels: LANES, POST_NORM and BIAS.
     pub(super) fn product(kernel: Kernel, cols: usize, post: bool, bias: bool) -> Kernel {
         kernel
             .constant("LANES", lanes(cols) as u32)
@@ -49,8 +49,8 @@ impl Site<'_> {
             .flag("BIAS", bias)
     }
 
-    /// The first five arguments of a launch that norms the numbers of a token, and the place where they are complete
-    /// afterwards.
+    /// Binds the first five arguments of a launch with a norm prologue. Returns the buffer in which the residual stream
+    /// is complete afterwards.
     pub(super) fn enter(
         &self,
         launch: LaunchBuilder,
@@ -79,8 +79,8 @@ impl Site<'_> {
         }
     }
 
-    /// Records the product of a matrix with `from`. It is added to the numbers of the token, which are in a place, or, if
-    /// a norm comes first, left for whoever computes that.
+    /// Records the product of a matrix with `from`. It is added to a buffer of the residual stream, or, if there is a
+    /// post-norm, left for the launch that computes that.
     pub(super) fn project(
         &self,
         recorder: &mut Recorder<'_>,
@@ -105,7 +105,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Records the first half of the feed-forward part.
+    /// Records the gate and up projections of the FFN, with its activation.
     pub(super) fn feed(
         &self,
         recorder: &mut Recorder<'_>,
@@ -172,8 +172,8 @@ impl Site<'_> {
         }
     }
 
-    /// Records queries, keys and values. Where no norm of them comes first, queries and keys are turned, and keys and
-    /// values are in the cache.
+    /// Records queries, keys and values. Without head norms, the launch also applies RoPE and writes keys and values to
+    /// the cache.
     pub(super) fn project_heads(
         &self,
         recorder: &mut Recorder<'_>,

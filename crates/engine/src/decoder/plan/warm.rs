@@ -1,4 +1,4 @@
-//! Compiling the kernels of a token, several at a time.
+//! Parallel compilation of the kernels of a token.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,11 +8,11 @@ use super::{Entering, Site};
 use crate::metal::Recorder;
 use crate::{Error, Result};
 
-/// Something that needs a kernel or two.
+/// Records launches whose kernels are to be compiled.
 pub(in super::super) type Part<'a> =
     Box<dyn Fn(&mut Recorder<'_>) -> Result<()> + Send + Sync + 'a>;
 
-/// Calls all parts, on several threads. What they record goes nowhere.
+/// Runs all tasks on several threads, and drops what they record.
 pub(in super::super) fn compile(decoder: &Decoder, parts: &[Part<'_>]) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -40,7 +40,7 @@ pub(in super::super) fn compile(decoder: &Decoder, parts: &[Part<'_>]) -> Result
 }
 
 impl Site<'_> {
-    /// Compiles what the launches of a token need. They do by themselves, but one after the other.
+    /// Compiles the kernels of a token. Recording its launches would, too, but one kernel after the other.
     pub(super) fn compile(&self, decoder: &Decoder) -> Result<()> {
         let mut parts: Vec<Part<'_>> = Vec::new();
         let mut known = Vec::new();
@@ -65,7 +65,7 @@ impl Site<'_> {
         compile(decoder, &parts)
     }
 
-    /// What kernels of a layer depend on.
+    /// The properties of a layer that its kernels depend on.
     fn kind(&self, index: usize, layer: &LayerWeights, entering: &Entering) -> [i64; 12] {
         let [q, k, v] = &layer.qkv;
         let gate = layer.gate.as_ref().map_or(-1, |gate| gate.format);
@@ -86,7 +86,7 @@ impl Site<'_> {
         ]
     }
 
-    /// The parts of a layer.
+    /// Adds the compile tasks of a layer.
     fn parts<'a>(
         &'a self,
         index: usize,

@@ -1,4 +1,4 @@
-//! Attention of the rows of a batch over what their sequences have seen, and what comes before it.
+//! Attention of the rows of a batch over the KV caches, and RoPE before it.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use crate::metal::decoder_args::{PrefillAttentionArgs, PrefillRopeArgs, QueryTil
 use crate::metal::{Kernel, Recorder, product_cost};
 use crate::{DType, Result};
 
-/// Elements of a head, queries and keys of a tile of attention, so that tiles fit 32 KB of threadgroup memory.
+/// Elements of a head, queries and keys of an attention tile, so that tiles fit 32 KB of threadgroup memory.
 fn tiles(dim: usize) -> (usize, usize, usize) {
     match dim {
         ..=64 => (64, 32, 32),
@@ -23,7 +23,7 @@ impl Batch<'_> {
         plan::cache_dtype(self.sequences.cache_type())
     }
 
-    /// Records norms of heads, turns, and what goes to the cache.
+    /// Records head norms, RoPE and the writes to the KV cache.
     pub(super) fn turn(
         &self,
         recorder: &mut Recorder<'_>,
@@ -97,7 +97,7 @@ impl Batch<'_> {
         let [keys, values] = self.sequences.caches(index);
         let grid = (self.tile_count, spec.kv_heads * together.div_ceil(share));
         let read = 4 * self.rows * spec.heads * spec.head_dim;
-        // What is read of keys and values depends on how many there are; whoever counts adds it.
+        // Traffic of keys and values depends on the lengths of the sequences; callers that count add it.
         let cost = product_cost(self.seen.saturating_mul(spec.heads), 2 * spec.head_dim);
         recorder
             .launch_in_bands(kernel, cost)?
@@ -112,7 +112,7 @@ impl Batch<'_> {
     }
 }
 
-/// Rows that go together through attention, those that see most first.
+/// Splits rows into attention tiles, ordered by the number of positions they attend to, largest first.
 pub(super) fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<QueryTile> {
     let (_, queries, _) = tiles(spec.head_dim);
     let share = (spec.heads / spec.kv_heads).min(queries);
@@ -126,7 +126,7 @@ pub(super) fn tiles_of(spec: &Spec, rows: &[Row]) -> Vec<QueryTile> {
                 count: part.len() as u32,
                 slot: part[0].slot,
                 position: part[0].position,
-                // Later batches of the sequence are not there yet, and nobody in order sees them.
+                // Later batches of the sequence are not in the cache yet, and causal rows do not see them.
                 len: if spec.causal {
                     part[0].position + part.len() as u32
                 } else {

@@ -20,14 +20,14 @@ pub(super) struct Row {
     pub(super) slot: u32,
     pub(super) position: u32,
     pub(super) token: u32,
-    /// Whether its logits are.
+    /// Whether its logits are requested.
     pub(super) wanted: bool,
-    /// What the sequence holds with all its rows.
+    /// Length of the sequence with all its rows.
     pub(super) len: u32,
 }
 
 impl Row {
-    /// Positions that it sees, windows apart.
+    /// Positions it attends to, ignoring windows.
     fn seen(&self, spec: &Spec) -> usize {
         if spec.causal {
             self.position as usize + 1
@@ -37,7 +37,7 @@ impl Row {
     }
 }
 
-/// Rows with the memory they need.
+/// A batch of rows with the device memory it needs.
 pub(super) struct Batch<'a> {
     decoder: &'a Decoder,
     pub(super) spec: &'a Spec,
@@ -46,15 +46,15 @@ pub(super) struct Batch<'a> {
     pub(super) rows: usize,
     tokens: Block,
     pub(super) spots: Block,
-    /// Rows of a tile of attention.
+    /// Attention tiles of the rows.
     pub(super) tiles: Block,
     pub(super) tile_count: usize,
-    /// Pairs of a row and a position that it sees, windows apart.
+    /// Pairs of a row and a position it attends to, ignoring windows.
     pub(super) seen: usize,
-    /// The rows whose logits are wanted, and their sequences.
+    /// The rows whose logits are requested, and their sequences.
     wanted: Vec<(usize, usize)>,
     picked: Option<Block>,
-    /// What rows are between layers, what their norm is, and what a part adds where that is normed first.
+    /// The residual stream, its norm, and a block's output while it awaits its post-norm.
     pub(super) x: Block,
     pub(super) normed: Block,
     pub(super) added: Option<Block>,
@@ -120,15 +120,15 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// How many rows' logits are wanted.
+    /// Number of rows whose logits are requested.
     pub(super) fn wanted(&self) -> usize {
         self.wanted.len()
     }
 
-    /// Records all layers, from tokens on.
+    /// Records the embedding and all layers.
     pub(super) fn layers(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         self.embed(recorder)?;
-        // Weights of the norm of what is still to be added.
+        // Weights of the post-norm of the block output that is still to be added.
         let mut missing = None;
         for (index, layer) in self.weights.layers.iter().enumerate() {
             self.norm(recorder, &layer.attn_norm, missing, None)?;
@@ -147,7 +147,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The launches of all kinds of layers, so that those of one part may share a compiled text.
+    /// Compile tasks of all kinds of layers; launches of one task may share a compiled source.
     pub(super) fn parts<'b>(&'b self, logits: &'b BufferSlice) -> Vec<Part<'b>> {
         let mut parts: Vec<Part<'b>> = vec![Box::new(|recorder| self.embed(recorder))];
         let mut known = Vec::new();
@@ -184,14 +184,14 @@ impl<'a> Batch<'a> {
         parts
     }
 
-    /// Records the logits of some of the rows that are wanted; one row's go to where choices are made.
+    /// Records the logits of some of the requested rows; those of a single row go to the sampler's input.
     pub(super) fn head(
         &self,
         recorder: &mut Recorder<'_>,
         some: Range<usize>,
         to: &BufferSlice,
     ) -> Result<()> {
-        // Rows that begin where a vector of four may.
+        // The row is aligned for `float4` loads.
         if some.len() == 1 && self.spec.width.is_multiple_of(4) {
             let (row, slot) = self.wanted[some.start];
             let size = 4 * self.spec.width;
@@ -226,7 +226,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Records the norm of all rows, or of some that are wanted, after adding what is missing.
+    /// Records the norm of all rows, or of some requested ones, after adding the pending block output.
     fn norm(
         &self,
         recorder: &mut Recorder<'_>,

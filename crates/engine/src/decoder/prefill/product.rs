@@ -1,4 +1,4 @@
-//! Products of matrices with the rows of a batch, and what becomes of them in the same launch.
+//! Linear layers of a batch, with their fused epilogues.
 
 use bessemer_hal::BufferSlice;
 
@@ -9,22 +9,22 @@ use crate::kernel::Activation;
 use crate::metal::decoder_args::{FfnArgs, ProjectArgs};
 use crate::metal::{Block, Kernel, LaunchBuilder, QuantBatch, QuantTile, Recorder, product_cost};
 
-/// What becomes of a product.
+/// Epilogue and destination of a linear layer.
 struct Goal<'a> {
     bias: Option<&'a Place>,
-    /// Whether it is added to what is there.
+    /// Whether the result is added to the destination.
     residual: bool,
     cap: Option<f32>,
     vectors: usize,
     to: BufferSlice,
 }
 
-/// What products with rows of weights are worth, as bytes that a GPU could move meanwhile.
+/// Cost of the products of `vectors` vectors with `rows` rows of weights, as bytes that a GPU could move meanwhile.
 fn cost(vectors: usize, rows: usize, cols: usize) -> u64 {
     product_cost(vectors * rows, cols)
 }
 
-/// How the products of a launch are computed: few vectors without threadgroup memory, more in tiles.
+/// Kernel of a linear layer: a skinny matmul without threadgroup memory for few vectors, tiles for more.
 enum Way {
     Few(QuantBatch),
     Tile(QuantTile),
@@ -64,7 +64,7 @@ impl Way {
 }
 
 impl Batch<'_> {
-    /// Records queries, keys and values, beside each other.
+    /// Records queries, keys and values, side by side.
     pub(super) fn project_heads(
         &self,
         recorder: &mut Recorder<'_>,
@@ -81,8 +81,8 @@ impl Batch<'_> {
         self.multiply(recorder, &[q, k, v], &self.normed, &goal)
     }
 
-    /// Records the product of a matrix with `from`. It is added to the rows, or, if a norm comes first, left for
-    /// whoever computes that.
+    /// Records the product of a matrix with `from`. It is added to the residual stream, or, if there is a post-norm,
+    /// left for the launch that computes that.
     pub(super) fn project(
         &self,
         recorder: &mut Recorder<'_>,
@@ -101,7 +101,7 @@ impl Batch<'_> {
         self.multiply(recorder, &[matrix], from, &goal)
     }
 
-    /// Records the logits of the first rows of the norm.
+    /// Records the logits of the first `count` rows of the norm.
     pub(super) fn project_head(
         &self,
         recorder: &mut Recorder<'_>,
@@ -129,7 +129,7 @@ impl Batch<'_> {
         let all: Vec<usize> = matrices.iter().map(|m| rows(m)).collect();
         let (stride, cols) = (all.iter().sum(), from.len() / 4 / self.rows);
         let way = Way::new(&all, cols, goal.vectors);
-        // One matrix is all three, so that the text is the same.
+        // A single matrix stands for all three, so that the kernel source is the same.
         let format = |i: usize| matrices.get(i).unwrap_or(&matrices[0]).format;
         let entries = ["prefill_project_few", "prefill_project"];
         let kernel = way
@@ -173,11 +173,12 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Records the first half of the feed-forward part.
+    /// Records the gate and up projections of the FFN, with its activation.
     pub(super) fn feed(&self, recorder: &mut Recorder<'_>, layer: &LayerWeights) -> Result<()> {
         let (rows, cols) = (self.spec.ffn, self.spec.width);
         let gate = layer.gate.as_ref();
-        // Few vectors have the rows of a gate among the sixteen of a SIMD-group, tiles after the others.
+        // The skinny kernel gives a SIMD-group 8 rows of the gate and 8 of `up`; the tiled one computes a tile of each
+        // in turn.
         let matrices = if gate.is_some() { 2 } else { 1 };
         let way = if QuantBatch::takes(self.rows) {
             Way::new(&[matrices * rows], cols, self.rows)

@@ -1,4 +1,4 @@
-//! The text of elementwise kernels.
+//! Source text of elementwise kernels.
 
 use std::fmt::Write as _;
 
@@ -46,31 +46,31 @@ pub(super) const VECTOR: [&str; MAX_INPUTS] = [
 /// Names of the function constants of a table that make an input a scalar.
 pub(super) const SCALAR: [&str; 3] = ["SCALAR_0", "SCALAR_1", "SCALAR_2"];
 
-/// Names of the function constants of a table that give an input a buffer of its own.
+/// Names of the function constants of a table that give an input its own buffer.
 pub(super) const READS: [&str; 3] = ["READS_0", "READS_1", "READS_2"];
 
-/// The place of a function's parameter among the numbers of a table, after those of the inputs.
+/// Index of a function's parameter among the scalars of a table, after those of the inputs.
 pub(super) const PARAMETER: usize = 3;
 
-/// Where a program finds an input.
+/// Location of a program's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
-    /// In a buffer of its own.
+    /// A buffer of its own.
     Buffer,
-    /// Where the result goes.
+    /// The buffer of the result, in place.
     Held,
-    /// Among the numbers.
+    /// The scalars.
     Number,
 }
 
-/// ViewStrides over inputs, without the layouts, numbers and parameters, which are arguments.
+/// Elementwise steps over inputs, without the layouts, scalars and parameters, which are arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Program {
     pub(super) inputs: Vec<(DType, Source)>,
     pub(super) steps: Vec<Step>,
 }
 
-/// The functions of a kind.
+/// All functions of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Table {
     /// Functions of one element that are arithmetic.
@@ -87,7 +87,7 @@ pub(crate) enum Table {
     Cast,
 }
 
-/// An expression for an element in the type that is computed in.
+/// An expression for an element in the type of its arithmetic.
 fn computed(dtype: DType, value: &str) -> String {
     match dtype {
         DType::F16 | DType::BF16 => format!("float({value})"),
@@ -120,7 +120,7 @@ fn call(
     format!("{}({name}({}))", msl_name(result), all.join(", "))
 }
 
-/// The file that has the function of an action on elements of a type.
+/// The file that defines the function of an action on elements of a type.
 fn file(action: Action, dtype: DType) -> String {
     match action {
         Action::Unary(f) if f.file() != "unary" => format!("{}.h", f.file()),
@@ -132,7 +132,7 @@ fn file(action: Action, dtype: DType) -> String {
     }
 }
 
-/// How many values of a step are arguments.
+/// Number of arguments of a step.
 const fn arity(action: Action) -> usize {
     match action {
         Action::Unary(_) | Action::Cast => 1,
@@ -149,7 +149,7 @@ fn include(text: &mut String, file: &str) {
 }
 
 impl Program {
-    /// The text of the kernel.
+    /// The source of the kernel.
     pub(crate) fn text(&self) -> String {
         let mut types: Vec<_> = self.inputs.iter().map(|(dtype, _)| *dtype).collect();
         let mut text = String::from("#include \"elementwise.h\"\n");
@@ -316,7 +316,7 @@ impl Table {
         }
     }
 
-    /// The text of the kernel for elements of a type.
+    /// The source of the kernel for elements of a type.
     pub(crate) fn text(self, dtype: DType) -> String {
         let inputs = self.inputs(dtype);
         let cases = self.cases(dtype);
@@ -368,7 +368,7 @@ impl Table {
         text
     }
 
-    /// The cases, those of one result type together, so that there is one store for each type.
+    /// Writes the cases, grouped by result type, so that there is one store for each type.
     fn write_cases(text: &mut String, inputs: &[DType], cases: &[(usize, Action, DType)]) {
         let mut results: Vec<DType> = Vec::new();
         for (.., result) in cases {

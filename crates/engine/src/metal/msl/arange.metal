@@ -3,7 +3,7 @@
 #include "double.h"
 #include "host/ArangeArgs.h"
 
-// Whether start and step are integers, and whether the last number is given.
+// Whether start and step are integers, and whether the last element is given.
 FUNCTION_CONSTANT(bool, INTEGERS);
 FUNCTION_CONSTANT(bool, LAST);
 

@@ -2,17 +2,17 @@
 #include "band.h"
 #include "host/AttentionArgs.h"
 
-// What both kernels of attention have in common.
+// Shared by the attention kernels.
 
 FUNCTION_CONSTANT(bool, CAUSAL);
 FUNCTION_CONSTANT(bool, WINDOW);
 FUNCTION_CONSTANT(bool, CAP);
-// 0: none; 1: which keys are seen; 2: what is added to the scores.
+// 0: none; 1: boolean; 2: added to the scores.
 FUNCTION_CONSTANT(uint, MASK);
-// Whether rows lie so that four elements are one load.
+// Whether rows are aligned for vector loads of four.
 FUNCTION_CONSTANT(bool, VECTOR);
 
-// The keys that a query may see, masks apart: from the first to before the second.
+// The range of keys that a query may see, masks apart.
 inline uint2 reach(constant AttentionArgs& problem, uint query) {
     const long at = max(0l, long(problem.keys) + long(query) + 1 - long(problem.queries));
     const uint high = CAUSAL ? uint(min(at, long(problem.keys))) : problem.keys;
@@ -20,7 +20,7 @@ inline uint2 reach(constant AttentionArgs& problem, uint query) {
     return uint2(min(low, high), high);
 }
 
-// The score of a query and a key from their product: scaled, bent and masked.
+// The score of a query and a key from their dot product: scaled, soft-capped and masked.
 inline float score(float product, constant AttentionArgs& problem, device const uchar* mask, uint batch, uint head,
                    uint query, uint key) {
     float result = product * problem.scale;
@@ -39,12 +39,12 @@ inline float score(float product, constant AttentionArgs& problem, device const 
     return result;
 }
 
-// The greater; NaN if one is.
+// The maximum; NaN if one is.
 inline float above(float a, float b) {
     return isnan(a) || a > b ? a : b;
 }
 
-// What weights seen from one maximum come to seen from a greater one.
+// Factor that rescales weights from one maximum to a greater one (online softmax).
 inline float seen_from(float top, float most) {
     return top == -INFINITY ? 0.0f : precise::exp(top - most);
 }

@@ -1,12 +1,12 @@
 #include "attention.h"
 
-// Few queries: the keys are shared among SIMD-groups and, where they are many, among threadgroups. Rows of
-// queries that see the same head of keys go along together.
+// Few queries: the keys are split among SIMD-groups and, if they are many, among threadgroups (flash decoding). Rows of
+// queries that share a KV head are computed together.
 
-// Rows that go together, elements of a row that a lane has, and SIMD-groups of a threadgroup, from the host.
+// Rows that are computed together, elements of a row per lane, and SIMD-groups of a threadgroup, from the host.
 // #define ROWS, LANE_DIMS, SIMDS
 
-// Keys that a SIMD-group takes at once: their loads are under way together, and the maximum moves once.
+// Keys that a SIMD-group takes per step: their loads overlap, and the maximum changes once.
 #define AT_ONCE (ROWS == 1 ? 4 : 2)
 
 inline void lane_read(device const T* row, uint lane, uint dim, thread float* held) {
@@ -25,8 +25,8 @@ inline void lane_read(device const T* row, uint lane, uint dim, thread float* he
     }
 }
 
-// A part of the keys of a head for some rows. What comes out is the result, or for each row and part the
-// maximum, the sum of weights and the weighted sum of values.
+// A split of the keys of a head for some rows. Writes the result, or for each row and split the maximum, the sum of
+// weights and the weighted sum of values.
 kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device const T* v,
                                     device const uchar* mask, device uchar* target,
                                     constant AttentionArgs& problem, BAND_ARGUMENT,
@@ -84,7 +84,7 @@ kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device
         float at_key[AT_ONCE][LANE_DIMS];
         float value[AT_ONCE][LANE_DIMS];
         for (uint u = 0; u < AT_ONCE; u++) {
-            // The last one again where there are no more.
+            // Keys past the end repeat the last one.
             const long key = min(start + u, end - 1);
             lane_read(keys + key * problem.k[2], lane, problem.dim, at_key[u]);
             lane_read(values + key * problem.v[2], lane, problem.value_dim, value[u]);
@@ -114,7 +114,7 @@ kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device
                 sum[r][e] *= factor;
             }
             for (uint u = 0; u < AT_ONCE; u++) {
-                // What is hidden adds nothing, whatever its value.
+                // Hidden keys add nothing, whatever their value.
                 if (found[u] != -INFINITY) {
                     const float weight = precise::exp(found[u] - most);
                     total[r] += weight;
@@ -171,7 +171,7 @@ kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device
     }
 }
 
-// Joins the parts of a row, a threadgroup each.
+// Merges the splits of a row, with one threadgroup per row.
 kernel void ENTRY(attention_parts)(device const float* partial, device T* output, constant AttentionArgs& problem,
                                    uint row [[threadgroup_position_in_grid]],
                                    uint index [[thread_position_in_threadgroup]],

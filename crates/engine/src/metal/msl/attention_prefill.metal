@@ -1,20 +1,20 @@
 #include "attention.h"
 #include <metal_simdgroup_matrix>
 
-// Many queries: tiles of queries go along tiles of keys, with a running maximum and sum for each query. The
-// scores of a tile are in the registers of the SIMD-groups, eight queries each, and nowhere else.
+// Many queries: tiles of queries iterate over tiles of keys, with a running maximum and sum for each query (online
+// softmax). The scores of a tile are only in the registers of the SIMD-groups, eight queries each.
 
-// Most elements of a row, and queries and keys of a tile, from the host.
+// Maximum elements of a row, and queries and keys of a tile, from the host.
 // #define DIMS, QUERIES, KEYS
 
-// Eights of elements of the rows of queries and keys, and of values.
+// Blocks of 8 elements of the rows of queries and keys, and of values.
 FUNCTION_CONSTANT(uint, EIGHTS);
 FUNCTION_CONSTANT(uint, VALUE_EIGHTS);
 
-// From one row of a tile to the next: 16 bytes more than a row, so that columns are in different banks.
+// Pitch of a tile: 16 bytes more than a row, so that columns are in different banks.
 #define PITCH (DIMS + 16 / sizeof(T))
 
-// Copies rows to a tile, with 0 where there are none.
+// Copies rows to a tile, padded with 0.
 inline void tile_read(threadgroup T* tile, uint tile_rows, device const T* from, long stride, uint rows,
                       uint dim, uint eights, uint index, uint threads) {
     const uint fours = eights * 2;
@@ -51,7 +51,7 @@ kernel void ENTRY(attention_prefill)(device const T* q, device const T* k, devic
     const uint head = group.y;
     const uint batch = group.z;
     const uint shared_head = head / problem.group;
-    // The last queries see most keys: they go first.
+    // The last queries see the most keys: they start first.
     const uint first = (CAUSAL ? groups.x - 1 - group.x : group.x) * QUERIES;
     const uint count = min(uint(QUERIES), problem.queries - first);
     tile_read(queries, QUERIES,
@@ -63,7 +63,7 @@ kernel void ENTRY(attention_prefill)(device const T* q, device const T* k, devic
     device const T* values =
         v + problem.v_offset + long(batch) * problem.v[0] + long(shared_head) * problem.v[1];
 
-    // The elements of a matrix that a lane has: two neighbours of a row.
+    // The elements of a SIMD-group matrix that a lane has: two neighbours of a row.
     const uint row = simd_group * 8 + lane / 16 * 4 + lane / 2 % 4;
     const uint column = lane / 8 % 2 * 4 + lane % 2 * 2;
     const uint query = first + row;
@@ -76,7 +76,7 @@ kernel void ENTRY(attention_prefill)(device const T* q, device const T* k, devic
         sums[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     }
     float top = -INFINITY;
-    // Of the keys that this lane has seen.
+    // Sum of the weights of this lane's keys.
     float total = 0;
     for (uint start = low / KEYS * KEYS; start < high; start += KEYS) {
         const uint left = min(uint(KEYS), problem.keys - start);
@@ -112,7 +112,7 @@ kernel void ENTRY(attention_prefill)(device const T* q, device const T* k, devic
         // The lanes of a row differ in these bits.
         most = above(most, simd_shuffle_xor(most, 1));
         most = above(most, simd_shuffle_xor(most, 8));
-        // Where nothing is visible yet, weights are 0 whatever is subtracted.
+        // If no key is visible yet, weights are 0 whatever is subtracted.
         const float shift = most == -INFINITY ? 0.0f : most;
         const float factor = precise::exp(top - shift);
         top = most;

@@ -1,7 +1,7 @@
 #include "element.h"
 
 // Functions of two elements: those of floats in float, of integers in their own type.
-// metal/fused.rs writes the kernels that call them; metal/binary.rs says where the other functions are.
+// metal/fused.rs generates the kernels that call them, and includes the headers of the other functions.
 
 template <typename T> inline T binary_add(T a, T b) { return T(wrapping_t<T>(a) + wrapping_t<T>(b)); }
 inline bool binary_add(bool a, bool b) { return a || b; }
@@ -30,7 +30,7 @@ template <typename T> inline T binary_floor_div(T a, T b) {
     return quotient - T(inexact && (a < T(0)) != (b < T(0)));
 }
 
-// What it leaves, with the sign of b; by 0 it is 0.
+// The remainder, with the sign of b; by 0 it is 0.
 template <typename T> inline T binary_rem(T a, T b) {
     if (b == T(0) || (is_signed_type<T>() && b == T(-1))) {
         return T(0);
@@ -39,8 +39,8 @@ template <typename T> inline T binary_rem(T a, T b) {
     return left != T(0) && (left < T(0)) != (b < T(0)) ? T(left + b) : left;
 }
 
-// Both for floats, consistent with each other: what is left is exact, and the quotient is the integer next to
-// (a - left) / b. By 0: a / 0, and NaN is left.
+// Both for floats, consistent with each other: the remainder is exact, and the quotient is the integer next to (a -
+// remainder) / b. By 0, the quotient is a / 0 and the remainder NaN.
 inline float binary_floor_div(float a, float b) {
     if (b == 0.0f) {
         return a / b;
@@ -68,7 +68,7 @@ inline float binary_rem(float a, float b) {
     return (b < 0.0f) != (left < 0.0f) ? left + b : left;
 }
 
-// By squaring; for a negative b 0, unless a is 1 or -1.
+// By squaring; 0 for a negative b, unless a is 1 or -1.
 template <typename T> inline T binary_pow(T a, T b) {
     if (b < T(0)) {
         return a == T(1) ? T(1) : a == T(-1) ? T(b & T(1) ? -1 : 1) : T(0);
@@ -83,7 +83,8 @@ template <typename T> inline T binary_pow(T a, T b) {
     return T(product);
 }
 
-// The lesser and the greater; NaN if one is: with a NaN on the right the comparison is false, and that is taken.
+// The lesser and the greater; NaN if one is: with a NaN on the right the comparison is false, and the right one is
+// taken.
 template <typename T> inline T binary_minimum(T a, T b) { return a < b ? a : b; }
 template <typename T> inline T binary_maximum(T a, T b) { return a > b ? a : b; }
 inline float binary_minimum(float a, float b) { return a < b || isnan(a) ? a : b; }
@@ -104,12 +105,12 @@ template <typename T> inline T binary_bitwise_and(T a, T b) { return T(a & b); }
 template <typename T> inline T binary_bitwise_or(T a, T b) { return T(a | b); }
 template <typename T> inline T binary_bitwise_xor(T a, T b) { return T(a ^ b); }
 
-// A negative count is a huge one as an unsigned number.
+// A negative count is a huge unsigned number.
 template <typename T> inline bool shifts_out(T b) { return b < T(0) || ulong(b) >= width<T>(); }
 template <typename T> inline T binary_shift_left(T a, T b) {
     return shifts_out(b) ? T(0) : T(wrapping_t<T>(a) << uint(b));
 }
-// The sign fills in.
+// The sign bit fills in.
 template <typename T> inline T binary_shift_right(T a, T b) {
     if (shifts_out(b)) {
         return is_signed_type<T>() ? T(a >> (width<T>() - 1)) : T(0);

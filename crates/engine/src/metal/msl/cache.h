@@ -1,19 +1,18 @@
-// Keys and values as a cache keeps them: plain floats, or, where the type is uchar, blocks of q8_0. A block is a scale
-// of half precision and a byte with sign for each of 32 numbers of a head, or fewer at its end. The meaning is that of
-// kernel/cache/q8.rs, and the numbers are the same.
+// Elements of the KV cache: plain floats, or, if the type is uchar, blocks of q8_0. A block is a half-precision scale
+// and a signed byte for each of 32 elements of a head, or fewer at its end. The values are those of kernel/cache/q8.rs.
 
-// Numbers of a block, and its bytes.
+// Elements of a block, and its bytes.
 #define CACHE_GROUP 32
 #define CACHE_BYTES 34
 
 template <typename E> struct Cached {
-    // Whether numbers are rounded together.
+    // Whether elements are quantised in blocks.
     static bool grouped() { return false; }
 
-    // From one row to the next.
+    // Length of a row, in units of E.
     static ulong row(uint dim) { return dim; }
 
-    // Four numbers of a row, from a multiple of four on.
+    // Four elements of a row, from a multiple of four on.
     static float4 four(device const E* row, uint d) { return float4(*(device const vec<E, 4>*)(row + d)); }
 };
 
@@ -29,12 +28,12 @@ template <> struct Cached<uchar> {
     }
 };
 
-// What the largest of a block is found by: what is no number counts as infinite, and spoils its block.
+// Magnitude for the maximum of a block: a non-finite element counts as infinite, and makes its block NaN.
 inline float cache_size(float x) {
     return isfinite(x) ? abs(x) : INFINITY;
 }
 
-// How the numbers of a block are rounded.
+// Quantisation of a block.
 struct CacheScale {
     float inverse;
     half kept;
@@ -51,7 +50,7 @@ struct CacheScale {
     }
 };
 
-// Keeps a row, by the lanes of a SIMD-group.
+// Writes a row to the cache, by the lanes of a SIMD-group.
 template <typename E> inline void cache_store(device E* row, device const float* from, uint dim, uint lane) {
     for (uint i = lane; i < dim; i += 32) {
         row[i] = E(from[i]);

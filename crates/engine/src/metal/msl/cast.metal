@@ -1,10 +1,10 @@
 #include "element.h"
 
 // Conversions as Rust's `as` does them: cast_to<T>(x), from any type to any type.
-// metal/fused.rs writes the kernels that call them.
+// metal/fused.rs generates the kernels that call them.
 
-// An integer rounded to odd in 24 bits: what is not a float becomes that of its two neighbours whose last bit is
-// 1, so that rounding again to a narrower float gives what rounding once does.
+// An integer rounded to odd in 24 bits: one that is no float becomes that of its two neighbours whose last bit is 1, so
+// that rounding again to a narrower float gives what rounding once does.
 inline float rounded_to_odd(ulong x) {
     const uint used = 64 - uint(clz(x));
     const uint shift = used > 24 ? used - 24 : 0;

@@ -1,17 +1,17 @@
 #include "region.h"
 
-// Copies an input to its place.
+// Copies an input to its region.
 kernel void ENTRY(concat)(device const T* input, device T* output, constant Extent& extent, constant ViewStrides* steps,
                           uint2 at [[thread_position_in_grid]]) {
     move(input, output, extent, steps, at);
 }
 
-// Which of the inputs there are besides the first two.
+// Whether there are a third and a fourth input.
 FUNCTION_CONSTANT(bool, THIRD);
 FUNCTION_CONSTANT(bool, FOURTH);
 
-// Takes each element from the input that it is of: one launch for inputs whose places are woven into each other,
-// which would have to be written one after the other.
+// Takes each element from the input that it belongs to: one launch for inputs whose regions interleave, which would
+// otherwise be written one after the other.
 kernel void ENTRY(concat_woven)(device T* output [[buffer(0)]], constant Extent& extent [[buffer(1)]],
                                 constant ViewStrides* steps [[buffer(2)]], constant Region* inside [[buffer(3)]],
                                 device const T* first [[buffer(4)]], device const T* second [[buffer(5)]],

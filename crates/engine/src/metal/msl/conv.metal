@@ -2,21 +2,21 @@
 #include "tile.h"
 #include "windows.h"
 
-// The windows of an image as a factor of a product that is never written out: a line for each place of a window,
-// the depth being channels and taps.
+// The windows of an image as the factor of a matmul, never written out (implicit GEMM): a line for each window
+// position, the depth being channels and taps.
 struct Seen {
     device const T* from;
     constant ConvWindows* windows;
-    // Where the four windows of this thread begin, and how many of them there are.
+    // Origins of the four windows of this thread, and how many of them exist.
     int2 begins[4];
     uint left;
     uint depth;
-    // Its line in each part.
+    // Its line in each slice.
     uint own;
-    // Neighbours are places side by side.
+    // Always false: neighbours are window positions side by side.
     bool deep;
 
-    // `col` is the first of `places` that the tile has.
+    // `col` is the first window position of the tile, of `places` in all.
     Seen(device const T* image, constant ConvWindows& w, uint all, uint col, uint places, uint index) {
         from = image;
         windows = &w;
@@ -50,8 +50,8 @@ struct Seen {
     }
 };
 
-// A product of weights and windows, in tiles: rows are outputs of a group, columns places. Grid: tiles, 1, groups
-// of images.
+// A matmul of weights and windows, in tiles: rows are outputs of a group, columns window positions. Grid: tiles, 1,
+// groups of images.
 kernel void ENTRY(conv_tile)(device const T* weights, device const T* images, device const T* bias,
                              device T* output, constant MatmulArgs& p, constant ConvWindows& w, BAND_ARGUMENT,
                              uint3 group [[threadgroup_position_in_grid]],

@@ -5,7 +5,7 @@
 
 FUNCTION_CONSTANT(bool, BIAS);
 
-// One thread for a window, where there is little to sum: depthwise. Grid: columns, rows, outputs of images.
+// One thread per result, for short sums as in depthwise convolutions. Grid: columns, rows, outputs of images.
 kernel void ENTRY(conv_direct)(device const T* weights, device const T* images, device const T* bias,
                                device T* result, constant DirectConvArgs& d, constant ConvWindows& w, BAND_ARGUMENT,
                                uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {

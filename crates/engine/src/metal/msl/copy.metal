@@ -2,10 +2,10 @@
 #include "view.h"
 #include "host/CopyArgs.h"
 
-// Whether the first element of the input lies where a vector may.
+// Whether the first element of the input is aligned for vector loads.
 FUNCTION_CONSTANT(bool, ALIGNED);
 
-// Elements that lie one after the other: four a thread.
+// Contiguous elements: four a thread.
 kernel void ENTRY(copy_dense)(device const T* input, device T* output, constant CopyArgs& range,
                               uint at [[thread_position_in_grid]]) {
     const ulong first = ulong(at) * 4;

@@ -4,12 +4,12 @@
 #include "rows.h"
 #include "host/TargetView.h"
 
-// Whether each SIMD-group has a row of its own, several in a threadgroup.
+// Whether each SIMD-group has its own row, several in a threadgroup.
 FUNCTION_CONSTANT(bool, PACKED);
 
 typedef computed_t<T> C;
 
-// The class that a target names, or as many as there are.
+// The class of a target, or the number of classes if it is out of range.
 inline uint class_of(I target, uint classes) {
     if (target < I(0)) {
         const long from_end = long(target) + long(classes);
@@ -18,7 +18,7 @@ inline uint class_of(I target, uint classes) {
     return ulong(target) < ulong(classes) ? uint(target) : classes;
 }
 
-// A row: the maximum and the sum of exponentials seen from it in one pass, then the target.
+// One row: the maximum and the sum of exponentials in one pass (online softmax), then the target.
 kernel void ENTRY(cross_entropy)(device const T* input, device const I* targets, device C* output,
                                  constant Rows& rows, constant TargetView& where, device FaultRecord* fault,
                                  uint group [[threadgroup_position_in_grid]],
@@ -43,7 +43,7 @@ kernel void ENTRY(cross_entropy)(device const T* input, device const I* targets,
         const C x = C(from[long(i) * rows.stride]);
         const C before = most;
         most = Max<C>::join(most, x);
-        // What was summed so far is seen from the new maximum. Nothing is added that is nothing.
+        // Rescale the running sum to the new maximum. An element of -infinity adds nothing.
         sum = (before == most ? sum : sum * precise::exp(before - most)) +
               (x == -INFINITY ? C(0) : precise::exp(x - most));
     }

@@ -4,19 +4,18 @@
 #include "host/DecodeState.h"
 #include "host/GemvArgs.h"
 
-// Products of matrices with the one vector of a token, for kernels that compute something before and after in the
-// same launch.
+// Matrix-vector products (GEMV) of a decoding step, for kernels with fused prologues and epilogues.
 
-// Lanes that share a row: 32, or fewer where rows are short.
+// Lanes that share a row: 32, or fewer if rows are short.
 FUNCTION_CONSTANT(uint, LANES);
-// Whether something is still to be added to the token, after a norm of its own.
+// Whether a block's output is still to be added to the residual stream, after its post-norm.
 FUNCTION_CONSTANT(bool, POST);
 FUNCTION_CONSTANT(bool, BIAS);
 
-// Rows that lanes compute together: what they load of the vector serves all of them.
+// Rows that a lane group computes together: they share its loads of the vector.
 #define ROWS 4
 
-// Lanes that share rows, counted over the grid, and this one's place among them.
+// Lanes that share rows: the index of the group in the grid, and of this lane in the group.
 struct Team {
     uint index;
     uint lane;
@@ -26,12 +25,12 @@ inline Team team(uint group, uint simd_group, uint simd_groups, uint lane) {
     return Team{(group * simd_groups + simd_group) * (32 / LANES) + lane / LANES, lane % LANES};
 }
 
-// How many teams a grid has.
+// Number of lane groups of a grid.
 inline uint teams(uint groups, uint simd_groups) {
     return groups * simd_groups * (32 / LANES);
 }
 
-// The sum over the lanes of a team; all of them have it.
+// The sum over the lanes of a group; all of them have it.
 inline float team_sum(float value) {
     if (LANES == 32) {
         return simd_sum(value);
@@ -42,7 +41,7 @@ inline float team_sum(float value) {
     return value;
 }
 
-// Numbers 16 at to 16 at + 15 of a vector; 0 past its end.
+// Elements 16 at to 16 at + 15 of a vector; 0 past its end.
 inline void vector_read(device const float* from, uint at, uint cols, thread float* to) {
     const uint first = at * CHUNK;
     if (first + CHUNK <= cols) {
@@ -60,14 +59,14 @@ inline void vector_read(device const float* from, uint at, uint cols, thread flo
     }
 }
 
-// A vector as it is.
+// A vector without a norm.
 struct Plain {
     device const float* x;
 
     void read(uint at, uint cols, thread float* to) const { vector_read(x, at, cols, to); }
 };
 
-// The numbers of a token times the weights of a norm: products with it need only be scaled to be of the norm.
+// The residual stream times the weights of a norm: products with it need only be scaled to be those of the norm.
 struct Normed {
     device const float* x;
     device const float* added;
@@ -93,7 +92,7 @@ struct Normed {
     }
 };
 
-// This lane's share of the products of rows with a vector.
+// This lane's partial sums of the products of rows with a vector.
 template <int FORMAT, int COUNT, typename V>
 inline void row_products(device const uchar* thread* rows, V vector, uint cols, uint lane, thread float* sums) {
     for (int r = 0; r < COUNT; r++) {
@@ -115,7 +114,7 @@ inline void row_products(device const uchar* thread* rows, V vector, uint cols, 
     }
 }
 
-// This thread's place in its threadgroup.
+// Position of a thread in its threadgroup.
 struct Place {
     uint group;
     uint index;
@@ -129,8 +128,8 @@ inline float norm_scale(float squares, uint count, float eps) {
     return 1.0f / precise::sqrt(squares / float(count) + eps);
 }
 
-// What both norms scale by: that of what is to be added, and that of the sum. Every threadgroup computes them; the first
-// leaves the sum for later launches.
+// The scales of both norms: that of the pending block output, and that of the sum. Every threadgroup computes them; the
+// first writes the sum for later launches.
 inline float2 norm_scales(device const float* x, device const float* added, device const float* post, device float* next,
                           uint cols, float eps, threadgroup float* shared, Place place) {
     float post_scale = 0;

@@ -3,23 +3,23 @@
 #include "decode_heads.h"
 #include "host/DecodeState.h"
 
-// Attention of one token over what its sequence has seen, itself included. A threadgroup has a head of keys, the heads of
-// queries that share it, and a share of the positions; its SIMD-groups take them in turn.
+// Attention of one token over the KV cache of its sequence, itself included (flash decoding). A threadgroup has a KV
+// head, query heads that share it, and a split of the positions; its SIMD-groups take them in turn.
 
 FUNCTION_CONSTANT(bool, CAP);
-// Whether threadgroups share the positions: what comes out is then for `decode_join`.
+// Whether threadgroups split the positions: the output is then partial results for `decode_attention_merge`.
 FUNCTION_CONSTANT(bool, SPLIT);
-// Whether the cache has the keys and values of the token already, or keeps them here, rounded together.
+// Whether the cache already has the key and the value of the token, or this kernel quantises them into it.
 FUNCTION_CONSTANT(bool, KEPT);
 FUNCTION_CONSTANT(bool, FRESH);
 
-// Heads of queries that go together, elements of a head that a lane has, and SIMD-groups, from the host.
+// Query heads that are computed together, elements of a head per lane, and SIMD-groups, from the host.
 // #define ROWS, LANE_DIMS, SIMDS
 
-// Keys that a SIMD-group takes at once: their loads are under way together, and the maximum moves once.
+// Keys that a SIMD-group takes per step: their loads overlap, and the maximum changes once.
 #define AT_ONCE (ROWS <= 2 ? 4 : 2)
 
-// Positions of a share, at least.
+// Minimum positions of a split.
 #define LEAST 64
 
 template <typename E> inline void lane_read(device const E* row, uint lane, uint dim, thread float* held) {
@@ -63,7 +63,7 @@ inline void lane_read(device const uchar* row, uint lane, uint dim, thread float
     }
 }
 
-// The keys or values of the token as they are read from the cache later on, and, if they are to be, kept.
+// Reads the key or value of the token as later tokens read it from the cache, and writes it there if `keep` is set.
 inline void lane_keep(device const float* from, device uchar* row, bool keep, uint lane, uint dim, thread float* held) {
     lane_read(from, lane, dim, held);
     float largest = 0;
@@ -90,18 +90,18 @@ inline void lane_keep(device const float* from, device uchar* row, bool keep, ui
     }
 }
 
-// Other types are kept by whoever computes them.
+// Other types are written by the kernel that computes them.
 template <typename E>
 inline void lane_keep(device const float*, device E*, bool, uint, uint, thread float*) {}
 
-// The positions that the token sees: from the first to before the second; and how many are a threadgroup's share.
+// The range of positions that the token attends to, and the length of a split.
 inline uint3 reach(device const DecodeState* state, constant HeadArgs& heads) {
     const uint high = min(state->position, heads.capacity - 1) + 1;
     const uint low = high > heads.window ? high - heads.window : 0;
     return uint3(low, high, max(uint(LEAST), (high - low + heads.splits - 1) / heads.splits));
 }
 
-// What weights seen from one maximum come to seen from a greater one.
+// Factor that rescales weights from one maximum to a greater one (online softmax).
 inline float seen_from(float top, float most) {
     return top == -INFINITY ? 0.0f : precise::exp(top - most);
 }
@@ -132,7 +132,7 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
     const uint begin = seen[0] + group.x * seen[2];
     const uint end = min(seen[1], begin + seen[2]);
     if (begin >= end) {
-        // Nobody asks for what it would give.
+        // An empty split: the merge does not read it.
         return;
     }
 
@@ -143,7 +143,7 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
     for (uint r = 0; r < ROWS; r++) {
         top[r] = -INFINITY;
         total[r] = 0;
-        // The last one again where there are no more.
+        // Rows past the end repeat the last one.
         lane_read(q + (first_head + min(r, rows - 1)) * dim, lane, dim, query[r]);
         for (uint e = 0; e < LANE_DIMS; e++) {
             query[r][e] *= heads.scale;
@@ -153,7 +153,7 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
     const ulong row = Cached<T>::row(dim), head_first = ulong(group.y) * heads.capacity * row;
     device const T* head_keys = (FRESH ? kept_keys : keys) + head_first;
     device const T* head_values = (FRESH ? kept_values : values) + head_first;
-    // The token's own position, unless there is no room for it.
+    // The token's own position, unless the cache is full.
     const uint fresh = FRESH && state->position < heads.capacity ? state->position : ~0u;
     for (uint start = begin + simd_group * AT_ONCE; start < end; start += SIMDS * AT_ONCE) {
         float key[AT_ONCE][LANE_DIMS];
@@ -244,7 +244,7 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
     }
 }
 
-// Joins the shares of a head, a threadgroup each.
+// Merges the splits of a head, with one threadgroup per head.
 kernel void ENTRY(decode_join)(device const float* parts, device const DecodeState* state, device float* mixed,
                                constant HeadArgs& heads, uint head [[threadgroup_position_in_grid]],
                                uint index [[thread_position_in_threadgroup]],

@@ -3,9 +3,9 @@
 #include "host/DecodeState.h"
 #include "host/DecodeEmbedArgs.h"
 
-// The row of a token.
+// Embedding lookup of one token.
 
-// Whether the host gives the token and its position, and not a launch before.
+// Whether the host gives the token and its position, instead of an earlier launch.
 FUNCTION_CONSTANT(bool, GIVEN);
 
 kernel void ENTRY(decode_embed)(device const uchar* table, device DecodeState* state, device float* x,
@@ -19,7 +19,7 @@ kernel void ENTRY(decode_embed)(device const uchar* table, device DecodeState* s
     } else {
         token = state->token;
     }
-    // Whoever chose it has kept to the vocabulary.
+    // Sampled tokens are inside the vocabulary; the bound holds for any memory.
     token = min(token, embedding.vocab - 1);
     float values[CHUNK];
     device const uchar* row = table + ulong(token) * Weights<E_FORMAT>::row_bytes(embedding.width);

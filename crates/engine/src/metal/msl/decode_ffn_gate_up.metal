@@ -2,7 +2,7 @@
 #include "activation.h"
 #include "erf.h"
 
-// Norm, the matrices of the gate and of what it is for, biases, and the activation.
+// Norm, gate and up projections, biases, and the activation.
 
 FUNCTION_CONSTANT(bool, GATED);
 FUNCTION_CONSTANT(uint, ACTIVATION);
@@ -41,7 +41,7 @@ kernel void ENTRY(decode_ffn_gate_up)(device const float* x [[buffer(0)]],
     const float2 scales = norm_scales(x, addend, post_weight, complete, cols, product.eps, shared, place);
     const Normed vector{x, addend, post_weight, norm, scales.x};
 
-    // Results that lanes compute together: half their rows are the gate's, if there is one.
+    // Results that a lane group computes together: half of its rows are the gate's, if there is one.
     const uint count = GATED ? ROWS / 2 : ROWS;
     const Team own = team(group, simd_group, simd_groups, lane);
     const ulong stride = Weights<U_FORMAT>::row_bytes(cols);
@@ -51,7 +51,7 @@ kernel void ENTRY(decode_ffn_gate_up)(device const float* x [[buffer(0)]],
         device const uchar* rows[ROWS];
         float sums[ROWS];
         for (uint r = 0; r < ROWS; r++) {
-            // The last one again where there are no more.
+            // Rows past the end repeat the last one.
             rows[r] = up + min(first + r % count, product.rows - 1) * stride;
         }
 #if G_FORMAT == U_FORMAT

@@ -1,6 +1,6 @@
 #include "decode.h"
 
-// Norm and logits; and the position of the sequence moves on, which nothing later in the token asks for.
+// Norm and logits. The position of the sequence advances here, as nothing later in the token reads it.
 
 FUNCTION_CONSTANT(bool, CAP);
 
@@ -39,7 +39,7 @@ kernel void ENTRY(decode_head)(device const float* x [[buffer(0)]],
         const uint first = (own.index + turn * teams(groups, simd_groups)) * ROWS;
         device const uchar* rows[ROWS];
         for (uint r = 0; r < ROWS; r++) {
-            // The last one again where there are no more.
+            // Rows past the end repeat the last one.
             rows[r] = matrix + min(first + r, product.rows - 1) * stride;
         }
         float sums[ROWS];

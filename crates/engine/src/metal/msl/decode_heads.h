@@ -1,7 +1,7 @@
-// Heads of queries, keys and values of a token.
+// Query, key and value heads of a token.
 #include "host/HeadArgs.h"
 
-// The elements of pair `p` of a head; those past the ones that turn are pairs of neighbours.
+// The elements of pair `p` of a head; pairs past the rotated ones are neighbours.
 inline uint2 pair_place(constant HeadArgs& heads, bool interleaved, uint p) {
     if (interleaved || p >= heads.pairs) {
         return uint2(2 * p, 2 * p + 1);

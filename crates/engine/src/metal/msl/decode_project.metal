@@ -1,6 +1,6 @@
 #include "decode.h"
 
-// The product of a matrix with a vector, a bias, and what the token was before.
+// The product of a matrix with a vector, plus a bias and the residual.
 
 FUNCTION_CONSTANT(bool, RESIDUAL);
 
@@ -15,7 +15,7 @@ kernel void ENTRY(decode_project)(device const float* from [[buffer(0)]], device
     const ulong stride = Weights<P_FORMAT>::row_bytes(product.cols);
     device const uchar* rows[ROWS];
     for (uint r = 0; r < ROWS; r++) {
-        // The last one again where there are no more.
+        // Rows past the end repeat the last one.
         rows[r] = matrix + min(own.index * ROWS + r, product.rows - 1) * stride;
     }
     float sums[ROWS];

@@ -2,19 +2,19 @@
 #include "decode_heads.h"
 #include "rope.h"
 
-// Norm, queries, keys and values, biases, rotary embedding, and keys and values into the cache.
+// Norm, queries, keys and values, biases, RoPE, and the write of keys and values to the cache.
 
 FUNCTION_CONSTANT(bool, INTERLEAVED);
-// Whether heads are normed before they are turned, which is then another launch's work, or turned here.
+// Whether heads are normed before RoPE, which is then another launch's work, or rotated here.
 FUNCTION_CONSTANT(bool, PLAIN_HEADS);
 FUNCTION_CONSTANT(bool, TURNED);
-// Whether keys and values are for attention to keep: those of this token only.
+// Whether keys and values of this token go to scratch memory, from which attention quantises them into the cache.
 FUNCTION_CONSTANT(bool, FRESH);
 
-// Pairs of rows that lanes compute together.
+// Pairs of rows that a lane group computes together.
 #define PAIRS (ROWS / 2)
 
-// This lane's share of the products of a head's rows with a vector.
+// This lane's partial sums of the products of a head's rows with a vector.
 template <int FORMAT>
 inline void head_products(device const uchar* matrix, uint first_row, thread uint2* places, Normed vector, uint cols,
                           uint lane, thread float* sums) {
@@ -64,7 +64,7 @@ kernel void ENTRY(decode_qkv)(device const float* x [[buffer(0)]],
     const uint all = (heads.heads + 2 * heads.kv_heads) * half_dim;
     const uint position = state->position;
     for (uint turn = 0; turn < heads.repeats; turn++) {
-        // Those past the last are the last ones again, and are not written.
+        // Pairs past the last repeat the last ones, and are not written.
         const uint wanted = (own.index + turn * teams(groups, simd_groups)) * PAIRS;
         const uint first = min(wanted, all - PAIRS);
         const uint head = first / half_dim;

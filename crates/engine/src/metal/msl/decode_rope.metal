@@ -3,13 +3,13 @@
 #include "rope.h"
 #include "host/DecodeState.h"
 
-// Norms of heads of queries and keys, rotary embedding, and keys into the cache: a SIMD-group each.
+// Norms of query and key heads, RoPE, and the write of keys to the cache: a SIMD-group each.
 
 FUNCTION_CONSTANT(bool, INTERLEAVED);
-// Whether keys are for attention to keep: those of this token only.
+// Whether keys of this token go to scratch memory, from which attention quantises them into the cache.
 FUNCTION_CONSTANT(bool, FRESH);
 
-// Pairs that a lane has, at most.
+// Maximum pairs of a lane.
 #define HELD 4
 
 kernel void ENTRY(decode_rope)(device float* q, device const float* k, device T* keys, device const float* q_norm,

@@ -1,7 +1,7 @@
-// Numbers with the 53 bits of a 64-bit float, which Metal does not have, in integers. The exponent has no limits.
+// Floats with the 53-bit significand of a double, which Metal does not have, in integers. The exponent is unbounded.
 #include "host/Double.h"
 
-// A number of up to 64 bits with what was cut off below it, rounded to nearest, ties to even.
+// A number of up to 64 bits, and whether bits were cut off below it, rounded to nearest, ties to even.
 inline Double double_rounded(ulong bits, bool more, int exponent, uint negative) {
     Double made;
     made.negative = bits == 0 ? 0 : negative;
@@ -54,10 +54,10 @@ inline Double double_sum(Double a, Double b) {
     const bool swap = a.exponent < b.exponent;
     const Double large = swap ? b : a, small = swap ? a : b;
     const int apart = large.exponent - small.exponent;
-    // Ten bits more: a difference loses one at most where anything is cut off.
+    // Ten more bits: a difference loses at most one of them if anything is cut off.
     const ulong upper = large.significand << 10, whole = small.significand << 10;
     const ulong lower = apart > 63 ? 0 : whole >> apart;
-    // What is cut off counts as a bit at the end.
+    // Bits that are cut off become a sticky bit.
     const ulong sticky = apart > 63 ? 1 : ulong((lower << apart) != whole);
     const int exponent = large.exponent - 10;
     if (large.negative == small.negative) {
@@ -68,9 +68,9 @@ inline Double double_sum(Double a, Double b) {
                           : double_rounded(taken - upper, false, exponent, small.negative);
 }
 
-// To other types, as cast.metal does it.
+// Conversions to other types, as in cast.metal.
 inline float double_scaled(float x, Double d) {
-    // Twice half the way, as the whole of it may have no float.
+    // In two steps, as the whole scale may not be a float.
     const int exponent = clamp(d.exponent, -250, 250), first = exponent / 2;
     const float scaled = x * as_type<float>(uint(127 + first) << 23);
     const float result = scaled * as_type<float>(uint(127 + exponent - first) << 23);

@@ -1,9 +1,9 @@
 #include "types.h"
 #include "arithmetic.h"
 
-// What functions of elements need of the types: arithmetic that wraps, and tests of what a type is.
+// Properties of element types: how they are stored, and arithmetic that wraps.
 
-// How an element lies in memory: truth values as bytes.
+// Storage type of an element: booleans are bytes.
 template <typename T> struct stored { typedef T type; };
 template <> struct stored<bool> { typedef uchar type; };
 template <typename T> using stored_t = typename stored<T>::type;
@@ -16,10 +16,10 @@ template <typename T> using wrapping_t = typename wrapping<T>::type;
 
 template <typename T> inline bool is_signed_type() { return T(-1) < T(0); }
 
-// The bits of an integer type.
+// Width of an integer type in bits.
 template <typename T> inline uint width() { return sizeof(T) * 8; }
 
-// A number of the program, whose bits are the low ones of a word.
+// A scalar of the program, from the low bits of a word.
 template <typename T> inline T number(ulong bits) { return T(bits); }
 template <> inline bool number<bool>(ulong bits) { return bits != 0; }
 template <> inline half number<half>(ulong bits) { return as_type<half>(ushort(bits)); }

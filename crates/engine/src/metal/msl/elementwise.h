@@ -2,15 +2,15 @@
 #include "view.h"
 #include "host/Extent.h"
 
-// Kernels that compute each element of a result from one element of each input: a thread takes up to four
-// neighbours of the innermost axis, with one load and one store where they lie so.
+// Elementwise kernels: a thread computes up to four neighbours along the innermost axis of a result, with one load and
+// one store if they are aligned.
 #define EACH 4
 
 // The elements of a thread.
 struct Here {
-    // The innermost index of the first one, and the others together.
+    // Innermost index of the first one, and the flattened index of the other axes.
     uint2 at;
-    // Where the first one goes.
+    // Index of the first one in the result.
     ulong to;
     uint count;
 };
@@ -25,7 +25,7 @@ inline Here find(constant Extent& extent, uint2 at) {
     return here;
 }
 
-// Reads the elements of an input; `vector` says that four neighbours are one load.
+// Loads the elements of an input; `vector` says that four neighbours are one aligned load.
 template <typename T>
 inline void fetch(thread T* x, device const stored_t<T>* from, constant Walk& walk, constant ViewStrides& steps, Here here,
                   bool vector) {
@@ -43,14 +43,14 @@ inline void fetch(thread T* x, device const stored_t<T>* from, constant Walk& wa
     }
 }
 
-// The same number for all elements.
+// Sets all elements to a scalar.
 template <typename T> inline void fill(thread T* x, T value) {
     for (uint k = 0; k < EACH; k++) {
         x[k] = value;
     }
 }
 
-// Writes the elements of the result.
+// Stores the elements of the result.
 template <typename T> inline void put(thread const T* x, device stored_t<T>* to, Here here, bool vector) {
     device stored_t<T>* first = to + here.to;
     if (vector && here.count == EACH) {

@@ -3,7 +3,7 @@
 // The error function and the Gaussian error linear unit, which MSL does not have.
 //
 // Near 0, a polynomial. Elsewhere erfc x = e^(-x^2) g(t) / (x + K) with t = (x - K) / (x + K): g is smooth up to
-// infinity, so that one polynomial serves, and the tail keeps its relative accuracy. The square enters the
+// infinity, so that one polynomial suffices, and the tail keeps its relative accuracy. The square enters the
 // exponential with its rounding error. Errors: erf 1.5 ulp, gelu 4.0.
 
 // erf x / x - 1 of x^2 for |x| <= 1.

@@ -20,7 +20,7 @@ inline Pair exp_reduce(float x) {
     return pair_of(n, fma(-n, LN_2_LOW, fma(-n, LN_2_HIGH, x)));
 }
 
-// Two normal numbers whose product is p 2^n, also where the product is none.
+// Two normal numbers whose product is p 2^n, even if the product is not normal.
 inline Pair halve_scale(float p, float n) {
     const float half_n = rint(n * 0.5f);
     return pair_of(p * power_of_two(half_n), power_of_two(n - half_n));

@@ -1,8 +1,8 @@
-// Where a kernel leaves an index that lies outside its axis; metal/fault.rs makes it an error for whoever
-// reads the result.
+// A buffer in which a kernel leaves an index that lies outside its axis; reading the result makes it an error
+// (metal/fault.rs).
 #include "host/FaultRecord.h"
 
-// Notes an index that is out of range, unless there is one already. The kernel goes on without using it.
+// Records an index that is out of range, unless there is one already. The kernel continues without using it.
 inline void report(device FaultRecord* fault, long index) {
     uint none = 0;
     while (none == 0) {

@@ -5,8 +5,8 @@
 #include "key.h"
 #endif
 
-// What a reduction makes of elements of type T, for a result of type U; metal/reduce.rs picks one by FOLD.
-// There is no double: sums of floats keep what each addition rounds off in a second float.
+// Reductions of elements of type T to a result of type U; metal/reduce.rs selects one by FOLD. There is no double: sums
+// of floats keep the rounding error of each addition in a second float (compensated summation).
 
 #define FOLD_SUM 0
 #define FOLD_EXTREME 1
@@ -17,22 +17,22 @@
 #define FOLD_SQUARE 6
 #define FOLD_ARG 7
 
-// Which of the answers of a fold is wanted: see the `finish` of each.
+// Which result of a fold is returned: see the `finish` of each.
 FUNCTION_CONSTANT(uint, ANSWER);
-// Magnitudes are folded.
+// Whether magnitudes are folded.
 FUNCTION_CONSTANT(bool, MAGNITUDE);
 
-// Elements that are folded at once.
+// Elements that are folded per step.
 #define BLOCK 8
 
-// The sum, and what its rounding leaves.
+// The sum and its rounding error.
 inline float2 two_sum(float a, float b) {
     const float sum = a + b;
     const float part = sum - a;
     return float2(sum, (a - (sum - part)) + (b - part));
 }
 
-// The number nearest to a sum and what its rounding left; the sum itself where it is no number or -0.
+// The float nearest to a sum and its rounding error; the sum itself if it is not finite or is -0.
 inline float settle(float high, float low) {
     return low != 0 && isfinite(high) && isfinite(low) ? high + low : high;
 }
@@ -75,7 +75,7 @@ struct FloatSum {
         }
         const float n = float(count);
         const float mean = settle(s.high, s.low) / n;
-        // What the quotient leaves of the sum.
+        // The remainder of the quotient.
         const float rest = fma(-mean, n, s.high) + s.low;
         return isfinite(rest) ? mean + rest / n : mean;
     }
@@ -99,7 +99,7 @@ template <typename U> struct IntSum {
     static U finish(U s, ulong, float) { return s; }
 };
 
-// The least and the greatest. Answers: 0 the greatest, 1 the least; NaN if one is.
+// The greatest and the least. Results: 0 the greatest, 1 the least; NaN if one is.
 template <typename E> inline E lowest() { return E(-INFINITY); }
 template <> inline long lowest<long>() { return long(0x8000000000000000ul); }
 template <typename E> inline E highest() { return E(~lowest<E>()); }
@@ -124,7 +124,7 @@ template <typename E> struct Extreme {
     static E finish(E s, ulong, float) { return s; }
 };
 
-// How many are not 0. Answers: 0 whether one is not, 1 whether all are not, 2 how many.
+// The number of nonzero elements. Results: 0 any, 1 all, 2 the number.
 struct Truth {
     typedef ulong State;
     typedef uint C;
@@ -143,8 +143,8 @@ struct Truth {
     }
 };
 
-// Products of floats: a number of 48 bits between 1/2 and 1 in magnitude, and a power of two, so that neither
-// what is large nor what is small on the way matters.
+// Products of floats: a number of 48 bits between 1/2 and 1 in magnitude, and a power of two, so that intermediate
+// results neither overflow nor vanish.
 struct FloatProd {
     struct State {
         float high;
@@ -182,7 +182,7 @@ struct FloatProd {
         return State{lane_up(s.high, by), lane_up(s.low, by), lane_up(s.power, by)};
     }
     static float finish(State s, ulong, float) {
-        // In two steps, since a power may be past those of float while the result is not.
+        // In two steps, since a power may be out of float's range while the result is not.
         const int power = clamp(s.power, -400, 400);
         const int half_way = power / 2;
         return ldexp(ldexp(settle(s.high, s.low), half_way), power - half_way);
@@ -207,12 +207,12 @@ template <typename U> struct IntProd {
     static U finish(U s, ulong, float) { return s; }
 };
 
-// Mean and sum of squared distances from it. Answers: 0 the variance, 1 its root.
+// Mean and sum of squared distances from it, combined by Chan's algorithm. Results: 0 the variance, 1 its root.
 struct Moment {
     struct State {
         float count;
         float mean;
-        // What the mean leaves out.
+        // Rounding error of the mean.
         float rest;
         float square;
     };
@@ -258,7 +258,7 @@ struct Moment {
     }
 };
 
-// The logarithm of a sum of exponentials, which are seen from the greatest.
+// Log-sum-exp: exponentials are relative to the running maximum.
 struct Exponential {
     struct State {
         float most;
@@ -295,8 +295,7 @@ struct Exponential {
     }
 };
 
-// The root of a sum of squares, of numbers divided by a power of two where their squares would be too large
-// or too small.
+// The root of a sum of squares, of numbers divided by a power of two if their squares would overflow or vanish.
 struct Square {
     struct State {
         float high;
@@ -347,7 +346,7 @@ struct Square {
 };
 
 #if FOLD == FOLD_ARG
-// Where the greatest is, or the least (answer 1): the first of equal ones, the first NaN.
+// Index of the greatest element, or of the least (result 1): the first of equal ones, the first NaN.
 struct Arg {
     struct State {
         Key key;
@@ -398,7 +397,7 @@ typedef F::State State;
 typedef F::C C;
 
 #ifndef KINDS
-// An element as it is folded.
+// An element in the type in which it is folded.
 inline C element(T x) {
 #if FOLD == FOLD_TRUTH
     return C(x != T(0));
@@ -408,7 +407,7 @@ inline C element(T x) {
 }
 #endif
 
-// Element `at` of the input, number `i` of its result, as it is folded.
+// Element `at` of the input, number `i` of its result, in the type in which it is folded.
 inline C element_at(device const T* input, long at, uint i) {
 #if FOLD == FOLD_ARG
     const Key key = key_at((device const uchar*)input, at);
@@ -418,7 +417,7 @@ inline C element_at(device const T* input, long at, uint i) {
 #if FOLD == FOLD_TRUTH
     return C(x != 0);
 #elif FOLD == FOLD_EXTREME
-    // Those without a sign in the order of those with one.
+    // Unsigned integers in the order of signed ones.
     return KIND == 3 ? as_type<long>(as_type<ulong>(x) ^ 0x8000000000000000ul) : x;
 #else
     return C(x);

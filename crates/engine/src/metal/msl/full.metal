@@ -1,6 +1,6 @@
 #include "types.h"
 
-// One number.
+// Sets all elements to a scalar.
 kernel void ENTRY(full)(device T* output, constant T& value, uint at [[thread_position_in_grid]]) {
     output[at] = value;
 }

@@ -1,6 +1,6 @@
-// Reductions over the threads of a threadgroup: by SIMD-group first, then over the SIMD-groups. Every thread
-// gets the result, and the order of the operations is always the same. `shared` has room for one value of
-// each SIMD-group, 32 at most, and may be used again at once.
+// Reductions over the threads of a threadgroup: within SIMD-groups first, then across them. Every thread gets the
+// result, and the order of the operations is always the same. `shared` has space for one value of each SIMD-group, 32
+// at most, and may be reused immediately.
 
 template <typename T> struct Sum {
     static T identity() { return T(0); }
@@ -8,7 +8,7 @@ template <typename T> struct Sum {
     static T simd(T a) { return simd_sum(a); }
 };
 
-// The greatest; NaN if one is.
+// The maximum; NaN if one is.
 template <typename T> struct Max {
     static T identity() { return T(-INFINITY); }
     static T join(T a, T b) { return isnan(a) || a > b ? a : b; }
@@ -33,7 +33,7 @@ inline T group_reduce(T value, threadgroup T* shared, uint lane, uint simd_group
     return value;
 }
 
-// The value of the lane whose index differs in these bits; also of types that SIMD-group functions do not know.
+// simd_shuffle_xor, also of types that it does not support.
 template <typename T> inline T lane_xor(T value, ushort bits) {
     return simd_shuffle_xor(value, bits);
 }
@@ -44,7 +44,7 @@ template <> inline ulong lane_xor<ulong>(ulong value, ushort bits) {
     return as_type<ulong>(simd_shuffle_xor(as_type<uint2>(value), bits));
 }
 
-// The value of the lane so many before this one; of any where there is none.
+// simd_shuffle_up, also of types that it does not support; any value in the first lanes.
 template <typename T> inline T lane_up(T value, ushort by) {
     return simd_shuffle_up(value, by);
 }
@@ -55,8 +55,8 @@ template <> inline ulong lane_up<ulong>(ulong value, ushort by) {
     return as_type<ulong>(simd_shuffle_up(as_type<uint2>(value), by));
 }
 
-// Joins the states of the lanes of a SIMD-group; the first lane has all of them, in a fixed order. `F` has
-// `State`, `identity`, `join` and `pass`, which is `lane_xor` of a state.
+// Combines the states of the lanes of a SIMD-group in a fixed order; the first lane has the result. `F` has `State`,
+// `identity`, `combine` and `shuffle_xor`, which is `lane_xor` of a state.
 template <typename F> inline typename F::State simd_join(typename F::State state) {
     for (ushort bits = 1; bits < 32; bits *= 2) {
         state = F::join(state, F::pass(state, bits));
@@ -64,7 +64,7 @@ template <typename F> inline typename F::State simd_join(typename F::State state
     return state;
 }
 
-// Joins the states of the threads of a threadgroup; the first thread has all of them.
+// Combines the states of the threads of a threadgroup; the first thread has the result.
 template <typename F>
 inline typename F::State group_join(typename F::State state, threadgroup typename F::State* shared, uint lane,
                                     uint simd_group, uint simd_groups) {

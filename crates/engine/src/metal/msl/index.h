@@ -3,7 +3,7 @@
 // Indices of any integer type; the numbers are those of metal/axis_split.rs.
 FUNCTION_CONSTANT(uint, INDEX);
 
-// Index number `at`; what is too large for a sign is out of any range.
+// Index number `at`; unsigned values beyond the range of long are out of any range.
 inline long index_at(device const void* indices, long at) {
     switch (INDEX) {
     case 0: return ((device const uchar*)indices)[at];
@@ -17,7 +17,7 @@ inline long index_at(device const void* indices, long at) {
     }
 }
 
-// The place along an axis of `len` that an index names, from either end; -1 and a report if there is none.
+// The position along an axis of `len` that an index names, from either end; -1 and a report if it is out of range.
 inline long resolve(long index, uint len, device FaultRecord* fault, bool reports) {
     const long place = index < 0 ? index + long(len) : index;
     if (place >= 0 && place < long(len)) {

@@ -1,8 +1,8 @@
 #include "kind.h"
 
-// Integers in the order of elements: comparing them is what sorting, selecting and finding the greatest come
-// down to. A greater one for a greater element, the same for zeros of either sign, the greatest for NaN. The
-// kernel's type is that of the key: 32 bits, or 64 for elements of as many.
+// Sort keys: unsigned integers in the order of the elements, which sorting, selection and arg-reductions compare. Zeros
+// of either sign have the same key, NaN has the greatest. The kernel's type is that of the key: 32 bits, or 64 for
+// elements of as many.
 typedef T Key;
 
 // The order of floats by their bits.

@@ -1,7 +1,7 @@
-// Elements whose type is not that of a kernel: where all that differs is how an element is read, one kernel is
-// compiled for all types, and told which it is.
+// Elements whose type is not a kernel's: if all that differs is how an element is read, one kernel is compiled for all
+// types, and a function constant selects the type.
 
-// The logarithm of the size; 4 more for integers with a sign, 8, 9 and 10 for half, bfloat and float.
+// Binary logarithm of the size; 4 more for signed integers; 8, 9 and 10 for half, bfloat and float.
 FUNCTION_CONSTANT(uint, KIND);
 
 // An integer in 64 bits; what is above 2^63 wraps.
@@ -17,7 +17,7 @@ inline long integer_at(device const uchar* bytes, long at) {
     }
 }
 
-// The lower bits of an integer, as many as an element has.
+// Stores the low bits of an integer, as many as an element has.
 inline void put_integer(device uchar* bytes, ulong at, long x) {
     switch (KIND % 4) {
     case 0: bytes[at] = uchar(x); break;

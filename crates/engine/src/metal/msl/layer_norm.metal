@@ -4,7 +4,7 @@
 FUNCTION_CONSTANT(bool, WEIGHT);
 FUNCTION_CONSTANT(bool, BIAS);
 
-// Elements of a row, of which the differences from the mean are given, in the result.
+// Normalised elements of a row, given their differences from the mean.
 inline vec<C, HELD> answer(vec<C, HELD> apart, C scale, device const W* weight, device const B* bias,
                            constant LayerNormArgs& parameters, uint at, uint len) {
     vec<C, HELD> result = apart * scale;

@@ -18,7 +18,7 @@ inline float log_tail(float f, float half_square) {
     return (f + f) * half_square * p;
 }
 
-// What the formula does not give: NaN below 0, -infinity at 0, infinity and NaN as they came.
+// Special values: NaN below 0, -infinity at 0, infinity and NaN unchanged.
 inline float log_special(float x, float result) {
     result = x < INFINITY ? result : x;
     result = x == 0.0f ? -INFINITY : result;
@@ -49,7 +49,7 @@ inline float log_scaled(float k, float f, Pair unit, Pair factor) {
 }
 
 inline float log1p_precise(float x) {
-    // What 1 + x loses by rounding returns with f, which is x itself where k = 0.
+    // The rounding error of 1 + x is added to f, which is x itself where k = 0.
     const Pair sum = exact_sum(x, 1.0f);
     const Pair parts = decompose(sum.high);
     const float unscale = power_of_two(1.0f - parts.high) * 0.5f;

@@ -1,7 +1,7 @@
 #include "types.h"
 #include "tile.h"
 
-// Any size: a threadgroup has one tile of the result. Grid: tiles, splits, batches.
+// Any size: a threadgroup computes one tile of the result. Grid: tiles, splits, batches.
 kernel void ENTRY(matmul_tile)(device const T* left, device const T* right, device const T* addend,
                                device const T* residual, device void* output, constant MatmulArgs& p, BAND_ARGUMENT,
                                uint3 group [[threadgroup_position_in_grid]],

@@ -1,8 +1,8 @@
 #include "types.h"
 #include "product.h"
 
-// Products of integers, which wrap. Signs do not matter: T is unsigned, and sums are kept in at least 32 bits,
-// where no product overflows into something undefined.
+// Matmul of integers, which wraps. Signs do not matter: T is unsigned, and sums have at least 32 bits, so that no
+// product is promoted to a signed type whose overflow is undefined.
 
 template <typename V> struct wide { typedef uint type; };
 template <> struct wide<ulong> { typedef ulong type; };
@@ -22,7 +22,7 @@ kernel void ENTRY(matmul_integer)(device const T* left, device const T* right, d
     threadgroup W rights[SIDE][SIDE + 1];
     const uint row = group.y * SIDE + at.y;
     const uint col = group.x * SIDE + at.x;
-    // The column of the right factor that this thread brings.
+    // The column of the right factor that this thread loads.
     const uint line = group.x * SIDE + at.y;
     device const T* from_left = left + start(p, p.left_steps, group.z) + row * p.left.line;
     device const T* from_right = right + start(p, p.right_steps, group.z);

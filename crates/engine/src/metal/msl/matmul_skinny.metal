@@ -1,16 +1,16 @@
 #include "types.h"
 #include "product.h"
 
-// Products with few columns, 16 at most: the left factor, which is the larger by far, is read once. One column
-// is a matrix times a vector.
+// Skinny matmul, with 16 columns at most: the left factor, which is by far the larger, is read once. One column is
+// GEMV.
 
 // SIMD-groups of a threadgroup.
 #define TEAM 8
-// Sums that a SIMD-group has at most: ROWS * COLS of them.
+// Maximum sums of a SIMD-group: ROWS * COLS of them.
 #define MOST 32
 
-// Rows whose elements are neighbours: a SIMD-group spans the depth of ROWS rows at a time, and ACROSS of them
-// share it. Grid: rows, splits, batches.
+// K-major left factor: a SIMD-group spans the depth of ROWS rows at a time, and SIMD_SPLITS of them share it. Grid:
+// rows, splits, batches.
 kernel void ENTRY(matmul_deep)(device const T* left, device const T* right, device const T* addend,
                                device const T* residual, device void* output, constant MatmulArgs& p, BAND_ARGUMENT,
                                uint3 group [[threadgroup_position_in_grid]],
@@ -29,7 +29,7 @@ kernel void ENTRY(matmul_deep)(device const T* left, device const T* right, devi
     const uint first = (group.x * teams + simd_group / ACROSS) * ROWS;
     device const T* lines[4];
     for (uint r = 0; r < ROWS; r++) {
-        // Rows past the end are the last one again.
+        // Rows past the end repeat the last one.
         const uint row = min(first + r, p.rows - 1);
         lines[r] = left + start(p, p.left_steps, group.z) + row * p.left.line + begin * p.left.step;
     }
@@ -74,8 +74,8 @@ kernel void ENTRY(matmul_deep)(device const T* left, device const T* right, devi
     }
 }
 
-// Rows that are neighbours: a SIMD-group has 128 of them, four a lane, and the SIMD-groups share the depth.
-// Grid: rows, splits, batches.
+// Left factor contiguous along its rows: a SIMD-group has 128 of them, four a lane, and the SIMD-groups split the
+// depth. Grid: rows, splits, batches.
 kernel void ENTRY(matmul_wide)(device const T* left, device const T* right, device const T* addend,
                                device const T* residual, device void* output, constant MatmulArgs& p, BAND_ARGUMENT,
                                uint3 group [[threadgroup_position_in_grid]],
@@ -115,7 +115,7 @@ kernel void ENTRY(matmul_wide)(device const T* left, device const T* right, devi
     for (uint c = 0; c < COLS; c++) {
         parts[simd_group][lane] = sums[c];
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        // A SIMD-group for each column adds up, in order.
+        // One SIMD-group per column adds up, in order.
         if (simd_group == c % TEAM) {
             float4 sum = parts[0][lane];
             for (uint i = 1; i < TEAM; i++) {
@@ -131,7 +131,7 @@ kernel void ENTRY(matmul_wide)(device const T* left, device const T* right, devi
     }
 }
 
-// Adds up what the splits of a product have left, in order. Grid: elements of the result.
+// Adds up the partial sums of a split-K matmul, in order. Grid: elements of the result.
 kernel void ENTRY(matmul_join)(device const float* parts, device const T* addend, device const T* residual,
                                device T* output, constant MatmulArgs& p, uint at [[thread_position_in_grid]],
                                uint count [[threads_per_grid]]) {
@@ -142,7 +142,7 @@ kernel void ENTRY(matmul_join)(device const float* parts, device const T* addend
     const uint size = p.rows * p.cols;
     const uint batch = at / size;
     const uint rest = at % size;
-    // The result has either rows or columns of the problem as its own rows.
+    // The rows of the result are either the rows or the columns of the problem.
     const uint2 place = p.out.step == 1 ? uint2(rest / p.cols, rest % p.cols) : uint2(rest % p.rows, rest / p.rows);
     output[at] = T(finish(p, sum, place, of_batch(p, p.addend_steps, batch, addend, ADDEND),
                           of_batch(p, p.residual_steps, batch, residual, RESIDUAL)));

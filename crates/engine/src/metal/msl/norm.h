@@ -3,11 +3,11 @@
 #include "rows.h"
 #include "host/NormParameter.h"
 
-// What norms of rows have in common.
+// Shared by the norms of rows.
 
-// Whether a row and its parameters lie so that four elements are one load.
+// Whether a row and its parameters are aligned for vector loads of four.
 FUNCTION_CONSTANT(bool, VECTOR);
-// Whether each SIMD-group has a row of its own, several in a threadgroup.
+// Whether each SIMD-group has its own row, several in a threadgroup.
 FUNCTION_CONSTANT(bool, PACKED);
 
 typedef computed_t<T> C;
@@ -15,7 +15,7 @@ typedef computed_t<T> C;
 // Elements of a row that a thread keeps in registers.
 #define HELD 4
 
-// The threads that share a row: this one's place among them, and how many there are.
+// The threads that share a row, and the position of this one among them.
 struct Team {
     uint row;
     uint index;

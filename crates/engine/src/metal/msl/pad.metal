@@ -1,9 +1,9 @@
 #include "region.h"
 
-// Whether there is anything inside the border.
+// Whether the input has elements.
 FUNCTION_CONSTANT(bool, READS);
 
-// The input with a border of one number.
+// The input with a border of one scalar.
 kernel void ENTRY(pad)(device T* output [[buffer(0)]], constant Extent& extent [[buffer(1)]],
                        constant ViewStrides& steps [[buffer(2)]], constant Region& inside [[buffer(3)]],
                        constant T& value [[buffer(4)]],

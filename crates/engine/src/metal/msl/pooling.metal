@@ -4,14 +4,14 @@
 
 typedef computed_t<T> C;
 
-// 0: the greatest; 1: the mean with the padding; 2: the mean without.
+// 0: the maximum; 1: the mean with the padding; 2: the mean without.
 FUNCTION_CONSTANT(uint, POOL);
 
-// One thread for a window. Grid: columns, rows, planes of the result.
+// One thread per window. Grid: columns, rows, planes of the result.
 kernel void ENTRY(pool)(device const T* input, device T* output, constant PoolArgs& w,
                         uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {
     device const T* plane = input + place_of(w.planes, w.steps, at.z);
-    // What of the window lies inside, counted from the beginning of the padding.
+    // The part of the window inside the image, counted from the beginning of the padding.
     const ulong top = ulong(at.y) * w.stride_height;
     const ulong side = ulong(at.x) * w.stride_width;
     const ulong first_row = max(top, ulong(w.padding_height));

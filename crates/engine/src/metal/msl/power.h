@@ -65,7 +65,7 @@ inline float binary_pow(float x, float y) {
 
 // The cube root, from a guess of its inverse by a third of the exponent.
 inline float unary_cbrt(float x) {
-    // Away from the least numbers by a factor that has a cube root.
+    // Scaled away from the least and the largest numbers, by a factor that has a cube root.
     const bool tiny = fabs(x) < 0x1p-100f, huge = fabs(x) > 0x1p100f;
     const float a = fabs(x) * (tiny ? 0x1p60f : huge ? 0x1p-60f : 1.0f);
     // y is about a^(-1/3): the bits of a float are about 2^23 (log2 a + 127).
@@ -95,7 +95,7 @@ inline float binary_hypot(float x, float y) {
     const Pair p = exact_product(c, c), q = exact_product(d, d);
     const Pair sum = exact_sum(p.high, q.high);
     const float low = sum.low + (p.low + q.low);
-    // One step of Newton's for what the root of the first part misses.
+    // One step of Newton's method for the remainder of the root.
     const float root = precise::sqrt(sum.high + low);
     const float miss = fma(-root, root, sum.high) + low;
     const float fine = root > 0.0f ? root + miss / (root + root) : root;

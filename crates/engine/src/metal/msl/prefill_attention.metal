@@ -5,26 +5,26 @@
 #include "host/QueryTile.h"
 #include "host/PrefillAttentionArgs.h"
 
-// Attention of many rows over the cache, whose type is T. A tile has some rows of one sequence at the query heads that
-// share a head of keys, and goes along tiles of keys, with a running maximum and sum for each query. The scores of a
-// tile are in the registers of the SIMD-groups, eight queries each, and nowhere else.
+// Attention of many rows over the KV cache, whose type is T. A tile has some rows of one sequence at the query heads
+// that share a KV head, and iterates over tiles of keys, with a running maximum and sum for each query (online
+// softmax). The scores of a tile are only in the registers of the SIMD-groups, eight queries each.
 //
-// Tiles of keys begin at multiples of KEYS, and what a query does not see has no part in its sums; so they do not
+// Tiles of keys begin at multiples of KEYS, and keys that a query does not see have no part in its sums; so they do not
 // depend on the rows that are computed with it.
 
-// Most elements of a head, and queries and keys of a tile, from the host.
+// Maximum elements of a head, and queries and keys of a tile, from the host.
 // #define DIMS, QUERIES, KEYS
 
 FUNCTION_CONSTANT(bool, CAUSAL);
 FUNCTION_CONSTANT(bool, WINDOW);
 FUNCTION_CONSTANT(bool, CAP);
-// Eights of elements of a head.
+// Blocks of 8 elements of a head.
 FUNCTION_CONSTANT(uint, EIGHTS);
 
-// From one line of a tile to the next: 16 bytes more than a line, so that columns are in different banks.
+// Pitch of a tile: 16 bytes more than a line, so that columns are in different banks.
 #define PITCH (DIMS + 4)
 
-// Lines of the cache from a position on, with 0 where there are none.
+// Loads lines of the cache into a tile, padded with 0.
 inline void tile_read(threadgroup float* tile, device const T* from, uint lines, uint dim, uint index) {
     const uint fours = EIGHTS * 2;
     for (uint i = index; i < KEYS * fours; i += QUERIES * 4) {
@@ -37,7 +37,7 @@ inline void tile_read(threadgroup float* tile, device const T* from, uint lines,
     }
 }
 
-// Grid: tiles of rows, heads of keys and parts of the query heads that share one.
+// Grid: tiles of rows, KV heads times the groups of query heads that share one.
 kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys, device const T* values,
                                      device const QueryTile* tiles, device float* output, constant PrefillAttentionArgs& attend, BAND_ARGUMENT,
                                      uint2 group [[threadgroup_position_in_grid]],
@@ -68,10 +68,10 @@ kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys
     const ulong cached_row = Cached<T>::row(dim);
     const ulong cached = (ulong(rows.slot) * attend.kv_heads + kv_head) * attend.positions * cached_row;
 
-    // The elements of a matrix that a lane has: two neighbours of a line.
+    // The elements of a SIMD-group matrix that a lane has: two neighbours of a line.
     const uint line = simd_group * 8 + lane / 16 * 4 + lane / 2 % 4;
     const uint column = lane / 8 % 2 * 4 + lane % 2 * 2;
-    // What the query of this lane sees, and what all of the tile do.
+    // The positions that the query of this lane sees, and those that the whole tile sees.
     const uint position = rows.position + line / share;
     const uint end = line < count ? (CAUSAL ? min(position + 1, rows.len) : rows.len) : 0;
     const uint begins = WINDOW && position + 1 > attend.window ? position + 1 - attend.window : 0;
@@ -83,7 +83,7 @@ kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys
         sums[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     }
     float top = -INFINITY;
-    // Of the keys that this lane has seen.
+    // Sum of the weights of this lane's keys.
     float total = 0;
     for (uint start = low / KEYS * KEYS; start < high; start += KEYS) {
         const uint left = min(uint(KEYS), rows.len - start);
@@ -119,7 +119,7 @@ kernel void ENTRY(prefill_attention)(device const float* q, device const T* keys
         // The lanes of a line differ in these bits.
         most = max(most, simd_shuffle_xor(most, 1));
         most = max(most, simd_shuffle_xor(most, 8));
-        // Where nothing is visible yet, weights are 0 whatever is subtracted.
+        // If no key is visible yet, weights are 0 whatever is subtracted.
         const float shift = most == -INFINITY ? 0.0f : most;
         const float factor = precise::exp(top - shift);
         top = most;

@@ -2,9 +2,9 @@
 #include "quant.h"
 #include "host/PrefillEmbedArgs.h"
 
-// Rows of the embedding, E_FORMAT, for tokens.
+// Embedding lookup of tokens, in the format E_FORMAT.
 
-// A chunk of a row a thread. Grid: chunks, tokens.
+// One chunk of a row per thread. Grid: chunks, tokens.
 kernel void ENTRY(prefill_embed)(device const uchar* embedding, device const uint* tokens, device float* x,
                                  constant PrefillEmbedArgs& embed, uint2 at [[thread_position_in_grid]]) {
     const uint cols = embed.width;

@@ -4,8 +4,8 @@
 #include "erf.h"
 #include "host/FfnArgs.h"
 
-// The inside of a feed-forward part: `bend(gate x) * (up x)`, or `bend(up x)` where there is no gate. The formats are
-// G_FORMAT and U_FORMAT.
+// Gate and up projections of the FFN: `activation(gate x) * (up x)`, or `activation(up x)` without a gate. The formats
+// are G_FORMAT and U_FORMAT.
 
 // The shape of a tile: quant_tile.h.
 FUNCTION_CONSTANT(uint, EIGHTS);
@@ -14,7 +14,7 @@ FUNCTION_CONSTANT(bool, GATED);
 FUNCTION_CONSTANT(bool, BIAS);
 // 0: silu; 1: gelu; 2: gelu by tanh.
 FUNCTION_CONSTANT(uint, ACTIVATION);
-// SIMD-groups that share the columns where there are few vectors: quant_batch.h.
+// SIMD-groups that split the columns of a skinny matmul: quant_skinny.h.
 FUNCTION_CONSTANT(uint, ACROSS);
 
 inline float bend(float x) {
@@ -25,7 +25,7 @@ inline float bend(float x) {
     }
 }
 
-// What products with the gate and with the other matrix become.
+// The result of the products with the gate and with the up matrix.
 inline float gated(float gate, float y, device const float* bias, constant FfnArgs& p, uint row) {
     if (BIAS) {
         gate += bias[row];
@@ -34,7 +34,7 @@ inline float gated(float gate, float y, device const float* bias, constant FfnAr
     return y * bend(gate);
 }
 
-// Up to 16 vectors. Grid: rows, 16 for every ACROSS SIMD-groups, or 8 with their gates.
+// Up to 16 vectors. Grid: rows, 16 for every SIMD_SPLITS SIMD-groups, or 8 with their gates.
 kernel void ENTRY(prefill_ffn_gate_up_few)(device const uchar* gate [[buffer(0), function_constant(GATED)]],
                                     device const uchar* up [[buffer(1)]], device const float* x [[buffer(2)]],
                                     device const float* bias [[buffer(3), function_constant(BIAS)]],
@@ -82,7 +82,7 @@ kernel void ENTRY(prefill_ffn_gate_up_few)(device const uchar* gate [[buffer(0),
     }
 }
 
-// Grid: tiles of vectors, and of rows. Biases are those of the gate, then of the other.
+// Grid: tiles of vectors, and of rows. Biases are those of the gate, then of `up`.
 kernel void ENTRY(prefill_ffn_gate_up)(device const uchar* gate [[buffer(0), function_constant(GATED)]],
                                 device const uchar* up [[buffer(1)]], device const float* x [[buffer(2)]],
                                 device const float* bias [[buffer(3), function_constant(BIAS)]],

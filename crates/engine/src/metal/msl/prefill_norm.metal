@@ -2,17 +2,17 @@
 #include "group.h"
 #include "host/PrefillNormArgs.h"
 
-// Norms of rows, before each of the two parts of a layer and before the head. Where what a part adds has a norm of its
-// own, that is taken and added here first, and the row is written back.
+// RMS norms of rows, before each of the two blocks of a layer and before the output head. A pending block output is
+// first normalised by its post-norm and added, and the row is written back.
 
 FUNCTION_CONSTANT(bool, ADDED);
-// Whether rows are picked from all of them; then nothing is written back.
+// Whether rows are gathered by index; then nothing is written back.
 FUNCTION_CONSTANT(bool, PICKED);
-// Whether rows are written back, or only read.
+// Whether rows are updated in place, or only read.
 FUNCTION_CONSTANT(bool, CHANGED);
 FUNCTION_CONSTANT(bool, READ);
 
-// What a row is multiplied with, from the sum of squares of this thread's part.
+// Scale of a row's norm, from this thread's part of the sum of squares.
 inline float norm_scale(float squares, constant PrefillNormArgs& norm, threadgroup float* shared, uint lane, uint simd_group,
                         uint simd_groups) {
     const float all = group_reduce<Sum<float>>(squares, shared, lane, simd_group, simd_groups);

@@ -2,8 +2,8 @@
 #include "quant_batch.h"
 #include "host/ProjectArgs.h"
 
-// Products of rows with up to three matrices, of the formats A_FORMAT, B_FORMAT and C_FORMAT, whose results lie beside
-// each other: `output[vector] = [a x, b x, c x]`. A bias is added, or what is there already.
+// Linear layers: products of rows with up to three matrices, of the formats A_FORMAT, B_FORMAT and C_FORMAT, whose
+// results are concatenated: `output[vector] = [a x, b x, c x]`. A bias is added, or the residual in the output.
 
 // The shape of a tile: quant_tile.h.
 FUNCTION_CONSTANT(uint, EIGHTS);
@@ -12,10 +12,10 @@ FUNCTION_CONSTANT(bool, SEVERAL);
 FUNCTION_CONSTANT(bool, BIAS);
 FUNCTION_CONSTANT(bool, RESIDUAL);
 FUNCTION_CONSTANT(bool, CAP);
-// SIMD-groups that share the columns where there are few vectors: quant_batch.h.
+// SIMD-groups that split the columns of a skinny matmul: quant_skinny.h.
 FUNCTION_CONSTANT(uint, ACROSS);
 
-// What a sum becomes: this SIMD-group's part of the result.
+// Epilogue of a sum, which stores it in this SIMD-group's part of the result.
 struct Finish {
     device float* output;
     device const float* bias;
@@ -47,7 +47,7 @@ struct Part {
     uint before;
 };
 
-// The part that comes `at` such a place in the grid: so many rows each, of one matrix after the other.
+// The rows at position `at` of the grid: `tall` rows each, of one matrix after the other.
 inline Part part_of(constant ProjectArgs& p, uint at, uint tall) {
     Part part{0, 0, 0};
     if (SEVERAL) {
@@ -64,7 +64,7 @@ inline Part part_of(constant ProjectArgs& p, uint at, uint tall) {
     return part;
 }
 
-// Up to 16 vectors. Grid: rows of one matrix after the other, 16 for every ACROSS SIMD-groups.
+// Up to 16 vectors. Grid: rows of one matrix after the other, 16 for every SIMD_SPLITS SIMD-groups.
 kernel void ENTRY(prefill_project_few)(device const uchar* a [[buffer(0)]],
                                        device const uchar* b [[buffer(1), function_constant(SEVERAL)]],
                                        device const uchar* c [[buffer(2), function_constant(SEVERAL)]],

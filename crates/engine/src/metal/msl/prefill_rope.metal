@@ -4,14 +4,14 @@
 #include "host/RowPosition.h"
 #include "host/PrefillRopeArgs.h"
 
-// Between the products with queries, keys and values and attention: norms of heads, where a family has them, turns by
-// position, and keys and values to the cache, whose type is T.
+// Between the projections of queries, keys and values and attention: head norms, if a family has them, RoPE, and the
+// write of keys and values to the cache, whose type is T.
 
-// Neighbours make a pair, not elements half the turned ones apart.
+// Whether neighbours make a pair, not elements half the rotated ones apart.
 FUNCTION_CONSTANT(bool, INTERLEAVED);
 FUNCTION_CONSTANT(bool, NORMS);
 
-// A SIMD-group for every head of every row: queries, keys, values. Queries stay where they are.
+// A SIMD-group for every head of every row: queries, keys, values. Queries stay in place.
 kernel void ENTRY(prefill_rope)(device float* qkv [[buffer(0)]],
                                 device const float* q_norm [[buffer(1), function_constant(NORMS)]],
                                 device const float* k_norm [[buffer(2), function_constant(NORMS)]],
@@ -40,7 +40,7 @@ kernel void ENTRY(prefill_rope)(device float* qkv [[buffer(0)]],
         cache_store(cache, from, turn.dim, lane);
         return;
     }
-    // Numbers that are rounded together are turned in place first.
+    // Elements that are quantised in blocks are rotated in place first.
     const bool in_place = is_query || Cached<T>::grouped();
     float scale = 1;
     device const float* weight = is_query ? q_norm : k_norm;

@@ -5,38 +5,38 @@
 #include "host/MatrixStrides.h"
 #include "host/MatmulArgs.h"
 
-// Products of matrices: what their kernels have in common.
+// Shared by the matmul kernels.
 //
-// A problem is `out[row, col] = sum over k of left[row, k] * right[col, k]`, for each of a batch. Which factor
-// is left, and how either lies in memory, is a matter of strides.
+// A problem is `out[row, col] = sum over k of left[row, k] * right[col, k]`, for each of a batch. Strides decide which
+// factor is the left one, and the layout of either.
 
-// Whether consecutive elements of the depth are neighbours in the left factor; if not, those of a line are,
-// if any.
+// Whether the factors are K-major: contiguous along the depth; if not, they are contiguous along their lines, if at
+// all.
 FUNCTION_CONSTANT(bool, LEFT_DEEP);
 FUNCTION_CONSTANT(bool, RIGHT_DEEP);
-// Whether four neighbours may be read at once.
+// Whether four neighbours are one aligned load.
 FUNCTION_CONSTANT(bool, LEFT_FOUR);
 FUNCTION_CONSTANT(bool, RIGHT_FOUR);
-// Whether the depth is split among threadgroups: sums go to memory as float and are joined by another kernel.
+// Whether K is split among threadgroups: partial sums go to memory as float and are reduced by another kernel.
 FUNCTION_CONSTANT(bool, SPLIT);
-// What becomes of the sums.
+// The epilogue.
 FUNCTION_CONSTANT(bool, ADDEND);
 FUNCTION_CONSTANT(bool, RESIDUAL);
-// Whether every step is rounded to the type of the result, as it is where it is an op of its own.
+// Whether every step is rounded to the type of the result, as it is if it is a separate op.
 FUNCTION_CONSTANT(bool, STEPWISE);
-// Columns, and rows that a SIMD-group takes at once, where they are few.
+// Columns, and rows of a SIMD-group, of a skinny matmul.
 FUNCTION_CONSTANT(uint, COLS);
 FUNCTION_CONSTANT(uint, ROWS);
-// SIMD-groups that share the depth.
+// SIMD-groups that split the depth.
 FUNCTION_CONSTANT(uint, ACROSS);
 
-// Matrix `i` of the batch.
+// Offset of matrix `i` of the batch.
 inline long start(constant MatmulArgs& p, constant ViewStrides& steps, uint i) {
     const uint inner = p.batch.dims[p.batch.rank - 1];
     return place(p.batch, steps, uint2(i % inner, i / inner));
 }
 
-// The function ACTIVATION, as the op of its name computes it.
+// The activation ACTIVATION, as the op of its name computes it.
 inline float activate(float x) {
 #if ACTIVATION == 1
     return x <= 0.0f ? 0.0f : x;
@@ -57,14 +57,14 @@ template <typename T> inline float step_of(float x) {
     return STEPWISE ? float(T(x)) : x;
 }
 
-// What is added to the sums of matrix `i`, from the first one on.
+// A tensor of the epilogue, from the first element of matrix `i` on.
 template <typename T>
 inline device const T* of_batch(constant MatmulArgs& p, constant ViewStrides& steps, uint i, device const T* all, bool used) {
     return used ? all + start(p, steps, i) : all;
 }
 
-// What a sum becomes before it is rounded for the last time: activation(alpha * sum + beta * addend) + residual. `at` is
-// its row and column, and the pointers are those of its matrix.
+// The epilogue before the last rounding: activation(alpha * sum + beta * addend) + residual. `at` is row and column,
+// and the pointers are those of the matrix.
 template <typename T>
 inline float finish(constant MatmulArgs& p, float sum, uint2 at, device const T* addend, device const T* residual) {
     float y = step_of<T>(p.alpha * sum);
@@ -78,13 +78,13 @@ inline float finish(constant MatmulArgs& p, float sum, uint2 at, device const T*
     return y;
 }
 
-// Where the sums of a matrix go.
+// Destination of the sums of a matrix.
 template <typename T> struct Goal {
     device void* output;
     device const T* addend;
     device const T* residual;
 
-    // `output` is of the whole batch, or of all splits of it.
+    // `all` is the output of the whole batch, or of all its splits.
     Goal(constant MatmulArgs& p, device void* all, device const T* addends, device const T* residuals, uint split,
          uint batch, uint batches) {
         const ulong size = ulong(p.rows) * p.cols;

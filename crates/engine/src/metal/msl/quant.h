@@ -1,7 +1,7 @@
-// Weights as files have them: what a chunk of 16 of a row is as floats. The meaning is that of quant/legacy.rs and
+// Dequantisation: a chunk of 16 weights of a row, as floats. The meaning of a format is that of quant/legacy.rs and
 // quant/k_quants.rs, and the floats have the same bits.
 //
-// They have them however the compiler joins products and sums: a scale has 11 bits, that of a group 7 more, a level
+// They have them however the compiler contracts products and sums: a scale has 11 bits, that of a group 7 more, a level
 // 5, so that every product is exact, and only the last sum, if there is one, is rounded.
 //
 // Formats have ggml's numbers; `Weights::msl` of quant/matrix.rs gives them. Rows begin at even addresses, those of
@@ -10,7 +10,7 @@
 // Weights of a chunk.
 #define CHUNK 16
 
-// Numbers stay in registers only if the compiler knows which is which.
+// Arrays stay in registers only if their indices are known at compile time.
 #define UNROLL _Pragma("clang loop unroll(full)")
 
 // The half-precision number at an even address.
@@ -28,13 +28,13 @@ struct QuantBytes {
         high = ushort4(((device const packed_ushort4*)from)[1]);
     }
 
-    // Every byte shifted down. What comes in from its neighbour is above the bits that are left.
+    // Shifts every byte right. Bits that enter from its neighbour are above the remaining ones.
     void shift(uint by) {
         low >>= ushort(by);
         high >>= ushort(by);
     }
 
-    // Bytes 2 i and 2 i + 1, as much of them as the mask has.
+    // Bytes 2 i and 2 i + 1, masked.
     uint2 two(uint i, uint mask) const {
         const uint word = i < 4 ? low[i % 4] : high[i % 4];
         return uint2(word & mask, word >> 8 & mask);
@@ -75,7 +75,7 @@ inline int quant_q3_scale(device const uchar* scales, uint j) {
     return int(low | high << 4) - 32;
 }
 
-// Rows of blocks of so many weights in so many bytes.
+// Rows of blocks of LEN weights in BYTES bytes.
 template <int LEN, int BYTES> struct QuantBlocks {
     // Bytes of a row.
     static ulong row_bytes(uint cols) { return ulong(cols / LEN) * BYTES; }

@@ -1,20 +1,20 @@
 #include "quant_tile.h"
 
-// Products of up to 16 vectors and weights, `out[row, vector]`: a SIMD-group has 16 rows. Every lane widens the
-// weights that its place in SIMD-group matrices holds, so that each is read and widened once for all vectors, and
-// nothing goes through threadgroup memory or waits for others.
+// Products of up to 16 vectors and weights, `out[row, vector]`: a SIMD-group has 16 rows. Every lane dequantises the
+// weights of its elements of SIMD-group matrices, so that each is read and dequantised once for all vectors, without
+// threadgroup memory or barriers.
 //
 // A step is 64 of the depth. Slot `k` of the eight products that a matrix adds up stands for 8 neighbours of them, one
-// in each of eight matrices: a lane, which holds slots 2 p and 2 p + 1 of a row, has chunk p of it, and what it holds
-// of the vectors are neighbours, too.
+// in each of eight matrices: a lane, which has slots 2 p and 2 p + 1 of a row, has chunk p of it, and its elements of
+// the vectors are neighbours, too.
 //
-// Sums do not depend on how many vectors there are.
+// Sums do not depend on the number of vectors.
 
 // SIMD-groups of a threadgroup, and floats of a tile.
 #define BATCH_TEAM 4
 #define BATCH_SUMS 256
 
-// The place of a lane in a SIMD-group matrix: a line, and the first of two neighbours in it.
+// Elements of a lane in a SIMD-group matrix: a line, and the first of two neighbours in it.
 struct QuantPlace {
     uint line;
     uint column;
@@ -34,8 +34,8 @@ struct QuantBatch {
         }
     }
 
-    // Adds products with `8 eights` vectors. `first` and `second` are this lane's row of the upper and of the lower
-    // eight. ViewStrides begin with `begin`, and every `stride` are taken.
+    // Adds products with `8 vector_blocks` vectors. `first` and `second` are this lane's row of the upper and of the
+    // lower eight. Steps begin with `begin`, and every `stride`-th is taken.
     template <int FIRST, int SECOND>
     void add(device const uchar* first, device const uchar* second, QuantVectors x, uint cols, uint eights, uint begin,
              uint stride, QuantPlace place) {
@@ -52,7 +52,7 @@ struct QuantBatch {
                     w[1][i] = 0;
                 }
             }
-            // Eight neighbours of two vectors of each eight.
+            // Eight neighbours of two vectors of each block.
             float4 known[2][2][2];
             UNROLL for (uint m = 0; m < 2; m++) {
                 UNROLL for (uint u = 0; u < 2; u++) {
@@ -84,8 +84,8 @@ struct QuantBatch {
         }
     }
 
-    // Adds up what `across` SIMD-groups have, always in the same order; the first of them has it all then. `parts` has
-    // room for BATCH_SUMS of each.
+    // Adds up the sums of `splits` SIMD-groups, always in the same order; the first of them has the result. `partials`
+    // has space for SKINNY_SUMS of each.
     void join(threadgroup float* parts, uint across, uint lane, uint simd_group) {
         if (across == 1) {
             return;
@@ -116,7 +116,7 @@ struct QuantBatch {
         }
     }
 
-    // Gives every sum to `store(vector, row, sum)`, counted from the first row of this SIMD-group.
+    // Passes every sum to `store(vector, row, sum)`, counted from the first row of this SIMD-group.
     template <typename Store> void put(Store store, uint eights, QuantPlace place) {
         UNROLL for (uint i = 0; i < 2; i++) {
             UNROLL for (uint m = 0; m < 2; m++) {
@@ -130,7 +130,7 @@ struct QuantBatch {
     }
 };
 
-// Adds products with 16 rows from `row` on, of `rows`; those past the end are the last one again.
+// Adds products with 16 rows from `row` on, of `rows`; rows past the end repeat the last one.
 template <int FORMAT>
 inline void quant_batch_rows(thread QuantBatch& sums, device const uchar* weights, uint row, uint rows, QuantVectors x,
                              uint cols, uint eights, uint begin, uint stride, QuantPlace place) {

@@ -3,20 +3,21 @@
 #include "quant_batch.h"
 #include "host/QuantMatmulArgs.h"
 
-// Products of vectors and weights of the format Q_FORMAT: out[vector, row] = sum over k of x[vector, k] w[row, k].
+// Products of vectors and quantised weights of the format Q_FORMAT: out[vector, row] = sum over k of x[vector, k]
+// w[row, k].
 
 // SIMD-groups of a threadgroup.
 #define TEAM 4
-// Vectors, and rows of the weights that a SIMD-group takes at once; at most four of either.
+// Vectors, and rows of the weights that a SIMD-group takes together; at most four of either.
 FUNCTION_CONSTANT(uint, VECTORS);
 FUNCTION_CONSTANT(uint, EACH);
-// SIMD-groups that share the columns.
+// SIMD-groups that split the columns.
 FUNCTION_CONSTANT(uint, ACROSS);
 // The shape of a tile: quant_tile.h.
 FUNCTION_CONSTANT(uint, EIGHTS);
 FUNCTION_CONSTANT(uint, TILE_TEAM);
 
-// Few vectors: lanes go through chunks of a row, and keep those of the vectors for all rows. Grid: rows.
+// GEMV: lanes stream the chunks of a row, and reuse those of the vectors for all rows. Grid: rows.
 kernel void ENTRY(quant_few)(device const uchar* weights, device const float* x, device float* output,
                              constant QuantMatmulArgs& p, BAND_ARGUMENT,
                              uint group [[threadgroup_position_in_grid]],
@@ -29,7 +30,7 @@ kernel void ENTRY(quant_few)(device const uchar* weights, device const float* x,
     const uint first = (group * (TEAM / ACROSS) + simd_group / ACROSS) * EACH;
     device const uchar* lines[4];
     UNROLL for (uint r = 0; r < 4; r++) {
-        // Rows past the end are the last one again.
+        // Rows past the end repeat the last one.
         lines[r] = weights + min(first + r, p.rows - 1) * Weights<Q_FORMAT>::row_bytes(p.cols);
     }
     float sums[4][4];
@@ -93,7 +94,7 @@ kernel void ENTRY(quant_few)(device const uchar* weights, device const float* x,
     }
 }
 
-// What lies inside the result.
+// Stores the sums that are inside the result.
 struct Inside {
     device float* output;
     uint vectors;
@@ -107,7 +108,7 @@ struct Inside {
     }
 };
 
-// Up to 16 vectors. Grid: rows, 16 for every ACROSS SIMD-groups.
+// Up to 16 vectors. Grid: rows, 16 for every SIMD_SPLITS SIMD-groups.
 kernel void ENTRY(quant_batch)(device const uchar* weights, device const float* x, device float* output,
                                constant QuantMatmulArgs& p, BAND_ARGUMENT,
                                uint group [[threadgroup_position_in_grid]],

@@ -1,17 +1,16 @@
 #include "quant.h"
 
 // A tile of the product of vectors and weights, `out[vector, row]`, by SIMD-group matrices: up to 64 vectors, and 16
-// rows of the weights for each of up to four SIMD-groups. Weights become floats on their way to threadgroup memory,
-// so that each is read and widened once for all vectors of the tile.
+// rows of the weights for each of up to four SIMD-groups. Weights are dequantised on the way to threadgroup memory, so
+// that each is read and dequantised once for all vectors of the tile.
 //
-// While one part of the depth is multiplied the next is on its way to registers.
+// Double buffering: while one slice of the depth is multiplied, the next is loaded to registers.
 //
-// `eights` (1, 2, 4 or 8, and at most twice `team`) is how many times eight vectors a tile has, `team` how many
-// SIMD-groups: function constants, or numbers that the compiler knows. The threadgroup has 32 `team` threads and
-// (8 `eights` + 16 `team`) QUANT_PITCH floats of threadgroup memory.
+// `vector_blocks` (1, 2, 4 or 8, and at most twice `simd_groups`) is the number of blocks of eight vectors of a tile;
+// it and `simd_groups` are function constants, or numbers that the compiler knows. The threadgroup has 32 `simd_groups`
+// threads and (8 `vector_blocks` + 16 `simd_groups`) QUANT_PITCH floats of threadgroup memory.
 
-// The depth of a part, and the distance of lines in threadgroup memory, which keeps neighbours in a column in
-// different banks.
+// Depth of a slice, and pitch of lines in threadgroup memory, which keeps neighbours in a column in different banks.
 #define QUANT_DEEP 32
 #define QUANT_PITCH (QUANT_DEEP + 4)
 
@@ -27,7 +26,7 @@ struct QuantSums {
         }
     }
 
-    // Adds the product of the parts in threadgroup memory; the weights from the first row of this SIMD-group on.
+    // Adds the product of the slices in threadgroup memory; the weights from the first row of this SIMD-group on.
     void add(threadgroup const float* vectors, threadgroup const float* weights, uint eights) {
         for (uint k = 0; k < QUANT_DEEP; k += 8) {
             simdgroup_float8x8 w[2];
@@ -46,7 +45,7 @@ struct QuantSums {
         }
     }
 
-    // Gives every sum of the tile to `store(vector, row, sum)`, counted from the first vector of the tile and the
+    // Passes every sum of the tile to `store(vector, row, sum)`, counted from the first vector of the tile and the
     // first row of this SIMD-group. This lane has two neighbours of a line of each matrix.
     template <typename Store> void put(Store store, uint eights, uint lane) {
         const uint vector = lane / 16 * 4 + lane / 2 % 4;
@@ -63,14 +62,14 @@ struct QuantSums {
     }
 };
 
-// Vectors that lie one after the other, `stride` floats apart; the first of a tile, and how many there are from it on.
+// Vectors, `stride` floats apart: the first of a tile, and how many there are from it on.
 struct QuantVectors {
     device const float* from;
     ulong stride;
     uint count;
 };
 
-// Four numbers of a vector, zeros past its end.
+// Four elements of a vector, zeros past its end.
 inline float4 quant_four(device const float* vector, uint at, uint cols) {
     if (at + 4 <= cols) {
         return float4(*(device const packed_float4*)(vector + at));
@@ -82,12 +81,12 @@ inline float4 quant_four(device const float* vector, uint at, uint cols) {
     return found;
 }
 
-// What a thread brings to threadgroup memory: a chunk of a row of the weights, and some of the vectors.
+// The elements of a slice that a thread loads: a chunk of a row of the weights, and some of the vectors.
 template <int FORMAT> struct QuantPart {
     float chunk[CHUNK];
     float4 fours[4];
 
-    // `line` is the row of the weights that this thread brings.
+    // `line` is the row of the weights that this thread loads.
     void read(device const uchar* line, thread const QuantVectors& x, uint k, uint cols, uint eights, uint team,
               uint index) {
         Weights<FORMAT>::read(line, k / CHUNK + index % 2, cols, chunk);
@@ -119,7 +118,7 @@ template <int FORMAT>
 inline void quant_multiply(thread QuantSums& sums, device const uchar* weights, uint rows, QuantVectors x, uint cols,
                            threadgroup float* shared, uint eights, uint team, uint index) {
     threadgroup float* lines = shared + 8 * eights * QUANT_PITCH;
-    // Rows past the end are the last one again.
+    // Rows past the end repeat the last one.
     device const uchar* line = weights + min(index / 2, rows - 1) * Weights<FORMAT>::row_bytes(cols);
     QuantPart<FORMAT> part;
     part.read(line, x, 0, cols, eights, team, index);

@@ -1,7 +1,7 @@
 #include "elementwise.h"
 #include "host/RandomArgs.h"
 
-// Which distribution: bits, uniform, normal, integers or truth values.
+// Which distribution: bits, uniform, normal, integers or booleans.
 FUNCTION_CONSTANT(uint, KIND);
 #define BITS 0
 #define UNIFORM 1
@@ -25,8 +25,8 @@ inline uint2 threefry(uint key_0, uint key_1, ulong counter) {
     return uint2(a, b);
 }
 
-// Two numbers of the normal distribution by Box and Muller's method, in the CPU's steps: separate products and
-// sums, so that the bits are the same.
+// Two numbers of the normal distribution by the Box-Muller transform, in the CPU's steps: separate products and sums,
+// so that the bits are the same.
 inline float2 normal_pair(uint u, uint v) {
     // ln(u): u = 2^e m with m around 1, ln(m) = 2 artanh((m - 1) / (m + 1)).
     const float unit = (float(u) + 0.5f) * 0x1p-32f;
@@ -45,7 +45,7 @@ inline float2 normal_pair(uint u, uint v) {
     const float log = exponent * 0.6933594f + (log_m + exponent * -2.1219444e-4f);
     const float twice = -2.0f * log;
     const float radius = precise::sqrt(twice > 0.0f ? twice : 0.0f);
-    // The nearest quarter turn, and how far from it, at most an eighth.
+    // The nearest quarter turn, and the angle from it, at most an eighth.
     const uint quarter = (v + (1u << 29)) >> 30;
     const int rest = as_type<int>(v - (quarter << 30));
     const float t = float(rest) * 0x1.921fb6p-30f;
@@ -81,7 +81,7 @@ inline float uniform_number(uint word, constant RandomArgs& law) {
     return x < law.last ? x : law.last;
 }
 
-// Four numbers a thread: of two blocks of the generator, or of four.
+// Four numbers a thread: of two counters of the generator, or of four.
 kernel void ENTRY(random)(device T* output, constant Extent& extent, constant RandomArgs& law,
                           uint2 at [[thread_position_in_grid]]) {
     const Here here = find(extent, at);

@@ -1,14 +1,14 @@
-// What the elementary functions need of float: constants in parts, and tricks with bits.
+// Tools of the elementary functions of float: constants in parts, and bit manipulation.
 //
-// The functions are those of the CPU backend (cpu/math): the same reductions and polynomials, in nothing but
-// operations that IEEE 754 rounds exactly (+, -, *, /, sqrt, fma). So for normal operands and results their error is
-// the CPU's and well below what MSL allows its own, and a program has the bits of its steps. A GPU takes a subnormal
-// float for zero, as an operand and as a result: there results differ from the CPU's, also where only a step on the
-// way is subnormal. Whether a result at the edge is flushed before or after it is rounded is the chip's affair.
+// The functions are those of the CPU backend (cpu/math): the same reductions and polynomials, in nothing but operations
+// that IEEE 754 rounds exactly (+, -, *, /, sqrt, fma). So for normal operands and results their error is the CPU's and
+// well below what MSL allows its own, and a program has the bits of its steps. A GPU flushes subnormal floats to zero,
+// as operands and as results: there results differ from the CPU's, even if only an intermediate result is subnormal.
+// Whether a result at the edge is flushed before or after it is rounded depends on the chip.
 
 #include "arithmetic.h"
 
-// A number in two parts, the second much smaller than the first.
+// A number as a sum of two floats, the second much smaller than the first.
 struct Pair {
     float high;
     float low;

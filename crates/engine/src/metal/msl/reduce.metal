@@ -2,13 +2,13 @@
 #include "view.h"
 #include "host/ReduceArgs.h"
 
-// Whether results are left in parts, for a second pass to join.
+// Whether results are split, for a second pass to combine.
 FUNCTION_CONSTANT(bool, SPLIT);
-// Whether elements of a row lie so that four are one load.
+// Whether rows are aligned for vector loads of four.
 FUNCTION_CONSTANT(bool, VECTOR);
-// Whether each SIMD-group has a row of its own, several in a threadgroup.
+// Whether each SIMD-group has its own row, several in a threadgroup.
 FUNCTION_CONSTANT(bool, PACKED);
-// Whether the elements of a result are one axis.
+// Whether the elements of a result are a single axis.
 FUNCTION_CONSTANT(bool, PLAIN);
 
 inline long result_start(constant ReduceArgs& reduction, uint result) {
@@ -24,7 +24,7 @@ inline long element_place(constant ReduceArgs& reduction, uint i) {
     return place(reduction.reduced, reduction.reduced_steps, uint2(i % inner, i / inner));
 }
 
-// Leaves a part of a result, or the result, whichever the target has room for.
+// Stores the partial result of a split, or the result.
 inline void leave(State state, uint result, uint part, constant ReduceArgs& reduction, device uchar* target) {
     if (SPLIT) {
         ((device State*)target)[ulong(part) * reduction.results + result] = state;
@@ -33,8 +33,8 @@ inline void leave(State state, uint result, uint part, constant ReduceArgs& redu
     }
 }
 
-// One thread a result, or part of it: neighbouring threads have neighbouring results, whose elements are
-// neighbours where results are columns. Parts take every so many elements.
+// One thread per split of a result: neighbouring threads have neighbouring results, whose elements are neighbours if
+// results are columns. Splits take every `splits`-th element.
 kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
                                  constant ReduceArgs& reduction, uint at [[thread_position_in_grid]]) {
     const uint result = at % reduction.results;
@@ -57,7 +57,7 @@ kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
     leave(state, result, part, reduction, target);
 }
 
-// One threadgroup, or SIMD-group, a result or part of it.
+// One threadgroup, or SIMD-group, per split of a result.
 kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
                                 constant ReduceArgs& reduction, uint group [[threadgroup_position_in_grid]],
                                 uint index [[thread_position_in_threadgroup]],
@@ -119,7 +119,7 @@ kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
     }
 }
 
-// Joins the parts of results, one SIMD-group a result.
+// Combines the splits of results, with one SIMD-group per result.
 kernel void ENTRY(reduce_parts)(device const State* states, device uchar* output, constant ReduceArgs& reduction,
                                 uint group [[threadgroup_position_in_grid]],
                                 uint lane [[thread_index_in_simdgroup]],

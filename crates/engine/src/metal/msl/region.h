@@ -1,13 +1,13 @@
 #include "elementwise.h"
 #include "host/Region.h"
 
-// Blocks of a tensor, moved as they are.
+// Regions of a tensor, copied as they are.
 
-// Whether four neighbours are one load, or one store.
+// Whether four neighbours are one aligned load, or one aligned store.
 FUNCTION_CONSTANT(bool, VECTOR_INPUT);
 FUNCTION_CONSTANT(bool, VECTOR_OUTPUT);
 
-// Copies elements of any layout to places of any layout.
+// Copies elements from any layout to any layout.
 template <typename T>
 inline void move(device const T* input, device T* output, constant Extent& extent, constant ViewStrides* steps, uint2 at) {
     const Here here = find(extent, at);
@@ -28,8 +28,8 @@ inline void move(device const T* input, device T* output, constant Extent& exten
     }
 }
 
-// Reads the elements of a thread that lie inside the block, and leaves the others as they are. The axes of the
-// extent are all those of the result.
+// Loads the elements of a thread that lie inside the region, and leaves the others as they are. The axes of the extent
+// are all those of the result.
 template <typename T>
 inline void fetch_inside(thread T* x, device const T* input, constant Extent& extent, constant ViewStrides& steps,
                          constant Region& inside, Here here) {
@@ -37,7 +37,7 @@ inline void fetch_inside(thread T* x, device const T* input, constant Extent& ex
     long from = steps.offset;
     uint rest = here.at.y;
     for (uint axis = inner; axis-- > 0;) {
-        // What lies before the block is a large number.
+        // Indices before the region wrap to large numbers.
         const uint i = rest % extent.walk.dims[axis] - inside.start[axis];
         rest /= extent.walk.dims[axis];
         if (i >= inside.len[axis]) {

@@ -1,10 +1,10 @@
-// Angles in units of 2^-64 turns: products of a table's entry with a whole position wrap, so that whole turns do not
+// Angles in units of 2^-64 turns: products of a table's entry with an integer position wrap, so that whole turns do not
 // matter and no position is too large.
 
 // The cosine and the sine of an angle.
 inline float2 cosine_and_sine(ulong turned) {
-    // The nearest quarter of a turn, and what is left: an eighth at most, in radians. The upper half of its
-    // bits is more than float has.
+    // The nearest quarter turn, and the remainder, at most an eighth, in radians. The upper half of its bits is more
+    // than float has.
     const uint quarter = uint((turned + (1ul << 61)) >> 62);
     const long rest = long(turned - (ulong(quarter) << 62));
     const float radians = float(int(rest >> 32)) * 0x1.921fb6p-30f;

@@ -3,17 +3,16 @@
 #include "view.h"
 #include "host/RopeArgs.h"
 
-// Neighbours make a pair, not elements half the turned ones apart.
+// Whether neighbours make a pair, not elements half the rotated ones apart.
 FUNCTION_CONSTANT(bool, INTERLEAVED);
-// Whether positions are given, and whether for each of the first axis.
+// Whether positions are given.
 FUNCTION_CONSTANT(bool, GIVEN);
-// Heads that a thread turns by the same angle.
+// Heads that a thread rotates by the same angle.
 FUNCTION_CONSTANT(uint, HEADS);
 
 typedef computed_t<T> C;
 
-// An angle in units of 2^-64 turns: products wrap, so that whole turns do not matter. Positions are whole
-// numbers, or floats.
+// An angle in units of 2^-64 turns: products wrap, so that whole turns do not matter. Positions are integers or floats.
 inline ulong angle(long position, ulong fraction, ulong) {
     return ulong(position) * fraction;
 }
@@ -25,7 +24,7 @@ inline ulong angle(float position, ulong fraction, ulong whole) {
     return ulong(long(below)) * fraction + mulhi(part, fraction) + part * whole;
 }
 
-// A pair of a row for some heads, or an element past those that turn.
+// A pair of a row for some heads, or an element past the rotated ones.
 kernel void ENTRY(rope)(device const T* input, device const ulong* turns, device const P* positions,
                         device T* output, constant RopeArgs& rotation,
                         uint3 at [[thread_position_in_grid]]) {

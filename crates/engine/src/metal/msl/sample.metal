@@ -6,12 +6,12 @@
 #include "host/SamplerState.h"
 #include "host/TokenRecord.h"
 
-// From the logits of a row to a token, by one threadgroup.
+// Sampling of a token from the logits of a row, by one threadgroup.
 //
-// Weights are integers, 1 being 2^40: their sums do not depend on the order in which threads come, so that the
-// same logits and numbers always choose the same token. Nothing is sorted: a limit is the last token of the
-// shortest beginning of the order that reaches a sum, and it is found by counting into bins, which are cut finer
-// until few tokens are left. Those are compared with each other.
+// Weights are integers in units of 2^-40: their sums do not depend on the order of the threads, so that the same logits
+// and random numbers always sample the same token. Nothing is sorted: a limit is the last token of the shortest prefix
+// of the order that reaches a sum, and it is found by histograms, whose bins are refined until few tokens are left
+// (radix select). Those are compared with each other.
 
 FUNCTION_CONSTANT(bool, BIAS);
 FUNCTION_CONSTANT(bool, PENALTY);
@@ -19,7 +19,7 @@ FUNCTION_CONSTANT(bool, GREEDY);
 FUNCTION_CONSTANT(bool, TOP_K);
 FUNCTION_CONSTANT(bool, TYPICAL);
 FUNCTION_CONSTANT(bool, TOP_P);
-// Whether anything goes on from token to token.
+// Whether any state is carried from token to token.
 FUNCTION_CONSTANT(bool, STATE);
 // Whether logits are changed in place, or only read.
 FUNCTION_CONSTANT(bool, CHANGED);
@@ -27,11 +27,11 @@ FUNCTION_CONSTANT(bool, READ);
 
 #define BINS 1024
 #define BIN_BITS 10
-// Bins for a difference of 1 in logits.
+// Bins per unit of logits.
 #define FINENESS 32.0f
-// Tokens that are compared with each other, at most.
+// Maximum tokens that are compared with each other.
 #define LIST 512
-// An entry is the order of a logit above that of its token; the first of equals is the greatest. 0 is none.
+// An entry has the sortable bits of a logit above its token; the first of equals is the greatest. 0 is none.
 #define TOKEN_BITS 20
 #define LAST_TOKEN 0xFFFFFu
 #define ENTRY_BITS (32 + TOKEN_BITS)
@@ -64,7 +64,7 @@ inline ulong weight_of(float x) {
     return ulong(exp_precise(x) * 0x1p40f);
 }
 
-// This thread among those of the threadgroup, of which there are a power of two.
+// Position of a thread in the threadgroup, whose size is a power of two.
 struct Team {
     uint index;
     uint threads;
@@ -83,7 +83,7 @@ struct Space {
     threadgroup ulong* weights;
     // A value of each SIMD-group.
     threadgroup ulong* parts;
-    // What one thread tells the others.
+    // Values that one thread broadcasts to the others.
     threadgroup ulong* told;
 };
 
@@ -101,7 +101,7 @@ struct Total {
     static State pass(State state, ushort bits) { return lane_xor(state, bits); }
 };
 
-// The value of the first thread, for all.
+// Broadcasts the value of the first thread.
 inline ulong tell(ulong value, Team team, Space space) {
     if (team.index == 0) {
         space.told[0] = value;
@@ -117,7 +117,7 @@ template <typename F> inline ulong of_all(ulong value, Team team, Space space) {
     return tell(value, team, space);
 }
 
-// The sum of the values of the threads before this one, and that of all.
+// The exclusive prefix sum over the threads, and the sum of all.
 inline ulong sum_before(ulong value, Team team, Space space, thread ulong& all) {
     ulong sum = value;
     for (ushort by = 1; by < 32; by *= 2) {
@@ -138,21 +138,21 @@ inline ulong sum_before(ulong value, Team team, Space space, thread ulong& all) 
     return before;
 }
 
-// What tokens weigh.
+// Weights of tokens.
 enum Measure { EACH_ONE, AS_GIVEN, AS_DRAWN };
 
-// The tokens that are left: those of all, or of the list, that come up to the bounds.
+// The tokens that remain: those of the vocabulary, or of the list, that are within the bounds.
 struct Left {
     device const float* logits;
     uint count;
     bool listed;
-    // The greatest logit of those left.
+    // The greatest logit of the candidates.
     float top;
-    // The least entry, and the least in the other order: that of the distance of logits from a mean, nearest first.
+    // The least entry, and the least in the other order: by the distance of logits from a mean, nearest first.
     ulong bound;
     ulong near;
     bool by_distance;
-    // What the mean is measured from, and how much it is below.
+    // Origin of the mean, and how far the mean is below it.
     float origin;
     float mean;
 
@@ -165,14 +165,14 @@ struct Left {
 
     ulong order(ulong entry) const { return by_distance ? other_order(entry) : entry; }
 
-    // The bin that a token is counted in at first; what comes first is in a lower one.
+    // The first bin of a token; tokens that come earlier in the order have lower ones.
     uint bin(ulong entry) const {
         const float logit = logit_of(entry);
         const float below = by_distance ? distance(logit) : top - logit;
         return uint(min(below * FINENESS, float(BINS - 1)));
     }
 
-    // The entry at a place; 0 where it is not left.
+    // The entry at an index; 0 if it is no candidate.
     ulong at(uint i, Space space) const {
         const ulong entry = listed ? space.entries[i] : entry_of(logits[i], i);
         return entry >= bound && (near == 0 || other_order(entry) >= near) ? entry : 0;
@@ -209,7 +209,7 @@ inline void count_into(uint bin, ulong weight, Space space) {
     atomic_fetch_add_explicit(&space.counts[bin], 1, memory_order_relaxed);
 }
 
-// Where a sum is reached: how much is before, and how many are.
+// Where a sum is reached, with the sum and the count before it.
 struct Place {
     uint bin;
     uint count;
@@ -219,7 +219,7 @@ struct Place {
     ulong all;
 };
 
-// How large a sum is to be reached: a share of all, in 2^64, and some more, but at least a number.
+// The sum to reach: a fraction of the total, in units of 2^-64, plus an offset, but at least a minimum.
 struct Goal {
     ulong number;
     ulong share;
@@ -236,7 +236,7 @@ inline ulong weight_at(uint bin, Space space) {
     return high << 32 | atomic_load_explicit(&space.lows[bin], memory_order_relaxed);
 }
 
-// The bin in which the sum reaches the goal; `so_far` has been reached before. None where all is less.
+// The bin in which the sum reaches the target; `so_far` has been reached before. BINS if the total is less.
 inline Place find_bin(Goal goal, ulong so_far, Team team, Space space) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const uint own = BINS / team.threads;
@@ -256,8 +256,8 @@ inline Place find_bin(Goal goal, ulong so_far, Team team, Space space) {
         space.told[1] = space.told[2] = space.told[3] = 0;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    // Every thread goes through its bins, and the one that has the bin only writes: no thread is alone in a loop that the
-    // others wait for.
+    // Every thread goes through its bins, and the one that has the bin only stores it: no thread is alone in a loop
+    // that the others wait for.
     uint bin = BINS;
     uint reached_count = 0;
     ulong reached = 0;
@@ -288,15 +288,15 @@ inline Place find_bin(Goal goal, ulong so_far, Team team, Space space) {
     return place;
 }
 
-// The last token of the shortest beginning that reaches a goal.
+// The last token of the shortest prefix that reaches a target.
 struct Found {
-    // In the order asked for; 0: not even all reach it.
+    // In the requested order; 0 if the total does not reach it.
     ulong order;
-    // How many tokens the beginning has.
+    // Length of the prefix.
     uint count;
 };
 
-// Finds it among `count` entries of the list, with so much and so many before them.
+// Finds it among `count` entries of the list, given the sum and the count before them.
 inline Found find_listed(ulong target, uint count, ulong before, uint count_before, Team team, Space space) {
     if (team.index == 0) {
         space.told[0] = space.told[1] = 0;
@@ -332,7 +332,7 @@ inline Found reach(thread const Left& left, Measure by, Goal goal, constant Samp
             space.weights[i] = weight;
             sum += weight;
         }
-        // Also a barrier for the list.
+        // This is also a barrier for the list.
         const ulong all = of_all<Total>(sum, team, space);
         return find_listed(goal.of(all), left.count, 0, 0, team, space);
     }
@@ -384,7 +384,7 @@ inline Found reach(thread const Left& left, Measure by, Goal goal, constant Samp
     return find_listed(target, place.count, place.before, place.count_before, team, space);
 }
 
-// Lists what is left, if it is little: `count` tokens.
+// Lists the candidates if they are few: `count` tokens.
 inline void list(thread Left& left, uint count, Team team, Space space) {
     if (left.listed || count > LIST) {
         return;
@@ -403,7 +403,7 @@ inline void list(thread Left& left, uint count, Team team, Space space) {
     left.count = count;
 }
 
-// The greatest entry of those left.
+// The greatest entry of the candidates.
 inline ulong greatest(thread const Left& left, Team team, Space space) {
     ulong most = 0;
     for (uint i = team.index; i < left.count; i += team.threads) {
@@ -412,8 +412,8 @@ inline ulong greatest(thread const Left& left, Team team, Space space) {
     return of_all<Most>(most, team, space);
 }
 
-// Leaves the tokens whose information is nearest to the expected one. Information is the distance from the top, but
-// for a number that is the same for all.
+// Locally typical sampling: keeps the tokens whose information is nearest to the expected one. Information is the
+// distance from the top, up to a constant that is the same for all.
 inline void leave_typical(thread Left& left, constant SampleArgs& options, Team team, Space space) {
     ulong weights = 0;
     ulong products = 0;
@@ -423,7 +423,7 @@ inline void leave_typical(thread Left& left, constant SampleArgs& options, Team 
             const float below = left.top - logit_of(entry);
             const float weight = exp_precise(-below);
             weights += ulong(weight * 0x1p40f);
-            // What weighs nothing may be infinitely far below.
+            // A token without weight may be infinitely far below.
             products += weight > 0 ? ulong(weight * below * 0x1p40f) : 0;
         }
     }
@@ -452,7 +452,7 @@ inline void adjust(device float* logits, device const LogitBias* biases, device 
         const uint seen = state->seen;
         for (uint i = team.index; i < min(seen, options.window); i += team.threads) {
             const uint token = history[i];
-            // The last time that this place of the window was taken. A token is penalised at its last place.
+            // The last time that this slot of the window was written. A token is penalised at its last slot.
             const uint number = i + (seen - 1 - i) / options.window * options.window;
             if (token < options.vocab && records[token].last == number) {
                 const float logit = logits[token];
@@ -465,7 +465,7 @@ inline void adjust(device float* logits, device const LogitBias* biases, device 
     }
 }
 
-// Takes a token in among those seen.
+// Adds a token to those seen.
 inline void remember(uint token, device SamplerState* state, device TokenRecord* records, device uint* history,
                      constant SampleArgs& options) {
     const uint number = state->seen;
@@ -515,15 +515,15 @@ kernel void ENTRY(sample)(device const float* given [[buffer(0), function_consta
     ulong first = 0;
     for (uint i = index; i < options.vocab; i += threads) {
         const float logit = logits[i];
-        // Zeros of either sign are the same here, as for whoever compares.
+        // Zeros of either sign are equal here, as in comparisons.
         first = Most::join(first, entry_of(GREEDY && logit == 0 ? 0.0f : logit, i));
     }
     first = of_all<Most>(first, team, space);
     const float top = first == 0 ? -INFINITY : logit_of(first);
-    // Nothing but -infinity, or none that is a number: the first.
+    // All logits are -infinity or NaN: the first token.
     uint token = top == -INFINITY ? 0 : token_of(first);
     if (!GREEDY) {
-        // All threads compute it: nobody waits for one that computes alone.
+        // All threads compute it, so that none waits for a single one.
         const ulong draws = state->draws + 1;
         const ulong random = draw(state->seed, draws);
         threadgroup_barrier(mem_flags::mem_device);

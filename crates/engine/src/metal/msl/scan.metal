@@ -2,14 +2,14 @@
 #include "rows.h"
 #include "host/ScanArgs.h"
 
-// Results so far along rows, by the folds of reductions.
+// Prefix scans along rows, by the folds of reductions.
 
-// Whether each SIMD-group has a row of its own, several in a threadgroup.
+// Whether each SIMD-group has its own row, several in a threadgroup.
 FUNCTION_CONSTANT(bool, PACKED);
-// Whether a row is computed in parts.
+// Whether a row is split.
 FUNCTION_CONSTANT(bool, SPLIT);
 
-// Elements that a thread takes at once; as metal/scan.rs has it.
+// Elements that a thread takes per step, as in metal/scan.rs.
 #define ITEMS 4
 
 inline State lifted(device const T* input, long at) {
@@ -17,7 +17,7 @@ inline State lifted(device const T* input, long at) {
     return F::lift(one, 1);
 }
 
-// What a part of a row comes to, for the launch that follows.
+// The total of a split of a row, for the launch that follows.
 kernel void ENTRY(scan_totals)(device const T* input, device State* totals, constant ScanArgs& scanning,
                                uint group [[threadgroup_position_in_grid]],
                                uint index [[thread_position_in_threadgroup]],
@@ -41,7 +41,7 @@ kernel void ENTRY(scan_totals)(device const T* input, device State* totals, cons
     }
 }
 
-// A row, or a part of it: blocks of as many elements as the threads hold, one after the other.
+// A row, or a split of it: blocks of as many elements as the threads hold, one after the other.
 kernel void ENTRY(scan_row)(device const T* input, device const State* totals, device uchar* output,
                             constant ScanArgs& scanning, uint group [[threadgroup_position_in_grid]],
                             uint index [[thread_position_in_threadgroup]],
@@ -63,7 +63,7 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
     const uint end = min(rows.len, begin + scanning.chunk);
     const long from = row_start(rows, row);
     const ulong to = row_target(rows, row);
-    // All that comes before.
+    // The total of everything before.
     State carry = F::identity();
     if (SPLIT) {
         for (uint p = own; p < part; p += team) {
@@ -85,7 +85,7 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
                 first + k < end ? lifted(input, from + long(first + k) * rows.stride) : F::identity();
             held[k] = k == 0 ? next : F::join(held[k - 1], next);
         }
-        // What the lanes up to this one come to.
+        // Inclusive scan over the lanes.
         State here = held[ITEMS - 1];
         for (ushort by = 1; by < 32; by *= 2) {
             const State other = F::up(here, by);
@@ -94,7 +94,7 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
         const State left = F::up(here, 1);
         State before = lane == 0 ? carry : F::join(carry, left);
         if (PACKED) {
-            // The last lane has all.
+            // The last lane has the total: broadcast it.
             carry = F::join(carry, here);
             for (ushort bits = 16; bits > 0; bits /= 2) {
                 const State other = F::pass(carry, bits);
@@ -123,7 +123,7 @@ kernel void ENTRY(scan_row)(device const T* input, device const State* totals, d
     }
 }
 
-// A thread a row: neighbouring rows have neighbouring elements.
+// One thread per row: neighbouring rows have neighbouring elements.
 kernel void ENTRY(scan_column)(device const T* input, device uchar* output, constant ScanArgs& scanning,
                                uint row [[thread_position_in_grid]]) {
     constant Rows& rows = scanning.rows;

@@ -3,12 +3,12 @@
 #include "index.h"
 #include "host/ScatterTarget.h"
 
-// Whether elements are added to what is there, or take its place; then T is only as large as they are.
+// Whether elements are added to the output, or replace its elements; then T only has their size.
 FUNCTION_CONSTANT(bool, ADD);
 
 typedef computed_t<T> C;
 
-// Each sum is rounded to the type; integers wrap, truth values are or-ed.
+// Each sum is rounded to the type; integers wrap, booleans are or-ed.
 inline T join(T there, T other) {
     if (!ADD) {
         return other;
@@ -16,7 +16,7 @@ inline T join(T there, T other) {
     return is_same_v<T, bool> ? T(there || other) : T(C(there) + C(other));
 }
 
-// One thread for a column of a block, which takes its elements in order. Grid: columns, blocks.
+// One thread per column of a block, which takes its elements in order. Grid: columns, blocks.
 kernel void ENTRY(scatter_columns)(device const void* indices, device const T* source, device T* output,
                                    device FaultRecord* fault, constant AxisSplit& by, constant AxisSplit& from,
                                    constant ScatterTarget& to, uint2 at [[thread_position_in_grid]]) {
@@ -32,8 +32,8 @@ kernel void ENTRY(scatter_columns)(device const void* indices, device const T* s
     }
 }
 
-// One thread for an element of the result, which looks for what is meant for it: where there are few columns.
-// Grid: columns, rows, blocks of the result.
+// One thread per element of the result, which scans the indices for its sources: for few columns. Grid: columns, rows,
+// blocks of the result.
 kernel void ENTRY(scatter_elements)(device const void* indices, device const T* source, device T* output,
                                     device FaultRecord* fault, constant AxisSplit& by, constant AxisSplit& from,
                                     constant ScatterTarget& to, uint3 at [[thread_position_in_grid]]) {
@@ -50,7 +50,7 @@ kernel void ENTRY(scatter_elements)(device const void* indices, device const T* 
     *element = value;
 }
 
-// The rows that indices name, as many as there are rows for what is out of range. Grid: columns, indices, blocks.
+// The rows that indices name; the number of rows if one is out of range. Grid: columns, indices, blocks.
 kernel void ENTRY(scatter_rows)(device const void* indices, device uint* rows, device FaultRecord* fault,
                                 constant AxisSplit& by, constant ScatterTarget& to,
                                 uint3 at [[thread_position_in_grid]]) {
@@ -59,15 +59,15 @@ kernel void ENTRY(scatter_rows)(device const void* indices, device uint* rows, d
     rows[(ulong(at.z) * by.len + at.y) * to.width + at.x] = row < 0 ? to.len : uint(row);
 }
 
-// One thread for an element of the result, which finds what is meant for it. `order` is the order of the rows that
-// are named in a column, what is equal as it was. Grid: columns, rows, blocks of the result.
+// One thread per element of the result, which finds its sources by binary search. `order` is the stable order of the
+// rows that are named in a column. Grid: columns, rows, blocks of the result.
 kernel void ENTRY(scatter_ordered)(device const uint* rows, device const long* order, device const T* source,
                                    device T* output, constant AxisSplit& from, constant ScatterTarget& to,
                                    uint3 at [[thread_position_in_grid]]) {
     const ulong base = ulong(at.z) * from.len * to.width + at.x;
     device const T* next = source + column_of(from, at.z, at.x);
     device T* element = output + (ulong(at.z) * to.len + at.y) * to.width + at.x;
-    // The first that is meant for it where all are added, the first past those where the last one stays.
+    // The lower bound of its sources if all are added, the upper bound if the last one wins.
     uint low = 0, high = from.len;
     while (low < high) {
         const uint middle = low + (high - low) / 2;

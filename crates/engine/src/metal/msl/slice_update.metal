@@ -1,12 +1,12 @@
 #include "region.h"
 
-// Copies the source over a part of what the memory holds.
+// Copies the source over a region of the output, in place.
 kernel void ENTRY(slice_write)(device const T* source, device T* output, constant Extent& extent, constant ViewStrides* steps,
                                uint2 at [[thread_position_in_grid]]) {
     move(source, output, extent, steps, at);
 }
 
-// Takes each element from the source where that lies, and from the input elsewhere.
+// Takes each element from the source inside the region, and from the input elsewhere.
 kernel void ENTRY(slice_update)(device const T* input, device const T* source, device T* output,
                                 constant Extent& extent, constant ViewStrides* steps, constant Region& inside,
                                 uint2 at [[thread_position_in_grid]]) {

@@ -2,7 +2,7 @@
 #include "group.h"
 #include "rows.h"
 
-// Whether the logarithm is wanted.
+// Whether the result is the logarithm.
 FUNCTION_CONSTANT(bool, LOG);
 
 typedef computed_t<T> C;
@@ -47,7 +47,7 @@ kernel void ENTRY(softmax_row)(device const T* input, device T* output, constant
     }
 }
 
-// Rows of any length, one a group: the maximum and the sum in one pass, the results in a second.
+// Rows of any length, one a threadgroup: the maximum and the sum in one pass (online softmax), the results in a second.
 kernel void ENTRY(softmax_loop)(device const T* input, device T* output, constant Rows& rows,
                                 uint row [[threadgroup_position_in_grid]],
                                 uint index [[thread_position_in_threadgroup]],
@@ -64,8 +64,8 @@ kernel void ENTRY(softmax_loop)(device const T* input, device T* output, constan
         const C x = C(from[i * rows.stride]);
         const C before = most;
         most = Max<C>::join(most, x);
-        // What was summed so far is seen from the new maximum.
-        // What is -inf adds nothing, also where nothing else has been seen yet.
+        // Rescale the running sum to the new maximum (online softmax). An element of -infinity adds nothing, even if
+        // nothing else has been seen yet.
         sum = (before == most ? sum : sum * precise::exp(before - most)) +
               (x == -INFINITY ? C(0) : precise::exp(x - most));
     }

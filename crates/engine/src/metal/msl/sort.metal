@@ -3,18 +3,18 @@
 #include "rows.h"
 #include "host/SortArgs.h"
 
-// Sorting by keys with the index of the element, which makes all of them different: what is equal keeps its
-// order. Blocks are sorted in threadgroup memory, then merged.
+// Sort by keys with the index of the element, which makes all of them different: the sort is stable. Blocks are sorted
+// in threadgroup memory, then merged.
 
-// Elements that a threadgroup sorts, and that a thread merges; as metal/sort.rs has them.
+// Elements that a threadgroup sorts, and that a thread merges, as in metal/sort.rs.
 #define BLOCK 1024
 #define ITEMS 8
 
-// Whether elements come from the input, not from keys and indices that a launch before has left.
+// Whether elements come from the input, instead of the keys and indices of an earlier launch.
 FUNCTION_CONSTANT(bool, FIRST);
-// Whether the result is written, not keys and indices.
+// Whether the result is written, instead of keys and indices.
 FUNCTION_CONSTANT(bool, LAST);
-// Whether indices are the result, not elements.
+// Whether the result is indices, instead of elements.
 FUNCTION_CONSTANT(bool, INDICES);
 FUNCTION_CONSTANT(bool, DESCENDING);
 // Bytes of an element.
@@ -42,14 +42,14 @@ inline void answer(device const uchar* input, device uchar* target, constant Sor
     }
 }
 
-// Leaves a key and its index to the next launch: first all keys, then all indices.
+// Stores a key and its index for the next launch: first all keys, then all indices.
 inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key key, uint index) {
     device Key* keys = (device Key*)target;
     keys[at] = key;
     ((device uint*)(keys + ulong(sorting.rows.count) * sorting.next))[at] = index;
 }
 
-// Sorts a block of a row: a bitonic network, of half as many threads as a block has keys. Goes out: the result, or the
+// Sorts a block of a row: a bitonic network, of half as many threads as a block has keys. Writes the result, or the
 // keys that are kept.
 [[max_total_threads_per_threadgroup(512)]] kernel void ENTRY(sort_block)(device const uchar* input, device const Key* keys_in, device uchar* target,
                               constant SortArgs& sorting, uint group [[threadgroup_position_in_grid]],
@@ -62,7 +62,7 @@ inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key 
     const uint block = group % sorting.blocks;
     const uint start = block * BLOCK;
     const uint count = min(uint(BLOCK), sorting.len - start);
-    // A power of two; what is past the end comes last.
+    // A power of two; padding sorts last.
     const uint size = threads * 2;
     for (uint i = own; i < size; i += threads) {
         Key key = ~Key(0);
@@ -111,8 +111,8 @@ inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key 
     }
 }
 
-// Merges neighbouring runs of a row. Each thread finds where its part of the result begins in both, by
-// bisection, and goes on from there.
+// Merges neighbouring runs of a row. Each thread finds the beginning of its part of the result in both, by binary
+// search (merge path), and continues from there.
 kernel void ENTRY(sort_merge)(device const uchar* input, device const Key* keys_in, device uchar* target,
                               constant SortArgs& sorting,
                               uint2 own [[thread_position_in_grid]]) {
@@ -133,7 +133,7 @@ kernel void ENTRY(sort_merge)(device const uchar* input, device const Key* keys_
     uint high = min(done, a_count);
     while (low < high) {
         const uint half_way = (low + high) / 2;
-        // The first run has the first indices: what is equal comes from it.
+        // The first run has the lower indices: it comes first on equal keys.
         if (a[half_way] <= b[done - 1 - half_way]) {
             low = half_way + 1;
         } else {

@@ -2,11 +2,11 @@
 #include "axis_split.h"
 #include "index.h"
 
-// Whether four elements of a row may be read and written at once.
+// Whether four elements of a row are one aligned load and store.
 FUNCTION_CONSTANT(bool, FOUR);
 
-// Rows by index: y[a, i, b] = x[a, indices[i], b]. T is as large as the elements. Grid: elements of a row (by
-// four where that may be), indices, blocks.
+// Rows by index: y[a, i, b] = x[a, indices[i], b]. T is as large as the elements. Grid: elements of a row (or vectors
+// of four), indices, blocks.
 kernel void ENTRY(take)(device const T* input, device const void* indices, device T* output, device FaultRecord* fault,
                         constant AxisSplit& x, constant Walk& walk, constant ViewStrides& steps,
                         uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {

@@ -1,7 +1,7 @@
 #include "element.h"
 
 // Functions of three elements: those of floats in float, of integers in their own type.
-// metal/fused.rs writes the kernels that call them.
+// metal/fused.rs generates the kernels that call them.
 
 template <typename T> inline T ternary_select(bool c, T a, T b) { return c ? a : b; }
 

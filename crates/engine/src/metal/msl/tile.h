@@ -1,30 +1,29 @@
 #include "product.h"
 
-// A tile of a product by SIMD-group matrices: TILE × TILE sums by four SIMD-groups, 16 of the depth at a time.
+// A tile of a matmul by SIMD-group matrices: TILE × TILE sums by four SIMD-groups, 16 of the depth at a time.
 //
-// While one part of the factors is multiplied in threadgroup memory the next is on its way to registers; it
-// goes to the other half of that memory, so that there is one barrier for each part.
+// Double buffering: while one slice of the factors is multiplied in threadgroup memory, the next is loaded to
+// registers; it goes to the other stage of that memory, so that there is one barrier for each slice.
 
 #define DEEP 16
 #define THREADS 128
-// Vectors of four elements that a thread brings from each factor.
+// Vectors of four elements that a thread loads from each factor.
 #define EACH (TILE * DEEP / 4 / THREADS)
 // Matrices of 8 × 8 that a SIMD-group has in each direction.
 #define FRAGMENTS (TILE / 16)
-// Lines in threadgroup memory are this much longer than they need to be, so that neighbours in a column are
-// in different banks.
+// Padding of lines in threadgroup memory, which keeps neighbours in a column in different banks.
 #define GAP (16 / sizeof(T))
 #define HALF (TILE * (DEEP + GAP))
 
-// Sums stay in registers only if the compiler knows which is which.
+// Sums stay in registers only if their indices are known at compile time.
 #define UNROLL _Pragma("clang loop unroll(full)")
 
-// The part of a factor that is in registers, and where the next one comes from. In memory a part is lines
-// along which elements are neighbours: along the depth (`deep`), or across it.
+// The slice of a factor that is in registers. In threadgroup memory a slice is lines along which elements are
+// neighbours: along the depth (`k_major`), or across it.
 struct Part {
     vec<T, 4> held[EACH];
 
-    // Vectors in a line, lines that all threads bring at once, and distance of lines in threadgroup memory.
+    // Vectors in a line, lines that all threads load together, and pitch of lines in threadgroup memory.
     static uint width(bool deep) { return (deep ? DEEP : TILE) / 4; }
     static uint lines(bool deep) { return THREADS / width(deep); }
     static uint pitch(bool deep) { return (deep ? DEEP : TILE) + GAP; }
@@ -38,15 +37,15 @@ struct Part {
     }
 };
 
-// A factor by strides, as one thread reads it, part after part.
+// A strided factor, as one thread loads it, slice after slice.
 struct Lines {
-    // Where the thread's first vector of the next part is.
+    // The thread's first vector of the next slice.
     device const T* from;
-    // To its next vector, from element to element of one, and to the next part.
+    // Strides to its next vector, from element to element of one, and to the next slice.
     long hop;
     long near;
     long advance;
-    // Its line and the first element of the vector in it, in any part; `across` lines of the tile exist.
+    // Its line and the first element of its vector, in any slice; `across` lines of the tile exist.
     uint own;
     uint first;
     uint across;
@@ -54,8 +53,7 @@ struct Lines {
     bool deep;
     bool four;
 
-    // `start` is the first element of the tile's lines, `sides` how far it is from line to line and along the
-    // depth.
+    // `start` is the first element of the tile's lines, `strides` those from line to line and along the depth.
     Lines(device const T* start, constant MatrixStrides& sides, bool lies_deep, bool lies_four, uint lines, uint all,
           uint index) {
         deep = lies_deep;
@@ -71,7 +69,7 @@ struct Lines {
         advance = DEEP * sides.step;
     }
 
-    // Brings the part that begins at `k`; they must be asked for in order.
+    // Loads the slice that begins at `k`; slices must be loaded in order.
     void read(thread Part& part, uint k) {
         const uint lines_left = deep ? across : depth - k;
         const uint left = deep ? depth - k : across;
@@ -96,8 +94,8 @@ struct Sums {
         }
     }
 
-    // Adds the product of the parts in threadgroup memory, of which this SIMD-group has the lines from
-    // `row` and `col` on.
+    // Adds the product of the slices in threadgroup memory, of which this SIMD-group has the lines from `row` and `col`
+    // on.
     void add(threadgroup const T* left, bool left_deep, threadgroup const T* right, bool right_deep, uint row, uint col) {
         const uint left_pitch = Part::pitch(left_deep);
         const uint right_pitch = Part::pitch(right_deep);
@@ -120,7 +118,7 @@ struct Sums {
             }
             UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
                 UNROLL for (uint j = 0; j < FRAGMENTS; j++) {
-                    // There and back, so that the last factor is the next one's first.
+                    // Serpentine order, so that the last factor is the next one's first.
                     const uint at = i % 2 == 0 ? j : FRAGMENTS - 1 - j;
                     simdgroup_multiply_accumulate(of[i][at], a[i], b[at], of[i][at]);
                 }
@@ -128,7 +126,7 @@ struct Sums {
         }
     }
 
-    // Stores what lies inside the result; this lane has two neighbours of a row of each matrix.
+    // Stores the sums that are inside the result; this lane has two neighbours of a row of each matrix.
     void put(constant MatmulArgs& p, thread const Goal<T>& goal, uint row, uint col, uint lane) {
         row += lane / 16 * 4 + lane / 2 % 4;
         col += lane / 8 % 2 * 4 + lane % 2 * 2;
@@ -146,11 +144,11 @@ struct Sums {
     }
 };
 
-// Blocks of this many rows of tiles are done column by column: threadgroups that run at the same time share
-// both factors' lines in the cache.
+// Swizzle: blocks of this many rows of tiles are computed column by column, so that threadgroups that run at the same
+// time share both factors' lines in the cache.
 #define SWIZZLE 8
 
-// The tile, by row and column, that a threadgroup does.
+// The tile, by row and column, that a threadgroup computes.
 inline uint2 tile_of(constant MatmulArgs& p, uint group) {
     const uint block = group / (SWIZZLE * p.wide);
     const uint rest = group % (SWIZZLE * p.wide);
@@ -158,8 +156,8 @@ inline uint2 tile_of(constant MatmulArgs& p, uint group) {
     return uint2(block * SWIZZLE + rest % tall, rest / tall);
 }
 
-// The product of the lines of a tile, by all threads of a threadgroup. `Right` has the `deep` and `read` of
-// `Lines`; `shared` has room for both halves of both factors.
+// The product of the lines of a tile, by all threads of a threadgroup. `Right` has the `k_major` and `load` of
+// `StridedFactor`; `shared` has space for both stages of both factors.
 template <typename Right>
 inline void multiply(thread Sums& sums, thread Lines& left, thread Right& right, uint depth,
                      threadgroup T* shared, uint row, uint col, uint index) {

@@ -3,7 +3,7 @@
 // Which side of the diagonal is kept.
 FUNCTION_CONSTANT(bool, UPPER);
 
-// Matrices with nothing on one side of a diagonal. The axes of the extent are all those of the result.
+// Triangular matrices. The axes of the extent are all those of the result.
 kernel void ENTRY(triangle)(device const T* input, device T* output, constant Extent& extent, constant ViewStrides& steps,
                             constant long& diagonal, uint2 at [[thread_position_in_grid]]) {
     const Here here = find(extent, at);

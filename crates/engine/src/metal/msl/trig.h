@@ -1,8 +1,8 @@
 #include "real.h"
 
-// Sine, cosine and tangent. x = n pi/2 + r, |r| <= pi/4, and one polynomial each for sin r and cos r. Up to 2^15
-// the reduction takes pi/2 in three parts; beyond, the product of x with 2/pi is computed in integers, to as many
-// digits as x leaves to be told. Errors: sin and cos 1.5 ulp, tan 3.0.
+// Sine, cosine and tangent. x = n pi/2 + r, |r| <= pi/4, and one polynomial each for sin r and cos r. Up to 2^15 the
+// reduction takes pi/2 in three parts (Cody-Waite); beyond, the product of x with 2/pi is computed in integers
+// (Payne-Hanek), to as many digits as x requires. Errors: sin and cos 1.5 ulp, tan 3.0.
 
 // The quadrant n (its last two bits count), and r in two parts.
 struct Quadrant {

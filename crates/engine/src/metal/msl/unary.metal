@@ -1,7 +1,7 @@
 #include "element.h"
 
 // Functions of one element that are arithmetic: those of floats in float, of integers in their own type.
-// metal/fused.rs writes the kernels that call them; metal/unary.rs says where the other functions are.
+// metal/fused.rs generates the kernels that call them, and includes the headers of the other functions.
 
 template <typename T> inline T unary_neg(T x) { return T(wrapping_t<T>(0) - wrapping_t<T>(x)); }
 inline float unary_neg(float x) { return -x; }
@@ -30,7 +30,7 @@ inline float unary_trunc(float x) { return trunc(x); }
 template <typename T> inline bool unary_is_nan(T) { return false; }
 template <typename T> inline bool unary_is_inf(T) { return false; }
 template <typename T> inline bool unary_is_finite(T) { return true; }
-// By their bits, which no mode of arithmetic assumes away.
+// By their bits, so that no math mode optimises the tests away.
 inline bool unary_is_nan(float x) { return (as_type<uint>(x) & 0x7fffffff) > 0x7f800000; }
 inline bool unary_is_inf(float x) { return (as_type<uint>(x) & 0x7fffffff) == 0x7f800000; }
 inline bool unary_is_finite(float x) { return (as_type<uint>(x) & 0x7fffffff) < 0x7f800000; }

@@ -1,8 +1,8 @@
-// How kernels walk through inputs of any layout.
+// Strided views of inputs, as kernels walk them.
 #include "host/Walk.h"
 #include "host/ViewStrides.h"
 
-// Where the element of an input lies whose innermost index is `at.x`, and whose others together are `at.y`.
+// Offset of the element with innermost index `at.x` and flattened index `at.y` of the other axes.
 inline long place(constant Walk& walk, constant ViewStrides& steps, uint2 at) {
     long found = steps.offset + long(at.x) * steps.strides[walk.rank - 1];
     uint rest = at.y;

@@ -1,3 +1,3 @@
-// How windows move over an image.
+// Windows of a convolution over an image.
 #include "host/ConvWindows.h"
 
