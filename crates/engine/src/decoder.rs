@@ -43,8 +43,8 @@ use std::sync::Arc;
 
 use bessemer_hal::Residency;
 
-use self::plan::Plan;
-use self::sampler::Choice;
+use self::plan::DecodePlan;
+use self::sampler::SampleBuffers;
 use self::weight::Weights;
 use crate::kernel::CacheType;
 use crate::metal::{Launch, Metal};
@@ -62,9 +62,9 @@ const OP: &str = "decoder";
 
 /// A transformer on a Metal device. Cheap to clone, and can be shared by threads.
 #[derive(Clone)]
-pub struct Decoder(Arc<Inner>);
+pub struct Decoder(Arc<DecoderInner>);
 
-struct Inner {
+struct DecoderInner {
     metal: Arc<Metal>,
     spec: Spec,
     weights: Weights,
@@ -116,12 +116,12 @@ impl Decoder {
         let Some(metal) = device.metal_backend() else {
             return Err(Error::Unsupported {
                 op: OP,
-                what: "a transformer of launches: use one on slices, or a Metal device".to_owned(),
+                what: "a decoder of kernels; the CPU has a transformer of its own".to_owned(),
                 device: device.name().to_owned(),
             });
         };
         let weights = Weights::new(metal, &spec)?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(DecoderInner {
             metal: Arc::clone(metal),
             spec,
             weights,
@@ -149,7 +149,7 @@ impl Decoder {
     /// # Errors
     /// [`Error::Device`], if a kernel cannot be compiled.
     pub fn warm_up(&self, sequences: &mut Sequences) -> Result<()> {
-        self.expect(sequences)?;
+        self.check_owner(sequences)?;
         sequences.plan(self, 0)?;
         prefill::compile(self, sequences)
     }
@@ -166,24 +166,24 @@ impl Decoder {
         runs: &[Run<'_>],
         to: &mut Vec<f32>,
     ) -> Result<()> {
-        self.expect(sequences)?;
+        self.check_owner(sequences)?;
         for run in runs {
-            sequences.rest(run.slot);
+            sequences.wait_for(run.slot);
         }
         to.clear();
         for (i, run) in runs.iter().enumerate() {
             let len = sequences.checked_len(run.slot)?;
             if runs[..i].iter().any(|other| other.slot == run.slot) {
-                return Err(invalid(format!("sequence {} comes twice", run.slot)));
+                return Err(invalid(format!("sequence {} occurs twice", run.slot)));
             }
-            sequences.expect_room(len + run.tokens.len())?;
+            sequences.check_capacity(len + run.tokens.len())?;
             for &token in run.tokens {
                 self.check_token(token)?;
             }
         }
         prefill::forward(self, sequences, runs, to)?;
         for run in runs.iter().filter(|run| !run.tokens.is_empty()) {
-            sequences.took(run.slot, run.tokens.len(), run.logits != Logits::None);
+            sequences.extend(run.slot, run.tokens.len(), run.logits != Logits::None);
         }
         Ok(())
     }
@@ -199,15 +199,15 @@ impl Decoder {
         slot: usize,
         sampler: &mut DeviceSampler,
     ) -> Result<Pending> {
-        self.expect(sequences)?;
-        sequences.settle();
+        self.check_owner(sequences)?;
+        sequences.drop_failed();
         sequences.checked_len(slot)?;
         if !sequences.has_logits(slot) {
             return Err(invalid(format!(
-                "the last call has left no logits of sequence {slot} to choose from"
+                "the last call has left no logits of sequence {slot} to sample from"
             )));
         }
-        sequences.place(slot, 0)?;
+        sequences.write_state(slot, 0)?;
         self.submit(sequences, slot, sampler, false)
     }
 
@@ -223,11 +223,11 @@ impl Decoder {
         slot: usize,
         sampler: &mut DeviceSampler,
     ) -> Result<Pending> {
-        self.expect(sequences)?;
-        sequences.settle();
+        self.check_owner(sequences)?;
+        sequences.drop_failed();
         let len = sequences.checked_len(slot)?;
-        sequences.expect_room(len + 1)?;
-        sequences.place_next(slot)?;
+        sequences.check_capacity(len + 1)?;
+        sequences.write_next(slot)?;
         self.submit(sequences, slot, sampler, true)
     }
 
@@ -237,24 +237,24 @@ impl Decoder {
         sequences: &mut Sequences,
         slot: usize,
         sampler: &mut DeviceSampler,
-        takes: bool,
+        decodes: bool,
     ) -> Result<Pending> {
         let plan = sequences.plan(self, slot)?;
-        let id = sequences.room_for_id();
-        let choice = Choice {
+        let id = sequences.next_id_buffer();
+        let buffers = SampleBuffers {
             logits: &sequences.logits(),
             token: &sequences.token(slot),
             id: &id,
         };
-        let choosing = sampler.launches(&choice)?;
+        let sampling = sampler.launches(&buffers)?;
         let mut commands = self.0.metal.commands("decode");
-        let taking = plan.token().filter(|_| takes);
-        let recorded = taking
-            .chain(&choosing)
+        let decoding = plan.token().filter(|_| decodes);
+        let recorded = decoding
+            .chain(&sampling)
             .try_for_each(|launch| launch.record(&mut commands));
         let submission = recorded.and_then(|()| commands.commit());
         let submission = submission.map_err(|e| Error::device(OP, e))?;
-        Ok(sequences.launched(slot, submission, id, takes))
+        Ok(sequences.register(slot, submission, id, decodes))
     }
 
     /// Cost of decoding a token after `len` others, in a sequence with the capacity of these, and of sampling the next
@@ -268,21 +268,21 @@ impl Decoder {
         sampler: &DeviceSampler,
         len: usize,
     ) -> Result<Counts> {
-        self.expect(sequences)?;
+        self.check_owner(sequences)?;
         let len = len.min(sequences.positions() - 1);
         let plan = sequences.plan(self, 0)?;
-        let id = sequences.room_for_id();
-        let choice = Choice {
+        let id = sequences.next_id_buffer();
+        let buffers = SampleBuffers {
             logits: &sequences.logits(),
             token: &sequences.token(0),
             id: &id,
         };
-        let choosing = sampler.launches(&choice)?;
-        let mut counts = count::of(self, plan.token().chain(&choosing))?;
+        let sampling = sampler.launches(&buffers)?;
+        let mut counts = count::count(self, plan.token().chain(&sampling))?;
         let spec = &self.0.spec;
-        let joined = plan::joined(spec, sequences.positions(), len + 1);
-        counts.bytes_read += spec.cache_read(sequences.cache_type(), len + 1) + joined;
-        counts.bytes_written += joined;
+        let split_traffic = plan::split_traffic(spec, sequences.positions(), len + 1);
+        counts.bytes_read += spec.cache_read(sequences.cache_type(), len + 1) + split_traffic;
+        counts.bytes_written += split_traffic;
         Ok(counts)
     }
 
@@ -291,13 +291,13 @@ impl Decoder {
     /// # Errors
     /// [`Error::Invalid`] if they exceed one batch; [`Error::Device`], if a kernel cannot be compiled.
     pub fn prefill_counts(&self, sequences: &Sequences, tokens: usize) -> Result<Counts> {
-        self.expect(sequences)?;
+        self.check_owner(sequences)?;
         prefill::counts(self, sequences, tokens)
     }
 
     /// Bytes of weights that decoding a token reads.
     pub fn bytes_per_token(&self) -> usize {
-        self.0.weights.read_by_a_token()
+        self.0.weights.bytes_per_token()
     }
 
     fn check_token(&self, token: u32) -> Result<()> {
@@ -312,11 +312,13 @@ impl Decoder {
     }
 
     /// Returns an error if the sequences belong to another decoder.
-    fn expect(&self, sequences: &Sequences) -> Result<()> {
+    fn check_owner(&self, sequences: &Sequences) -> Result<()> {
         if Arc::ptr_eq(&self.0, sequences.owner()) {
             return Ok(());
         }
-        Err(invalid("the sequences are another decoder's".to_owned()))
+        Err(invalid(
+            "the sequences belong to another decoder".to_owned(),
+        ))
     }
 
     fn metal(&self) -> &Arc<Metal> {
@@ -356,12 +358,12 @@ impl fmt::Debug for Decoder {
     }
 }
 
-#[expect(dead_code, reason = "says at compile time what callers rely on")]
+#[expect(dead_code, reason = "asserts at compile time what callers rely on")]
 fn can_be_shared() {
     fn of<T: Send + Sync>() {}
     of::<Decoder>();
     of::<Pending>();
     of::<Sequences>();
     of::<Vec<Launch>>();
-    of::<Plan>();
+    of::<DecodePlan>();
 }

@@ -31,9 +31,9 @@ use bessemer_hal::{self as hal, Pipeline};
 pub(crate) use block::Block;
 use input::{Input, Output};
 pub(crate) use kernel::Kernel;
-pub(crate) use matmul::cost as product_cost;
+pub(crate) use matmul::cost as matmul_cost;
 pub use mps::MatrixLibrary;
-pub(crate) use quant_matmul::{Batch as QuantBatch, Tile as QuantTile};
+pub(crate) use quant_matmul::{SkinnyGeometry, TileGeometry};
 pub(crate) use record::{Launch, LaunchBuilder, Recorder};
 
 use crate::capabilities::{Capabilities, MatmulEpilogue};
@@ -77,9 +77,9 @@ pub(crate) struct Metal {
     /// Whether the device's own library (MPS) multiplies matrices.
     mps: AtomicBool,
     /// Whether results lie between red zones that are checked: slow, for tests.
-    zones: bool,
+    red_zones: bool,
     /// Whether a red zone was overwritten.
-    broken: AtomicBool,
+    overwritten: AtomicBool,
 }
 
 impl Metal {
@@ -100,8 +100,8 @@ impl Metal {
                 device.multiplies_matrices() && env::matmul() == Some(MatrixLibrary::Mps),
             ),
             device,
-            zones: env::red_zones(),
-            broken: AtomicBool::new(false),
+            red_zones: env::red_zones(),
+            overwritten: AtomicBool::new(false),
         })
     }
 
@@ -165,7 +165,7 @@ impl Metal {
 
     /// Whether no kernel is known to have written outside its output.
     fn is_intact(&self) -> bool {
-        !self.broken.load(Ordering::Relaxed)
+        !self.overwritten.load(Ordering::Relaxed)
     }
 }
 
@@ -222,13 +222,13 @@ pub(crate) fn run(
     tensors: &[Tensor],
     block: &Block,
     node: &Node,
-    holds: Option<usize>,
+    aliased_input: Option<usize>,
 ) -> Result<bool> {
     let mut recorder = Recorder::new(metal, op.name());
     let inputs = inputs(metal, op, tensors)?;
-    let output = Output::new(block, node.dtype, node.shape, holds);
+    let output = Output::new(block, node.dtype, node.shape, aliased_input);
     match record(op, &mut recorder, &inputs, &output) {
-        Ok(()) if !recorder.missing => {}
+        Ok(()) if !recorder.no_kernel => {}
         Ok(()) => {
             metal.fell_back(op.name(), "no kernel for these sizes".to_owned());
             return Ok(false);

@@ -72,10 +72,10 @@ fn graphs() -> Vec<(&'static str, Graph)> {
             // The depth is split, and the batch as well.
             f32s(&[3, 40, 1100]).matmul(&f32s(&[3, 1100, 50])) + f32s(&[50])
         }),
-        graph("matmul_deep_f32", || {
+        graph("matmul_skinny_k_major_f32", || {
             f32s(&[333, 130]).matmul(&f32s(&[5, 130]).t())
         }),
-        graph("matmul_wide_f32", || {
+        graph("matmul_skinny_m_major_f32", || {
             f32s(&[3, 130]).matmul(&f32s(&[130, 999]))
         }),
         graph("matmul_integer_u32", || {
@@ -100,10 +100,10 @@ fn graphs() -> Vec<(&'static str, Graph)> {
             };
             f32s(&[2, 6, 45, 70]).conv2d(&f32s(&[6, 1, 3, 3]), None, &options)
         }),
-        graph("quant_few", || {
+        graph("quant_gemv", || {
             f32s(&[2, 64]).quant_matmul(&quantised(301, 64))
         }),
-        graph("quant_batch", || {
+        graph("quant_skinny", || {
             f32s(&[13, 64]).quant_matmul(&quantised(301, 64))
         }),
         graph("quant_tile", || {

@@ -130,13 +130,27 @@ fn every_number_of_rows_has_its_kernel() {
         let x = || data(&[rows, k]);
         let few = rows <= 16;
         let product = kernels(|| x().matmul(&data(&[k, n])));
-        assert_eq!(product, [if few { "matmul_wide" } else { "matmul_tile" }]);
+        assert_eq!(
+            product,
+            [if few {
+                "matmul_skinny_m_major"
+            } else {
+                "matmul_tile"
+            }]
+        );
         let turned = kernels(|| x().matmul(&data(&[n, k]).t()));
-        assert_eq!(turned, [if few { "matmul_deep" } else { "matmul_tile" }]);
+        assert_eq!(
+            turned,
+            [if few {
+                "matmul_skinny_k_major"
+            } else {
+                "matmul_tile"
+            }]
+        );
         let quantised = kernels(|| x().quant_matmul(&weights(n, k)));
         let expected = match rows {
-            ..=4 => "quant_few",
-            5..=16 => "quant_batch",
+            ..=4 => "quant_gemv",
+            5..=16 => "quant_skinny",
             _ => "quant_tile",
         };
         assert_eq!(quantised, [expected], "{rows} rows");

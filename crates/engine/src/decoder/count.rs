@@ -21,7 +21,7 @@ pub struct Counts {
 }
 
 /// Counts the launches of one command buffer, without costs that depend on the length of a sequence.
-pub(super) fn of<'a>(
+pub(super) fn count<'a>(
     decoder: &Decoder,
     launches: impl Iterator<Item = &'a Launch>,
 ) -> Result<Counts> {

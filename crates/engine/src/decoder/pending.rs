@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// A token that a device is sampling.
 #[derive(Clone, Debug)]
-#[must_use = "the token may never come; wait for it"]
+#[must_use = "sampling may fail; wait for the token"]
 pub struct Pending(pub(super) Arc<Ticket>);
 
 impl Pending {
@@ -55,7 +55,7 @@ impl Ticket {
 
     /// Waits for the token; only the first call does.
     pub(super) fn resolve(&self) -> Result<u32> {
-        self.outcome.get_or_init(|| self.look()).clone()
+        self.outcome.get_or_init(|| self.read()).clone()
     }
 
     /// Whether it is known to have failed. Does not wait.
@@ -68,7 +68,7 @@ impl Ticket {
         self.submission.is_done()
     }
 
-    fn look(&self) -> Result<u32> {
+    fn read(&self) -> Result<u32> {
         let parent = self
             .parent
             .lock()

@@ -1,24 +1,24 @@
 //! The launches of a decoding step: the host side of `msl/decode_*.metal`.
 
 mod attention;
-mod product;
-mod warm;
+mod gemv;
+mod warm_up;
 
 use std::sync::Arc;
 
 use bessemer_hal::BufferSlice;
 
-use super::weight::{LayerWeights, Place, Weights};
+use super::weight::{LayerWeights, WeightRange, Weights};
 use super::{Decoder, OP, Sequences, Spec};
 use crate::Result;
 use crate::metal::decoder_args::DecodeEmbedArgs;
 use crate::metal::{Kernel, Launch, Recorder};
 
-pub(super) use attention::{cache_dtype, joined, most_splits, passes};
-pub(super) use warm::{Part, compile};
+pub(super) use attention::{cache_dtype, max_splits, passes, split_traffic};
+pub(super) use warm_up::{CompileTask, compile};
 
 /// The launches that decode a token of one sequence; they are the same for every token.
-pub(super) struct Plan {
+pub(super) struct DecodePlan {
     embed: Launch,
     layers: Vec<Launch>,
     head: Launch,
@@ -26,60 +26,67 @@ pub(super) struct Plan {
 
 /// A token that the host gives, and its position.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct HostToken {
     pub(super) token: u32,
     pub(super) position: u32,
 }
 
 /// Context in which launches of a sequence are recorded.
-struct Site<'a> {
+struct PlanContext<'a> {
     spec: &'a Spec,
     weights: &'a Weights,
     sequences: &'a Sequences,
     slot: usize,
     /// Location of the residual stream, if it is not the sequences' scratch memory.
-    given: Option<&'a [BufferSlice; 2]>,
+    external: Option<&'a ResidualSlices>,
+}
+
+/// Slices of a residual stream.
+pub(super) struct ResidualSlices {
+    pub(super) x: BufferSlice,
+    /// The last block's output, if it awaits its post-norm.
+    pub(super) block_output: BufferSlice,
 }
 
 /// The residual stream entering a layer or the output head.
-struct Entering {
+struct ResidualInput {
     /// Index of the ping-pong buffer that holds it.
-    place: usize,
+    buffer: usize,
     /// Weights of the last block's post-norm, if the block's output has not been added yet (Gemma).
-    post: Option<Place>,
+    pending_post_norm: Option<WeightRange>,
 }
 
-impl Entering {
+impl ResidualInput {
     /// The output of the embedding.
     fn embedded() -> Self {
         Self {
-            place: 0,
-            post: None,
+            buffer: 0,
+            pending_post_norm: None,
         }
     }
 }
 
-impl Plan {
+impl DecodePlan {
     pub(super) fn new(decoder: &Decoder, sequences: &Sequences, slot: usize) -> Result<Self> {
-        let site = Site {
+        let site = PlanContext {
             spec: decoder.spec(),
             weights: &decoder.0.weights,
             sequences,
             slot,
-            given: None,
+            external: None,
         };
-        if !sequences.has_plans() {
+        if !sequences.has_plan() {
             site.compile(decoder)?;
         }
         let mut recorder = Recorder::new(decoder.metal(), OP);
-        let mut entering = Entering::embedded();
+        let mut residual = ResidualInput::embedded();
         for (index, layer) in site.weights.layers.iter().enumerate() {
-            entering = site.layer(&mut recorder, index, layer, entering)?;
+            residual = site.layer(&mut recorder, index, layer, residual)?;
         }
         let layers = recorder.into_launches()?;
         let mut recorder = Recorder::new(decoder.metal(), OP);
-        site.head(&mut recorder, &entering)?;
-        let head = only(recorder)?;
+        site.head(&mut recorder, &residual)?;
+        let head = single_launch(recorder)?;
         Ok(Self {
             embed: site.embed(decoder, None)?,
             layers,
@@ -104,63 +111,63 @@ impl Plan {
         decoder: &Decoder,
         sequences: &Sequences,
         slot: usize,
-        taken: Taken,
+        host_token: HostToken,
     ) -> Result<Launch> {
-        let site = Site {
+        let site = PlanContext {
             spec: decoder.spec(),
             weights: &decoder.0.weights,
             sequences,
             slot,
-            given: None,
+            external: None,
         };
-        site.embed(decoder, Some(taken))
+        site.embed(decoder, Some(host_token))
     }
 }
 
 /// Records the output head of a sequence, given the residual stream after the last layer and, with a post-norm, the
 /// block output that is still to be added.
-pub(super) fn head_of(
+pub(super) fn record_head(
     decoder: &Decoder,
     sequences: &Sequences,
     slot: usize,
-    given: &[BufferSlice; 2],
+    external: &ResidualSlices,
     recorder: &mut Recorder<'_>,
 ) -> Result<()> {
-    let site = Site {
+    let site = PlanContext {
         spec: decoder.spec(),
         weights: &decoder.0.weights,
         sequences,
         slot,
-        given: Some(given),
+        external: Some(external),
     };
     let last = site.weights.layers.last();
-    let entering = Entering {
-        place: 0,
-        post: last.and_then(|layer| layer.post_ffn_norm.clone()),
+    let residual = ResidualInput {
+        buffer: 0,
+        pending_post_norm: last.and_then(|layer| layer.post_ffn_norm.clone()),
     };
-    site.head(recorder, &entering)
+    site.head(recorder, &residual)
 }
 
 /// The only recorded launch.
-fn only(recorder: Recorder<'_>) -> Result<Launch> {
+fn single_launch(recorder: Recorder<'_>) -> Result<Launch> {
     let mut launches = recorder.into_launches()?;
     debug_assert_eq!(launches.len(), 1, "one launch");
     Ok(launches.pop().expect("a launch was recorded"))
 }
 
-impl Site<'_> {
-    fn embed(&self, decoder: &Decoder, taken: Option<Taken>) -> Result<Launch> {
+impl PlanContext<'_> {
+    fn embed(&self, decoder: &Decoder, host_token: Option<HostToken>) -> Result<Launch> {
         let mut recorder = Recorder::new(decoder.metal(), OP);
         let table = &self.weights.embedding;
         let kernel = Kernel::new("decode_embed", "decode_embed")
-            .with("E_FORMAT", table.format)
-            .flag("GIVEN", taken.is_some());
+            .define("E_FORMAT", table.format)
+            .flag("HOST_TOKEN", host_token.is_some());
         let embedding = DecodeEmbedArgs {
             width: self.spec.width as u32,
             vocab: self.spec.vocab as u32,
             scale: self.spec.embedding_scale,
-            token: taken.map_or(0, |t| t.token),
-            position: taken.map_or(0, |t| t.position),
+            token: host_token.map_or(0, |t| t.token),
+            position: host_token.map_or(0, |t| t.position),
         };
         let launch = recorder
             .launch(&kernel)?
@@ -169,7 +176,7 @@ impl Site<'_> {
             .write(self.x(0))
             .value(&embedding);
         launch.threads(&mut recorder, self.spec.width.div_ceil(16));
-        only(recorder)
+        single_launch(recorder)
     }
 
     /// Records a layer; returns the residual stream that enters the next.
@@ -178,46 +185,51 @@ impl Site<'_> {
         recorder: &mut Recorder<'_>,
         index: usize,
         layer: &LayerWeights,
-        entering: Entering,
-    ) -> Result<Entering> {
-        let place = self.project_heads(recorder, index, layer, &entering)?;
-        self.turn_heads(recorder, index, layer)?;
+        residual: ResidualInput,
+    ) -> Result<ResidualInput> {
+        let scratch = self.sequences.scratch();
+        let buffer = self.project_qkv(recorder, index, layer, &residual)?;
+        self.rope(recorder, index, layer)?;
         self.attend(recorder, index)?;
-        let mixed = self.sequences.scratch().mixed.clone();
-        let output = (&layer.output, layer.output_bias.as_ref());
-        let post = layer.post_attention_norm.clone();
-        self.project(recorder, output, mixed, (place, post.is_some()))?;
-        let entering = Entering { place, post };
-        let place = self.feed(recorder, layer, &entering)?;
-        let inner = self.sequences.scratch().inner.clone();
-        let down = (&layer.down, layer.down_bias.as_ref());
-        let post = layer.post_ffn_norm.clone();
-        self.project(recorder, down, inner, (place, post.is_some()))?;
-        Ok(Entering { place, post })
+        let post_norm = &layer.post_attention_norm;
+        let from = scratch.attn_output.clone();
+        self.project(recorder, &layer.output, from, buffer, post_norm.is_some())?;
+        let residual = ResidualInput {
+            buffer,
+            pending_post_norm: post_norm.clone(),
+        };
+        let buffer = self.gate_up(recorder, layer, &residual)?;
+        let post_norm = &layer.post_ffn_norm;
+        let from = scratch.ffn_hidden.clone();
+        self.project(recorder, &layer.down, from, buffer, post_norm.is_some())?;
+        Ok(ResidualInput {
+            buffer,
+            pending_post_norm: post_norm.clone(),
+        })
     }
 
-    fn x(&self, place: usize) -> BufferSlice {
-        match self.given {
-            Some([x, _]) if place == 0 => x.clone(),
-            _ => self.sequences.scratch().x[place].clone(),
+    fn x(&self, buffer: usize) -> BufferSlice {
+        match self.external {
+            Some(residual) if buffer == 0 => residual.x.clone(),
+            _ => self.sequences.scratch().x[buffer].clone(),
         }
     }
 
     /// The last block's output while it awaits its post-norm.
-    fn added(&self) -> BufferSlice {
-        match self.given {
-            Some([_, added]) => added.clone(),
-            None => self.sequences.scratch().added.clone(),
+    fn block_output(&self) -> BufferSlice {
+        match self.external {
+            Some(residual) => residual.block_output.clone(),
+            None => self.sequences.scratch().block_output.clone(),
         }
     }
 
-    fn vector(&self, place: &Place) -> BufferSlice {
-        self.weights.vector(place)
+    fn vector(&self, range: &WeightRange) -> BufferSlice {
+        self.weights.vector(range)
     }
 }
 
 const _: fn() = || {
     // Sequences own their plans, and may move between threads.
     fn shared<T: Send + Sync>() {}
-    shared::<Arc<Plan>>();
+    shared::<Arc<DecodePlan>>();
 };

@@ -18,13 +18,13 @@ use crate::{Device, Error, Result};
 const OP: &str = "sample";
 
 /// Maximum vocabulary size that fits the entries of the kernel.
-const MOST_TOKENS: usize = 1 << 20;
+const MAX_VOCAB: usize = 1 << 20;
 
 /// Maximum threads of the only threadgroup.
-const THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// The penalty history.
-struct Past {
+struct PenaltyHistory {
     /// A [`TokenRecord`] of every token.
     records: Block,
     /// The last tokens, number `n` at `n` modulo the window.
@@ -32,7 +32,7 @@ struct Past {
 }
 
 /// Buffers of a sampling launch.
-pub(super) struct Choice<'a> {
+pub(super) struct SampleBuffers<'a> {
     /// A logit for every token.
     pub(super) logits: &'a BufferSlice,
     /// The token that the next step processes, a `uint`.
@@ -51,7 +51,7 @@ pub struct DeviceSampler {
     options: SampleArgs,
     biases: Option<Block>,
     state: Option<Block>,
-    past: Option<Past>,
+    penalty_history: Option<PenaltyHistory>,
 }
 
 impl DeviceSampler {
@@ -62,18 +62,18 @@ impl DeviceSampler {
     pub fn new(device: &Device, sampling: Sampling, vocab: usize) -> Result<Self> {
         let metal = device.metal_backend().ok_or_else(|| Error::Unsupported {
             op: OP,
-            what: "sampling by a kernel; the CPU has a sampler of its own".to_owned(),
+            what: "sampling by a kernel; the CPU has its own sampler".to_owned(),
             device: device.name().to_owned(),
         })?;
         sampling.check()?;
-        if vocab == 0 || vocab > MOST_TOKENS {
+        if vocab == 0 || vocab > MAX_VOCAB {
             return Err(Error::Invalid {
                 op: OP,
-                reason: format!("a vocabulary of {vocab} must be from 1 to {MOST_TOKENS}"),
+                reason: format!("unsupported vocabulary {vocab}: must be from 1 to {MAX_VOCAB}"),
             });
         }
         let biases = biases(&sampling, vocab);
-        let mut sampler = Self::on(metal, sampling, vocab);
+        let mut sampler = Self::build(metal, sampling, vocab);
         if !biases.is_empty() {
             sampler.biases = Some(copy_of(metal, &biases)?);
         }
@@ -81,18 +81,18 @@ impl DeviceSampler {
         Ok(sampler)
     }
 
-    fn on(metal: &Arc<Metal>, sampling: Sampling, vocab: usize) -> Self {
+    fn build(metal: &Arc<Metal>, sampling: Sampling, vocab: usize) -> Self {
         let biases = biases(&sampling, vocab);
         let (is_greedy, penalises) = (sampling.temperature == 0.0, sampling.penalises());
-        let share = |share: f32| (f64::from(share) * 2.0_f64.powi(64)) as u64;
+        let fraction = |share: f32| (f64::from(share) * 2.0_f64.powi(64)) as u64;
         let options = SampleArgs {
-            typical: share(sampling.typical),
-            top_p: share(sampling.top_p),
+            typical: fraction(sampling.typical),
+            top_p: fraction(sampling.top_p),
             vocab: vocab as u32,
             biases: biases.len() as u32,
             // A longer window would exceed any text.
-            window: sampling.penalty_window.min(MOST_TOKENS) as u32,
-            top_k: sampling.top_k.min(MOST_TOKENS) as u32,
+            window: sampling.penalty_window.min(MAX_VOCAB) as u32,
+            top_k: sampling.top_k.min(MAX_VOCAB) as u32,
             repetition: sampling.repetition_penalty,
             presence: sampling.presence_penalty,
             frequency: sampling.frequency_penalty,
@@ -112,8 +112,8 @@ impl DeviceSampler {
             .flag("TYPICAL", sampling.typical < 1.0)
             .flag("TOP_P", sampling.top_p < 1.0)
             .flag("STATE", penalises || !is_greedy)
-            .flag("CHANGED", penalises || !biases.is_empty())
-            .flag("READ", !penalises && biases.is_empty());
+            .flag("IN_PLACE", penalises || !biases.is_empty())
+            .flag("READ_ONLY", !penalises && biases.is_empty());
         Self {
             metal: Arc::clone(metal),
             sampling,
@@ -122,13 +122,13 @@ impl DeviceSampler {
             options,
             biases: None,
             state: None,
-            past: None,
+            penalty_history: None,
         }
     }
 
     /// A greedy sampler: always the most likely token, the first of equals.
     pub fn greedy(decoder: &Decoder) -> Self {
-        Self::on(decoder.metal(), Sampling::default(), decoder.vocab())
+        Self::build(decoder.metal(), Sampling::default(), decoder.vocab())
     }
 
     /// The sampling parameters.
@@ -161,7 +161,7 @@ impl DeviceSampler {
                     history[number % window] = token;
                 }
             }
-            self.past = Some(Past {
+            self.penalty_history = Some(PenaltyHistory {
                 records: copy_of(&self.metal, &records)?,
                 history: copy_of(&self.metal, &history)?,
             });
@@ -203,7 +203,7 @@ impl DeviceSampler {
         let logits = copy_of(&self.metal, logits)?;
         let words = copy_of(&self.metal, &[0_u32; 128])?;
         let [token, id] = [0, 256].map(|at| words.slice(at..at + 4));
-        let launches = self.launches(&Choice {
+        let launches = self.launches(&SampleBuffers {
             logits: &logits.all(),
             token: &token,
             id: &id,
@@ -220,25 +220,25 @@ impl DeviceSampler {
     }
 
     /// The launch that samples a token. Biases and penalties change the logits in place.
-    pub(super) fn launches(&self, choice: &Choice<'_>) -> Result<Vec<Launch>> {
-        if self.vocab > MOST_TOKENS || choice.logits.length() != 4 * self.vocab {
+    pub(super) fn launches(&self, buffers: &SampleBuffers<'_>) -> Result<Vec<Launch>> {
+        if self.vocab > MAX_VOCAB || buffers.logits.length() != 4 * self.vocab {
             return Err(Error::Invalid {
                 op: OP,
                 reason: format!(
-                    "{} logits for {} tokens, of which there may be {MOST_TOKENS}",
-                    choice.logits.length() / 4,
+                    "{} logits for {} tokens, of which at most {MAX_VOCAB} are supported",
+                    buffers.logits.length() / 4,
                     self.vocab
                 ),
             });
         }
         let mut recorder = Recorder::new(&self.metal, OP);
         let mut launch = recorder.launch(&self.kernel)?;
-        let room = launch.max_threads().min(THREADS);
-        let threads = self.vocab.next_power_of_two().clamp(32, 1 << room.ilog2());
+        let limit = launch.max_threads().min(MAX_THREADS);
+        let threads = self.vocab.next_power_of_two().clamp(32, 1 << limit.ilog2());
         launch = if self.changes() {
-            launch.skip().update(choice.logits)
+            launch.skip().update(buffers.logits)
         } else {
-            launch.read(choice.logits).skip()
+            launch.read(buffers.logits).skip()
         };
         launch = match &self.biases {
             Some(biases) => launch.read(biases.all()),
@@ -248,16 +248,16 @@ impl DeviceSampler {
             Some(state) => launch.update(state.all()),
             None => launch.skip(),
         };
-        launch = match &self.past {
-            Some(past) => {
-                let records = past.records.all();
-                launch.update(records).update(past.history.all())
+        launch = match &self.penalty_history {
+            Some(history) => {
+                let records = history.records.all();
+                launch.update(records).update(history.history.all())
             }
             None => launch.skip().skip(),
         };
         launch
-            .write(choice.token)
-            .write(choice.id)
+            .write(buffers.token)
+            .write(buffers.id)
             .value(&self.options)
             .groups(&mut recorder, 1, threads);
         recorder.into_launches()

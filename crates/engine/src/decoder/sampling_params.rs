@@ -55,8 +55,8 @@ impl Sampling {
     /// # Errors
     /// [`Error::Invalid`] for the first that is not, with the valid range.
     pub fn check(&self) -> Result<()> {
-        let expect = |holds: bool, what: &str, value: f32, rule: &str| {
-            if holds {
+        let expect = |valid: bool, what: &str, value: f32, rule: &str| {
+            if valid {
                 Ok(())
             } else {
                 Err(Error::Invalid {
@@ -72,12 +72,12 @@ impl Sampling {
         ] {
             expect((0.0..=1.0).contains(&share), what, share, "from 0 to 1")?;
         }
-        let heat = self.temperature;
-        let holds = heat >= 0.0 && heat.is_finite();
-        expect(holds, "temperature", heat, "0 or more")?;
+        let temperature = self.temperature;
+        let valid = temperature >= 0.0 && temperature.is_finite();
+        expect(valid, "temperature", temperature, "0 or more")?;
         let factor = self.repetition_penalty;
-        let holds = factor > 0.0 && factor.is_finite();
-        expect(holds, "repetition penalty", factor, "above 0")?;
+        let valid = factor > 0.0 && factor.is_finite();
+        expect(valid, "repetition penalty", factor, "above 0")?;
         for (what, value) in [
             ("presence penalty", self.presence_penalty),
             ("frequency penalty", self.frequency_penalty),
@@ -89,9 +89,9 @@ impl Sampling {
 
     /// Whether logits depend on the tokens seen.
     pub fn penalises(&self) -> bool {
-        let plain = self.repetition_penalty == 1.0
+        let neutral = self.repetition_penalty == 1.0
             && self.presence_penalty == 0.0
             && self.frequency_penalty == 0.0;
-        !plain && self.penalty_window > 0
+        !neutral && self.penalty_window > 0
     }
 }

@@ -7,24 +7,24 @@ use std::sync::Arc;
 use bessemer_hal::{BufferSlice, Submission};
 
 use super::pending::Ticket;
-use super::plan::{self, Plan};
-use super::{Decoder, Inner, OP, Pending, Spec, invalid};
+use super::plan::{self, DecodePlan};
+use super::{Decoder, DecoderInner, OP, Pending, Spec, invalid};
 use crate::kernel::CacheType;
 use crate::metal::{Block, Metal};
 use crate::{Error, Result};
 
 /// Maximum sampled tokens in flight: the next waits for the oldest.
-const ON_THEIR_WAY: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 
 /// Bytes of a sequence's state on the device: the next token and its position.
-pub(super) const STATE: usize = 8;
+pub(super) const STATE_BYTES: usize = 8;
 
 /// KV caches of some sequences on a device, with the same capacity each, and the scratch memory of decoding. All of it
 /// is allocated up front.
 ///
 /// The sequences are numbered; each grows, and is truncated, independently. Dropping waits for steps in flight.
 pub struct Sequences {
-    owner: Arc<Inner>,
+    owner: Arc<DecoderInner>,
     kind: CacheType,
     positions: usize,
     slots: Vec<Slot>,
@@ -34,7 +34,7 @@ pub struct Sequences {
     /// Ids of sampled tokens, for the host to read, and the last ticket that used each.
     ids: Vec<(Block, Option<Arc<Ticket>>)>,
     next_id: usize,
-    flights: VecDeque<Flight>,
+    in_flight: VecDeque<InFlight>,
     /// The sequence whose last logits are in memory.
     logits_of: Option<usize>,
 }
@@ -43,23 +43,23 @@ pub struct Sequences {
 struct Slot {
     len: usize,
     /// The token that comes next.
-    next: Next,
+    next: NextToken,
     /// Whether the device has the position, and the token unless only the device knows it.
-    is_placed: bool,
+    is_written: bool,
     /// Token and position on the device.
     state: Block,
-    plan: Option<Arc<Plan>>,
+    plan: Option<Arc<DecodePlan>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextToken {
     Unknown,
     Host(u32),
     Device,
 }
 
 /// A sampled token in flight.
-struct Flight {
+struct InFlight {
     slot: usize,
     /// Length of the sequence before it.
     before: usize,
@@ -72,49 +72,62 @@ pub(super) struct Scratch {
     logits: Block,
     /// Ping-pong buffers of the residual stream, and a block's output while it awaits its post-norm.
     pub(super) x: [BufferSlice; 2],
-    pub(super) added: BufferSlice,
+    pub(super) block_output: BufferSlice,
     pub(super) q: BufferSlice,
     /// Keys that await their head norm.
     pub(super) k: BufferSlice,
     /// Keys and values in `f32` that attention quantises into the cache: a quantised block needs elements that several
     /// threadgroups compute.
-    pub(super) fresh: Option<[BufferSlice; 2]>,
+    pub(super) staged_kv: Option<[BufferSlice; 2]>,
     /// Output of attention, and partial results of its splits.
-    pub(super) mixed: BufferSlice,
-    pub(super) parts: BufferSlice,
-    pub(super) inner: BufferSlice,
+    pub(super) attn_output: BufferSlice,
+    pub(super) partials: BufferSlice,
+    pub(super) ffn_hidden: BufferSlice,
 }
 
 impl Scratch {
     fn new(metal: &Arc<Metal>, spec: &Spec, kind: CacheType, positions: usize) -> Result<Self> {
         let (q, k) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-        let parts = plan::most_splits(spec, positions) * spec.heads * (spec.head_dim + 2);
-        let is_fresh = kind == CacheType::Q8_0;
-        let fresh = if is_fresh { k } else { 0 };
+        let partials = plan::max_splits(spec, positions) * spec.heads * (spec.head_dim + 2);
+        let is_staged = kind == CacheType::Q8_0;
+        let staged_kv = if is_staged { k } else { 0 };
         let (width, ffn) = (spec.width, spec.ffn);
-        let sizes = [width, width, width, q, k, fresh, fresh, q, parts, ffn];
+        let sizes = [
+            width, width, width, q, k, staged_kv, staged_kv, q, partials, ffn,
+        ];
         let mut end = 0;
-        let places = sizes.map(|size| {
+        let ranges = sizes.map(|size| {
             let start = end;
             end = (start + 4 * size).next_multiple_of(256);
             start..start + 4 * size
         });
-        let block = memory(metal, end)?;
-        let [a, b, added, q, k, new_k, new_v, mixed, parts, inner] = places;
-        let place = |place| block.slice(place);
-        let fresh = is_fresh.then(|| [new_k, new_v].map(place));
-        let [a, b, added, q, k, mixed, parts, inner] =
-            [a, b, added, q, k, mixed, parts, inner].map(place);
-        Ok(Self {
-            logits: memory(metal, 4 * spec.vocab)?,
-            x: [a, b],
-            added,
+        let block = allocate(metal, end)?;
+        let [
+            a,
+            b,
+            block_output,
             q,
             k,
-            fresh,
-            mixed,
-            parts,
-            inner,
+            new_k,
+            new_v,
+            attn_output,
+            partials,
+            ffn_hidden,
+        ] = ranges;
+        let slice = |range| block.slice(range);
+        let staged_kv = is_staged.then(|| [new_k, new_v].map(slice));
+        let [a, b, block_output, q, k, attn_output, partials, ffn_hidden] =
+            [a, b, block_output, q, k, attn_output, partials, ffn_hidden].map(slice);
+        Ok(Self {
+            logits: allocate(metal, 4 * spec.vocab)?,
+            x: [a, b],
+            block_output,
+            q,
+            k,
+            staged_kv,
+            attn_output,
+            partials,
+            ffn_hidden,
             block,
         })
     }
@@ -125,7 +138,7 @@ impl Scratch {
 }
 
 /// Memory that nothing in flight uses.
-fn memory(metal: &Arc<Metal>, bytes: usize) -> Result<Block> {
+fn allocate(metal: &Arc<Metal>, bytes: usize) -> Result<Block> {
     Block::idle(metal, OP, bytes)
 }
 
@@ -138,7 +151,7 @@ impl Sequences {
         let (metal, spec) = (decoder.metal(), decoder.spec());
         if slots == 0 || positions == 0 || u32::try_from(positions).is_err() {
             return Err(invalid(format!(
-                "{slots} sequences of {positions} tokens cannot be kept"
+                "unsupported capacity: {slots} sequences of {positions} tokens"
             )));
         }
         let cache = spec
@@ -152,14 +165,14 @@ impl Sequences {
         let slot = |_| {
             Ok(Slot {
                 len: 0,
-                next: Next::Unknown,
-                is_placed: false,
-                state: memory(metal, STATE)?,
+                next: NextToken::Unknown,
+                is_written: false,
+                state: allocate(metal, STATE_BYTES)?,
                 plan: None,
             })
         };
-        let caches = |_| Ok([memory(metal, cache)?, memory(metal, cache)?]);
-        let ids = |_| Ok((memory(metal, 4)?, None));
+        let caches = |_| Ok([allocate(metal, cache)?, allocate(metal, cache)?]);
+        let ids = |_| Ok((allocate(metal, 4)?, None));
         Ok(Self {
             owner: Arc::clone(&decoder.0),
             kind,
@@ -167,9 +180,9 @@ impl Sequences {
             slots: (0..slots).map(slot).collect::<Result<_>>()?,
             caches: (0..spec.layers.len()).map(caches).collect::<Result<_>>()?,
             scratch: Scratch::new(metal, spec, kind, positions)?,
-            ids: (0..ON_THEIR_WAY).map(ids).collect::<Result<_>>()?,
+            ids: (0..MAX_IN_FLIGHT).map(ids).collect::<Result<_>>()?,
             next_id: 0,
-            flights: VecDeque::new(),
+            in_flight: VecDeque::new(),
             logits_of: None,
         })
     }
@@ -192,13 +205,13 @@ impl Sequences {
     /// Bytes of the KV caches, and of the state and scratch memory.
     pub fn bytes(&self) -> [usize; 2] {
         let caches = self.caches.iter().flatten().map(Block::len).sum();
-        let rest = self.slots.len() * STATE + 4 * self.ids.len();
+        let rest = self.slots.len() * STATE_BYTES + 4 * self.ids.len();
         [caches, self.scratch.bytes() + rest]
     }
 
     /// Length of a sequence in tokens, including steps in flight; 0 if there is no such sequence.
     pub fn len(&self, slot: usize) -> usize {
-        let failed = self.flights.iter().filter(|f| f.slot == slot);
+        let failed = self.in_flight.iter().filter(|f| f.slot == slot);
         let failed = failed.filter(|f| f.ticket.has_failed()).map(|f| f.before);
         let len = self.slots.get(slot).map_or(0, |s| s.len);
         failed.min().map_or(len, |before| len.min(before))
@@ -214,12 +227,12 @@ impl Sequences {
     /// # Errors
     /// [`Error::BadIndex`] if there is no such sequence.
     pub fn truncate(&mut self, slot: usize, len: usize) -> Result<()> {
-        self.rest(slot);
+        self.wait_for(slot);
         let before = self.checked_len(slot)?;
         let slot = &mut self.slots[slot];
         slot.len = len.min(before);
-        slot.next = Next::Unknown;
-        slot.is_placed = false;
+        slot.next = NextToken::Unknown;
+        slot.is_written = false;
         self.logits_of = None;
         Ok(())
     }
@@ -229,7 +242,7 @@ impl Sequences {
     /// # Errors
     /// [`Error::BadIndex`] if there is no such sequence or no such token.
     pub fn set_next(&mut self, slot: usize, token: u32) -> Result<()> {
-        self.rest(slot);
+        self.wait_for(slot);
         self.checked_len(slot)?;
         if token as usize >= self.owner.spec.vocab {
             return Err(Error::BadIndex {
@@ -239,12 +252,12 @@ impl Sequences {
             });
         }
         let slot = &mut self.slots[slot];
-        slot.next = Next::Host(token);
-        slot.is_placed = false;
+        slot.next = NextToken::Host(token);
+        slot.is_written = false;
         Ok(())
     }
 
-    pub(super) fn owner(&self) -> &Arc<Inner> {
+    pub(super) fn owner(&self) -> &Arc<DecoderInner> {
         &self.owner
     }
 
@@ -270,8 +283,8 @@ impl Sequences {
     /// Keys and values of a sequence in a layer: `[kv_head][position][dim]`.
     pub(super) fn cache(&self, layer: usize, slot: usize) -> [BufferSlice; 2] {
         let size = self.caches[layer][0].len() / self.slots.len();
-        let place = slot * size..(slot + 1) * size;
-        [0, 1].map(|i| self.caches[layer][i].slice(place.clone()))
+        let range = slot * size..(slot + 1) * size;
+        [0, 1].map(|i| self.caches[layer][i].slice(range.clone()))
     }
 
     /// Keys and values of all sequences in a layer: `[slot][kv_head][position][dim]`.
@@ -290,58 +303,58 @@ impl Sequences {
     }
 
     /// Returns an error if `len` tokens exceed the capacity.
-    pub(super) fn expect_room(&self, len: usize) -> Result<()> {
+    pub(super) fn check_capacity(&self, len: usize) -> Result<()> {
         if len <= self.positions {
             return Ok(());
         }
         Err(invalid(format!(
-            "{len} tokens are more than the {} that a sequence has room for",
+            "{len} tokens exceed the capacity of a sequence, which is {}",
             self.positions
         )))
     }
 
     /// Handles sampled tokens that have failed: their sequences return to the length before.
-    pub(super) fn settle(&mut self) {
-        while let Some(flight) = self.flights.front()
+    pub(super) fn drop_failed(&mut self) {
+        while let Some(flight) = self.in_flight.front()
             && flight.ticket.is_done()
         {
             if flight.ticket.has_failed() {
                 let slot = &mut self.slots[flight.slot];
                 slot.len = slot.len.min(flight.before);
-                slot.next = Next::Unknown;
-                slot.is_placed = false;
+                slot.next = NextToken::Unknown;
+                slot.is_written = false;
                 self.logits_of = None;
             }
-            self.flights.pop_front();
+            self.in_flight.pop_front();
         }
     }
 
     /// Waits for the sampled tokens of a sequence in flight, and handles those that have failed.
-    pub(super) fn rest(&mut self, slot: usize) {
-        for flight in self.flights.iter().filter(|f| f.slot == slot) {
+    pub(super) fn wait_for(&mut self, slot: usize) {
+        for flight in self.in_flight.iter().filter(|f| f.slot == slot) {
             // The owner of the ticket gets the error.
             let _ = flight.ticket.resolve();
         }
-        self.settle();
+        self.drop_failed();
     }
 
     /// The launches of a sequence's decoding step, made once.
-    pub(super) fn plan(&mut self, decoder: &Decoder, slot: usize) -> Result<Arc<Plan>> {
+    pub(super) fn plan(&mut self, decoder: &Decoder, slot: usize) -> Result<Arc<DecodePlan>> {
         if let Some(plan) = &self.slots[slot].plan {
             return Ok(Arc::clone(plan));
         }
-        let plan = Arc::new(Plan::new(decoder, self, slot)?);
+        let plan = Arc::new(DecodePlan::new(decoder, self, slot)?);
         self.slots[slot].plan = Some(Arc::clone(&plan));
         Ok(plan)
     }
 
     /// Whether any sequence has a plan, so that all kernels are compiled.
-    pub(super) fn has_plans(&self) -> bool {
+    pub(super) fn has_plan(&self) -> bool {
         self.slots.iter().any(|slot| slot.plan.is_some())
     }
 
     /// The buffer of the next sampled id; waits for the token that used it before.
-    pub(super) fn room_for_id(&mut self) -> BufferSlice {
+    pub(super) fn next_id_buffer(&mut self) -> BufferSlice {
         let (block, last) = &mut self.ids[self.next_id];
         if let Some(ticket) = last.take() {
             // The ticket reports a failure, so the next token need not.
@@ -352,50 +365,50 @@ impl Sequences {
     }
 
     /// Writes the next token of a sequence, and its position, to the device.
-    pub(super) fn place(&mut self, slot: usize, token: u32) -> Result<()> {
+    pub(super) fn write_state(&mut self, slot: usize, token: u32) -> Result<()> {
         let slot = &mut self.slots[slot];
         let state = [token, slot.len as u32];
-        let place = slot.state.all();
-        let written = place.buffer().write(place.offset(), &state);
+        let target = slot.state.all();
+        let written = target.buffer().write(target.offset(), &state);
         written.map_err(|e| Error::device(OP, e))?;
-        slot.is_placed = true;
+        slot.is_written = true;
         Ok(())
     }
 
     /// Makes sure that the device has the token that the next step processes.
-    pub(super) fn place_next(&mut self, slot: usize) -> Result<()> {
+    pub(super) fn write_next(&mut self, slot: usize) -> Result<()> {
         let Slot {
-            next, is_placed, ..
+            next, is_written, ..
         } = self.slots[slot];
         match next {
-            Next::Unknown => Err(invalid(format!(
-                "no token of sequence {slot} was chosen to go on with; use `choose` or `set_next`"
+            NextToken::Unknown => Err(invalid(format!(
+                "sequence {slot} has no next token; use `choose` or `set_next`"
             ))),
-            Next::Host(token) if !is_placed => self.place(slot, token),
+            NextToken::Host(token) if !is_written => self.write_state(slot, token),
             _ => Ok(()),
         }
     }
 
     /// Registers a sampled token in flight, after a decoding step if `decodes` is set.
-    pub(super) fn launched(
+    pub(super) fn register(
         &mut self,
         slot: usize,
         submission: Submission,
         id: BufferSlice,
-        takes: bool,
+        decodes: bool,
     ) -> Pending {
-        let parent = self.flights.iter().rfind(|f| f.slot == slot);
+        let parent = self.in_flight.iter().rfind(|f| f.slot == slot);
         let parent = parent.map(|f| Arc::clone(&f.ticket));
         let ticket = Ticket::new(submission, id, parent);
         self.ids[self.next_id].1 = Some(Arc::clone(&ticket));
         self.next_id = (self.next_id + 1) % self.ids.len();
         let before = self.slots[slot].len;
-        self.slots[slot].len += usize::from(takes);
-        self.slots[slot].next = Next::Device;
-        if takes {
+        self.slots[slot].len += usize::from(decodes);
+        self.slots[slot].next = NextToken::Device;
+        if decodes {
             self.logits_of = None;
         }
-        self.flights.push_back(Flight {
+        self.in_flight.push_back(InFlight {
             slot,
             before,
             ticket: Arc::clone(&ticket),
@@ -404,11 +417,11 @@ impl Sequences {
     }
 
     /// Registers that a sequence has grown by `tokens` tokens, and whether it has logits.
-    pub(super) fn took(&mut self, slot: usize, tokens: usize, has_logits: bool) {
+    pub(super) fn extend(&mut self, slot: usize, tokens: usize, has_logits: bool) {
         let state = &mut self.slots[slot];
         state.len += tokens;
-        state.next = Next::Unknown;
-        state.is_placed = false;
+        state.next = NextToken::Unknown;
+        state.is_written = false;
         self.logits_of = has_logits.then_some(slot);
     }
 
@@ -420,7 +433,7 @@ impl Sequences {
 impl Drop for Sequences {
     fn drop(&mut self) {
         // The memory goes back to the pool.
-        for flight in &self.flights {
+        for flight in &self.in_flight {
             let _ = flight.ticket.resolve();
         }
     }

@@ -1,13 +1,12 @@
 //! Specification of a transformer.
 
+use super::invalid;
 use crate::kernel::Activation;
 use crate::quant::QuantMatrix;
-use crate::{Error, Result, RopeTable};
-
-use super::OP;
+use crate::{Result, RopeTable};
 
 /// Maximum elements of a head.
-pub(super) const MOST_DIMS: usize = 256;
+pub(super) const MAX_HEAD_DIM: usize = 256;
 
 /// A transformer of the decoder kind: sizes, weights and variants of its layers.
 ///
@@ -98,16 +97,12 @@ pub struct Projection {
     pub bias: Option<Vec<f32>>,
 }
 
-fn wrong(reason: String) -> Error {
-    Error::Invalid { op: OP, reason }
-}
-
 fn matrix(what: &str, matrix: &QuantMatrix, rows: usize, cols: usize) -> Result<()> {
     if (matrix.rows(), matrix.cols()) == (rows, cols) {
         return Ok(());
     }
-    Err(wrong(format!(
-        "{what} is [{}, {}], the transformer needs [{rows}, {cols}]",
+    Err(invalid(format!(
+        "{what} is [{}, {}], expected [{rows}, {cols}]",
         matrix.rows(),
         matrix.cols()
     )))
@@ -115,8 +110,8 @@ fn matrix(what: &str, matrix: &QuantMatrix, rows: usize, cols: usize) -> Result<
 
 fn vector(what: &str, vector: Option<&Vec<f32>>, len: usize) -> Result<()> {
     match vector {
-        Some(v) if v.len() != len => Err(wrong(format!(
-            "{what} has {} numbers, the transformer needs {len}",
+        Some(v) if v.len() != len => Err(invalid(format!(
+            "{what} has {} elements, expected {len}",
             v.len()
         ))),
         _ => Ok(()),
@@ -130,31 +125,34 @@ impl Spec {
             ("width", self.width),
             ("heads", self.heads),
             ("key heads", self.kv_heads),
-            ("feed-forward width", self.ffn),
+            ("FFN width", self.ffn),
             ("vocabulary", self.vocab),
         ];
         for (what, size) in sizes {
             if size == 0 || u32::try_from(size).is_err() {
-                return Err(wrong(format!("a {what} of {size} makes no transformer")));
+                return Err(invalid(format!(
+                    "unsupported {what} {size}: must be from 1 to {}",
+                    u32::MAX
+                )));
             }
         }
-        if self.head_dim == 0 || !self.head_dim.is_multiple_of(4) || self.head_dim > MOST_DIMS {
-            return Err(wrong(format!(
-                "heads of {} numbers: they must be a multiple of 4 and at most {MOST_DIMS}",
+        if self.head_dim == 0 || !self.head_dim.is_multiple_of(4) || self.head_dim > MAX_HEAD_DIM {
+            return Err(invalid(format!(
+                "unsupported head dimension {}: must be a multiple of 4 and at most {MAX_HEAD_DIM}",
                 self.head_dim
             )));
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
-            return Err(wrong(format!(
-                "{} heads of queries cannot share {} of keys",
+            return Err(invalid(format!(
+                "{} query heads are not a multiple of {} key heads",
                 self.heads, self.kv_heads
             )));
         }
         for rotation in &self.rotations {
             let dims = 2 * rotation.frequencies().shape().count();
             if dims > self.head_dim {
-                return Err(wrong(format!(
-                    "{dims} numbers of a head turn, it has {}",
+                return Err(invalid(format!(
+                    "{dims} elements of a head are rotated, it has {}",
                     self.head_dim
                 )));
             }
@@ -190,35 +188,27 @@ impl Layer {
             }
         }
         let norms = [
-            ("the norm of attention", Some(&self.attn_norm), width),
-            ("the norm of queries", self.q_norm.as_ref(), dim),
-            ("the norm of keys", self.k_norm.as_ref(), dim),
+            ("the attention norm", Some(&self.attn_norm), width),
+            ("the query head norm", self.q_norm.as_ref(), dim),
+            ("the key head norm", self.k_norm.as_ref(), dim),
             (
-                "the norm after attention",
+                "the attention post-norm",
                 self.post_attention_norm.as_ref(),
                 width,
             ),
-            (
-                "the norm of the feed-forward part",
-                Some(&self.ffn_norm),
-                width,
-            ),
-            (
-                "the norm after the feed-forward part",
-                self.post_ffn_norm.as_ref(),
-                width,
-            ),
+            ("the FFN norm", Some(&self.ffn_norm), width),
+            ("the FFN post-norm", self.post_ffn_norm.as_ref(), width),
         ];
         for (what, norm, len) in norms {
             vector(what, norm, len)?;
         }
         if self.q_norm.is_some() != self.k_norm.is_some() {
-            return Err(wrong(
+            return Err(invalid(
                 "queries and keys both have norms, or neither has".to_owned(),
             ));
         }
         if self.window == Some(0) {
-            return Err(wrong("a window of 0 sees nothing".to_owned()));
+            return Err(invalid("a window of 0 positions".to_owned()));
         }
         Ok(())
     }

@@ -11,10 +11,10 @@ use crate::quant::QuantMatrix;
 use crate::{Result, RopeStyle, RopeTable};
 
 /// Alignment of vectors, in bytes.
-const ALIGN: usize = 64;
+const VECTOR_ALIGNMENT: usize = 64;
 
 /// A weight matrix.
-pub(super) struct Matrix {
+pub(super) struct WeightMatrix {
     /// All rows.
     pub(super) slice: BufferSlice,
     /// Number of its format in `quant.h`.
@@ -24,33 +24,37 @@ pub(super) struct Matrix {
 }
 
 /// Byte range of a vector among all vectors.
-pub(super) type Place = Range<usize>;
+pub(super) type WeightRange = Range<usize>;
+
+/// A matrix with an optional bias.
+pub(super) struct LinearWeights {
+    pub(super) matrix: WeightMatrix,
+    pub(super) bias: Option<WeightRange>,
+}
 
 /// A layer's weights.
 pub(super) struct LayerWeights {
-    pub(super) attn_norm: Place,
-    pub(super) qkv: [Matrix; 3],
+    pub(super) attn_norm: WeightRange,
+    pub(super) qkv: [WeightMatrix; 3],
     /// Biases of queries, keys and values, concatenated.
-    pub(super) qkv_bias: Option<Place>,
+    pub(super) qkv_bias: Option<WeightRange>,
     /// Norms of query and key heads.
-    pub(super) head_norms: Option<[Place; 2]>,
-    pub(super) output: Matrix,
-    pub(super) output_bias: Option<Place>,
-    pub(super) post_attention_norm: Option<Place>,
-    pub(super) ffn_norm: Place,
-    pub(super) gate: Option<Matrix>,
-    pub(super) up: Matrix,
+    pub(super) head_norms: Option<[WeightRange; 2]>,
+    pub(super) output: LinearWeights,
+    pub(super) post_attention_norm: Option<WeightRange>,
+    pub(super) ffn_norm: WeightRange,
+    pub(super) gate: Option<WeightMatrix>,
+    pub(super) up: WeightMatrix,
     /// Biases of the gate, if there is one, and of `up`, concatenated.
-    pub(super) feed_bias: Option<Place>,
-    pub(super) down: Matrix,
-    pub(super) down_bias: Option<Place>,
-    pub(super) post_ffn_norm: Option<Place>,
+    pub(super) gate_up_bias: Option<WeightRange>,
+    pub(super) down: LinearWeights,
+    pub(super) post_ffn_norm: Option<WeightRange>,
 }
 
 /// RoPE parameters.
 pub(super) struct Rotation {
     /// Frequencies: rotation from one position to the next, in units of 2⁻⁶⁴ turns.
-    pub(super) turns: Place,
+    pub(super) frequencies: WeightRange,
     pub(super) pairs: usize,
     pub(super) interleaved: bool,
     pub(super) factor: f32,
@@ -58,9 +62,9 @@ pub(super) struct Rotation {
 
 /// All weights.
 pub(super) struct Weights {
-    pub(super) embedding: Matrix,
-    pub(super) head: Matrix,
-    pub(super) output_norm: Place,
+    pub(super) embedding: WeightMatrix,
+    pub(super) head: WeightMatrix,
+    pub(super) output_norm: WeightRange,
     pub(super) rotations: [Rotation; 2],
     pub(super) layers: Vec<LayerWeights>,
     vectors: Block,
@@ -77,7 +81,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn matrix(&mut self, from: &QuantMatrix) -> Result<Matrix> {
+    fn matrix(&mut self, from: &QuantMatrix) -> Result<WeightMatrix> {
         let at = from.bytes().as_ptr_range();
         let known = self.matrices.iter().find(|(other, _)| *other == at);
         let slice = match known {
@@ -93,27 +97,27 @@ impl Loader<'_> {
                 slice
             }
         };
-        Ok(Matrix {
+        Ok(WeightMatrix {
             row: slice.length() / from.rows().max(1),
             slice,
             format: i64::from(from.weights().msl()),
         })
     }
 
-    fn vector(&mut self, values: &[f32]) -> Place {
-        self.place(bytemuck::cast_slice(values))
+    fn vector(&mut self, values: &[f32]) -> WeightRange {
+        self.append(bytemuck::cast_slice(values))
     }
 
-    fn place(&mut self, bytes: &[u8]) -> Place {
+    fn append(&mut self, bytes: &[u8]) -> WeightRange {
         self.bytes
-            .resize(self.bytes.len().next_multiple_of(ALIGN), 0);
+            .resize(self.bytes.len().next_multiple_of(VECTOR_ALIGNMENT), 0);
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         start..self.bytes.len()
     }
 
     /// Concatenated biases of projections, zeros for those without; `None` if none has a bias.
-    fn biases(&mut self, of: &[&Projection]) -> Option<Place> {
+    fn biases(&mut self, of: &[&Projection]) -> Option<WeightRange> {
         of.iter().find(|p| p.bias.is_some())?;
         let mut all = Vec::new();
         for projection in of {
@@ -125,9 +129,16 @@ impl Loader<'_> {
         Some(self.vector(&all))
     }
 
+    fn linear(&mut self, from: &Projection) -> Result<LinearWeights> {
+        Ok(LinearWeights {
+            matrix: self.matrix(&from.weight)?,
+            bias: self.biases(&[from]),
+        })
+    }
+
     fn layer(&mut self, layer: &Layer) -> Result<LayerWeights> {
         let norms = layer.q_norm.as_ref().zip(layer.k_norm.as_ref());
-        let feed: Vec<&Projection> = layer.gate.iter().chain([&layer.up]).collect();
+        let gate_up_biased: Vec<&Projection> = layer.gate.iter().chain([&layer.up]).collect();
         Ok(LayerWeights {
             attn_norm: self.vector(&layer.attn_norm),
             qkv: [
@@ -137,8 +148,7 @@ impl Loader<'_> {
             ],
             qkv_bias: self.biases(&[&layer.q, &layer.k, &layer.v]),
             head_norms: norms.map(|(q, k)| [self.vector(q), self.vector(k)]),
-            output: self.matrix(&layer.output.weight)?,
-            output_bias: self.biases(&[&layer.output]),
+            output: self.linear(&layer.output)?,
             post_attention_norm: layer.post_attention_norm.as_ref().map(|n| self.vector(n)),
             ffn_norm: self.vector(&layer.ffn_norm),
             gate: match &layer.gate {
@@ -146,9 +156,8 @@ impl Loader<'_> {
                 None => None,
             },
             up: self.matrix(&layer.up.weight)?,
-            feed_bias: self.biases(&feed),
-            down: self.matrix(&layer.down.weight)?,
-            down_bias: self.biases(&[&layer.down]),
+            gate_up_bias: self.biases(&gate_up_biased),
+            down: self.linear(&layer.down)?,
             post_ffn_norm: layer.post_ffn_norm.as_ref().map(|n| self.vector(n)),
         })
     }
@@ -156,12 +165,12 @@ impl Loader<'_> {
     fn rotation(&mut self, table: &RopeTable) -> Result<Rotation> {
         let pairs = table.frequencies().shape().count();
         // The fractions of turns come first, then whole turns, which do not matter at integer positions.
-        let mut turns = table.turns().to_vec::<u64>()?;
-        turns.truncate(pairs);
+        let mut frequencies = table.turns().to_vec::<u64>()?;
+        frequencies.truncate(pairs);
         // At least one, so that it can be bound.
-        turns.resize(pairs.max(1), 0);
+        frequencies.resize(pairs.max(1), 0);
         Ok(Rotation {
-            turns: self.place(bytemuck::cast_slice(&turns)),
+            frequencies: self.append(bytemuck::cast_slice(&frequencies)),
             pairs,
             interleaved: table.style() == RopeStyle::Interleaved,
             factor: table.attention_factor() as f32,
@@ -199,8 +208,8 @@ impl Weights {
     }
 
     /// A vector, to be bound.
-    pub(super) fn vector(&self, place: &Place) -> BufferSlice {
-        self.vectors.slice(place.clone())
+    pub(super) fn vector(&self, range: &WeightRange) -> BufferSlice {
+        self.vectors.slice(range.clone())
     }
 
     pub(super) fn footprint(&self) -> Footprint {
@@ -208,15 +217,15 @@ impl Weights {
     }
 
     /// Bytes that decoding a token reads.
-    pub(super) fn read_by_a_token(&self) -> usize {
-        let matrix = |m: &Matrix| m.slice.length();
+    pub(super) fn bytes_per_token(&self) -> usize {
+        let matrix = |m: &WeightMatrix| m.slice.length();
         let layer = |l: &LayerWeights| {
             let all = l
                 .qkv
                 .iter()
-                .chain([&l.output, &l.up, &l.down])
+                .chain([&l.output.matrix, &l.up, &l.down.matrix])
                 .chain(&l.gate);
-            let vectors = [&l.qkv_bias, &l.output_bias, &l.feed_bias, &l.down_bias];
+            let vectors = [&l.qkv_bias, &l.output.bias, &l.gate_up_bias, &l.down.bias];
             let norms = [&l.post_attention_norm, &l.post_ffn_norm];
             let vectors = vectors.into_iter().chain(norms).flatten();
             let vectors = vectors.chain(l.head_norms.iter().flatten());

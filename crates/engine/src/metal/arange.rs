@@ -1,6 +1,6 @@
 //! `arange` and `linspace` on Metal.
 
-use super::elementwise::Each;
+use super::elementwise::Elementwise;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
@@ -71,7 +71,7 @@ pub(crate) fn record(
             let fits = |x: i128| i64::try_from(x).is_ok();
             if op.dtype.is_float() && !(fits(start) && fits(last)) {
                 // Floats that begin beyond 64 bits.
-                recorder.missing = true;
+                recorder.no_kernel = true;
                 return Ok(());
             }
             // Integers keep their low bits.
@@ -87,16 +87,16 @@ pub(crate) fn record(
     if let Some(last) = op.last {
         range.last = u64::from_ne_bytes(last.to_bytes(op.dtype));
     }
-    let each = Each::new(&output.shape, &[]);
+    let elementwise = Elementwise::new(&output.shape, &[]);
     let kernel = Kernel::new("arange", "arange")
-        .of("T", op.dtype)
+        .with_type("T", op.dtype)
         .flag("INTEGERS", integers)
         .flag("LAST", op.last.is_some());
     let launch = recorder
         .launch(&kernel)?
         .write(&output.slice)
-        .value(&each.extent)
+        .value(&elementwise.extent)
         .value(&range);
-    each.launch(launch, recorder);
+    elementwise.launch(launch, recorder);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::input::{Input, Output};
 use super::record::Recorder;
-use super::sort::{self, Wanted};
+use super::sort::{self, SortRequest};
 use crate::Result;
 use crate::ops::arg_sort::ArgSort;
 
@@ -12,11 +12,11 @@ pub(crate) fn record(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let wanted = Wanted {
+    let request = SortRequest {
         axis: op.axis,
         count: output.shape[op.axis],
         indices: true,
         descending: false,
     };
-    sort::order(recorder, &inputs[0], output, wanted)
+    sort::order(recorder, &inputs[0], output, request)
 }

@@ -32,30 +32,30 @@ msl_struct! {
         value_dim: u32,
         window: u32,
         /// Splits of the keys.
-        parts: u32,
+        splits: u32,
     }
 }
 
 /// Maximum queries of the decode kernel.
-const FEW: usize = 8;
+const MAX_DECODE_QUERIES: usize = 8;
 
 /// Maximum elements of a row in the prefill and in the decode kernel.
-const MANY_DIMS: usize = 256;
-const MOST_DIMS: usize = 1024;
+const MAX_PREFILL_DIM: usize = 256;
+const MAX_DIM: usize = 1024;
 
 /// Minimum keys of a split, maximum splits, and threadgroups that fill a GPU.
-const PART: usize = 256;
-const PARTS: usize = 64;
-const BUSY: usize = 128;
+const MIN_SPLIT_KEYS: usize = 256;
+const MAX_SPLITS: usize = 64;
+const MIN_THREADGROUPS: usize = 128;
 
 /// A strided `[batch, heads, length, dim]` whose last axis is contiguous.
-struct Heads {
+struct StridedHeads {
     span: Option<Span>,
     strides: [i64; 3],
     offset: i64,
 }
 
-impl Heads {
+impl StridedHeads {
     fn new(recorder: &mut Recorder<'_>, input: &Input<'_>, output: &Output) -> Result<Self> {
         let shape = *input.layout.shape();
         if input.count() == 0 {
@@ -102,16 +102,16 @@ pub(crate) fn record(
     let v_shape = *inputs[2].layout.shape();
     let (keys, dim, value_dim) = (v_shape[2], q_shape[3], v_shape[3]);
     let widest = dim.max(value_dim);
-    if widest > MOST_DIMS {
-        recorder.missing = true;
+    if widest > MAX_DIM {
+        recorder.no_kernel = true;
         return Ok(());
     }
-    let q = Heads::new(recorder, &inputs[0], output)?;
-    let k = Heads::new(recorder, &inputs[1], output)?;
-    let v = Heads::new(recorder, &inputs[2], output)?;
+    let q = StridedHeads::new(recorder, &inputs[0], output)?;
+    let k = StridedHeads::new(recorder, &inputs[1], output)?;
+    let v = StridedHeads::new(recorder, &inputs[2], output)?;
     let mask = inputs.get(3).filter(|m| m.count() > 0);
     let mask_span = mask.map(|m| m.span(output));
-    let mut problem = AttentionArgs {
+    let mut args = AttentionArgs {
         q: q.strides,
         k: k.strides,
         v: v.strides,
@@ -131,10 +131,10 @@ pub(crate) fn record(
         window: op
             .window
             .map_or(0, |w| u32::try_from(w).unwrap_or(u32::MAX)),
-        parts: 1,
+        splits: 1,
     };
     if let Some(mask) = mask {
-        for (to, &from) in problem.mask.iter_mut().zip(mask.layout.strides()) {
+        for (to, &from) in args.mask.iter_mut().zip(mask.layout.strides()) {
             *to = from as i64;
         }
     }
@@ -162,28 +162,28 @@ pub(crate) fn record(
     // As if every query saw every key, at the speed of a matmul: with a causal mask it sees half of them, but attention
     // takes twice as long for each.
     let cost = cost(count.saturating_mul(keys), dim + value_dim);
-    if q_shape[2] > FEW && widest <= MANY_DIMS {
+    if q_shape[2] > MAX_DECODE_QUERIES && widest <= MAX_PREFILL_DIM {
         let (dims, rows, tile) = tiles(output.dtype, widest);
         let kernel = Kernel::new("attention_prefill", "attention_prefill")
-            .of("T", output.dtype)
-            .with("DIMS", dims)
-            .with("QUERIES", rows)
-            .with("KEYS", tile);
+            .with_type("T", output.dtype)
+            .define("DIMS", dims)
+            .define("QUERIES", rows)
+            .define("KEYS", tile);
         let kernel = specialised(kernel)
-            .constant("EIGHTS", dim.div_ceil(8) as u32)
-            .constant("VALUE_EIGHTS", value_dim.div_ceil(8) as u32);
+            .constant("DIM_BLOCKS", dim.div_ceil(8) as u32)
+            .constant("VALUE_DIM_BLOCKS", value_dim.div_ceil(8) as u32);
         let launch = recorder.launch_in_bands(kernel, cost)?;
         let launch = bind(launch).write(&output.slice);
         let grid = (q_shape[2].div_ceil(rows as usize), q_shape[1], batch);
         launch
-            .value(&problem)
+            .value(&args)
             .groups(recorder, grid, rows as usize * 4);
         return Ok(());
     }
     let lane_dims = widest.div_ceil(32).next_power_of_two().max(4);
-    let all_rows = (problem.group * problem.queries) as usize;
+    let all_rows = (args.group * args.queries) as usize;
     let rows = if all_rows == 1 || lane_dims > 8 { 1 } else { 4 };
-    let simds = if lane_dims > 8 { 4 } else { 8 };
+    let simd_groups = if lane_dims > 8 { 4 } else { 8 };
     let heads = batch * v_shape[1];
     let blocks = all_rows.div_ceil(rows);
     // Maximum keys that a query sees.
@@ -191,36 +191,36 @@ pub(crate) fn record(
         .window
         .filter(|_| op.causal)
         .map_or(keys, |w| keys.min(w.saturating_add(all_rows)));
-    let parts = (reach / PART)
-        .min(PARTS)
-        .min(BUSY.div_ceil(heads * blocks))
+    let splits = (reach / MIN_SPLIT_KEYS)
+        .min(MAX_SPLITS)
+        .min(MIN_THREADGROUPS.div_ceil(heads * blocks))
         .max(1);
-    problem.parts = parts as u32;
+    args.splits = splits as u32;
     let kernel = |entry| {
         let kernel = Kernel::new("attention", entry)
-            .of("T", output.dtype)
-            .with("ROWS", rows as i64)
-            .with("LANE_DIMS", lane_dims as i64)
-            .with("SIMDS", simds as i64);
+            .with_type("T", output.dtype)
+            .define("ROWS", rows as i64)
+            .define("LANE_DIMS", lane_dims as i64)
+            .define("SIMD_GROUPS", simd_groups as i64);
         specialised(kernel)
     };
     let launch = bind(recorder.launch_in_bands(kernel("attention_decode"), cost)?);
-    let partial = match parts {
+    let partial = match splits {
         1 => None,
-        _ => Some(recorder.scratch(count * parts * (value_dim + 2) * 4)?),
+        _ => Some(recorder.scratch(count * splits * (value_dim + 2) * 4)?),
     };
     let launch = launch.write(partial.as_ref().unwrap_or(&output.slice));
     // A SIMD-group for every four keys, if they are few.
-    let used = reach.div_ceil(parts).div_ceil(4).clamp(1, simds);
-    let grid = (parts, heads, blocks);
-    launch.value(&problem).groups(recorder, grid, 32 * used);
+    let used_groups = reach.div_ceil(splits).div_ceil(4).clamp(1, simd_groups);
+    let grid = (splits, heads, blocks);
+    launch.value(&args).groups(recorder, grid, 32 * used_groups);
     if let Some(partial) = partial {
         let threads = value_dim.next_multiple_of(32).min(256);
         recorder
-            .launch(&kernel("attention_parts"))?
+            .launch(&kernel("attention_merge"))?
             .read(partial)
             .write(&output.slice)
-            .value(&problem)
+            .value(&args)
             .groups(recorder, count, threads);
     }
     Ok(())

@@ -10,9 +10,9 @@ msl_struct! {
     /// An input split at one of its axes: `outer` blocks of `len` rows of `width` elements.
     pub(super) struct AxisSplit {
         outer: Walk,
-        outer_steps: ViewStrides,
+        outer_view: ViewStrides,
         inner: Walk,
-        inner_steps: ViewStrides,
+        inner_view: ViewStrides,
         /// Stride from row to row.
         stride: i64,
         /// Length of the axis: rows of a block.
@@ -43,16 +43,16 @@ impl AxisSplit {
         let inner = (0..=axis).rev().fold(layout, |l, a| l.without(a));
         let walk = |layout: Layout, offset: usize| {
             let input = Input { layout, ..*input };
-            let (walk, steps) = view::walk(layout.shape(), &[(&input, offset)]);
-            (walk, steps[0])
+            let (walk, views) = view::walk(layout.shape(), &[(&input, offset)]);
+            (walk, views[0])
         };
-        let (outer, outer_steps) = walk(outer, span.offset);
-        let (width, (inner, inner_steps)) = (inner.count(), walk(inner, 0));
+        let (outer, outer_view) = walk(outer, span.offset);
+        let (width, (inner, inner_view)) = (inner.count(), walk(inner, 0));
         let split = Self {
             outer,
-            outer_steps,
+            outer_view,
             inner,
-            inner_steps,
+            inner_view,
             stride: layout.strides()[axis] as i64,
             len: layout.shape()[axis] as u32,
             width: width as u32,
@@ -67,16 +67,16 @@ impl AxisSplit {
 
     /// Whether the elements of a row are contiguous.
     pub(super) fn is_dense(&self) -> bool {
-        self.inner.rank == 1 && (self.width == 1 || self.inner_steps.strides[0] == 1)
+        self.inner.rank == 1 && (self.width == 1 || self.inner_view.strides[0] == 1)
     }
 
     /// Whether all rows are aligned for vector loads of four elements.
-    pub(super) fn is_even(&self) -> bool {
-        let even = |x: i64| x % 4 == 0;
+    pub(super) fn is_aligned(&self) -> bool {
+        let aligned = |x: i64| x % 4 == 0;
         self.is_dense()
-            && even(self.stride)
-            && even(self.outer_steps.offset)
-            && self.outer_steps.strides.iter().all(|&s| even(s))
+            && aligned(self.stride)
+            && aligned(self.outer_view.offset)
+            && self.outer_view.strides.iter().all(|&s| aligned(s))
     }
 }
 
@@ -91,15 +91,5 @@ pub(super) fn index_kind(dtype: DType) -> u32 {
         DType::I16 => 5,
         DType::I32 => 6,
         _ => 7,
-    }
-}
-
-/// An unsigned type of the same size, for kernels that only move elements.
-pub(super) fn bits(dtype: DType) -> DType {
-    match dtype.size() {
-        1 => DType::U8,
-        2 => DType::U16,
-        4 => DType::U32,
-        _ => DType::U64,
     }
 }

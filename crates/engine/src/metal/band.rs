@@ -12,11 +12,12 @@
 use bessemer_hal::Size;
 
 use super::msl_struct::{Uint3, msl_struct};
+
 /// Seconds that a launch may take by the estimate of its cost, which may be wrong by a factor of four.
 pub(super) const MAX_SECONDS: f64 = 0.5;
 
 /// Buffer index of `BAND_ARGUMENT`.
-pub(super) const BUFFER: u32 = 30;
+pub(super) const BUFFER_INDEX: u32 = 30;
 
 msl_struct! {
     /// A band of a grid.

@@ -17,9 +17,9 @@ use crate::storage::Bytes;
 use crate::{Error, Result};
 
 /// Bytes of the red zones before and after a guarded block.
-const ZONE: usize = 256;
+const RED_ZONE_BYTES: usize = 256;
 /// Byte that fills red zones.
-const PATTERN: u8 = 0xA5;
+const RED_ZONE_PATTERN: u8 = 0xA5;
 
 /// Device memory from the pool, and given back to it. A batch of the device's stream writes its contents;
 /// [`Block::ready`] waits for that.
@@ -52,7 +52,7 @@ pub(super) struct Origin {
 impl Block {
     /// Memory for a result, with arbitrary contents.
     pub(crate) fn new(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
-        if metal.zones {
+        if metal.red_zones {
             return Self::guarded(metal, op, len);
         }
         let (buffer, user) = metal.pool.take(&metal.stream, op, len)?;
@@ -64,14 +64,16 @@ impl Block {
 
     /// As [`Block::new`], between two red zones that kernels must not write.
     fn guarded(metal: &Arc<Metal>, op: &'static str, len: usize) -> Result<Self> {
-        let end = len.next_multiple_of(ZONE);
-        let buffer = metal.pool.take_idle(&metal.stream, op, end + 2 * ZONE)?;
+        let end = len.next_multiple_of(RED_ZONE_BYTES);
+        let buffer = metal
+            .pool
+            .take_idle(&metal.stream, op, end + 2 * RED_ZONE_BYTES)?;
         // This also exposes elements that a kernel does not write.
-        let pattern = vec![PATTERN; buffer.length()];
+        let pattern = vec![RED_ZONE_PATTERN; buffer.length()];
         let written = buffer.write(0, &pattern);
         written.map_err(|e| Error::device(op, e))?;
         let mut block = Self::of(metal, buffer, len);
-        block.start = ZONE;
+        block.start = RED_ZONE_BYTES;
         Ok(block)
     }
 
@@ -85,7 +87,7 @@ impl Block {
         let within = self.start..self.start + self.len;
         outside
             .filter(|(i, _)| !within.contains(i))
-            .all(|(_, &b)| b == PATTERN)
+            .all(|(_, &b)| b == RED_ZONE_PATTERN)
     }
 
     /// Memory with arbitrary contents that nothing in flight uses. A caller whose kernels write it outside of the
@@ -225,8 +227,8 @@ impl Block {
             let copy = self.fetch().map_err(|e| Error::device(op, e))?;
             let _ = self.copy.set(copy);
         }
-        if self.metal.zones && !(self.is_intact() && self.metal.is_intact()) {
-            self.metal.broken.store(true, Ordering::Relaxed);
+        if self.metal.red_zones && !(self.is_intact() && self.metal.is_intact()) {
+            self.metal.overwritten.store(true, Ordering::Relaxed);
             return Err(Error::device(
                 op,
                 bessemer_hal::Error::Execution {
@@ -296,12 +298,12 @@ impl Drop for Block {
             return;
         }
         let user = self.origin().user.take();
-        if self.metal.zones
+        if self.metal.red_zones
             && let Some(batch) = &user
         {
             let ran = self.metal.stream.wait(batch).is_ok();
             if ran && !self.is_intact() {
-                self.metal.broken.store(true, Ordering::Relaxed);
+                self.metal.overwritten.store(true, Ordering::Relaxed);
             }
         }
         self.metal.pool.give_back(self.buffer.clone(), user);
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_taken_in_vain_is_still_in_use() {
+    fn memory_that_is_freed_unused_is_still_in_use() {
         let device = Device::on(soft::device(SoftOptions::from_env().unwrap()).unwrap());
         let metal = device.metal_backend().unwrap();
         let shape = Shape::new("test", &[1000]).unwrap();

@@ -1,6 +1,6 @@
 //! `concat` on Metal.
 
-use super::elementwise::{Each, moved};
+use super::elementwise::{Elementwise, same_size_uint};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -11,7 +11,7 @@ use crate::shape::MAX_RANK;
 use crate::{Layout, Result};
 
 /// Maximum inputs of one launch, as in `concat.metal`.
-const WOVEN: usize = 4;
+const MAX_INTERLEAVED: usize = 4;
 
 /// Copies each input to its region: in one launch if there are few and their regions interleave in memory, otherwise in
 /// one each.
@@ -22,58 +22,61 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let mut start = 0;
-    let mut places = Vec::with_capacity(inputs.len());
+    let mut parts = Vec::with_capacity(inputs.len());
     for input in inputs {
         if input.count() > 0 {
-            places.push((input, start));
+            parts.push((input, start));
         }
         start += input.layout.shape()[op.axis];
     }
-    let apart = output.shape[..op.axis].iter().all(|&len| len == 1);
-    if !apart && (2..=WOVEN).contains(&places.len()) {
-        return weave(op.axis, recorder, &places, output);
+    let disjoint = output.shape[..op.axis].iter().all(|&len| len == 1);
+    if !disjoint && (2..=MAX_INTERLEAVED).contains(&parts.len()) {
+        return interleave(op.axis, recorder, &parts, output);
     }
     let whole = Layout::contiguous(output.shape);
-    for (input, start) in places {
+    for (input, start) in parts {
         let len = input.layout.shape()[op.axis];
-        let place = whole.sliced(op.axis, start, len, 1);
-        region::write("concat", "concat", recorder, input, &place, output)?;
+        let region = whole.sliced(op.axis, start, len, 1);
+        region::write("concat", "concat", recorder, input, &region, output)?;
     }
     Ok(())
 }
 
 /// Writes each element of the result once.
-fn weave(
+fn interleave(
     axis: usize,
     recorder: &mut Recorder<'_>,
-    places: &[(&Input<'_>, usize)],
+    parts: &[(&Input<'_>, usize)],
     output: &Output,
 ) -> Result<()> {
-    let each = Each::along_all(&Layout::contiguous(output.shape), 0);
-    let kernel = Kernel::new("concat", "concat_woven")
-        .of("T", moved(output.dtype))
-        .flag("VECTOR_OUTPUT", each.is_vector_store())
-        .flag("THIRD", places.len() > 2)
-        .flag("FOURTH", places.len() > 3);
-    let mut spans = Vec::with_capacity(WOVEN);
-    let (mut steps, mut blocks) = (Vec::with_capacity(WOVEN), Vec::with_capacity(WOVEN));
-    for &(input, start) in places {
+    let elementwise = Elementwise::along_all(&Layout::contiguous(output.shape), 0);
+    let kernel = Kernel::new("concat", "concat_interleaved")
+        .with_type("T", same_size_uint(output.dtype))
+        .flag("VECTOR_OUTPUT", elementwise.is_vector_store())
+        .flag("THIRD", parts.len() > 2)
+        .flag("FOURTH", parts.len() > 3);
+    let mut spans = Vec::with_capacity(MAX_INTERLEAVED);
+    let (mut views, mut regions) = (
+        Vec::with_capacity(MAX_INTERLEAVED),
+        Vec::with_capacity(MAX_INTERLEAVED),
+    );
+    for &(input, start) in parts {
         let span = input.span(output);
-        steps.push(view::axes(&input.layout, span.offset).1);
+        views.push(view::axes(&input.layout, span.offset).1);
         let mut starts = [0; MAX_RANK];
         starts[axis] = start;
-        blocks.push(Region::new(&starts, input.layout.shape()));
+        regions.push(Region::new(&starts, input.layout.shape()));
         spans.push(span);
     }
     let mut launch = recorder
         .launch(&kernel)?
         .write(&output.slice)
-        .value(&each.extent)
-        .values(&steps)
-        .values(&blocks);
+        .value(&elementwise.extent)
+        .values(&views)
+        .values(&regions);
     for span in spans {
         launch = launch.read(span);
     }
-    each.launch(launch, recorder);
+    elementwise.launch(launch, recorder);
     Ok(())
 }

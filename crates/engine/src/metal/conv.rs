@@ -9,7 +9,9 @@ use bytemuck::Zeroable;
 
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
-use super::matmul::{self, Activation, Epilogue, Lie, MatmulArgs, MatrixStrides};
+use super::matmul::{
+    self, Activation, Epilogue, MatmulArgs, MatmulVariant, MatrixStrides, OperandLayout,
+};
 use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::view::{self, ViewStrides};
@@ -17,7 +19,7 @@ use crate::ops::conv::Conv;
 use crate::{Result, Scalar, Shape};
 
 /// Minimum outputs, and products of a sum, of the tiled kernel: fewer leave most of a tile empty.
-const FEW: usize = 8;
+const MIN_TILE_SIDE: usize = 8;
 
 msl_struct! {
     /// Windows of a convolution over an image.
@@ -37,7 +39,7 @@ msl_struct! {
         dilation_height: u32,
         dilation_width: u32,
         /// Windows along the width.
-        places: u32,
+        output_width: u32,
         padding: u32,
     }
 }
@@ -63,7 +65,7 @@ msl_struct! {
 }
 
 /// A convolution with its dimensions.
-struct Problems<'a> {
+struct ConvProblem<'a> {
     op: &'a Conv,
     images: Input<'a>,
     weights: Input<'a>,
@@ -75,7 +77,8 @@ struct Problems<'a> {
     inner: usize,
     size: [usize; 2],
     taps: [usize; 2],
-    places: [usize; 2],
+    /// Window positions along the height and the width.
+    positions: [usize; 2],
 }
 
 pub(crate) fn record(
@@ -91,7 +94,7 @@ pub(crate) fn record(
     let [outputs, inner, taps_height, taps_width] = weights.layout.shape()[..] else {
         unreachable!("the rule wants four axes");
     };
-    let problem = Problems {
+    let problem = ConvProblem {
         op,
         images,
         weights,
@@ -102,25 +105,25 @@ pub(crate) fn record(
         inner,
         size: [height, width],
         taps: [taps_height, taps_width],
-        places: [output.shape[2], output.shape[3]],
+        positions: [output.shape[2], output.shape[3]],
     };
     let depth = inner * taps_height * taps_width;
     // The tiled kernel has signed 32-bit positions.
-    let near = (0..2).all(|i| {
+    let in_range = (0..2).all(|i| {
         let reach = problem.size[i].saturating_add(op.padding[i].saturating_mul(2));
         i32::try_from(reach).is_ok()
     });
-    if depth < FEW || problem.rows < FEW || !near {
+    if depth < MIN_TILE_SIDE || problem.rows < MIN_TILE_SIDE || !in_range {
         return problem.direct(recorder, output);
     }
-    if let Some(product) = problem.single(output)? {
+    if let Some(product) = problem.pointwise(output)? {
         let (factors, epilogue, output) = product;
         return matmul::multiply(recorder, factors, &epilogue, &output);
     }
     problem.tiles(recorder, output)
 }
 
-impl<'a> Problems<'a> {
+impl<'a> ConvProblem<'a> {
     /// Reshapes an input, if strides can express it.
     fn reshaped(&self, input: &Input<'a>, dims: &[usize]) -> Result<Option<Input<'a>>> {
         let layout = input.layout.reshaped(Shape::new(self.op.name, dims)?);
@@ -139,12 +142,12 @@ impl<'a> Problems<'a> {
         Ok(Epilogue {
             beta: Scalar::Int(1),
             addend: self.addend()?,
-            ..Epilogue::PLAIN
+            ..Epilogue::NONE
         })
     }
 
     /// A 1×1 convolution without padding as a matmul.
-    fn single(&self, output: &Output) -> Result<Option<([Input<'a>; 2], Epilogue<'a>, Output)>> {
+    fn pointwise(&self, output: &Output) -> Result<Option<([Input<'a>; 2], Epilogue<'a>, Output)>> {
         let op = self.op;
         if self.taps != [1, 1] || op.stride != [1, 1] || op.padding != [0, 0] {
             return Ok(None);
@@ -166,22 +169,22 @@ impl<'a> Problems<'a> {
 
     fn windows(&self) -> ConvWindows {
         let strides = self.images.layout.strides();
-        let narrow = |x: usize| u32::try_from(x).unwrap_or(u32::MAX);
+        let saturate = |x: usize| u32::try_from(x).unwrap_or(u32::MAX);
         ConvWindows {
             channel: strides[1] as i64,
             row: strides[2] as i64,
             column: strides[3] as i64,
-            height: narrow(self.size[0]),
-            width: narrow(self.size[1]),
-            taps_height: narrow(self.taps[0]),
-            taps_width: narrow(self.taps[1]),
-            stride_height: narrow(self.op.stride[0]),
-            stride_width: narrow(self.op.stride[1]),
-            padding_height: narrow(self.op.padding[0]),
-            padding_width: narrow(self.op.padding[1]),
-            dilation_height: narrow(self.op.dilation[0]),
-            dilation_width: narrow(self.op.dilation[1]),
-            places: self.places[1] as u32,
+            height: saturate(self.size[0]),
+            width: saturate(self.size[1]),
+            taps_height: saturate(self.taps[0]),
+            taps_width: saturate(self.taps[1]),
+            stride_height: saturate(self.op.stride[0]),
+            stride_width: saturate(self.op.stride[1]),
+            padding_height: saturate(self.op.padding[0]),
+            padding_width: saturate(self.op.padding[1]),
+            dilation_height: saturate(self.op.dilation[0]),
+            dilation_width: saturate(self.op.dilation[1]),
+            output_width: self.positions[1] as u32,
             padding: 0,
         }
     }
@@ -202,7 +205,7 @@ impl<'a> Problems<'a> {
         let op = self.op;
         let groups = op.groups;
         let depth = self.inner * self.taps[0] * self.taps[1];
-        let area = self.places[0] * self.places[1];
+        let area = self.positions[0] * self.positions[1];
         // The weights as one matrix for each group.
         let dims = [groups, self.rows, depth];
         let (weights, left) = match self.reshaped(&self.weights, &dims)? {
@@ -224,69 +227,72 @@ impl<'a> Problems<'a> {
                 &self.images,
                 &[self.batch, groups, self.inner, channels[2], channels[3]],
             )?
-            .expect("an axis can always be cut");
+            .expect("an axis can always be split");
         let epilogue = self.epilogue()?;
         let bias = match &epilogue.addend {
             Some(bias) => Some((*bias, Self::span(recorder, bias, output)?)),
             None => None,
         };
-        let starts = |input: &Input<'a>, matrix: usize| {
+        let batch_axes = |input: &Input<'a>, matrix: usize| {
             let rank = input.layout.shape().rank();
             let layout = (rank - matrix..rank)
                 .rev()
                 .fold(input.layout, |l, axis| l.without(axis));
             Input { layout, ..*input }
         };
-        let (a, b) = (starts(&weights, 2), starts(&images, 3));
-        let c = bias.as_ref().map(|(bias, _)| starts(bias, 2));
+        let (a, b) = (batch_axes(&weights, 2), batch_axes(&images, 3));
+        let c = bias.as_ref().map(|(bias, _)| batch_axes(bias, 2));
         let mut walked = vec![(&a, left.offset), (&b, right.offset)];
         if let (Some(c), Some((_, span))) = (&c, &bias) {
             walked.push((c, span.offset));
         }
         let batch = Shape::new(op.name, &[self.batch, groups])?;
-        let (walk, steps) = view::walk(&batch, &walked);
-        let sides = |input: &Input<'a>| {
+        let (walk, views) = view::walk(&batch, &walked);
+        let strides = |input: &Input<'a>| {
             let strides = input.layout.strides();
             MatrixStrides {
-                line: strides[1] as i64,
-                step: strides[2] as i64,
+                outer: strides[1] as i64,
+                inner: strides[2] as i64,
             }
         };
         let side = matmul::tile_side(self.rows, area, batch.count());
-        let problem = MatmulArgs {
+        let args = MatmulArgs {
             rows: self.rows as u32,
             cols: area as u32,
             depth: depth as u32,
-            share: depth as u32,
-            tall: self.rows.div_ceil(side) as u32,
-            wide: area.div_ceil(side) as u32,
+            split_depth: depth as u32,
+            tile_rows: self.rows.div_ceil(side) as u32,
+            tile_cols: area.div_ceil(side) as u32,
             alpha: 1.0,
             beta: 1.0,
             out: MatrixStrides {
-                line: area as i64,
-                step: 1,
+                outer: area as i64,
+                inner: 1,
             },
             addend: MatrixStrides {
-                line: bias.as_ref().map_or(0, |(b, _)| sides(b).line),
-                step: 0,
+                outer: bias.as_ref().map_or(0, |(b, _)| strides(b).outer),
+                inner: 0,
             },
-            left: sides(&weights),
+            left: strides(&weights),
             batch: walk,
-            left_steps: steps[0],
-            right_steps: steps[1],
-            addend_steps: steps.get(2).copied().unwrap_or(ViewStrides::zeroed()),
+            left_view: views[0],
+            right_view: views[1],
+            addend_view: views.get(2).copied().unwrap_or(ViewStrides::zeroed()),
             ..MatmulArgs::zeroed()
         };
-        let lie = Lie::of(problem.left, &problem.left_steps);
         let kernel = Kernel::new("conv", "conv_tile")
-            .of("T", output.dtype)
-            .with("TILE", side as i64);
-        let kernel = matmul::constants(
-            kernel,
-            [lie, Lie::default()],
-            bias.is_some(),
-            (false, false, Activation::None, false),
-        );
+            .with_type("T", output.dtype)
+            .define("TILE", side as i64);
+        let variant = MatmulVariant {
+            left: OperandLayout::of(args.left, &args.left_view),
+            right: OperandLayout::default(),
+            split: false,
+            addend: bias.is_some(),
+            residual: false,
+            activation: Activation::None,
+            stepwise: false,
+        };
+        let kernel = variant.specialise(kernel);
         let bound = |span: &Span| -> BufferSlice { span.slice.clone() };
         recorder
             .launch_in_bands(kernel, matmul::cost(output.count(), depth))?
@@ -294,15 +300,15 @@ impl<'a> Problems<'a> {
             .read(bound(&right))
             .read(match &bias {
                 Some((_, span)) => bound(span),
-                None => matmul::stand_in(&left.slice),
+                None => matmul::placeholder(&left.slice),
             })
             .write(&output.slice)
-            .value(&problem)
+            .value(&args)
             .value(&self.windows())
             .groups(
                 recorder,
                 (
-                    (problem.tall * problem.wide) as usize,
+                    (args.tile_rows * args.tile_cols) as usize,
                     1,
                     self.batch * groups,
                 ),
@@ -320,7 +326,7 @@ impl<'a> Problems<'a> {
             None => None,
         };
         let strides = self.weights.layout.strides();
-        let direct = DirectConvArgs {
+        let args = DirectConvArgs {
             weights: [0, 1, 2, 3].map(|i| strides[i] as i64),
             image: self.images.layout.strides()[0] as i64,
             bias: bias
@@ -335,12 +341,12 @@ impl<'a> Problems<'a> {
             padding: 0,
         };
         let kernel = Kernel::new("conv_direct", "conv_direct")
-            .of("T", output.dtype)
+            .with_type("T", output.dtype)
             .flag("BIAS", bias.is_some());
         let depth = self.inner * self.taps[0] * self.taps[1];
         let bias = match bias {
             Some((_, span)) => span.slice,
-            None => matmul::stand_in(&weights.slice),
+            None => matmul::placeholder(&weights.slice),
         };
         recorder
             .launch_in_bands(kernel, matmul::cost(output.count(), depth))?
@@ -348,11 +354,15 @@ impl<'a> Problems<'a> {
             .read(images)
             .read(bias)
             .write(&output.slice)
-            .value(&direct)
+            .value(&args)
             .value(&self.windows())
             .threads(
                 recorder,
-                (self.places[1], self.places[0], self.batch * self.outputs),
+                (
+                    self.positions[1],
+                    self.positions[0],
+                    self.batch * self.outputs,
+                ),
             );
         Ok(())
     }

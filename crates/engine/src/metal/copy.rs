@@ -1,12 +1,13 @@
 //! `contiguous` on Metal.
 
+use super::elementwise::same_size_uint;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::view;
+use crate::Result;
 use crate::ops::copy::Copy;
-use crate::{DType, Result};
 
 msl_struct! {
     /// Arguments of the contiguous copy kernel, in elements.
@@ -34,16 +35,11 @@ pub(crate) fn record_copy(
 ) -> Result<()> {
     let span = input.span(output);
     // Elements are moved as bits.
-    let dtype = match input.dtype.size() {
-        1 => DType::U8,
-        2 => DType::U16,
-        4 => DType::U32,
-        _ => DType::U64,
-    };
+    let dtype = same_size_uint(input.dtype);
     if input.is_dense() {
         // Four elements a thread, with one load if they are aligned.
         let count = output.count();
-        let kernel = Kernel::new("copy", "copy_dense").of("T", dtype);
+        let kernel = Kernel::new("copy", "copy_dense").with_type("T", dtype);
         recorder
             .launch(&kernel.flag("ALIGNED", span.offset.is_multiple_of(4)))?
             .read(span.clone())
@@ -55,13 +51,13 @@ pub(crate) fn record_copy(
             .threads(recorder, count.div_ceil(4));
         return Ok(());
     }
-    let (walk, steps) = view::walk(input.layout.shape(), &[(input, span.offset)]);
+    let (walk, views) = view::walk(input.layout.shape(), &[(input, span.offset)]);
     recorder
-        .launch(&Kernel::new("copy", "copy_strided").of("T", dtype))?
+        .launch(&Kernel::new("copy", "copy_strided").with_type("T", dtype))?
         .read(span)
         .write(&output.slice)
         .value(&walk)
-        .value(&steps[0])
+        .value(&views[0])
         .threads(recorder, view::grid(&walk));
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
 use super::record::Recorder;
-use super::rows::Rows;
+use super::rows::AxisRows;
 use super::view::{self, ViewStrides, Walk};
 use crate::Result;
 use crate::ops::cross_entropy::CrossEntropy;
@@ -13,7 +13,7 @@ msl_struct! {
     /// Layout of the target indices of a cross entropy.
     pub(super) struct TargetView {
         walk: Walk,
-        steps: ViewStrides,
+        view: ViewStrides,
     }
 }
 
@@ -24,18 +24,18 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let (x, targets) = (&inputs[0], &inputs[1]);
-    let (rows, span) = Rows::new(x, x.layout.shape().rank() - 1, output);
+    let (rows, span) = AxisRows::new(x, x.layout.shape().rank() - 1, output);
     let target = targets.span(output);
-    let (walk, steps) = view::walk(targets.layout.shape(), &[(targets, target.offset)]);
+    let (walk, views) = view::walk(targets.layout.shape(), &[(targets, target.offset)]);
     let classes = rows.len as usize;
     let fault = recorder.fault(classes)?;
     let count = rows.count as usize;
     // A few elements a thread; one SIMD-group for short rows.
     let threads = classes.div_ceil(8).next_multiple_of(32).clamp(32, 1024);
     let kernel = Kernel::new("cross_entropy", "cross_entropy")
-        .of("T", x.dtype)
-        .of("I", targets.dtype)
-        .flag("PACKED", threads == 32);
+        .with_type("T", x.dtype)
+        .with_type("I", targets.dtype)
+        .flag("ROW_PER_SIMD_GROUP", threads == 32);
     let launch = recorder.launch(&kernel)?;
     let (groups, threads) = match threads {
         32 => (count.div_ceil(8.min(count)), 32 * 8.min(count)),
@@ -51,7 +51,7 @@ pub(crate) fn record(
         .value(&rows)
         .value(&TargetView {
             walk,
-            steps: steps[0],
+            view: views[0],
         })
         .update(fault)
         .groups(recorder, groups, threads);

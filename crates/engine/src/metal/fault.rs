@@ -20,7 +20,7 @@ msl_struct! {
 }
 
 /// Bytes of a fault record.
-pub(crate) const BYTES: usize = size_of::<FaultRecord>();
+pub(crate) const RECORD_BYTES: usize = size_of::<FaultRecord>();
 
 /// A buffer in which kernels of an op leave an index that is out of range.
 pub(crate) struct Fault {
@@ -37,7 +37,7 @@ impl Fault {
 
     /// The record, to be bound.
     pub(super) fn slice(&self) -> BufferSlice {
-        self.record.slice(0..BYTES)
+        self.record.slice(0..RECORD_BYTES)
     }
 
     /// Registers that a batch writes the record.
@@ -48,7 +48,7 @@ impl Fault {
     /// The error that was found, once the kernels have run.
     pub(super) fn check(&self) -> Result<()> {
         let bytes = self.record.bytes();
-        let record: FaultRecord = bytemuck::pod_read_unaligned(&bytes[..BYTES]);
+        let record: FaultRecord = bytemuck::pod_read_unaligned(&bytes[..RECORD_BYTES]);
         if record.found.0 == 0 {
             return Ok(());
         }

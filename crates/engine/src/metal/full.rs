@@ -1,6 +1,6 @@
 //! `full` on Metal.
 
-use super::elementwise::moved;
+use super::elementwise::same_size_uint;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -15,7 +15,7 @@ pub(crate) fn record(
 ) -> Result<()> {
     let bytes = op.value.to_bytes(op.dtype);
     recorder
-        .launch(&Kernel::new("full", "full").of("T", moved(op.dtype)))?
+        .launch(&Kernel::new("full", "full").with_type("T", same_size_uint(op.dtype)))?
         .write(&output.slice)
         .values(&bytes[..op.dtype.size()])
         .threads(recorder, output.count());

@@ -21,9 +21,9 @@ mod text;
 pub(super) use text::{ENTRY, Program, Table};
 
 use bytemuck::Zeroable;
-use text::Source;
+use text::InputLocation;
 
-use super::elementwise::Each;
+use super::elementwise::Elementwise;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::{LaunchBuilder, Recorder};
@@ -49,45 +49,45 @@ pub(crate) fn record_one(
         _ => inputs[0].dtype,
     };
     let (table, case) = Table::case(action, output.dtype);
-    let mut numbers = [0; 4];
+    let mut scalars = [0; 4];
     if let Action::Unary(f) = action {
-        numbers[text::PARAMETER] = parameter(f);
+        scalars[text::PARAMETER] = parameter(f);
     }
     let mut spans = Vec::with_capacity(inputs.len());
     for (i, input) in inputs.iter().enumerate() {
         match input.constant {
-            Some(value) => numbers[i] = u64::from_ne_bytes(value.to_bytes(input.dtype)),
+            Some(value) => scalars[i] = u64::from_ne_bytes(value.to_bytes(input.dtype)),
             None => spans.push((input, input.span(output))),
         }
     }
     let origins: Vec<_> = spans.iter().map(|(i, s)| (*i, s.offset)).collect();
-    let each = Each::new(&output.shape, &origins);
+    let elementwise = Elementwise::new(&output.shape, &origins);
 
     // The strides of each input; those of scalars are not read.
-    let mut steps = [ViewStrides::zeroed(); 3];
+    let mut all_views = [ViewStrides::zeroed(); 3];
     let mut kernel = Kernel::table(table, from)
-        .flag("VECTOR_OUTPUT", each.is_vector_store())
+        .flag("VECTOR_OUTPUT", elementwise.is_vector_store())
         .constant("CASE", case);
-    let mut found = each.steps.iter();
+    let mut views = elementwise.views.iter();
     for (i, input) in inputs.iter().enumerate() {
-        let number = input.constant.is_some();
+        let is_scalar = input.constant.is_some();
         let mut vector = false;
-        if !number && let Some(&step) = found.next() {
-            steps[i] = step;
-            vector = each.is_vector(&step);
+        if !is_scalar && let Some(&view) = views.next() {
+            all_views[i] = view;
+            vector = elementwise.is_vector(&view);
         }
-        let reads = !number && output.holds != Some(i);
+        let reads = !is_scalar && output.aliased_input != Some(i);
         kernel = kernel
             .flag(text::VECTOR[i], vector)
-            .flag(text::SCALAR[i], number)
+            .flag(text::SCALAR[i], is_scalar)
             .flag(text::READS[i], reads);
     }
     let mut launch = recorder.launch(&kernel)?;
     launch = bind_output(launch, output);
     launch = launch
-        .value(&each.extent)
-        .values(&steps[..])
-        .values(&numbers[..]);
+        .value(&elementwise.extent)
+        .values(&all_views[..])
+        .values(&scalars[..]);
     let mut spans = spans.into_iter();
     for (i, input) in inputs.iter().enumerate() {
         let span = match input.constant {
@@ -95,11 +95,11 @@ pub(crate) fn record_one(
             None => spans.next(),
         };
         launch = match span {
-            Some((_, span)) if output.holds != Some(i) => launch.read(span),
+            Some((_, span)) if output.aliased_input != Some(i) => launch.read(span),
             _ => launch.skip(),
         };
     }
-    each.launch(launch, recorder);
+    elementwise.launch(launch, recorder);
     Ok(())
 }
 
@@ -111,63 +111,63 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let mut sources = Vec::with_capacity(inputs.len());
-    let mut numbers = Vec::new();
+    let mut scalars = Vec::new();
     let mut spans = Vec::with_capacity(inputs.len());
     for (i, input) in inputs.iter().enumerate() {
         let source = match input.constant {
             Some(value) => {
-                numbers.push(u64::from_ne_bytes(value.to_bytes(input.dtype)));
-                Source::Number
+                scalars.push(u64::from_ne_bytes(value.to_bytes(input.dtype)));
+                InputLocation::Scalar
             }
             None => {
                 spans.push((input, input.span(output)));
-                if output.holds == Some(i) {
-                    Source::Held
+                if output.aliased_input == Some(i) {
+                    InputLocation::Output
                 } else {
-                    Source::Buffer
+                    InputLocation::Buffer
                 }
             }
         };
         sources.push((input.dtype, source));
     }
-    let mut bare = op.steps.to_vec();
-    for step in &mut bare {
+    let mut op_steps = op.steps.to_vec();
+    for step in &mut op_steps {
         if let Action::Unary(f) = step.action
             && f.parameter().is_some()
         {
-            numbers.push(parameter(f));
+            scalars.push(parameter(f));
             step.action = Action::Unary(f.bare());
         }
     }
     let origins: Vec<_> = spans.iter().map(|(i, s)| (*i, s.offset)).collect();
-    let each = Each::new(&output.shape, &origins);
+    let elementwise = Elementwise::new(&output.shape, &origins);
     let program = Program {
         inputs: sources,
-        steps: bare,
+        steps: op_steps,
     };
-    let mut kernel = Kernel::program(program).flag("VECTOR_OUTPUT", each.is_vector_store());
-    for (i, steps) in each.steps.iter().enumerate() {
-        kernel = kernel.flag(text::VECTOR[i], each.is_vector(steps));
+    let mut kernel = Kernel::program(program).flag("VECTOR_OUTPUT", elementwise.is_vector_store());
+    for (i, view) in elementwise.views.iter().enumerate() {
+        kernel = kernel.flag(text::VECTOR[i], elementwise.is_vector(view));
     }
     let mut launch = recorder.launch(&kernel)?;
-    launch = bind_output(launch, output).value(&each.extent);
-    if !each.steps.is_empty() {
-        launch = launch.values(&each.steps);
+    launch = bind_output(launch, output).value(&elementwise.extent);
+    if !elementwise.views.is_empty() {
+        launch = launch.values(&elementwise.views);
     }
-    if !numbers.is_empty() {
-        launch = launch.values(&numbers);
+    if !scalars.is_empty() {
+        launch = launch.values(&scalars);
     }
     for (input, span) in spans {
         if input.block.is_some() {
             launch = launch.read(span);
         }
     }
-    each.launch(launch, recorder);
+    elementwise.launch(launch, recorder);
     Ok(())
 }
 
 fn bind_output(launch: LaunchBuilder, output: &Output) -> LaunchBuilder {
-    match output.holds {
+    match output.aliased_input {
         Some(_) => launch.update(&output.slice),
         None => launch.write(&output.slice),
     }

@@ -1,6 +1,7 @@
 //! `gather` on Metal.
 
-use super::axis_split::{AxisSplit, bits, index_kind};
+use super::axis_split::{AxisSplit, index_kind};
+use super::elementwise::same_size_uint;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -18,7 +19,7 @@ pub(crate) fn record(
     let (by, places) = AxisSplit::new(recorder, indices, op.axis, output)?;
     let fault = recorder.fault(split.len as usize)?;
     let kernel = Kernel::new("gather", "gather")
-        .of("T", bits(data.dtype))
+        .with_type("T", same_size_uint(data.dtype))
         .constant("INDEX", index_kind(indices.dtype));
     recorder
         .launch(&kernel)?

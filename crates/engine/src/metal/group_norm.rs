@@ -35,7 +35,7 @@ pub(crate) fn record(
     let [w, b] = [weight, bias].map(|p| p.map_or(output.dtype, |p| p.dtype));
     let kernels = norm.kernels("group_norm", ["group_norm_row", "group_norm_loop"]);
     let kernels = kernels.map(|kernel| {
-        let kernel = kernel.of("W", w).of("B", b);
+        let kernel = kernel.with_type("W", w).with_type("B", b);
         kernel.flag("WEIGHT", op.weight).flag("BIAS", op.bias)
     });
     let (launch, threads) = norm.start(recorder, kernels)?;

@@ -35,7 +35,7 @@ pub(crate) struct Output {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     /// The input whose memory this is, computed in place.
-    pub(crate) holds: Option<usize>,
+    pub(crate) aliased_input: Option<usize>,
 }
 
 impl<'a> Input<'a> {
@@ -82,12 +82,17 @@ impl<'a> Input<'a> {
 }
 
 impl Output {
-    pub(crate) fn new(block: &Block, dtype: DType, shape: Shape, holds: Option<usize>) -> Self {
+    pub(crate) fn new(
+        block: &Block,
+        dtype: DType,
+        shape: Shape,
+        aliased_input: Option<usize>,
+    ) -> Self {
         Self {
             slice: block.slice(0..shape.count() * dtype.size()),
             dtype,
             shape,
-            holds,
+            aliased_input,
         }
     }
 
@@ -97,16 +102,16 @@ impl Output {
     }
 
     /// The range from the first to the last element of a region of the result, and the offset of the region in it.
-    pub(crate) fn part(&self, place: &Layout) -> (BufferSlice, usize) {
+    pub(crate) fn region_slice(&self, region: &Layout) -> (BufferSlice, usize) {
         let size = self.dtype.size();
-        let Range { start, end } = place.span();
+        let Range { start, end } = region.span();
         let start = start * size / ALIGN * ALIGN;
         let first = self.slice.offset() + start;
         let slice = self
             .slice
             .buffer()
             .slice(first..(self.slice.offset() + end * size).max(first))
-            .expect("a block of the result");
-        (slice, place.offset() - start / size)
+            .expect("a region of the result");
+        (slice, region.offset() - start / size)
     }
 }

@@ -22,7 +22,7 @@ use crate::{DType, Error, Result};
 /// A kernel with everything that it is compiled for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kernel {
-    source: Source,
+    source: KernelSource,
     entry: &'static str,
     types: Vec<(&'static str, DType)>,
     numbers: Vec<(&'static str, i64)>,
@@ -31,7 +31,7 @@ pub(crate) struct Kernel {
 
 /// The source of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Source {
+enum KernelSource {
     /// `msl/NAME.metal`
     File(&'static str),
     /// A program of elementwise steps; its text is generated when it is compiled.
@@ -50,20 +50,20 @@ enum Constant {
 impl Kernel {
     /// The kernel `entry` of `msl/FILE.metal`.
     pub(crate) fn new(file: &'static str, entry: &'static str) -> Self {
-        Self::from(Source::File(file), entry)
+        Self::from_source(KernelSource::File(file), entry)
     }
 
     /// The kernel of a program of elementwise steps.
     pub(crate) fn program(program: Program) -> Self {
-        Self::from(Source::Program(program), fused::ENTRY)
+        Self::from_source(KernelSource::Program(program), fused::ENTRY)
     }
 
     /// The kernel of all elementwise ops of a kind, whose inputs (of `select` the second) have this type.
     pub(crate) fn table(table: Table, dtype: DType) -> Self {
-        Self::from(Source::Table(table, dtype), table.entry())
+        Self::from_source(KernelSource::Table(table, dtype), table.entry())
     }
 
-    fn from(source: Source, entry: &'static str) -> Self {
+    fn from_source(source: KernelSource, entry: &'static str) -> Self {
         Self {
             source,
             entry,
@@ -74,13 +74,13 @@ impl Kernel {
     }
 
     /// Defines `name` as a type. The types become part of the entry point's name, in the order of the calls.
-    pub(crate) fn of(mut self, name: &'static str, dtype: DType) -> Self {
+    pub(crate) fn with_type(mut self, name: &'static str, dtype: DType) -> Self {
         self.types.push((name, dtype));
         self
     }
 
     /// Defines `name` as a number. Each value is a separate compilation.
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<i64>) -> Self {
+    pub(crate) fn define(mut self, name: &'static str, value: impl Into<i64>) -> Self {
         self.numbers.push((name, value.into()));
         self
     }
@@ -119,9 +119,9 @@ impl Kernel {
         }
         let _ = writeln!(text, "#define SUFFIX {suffix}");
         text += &match &self.source {
-            Source::File(file) => msl::resolve(&format!("{file}.metal")),
-            Source::Program(program) => msl::resolve_text("fused", &program.text()),
-            Source::Table(table, dtype) => msl::resolve_text("fused", &table.text(*dtype)),
+            KernelSource::File(file) => msl::resolve(&format!("{file}.metal")),
+            KernelSource::Program(program) => msl::resolve_text("fused", &program.text()),
+            KernelSource::Table(table, dtype) => msl::resolve_text("fused", &table.text(*dtype)),
         };
         text
     }
@@ -147,10 +147,10 @@ pub(crate) const fn msl_name(dtype: DType) -> &'static str {
 }
 
 /// Width of a SIMD-group that kernels are written for.
-const LANES: usize = 32;
+const SIMD_WIDTH: usize = 32;
 
 /// Whether a source uses SIMD-groups: their functions, their matrices, their indices.
-fn uses_lanes(text: &str) -> bool {
+fn uses_simd_groups(text: &str) -> bool {
     text.contains("simd") || text.contains("quad_")
 }
 
@@ -184,7 +184,7 @@ impl Kernels {
     pub(super) fn pipeline(&self, op: &'static str, kernel: &Kernel) -> Result<Pipeline> {
         let unsupported = || Error::Unsupported {
             op,
-            what: format!("SIMD-groups of {LANES} threads; the CPU computes it"),
+            what: format!("SIMD-groups of {SIMD_WIDTH} threads; the CPU computes it"),
             device: self.device.name().to_owned(),
         };
         let known = self
@@ -207,8 +207,8 @@ impl Kernels {
     /// Compiles a kernel; `None` if the device lacks what it needs.
     fn build(&self, kernel: &Kernel) -> hal::Result<Option<Pipeline>> {
         let (mut text, declared) = constant::assign_indices(&kernel.text());
-        let lanes = uses_lanes(&text);
-        if lanes && !self.device.info().family.has_simd_matrices() {
+        let simd_groups = uses_simd_groups(&text);
+        if simd_groups && !self.device.info().family.has_simd_matrices() {
             return Ok(None);
         }
         if self.math != MathMode::Safe {
@@ -257,7 +257,7 @@ impl Kernels {
         let pipeline = library
             .function_with(&kernel.name(), constants)?
             .pipeline()?;
-        let serves = !lanes || pipeline.thread_execution_width() == LANES;
-        Ok(serves.then_some(pipeline))
+        let is_supported = !simd_groups || pipeline.thread_execution_width() == SIMD_WIDTH;
+        Ok(is_supported.then_some(pipeline))
     }
 }

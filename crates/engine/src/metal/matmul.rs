@@ -14,6 +14,7 @@
 use bessemer_hal::BufferSlice;
 use bytemuck::Zeroable;
 
+use super::elementwise::same_size_uint;
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::mps;
@@ -26,45 +27,45 @@ use crate::{DType, Layout, Result, Scalar, Shape};
 
 /// Maximum columns, or rows, of a skinny matmul. More go to tiles: a lane would need more than the 64 registers of sums
 /// that it can have beside others, and tiles of 32 are more than half full.
-const NARROW: usize = 16;
+const MAX_SKINNY_COLS: usize = 16;
 
 /// Sides of tiles. Large ones have twice the arithmetic for each byte of threadgroup memory, but there must be some for
 /// each of up to 40 cores, or the small ones are quicker.
-const LARGE: usize = 64;
-const SMALL: usize = 32;
-const LARGE_TILES: usize = 80;
+const LARGE_TILE_SIDE: usize = 64;
+const SMALL_TILE_SIDE: usize = 32;
+const MIN_LARGE_TILES: usize = 80;
 
 /// Threads of a tile, and of a threadgroup of the skinny kernels.
 pub(super) const TILE_THREADS: usize = 128;
-const NARROW_THREADS: usize = 256;
+const SKINNY_THREADS: usize = 256;
 
 /// SIMD-groups of the latter; `SIMD_GROUPS` of `matmul_skinny.metal`.
-const TEAM: usize = 8;
+const SKINNY_SIMD_GROUPS: usize = 8;
 
 /// Rows of a SIMD-group of `matmul_skinny_m_major`.
-const WIDE_ROWS: usize = 128;
+const M_MAJOR_ROWS: usize = 128;
 
 /// Threadgroups that fill a GPU of up to 40 cores, three to a core. With fewer, K is split.
-pub(super) const BUSY: usize = 128;
+pub(super) const MIN_THREADGROUPS: usize = 128;
 
 /// Minimum depth of a split: below, it saves less than the second launch costs.
-const SPLIT: usize = 512;
+const MIN_SPLIT_DEPTH: usize = 512;
 
 /// Bytes that are read anyway, per byte of partial sums that a split may leave in memory.
-const EXTRA: usize = 25;
+const READ_BYTES_PER_PARTIAL: usize = 25;
 
 /// Operations that a GPU does in the time that it takes to move a byte: 10 TFLOPS against 400 GB/s.
 const FLOPS_PER_BYTE: u64 = 25;
 
 /// Cost of integer products relative to floats: no matrix units, and a multiplication takes several cycles.
-const INTEGER: u64 = 8;
+const INTEGER_COST: u64 = 8;
 
 msl_struct! {
     /// Strides of a matrix operand along its first and its second index.
     #[derive(Default)]
     pub(super) struct MatrixStrides {
-        pub(super) line: i64,
-        pub(super) step: i64,
+        pub(super) outer: i64,
+        pub(super) inner: i64,
     }
 }
 
@@ -75,11 +76,11 @@ msl_struct! {
         pub(super) cols: u32,
         pub(super) depth: u32,
         /// Depth of a split; the whole depth if there is only one.
-        pub(super) share: u32,
+        pub(super) split_depth: u32,
         /// Tiles along the rows.
-        pub(super) tall: u32,
+        pub(super) tile_rows: u32,
         /// Tiles along the columns.
-        pub(super) wide: u32,
+        pub(super) tile_cols: u32,
         pub(super) alpha: f32,
         pub(super) beta: f32,
         /// The same factors, for integers.
@@ -94,10 +95,10 @@ msl_struct! {
         pub(super) right: MatrixStrides,
         /// The batch axes, and each operand's strides along them.
         pub(super) batch: Walk,
-        pub(super) left_steps: ViewStrides,
-        pub(super) right_steps: ViewStrides,
-        pub(super) addend_steps: ViewStrides,
-        pub(super) residual_steps: ViewStrides,
+        pub(super) left_view: ViewStrides,
+        pub(super) right_view: ViewStrides,
+        pub(super) addend_view: ViewStrides,
+        pub(super) residual_view: ViewStrides,
     }
 }
 
@@ -139,7 +140,7 @@ impl Activation {
 
 impl Epilogue<'_> {
     /// No epilogue.
-    pub(super) const PLAIN: Self = Self {
+    pub(super) const NONE: Self = Self {
         alpha: Scalar::Int(1),
         beta: Scalar::Int(0),
         addend: None,
@@ -162,12 +163,12 @@ pub(crate) fn record(
             beta: op.beta,
             // With a factor of 0 it does not count, even if it is NaN.
             addend: others.next().filter(|_| op.beta.to_f64() != 0.0),
-            ..Epilogue::PLAIN
+            ..Epilogue::NONE
         },
         then => {
             let activation = then.activation.map(Activation::of);
             let Some(activation) = activation.unwrap_or(Some(Activation::None)) else {
-                recorder.missing = true;
+                recorder.no_kernel = true;
                 return Ok(());
             };
             Epilogue {
@@ -176,7 +177,7 @@ pub(crate) fn record(
                 activation,
                 residual: inputs.last().copied().filter(|_| then.residual),
                 stepwise: true,
-                ..Epilogue::PLAIN
+                ..Epilogue::NONE
             }
         }
     };
@@ -191,7 +192,7 @@ pub(super) fn multiply(
     epilogue: &Epilogue<'_>,
     output: &Output,
 ) -> Result<()> {
-    if let Some((left, epilogue, shape)) = tall(factors, epilogue, output) {
+    if let Some((left, epilogue, shape)) = merge_batch(factors, epilogue, output) {
         let output = Output {
             slice: output.slice.clone(),
             shape,
@@ -212,20 +213,20 @@ fn flat(
     if mps::record(recorder, factors, epilogue, output)? {
         return Ok(());
     }
-    Product::new(recorder, factors, epilogue, output)?.record(recorder)
+    MatmulLaunch::new(recorder, factors, epilogue, output)?.record(recorder)
 }
 
 /// Merges a batch of left matrices that share the right one into a single tall matrix, if strides allow it.
-fn tall<'a>(
+fn merge_batch<'a>(
     [a, b]: [Input<'a>; 2],
     epilogue: &Epilogue<'a>,
     output: &Output,
 ) -> Option<(Input<'a>, Epilogue<'a>, Shape)> {
     let (k, n) = (last(&a.layout), last(&b.layout));
     let rows = output.count() / n;
-    let apart =
+    let separate =
         output.shape.rank() == 2 || b.layout.count() != k * n || a.layout.count() != rows * k;
-    if apart || k == 0 {
+    if separate || k == 0 {
         return None;
     }
     let flat = |input: Input<'a>, cols: usize| {
@@ -257,16 +258,16 @@ fn last(layout: &Layout) -> usize {
 }
 
 /// A matrix operand: its bound range, its strides and its batch.
-struct Operand<'a> {
+struct MatrixOperand<'a> {
     slice: BufferSlice,
-    sides: MatrixStrides,
+    strides: MatrixStrides,
     batch: Input<'a>,
     offset: usize,
 }
 
-impl<'a> Operand<'a> {
+impl<'a> MatrixOperand<'a> {
     /// The last two axes are the matrix. For a matrix without elements, `placeholder` is bound, which is not read.
-    fn new(input: &Input<'a>, output: &Output, none: Option<&BufferSlice>) -> Self {
+    fn new(input: &Input<'a>, output: &Output, placeholder: Option<&BufferSlice>) -> Self {
         let layout = input.layout;
         let rank = layout.shape().rank();
         // The stride of an axis of length 1 does not matter.
@@ -274,18 +275,18 @@ impl<'a> Operand<'a> {
             1 => 0,
             _ => layout.strides()[axis] as i64,
         };
-        let span = match none {
-            Some(none) => Span {
-                slice: none.clone(),
+        let span = match placeholder {
+            Some(placeholder) => Span {
+                slice: placeholder.clone(),
                 offset: 0,
             },
             None => input.span(output),
         };
         Self {
             slice: span.slice,
-            sides: MatrixStrides {
-                line: stride(rank - 2),
-                step: stride(rank - 1),
+            strides: MatrixStrides {
+                outer: stride(rank - 2),
+                inner: stride(rank - 1),
             },
             batch: Input {
                 layout: layout.without(rank - 1).without(rank - 2),
@@ -305,10 +306,10 @@ impl<'a> Operand<'a> {
     }
 
     /// The transpose.
-    fn turned(mut self) -> Self {
-        self.sides = MatrixStrides {
-            line: self.sides.step,
-            step: self.sides.line,
+    fn transposed(mut self) -> Self {
+        self.strides = MatrixStrides {
+            outer: self.strides.inner,
+            inner: self.strides.outer,
         };
         self
     }
@@ -316,49 +317,53 @@ impl<'a> Operand<'a> {
 
 /// Memory layout of a factor.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Lie {
+pub(super) struct OperandLayout {
     /// K-major: contiguous along the depth.
-    deep: bool,
+    k_major: bool,
     /// Four neighbours are one aligned load.
-    four: bool,
+    vector: bool,
 }
 
-impl Lie {
-    pub(super) fn of(sides: MatrixStrides, steps: &ViewStrides) -> Self {
-        let MatrixStrides { line, step } = sides;
-        let deep = match (line, step) {
+impl OperandLayout {
+    pub(super) fn of(strides: MatrixStrides, view: &ViewStrides) -> Self {
+        let MatrixStrides { outer, inner } = strides;
+        let k_major = match (outer, inner) {
             (_, 1) => true,
             (1, _) => false,
             // A single row, or a single element of each.
             (0, _) => true,
             (_, 0) => false,
-            _ => step.abs() <= line.abs(),
+            _ => inner.abs() <= outer.abs(),
         };
-        let (near, far) = if deep { (step, line) } else { (line, step) };
-        let even = |x: i64| x % 4 == 0;
+        let (near, far) = if k_major {
+            (inner, outer)
+        } else {
+            (outer, inner)
+        };
+        let aligned = |x: i64| x % 4 == 0;
         Self {
-            deep,
-            four: near == 1
-                && even(far)
-                && even(steps.offset)
-                && steps.strides.iter().all(|&s| even(s)),
+            k_major,
+            vector: near == 1
+                && aligned(far)
+                && aligned(view.offset)
+                && view.strides.iter().all(|&s| aligned(s)),
         }
     }
 }
 
 /// Side of the tiles for a batch of results.
 pub(super) fn tile_side(rows: usize, cols: usize, batches: usize) -> usize {
-    match rows.div_ceil(LARGE) * cols.div_ceil(LARGE) * batches {
-        LARGE_TILES.. => LARGE,
-        _ => SMALL,
+    match rows.div_ceil(LARGE_TILE_SIDE) * cols.div_ceil(LARGE_TILE_SIDE) * batches {
+        MIN_LARGE_TILES.. => LARGE_TILE_SIDE,
+        _ => SMALL_TILE_SIDE,
     }
 }
 
 /// A placeholder for an argument that a kernel does not read: a few bytes of another.
-pub(super) fn stand_in(other: &BufferSlice) -> BufferSlice {
+pub(super) fn placeholder(other: &BufferSlice) -> BufferSlice {
     let end = other.offset() + other.length().min(16);
-    let few = other.buffer().slice(other.offset()..end);
-    few.expect("a part of the range")
+    let bytes = other.buffer().slice(other.offset()..end);
+    bytes.expect("a part of the range")
 }
 
 /// Cost of `count` sums of `depth` products, in bytes that could be moved meanwhile.
@@ -367,29 +372,48 @@ pub(crate) fn cost(count: usize, depth: usize) -> u64 {
     flops / FLOPS_PER_BYTE
 }
 
-/// Sets the function constants of all kernels of `matmul.h`; those of the skinny kernels follow.
-pub(super) fn constants(
-    kernel: Kernel,
-    [left, right]: [Lie; 2],
-    addend: bool,
-    (split, residual, activation, stepwise): (bool, bool, Activation, bool),
-) -> Kernel {
-    kernel
-        .with("ACTIVATION", activation as i64)
-        .flag("LEFT_DEEP", left.deep)
-        .flag("RIGHT_DEEP", right.deep)
-        .flag("LEFT_FOUR", left.four)
-        .flag("RIGHT_FOUR", right.four)
-        .flag("SPLIT", split)
-        .flag("ADDEND", addend)
-        .flag("RESIDUAL", residual)
-        .flag("STEPWISE", stepwise)
+/// Specialisation of the kernels of `matmul.h`.
+pub(super) struct MatmulVariant {
+    pub(super) left: OperandLayout,
+    pub(super) right: OperandLayout,
+    /// Whether the sums are partial ones, of a split of K.
+    pub(super) split: bool,
+    pub(super) addend: bool,
+    pub(super) residual: bool,
+    pub(super) activation: Activation,
+    pub(super) stepwise: bool,
+}
+
+impl MatmulVariant {
+    /// Sets the function constants of all kernels of `matmul.h`; those of the skinny kernels follow.
+    pub(super) fn specialise(&self, kernel: Kernel) -> Kernel {
+        kernel
+            .define("ACTIVATION", self.activation as i64)
+            .flag("LEFT_K_MAJOR", self.left.k_major)
+            .flag("RIGHT_K_MAJOR", self.right.k_major)
+            .flag("LEFT_VECTOR", self.left.vector)
+            .flag("RIGHT_VECTOR", self.right.vector)
+            .flag("SPLIT", self.split)
+            .flag("ADDEND", self.addend)
+            .flag("RESIDUAL", self.residual)
+            .flag("STEPWISE", self.stepwise)
+    }
+}
+
+/// Geometry of a launch of a float kernel.
+struct MatmulGeometry {
+    threadgroups: usize,
+    threads: usize,
+    /// Rows of a SIMD-group of a skinny kernel.
+    rows: usize,
+    /// SIMD-groups that split the depth of these rows.
+    simd_splits: usize,
 }
 
 /// A matmul with all arguments of its kernels.
-struct Product {
+struct MatmulLaunch {
     dtype: DType,
-    problem: MatmulArgs,
+    args: MatmulArgs,
     left: BufferSlice,
     right: BufferSlice,
     addend: Option<BufferSlice>,
@@ -398,10 +422,10 @@ struct Product {
     stepwise: bool,
     output: BufferSlice,
     batches: usize,
-    lies: [Lie; 2],
+    layouts: [OperandLayout; 2],
 }
 
-impl Product {
+impl MatmulLaunch {
     fn new(
         recorder: &mut Recorder<'_>,
         [a, b]: [Input<'_>; 2],
@@ -414,76 +438,76 @@ impl Product {
         };
         let batch = Shape::new("matmul", batch)?;
         let k = last(&a.layout);
-        let none = match k {
+        let placeholder = match k {
             0 => Some(recorder.scratch(16)?),
             _ => None,
         };
-        let a = Operand::new(&a, output, none.as_ref());
-        let b = Operand::new(&b, output, none.as_ref()).turned();
-        let addend = Operand::over(epilogue.addend, output)?;
-        let residual = Operand::over(epilogue.residual, output)?;
+        let a = MatrixOperand::new(&a, output, placeholder.as_ref());
+        let b = MatrixOperand::new(&b, output, placeholder.as_ref()).transposed();
+        let addend = MatrixOperand::over(epilogue.addend, output)?;
+        let residual = MatrixOperand::over(epilogue.residual, output)?;
         // A skinny left factor becomes the right one: the transposed problem has few columns.
-        let turn = m < n && m <= NARROW && output.dtype.is_float();
-        let (rows, cols) = if turn { (n, m) } else { (m, n) };
+        let transpose = m < n && m <= MAX_SKINNY_COLS && output.dtype.is_float();
+        let (rows, cols) = if transpose { (n, m) } else { (m, n) };
         let out = MatrixStrides {
-            line: n as i64,
-            step: 1,
+            outer: n as i64,
+            inner: 1,
         };
-        let orient = |sides: MatrixStrides| {
-            if turn {
+        let orient = |strides: MatrixStrides| {
+            if transpose {
                 MatrixStrides {
-                    line: sides.step,
-                    step: sides.line,
+                    outer: strides.inner,
+                    inner: strides.outer,
                 }
             } else {
-                sides
+                strides
             }
         };
-        let (left, right) = if turn { (b, a) } else { (a, b) };
+        let (left, right) = if transpose { (b, a) } else { (a, b) };
         let mut walked = vec![(&left.batch, left.offset), (&right.batch, right.offset)];
         for other in [&addend, &residual].into_iter().flatten() {
             walked.push((&other.batch, other.offset));
         }
-        let (walk, steps) = view::walk(&batch, &walked);
-        let mut more = steps[2..].iter();
-        let mut steps_of = |there: bool| {
-            if there {
-                more.next().copied().unwrap_or(ViewStrides::zeroed())
+        let (walk, views) = view::walk(&batch, &walked);
+        let mut others = views[2..].iter();
+        let mut next_view = |exists: bool| {
+            if exists {
+                others.next().copied().unwrap_or(ViewStrides::zeroed())
             } else {
                 ViewStrides::zeroed()
             }
         };
-        let (addend_steps, residual_steps) =
-            (steps_of(addend.is_some()), steps_of(residual.is_some()));
-        let sides = |other: &Option<Operand<'_>>| other.as_ref().map_or(out, |o| o.sides);
-        let problem = MatmulArgs {
+        let (addend_view, residual_view) =
+            (next_view(addend.is_some()), next_view(residual.is_some()));
+        let strides = |other: &Option<MatrixOperand<'_>>| other.as_ref().map_or(out, |o| o.strides);
+        let args = MatmulArgs {
             rows: rows as u32,
             cols: cols as u32,
             depth: k as u32,
-            share: k as u32,
-            tall: 0,
-            wide: 0,
+            split_depth: k as u32,
+            tile_rows: 0,
+            tile_cols: 0,
             alpha: epilogue.alpha.to_f64() as f32,
             beta: epilogue.beta.to_f64() as f32,
             integer_alpha: epilogue.alpha.to_i128() as i64,
             integer_beta: epilogue.beta.to_i128() as i64,
             out: orient(out),
-            addend: orient(sides(&addend)),
-            residual: orient(sides(&residual)),
-            left: left.sides,
-            right: right.sides,
+            addend: orient(strides(&addend)),
+            residual: orient(strides(&residual)),
+            left: left.strides,
+            right: right.strides,
             batch: walk,
-            left_steps: steps[0],
-            right_steps: steps[1],
-            addend_steps,
-            residual_steps,
+            left_view: views[0],
+            right_view: views[1],
+            addend_view,
+            residual_view,
         };
         Ok(Self {
             dtype: output.dtype,
-            problem,
-            lies: [
-                Lie::of(left.sides, &steps[0]),
-                Lie::of(right.sides, &steps[1]),
+            args,
+            layouts: [
+                OperandLayout::of(left.strides, &views[0]),
+                OperandLayout::of(right.strides, &views[1]),
             ],
             left: left.slice,
             right: right.slice,
@@ -497,51 +521,70 @@ impl Product {
     }
 
     fn record(mut self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (rows, cols) = (self.problem.rows as usize, self.problem.cols as usize);
+        let (rows, cols) = (self.args.rows as usize, self.args.cols as usize);
         if !self.dtype.is_float() {
-            return self.record_whole(recorder);
+            return self.record_integer(recorder);
         }
-        if cols <= NARROW && cols <= rows {
-            return if self.lies[0].deep {
-                self.record_deep(recorder)
+        if cols <= MAX_SKINNY_COLS && cols <= rows {
+            return if self.layouts[0].k_major {
+                self.record_k_major(recorder)
             } else {
-                self.record_wide(recorder)
+                self.record_m_major(recorder)
             };
         }
         let side = tile_side(rows, cols, self.batches);
-        self.problem.tall = rows.div_ceil(side) as u32;
-        self.problem.wide = cols.div_ceil(side) as u32;
+        self.args.tile_rows = rows.div_ceil(side) as u32;
+        self.args.tile_cols = cols.div_ceil(side) as u32;
         let kernel = Kernel::new("matmul", "matmul_tile")
-            .of("T", self.dtype)
-            .with("TILE", side as i64);
+            .with_type("T", self.dtype)
+            .define("TILE", side as i64);
         let tiles = rows.div_ceil(side) * cols.div_ceil(side);
-        self.launch(recorder, kernel, tiles, TILE_THREADS, (1, 1))
+        let geometry = MatmulGeometry {
+            threadgroups: tiles,
+            threads: TILE_THREADS,
+            rows: 1,
+            simd_splits: 1,
+        };
+        self.launch(recorder, kernel, geometry)
     }
 
     /// Records a skinny matmul whose left factor is K-major.
-    fn record_deep(self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (rows, cols) = (self.problem.rows as usize, self.problem.cols as usize);
+    fn record_k_major(self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (rows, cols) = (self.args.rows as usize, self.args.cols as usize);
         // At most 32 sums.
-        let each = if cols <= NARROW / 2 { 4 } else { 2 };
-        let groups = |across: usize| rows.div_ceil(each * TEAM / across);
+        let group_rows = if cols <= MAX_SKINNY_COLS / 2 { 4 } else { 2 };
+        let threadgroups =
+            |simd_splits: usize| rows.div_ceil(group_rows * SKINNY_SIMD_GROUPS / simd_splits);
         // More SIMD-groups for a row as long as that fills the GPU better and each has something to do.
-        let mut across = 1;
-        while across < TEAM
-            && groups(across) * self.batches < BUSY
-            && self.problem.depth as usize >= 512 * across
+        let mut simd_splits = 1;
+        while simd_splits < SKINNY_SIMD_GROUPS
+            && threadgroups(simd_splits) * self.batches < MIN_THREADGROUPS
+            && self.args.depth as usize >= 512 * simd_splits
         {
-            across *= 2;
+            simd_splits *= 2;
         }
-        let kernel = Kernel::new("matmul_skinny", "matmul_deep").of("T", self.dtype);
-        let groups = groups(across);
-        self.launch(recorder, kernel, groups, NARROW_THREADS, (each, across))
+        let kernel =
+            Kernel::new("matmul_skinny", "matmul_skinny_k_major").with_type("T", self.dtype);
+        let geometry = MatmulGeometry {
+            threadgroups: threadgroups(simd_splits),
+            threads: SKINNY_THREADS,
+            rows: group_rows,
+            simd_splits,
+        };
+        self.launch(recorder, kernel, geometry)
     }
 
     /// Records a skinny matmul whose left factor is contiguous along its rows.
-    fn record_wide(self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let groups = (self.problem.rows as usize).div_ceil(WIDE_ROWS);
-        let kernel = Kernel::new("matmul_skinny", "matmul_wide").of("T", self.dtype);
-        self.launch(recorder, kernel, groups, NARROW_THREADS, (1, 1))
+    fn record_m_major(self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let geometry = MatmulGeometry {
+            threadgroups: (self.args.rows as usize).div_ceil(M_MAJOR_ROWS),
+            threads: SKINNY_THREADS,
+            rows: 1,
+            simd_splits: 1,
+        };
+        let kernel =
+            Kernel::new("matmul_skinny", "matmul_skinny_m_major").with_type("T", self.dtype);
+        self.launch(recorder, kernel, geometry)
     }
 
     /// Launches a kernel of floats, and the reduction if K is split.
@@ -549,53 +592,63 @@ impl Product {
         mut self,
         recorder: &mut Recorder<'_>,
         kernel: Kernel,
-        groups: usize,
-        threads: usize,
-        (rows, across): (usize, usize),
+        geometry: MatmulGeometry,
     ) -> Result<()> {
-        let p = &mut self.problem;
+        let p = &mut self.args;
         let depth = p.depth as usize;
         let count = p.rows as usize * p.cols as usize * self.batches;
-        let busy = groups * self.batches;
+        let threadgroups = geometry.threadgroups * self.batches;
         // Partial sums are written and read once more.
         let factors = (p.rows as usize + p.cols as usize) * depth * self.batches;
-        let affordable =
-            factors * self.dtype.size() / (EXTRA * 2 * count * size_of::<f32>()).max(1);
-        let splits = (BUSY / busy).min(depth / SPLIT).min(affordable).max(1);
+        let affordable = factors * self.dtype.size()
+            / (READ_BYTES_PER_PARTIAL * 2 * count * size_of::<f32>()).max(1);
+        let splits = (MIN_THREADGROUPS / threadgroups)
+            .min(depth / MIN_SPLIT_DEPTH)
+            .min(affordable)
+            .max(1);
         // Splits begin at multiples of tiles and of vectors.
-        let share = depth.div_ceil(splits).max(1).next_multiple_of(TILE_THREADS);
-        let splits = depth.div_ceil(share).max(1);
-        p.share = if splits > 1 { share } else { depth } as u32;
+        let split_depth = depth.div_ceil(splits).max(1).next_multiple_of(TILE_THREADS);
+        let splits = depth.div_ceil(split_depth).max(1);
+        p.split_depth = if splits > 1 { split_depth } else { depth } as u32;
         let cols = p.cols;
-        let constants = |kernel: Kernel, split: bool| {
-            let more = (
+        let specialised = |kernel: Kernel, split: bool| {
+            let variant = MatmulVariant {
+                left: self.layouts[0],
+                right: self.layouts[1],
                 split,
-                self.residual.is_some(),
-                self.activation,
-                self.stepwise,
-            );
-            constants(kernel, self.lies, self.addend.is_some(), more)
-                .constant("COLS", cols.min(NARROW as u32))
-                .constant("ROWS", rows as u32)
-                .constant("ACROSS", across as u32)
+                addend: self.addend.is_some(),
+                residual: self.residual.is_some(),
+                activation: self.activation,
+                stepwise: self.stepwise,
+            };
+            variant
+                .specialise(kernel)
+                .constant("COLS", cols.min(MAX_SKINNY_COLS as u32))
+                .constant("ROWS", geometry.rows as u32)
+                .constant("SIMD_SPLITS", geometry.simd_splits as u32)
         };
         let to = match splits {
             1 => self.output.clone(),
             _ => recorder.scratch(splits * count * size_of::<f32>())?,
         };
-        let kernel = constants(kernel, splits > 1);
+        let kernel = specialised(kernel, splits > 1);
         let launch = recorder.launch_in_bands(kernel, cost(count, depth))?;
         let launch = launch.read(self.left.clone()).read(self.right.clone());
         self.epilogue(launch)
             .write(to.clone())
-            .value(&self.problem)
-            .groups(recorder, (groups, splits, self.batches), threads);
+            .value(&self.args)
+            .groups(
+                recorder,
+                (geometry.threadgroups, splits, self.batches),
+                geometry.threads,
+            );
         if splits > 1 {
-            let kernel = Kernel::new("matmul_skinny", "matmul_join").of("T", self.dtype);
-            let launch = recorder.launch(&constants(kernel, false))?;
+            let kernel =
+                Kernel::new("matmul_skinny", "matmul_split_k_reduce").with_type("T", self.dtype);
+            let launch = recorder.launch(&specialised(kernel, false))?;
             self.epilogue(launch.read(to))
                 .write(self.output.clone())
-                .value(&self.problem)
+                .value(&self.args)
                 .threads(recorder, count);
         }
         Ok(())
@@ -604,32 +657,31 @@ impl Product {
     /// Binds the tensors of the epilogue.
     fn epilogue(&self, launch: LaunchBuilder) -> LaunchBuilder {
         let bound =
-            |other: &Option<BufferSlice>| other.clone().unwrap_or_else(|| stand_in(&self.left));
+            |other: &Option<BufferSlice>| other.clone().unwrap_or_else(|| placeholder(&self.left));
         launch.read(bound(&self.addend)).read(bound(&self.residual))
     }
 
     /// Records the integer kernel; arithmetic wraps alike with and without a sign.
-    fn record_whole(self, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn record_integer(self, recorder: &mut Recorder<'_>) -> Result<()> {
         const SIDE: usize = 16;
-        let dtype = match self.dtype.size() {
-            1 => DType::U8,
-            2 => DType::U16,
-            4 => DType::U32,
-            _ => DType::U64,
-        };
-        let p = &self.problem;
+        let dtype = same_size_uint(self.dtype);
+        let p = &self.args;
         let count = p.rows as usize * p.cols as usize * self.batches;
         let kernel = Kernel::new("matmul_integer", "matmul_integer")
-            .of("T", dtype)
-            .with("ACTIVATION", 0)
-            .flag("RIGHT_DEEP", self.lies[1].deep)
+            .with_type("T", dtype)
+            .define("ACTIVATION", 0)
+            .flag("RIGHT_K_MAJOR", self.layouts[1].k_major)
             .flag("ADDEND", self.addend.is_some());
-        let cost = INTEGER.saturating_mul(cost(count, p.depth as usize));
+        let cost = INTEGER_COST.saturating_mul(cost(count, p.depth as usize));
         recorder
             .launch_in_bands(kernel, cost)?
             .read(self.left.clone())
             .read(self.right.clone())
-            .read(self.addend.clone().unwrap_or_else(|| stand_in(&self.left)))
+            .read(
+                self.addend
+                    .clone()
+                    .unwrap_or_else(|| placeholder(&self.left)),
+            )
             .write(self.output.clone())
             .value(p)
             .groups(
@@ -671,7 +723,7 @@ mod tests {
 
     /// Compares a layer in one launch (two with split-K) with the same in `f64`.
     #[test]
-    fn bias_activation_and_residual_are_part_of_the_product() {
+    fn bias_activation_and_residual_are_fused_into_the_matmul() {
         let device = Device::software().unwrap();
         let metal = device.metal_backend().unwrap();
         let shape = |dims: &[usize]| Layout::contiguous(Shape::new("test", dims).unwrap());

@@ -121,10 +121,10 @@ fn prepare(
     let bands = cost.div_ceil(stream.launch_work().max(1)).max(1);
     let step = rows.div_ceil(usize::try_from(bands).unwrap_or(usize::MAX));
     let band = |start: usize| {
-        let some = start..rows.min(start + step);
+        let range = start..rows.min(start + step);
         device.prepare_product(MatrixProduct {
-            left: product.left.rows(some.clone(), product.element)?,
-            result: product.result.rows(some, product.element)?,
+            left: product.left.rows(range.clone(), product.element)?,
+            result: product.result.rows(range, product.element)?,
             ..product.clone()
         })
     };

@@ -20,7 +20,7 @@ use super::{
     decoder_args::SamplerState, decoder_args::TokenRecord, elementwise::Extent, fault::FaultRecord,
     group_norm::GroupNormArgs, layer_norm::LayerNormArgs, matmul::MatmulArgs,
     matmul::MatrixStrides, pooling::PoolArgs, quant_matmul::QuantMatmulArgs, random::RandomArgs,
-    reduce::ReduceArgs, region::Region, rms_norm::NormParameter, rope::RopeArgs, rows::Rows,
+    reduce::ReduceArgs, region::Region, rms_norm::NormParameter, rope::RopeArgs, rows::AxisRows,
     scan::ScanArgs, scatter::ScatterTarget, sort::SortArgs, view::ViewStrides, view::Walk,
 };
 
@@ -181,7 +181,7 @@ const STRUCTS: &[Header] = structs![
     Region,
     RopeArgs,
     RowPosition,
-    Rows,
+    AxisRows,
     SampleArgs,
     SamplerState,
     ScanArgs,

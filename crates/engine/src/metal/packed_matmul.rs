@@ -15,11 +15,11 @@ pub(crate) fn record(
 ) -> Result<()> {
     let &[left, right] = inputs else {
         // It is packed for the CPU.
-        recorder.missing = true;
+        recorder.no_kernel = true;
         return Ok(());
     };
     if left.layout.shape().rank() > 1 {
-        return matmul::multiply(recorder, [left, right], &Epilogue::PLAIN, output);
+        return matmul::multiply(recorder, [left, right], &Epilogue::NONE, output);
     }
     let layout = left.layout.with_axis("matmul_packed", 0, 1, 0)?;
     let output = Output {
@@ -28,5 +28,5 @@ pub(crate) fn record(
         ..*output
     };
     let left = Input { layout, ..left };
-    matmul::multiply(recorder, [left, right], &Epilogue::PLAIN, &output)
+    matmul::multiply(recorder, [left, right], &Epilogue::NONE, &output)
 }

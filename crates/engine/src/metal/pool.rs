@@ -14,20 +14,20 @@ use crate::memory::{Pressure, Stats};
 use crate::{Error, Result};
 
 /// Label of buffers in GPU tools: they are reused for one value after the other.
-const LABEL: &str = "tensor";
+const BUFFER_LABEL: &str = "tensor";
 
 /// Minimum size of a buffer.
-const SMALLEST: usize = 256;
+const MIN_BUFFER_BYTES: usize = 256;
 
-struct Free {
+struct FreeBuffer {
     buffer: Buffer,
     /// The last batch that uses it, if it may not have run.
     batch: Option<Arc<Batch>>,
 }
 
 #[derive(Default)]
-struct State {
-    free: BTreeMap<usize, Vec<Free>>,
+struct PoolState {
+    free: BTreeMap<usize, Vec<FreeBuffer>>,
     stats: Stats,
     limit: usize,
     cache_limit: usize,
@@ -36,26 +36,26 @@ struct State {
 /// The buffer pool of a device.
 pub(crate) struct Pool {
     device: hal::Device,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 /// Rounds a size up so that freed buffers fit again: to the next of eight steps per doubling.
 fn size_class(len: usize) -> usize {
-    let len = len.max(SMALLEST);
+    let len = len.max(MIN_BUFFER_BYTES);
     let step = 1_usize << (len.ilog2() - 3);
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
-impl State {
+impl PoolState {
     /// Removes buffers, the largest first, until at most `limit` bytes are cached.
-    fn trim(&mut self, limit: usize) -> Vec<Free> {
-        let mut gone = Vec::new();
+    fn trim(&mut self, limit: usize) -> Vec<FreeBuffer> {
+        let mut released = Vec::new();
         while self.stats.cached > limit
             && let Some(mut entry) = self.free.last_entry()
         {
             let size = *entry.key();
             if let Some(free) = entry.get_mut().pop() {
-                gone.push(free);
+                released.push(free);
                 self.stats.cached -= size;
                 self.stats.buffers -= 1;
             }
@@ -63,12 +63,12 @@ impl State {
                 entry.remove();
             }
         }
-        gone
+        released
     }
 
-    fn find(&mut self, size: usize, idle: bool) -> Option<Free> {
+    fn find(&mut self, size: usize, idle: bool) -> Option<FreeBuffer> {
         let list = self.free.get_mut(&size)?;
-        let usable = |free: &Free| !idle || free.batch.as_ref().is_none_or(|b| b.has_run());
+        let usable = |free: &FreeBuffer| !idle || free.batch.as_ref().is_none_or(|b| b.has_run());
         let at = list.iter().rposition(usable)?;
         let free = list.swap_remove(at);
         if list.is_empty() {
@@ -83,16 +83,16 @@ impl Pool {
     pub(super) fn new(device: hal::Device) -> Self {
         let limit = device.info().recommended_working_set;
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 limit,
                 cache_limit: limit / 2,
-                ..State::default()
+                ..PoolState::default()
             }),
             device,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,9 +120,15 @@ impl Pool {
         Ok(buffer)
     }
 
-    fn find(&self, stream: &Stream, op: &'static str, len: usize, idle: bool) -> Result<Free> {
+    fn find(
+        &self,
+        stream: &Stream,
+        op: &'static str,
+        len: usize,
+        idle: bool,
+    ) -> Result<FreeBuffer> {
         let size = size_class(len);
-        let (limit, gone) = {
+        let (limit, released) = {
             let mut state = self.lock();
             if let Some(free) = state.find(size, idle) {
                 state.stats.hits += 1;
@@ -137,7 +143,7 @@ impl Pool {
             // Cached buffers count too: they share the memory of the machine.
             (limit, state.trim(limit - in_use - size))
         };
-        drop(gone);
+        drop(released);
         let buffer = self
             .device
             .buffer_uninit(size, StorageMode::Shared)
@@ -153,10 +159,10 @@ impl Pool {
         let mut state = self.lock();
         match buffer {
             Ok(buffer) => {
-                buffer.set_label(LABEL);
+                buffer.set_label(BUFFER_LABEL);
                 state.stats.buffers += 1;
                 state.use_more(size);
-                Ok(Free {
+                Ok(FreeBuffer {
                     buffer,
                     batch: None,
                 })
@@ -181,11 +187,11 @@ impl Pool {
             .free
             .entry(size)
             .or_default()
-            .push(Free { buffer, batch });
+            .push(FreeBuffer { buffer, batch });
         let limit = state.cache_limit;
-        let gone = state.trim(limit);
+        let released = state.trim(limit);
         drop(state);
-        drop(gone);
+        drop(released);
     }
 
     /// The current statistics.
@@ -214,20 +220,20 @@ impl Pool {
     pub(crate) fn set_cache_limit(&self, bytes: usize) -> usize {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.cache_limit, bytes);
-        let gone = state.trim(bytes);
+        let released = state.trim(bytes);
         drop(state);
-        drop(gone);
+        drop(released);
         before
     }
 
     /// Releases all cached buffers to the system.
     pub(crate) fn clear_cache(&self) {
-        let gone = self.lock().trim(0);
-        drop(gone);
+        let released = self.lock().trim(0);
+        drop(released);
     }
 }
 
-impl State {
+impl PoolState {
     fn use_more(&mut self, size: usize) {
         self.stats.in_use += size;
         self.stats.peak = self.stats.peak.max(self.stats.in_use);

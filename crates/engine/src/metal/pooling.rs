@@ -13,7 +13,7 @@ msl_struct! {
     pub(super) struct PoolArgs {
         /// The planes, and the input's strides along them, its rows and its columns.
         planes: Walk,
-        steps: ViewStrides,
+        view: ViewStrides,
         row: i64,
         column: i64,
         height: u32,
@@ -47,21 +47,21 @@ pub(crate) fn record(
         layout: layout.without(2).without(1),
         ..*input
     };
-    let (walk, steps) = view::walk(planes.layout.shape(), &[(&planes, span.offset)]);
-    let narrow = |x: usize| u32::try_from(x).unwrap_or(u32::MAX);
+    let (walk, views) = view::walk(planes.layout.shape(), &[(&planes, span.offset)]);
+    let saturate = |x: usize| u32::try_from(x).unwrap_or(u32::MAX);
     let windows = PoolArgs {
         planes: walk,
-        steps: steps[0],
+        view: views[0],
         row: layout.strides()[1] as i64,
         column: layout.strides()[2] as i64,
-        height: narrow(layout.shape()[1]),
-        width: narrow(layout.shape()[2]),
-        kernel_height: narrow(op.kernel[0]),
-        kernel_width: narrow(op.kernel[1]),
-        stride_height: narrow(op.stride[0]),
-        stride_width: narrow(op.stride[1]),
-        padding_height: narrow(op.padding[0]),
-        padding_width: narrow(op.padding[1]),
+        height: saturate(layout.shape()[1]),
+        width: saturate(layout.shape()[2]),
+        kernel_height: saturate(op.kernel[0]),
+        kernel_width: saturate(op.kernel[1]),
+        stride_height: saturate(op.stride[0]),
+        stride_width: saturate(op.stride[1]),
+        padding_height: saturate(op.padding[0]),
+        padding_width: saturate(op.padding[1]),
     };
     let pool = match op.pool {
         Pool::Max => 0,
@@ -69,7 +69,7 @@ pub(crate) fn record(
         Pool::MeanInside => 2,
     };
     let kernel = Kernel::new("pooling", "pool")
-        .of("T", output.dtype)
+        .with_type("T", output.dtype)
         .constant("POOL", pool);
     let [planes, height, width] = output.shape[..] else {
         unreachable!("the rule gives three axes");

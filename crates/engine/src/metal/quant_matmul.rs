@@ -12,32 +12,32 @@
 
 use super::input::{Input, Output};
 use super::kernel::Kernel;
-use super::matmul::{BUSY, cost};
+use super::matmul::{MIN_THREADGROUPS, cost};
 use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use crate::Result;
 use crate::ops::quant_matmul::QuantMatmul;
 
 /// Maximum vectors of the GEMV kernel: with more, lanes would read activations more often than weights.
-const FEW: usize = 4;
+const MAX_GEMV_VECTORS: usize = 4;
 
 /// Maximum vectors of the skinny kernels; more go to tiles, whose threads share their reads of the vectors.
-const BATCH: usize = 16;
+const MAX_SKINNY_VECTORS: usize = 16;
 
 /// SIMD-groups of a threadgroup, and maximum rows that one takes together; `SIMD_GROUPS` and 4 in `quant_matmul.metal`.
-const TEAM: usize = 4;
-const EACH: usize = 4;
+const MAX_SIMD_GROUPS: usize = 4;
+const MAX_GEMV_ROWS: usize = 4;
 
 /// Width of a SIMD-group, and weights of a chunk.
-const LANES: usize = 32;
-const CHUNK: usize = 16;
+const SIMD_WIDTH: usize = 32;
+const CHUNK_LEN: usize = 16;
 
 /// Rows of the weights that a SIMD-group of a tile has, and maximum vectors of a tile.
-const TILE_ROWS: usize = 16;
-const TILE_VECTORS: usize = 64;
+const SIMD_GROUP_ROWS: usize = 16;
+const MAX_TILE_VECTORS: usize = 64;
 
 /// Pitch of a tile in threadgroup memory, in floats; `QUANT_PITCH` of `quant_tile.h`.
-const PITCH: usize = 36;
+const TILE_PITCH: usize = 36;
 
 msl_struct! {
     /// Arguments of the quantized matmul kernels.
@@ -59,180 +59,208 @@ pub(crate) fn record(
 ) -> Result<()> {
     let (rows, cols) = (op.matrix.rows(), op.matrix.cols());
     let vectors = output.count() / rows;
-    let most = i32::MAX as usize;
-    if rows.max(cols).max(vectors) > most {
+    if rows.max(cols).max(vectors) > i32::MAX as usize {
         // Kernels count in 32 bits.
-        recorder.missing = true;
+        recorder.no_kernel = true;
         return Ok(());
     }
     let x = recorder.dense(&inputs[0], output)?;
-    let problem = QuantMatmulArgs {
+    let args = QuantMatmulArgs {
         vectors: vectors as u32,
         rows: rows as u32,
         cols: cols as u32,
         offset: x.offset as u32,
     };
-    let path = Path::of(vectors);
-    let few = Few::new(rows, cols, vectors);
-    let batch = Batch::new(&[rows], cols, vectors);
-    let tile = Tile::new(&[rows], vectors);
-    let across = match path {
-        Path::Batch => batch.across,
-        _ => few.across,
+    let kernel_kind = QuantKernel::of(vectors);
+    let gemv = GemvGeometry::new(rows, cols, vectors);
+    let skinny = SkinnyGeometry::new(&[rows], cols, vectors);
+    let tile = TileGeometry::new(&[rows], vectors);
+    let simd_splits = match kernel_kind {
+        QuantKernel::Skinny => skinny.simd_splits,
+        _ => gemv.simd_splits,
     };
-    let kernel = Kernel::new("quant_matmul", path.entry())
-        .with("Q_FORMAT", op.matrix.weights().msl())
-        .constant("VECTORS", vectors.min(FEW) as u32)
-        .constant("EACH", few.each as u32)
-        .constant("ACROSS", across as u32)
-        .constant("EIGHTS", tile.eights as u32)
-        .constant("TILE_TEAM", tile.team as u32);
+    let kernel = Kernel::new("quant_matmul", kernel_kind.entry())
+        .define("Q_FORMAT", op.matrix.weights().msl())
+        .constant("VECTORS", vectors.min(MAX_GEMV_VECTORS) as u32)
+        .constant("GEMV_ROWS", gemv.rows_per_group as u32)
+        .constant("SIMD_SPLITS", simd_splits as u32)
+        .constant("VECTOR_BLOCKS", tile.vector_blocks as u32)
+        .constant("TILE_SIMD_GROUPS", tile.simd_groups as u32);
     let launch = recorder
         .launch_in_bands(kernel, cost(output.count(), cols))?
         .read(inputs[1].span(output))
         .read(x)
         .write(output.slice.clone())
-        .value(&problem);
-    match path {
-        Path::Few => launch.groups(recorder, few.groups, TEAM * LANES),
-        Path::Batch => launch.groups(recorder, batch.groups, Batch::THREADS),
-        Path::Tile => launch
-            .memory(tile.memory())
-            .groups(recorder, tile.groups, tile.team * LANES),
+        .value(&args);
+    match kernel_kind {
+        QuantKernel::Gemv => {
+            launch.groups(recorder, gemv.threadgroups, MAX_SIMD_GROUPS * SIMD_WIDTH)
+        }
+        QuantKernel::Skinny => {
+            launch.groups(recorder, skinny.threadgroups, SkinnyGeometry::THREADS)
+        }
+        QuantKernel::Tiled => launch.memory(tile.memory()).groups(
+            recorder,
+            tile.threadgroups,
+            tile.simd_groups * SIMD_WIDTH,
+        ),
     }
     Ok(())
 }
 
 /// The kernel that multiplies.
 #[derive(Clone, Copy)]
-enum Path {
-    Few,
-    Batch,
-    Tile,
+enum QuantKernel {
+    Gemv,
+    Skinny,
+    Tiled,
 }
 
-impl Path {
+impl QuantKernel {
     fn of(vectors: usize) -> Self {
-        if vectors <= FEW {
-            Self::Few
-        } else if Batch::takes(vectors) {
-            Self::Batch
+        if vectors <= MAX_GEMV_VECTORS {
+            Self::Gemv
+        } else if SkinnyGeometry::supports(vectors) {
+            Self::Skinny
         } else {
-            Self::Tile
+            Self::Tiled
         }
     }
 
     fn entry(self) -> &'static str {
         match self {
-            Self::Few => "quant_few",
-            Self::Batch => "quant_batch",
-            Self::Tile => "quant_tile",
+            Self::Gemv => "quant_gemv",
+            Self::Skinny => "quant_skinny",
+            Self::Tiled => "quant_tile",
         }
     }
 }
 
 /// Geometry of a launch of `quant_gemv`.
-struct Few {
+struct GemvGeometry {
     /// Rows that a SIMD-group computes together.
-    each: usize,
+    rows_per_group: usize,
     /// SIMD-groups that split the columns.
-    across: usize,
-    groups: usize,
+    simd_splits: usize,
+    threadgroups: usize,
 }
 
-impl Few {
+impl GemvGeometry {
     fn new(rows: usize, cols: usize, vectors: usize) -> Self {
-        let groups = |each: usize, across: usize| rows.div_ceil(each * TEAM / across);
-        let (mut each, mut across) = (EACH, 1);
+        let threadgroups = |rows_per_group: usize, simd_splits: usize| {
+            rows.div_ceil(rows_per_group * MAX_SIMD_GROUPS / simd_splits)
+        };
+        let (mut rows_per_group, mut simd_splits) = (MAX_GEMV_ROWS, 1);
         // More SIMD-groups for a row as long as that fills the GPU better and each has two chunks a lane; then fewer
         // rows for each. Several vectors need some rows, or lanes read little but vectors.
-        while across < TEAM && groups(each, across) < BUSY && cols >= 4 * across * LANES * CHUNK {
-            across *= 2;
+        while simd_splits < MAX_SIMD_GROUPS
+            && threadgroups(rows_per_group, simd_splits) < MIN_THREADGROUPS
+            && cols >= 4 * simd_splits * SIMD_WIDTH * CHUNK_LEN
+        {
+            simd_splits *= 2;
         }
-        while each > vectors.next_power_of_two() / 2 && each > 1 && groups(each, across) < BUSY {
-            each /= 2;
+        while rows_per_group > vectors.next_power_of_two() / 2
+            && rows_per_group > 1
+            && threadgroups(rows_per_group, simd_splits) < MIN_THREADGROUPS
+        {
+            rows_per_group /= 2;
         }
         Self {
-            each,
-            across,
-            groups: groups(each, across),
+            rows_per_group,
+            simd_splits,
+            threadgroups: threadgroups(rows_per_group, simd_splits),
         }
     }
 }
 
 /// Geometry of a launch of the skinny kernels (`quant_skinny.h`), for up to 16 vectors.
-pub(crate) struct Batch {
+pub(crate) struct SkinnyGeometry {
     /// Blocks of eight vectors.
-    pub(crate) eights: usize,
+    pub(crate) vector_blocks: usize,
     /// SIMD-groups that split the columns. Their number is the same for any number of vectors, so that sums are the
     /// same.
-    pub(crate) across: usize,
-    pub(crate) groups: usize,
+    pub(crate) simd_splits: usize,
+    pub(crate) threadgroups: usize,
 }
 
-impl Batch {
-    pub(crate) const THREADS: usize = TEAM * LANES;
+impl SkinnyGeometry {
+    pub(crate) const THREADS: usize = MAX_SIMD_GROUPS * SIMD_WIDTH;
 
     /// Columns that a SIMD-group takes in one step.
-    const STEP: usize = 4 * CHUNK;
+    const STEP_COLS: usize = 4 * CHUNK_LEN;
 
     /// Geometry for matrices of these numbers of rows; a threadgroup has rows of one of them.
     pub(crate) fn new(rows: &[usize], cols: usize, vectors: usize) -> Self {
-        let groups = |across: usize| -> usize {
-            let groups = rows.iter().map(|r| r.div_ceil(TILE_ROWS * TEAM / across));
-            groups.sum()
+        let threadgroups = |simd_splits: usize| -> usize {
+            let threadgroups = rows
+                .iter()
+                .map(|r| r.div_ceil(SIMD_GROUP_ROWS * MAX_SIMD_GROUPS / simd_splits));
+            threadgroups.sum()
         };
-        let mut across = 1;
-        while across < TEAM && groups(across) < BUSY && cols >= 2 * across * Self::STEP {
-            across *= 2;
+        let mut simd_splits = 1;
+        while simd_splits < MAX_SIMD_GROUPS
+            && threadgroups(simd_splits) < MIN_THREADGROUPS
+            && cols >= 2 * simd_splits * Self::STEP_COLS
+        {
+            simd_splits *= 2;
         }
         Self {
-            eights: vectors.min(BATCH).div_ceil(8),
-            across,
-            groups: groups(across),
+            vector_blocks: vectors.min(MAX_SKINNY_VECTORS).div_ceil(8),
+            simd_splits,
+            threadgroups: threadgroups(simd_splits),
         }
     }
 
     /// Whether the skinny kernels support this number of vectors.
-    pub(crate) fn takes(vectors: usize) -> bool {
-        vectors <= BATCH
+    pub(crate) fn supports(vectors: usize) -> bool {
+        vectors <= MAX_SKINNY_VECTORS
     }
 }
 
 /// Geometry of a launch of the tiled kernels (`quant_tile.h`).
-pub(crate) struct Tile {
+pub(crate) struct TileGeometry {
     /// Blocks of eight vectors.
-    pub(crate) eights: usize,
+    pub(crate) vector_blocks: usize,
     /// SIMD-groups, each with 16 rows of the weights.
-    pub(crate) team: usize,
+    pub(crate) simd_groups: usize,
     /// Tiles of vectors and of rows.
-    pub(crate) groups: (usize, usize),
+    pub(crate) threadgroups: (usize, usize),
 }
 
-impl Tile {
+impl TileGeometry {
     /// Geometry for matrices of these numbers of rows; a tile has rows of one of them.
     pub(crate) fn new(rows: &[usize], vectors: usize) -> Self {
-        let eights = vectors.min(TILE_VECTORS).div_ceil(8).next_power_of_two();
-        let across = vectors.div_ceil(8 * eights);
-        let tall = |team: usize| -> usize {
-            let tiles = rows.iter().map(|rows| rows.div_ceil(team * TILE_ROWS));
+        let vector_blocks = vectors
+            .min(MAX_TILE_VECTORS)
+            .div_ceil(8)
+            .next_power_of_two();
+        let vector_tiles = vectors.div_ceil(8 * vector_blocks);
+        let row_tiles = |simd_groups: usize| -> usize {
+            let tiles = rows
+                .iter()
+                .map(|rows| rows.div_ceil(simd_groups * SIMD_GROUP_ROWS));
             tiles.sum()
         };
         // A thread loads at most four `float4` of the vectors, which limits the vectors of a small threadgroup.
-        let mut team = TEAM;
-        while team > 1 && eights <= team && across * tall(team) < BUSY {
-            team /= 2;
+        let mut simd_groups = MAX_SIMD_GROUPS;
+        while simd_groups > 1
+            && vector_blocks <= simd_groups
+            && vector_tiles * row_tiles(simd_groups) < MIN_THREADGROUPS
+        {
+            simd_groups /= 2;
         }
         Self {
-            eights,
-            team,
-            groups: (across, tall(team)),
+            vector_blocks,
+            simd_groups,
+            threadgroups: (vector_tiles, row_tiles(simd_groups)),
         }
     }
 
     /// Bytes of threadgroup memory.
     pub(crate) fn memory(&self) -> usize {
-        (8 * self.eights + TILE_ROWS * self.team) * PITCH * size_of::<f32>()
+        (8 * self.vector_blocks + SIMD_GROUP_ROWS * self.simd_groups)
+            * TILE_PITCH
+            * size_of::<f32>()
     }
 }
 
@@ -241,25 +269,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_stay_within_what_kernels_have_room_for() {
+    fn geometries_stay_within_the_limits_of_the_kernels() {
         for vectors in 1..200 {
             for rows in [1, 16, 100, 576, 4096, 50_000] {
-                let tile = Tile::new(&[rows], vectors);
-                assert!([1, 2, 4, 8].contains(&tile.eights), "{vectors}");
-                assert!(tile.eights <= 2 * tile.team, "{vectors} {rows}");
+                let tile = TileGeometry::new(&[rows], vectors);
+                assert!([1, 2, 4, 8].contains(&tile.vector_blocks), "{vectors}");
+                assert!(
+                    tile.vector_blocks <= 2 * tile.simd_groups,
+                    "{vectors} {rows}"
+                );
                 assert!(tile.memory() <= 32 << 10 && tile.memory().is_multiple_of(16));
-                assert!(tile.groups.0 * tile.eights * 8 >= vectors);
-                assert!(tile.groups.1 * tile.team * TILE_ROWS >= rows);
+                assert!(tile.threadgroups.0 * tile.vector_blocks * 8 >= vectors);
+                assert!(tile.threadgroups.1 * tile.simd_groups * SIMD_GROUP_ROWS >= rows);
                 for cols in [32, 576, 4096] {
-                    let few = Few::new(rows, cols, vectors.min(FEW));
-                    let each = few.each * TEAM / few.across;
-                    assert!(few.each >= 1 && each >= 1 && few.groups * each >= rows);
-                    let batch = Batch::new(&[rows], cols, vectors);
-                    assert!(TEAM.is_multiple_of(batch.across));
-                    assert!(batch.groups * TILE_ROWS * TEAM / batch.across >= rows);
-                    assert!(8 * batch.eights >= vectors.min(BATCH));
+                    let gemv = GemvGeometry::new(rows, cols, vectors.min(MAX_GEMV_VECTORS));
+                    let rows_per_group = gemv.rows_per_group * MAX_SIMD_GROUPS / gemv.simd_splits;
+                    assert!(
+                        gemv.rows_per_group >= 1
+                            && rows_per_group >= 1
+                            && gemv.threadgroups * rows_per_group >= rows
+                    );
+                    let skinny = SkinnyGeometry::new(&[rows], cols, vectors);
+                    assert!(MAX_SIMD_GROUPS.is_multiple_of(skinny.simd_splits));
+                    assert!(
+                        skinny.threadgroups * SIMD_GROUP_ROWS * MAX_SIMD_GROUPS
+                            / skinny.simd_splits
+                            >= rows
+                    );
+                    assert!(8 * skinny.vector_blocks >= vectors.min(MAX_SKINNY_VECTORS));
                     // Sums do not depend on the other vectors of a batch.
-                    assert_eq!(batch.across, Batch::new(&[rows], cols, 2).across);
+                    assert_eq!(
+                        skinny.simd_splits,
+                        SkinnyGeometry::new(&[rows], cols, 2).simd_splits
+                    );
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! `random::…` on Metal: the bits of the CPU.
 
-use super::elementwise::{Each, moved};
+use super::elementwise::{Elementwise, same_size_uint};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
@@ -49,20 +49,20 @@ pub(crate) fn record(
         Distribution::Normal => (2, op.dtype),
         Distribution::Integer { low, range } => {
             (law.start, law.width) = (*low, *range);
-            (3, moved(op.dtype))
+            (3, same_size_uint(op.dtype))
         }
         Distribution::Bernoulli { below } => {
             law.width = *below;
-            (4, moved(op.dtype))
+            (4, same_size_uint(op.dtype))
         }
     };
-    let each = Each::new(&output.shape, &[]);
-    let kernel = Kernel::new("random", "random").of("T", dtype);
+    let elementwise = Elementwise::new(&output.shape, &[]);
+    let kernel = Kernel::new("random", "random").with_type("T", dtype);
     let launch = recorder
         .launch(&kernel.constant("KIND", kind))?
         .write(&output.slice)
-        .value(&each.extent)
+        .value(&elementwise.extent)
         .value(&law);
-    each.launch(launch, recorder);
+    elementwise.launch(launch, recorder);
     Ok(())
 }

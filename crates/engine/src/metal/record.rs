@@ -27,10 +27,10 @@ pub(crate) struct Recorder<'a> {
     scratch: Vec<Block>,
     faults: Vec<Arc<Fault>>,
     /// There is no kernel for this case: the CPU computes it.
-    pub(super) missing: bool,
+    pub(super) no_kernel: bool,
 }
 
-/// Validated launches of one kernel, with what they cost.
+/// Validated launches of one kernel, with their costs.
 #[derive(Clone)]
 pub(crate) struct Launch {
     /// The launch, or its bands.
@@ -79,7 +79,7 @@ struct Grid {
     size: Size,
     threadgroup: Size,
     /// Whether the size counts threadgroups.
-    whole: bool,
+    counts_threadgroups: bool,
 }
 
 impl LaunchBuilder {
@@ -87,11 +87,11 @@ impl LaunchBuilder {
     fn bind(mut self, slice: BufferSlice, access: Access, [read, written]: [usize; 2]) -> Self {
         let length = slice.length() as u64;
         self.bound += length;
-        let moved = [
+        let same_size_uint = [
             (access.reads(), read as u64),
             (access.writes(), written as u64),
         ];
-        for (total, (used, bytes)) in self.traffic.iter_mut().zip(moved) {
+        for (total, (used, bytes)) in self.traffic.iter_mut().zip(same_size_uint) {
             if used {
                 *total += bytes;
                 self.untouched += length - bytes;
@@ -185,11 +185,11 @@ impl LaunchBuilder {
         } else {
             pipeline.optimal_thread_group_size_2d()
         };
-        self.threads_of(recorder, grid, group);
+        self.threads_grouped(recorder, grid, group);
     }
 
     /// Launches a grid of threads, in threadgroups of this size.
-    pub(crate) fn threads_of(
+    pub(crate) fn threads_grouped(
         self,
         recorder: &mut Recorder<'_>,
         grid: impl Into<Size>,
@@ -198,7 +198,7 @@ impl LaunchBuilder {
         recorder.push(self.build(Grid {
             size: grid.into(),
             threadgroup: group.into(),
-            whole: false,
+            counts_threadgroups: false,
         }));
     }
 
@@ -212,7 +212,7 @@ impl LaunchBuilder {
         recorder.push(self.build(Grid {
             size: grid.into(),
             threadgroup: group.into(),
-            whole: true,
+            counts_threadgroups: true,
         }));
     }
 
@@ -241,7 +241,7 @@ impl LaunchBuilder {
 
     /// The launch, or one for each band.
     fn bands(self, grid: Grid) -> hal::Result<Vec<hal::Launch>> {
-        let group = match grid.whole {
+        let group = match grid.counts_threadgroups {
             true => Size::new(1, 1, 1),
             false => grid.threadgroup,
         };
@@ -260,7 +260,7 @@ impl LaunchBuilder {
                     size: *size,
                     ..grid
                 };
-                grid.launch(launch.clone().bytes(band::BUFFER, band))
+                grid.launch(launch.clone().bytes(band::BUFFER_INDEX, band))
             })
             .collect()
     }
@@ -268,7 +268,7 @@ impl LaunchBuilder {
 
 impl Grid {
     fn launch(self, launch: hal::LaunchBuilder) -> hal::Result<hal::Launch> {
-        match self.whole {
+        match self.counts_threadgroups {
             true => launch.threadgroups(self.size, self.threadgroup),
             false => launch.threads(self.size, self.threadgroup),
         }
@@ -291,7 +291,7 @@ impl<'a> Recorder<'a> {
             products: Vec::new(),
             scratch: Vec::new(),
             faults: Vec::new(),
-            missing: false,
+            no_kernel: false,
         }
     }
 
@@ -340,7 +340,7 @@ impl<'a> Recorder<'a> {
             slice: self.scratch(shape.count() * dtype.size())?,
             dtype,
             shape,
-            holds: None,
+            aliased_input: None,
         })
     }
 
@@ -360,7 +360,7 @@ impl<'a> Recorder<'a> {
     /// A buffer in which kernels leave an index outside an axis of this length, by the function of `msl/fault.h`.
     /// Reading the result returns it as an error.
     pub(crate) fn fault(&mut self, len: usize) -> Result<BufferSlice> {
-        let record = Block::copy_of(self.metal, self.op, &[0; fault::BYTES])?;
+        let record = Block::copy_of(self.metal, self.op, &[0; fault::RECORD_BYTES])?;
         let fault = Fault::new(self.op, len, record);
         let slice = fault.slice();
         self.faults.push(fault);

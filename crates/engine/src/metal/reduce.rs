@@ -19,15 +19,15 @@ msl_struct! {
     pub(super) struct ReduceArgs {
         /// The axes that are kept, and the input's strides along them.
         kept: Walk,
-        kept_steps: ViewStrides,
+        kept_view: ViewStrides,
         /// The axes that are reduced.
         reduced: Walk,
-        reduced_steps: ViewStrides,
+        reduced_view: ViewStrides,
         /// Elements of a result.
         count: u64,
         results: u32,
         /// Splits of each result.
-        parts: u32,
+        splits: u32,
         /// Elements of a split, if they are contiguous.
         chunk: u32,
         ddof: f32,
@@ -39,7 +39,7 @@ pub(super) struct Method {
     /// Its number there.
     fold: u32,
     /// Which of its answers.
-    answer: u32,
+    result: u32,
     /// Whether magnitudes are folded.
     magnitude: bool,
     /// Bytes of its state.
@@ -52,7 +52,7 @@ impl Method {
     pub(super) fn arg(max: bool, dtype: DType) -> Self {
         Self {
             fold: 7,
-            answer: u32::from(!max),
+            result: u32::from(!max),
             magnitude: false,
             state: if dtype.size() == 8 { 16 } else { 8 },
             ddof: 0.0,
@@ -62,7 +62,7 @@ impl Method {
     pub(super) fn new(fold: Fold, dtype: DType) -> Self {
         let float = dtype.is_float();
         let wide = if float { 4 } else { 8 };
-        let (number, answer, state) = match fold {
+        let (number, result, state) = match fold {
             Fold::Sum | Fold::SumAbs => (0, 0, 8),
             Fold::Mean => (0, 1, 8),
             Fold::Max | Fold::MaxAbs => (1, 0, wide),
@@ -78,7 +78,7 @@ impl Method {
         };
         Self {
             fold: number,
-            answer,
+            result,
             magnitude: matches!(fold, Fold::SumAbs | Fold::MaxAbs | Fold::MinAbs),
             state,
             ddof: match fold {
@@ -89,29 +89,38 @@ impl Method {
     }
 
     /// A kernel for elements of one type and results of another.
-    pub(super) fn of(&self, kernel: Kernel, from: DType, to: DType) -> Kernel {
+    pub(super) fn kernel(&self, kernel: Kernel, from: DType, to: DType) -> Kernel {
         let narrow = if to == DType::Bool { DType::U8 } else { to };
         let kernel = match self.fold {
             // By keys.
-            7 if from.size() == 8 => kernel.of("T", DType::U64).of("U", to).with("KINDS", 1),
-            7 => kernel.of("T", DType::U32).of("U", to).with("KINDS", 1),
+            7 if from.size() == 8 => kernel
+                .with_type("T", DType::U64)
+                .with_type("U", to)
+                .define("KINDS", 1),
+            7 => kernel
+                .with_type("T", DType::U32)
+                .with_type("U", to)
+                .define("KINDS", 1),
             // All integers are folded in 64 bits.
-            2 if !from.is_float() => kernel.of("T", DType::I64).of("U", narrow).with("KINDS", 1),
+            2 if !from.is_float() => kernel
+                .with_type("T", DType::I64)
+                .with_type("U", narrow)
+                .define("KINDS", 1),
             _ if !from.is_float() => {
-                let kernel = kernel.of("T", DType::I64).of("U", DType::I64);
-                kernel.with("KINDS", 1)
+                let kernel = kernel.with_type("T", DType::I64).with_type("U", DType::I64);
+                kernel.define("KINDS", 1)
             }
-            _ => kernel.of("T", from).of("U", narrow),
+            _ => kernel.with_type("T", from).with_type("U", narrow),
         };
         kernel
-            .with("FOLD", self.fold)
-            .constant("ANSWER", self.answer)
+            .define("FOLD", self.fold)
+            .constant("RESULT", self.result)
             .flag("MAGNITUDE", self.magnitude)
             .constant("KIND", kind(from))
     }
 }
 
-/// Number of an element type in `kind.h`.
+/// Number of an element type in `element_kind.h`.
 pub(super) fn kind(dtype: DType) -> u32 {
     match dtype {
         DType::Bool | DType::U8 => 0,
@@ -129,47 +138,49 @@ pub(super) fn kind(dtype: DType) -> u32 {
 }
 
 /// Distribution of results among threads.
-enum Plan {
+enum ReduceStrategy {
     /// A thread for each split of each result.
-    Thread { parts: usize },
+    Thread { splits: usize },
     /// A SIMD-group for each result.
     Simd,
     /// A threadgroup for each split of each result.
-    Group { parts: usize },
+    Group { splits: usize },
 }
 
 /// Maximum elements of a result that one thread takes as quickly as several.
-const SHORT: usize = 16;
+const MAX_THREAD_ELEMENTS: usize = 16;
 
 /// Maximum elements of a row for which one SIMD-group is enough.
-const ROW: usize = 1024;
+const MAX_SIMD_GROUP_ELEMENTS: usize = 1024;
 
 /// Minimum elements of a split of a row, and maximum threads of a threadgroup.
-const PART: usize = 8192;
-const THREADS: usize = 512;
+const MIN_SPLIT_ELEMENTS: usize = 8192;
+const MAX_THREADS: usize = 512;
 
 /// Threads that fill a GPU.
-const BUSY: usize = 1 << 15;
+const MIN_GPU_THREADS: usize = 1 << 15;
 
-impl Plan {
+impl ReduceStrategy {
     /// The strategy for `results` results of `count` elements each, which are columns or rows.
     fn new(results: usize, count: usize, columns: bool) -> Self {
-        if columns || count <= SHORT {
-            let parts = if results >= BUSY / 2 || count < 64 {
+        if columns || count <= MAX_THREAD_ELEMENTS {
+            let splits = if results >= MIN_GPU_THREADS / 2 || count < 64 {
                 1
             } else {
-                (BUSY / results).min(count / SHORT).clamp(1, 4096)
+                (MIN_GPU_THREADS / results)
+                    .min(count / MAX_THREAD_ELEMENTS)
+                    .clamp(1, 4096)
             };
-            return Self::Thread { parts };
+            return Self::Thread { splits };
         }
-        if count <= ROW {
+        if count <= MAX_SIMD_GROUP_ELEMENTS {
             return Self::Simd;
         }
-        let parts = match results {
-            0..64 => (count / PART).min(1024 / results).max(1),
+        let splits = match results {
+            0..64 => (count / MIN_SPLIT_ELEMENTS).min(1024 / results).max(1),
             _ => 1,
         };
-        Self::Group { parts }
+        Self::Group { splits }
     }
 }
 
@@ -203,89 +214,97 @@ pub(super) fn launch(
         }
     }
     let walk = |layout, offset| {
-        let part = Input { layout, ..*input };
-        let (walk, steps) = view::walk(part.layout.shape(), &[(&part, offset)]);
-        (walk, steps[0])
+        let input = Input { layout, ..*input };
+        let (walk, views) = view::walk(input.layout.shape(), &[(&input, offset)]);
+        (walk, views[0])
     };
     let (results, count) = (kept.count(), reduced.count());
     if u32::try_from(results.max(count)).is_err() {
         // Kernels count in 32 bits.
-        recorder.missing = true;
+        recorder.no_kernel = true;
         return Ok(());
     }
-    let (kept, kept_steps) = walk(kept, span.offset);
-    let (reduced, reduced_steps) = walk(reduced, 0);
+    let (kept, kept_view) = walk(kept, span.offset);
+    let (reduced, reduced_view) = walk(reduced, 0);
     let step =
-        |walk: &Walk, steps: &ViewStrides| steps.strides[walk.rank as usize - 1].unsigned_abs();
-    let columns = results > 1 && step(&kept, &kept_steps) < step(&reduced, &reduced_steps);
-    let plan = Plan::new(results, count, columns);
-    let (entry, parts) = match plan {
-        Plan::Thread { parts } => ("reduce_thread", parts),
-        Plan::Simd => ("reduce_group", 1),
-        Plan::Group { parts } => ("reduce_group", parts),
+        |walk: &Walk, views: &ViewStrides| views.strides[walk.rank as usize - 1].unsigned_abs();
+    let columns = results > 1 && step(&kept, &kept_view) < step(&reduced, &reduced_view);
+    let strategy = ReduceStrategy::new(results, count, columns);
+    let (entry, splits) = match strategy {
+        ReduceStrategy::Thread { splits } => ("reduce_thread", splits),
+        ReduceStrategy::Simd => ("reduce_group", 1),
+        ReduceStrategy::Group { splits } => ("reduce_group", splits),
     };
-    let plain = reduced.rank == 1;
+    let single_axis = reduced.rank == 1;
     let aligned = |s: &i64| s % 4 == 0;
-    let vector = plain
-        && reduced_steps.strides[0] == 1
-        && aligned(&kept_steps.offset)
-        && kept_steps.strides[..kept.rank as usize].iter().all(aligned);
+    let vector = single_axis
+        && reduced_view.strides[0] == 1
+        && aligned(&kept_view.offset)
+        && kept_view.strides[..kept.rank as usize].iter().all(aligned);
     let reduction = ReduceArgs {
         kept,
-        kept_steps,
+        kept_view,
         reduced,
-        reduced_steps,
+        reduced_view,
         count: count as u64,
         results: results as u32,
-        parts: parts as u32,
+        splits: splits as u32,
         // Splits begin at multiples of a vector.
-        chunk: count.div_ceil(parts).next_multiple_of(8) as u32,
+        chunk: count.div_ceil(splits).next_multiple_of(8) as u32,
         ddof: method.ddof,
     };
-    let kernel = |entry| method.of(Kernel::new("reduce", entry), input.dtype, output.dtype);
-    let packed = matches!(plan, Plan::Simd);
+    let kernel = |entry| method.kernel(Kernel::new("reduce", entry), input.dtype, output.dtype);
+    let packed = matches!(strategy, ReduceStrategy::Simd);
     let first = kernel(entry)
-        .flag("SPLIT", parts > 1)
+        .flag("SPLIT", splits > 1)
         .flag("VECTOR", vector)
-        .flag("PACKED", packed)
-        .flag("PLAIN", plain);
+        .flag("ROW_PER_SIMD_GROUP", packed)
+        .flag("SINGLE_AXIS", single_axis);
     let launch = recorder.launch(&first)?;
     let launch = match count {
         0 => launch.value(&0_u64),
         _ => launch.read(span),
     };
-    let states = match parts {
+    let states = match splits {
         1 => None,
-        _ => Some(recorder.scratch(results * parts * method.state)?),
+        _ => Some(recorder.scratch(results * splits * method.state)?),
     };
     let launch = launch.write(states.as_ref().unwrap_or(&output.slice));
     let launch = launch.value(&reduction);
-    match plan {
-        Plan::Thread { .. } => launch.threads(recorder, results * parts),
-        Plan::Simd => {
-            let pack = results.min(8);
-            launch.groups(recorder, results.div_ceil(pack), 32 * pack);
+    match strategy {
+        ReduceStrategy::Thread { .. } => launch.threads(recorder, results * splits),
+        ReduceStrategy::Simd => {
+            let rows_per_group = results.min(8);
+            launch.groups(
+                recorder,
+                results.div_ceil(rows_per_group),
+                32 * rows_per_group,
+            );
         }
-        Plan::Group { .. } => {
+        ReduceStrategy::Group { .. } => {
             let threads = (reduction.chunk as usize).div_ceil(8).next_multiple_of(32);
-            let threads = threads.min(THREADS).min(launch.max_threads());
-            launch.groups(recorder, results * parts, threads);
+            let threads = threads.min(MAX_THREADS).min(launch.max_threads());
+            launch.groups(recorder, results * splits, threads);
         }
     }
     if let Some(states) = states {
-        let pack = results.min(8);
+        let rows_per_group = results.min(8);
         recorder
             .launch(
-                &kernel("reduce_parts")
+                &kernel("reduce_merge")
                     .flag("SPLIT", true)
                     .flag("VECTOR", false)
-                    .flag("PACKED", true)
-                    .flag("PLAIN", true),
+                    .flag("ROW_PER_SIMD_GROUP", true)
+                    .flag("SINGLE_AXIS", true),
             )?
             .read(states)
             .write(&output.slice)
             .value(&reduction)
-            .groups(recorder, results.div_ceil(pack), 32 * pack);
+            .groups(
+                recorder,
+                results.div_ceil(rows_per_group),
+                32 * rows_per_group,
+            );
     }
     Ok(())
 }

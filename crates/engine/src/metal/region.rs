@@ -1,6 +1,6 @@
 //! Regions of a tensor, copied as they are.
 
-use super::elementwise::{Each, moved};
+use super::elementwise::{Elementwise, same_size_uint};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
@@ -19,14 +19,14 @@ msl_struct! {
 impl Region {
     /// The region of a shape that begins at these indices.
     pub(super) fn new(start: &[usize], shape: &Shape) -> Self {
-        let mut inside = Self {
+        let mut region = Self {
             start: [0; MAX_RANK],
             len: [1; MAX_RANK],
         };
         for (axis, &len) in shape.iter().enumerate() {
-            (inside.start[axis], inside.len[axis]) = (start[axis] as u32, len as u32);
+            (region.start[axis], region.len[axis]) = (start[axis] as u32, len as u32);
         }
-        inside
+        region
     }
 }
 
@@ -36,32 +36,35 @@ pub(super) fn write(
     entry: &'static str,
     recorder: &mut Recorder<'_>,
     input: &Input<'_>,
-    place: &Layout,
+    region: &Layout,
     output: &Output,
 ) -> Result<()> {
     let span = input.span(output);
     let target = Input {
         block: None,
         dtype: input.dtype,
-        layout: *place,
+        layout: *region,
         constant: None,
     };
     // Bound from its first element on, so that writes to disjoint regions need not wait for each other.
-    let (range, offset) = output.part(place);
-    let each = Each::new(
+    let (range, offset) = output.region_slice(region);
+    let elementwise = Elementwise::new(
         input.layout.shape(),
         &[(input, span.offset), (&target, offset)],
     );
     let kernel = Kernel::new(file, entry)
-        .of("T", moved(input.dtype))
-        .flag("VECTOR_INPUT", each.is_vector(&each.steps[0]))
-        .flag("VECTOR_OUTPUT", each.is_vector(&each.steps[1]));
+        .with_type("T", same_size_uint(input.dtype))
+        .flag("VECTOR_INPUT", elementwise.is_vector(&elementwise.views[0]))
+        .flag(
+            "VECTOR_OUTPUT",
+            elementwise.is_vector(&elementwise.views[1]),
+        );
     let launch = recorder
         .launch(&kernel)?
         .read(span)
         .write(range)
-        .value(&each.extent)
-        .values(&each.steps);
-    each.launch(launch, recorder);
+        .value(&elementwise.extent)
+        .values(&elementwise.views);
+    elementwise.launch(launch, recorder);
     Ok(())
 }

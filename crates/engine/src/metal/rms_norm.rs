@@ -4,15 +4,15 @@ use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
 use super::record::{LaunchBuilder, Recorder};
-use super::rows::{self, Rows};
+use super::rows::{self, AxisRows};
 use crate::ops::rms_norm::RmsNorm;
 use crate::{DType, Result};
 
 /// Elements of a row that a thread keeps in registers, as in `norm.h`.
-const HELD: usize = 4;
+const VALUES_PER_THREAD: usize = 4;
 
 /// Rows of a threadgroup, if one SIMD-group suffices for each.
-const PACK: usize = 8;
+const ROWS_PER_THREADGROUP: usize = 8;
 
 pub(crate) fn record(
     op: &RmsNorm,
@@ -22,7 +22,7 @@ pub(crate) fn record(
 ) -> Result<()> {
     let norm = Norm::new(&inputs[0], &[Some(&inputs[1])], output);
     let kernels = norm.kernels("rms_norm", ["rms_norm_row", "rms_norm_loop"]);
-    let kernels = kernels.map(|kernel| kernel.of("W", inputs[1].dtype));
+    let kernels = kernels.map(|kernel| kernel.with_type("W", inputs[1].dtype));
     let (launch, threads) = norm.start(recorder, kernels)?;
     let launch = norm.read(launch).write(&output.slice).value(&norm.rows);
     let launch = launch
@@ -43,7 +43,7 @@ msl_struct! {
 
 /// A norm of the rows along the last axis.
 pub(super) struct Norm {
-    pub(super) rows: Rows,
+    pub(super) rows: AxisRows,
     span: Span,
     dtype: DType,
     /// The bound range of each parameter, if it exists.
@@ -58,7 +58,7 @@ impl Norm {
         let mut norm = Self::by_channel(x, parameters, output);
         for (span, parameter) in &norm.parameters {
             norm.vector &= span.is_none() || parameter.stride == 1;
-            norm.vector &= parameter.offset % HELD as i64 == 0;
+            norm.vector &= parameter.offset % VALUES_PER_THREAD as i64 == 0;
         }
         norm
     }
@@ -70,8 +70,9 @@ impl Norm {
         output: &Output,
     ) -> Self {
         let axis = x.layout.shape().rank() - 1;
-        let (rows, span) = Rows::new(x, axis, output);
-        let vector = rows.is_aligned(HELD) && (rows.len as usize).is_multiple_of(HELD);
+        let (rows, span) = AxisRows::new(x, axis, output);
+        let vector = rows.is_aligned(VALUES_PER_THREAD)
+            && (rows.len as usize).is_multiple_of(VALUES_PER_THREAD);
         let parameters = parameters.iter().map(|p| {
             let Some(p) = p else {
                 return (None, NormParameter::default());
@@ -95,16 +96,18 @@ impl Norm {
 
     /// Threads that share a row.
     fn threads(&self) -> usize {
-        (self.rows.len as usize).div_ceil(HELD).next_multiple_of(32)
+        (self.rows.len as usize)
+            .div_ceil(VALUES_PER_THREAD)
+            .next_multiple_of(32)
     }
 
     /// The kernels: the first entry for rows that fit registers, the second for all others.
     pub(super) fn kernels(&self, file: &'static str, entries: [&'static str; 2]) -> [Kernel; 2] {
         entries.map(|entry| {
             Kernel::new(file, entry)
-                .of("T", self.dtype)
+                .with_type("T", self.dtype)
                 .flag("VECTOR", self.vector)
-                .flag("PACKED", self.threads() == 32)
+                .flag("ROW_PER_SIMD_GROUP", self.threads() == 32)
         })
     }
 
@@ -138,8 +141,8 @@ impl Norm {
         let count = self.rows.count as usize;
         let (groups, threads) = match threads {
             32 => {
-                let pack = PACK.min(count);
-                (count.div_ceil(pack), 32 * pack)
+                let rows_per_group = ROWS_PER_THREADGROUP.min(count);
+                (count.div_ceil(rows_per_group), 32 * rows_per_group)
             }
             threads => (count, threads),
         };

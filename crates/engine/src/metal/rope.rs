@@ -14,7 +14,7 @@ msl_struct! {
     pub(super) struct RopeArgs {
         /// The axes before the last two, and the input's strides along them.
         walk: Walk,
-        steps: ViewStrides,
+        view: ViewStrides,
         row_stride: i64,
         stride: i64,
         /// Offset and strides of the table of rotations.
@@ -22,9 +22,9 @@ msl_struct! {
         table_whole: i64,
         table_stride: i64,
         /// Offset and strides of the positions.
-        at_offset: i64,
-        at_batch: i64,
-        at_stride: i64,
+        position_offset: i64,
+        position_batch: i64,
+        position_stride: i64,
         /// Position of the first row if none are given.
         first: u64,
         factor: f32,
@@ -36,7 +36,7 @@ msl_struct! {
         /// Sequences.
         outer: u32,
         /// Sequences that share their positions.
-        same: u32,
+        sharing: u32,
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn record(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let (x, turns, positions) = (&inputs[0], &inputs[1], inputs.get(2));
+    let (x, frequencies, positions) = (&inputs[0], &inputs[1], inputs.get(2));
     let shape = output.shape;
     let rank = shape.rank();
     let (seq, dim) = (shape[rank - 2], shape[rank - 1]);
@@ -65,33 +65,41 @@ pub(crate) fn record(
         ..*x
     };
     let span = x.span(output);
-    let (walk, steps) = view::walk(others.layout.shape(), &[(&others, span.offset)]);
+    let (walk, views) = view::walk(others.layout.shape(), &[(&others, span.offset)]);
     let outer = others.layout.count();
-    let turns_span = turns.span(output);
-    let pairs = turns.layout.shape()[1];
-    let at = positions.map(|p| (p.span(output), p.layout));
-    let each = at.as_ref().is_some_and(|(_, l)| l.shape().rank() == 2);
+    let frequencies_span = frequencies.span(output);
+    let pairs = frequencies.layout.shape()[1];
+    let position_span = positions.map(|p| (p.span(output), p.layout));
+    let per_batch = position_span
+        .as_ref()
+        .is_some_and(|(_, l)| l.shape().rank() == 2);
     // Sequences that share their positions.
-    let same = if each { outer / shape[0] } else { outer };
-    let heads = [4, 2, 1].into_iter().find(|&n| same.is_multiple_of(n));
-    let heads = if same < outer { heads.unwrap_or(1) } else { 4 };
+    let sharing = if per_batch { outer / shape[0] } else { outer };
+    let heads = [4, 2, 1].into_iter().find(|&n| sharing.is_multiple_of(n));
+    let heads = if sharing < outer {
+        heads.unwrap_or(1)
+    } else {
+        4
+    };
     // A decoding step has few rows: one angle each.
     let heads = if seq == 1 { 1 } else { heads };
     let strides = x.layout.strides();
-    let turn_strides = turns.layout.strides();
+    let frequency_strides = frequencies.layout.strides();
     let rotation = RopeArgs {
         walk,
-        steps: steps[0],
+        view: views[0],
         row_stride: strides[rank - 2] as i64,
         stride: strides[rank - 1] as i64,
-        table_offset: turns_span.offset as i64,
-        table_whole: turn_strides[0] as i64,
-        table_stride: turn_strides[1] as i64,
-        at_offset: at.as_ref().map_or(0, |(span, _)| span.offset as i64),
-        at_batch: at
+        table_offset: frequencies_span.offset as i64,
+        table_whole: frequency_strides[0] as i64,
+        table_stride: frequency_strides[1] as i64,
+        position_offset: position_span
             .as_ref()
-            .map_or(0, |(_, l)| if each { l.strides()[0] as i64 } else { 0 }),
-        at_stride: at
+            .map_or(0, |(span, _)| span.offset as i64),
+        position_batch: position_span.as_ref().map_or(0, |(_, l)| {
+            if per_batch { l.strides()[0] as i64 } else { 0 }
+        }),
+        position_stride: position_span
             .as_ref()
             .and_then(|(_, l)| l.strides().last().copied())
             .unwrap_or(0) as i64,
@@ -101,16 +109,16 @@ pub(crate) fn record(
         dim: dim as u32,
         seq: seq as u32,
         outer: outer as u32,
-        same: same as u32,
+        sharing: sharing as u32,
     };
     let kernel = Kernel::new("rope", "rope")
-        .of("T", output.dtype)
-        .of("P", positions.map_or(DType::I64, |p| p.dtype))
+        .with_type("T", output.dtype)
+        .with_type("P", positions.map_or(DType::I64, |p| p.dtype))
         .flag("INTERLEAVED", op.style == RopeStyle::Interleaved)
-        .flag("GIVEN", positions.is_some())
+        .flag("POSITIONS", positions.is_some())
         .constant("HEADS", heads as u32);
-    let launch = recorder.launch(&kernel)?.read(span).read(turns_span);
-    let launch = match at {
+    let launch = recorder.launch(&kernel)?.read(span).read(frequencies_span);
+    let launch = match position_span {
         Some((span, _)) => launch.read(span),
         // Not read.
         None => launch.value(&0_u64),

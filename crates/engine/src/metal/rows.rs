@@ -8,32 +8,32 @@ use super::view::{self, ViewStrides, Walk};
 use crate::{Layout, Result};
 
 /// Maximum threads of a threadgroup on any device.
-const MOST_THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// Begins a launch of `in_registers`, which keeps whole rows in the registers of `threads` threads, or of `looped`,
 /// which loops over rows with any number of threads. A pipeline may allow fewer threads than a device does.
 pub(super) fn launch(
     recorder: &mut Recorder<'_>,
-    [whole, looping]: [Kernel; 2],
+    [in_registers, looped]: [Kernel; 2],
     threads: usize,
 ) -> Result<(LaunchBuilder, usize)> {
-    if threads <= MOST_THREADS {
-        let launch = recorder.launch(&whole)?;
+    if threads <= MAX_THREADS {
+        let launch = recorder.launch(&in_registers)?;
         if threads <= launch.max_threads() {
             return Ok((launch, threads));
         }
     }
-    let launch = recorder.launch(&looping)?;
-    let threads = launch.max_threads().min(MOST_THREADS);
+    let launch = recorder.launch(&looped)?;
+    let threads = launch.max_threads().min(MAX_THREADS);
     Ok((launch, threads))
 }
 
 msl_struct! {
     /// Rows along one axis of an input of any layout.
-    pub(crate) struct Rows {
+    pub(crate) struct AxisRows {
         /// The other axes, and the input's strides along them.
         walk: Walk,
-        steps: ViewStrides,
+        view: ViewStrides,
         /// Stride along the axis, in elements.
         stride: i64,
         /// Elements of a row.
@@ -46,7 +46,7 @@ msl_struct! {
     }
 }
 
-impl Rows {
+impl AxisRows {
     /// Splits an input into rows along an axis; returns them and the range to bind.
     pub(crate) fn new(input: &Input<'_>, axis: usize, output: &Output) -> (Self, Span) {
         let span = input.span(output);
@@ -56,10 +56,10 @@ impl Rows {
             layout: layout.without(axis),
             ..*input
         };
-        let (walk, steps) = view::walk(others.layout.shape(), &[(&others, span.offset)]);
+        let (walk, views) = view::walk(others.layout.shape(), &[(&others, span.offset)]);
         let rows = Self {
             walk,
-            steps: steps[0],
+            view: views[0],
             stride: layout.strides()[axis] as i64,
             len: shape[axis] as u32,
             inner: shape[axis + 1..].iter().product::<usize>() as u32,
@@ -73,8 +73,8 @@ impl Rows {
     pub(crate) fn is_aligned(&self, count: usize) -> bool {
         let multiple = |&s: &i64| s % count as i64 == 0;
         (self.stride == 1 || self.len == 1)
-            && multiple(&self.steps.offset)
-            && self.steps.strides[..self.walk.rank as usize]
+            && multiple(&self.view.offset)
+            && self.view.strides[..self.walk.rank as usize]
                 .iter()
                 .all(multiple)
     }

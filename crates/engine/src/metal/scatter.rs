@@ -5,14 +5,15 @@
 //! there are few, each element of the result has one, which scans all indices of its column, or, if that would take
 //! long, finds its own by binary search after a sort.
 
-use super::axis_split::{AxisSplit, bits, index_kind};
+use super::axis_split::{AxisSplit, index_kind};
 use super::copy;
+use super::elementwise::same_size_uint;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
 use super::record::Recorder;
-use super::rows::Rows;
-use super::sort::{self, Wanted};
+use super::rows::AxisRows;
+use super::sort::{self, SortRequest};
 use crate::cpu;
 use crate::ops::scatter::Scatter;
 use crate::{DType, Layout, Result};
@@ -28,14 +29,14 @@ msl_struct! {
 }
 
 /// Minimum columns for which a thread each fills a GPU.
-const COLUMNS: usize = 4096;
+const MIN_PARALLEL_COLUMNS: usize = 4096;
 
 /// Maximum indices of a column for which a thread for each column is quicker than one for each element of the result
 /// that scans all indices of its column.
-const FEW: usize = 16;
+const MAX_SERIAL_INDICES: usize = 16;
 
 /// Maximum indices that such scans read; with more, indices are sorted first, which costs some launches.
-const LOOKS: usize = 1 << 22;
+const MAX_SCANNED_INDICES: usize = 1 << 22;
 
 pub(crate) fn record(
     op: &Scatter,
@@ -43,7 +44,7 @@ pub(crate) fn record(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    if output.holds != Some(0) {
+    if output.aliased_input != Some(0) {
         copy::record_copy(recorder, &inputs[0], output)?;
     }
     if inputs[1].count() == 0 {
@@ -52,9 +53,9 @@ pub(crate) fn record(
     let into = cpu::axis_split::AxisSplit::new(&output.shape, op.axis);
     let count = inputs[1].layout.shape()[op.axis];
     let columns = into.outer * into.inner;
-    let by_column = columns >= COLUMNS || count <= FEW;
-    if !by_column && (columns * into.len).saturating_mul(count) > LOOKS {
-        return ordered(op, recorder, inputs, output);
+    let by_column = columns >= MIN_PARALLEL_COLUMNS || count <= MAX_SERIAL_INDICES;
+    if !by_column && (columns * into.len).saturating_mul(count) > MAX_SCANNED_INDICES {
+        return record_sorted(op, recorder, inputs, output);
     }
     let (by, indices) = AxisSplit::new(recorder, &inputs[1], op.axis, output)?;
     let (from, source) = AxisSplit::new(recorder, &inputs[2], op.axis, output)?;
@@ -87,16 +88,16 @@ pub(crate) fn record(
 fn kernel(op: &Scatter, entry: &'static str, inputs: &[Input<'_>], output: &Output) -> Kernel {
     let dtype = match output.dtype {
         dtype if op.add && (dtype.is_float() || dtype == DType::Bool) => dtype,
-        dtype => bits(dtype),
+        dtype => same_size_uint(dtype),
     };
     Kernel::new("scatter", entry)
-        .of("T", dtype)
+        .with_type("T", dtype)
         .constant("INDEX", index_kind(inputs[1].dtype))
         .flag("ADD", op.add)
 }
 
 /// Sorts the indices of each column, so that elements of the result find theirs.
-fn ordered(
+fn record_sorted(
     op: &Scatter,
     recorder: &mut Recorder<'_>,
     inputs: &[Input<'_>],
@@ -123,14 +124,14 @@ fn ordered(
         .value(&to)
         .threads(recorder, (into.inner, count, into.outer));
     let named = Input::new(None, DType::U32, Layout::contiguous(shape), None);
-    let named = Rows::new(&named, op.axis, &rows);
-    let wanted = Wanted {
+    let (named, span) = AxisRows::new(&named, op.axis, &rows);
+    let request = SortRequest {
         axis: op.axis,
         count,
         indices: true,
         descending: false,
     };
-    sort::order_rows(recorder, named, DType::U32, &order, wanted)?;
+    sort::order_rows(recorder, named, span, DType::U32, &order, request)?;
     recorder
         .launch(&kernel(op, "scatter_ordered", inputs, output))?
         .read(rows.slice)

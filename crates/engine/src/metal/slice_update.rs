@@ -1,6 +1,6 @@
 //! `slice_update` on Metal.
 
-use super::elementwise::{Each, moved};
+use super::elementwise::{Elementwise, same_size_uint};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -17,7 +17,7 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let (input, source) = (&inputs[0], &inputs[1]);
-    let in_place = output.holds == Some(0);
+    let in_place = output.aliased_input == Some(0);
     if source.count() == 0 {
         return if in_place {
             Ok(())
@@ -26,35 +26,35 @@ pub(crate) fn record(
         };
     }
     if in_place {
-        let mut place = Layout::contiguous(output.shape);
+        let mut region = Layout::contiguous(output.shape);
         for (axis, &len) in source.layout.shape().iter().enumerate() {
-            place = place.sliced(axis, op.start[axis], len, 1);
+            region = region.sliced(axis, op.start[axis], len, 1);
         }
         return region::write(
             "slice_update",
             "slice_write",
             recorder,
             source,
-            &place,
+            &region,
             output,
         );
     }
     let (span, source_span) = (input.span(output), source.span(output));
-    let mut each = Each::along_all(&input.layout, span.offset);
-    let (_, steps) = view::axes(&source.layout, source_span.offset);
-    each.steps.push(steps);
+    let mut elementwise = Elementwise::along_all(&input.layout, span.offset);
+    let (_, view) = view::axes(&source.layout, source_span.offset);
+    elementwise.views.push(view);
     let kernel = Kernel::new("slice_update", "slice_update")
-        .of("T", moved(output.dtype))
-        .flag("VECTOR_INPUT", each.is_vector(&each.steps[0]))
-        .flag("VECTOR_OUTPUT", each.is_vector_store());
+        .with_type("T", same_size_uint(output.dtype))
+        .flag("VECTOR_INPUT", elementwise.is_vector(&elementwise.views[0]))
+        .flag("VECTOR_OUTPUT", elementwise.is_vector_store());
     let launch = recorder
         .launch(&kernel)?
         .read(span)
         .read(source_span)
         .write(&output.slice)
-        .value(&each.extent)
-        .values(&each.steps)
+        .value(&elementwise.extent)
+        .values(&elementwise.views)
         .value(&Region::new(&op.start, source.layout.shape()));
-    each.launch(launch, recorder);
+    elementwise.launch(launch, recorder);
     Ok(())
 }

@@ -3,12 +3,12 @@
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
-use super::rows::{self, Rows};
+use super::rows::{self, AxisRows};
 use crate::Result;
 use crate::ops::softmax::Softmax;
 
 /// Elements of a row that a thread keeps in registers, as in `softmax.metal`.
-const HELD: usize = 4;
+const VALUES_PER_THREAD: usize = 4;
 
 pub(crate) fn record(
     op: &Softmax,
@@ -16,10 +16,12 @@ pub(crate) fn record(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let (rows, span) = Rows::new(&inputs[0], op.axis, output);
-    let threads = (rows.len as usize).div_ceil(HELD).next_multiple_of(32);
+    let (rows, span) = AxisRows::new(&inputs[0], op.axis, output);
+    let threads = (rows.len as usize)
+        .div_ceil(VALUES_PER_THREAD)
+        .next_multiple_of(32);
     let kernels = ["softmax_row", "softmax_loop"].map(|entry| {
-        let kernel = Kernel::new("softmax", entry).of("T", output.dtype);
+        let kernel = Kernel::new("softmax", entry).with_type("T", output.dtype);
         kernel.flag("LOG", op.log)
     });
     let (launch, threads) = rows::launch(recorder, kernels, threads)?;

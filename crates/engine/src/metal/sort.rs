@@ -3,27 +3,28 @@
 //! Blocks of a row are sorted in threadgroup memory and merged in passes over device memory. To select the first few
 //! elements, blocks keep no more than those, and are sorted again until one is left.
 
+use bessemer_hal::BufferSlice;
+
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::msl_struct::msl_struct;
 use super::record::{LaunchBuilder, Recorder};
 use super::reduce::kind;
-use super::rows::Rows;
+use super::rows::AxisRows;
 use crate::ops::sort::Sort;
 use crate::{DType, Error, Result};
-use bessemer_hal::BufferSlice;
 
 /// Elements that a threadgroup sorts, and that a thread merges, as in `sort.metal`.
-const BLOCK: usize = 1024;
-const ITEMS: usize = 8;
+const SORT_BLOCK_LEN: usize = 1024;
+const ITEMS_PER_THREAD: usize = 8;
 
 /// Maximum elements of a selection: a pass over blocks leaves a quarter at most.
-const FEW: usize = BLOCK / 4;
+const MAX_SELECT_LEN: usize = SORT_BLOCK_LEN / 4;
 
 msl_struct! {
     /// Arguments of the sort kernels.
     pub(super) struct SortArgs {
-        rows: Rows,
+        rows: AxisRows,
         /// Keys of an input row.
         len: u32,
         /// Keys that a block keeps.
@@ -40,7 +41,7 @@ msl_struct! {
 
 /// The requested part of the sorted elements.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct SortRequest {
     pub(super) axis: usize,
     /// Number of elements of a row, from the first on.
     pub(super) count: usize,
@@ -56,13 +57,13 @@ pub(crate) fn record(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    let wanted = Wanted {
+    let request = SortRequest {
         axis: op.axis,
         count: output.shape[op.axis],
         indices: false,
         descending: false,
     };
-    order(recorder, &inputs[0], output, wanted)
+    order(recorder, &inputs[0], output, request)
 }
 
 /// Writes the first elements, or their indices, of each row in order.
@@ -70,46 +71,47 @@ pub(super) fn order(
     recorder: &mut Recorder<'_>,
     input: &Input<'_>,
     output: &Output,
-    wanted: Wanted,
+    request: SortRequest,
 ) -> Result<()> {
-    let len = input.layout.shape()[wanted.axis];
+    let len = input.layout.shape()[request.axis];
     if u32::try_from(len).is_err() {
         return Err(Error::Invalid {
             op: recorder.op,
             reason: format!("an axis of {len} elements is longer than {}", u32::MAX),
         });
     }
-    let rows = Rows::new(input, wanted.axis, output);
-    order_rows(recorder, rows, input.dtype, output, wanted)
+    let (rows, span) = AxisRows::new(input, request.axis, output);
+    order_rows(recorder, rows, span, input.dtype, output, request)
 }
 
 /// [`order`] for rows whose bound range is known.
 pub(super) fn order_rows(
     recorder: &mut Recorder<'_>,
-    (rows, span): (Rows, Span),
+    rows: AxisRows,
+    span: Span,
     dtype: DType,
     output: &Output,
-    wanted: Wanted,
+    request: SortRequest,
 ) -> Result<()> {
     let len = rows.len as usize;
     let sorter = Sorter {
         rows,
         span,
         dtype,
-        wanted,
+        request,
     };
-    if wanted.count <= FEW {
+    if request.count <= MAX_SELECT_LEN {
         return sorter.select(recorder, output, len);
     }
-    let pairs = sorter.blocks(recorder, output, None, len, BLOCK)?;
+    let pairs = sorter.blocks(recorder, output, None, len, SORT_BLOCK_LEN)?;
     sorter.merge(recorder, output, pairs, len)
 }
 
 struct Sorter {
-    rows: Rows,
+    rows: AxisRows,
     span: Span,
     dtype: DType,
-    wanted: Wanted,
+    request: SortRequest,
 }
 
 impl Sorter {
@@ -120,11 +122,11 @@ impl Sorter {
             DType::U32
         };
         Kernel::new("sort", entry)
-            .of("T", key)
+            .with_type("T", key)
             .flag("FIRST", first)
             .flag("LAST", last)
-            .flag("INDICES", self.wanted.indices)
-            .flag("DESCENDING", self.wanted.descending)
+            .flag("INDICES", self.request.indices)
+            .flag("DESCENDING", self.request.descending)
             .constant("SIZE", self.dtype.size() as u32)
             .constant("KIND", kind(self.dtype))
     }
@@ -166,9 +168,9 @@ impl Sorter {
         len: usize,
         keep: usize,
     ) -> Result<Option<BufferSlice>> {
-        let blocks = len.div_ceil(BLOCK);
+        let blocks = len.div_ceil(SORT_BLOCK_LEN);
         let last = blocks == 1;
-        let next = (blocks - 1) * keep + keep.min(len - (blocks - 1) * BLOCK);
+        let next = (blocks - 1) * keep + keep.min(len - (blocks - 1) * SORT_BLOCK_LEN);
         let to = if last {
             None
         } else {
@@ -176,19 +178,19 @@ impl Sorter {
         };
         let kernel = self.kernel("sort_block", from.is_none(), last);
         let launch = recorder.launch(&kernel)?;
-        let reads = from.is_none() || (last && !self.wanted.indices);
-        let threads = len.min(BLOCK).next_power_of_two().max(2) / 2;
+        let reads = from.is_none() || (last && !self.request.indices);
+        let threads = len.min(SORT_BLOCK_LEN).next_power_of_two().max(2) / 2;
         self.bind(launch, reads, from, to.as_ref().unwrap_or(&output.slice))
             .value(&SortArgs {
                 rows: self.rows,
                 len: len as u32,
                 keep: if last {
-                    self.wanted.count.min(len) as u32
+                    self.request.count.min(len) as u32
                 } else {
                     keep as u32
                 },
                 next: next as u32,
-                result: self.wanted.count as u32,
+                result: self.request.count as u32,
                 blocks: blocks as u32,
                 width: 0,
             })
@@ -198,12 +200,12 @@ impl Sorter {
 
     /// Sorts blocks that keep the requested elements, until a row is one block.
     fn select(&self, recorder: &mut Recorder<'_>, output: &Output, len: usize) -> Result<()> {
-        let keep = self.wanted.count;
+        let keep = self.request.count;
         let mut len = len;
         let mut pairs = self.blocks(recorder, output, None, len, keep)?;
         while let Some(from) = pairs {
-            let blocks = len.div_ceil(BLOCK);
-            len = (blocks - 1) * keep + keep.min(len - (blocks - 1) * BLOCK);
+            let blocks = len.div_ceil(SORT_BLOCK_LEN);
+            len = (blocks - 1) * keep + keep.min(len - (blocks - 1) * SORT_BLOCK_LEN);
             pairs = self.blocks(recorder, output, Some(&from), len, keep)?;
         }
         Ok(())
@@ -220,17 +222,17 @@ impl Sorter {
         let Some(mut from) = pairs else {
             return Ok(());
         };
-        let mut spare = if len > 2 * BLOCK {
+        let mut spare = if len > 2 * SORT_BLOCK_LEN {
             Some(self.pairs(recorder, len)?)
         } else {
             None
         };
-        let mut width = BLOCK;
+        let mut width = SORT_BLOCK_LEN;
         while width < len {
             let last = 2 * width >= len;
             let to = if last { None } else { spare.take() };
             let launch = recorder.launch(&self.kernel("sort_merge", false, last))?;
-            let reads = last && !self.wanted.indices;
+            let reads = last && !self.request.indices;
             self.bind(
                 launch,
                 reads,
@@ -242,11 +244,14 @@ impl Sorter {
                 len: len as u32,
                 keep: 0,
                 next: len as u32,
-                result: self.wanted.count as u32,
+                result: self.request.count as u32,
                 blocks: 0,
                 width: width as u32,
             })
-            .threads(recorder, (len.div_ceil(ITEMS), self.rows.count as usize));
+            .threads(
+                recorder,
+                (len.div_ceil(ITEMS_PER_THREAD), self.rows.count as usize),
+            );
             if let Some(to) = to {
                 spare = Some(std::mem::replace(&mut from, to));
             }

@@ -15,21 +15,21 @@ use super::{band, matmul};
 use crate::{Error, Result};
 
 /// Maximum batches in flight; beyond, recording waits for the oldest.
-const IN_FLIGHT: usize = 3;
+const MAX_BATCHES_IN_FLIGHT: usize = 3;
 
 /// Maximum launches of a batch; beyond, it is submitted whatever they cost.
-const LAUNCHES: usize = 2048;
+const MAX_BATCH_LAUNCHES: usize = 2048;
 
 /// Launches that become one command list.
 pub(crate) struct Batch {
-    state: Mutex<State>,
+    state: Mutex<BatchState>,
 }
 
-enum State {
+enum BatchState {
     /// Being recorded.
     Open(Vec<Arc<Batch>>),
     /// In flight, after those that wrote what it reads.
-    Sent(Submission, Vec<Arc<Batch>>),
+    InFlight(Submission, Vec<Arc<Batch>>),
     /// Completed, or failed.
     Done(hal::Result<()>),
 }
@@ -37,20 +37,22 @@ enum State {
 impl Batch {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State::Open(Vec::new())),
+            state: Mutex::new(BatchState::Open(Vec::new())),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers that the batch reads what another wrote: it fails if that fails.
     fn reads(&self, other: &Arc<Self>) {
-        if std::ptr::eq(self, &raw const **other) || matches!(*other.lock(), State::Done(Ok(()))) {
+        if std::ptr::eq(self, &raw const **other)
+            || matches!(*other.lock(), BatchState::Done(Ok(())))
+        {
             return;
         }
-        if let State::Open(parents) = &mut *self.lock()
+        if let BatchState::Open(parents) = &mut *self.lock()
             && !parents.iter().any(|p| Arc::ptr_eq(p, other))
         {
             parents.push(Arc::clone(other));
@@ -60,33 +62,37 @@ impl Batch {
     /// Whether it has run without an error.
     pub(crate) fn has_run(&self) -> bool {
         match &*self.lock() {
-            State::Open(_) => false,
-            State::Sent(submission, _) => submission.is_done() && submission.wait().is_ok(),
-            State::Done(outcome) => outcome.is_ok(),
+            BatchState::Open(_) => false,
+            BatchState::InFlight(submission, _) => {
+                submission.is_done() && submission.wait().is_ok()
+            }
+            BatchState::Done(outcome) => outcome.is_ok(),
         }
     }
 
     /// Waits until a submitted batch has run.
     fn wait(&self) -> hal::Result<()> {
         let (submission, parents) = match &mut *self.lock() {
-            State::Open(_) => return Ok(()),
-            State::Sent(submission, parents) => (submission.clone(), std::mem::take(parents)),
-            State::Done(outcome) => return outcome.clone(),
+            BatchState::Open(_) => return Ok(()),
+            BatchState::InFlight(submission, parents) => {
+                (submission.clone(), std::mem::take(parents))
+            }
+            BatchState::Done(outcome) => return outcome.clone(),
         };
         let own = submission.wait().map(|_| ());
         // An earlier failure is the cause of all later ones.
         let outcome = parents.iter().try_for_each(|parent| parent.wait()).and(own);
         let mut state = self.lock();
-        if let State::Done(outcome) = &*state {
+        if let BatchState::Done(outcome) = &*state {
             return outcome.clone();
         }
-        *state = State::Done(outcome.clone());
+        *state = BatchState::Done(outcome.clone());
         outcome
     }
 }
 
 /// The batch being recorded, and the batches in flight.
-struct Line {
+struct Recording {
     commands: Option<Commands>,
     batch: Arc<Batch>,
     /// Recorded launches, and the bytes that they move, approximately.
@@ -98,7 +104,7 @@ struct Line {
 /// The command stream of a device.
 pub(crate) struct Stream {
     device: hal::Device,
-    line: Mutex<Line>,
+    recording: Mutex<Recording>,
     /// Bytes that a batch moves, approximately, when it is submitted.
     batch_work: u64,
     /// Maximum cost of a launch in bytes.
@@ -124,7 +130,7 @@ fn bytes_in(seconds: f64, info: &DeviceInfo) -> u64 {
 impl Stream {
     pub(super) fn new(device: hal::Device) -> Self {
         Self {
-            line: Mutex::new(Line {
+            recording: Mutex::new(Recording {
                 commands: None,
                 batch: Batch::new(),
                 launches: 0,
@@ -148,8 +154,10 @@ impl Stream {
         self.launch_work.store(bytes, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Recording> {
+        self.recording
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the launches of an op, and the products that follow them, which read what the input batches wrote. Returns
@@ -160,30 +168,30 @@ impl Stream {
         products: &[PreparedProduct],
         inputs: impl Iterator<Item = &'a Arc<Batch>>,
     ) -> (Arc<Batch>, hal::Result<()>) {
-        let mut line = self.lock();
-        let line = &mut *line;
-        let batch = Arc::clone(&line.batch);
+        let mut recording = self.lock();
+        let recording = &mut *recording;
+        let batch = Arc::clone(&recording.batch);
         for input in inputs {
             batch.reads(input);
         }
-        let commands = line.commands.get_or_insert_with(|| {
+        let commands = recording.commands.get_or_insert_with(|| {
             let mut commands = self.device.commands();
             commands.set_label("tensors");
             commands
         });
         let mut outcome = launches.into_iter().try_for_each(|launch| {
-            line.work += launch.work();
-            line.launches += 1;
+            recording.work += launch.work();
+            recording.launches += 1;
             launch.record(commands)
         });
         for prepared in products {
             let product = prepared.product();
-            line.work += matmul::cost(product.sums(), product.depth());
-            line.launches += 1;
+            recording.work += matmul::cost(product.sums(), product.depth());
+            recording.launches += 1;
             outcome = outcome.and_then(|()| commands.multiply_prepared(prepared));
         }
-        if line.work >= self.batch_work || line.launches >= LAUNCHES {
-            self.commit(line);
+        if recording.work >= self.batch_work || recording.launches >= MAX_BATCH_LAUNCHES {
+            self.commit(recording);
         }
         (batch, outcome)
     }
@@ -193,36 +201,36 @@ impl Stream {
         self.commit(&mut self.lock());
     }
 
-    fn commit(&self, line: &mut Line) {
-        let Some(commands) = line.commands.take() else {
+    fn commit(&self, recording: &mut Recording) {
+        let Some(commands) = recording.commands.take() else {
             return;
         };
-        (line.launches, line.work) = (0, 0);
-        let batch = std::mem::replace(&mut line.batch, Batch::new());
-        while line.in_flight.len() >= IN_FLIGHT
-            && let Some(oldest) = line.in_flight.pop_front()
+        (recording.launches, recording.work) = (0, 0);
+        let batch = std::mem::replace(&mut recording.batch, Batch::new());
+        while recording.in_flight.len() >= MAX_BATCHES_IN_FLIGHT
+            && let Some(oldest) = recording.in_flight.pop_front()
         {
             // Reading its results returns its failure.
             let _ = oldest.wait();
         }
         let parents = match &mut *batch.lock() {
-            State::Open(parents) => std::mem::take(parents),
+            BatchState::Open(parents) => std::mem::take(parents),
             _ => Vec::new(),
         };
         let state = match commands.commit() {
-            Ok(submission) => State::Sent(submission, parents),
-            Err(error) => State::Done(Err(error)),
+            Ok(submission) => BatchState::InFlight(submission, parents),
+            Err(error) => BatchState::Done(Err(error)),
         };
-        let sent = matches!(state, State::Sent(..));
+        let is_in_flight = matches!(state, BatchState::InFlight(..));
         *batch.lock() = state;
-        if sent {
-            line.in_flight.push_back(batch);
+        if is_in_flight {
+            recording.in_flight.push_back(batch);
         }
     }
 
     /// Waits until a batch has run, submitting it first if necessary.
     pub(crate) fn wait(&self, batch: &Batch) -> hal::Result<()> {
-        if matches!(*batch.lock(), State::Open(_)) {
+        if matches!(*batch.lock(), BatchState::Open(_)) {
             self.flush();
         }
         batch.wait()
@@ -231,9 +239,9 @@ impl Stream {
     /// Waits until all that was recorded has run; returns the first failure.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let in_flight = {
-            let mut line = self.lock();
-            self.commit(&mut line);
-            std::mem::take(&mut line.in_flight)
+            let mut recording = self.lock();
+            self.commit(&mut recording);
+            std::mem::take(&mut recording.in_flight)
         };
         let mut outcome = Ok(());
         for batch in in_flight {

@@ -1,6 +1,7 @@
 //! `take` on Metal.
 
-use super::axis_split::{AxisSplit, bits, index_kind};
+use super::axis_split::{AxisSplit, index_kind};
+use super::elementwise::same_size_uint;
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -17,17 +18,17 @@ pub(crate) fn record(
     let (data, indices) = (&inputs[0], &inputs[1]);
     let (split, span) = AxisSplit::new(recorder, data, op.axis, output)?;
     let places = indices.span(output);
-    let (walk, steps) = view::walk(indices.layout.shape(), &[(indices, places.offset)]);
+    let (walk, views) = view::walk(indices.layout.shape(), &[(indices, places.offset)]);
     let fault = recorder.fault(split.len as usize)?;
     // The rows of the result are as wide as those of the data.
-    let four = split.is_even() && split.width.is_multiple_of(4);
-    let width = split.width as usize / if four { 4 } else { 1 };
+    let vector = split.is_aligned() && split.width.is_multiple_of(4);
+    let width = split.width as usize / if vector { 4 } else { 1 };
     // At most as many rows are read as are written.
     let read = output.slice.length().min(span.slice.length());
     let kernel = Kernel::new("take", "take")
-        .of("T", bits(data.dtype))
+        .with_type("T", same_size_uint(data.dtype))
         .constant("INDEX", index_kind(indices.dtype))
-        .flag("FOUR", four);
+        .flag("VECTOR", vector);
     recorder
         .launch(&kernel)?
         .read_part(span, read)
@@ -36,7 +37,7 @@ pub(crate) fn record(
         .update(fault)
         .value(&split)
         .value(&walk)
-        .value(&steps[0])
+        .value(&views[0])
         .cost((read + output.slice.length()) as u64)
         .threads(recorder, (width, indices.count(), split.outer()));
     Ok(())

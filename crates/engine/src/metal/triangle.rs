@@ -1,6 +1,6 @@
 //! `tril` and `triu` on Metal.
 
-use super::elementwise::{Each, moved};
+use super::elementwise::{Elementwise, same_size_uint};
 use super::input::{Input, Output};
 use super::kernel::Kernel;
 use super::record::Recorder;
@@ -15,19 +15,19 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let span = inputs[0].span(output);
-    let each = Each::along_all(&inputs[0].layout, span.offset);
+    let elementwise = Elementwise::along_all(&inputs[0].layout, span.offset);
     let kernel = Kernel::new("triangle", "triangle")
-        .of("T", moved(output.dtype))
-        .flag("VECTOR_INPUT", each.is_vector(&each.steps[0]))
-        .flag("VECTOR_OUTPUT", each.is_vector_store())
+        .with_type("T", same_size_uint(output.dtype))
+        .flag("VECTOR_INPUT", elementwise.is_vector(&elementwise.views[0]))
+        .flag("VECTOR_OUTPUT", elementwise.is_vector_store())
         .flag("UPPER", op.upper);
     let launch = recorder
         .launch(&kernel)?
         .read(span)
         .write(&output.slice)
-        .value(&each.extent)
-        .value(&each.steps[0])
+        .value(&elementwise.extent)
+        .value(&elementwise.views[0])
         .value(&(op.diagonal as i64));
-    each.launch(launch, recorder);
+    elementwise.launch(launch, recorder);
     Ok(())
 }

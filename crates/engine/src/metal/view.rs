@@ -47,7 +47,7 @@ pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<
     for (to, &from) in walk.dims.iter_mut().zip(axes.dims()) {
         *to = from as u32;
     }
-    let steps = strides.iter().zip(inputs).map(|(strides, &(_, offset))| {
+    let views = strides.iter().zip(inputs).map(|(strides, &(_, offset))| {
         let mut all = [0; MAX_RANK];
         for (to, &from) in all.iter_mut().zip(&strides[..axes.rank()]) {
             *to = from as i64;
@@ -57,7 +57,7 @@ pub(crate) fn walk(shape: &Shape, inputs: &[(&Input<'_>, usize)]) -> (Walk, Vec<
             offset: offset as i64,
         }
     });
-    (walk, steps.collect())
+    (walk, views.collect())
 }
 
 /// All axes of a shape, at least one, and the strides of an input with this offset along them.
@@ -67,14 +67,14 @@ pub(crate) fn axes(layout: &Layout, offset: usize) -> (Walk, ViewStrides) {
         rank: layout.shape().rank().max(1) as u32,
         padding: 0,
     };
-    let mut steps = ViewStrides {
+    let mut view = ViewStrides {
         strides: [0; MAX_RANK],
         offset: offset as i64,
     };
     for (axis, (&dim, &stride)) in layout.shape().iter().zip(layout.strides()).enumerate() {
-        (walk.dims[axis], steps.strides[axis]) = (dim as u32, stride as i64);
+        (walk.dims[axis], view.strides[axis]) = (dim as u32, stride as i64);
     }
-    (walk, steps)
+    (walk, view)
 }
 
 /// The grid of a kernel that walks: the innermost axis, and all others flattened.

@@ -475,7 +475,7 @@ fn rows_are_reduced_by_whole_simd_groups() {
         (100, 40, &[("reduce_group", 256)]),
         (1000, 3, &[("reduce_group", 96)]),
         (3000, 100, &[("reduce_group", 384)]),
-        (40_000, 2, &[("reduce_group", 512), ("reduce_parts", 64)]),
+        (40_000, 2, &[("reduce_group", 512), ("reduce_merge", 64)]),
     ];
     for (len, rows, expected) in cases {
         let device = bessemer::Device::on(noop::device(bessemer_hal::Family::Apple7));

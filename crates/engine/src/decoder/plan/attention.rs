@@ -4,59 +4,59 @@ use bessemer_hal::BufferSlice;
 
 use super::super::weight::{LayerWeights, Rotation};
 use super::super::{Layer, Spec};
-use super::Site;
+use super::PlanContext;
 use crate::kernel::CacheType;
 use crate::metal::decoder_args::HeadArgs;
 use crate::metal::{Kernel, Recorder};
 use crate::{DType, Result};
 
 /// Positions that make one more split worth the launch that merges the splits.
-const SPLIT: usize = 256;
+const SPLIT_POSITIONS: usize = 256;
 /// Maximum number of threadgroups that share the keys of a head (splits).
-const MOST_SPLITS: usize = 32;
+const MAX_SPLITS: usize = 32;
 /// Minimum positions of a split: `MIN_SPLIT_POSITIONS` of `msl/decode_attention.metal`.
-const LEAST: usize = 64;
+const MIN_SPLIT_POSITIONS: usize = 64;
 
 /// SIMD-groups of a threadgroup.
-const SIMDS: usize = 8;
+const SIMD_GROUPS: usize = 8;
 
 /// Number of splits of the keys of a head (flash decoding): it suits the longest sequence, so that launches are the
 /// same for every token.
 fn splits(layer: &Layer, positions: usize) -> usize {
     let seen = layer.window.map_or(positions, |w| positions.min(w));
-    seen.div_ceil(SPLIT).clamp(1, MOST_SPLITS)
+    seen.div_ceil(SPLIT_POSITIONS).clamp(1, MAX_SPLITS)
 }
 
 /// Bytes of partial results that splits leave in all layers for the `len`-th token.
-pub(in super::super) fn joined(spec: &Spec, positions: usize, len: usize) -> u64 {
+pub(in super::super) fn split_traffic(spec: &Spec, positions: usize, len: usize) -> u64 {
     let of = |layer: &Layer| {
         let splits = splits(layer, positions);
         if splits == 1 {
             return 0;
         }
         let seen = layer.window.map_or(len, |w| len.min(w));
-        let used = seen.div_ceil(seen.div_ceil(splits).max(LEAST));
+        let used = seen.div_ceil(seen.div_ceil(splits).max(MIN_SPLIT_POSITIONS));
         (4 * used * spec.heads * (spec.head_dim + 2)) as u64
     };
     spec.layers.iter().map(of).sum()
 }
 
 /// Maximum number of splits of any layer.
-pub(in super::super) fn most_splits(spec: &Spec, positions: usize) -> usize {
+pub(in super::super) fn max_splits(spec: &Spec, positions: usize) -> usize {
     let all = spec.layers.iter().map(|layer| splits(layer, positions));
     all.max().unwrap_or(1)
 }
 
 /// Query heads that a threadgroup computes together over the KV head they share.
-fn together(spec: &Spec) -> usize {
+fn queries_per_threadgroup(spec: &Spec) -> usize {
     // A lane's share of them must fit its registers.
-    let most = if spec.head_dim > 128 { 4 } else { 8 };
-    (spec.heads / spec.kv_heads).min(most)
+    let limit = if spec.head_dim > 128 { 4 } else { 8 };
+    (spec.heads / spec.kv_heads).min(limit)
 }
 
 /// Number of times that keys and values are read.
 pub(in super::super) fn passes(spec: &Spec) -> usize {
-    (spec.heads / spec.kv_heads).div_ceil(together(spec))
+    (spec.heads / spec.kv_heads).div_ceil(queries_per_threadgroup(spec))
 }
 
 /// The type by which kernels know a cache: blocks of 8 bits are bytes.
@@ -69,32 +69,32 @@ pub(in super::super) fn cache_dtype(kind: CacheType) -> DType {
 }
 
 /// Destination of the keys and values of a token.
-pub(super) struct Target {
+pub(super) struct KvTarget {
     pub(super) dtype: DType,
     /// Whether that is scratch memory and not yet the cache.
-    pub(super) fresh: bool,
+    pub(super) staged: bool,
     pub(super) row: usize,
-    pub(super) places: [BufferSlice; 2],
+    pub(super) slices: [BufferSlice; 2],
 }
 
-impl Site<'_> {
+impl PlanContext<'_> {
     /// Returns where the launches before attention write keys and values: to the cache, or to scratch memory from which
     /// attention quantises them into the cache.
-    pub(super) fn target(&self, index: usize) -> Target {
+    pub(super) fn target(&self, index: usize) -> KvTarget {
         let kind = self.sequences.cache_type();
         let scratch = self.sequences.scratch();
-        match &scratch.fresh {
-            Some([keys, values]) => Target {
+        match &scratch.staged_kv {
+            Some([keys, values]) => KvTarget {
                 dtype: DType::F32,
-                fresh: true,
+                staged: true,
                 row: keys.length(),
-                places: [keys.clone(), values.clone()],
+                slices: [keys.clone(), values.clone()],
             },
-            None => Target {
+            None => KvTarget {
                 dtype: cache_dtype(kind),
-                fresh: false,
+                staged: false,
                 row: self.spec.cache_row(kind),
-                places: self.sequences.cache(index, self.slot),
+                slices: self.sequences.cache(index, self.slot),
             },
         }
     }
@@ -126,7 +126,7 @@ impl Site<'_> {
 
     /// Records the norms of query and key heads, for families that have them, then RoPE and the write of keys to the
     /// cache.
-    pub(super) fn turn_heads(
+    pub(super) fn rope(
         &self,
         recorder: &mut Recorder<'_>,
         index: usize,
@@ -138,11 +138,11 @@ impl Site<'_> {
         let (spec, rotation) = (self.spec, self.rotation(index));
         let target = self.target(index);
         let kernel = Kernel::new("decode_rope", "decode_rope")
-            .of("T", target.dtype)
+            .with_type("T", target.dtype)
             .flag("INTERLEAVED", rotation.interleaved)
-            .flag("FRESH", target.fresh);
+            .flag("STAGED_KV", target.staged);
         let scratch = self.sequences.scratch();
-        let [keys, _] = target.places;
+        let [keys, _] = target.slices;
         let launch = recorder
             .launch(&kernel)?
             .update(&scratch.q)
@@ -150,7 +150,7 @@ impl Site<'_> {
             .write_part(keys, target.row)
             .read(self.vector(q_norm))
             .read(self.vector(k_norm))
-            .read(self.vector(&rotation.turns))
+            .read(self.vector(&rotation.frequencies))
             .read(self.sequences.state(self.slot))
             .value(&self.heads(index));
         let heads = spec.heads + spec.kv_heads;
@@ -164,19 +164,19 @@ impl Site<'_> {
         let heads = self.heads(index);
         let split = heads.splits > 1;
         let lane_dims = spec.head_dim.div_ceil(32).next_power_of_two();
-        let rows = together(spec);
+        let rows = queries_per_threadgroup(spec);
         let kind = self.sequences.cache_type();
-        let fresh = self.sequences.scratch().fresh.as_ref();
+        let staged = self.sequences.scratch().staged_kv.as_ref();
         let kernel = |entry| {
             Kernel::new("decode_attention", entry)
-                .of("T", cache_dtype(kind))
-                .with("ROWS", rows as i64)
-                .with("LANE_DIMS", lane_dims as i64)
-                .with("SIMDS", SIMDS as i64)
+                .with_type("T", cache_dtype(kind))
+                .define("ROWS", rows as i64)
+                .define("LANE_DIMS", lane_dims as i64)
+                .define("SIMD_GROUPS", SIMD_GROUPS as i64)
                 .flag("CAP", spec.attention_softcap.is_some())
                 .flag("SPLIT", split)
-                .flag("KEPT", fresh.is_none())
-                .flag("FRESH", fresh.is_some())
+                .flag("CACHED_KV", staged.is_none())
+                .flag("STAGED_KV", staged.is_some())
         };
         let scratch = self.sequences.scratch();
         let [keys, values] = self.sequences.cache(index, self.slot);
@@ -185,35 +185,35 @@ impl Site<'_> {
         let launch = recorder
             .launch(&kernel("decode_attention"))?
             .read(&scratch.q);
-        let launch = match fresh {
+        let launch = match staged {
             Some(_) => launch.skip().skip(),
             None => launch.read_part(&keys, 0).read_part(&values, 0),
         };
         let launch = launch.read(self.sequences.state(self.slot));
         let launch = match split {
-            true => launch.write_part(&scratch.parts, 0),
-            false => launch.write(&scratch.mixed),
+            true => launch.write_part(&scratch.partials, 0),
+            false => launch.write(&scratch.attn_output),
         };
         let launch = launch.value(&heads);
-        let launch = match fresh {
+        let launch = match staged {
             Some([new_keys, new_values]) => {
-                let moved = [0, spec.cache_row(kind)];
+                let traffic = [0, spec.cache_row(kind)];
                 launch
                     .read(new_keys)
                     .read(new_values)
-                    .update_part(keys, moved)
-                    .update_part(values, moved)
+                    .update_part(keys, traffic)
+                    .update_part(values, traffic)
             }
             None => launch,
         };
         let grid = (heads.splits as usize, spec.kv_heads, passes(spec));
-        launch.groups(recorder, grid, 32 * SIMDS);
+        launch.groups(recorder, grid, 32 * SIMD_GROUPS);
         if split {
             let launch = recorder
-                .launch(&kernel("decode_join"))?
-                .read_part(&scratch.parts, 0)
+                .launch(&kernel("decode_attention_merge"))?
+                .read_part(&scratch.partials, 0)
                 .read(self.sequences.state(self.slot))
-                .write(&scratch.mixed)
+                .write(&scratch.attn_output)
                 .value(&heads);
             launch.groups(recorder, spec.heads, spec.head_dim.next_multiple_of(32));
         }

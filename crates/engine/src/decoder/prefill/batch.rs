@@ -6,27 +6,27 @@ use std::sync::Arc;
 use bessemer_hal::BufferSlice;
 use bytemuck::NoUninit;
 
-use super::super::plan::{self, Part};
-use super::super::weight::{LayerWeights, Place, Weights};
+use super::super::plan::{self, CompileTask, ResidualSlices};
+use super::super::weight::{LayerWeights, WeightRange, Weights};
 use super::super::{Decoder, OP, Sequences, Spec};
-use super::attention::tiles_of;
+use super::attention::query_tiles;
 use crate::Result;
 use crate::metal::decoder_args::{PrefillEmbedArgs, PrefillNormArgs, RowPosition};
 use crate::metal::{Block, Kernel, Metal, Recorder};
 
 /// A token of a sequence.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct PrefillRow {
     pub(super) slot: u32,
     pub(super) position: u32,
     pub(super) token: u32,
     /// Whether its logits are requested.
-    pub(super) wanted: bool,
+    pub(super) wants_logits: bool,
     /// Length of the sequence with all its rows.
     pub(super) len: u32,
 }
 
-impl Row {
+impl PrefillRow {
     /// Positions it attends to, ignoring windows.
     fn seen(&self, spec: &Spec) -> usize {
         if spec.causal {
@@ -37,63 +37,72 @@ impl Row {
     }
 }
 
+/// A row whose logits are requested.
+struct RequestedRow {
+    index: usize,
+    slot: usize,
+}
+
 /// A batch of rows with the device memory it needs.
-pub(super) struct Batch<'a> {
+pub(super) struct PrefillBatch<'a> {
     decoder: &'a Decoder,
     pub(super) spec: &'a Spec,
     pub(super) weights: &'a Weights,
     pub(super) sequences: &'a Sequences,
     pub(super) rows: usize,
     tokens: Block,
-    pub(super) spots: Block,
+    pub(super) positions: Block,
     /// Attention tiles of the rows.
     pub(super) tiles: Block,
     pub(super) tile_count: usize,
     /// Pairs of a row and a position it attends to, ignoring windows.
     pub(super) seen: usize,
-    /// The rows whose logits are requested, and their sequences.
-    wanted: Vec<(usize, usize)>,
-    picked: Option<Block>,
+    /// The rows whose logits are requested, and their indices on the device.
+    requested: Vec<RequestedRow>,
+    requested_indices: Option<Block>,
     /// The residual stream, its norm, and a block's output while it awaits its post-norm.
     pub(super) x: Block,
     pub(super) normed: Block,
-    pub(super) added: Option<Block>,
+    pub(super) block_output: Option<Block>,
     pub(super) qkv: Block,
-    pub(super) mixed: Block,
-    pub(super) inner: Block,
+    pub(super) attn_output: Block,
+    pub(super) ffn_hidden: Block,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> PrefillBatch<'a> {
     pub(super) fn new(
         decoder: &'a Decoder,
         sequences: &'a Sequences,
-        rows: &[Row],
+        rows: &[PrefillRow],
     ) -> Result<Self> {
         let (metal, spec) = (decoder.metal(), decoder.spec());
         let tokens: Vec<u32> = rows.iter().map(|r| r.token).collect();
-        let spot = |r: &Row| RowPosition {
+        let position = |r: &PrefillRow| RowPosition {
             slot: r.slot,
             position: r.position,
         };
-        let spots: Vec<RowPosition> = rows.iter().map(spot).collect();
-        let tiles = tiles_of(spec, rows);
-        let wanted: Vec<(usize, usize)> = (0..)
+        let positions: Vec<RowPosition> = rows.iter().map(position).collect();
+        let tiles = query_tiles(spec, rows);
+        let requested: Vec<RequestedRow> = (0..)
             .zip(rows)
-            .filter(|(_, r)| r.wanted)
-            .map(|(i, r)| (i, r.slot as usize))
+            .filter(|(_, r)| r.wants_logits)
+            .map(|(index, r)| RequestedRow {
+                index,
+                slot: r.slot as usize,
+            })
             .collect();
-        let picked: Vec<u32> = wanted.iter().map(|&(i, _)| i as u32).collect();
-        let picked = if picked.is_empty() {
+        let indices: Vec<u32> = requested.iter().map(|r| r.index as u32).collect();
+        let requested_indices = if indices.is_empty() {
             None
         } else {
-            Some(copy_of(metal, &picked)?)
+            Some(copy_of(metal, &indices)?)
         };
-        let memory = |numbers: usize| Block::idle(metal, OP, 4 * rows.len() * numbers);
+        let memory = |elements: usize| Block::idle(metal, OP, 4 * rows.len() * elements);
         let (q, k) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
         let layers = &decoder.0.weights.layers;
         let is_normed =
             |l: &LayerWeights| l.post_attention_norm.is_some() || l.post_ffn_norm.is_some();
-        let added = if layers.iter().any(is_normed) {
+        let block_output = if layers.iter().any(is_normed) {
             Some(memory(spec.width)?)
         } else {
             None
@@ -105,55 +114,55 @@ impl<'a> Batch<'a> {
             sequences,
             rows: rows.len(),
             tokens: copy_of(metal, &tokens)?,
-            spots: copy_of(metal, &spots)?,
+            positions: copy_of(metal, &positions)?,
             tile_count: tiles.len(),
             seen: rows.iter().map(|r| r.seen(spec)).sum(),
             tiles: copy_of(metal, &tiles)?,
-            wanted,
-            picked,
+            requested,
+            requested_indices,
             x: memory(spec.width)?,
             normed: memory(spec.width)?,
-            added,
+            block_output,
             qkv: memory(q + 2 * k)?,
-            mixed: memory(q)?,
-            inner: memory(spec.ffn)?,
+            attn_output: memory(q)?,
+            ffn_hidden: memory(spec.ffn)?,
         })
     }
 
     /// Number of rows whose logits are requested.
-    pub(super) fn wanted(&self) -> usize {
-        self.wanted.len()
+    pub(super) fn logit_rows(&self) -> usize {
+        self.requested.len()
     }
 
     /// Records the embedding and all layers.
     pub(super) fn layers(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         self.embed(recorder)?;
         // Weights of the post-norm of the block output that is still to be added.
-        let mut missing = None;
+        let mut pending_post_norm = None;
         for (index, layer) in self.weights.layers.iter().enumerate() {
-            self.norm(recorder, &layer.attn_norm, missing, None)?;
-            self.project_heads(recorder, layer)?;
-            self.turn(recorder, index, layer)?;
+            self.norm(recorder, &layer.attn_norm, pending_post_norm, None)?;
+            self.project_qkv(recorder, layer)?;
+            self.rope(recorder, index, layer)?;
             self.attend(recorder, index)?;
-            missing = layer.post_attention_norm.as_ref();
-            let output = (&layer.output, layer.output_bias.as_ref());
-            self.project(recorder, output, &self.mixed, missing.is_some())?;
-            self.norm(recorder, &layer.ffn_norm, missing, None)?;
-            self.feed(recorder, layer)?;
-            missing = layer.post_ffn_norm.as_ref();
-            let down = (&layer.down, layer.down_bias.as_ref());
-            self.project(recorder, down, &self.inner, missing.is_some())?;
+            pending_post_norm = layer.post_attention_norm.as_ref();
+            let has_post_norm = pending_post_norm.is_some();
+            self.project(recorder, &layer.output, &self.attn_output, has_post_norm)?;
+            self.norm(recorder, &layer.ffn_norm, pending_post_norm, None)?;
+            self.gate_up(recorder, layer)?;
+            pending_post_norm = layer.post_ffn_norm.as_ref();
+            let has_post_norm = pending_post_norm.is_some();
+            self.project(recorder, &layer.down, &self.ffn_hidden, has_post_norm)?;
         }
         Ok(())
     }
 
     /// Compile tasks of all kinds of layers; launches of one task may share a compiled source.
-    pub(super) fn parts<'b>(&'b self, logits: &'b BufferSlice) -> Vec<Part<'b>> {
-        let mut parts: Vec<Part<'b>> = vec![Box::new(|recorder| self.embed(recorder))];
+    pub(super) fn tasks<'b>(&'b self, logits: &'b BufferSlice) -> Vec<CompileTask<'b>> {
+        let mut tasks: Vec<CompileTask<'b>> = vec![Box::new(|recorder| self.embed(recorder))];
         let mut known = Vec::new();
         for (index, layer) in self.weights.layers.iter().enumerate() {
             let [q, k, v] = &layer.qkv;
-            let matrices = [q, k, v, &layer.output, &layer.up, &layer.down];
+            let matrices = [q, k, v, &layer.output.matrix, &layer.up, &layer.down.matrix];
             let kind = (
                 matrices.map(|m| m.format),
                 layer.gate.as_ref().map(|m| m.format),
@@ -163,53 +172,55 @@ impl<'a> Batch<'a> {
                 continue;
             }
             known.push(kind);
-            let post = layer.post_ffn_norm.as_ref();
-            parts.push(Box::new(move |recorder| {
-                self.project_heads(recorder, layer)?;
-                let output = (&layer.output, layer.output_bias.as_ref());
-                let missing = layer.post_attention_norm.is_some();
-                self.project(recorder, output, &self.mixed, missing)?;
-                let down = (&layer.down, layer.down_bias.as_ref());
-                self.project(recorder, down, &self.inner, post.is_some())
+            let post_norm = layer.post_ffn_norm.as_ref();
+            tasks.push(Box::new(move |recorder| {
+                self.project_qkv(recorder, layer)?;
+                let has_post_norm = layer.post_attention_norm.is_some();
+                self.project(recorder, &layer.output, &self.attn_output, has_post_norm)?;
+                self.project(recorder, &layer.down, &self.ffn_hidden, post_norm.is_some())
             }));
-            parts.push(Box::new(move |recorder| self.feed(recorder, layer)));
-            parts.push(Box::new(move |recorder| self.attend(recorder, index)));
-            parts.push(Box::new(move |recorder| self.turn(recorder, index, layer)));
-            parts.push(Box::new(move |recorder| {
+            tasks.push(Box::new(move |recorder| self.gate_up(recorder, layer)));
+            tasks.push(Box::new(move |recorder| self.attend(recorder, index)));
+            tasks.push(Box::new(move |recorder| self.rope(recorder, index, layer)));
+            tasks.push(Box::new(move |recorder| {
                 self.norm(recorder, &layer.attn_norm, None, None)?;
-                self.norm(recorder, &layer.ffn_norm, post, None)
+                self.norm(recorder, &layer.ffn_norm, post_norm, None)
             }));
         }
-        parts.push(Box::new(move |recorder| self.head(recorder, 0..1, logits)));
-        parts
+        tasks.push(Box::new(move |recorder| self.head(recorder, 0..1, logits)));
+        tasks
     }
 
     /// Records the logits of some of the requested rows; those of a single row go to the sampler's input.
     pub(super) fn head(
         &self,
         recorder: &mut Recorder<'_>,
-        some: Range<usize>,
+        requested: Range<usize>,
         to: &BufferSlice,
     ) -> Result<()> {
         // The row is aligned for `float4` loads.
-        if some.len() == 1 && self.spec.width.is_multiple_of(4) {
-            let (row, slot) = self.wanted[some.start];
+        if requested.len() == 1 && self.spec.width.is_multiple_of(4) {
+            let RequestedRow { index, slot } = self.requested[requested.start];
             let size = 4 * self.spec.width;
-            let place = |of: &Block| of.slice(row * size..(row + 1) * size);
-            let given = [&self.x, self.added.as_ref().unwrap_or(&self.x)].map(place);
-            return plan::head_of(self.decoder, self.sequences, slot, &given, recorder);
+            let slice = |of: &Block| of.slice(index * size..(index + 1) * size);
+            let residual = ResidualSlices {
+                x: slice(&self.x),
+                block_output: slice(self.block_output.as_ref().unwrap_or(&self.x)),
+            };
+            return plan::record_head(self.decoder, self.sequences, slot, &residual, recorder);
         }
-        let missing = self.weights.layers.last();
-        let missing = missing.and_then(|l| l.post_ffn_norm.as_ref());
-        let count = some.len();
-        self.norm(recorder, &self.weights.output_norm, missing, Some(some))?;
+        let last = self.weights.layers.last();
+        let pending_post_norm = last.and_then(|l| l.post_ffn_norm.as_ref());
+        let count = requested.len();
+        let weight = &self.weights.output_norm;
+        self.norm(recorder, weight, pending_post_norm, Some(requested))?;
         self.project_head(recorder, count, to)
     }
 
     fn embed(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let table = &self.weights.embedding;
-        let kernel = Kernel::new("prefill_embed", "prefill_embed").with("E_FORMAT", table.format);
-        let embed = PrefillEmbedArgs {
+        let kernel = Kernel::new("prefill_embed", "prefill_embed").define("E_FORMAT", table.format);
+        let args = PrefillEmbedArgs {
             width: self.spec.width as u32,
             scale: self.spec.embedding_scale,
         };
@@ -221,7 +232,7 @@ impl<'a> Batch<'a> {
             )
             .read(self.tokens.all())
             .write(self.x.all())
-            .value(&embed)
+            .value(&args)
             .threads(recorder, (self.spec.width.div_ceil(16), self.rows));
         Ok(())
     }
@@ -230,44 +241,44 @@ impl<'a> Batch<'a> {
     fn norm(
         &self,
         recorder: &mut Recorder<'_>,
-        weight: &Place,
-        missing: Option<&Place>,
-        picked: Option<Range<usize>>,
+        weight: &WeightRange,
+        pending_post_norm: Option<&WeightRange>,
+        requested: Option<Range<usize>>,
     ) -> Result<()> {
         let width = self.spec.width;
-        let rows = picked.as_ref().map_or(self.rows, |p| p.len());
-        let added = self.added.as_ref().zip(missing);
-        let changes = added.is_some() && picked.is_none();
+        let rows = requested.as_ref().map_or(self.rows, |r| r.len());
+        let block_output = self.block_output.as_ref().zip(pending_post_norm);
+        let in_place = block_output.is_some() && requested.is_none();
         let kernel = Kernel::new("prefill_norm", "prefill_norm")
-            .flag("ADDED", added.is_some())
-            .flag("PICKED", picked.is_some())
-            .flag("CHANGED", changes)
-            .flag("READ", !changes);
+            .flag("POST_NORM", block_output.is_some())
+            .flag("GATHERED", requested.is_some())
+            .flag("IN_PLACE", in_place)
+            .flag("READ_ONLY", !in_place);
         let launch = recorder.launch(&kernel)?;
         let bytes = 4 * rows * width;
-        let launch = if changes {
+        let launch = if in_place {
             launch.skip().update(self.x.all())
         } else {
             launch.read_part(self.x.all(), bytes).skip()
         };
         let launch = launch.read(self.weights.vector(weight));
-        let launch = match added {
-            Some((added, post)) => launch
-                .read_part(added.all(), bytes)
-                .read(self.weights.vector(post)),
+        let launch = match block_output {
+            Some((block_output, post_norm)) => launch
+                .read_part(block_output.all(), bytes)
+                .read(self.weights.vector(post_norm)),
             None => launch.skip().skip(),
         };
-        let launch = match self.picked.as_ref().zip(picked) {
-            Some((all, some)) => launch.read(all.slice(4 * some.start..4 * some.end)),
+        let launch = match self.requested_indices.as_ref().zip(requested) {
+            Some((all, range)) => launch.read(all.slice(4 * range.start..4 * range.end)),
             None => launch.skip(),
         };
-        let norm = PrefillNormArgs {
+        let args = PrefillNormArgs {
             width: width as u32,
             eps: self.spec.eps,
         };
         launch
             .write(self.normed.slice(0..bytes))
-            .value(&norm)
+            .value(&args)
             .groups(recorder, rows, width.next_multiple_of(32).min(256));
         Ok(())
     }

@@ -54,19 +54,19 @@ pub(super) const PARAMETER: usize = 3;
 
 /// Location of a program's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(super) enum InputLocation {
     /// A buffer of its own.
     Buffer,
     /// The buffer of the result, in place.
-    Held,
+    Output,
     /// The scalars.
-    Number,
+    Scalar,
 }
 
 /// Elementwise steps over inputs, without the layouts, scalars and parameters, which are arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Program {
-    pub(super) inputs: Vec<(DType, Source)>,
+    pub(super) inputs: Vec<(DType, InputLocation)>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -154,8 +154,11 @@ impl Program {
         let mut types: Vec<_> = self.inputs.iter().map(|(dtype, _)| *dtype).collect();
         let mut text = String::from("#include \"elementwise.h\"\n");
         let mut body = String::new();
-        let numbers = self.inputs.iter().filter(|(_, s)| *s == Source::Number);
-        let mut next = numbers.count();
+        let scalars = self
+            .inputs
+            .iter()
+            .filter(|(_, s)| *s == InputLocation::Scalar);
+        let mut next = scalars.count();
         for step in &self.steps {
             let args: Vec<_> = step.args[..arity(step.action)]
                 .iter()
@@ -165,7 +168,7 @@ impl Program {
             let parameter = match step.action {
                 Action::Unary(f) if f.parameter().is_some() => {
                     next += 1;
-                    Some(format!("number<float>(numbers[{}])", next - 1))
+                    Some(format!("scalar<float>(scalars[{}])", next - 1))
                 }
                 _ => None,
             };
@@ -179,8 +182,12 @@ impl Program {
         text
     }
 
-    fn write(&self, text: &mut String, body: &str, result: &str, last: usize, numbers: bool) {
-        let walked = || self.inputs.iter().filter(|(_, s)| *s != Source::Number);
+    fn write(&self, text: &mut String, body: &str, result: &str, last: usize, scalars: bool) {
+        let walked = || {
+            self.inputs
+                .iter()
+                .filter(|(_, s)| *s != InputLocation::Scalar)
+        };
         let _ = writeln!(text, "FUNCTION_CONSTANT(bool, VECTOR_OUTPUT);");
         for name in &VECTOR[..walked().count()] {
             let _ = writeln!(text, "FUNCTION_CONSTANT(bool, {name});");
@@ -190,45 +197,45 @@ impl Program {
             "kernel void ENTRY({ENTRY})(device stored_t<{result}>* output, constant Extent& extent,"
         );
         if walked().count() > 0 {
-            text.push_str("    constant ViewStrides* steps,\n");
+            text.push_str("    constant ViewStrides* views,\n");
         }
-        if numbers {
-            text.push_str("    constant ulong* numbers,\n");
+        if scalars {
+            text.push_str("    constant ulong* scalars,\n");
         }
         for (i, (dtype, source)) in self.inputs.iter().enumerate() {
-            if *source == Source::Buffer {
+            if *source == InputLocation::Buffer {
                 let dtype = msl_name(*dtype);
                 let _ = writeln!(text, "    device const stored_t<{dtype}>* input_{i},");
             }
         }
         text.push_str("    uint2 at [[thread_position_in_grid]]) {\n");
-        text.push_str("    const Here here = find(extent, at);\n");
+        text.push_str("    const ThreadSpan span = thread_span(extent, at);\n");
         let (mut walked, mut number) = (0, 0);
         for (i, (dtype, source)) in self.inputs.iter().enumerate() {
             let dtype = msl_name(*dtype);
-            if *source == Source::Number {
+            if *source == InputLocation::Scalar {
                 let _ = writeln!(
                     text,
-                    "    const {dtype} v{i} = number<{dtype}>(numbers[{number}]);"
+                    "    const {dtype} v{i} = scalar<{dtype}>(scalars[{number}]);"
                 );
                 number += 1;
                 continue;
             }
             let from = match source {
-                Source::Held => format!("(device const stored_t<{dtype}>*)output"),
+                InputLocation::Output => format!("(device const stored_t<{dtype}>*)output"),
                 _ => format!("input_{i}"),
             };
             let _ = writeln!(
                 text,
-                "    {dtype} x{i}[EACH];\n    fetch<{dtype}>(x{i}, {from}, extent.walk, steps[{walked}], \
-                 here, VECTOR_{walked});"
+                "    {dtype} x{i}[ELEMENTS_PER_THREAD];\n    load_elements<{dtype}>(x{i}, {from}, extent.walk, views[{walked}], \
+                 span, VECTOR_{walked});"
             );
             walked += 1;
         }
-        let _ = writeln!(text, "    {result} results[EACH];");
-        text.push_str("    for (uint k = 0; k < EACH; k++) {\n");
+        let _ = writeln!(text, "    {result} results[ELEMENTS_PER_THREAD];");
+        text.push_str("    for (uint k = 0; k < ELEMENTS_PER_THREAD; k++) {\n");
         for (i, (dtype, source)) in self.inputs.iter().enumerate() {
-            if *source != Source::Number {
+            if *source != InputLocation::Scalar {
                 let _ = writeln!(text, "        const {} v{i} = x{i}[k];", msl_name(*dtype));
             }
         }
@@ -236,7 +243,7 @@ impl Program {
         let _ = writeln!(text, "        results[k] = v{last};\n    }}");
         let _ = writeln!(
             text,
-            "    put<{result}>(results, output, here, VECTOR_OUTPUT);\n}}"
+            "    store_elements<{result}>(results, output, span, VECTOR_OUTPUT);\n}}"
         );
     }
 }
@@ -336,8 +343,8 @@ impl Table {
         let _ = writeln!(
             text,
             "kernel void ENTRY({})(device uchar* output [[buffer(0)]],\n    \
-             constant Extent& extent [[buffer(1)]], constant ViewStrides* steps [[buffer(2)]],\n    \
-             constant ulong* numbers [[buffer(3)]],",
+             constant Extent& extent [[buffer(1)]], constant ViewStrides* views [[buffer(2)]],\n    \
+             constant ulong* scalars [[buffer(3)]],",
             self.entry()
         );
         for (i, dtype) in inputs.iter().enumerate() {
@@ -349,18 +356,18 @@ impl Table {
             );
         }
         text.push_str("    uint2 at [[thread_position_in_grid]]) {\n");
-        text.push_str("    const Here here = find(extent, at);\n");
+        text.push_str("    const ThreadSpan span = thread_span(extent, at);\n");
         for (i, dtype) in inputs.iter().enumerate() {
             let dtype = msl_name(*dtype);
             let _ = writeln!(
                 text,
-                "    {dtype} x{i}[EACH];\n    \
-                 if (SCALAR_{i}) {{\n        fill<{dtype}>(x{i}, number<{dtype}>(numbers[{i}]));\n    \
+                "    {dtype} x{i}[ELEMENTS_PER_THREAD];\n    \
+                 if (SCALAR_{i}) {{\n        splat<{dtype}>(x{i}, scalar<{dtype}>(scalars[{i}]));\n    \
                  }} else if (READS_{i}) {{\n        \
-                 fetch<{dtype}>(x{i}, input_{i}, extent.walk, steps[{i}], here, VECTOR_{i});\n    \
+                 load_elements<{dtype}>(x{i}, input_{i}, extent.walk, views[{i}], span, VECTOR_{i});\n    \
                  }} else {{\n        \
-                 fetch<{dtype}>(x{i}, (device const stored_t<{dtype}>*)output, extent.walk, steps[{i}], \
-                 here, VECTOR_{i});\n    }}"
+                 load_elements<{dtype}>(x{i}, (device const stored_t<{dtype}>*)output, extent.walk, views[{i}], \
+                 span, VECTOR_{i});\n    }}"
             );
         }
         Self::write_cases(&mut text, &inputs, &cases);
@@ -382,7 +389,7 @@ impl Table {
             let name = msl_name(*result);
             let _ = writeln!(
                 text,
-                "    if ({}) {{\n        {name} results[EACH];\n        switch (CASE) {{",
+                "    if ({}) {{\n        {name} results[ELEMENTS_PER_THREAD];\n        switch (CASE) {{",
                 is_own.join(" || ")
             );
             for (i, action, _) in own() {
@@ -393,20 +400,20 @@ impl Table {
                     .collect();
                 let parameter = match action {
                     Action::Unary(f) if f.parameter().is_some() => {
-                        Some(format!("number<float>(numbers[{PARAMETER}])"))
+                        Some(format!("scalar<float>(scalars[{PARAMETER}])"))
                     }
                     _ => None,
                 };
                 let call = call(*action, &args, parameter.as_deref(), *result);
                 let _ = writeln!(
                     text,
-                    "        case {i}:\n            for (uint k = 0; k < EACH; k++) {{\n                \
+                    "        case {i}:\n            for (uint k = 0; k < ELEMENTS_PER_THREAD; k++) {{\n                \
                      results[k] = {call};\n            }}\n            break;"
                 );
             }
             let _ = writeln!(
                 text,
-                "        }}\n        put<{name}>(results, (device stored_t<{name}>*)output, here, \
+                "        }}\n        store_elements<{name}>(results, (device stored_t<{name}>*)output, span, \
                  VECTOR_OUTPUT);\n    }}"
             );
         }

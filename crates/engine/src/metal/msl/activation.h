@@ -17,7 +17,7 @@ inline float unary_sigmoid(float x) {
     const float bottom = 1.0f + e;
     const float lost = (1.0f - bottom) + e;
     const float q = (negative ? e : 1.0f) / bottom;
-    // One over the bottom, known without another division, takes what rounding it lost into account.
+    // The reciprocal of `bottom`, without another division, corrects its rounding error.
     const float inverse = negative ? 1.0f - q : q;
     return fma(-q, lost * inverse, q);
 #endif

@@ -13,23 +13,23 @@ FUNCTION_CONSTANT(uint, MASK);
 FUNCTION_CONSTANT(bool, VECTOR);
 
 // The range of keys that a query may see, masks apart.
-inline uint2 reach(constant AttentionArgs& problem, uint query) {
-    const long at = max(0l, long(problem.keys) + long(query) + 1 - long(problem.queries));
-    const uint high = CAUSAL ? uint(min(at, long(problem.keys))) : problem.keys;
-    const uint low = WINDOW ? uint(max(0l, at - long(problem.window))) : 0;
+inline uint2 visible_keys(constant AttentionArgs& args, uint query) {
+    const long at = max(0l, long(args.keys) + long(query) + 1 - long(args.queries));
+    const uint high = CAUSAL ? uint(min(at, long(args.keys))) : args.keys;
+    const uint low = WINDOW ? uint(max(0l, at - long(args.window))) : 0;
     return uint2(min(low, high), high);
 }
 
 // The score of a query and a key from their dot product: scaled, soft-capped and masked.
-inline float score(float product, constant AttentionArgs& problem, device const uchar* mask, uint batch, uint head,
+inline float score(float product, constant AttentionArgs& args, device const uchar* mask, uint batch, uint head,
                    uint query, uint key) {
-    float result = product * problem.scale;
+    float result = product * args.scale;
     if (CAP) {
-        result = problem.cap * precise::tanh(result / problem.cap);
+        result = args.cap * precise::tanh(result / args.cap);
     }
     if (MASK != 0) {
-        const long at = problem.mask_offset + long(batch) * problem.mask[0] + long(head) * problem.mask[1] +
-                        long(query) * problem.mask[2] + long(key) * problem.mask[3];
+        const long at = args.mask_offset + long(batch) * args.mask[0] + long(head) * args.mask[1] +
+                        long(query) * args.mask[2] + long(key) * args.mask[3];
         if (MASK == 1) {
             result = mask[at] != 0 ? result : -INFINITY;
         } else {
@@ -40,11 +40,11 @@ inline float score(float product, constant AttentionArgs& problem, device const 
 }
 
 // The maximum; NaN if one is.
-inline float above(float a, float b) {
+inline float max_or_nan(float a, float b) {
     return isnan(a) || a > b ? a : b;
 }
 
 // Factor that rescales weights from one maximum to a greater one (online softmax).
-inline float seen_from(float top, float most) {
-    return top == -INFINITY ? 0.0f : precise::exp(top - most);
+inline float rescale(float running_max, float new_max) {
+    return running_max == -INFINITY ? 0.0f : precise::exp(running_max - new_max);
 }

@@ -7,21 +7,21 @@
 // #define ROWS, LANE_DIMS, SIMDS
 
 // Keys that a SIMD-group takes per step: their loads overlap, and the maximum changes once.
-#define AT_ONCE (ROWS == 1 ? 4 : 2)
+#define KEYS_PER_STEP (ROWS == 1 ? 4 : 2)
 
-inline void lane_read(device const T* row, uint lane, uint dim, thread float* held) {
+inline void lane_load(device const T* row, uint lane, uint dim, thread float* out) {
     const uint first = lane * LANE_DIMS;
     if (VECTOR && first + LANE_DIMS <= dim) {
         for (uint e = 0; e < LANE_DIMS; e += 4) {
             const vec<T, 4> four = *(device const vec<T, 4>*)(row + first + e);
             for (uint k = 0; k < 4; k++) {
-                held[e + k] = float(four[k]);
+                out[e + k] = float(four[k]);
             }
         }
         return;
     }
     for (uint e = 0; e < LANE_DIMS; e++) {
-        held[e] = first + e < dim ? float(row[first + e]) : 0.0f;
+        out[e] = first + e < dim ? float(row[first + e]) : 0.0f;
     }
 }
 
@@ -29,7 +29,7 @@ inline void lane_read(device const T* row, uint lane, uint dim, thread float* he
 // weights and the weighted sum of values.
 kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device const T* v,
                                     device const uchar* mask, device uchar* target,
-                                    constant AttentionArgs& problem, BAND_ARGUMENT,
+                                    constant AttentionArgs& args, BAND_ARGUMENT,
                                     uint3 group [[threadgroup_position_in_grid]],
                                     uint index [[thread_index_in_threadgroup]],
                                     uint lane [[thread_index_in_simdgroup]],
@@ -38,86 +38,86 @@ kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device
     if (BANDED) {
         group += band.origin;
     }
-    threadgroup float sums[SIMDS * LANE_DIMS * 32];
-    threadgroup float tops[SIMDS * ROWS];
-    threadgroup float totals[SIMDS * ROWS];
-    const uint shared_heads = problem.heads / problem.group;
-    const uint batch = group.y / shared_heads;
-    const uint shared_head = group.y % shared_heads;
+    threadgroup float sums[SIMD_GROUPS * LANE_DIMS * 32];
+    threadgroup float maxima[SIMD_GROUPS * ROWS];
+    threadgroup float weight_sums[SIMD_GROUPS * ROWS];
+    const uint kv_heads = args.heads / args.group;
+    const uint batch = group.y / kv_heads;
+    const uint kv_head = group.y % kv_heads;
     const uint first = group.z * ROWS;
-    const uint rows = min(uint(ROWS), problem.group * problem.queries - first);
+    const uint rows = min(uint(ROWS), args.group * args.queries - first);
 
     float query[ROWS][LANE_DIMS];
     float sum[ROWS][LANE_DIMS];
-    float top[ROWS];
-    float total[ROWS];
-    uint2 seen[ROWS];
-    uint low = problem.keys;
+    float running_max[ROWS];
+    float running_sum[ROWS];
+    uint2 visible[ROWS];
+    uint low = args.keys;
     uint high = 0;
     for (uint r = 0; r < ROWS; r++) {
-        top[r] = -INFINITY;
-        total[r] = 0;
-        seen[r] = uint2(0, 0);
+        running_max[r] = -INFINITY;
+        running_sum[r] = 0;
+        visible[r] = uint2(0, 0);
         for (uint e = 0; e < LANE_DIMS; e++) {
             query[r][e] = 0;
             sum[r][e] = 0;
         }
         if (r < rows) {
-            const uint head = shared_head * problem.group + (first + r) / problem.queries;
-            const uint i = (first + r) % problem.queries;
-            lane_read(q + problem.q_offset + long(batch) * problem.q[0] + long(head) * problem.q[1] +
-                          long(i) * problem.q[2],
-                      lane, problem.dim, query[r]);
-            seen[r] = reach(problem, i);
-            low = min(low, seen[r][0]);
-            high = max(high, seen[r][1]);
+            const uint head = kv_head * args.group + (first + r) / args.queries;
+            const uint i = (first + r) % args.queries;
+            lane_load(q + args.q_offset + long(batch) * args.q[0] + long(head) * args.q[1] +
+                          long(i) * args.q[2],
+                      lane, args.dim, query[r]);
+            visible[r] = visible_keys(args, i);
+            low = min(low, visible[r][0]);
+            high = max(high, visible[r][1]);
         }
     }
-    const uint chunk = high > low ? (high - low + problem.parts - 1) / problem.parts : 0;
+    const uint chunk = high > low ? (high - low + args.splits - 1) / args.splits : 0;
     const uint begin = low + group.x * chunk;
     const uint end = min(high, begin + chunk);
     device const T* keys =
-        k + problem.k_offset + long(batch) * problem.k[0] + long(shared_head) * problem.k[1];
+        k + args.k_offset + long(batch) * args.k[0] + long(kv_head) * args.k[1];
     device const T* values =
-        v + problem.v_offset + long(batch) * problem.v[0] + long(shared_head) * problem.v[1];
-    for (uint start = begin + simd_group * AT_ONCE; start < end; start += simd_groups * AT_ONCE) {
-        float at_key[AT_ONCE][LANE_DIMS];
-        float value[AT_ONCE][LANE_DIMS];
-        for (uint u = 0; u < AT_ONCE; u++) {
+        v + args.v_offset + long(batch) * args.v[0] + long(kv_head) * args.v[1];
+    for (uint start = begin + simd_group * KEYS_PER_STEP; start < end; start += simd_groups * KEYS_PER_STEP) {
+        float key_values[KEYS_PER_STEP][LANE_DIMS];
+        float value[KEYS_PER_STEP][LANE_DIMS];
+        for (uint u = 0; u < KEYS_PER_STEP; u++) {
             // Keys past the end repeat the last one.
             const long key = min(start + u, end - 1);
-            lane_read(keys + key * problem.k[2], lane, problem.dim, at_key[u]);
-            lane_read(values + key * problem.v[2], lane, problem.value_dim, value[u]);
+            lane_load(keys + key * args.k[2], lane, args.dim, key_values[u]);
+            lane_load(values + key * args.v[2], lane, args.value_dim, value[u]);
         }
         for (uint r = 0; r < ROWS; r++) {
-            const uint head = shared_head * problem.group + (first + r) / problem.queries;
-            const uint i = (first + r) % problem.queries;
-            float found[AT_ONCE];
-            float most = top[r];
-            for (uint u = 0; u < AT_ONCE; u++) {
+            const uint head = kv_head * args.group + (first + r) / args.queries;
+            const uint i = (first + r) % args.queries;
+            float scores[KEYS_PER_STEP];
+            float new_max = running_max[r];
+            for (uint u = 0; u < KEYS_PER_STEP; u++) {
                 float product = 0;
                 for (uint e = 0; e < LANE_DIMS; e++) {
-                    product = fma(query[r][e], at_key[u][e], product);
+                    product = fma(query[r][e], key_values[u][e], product);
                 }
                 product = simd_sum(product);
                 const uint key = start + u;
-                found[u] = -INFINITY;
-                if (key < end && key >= seen[r][0] && key < seen[r][1]) {
-                    found[u] = score(product, problem, mask, batch, head, i, key);
+                scores[u] = -INFINITY;
+                if (key < end && key >= visible[r][0] && key < visible[r][1]) {
+                    scores[u] = score(product, args, mask, batch, head, i, key);
                 }
-                most = above(most, found[u]);
+                new_max = max_or_nan(new_max, scores[u]);
             }
-            const float factor = seen_from(top[r], most);
-            top[r] = most;
-            total[r] *= factor;
+            const float factor = rescale(running_max[r], new_max);
+            running_max[r] = new_max;
+            running_sum[r] *= factor;
             for (uint e = 0; e < LANE_DIMS; e++) {
                 sum[r][e] *= factor;
             }
-            for (uint u = 0; u < AT_ONCE; u++) {
+            for (uint u = 0; u < KEYS_PER_STEP; u++) {
                 // Hidden keys add nothing, whatever their value.
-                if (found[u] != -INFINITY) {
-                    const float weight = precise::exp(found[u] - most);
-                    total[r] += weight;
+                if (scores[u] != -INFINITY) {
+                    const float weight = precise::exp(scores[u] - new_max);
+                    running_sum[r] += weight;
                     for (uint e = 0; e < LANE_DIMS; e++) {
                         sum[r][e] = fma(weight, value[u][e], sum[r][e]);
                     }
@@ -128,69 +128,69 @@ kernel void ENTRY(attention_decode)(device const T* q, device const T* k, device
 
     if (lane == 0) {
         for (uint r = 0; r < ROWS; r++) {
-            tops[simd_group * ROWS + r] = top[r];
-            totals[simd_group * ROWS + r] = total[r];
+            maxima[simd_group * ROWS + r] = running_max[r];
+            weight_sums[simd_group * ROWS + r] = running_sum[r];
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint r = 0; r < rows; r++) {
-        float most = -INFINITY;
+        float new_max = -INFINITY;
         for (uint s = 0; s < simd_groups; s++) {
-            most = above(most, tops[s * ROWS + r]);
+            new_max = max_or_nan(new_max, maxima[s * ROWS + r]);
         }
         float weights = 0;
         for (uint s = 0; s < simd_groups; s++) {
-            weights += totals[s * ROWS + r] * seen_from(tops[s * ROWS + r], most);
+            weights += weight_sums[s * ROWS + r] * rescale(maxima[s * ROWS + r], new_max);
         }
-        const float factor = seen_from(top[r], most);
+        const float factor = rescale(running_max[r], new_max);
         for (uint e = 0; e < LANE_DIMS; e++) {
             sums[(simd_group * 32 + lane) * LANE_DIMS + e] = sum[r][e] * factor;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        const uint head = shared_head * problem.group + (first + r) / problem.queries;
-        const uint i = (first + r) % problem.queries;
-        const ulong row = (ulong(batch) * problem.heads + head) * problem.queries + i;
-        const ulong place = (row * problem.parts + group.x) * (problem.value_dim + 2);
-        for (uint d = index; d < problem.value_dim; d += simd_groups * 32) {
+        const uint head = kv_head * args.group + (first + r) / args.queries;
+        const uint i = (first + r) % args.queries;
+        const ulong row = (ulong(batch) * args.heads + head) * args.queries + i;
+        const ulong partial_offset = (row * args.splits + group.x) * (args.value_dim + 2);
+        for (uint d = index; d < args.value_dim; d += simd_groups * 32) {
             float all = 0;
             for (uint s = 0; s < simd_groups; s++) {
                 all += sums[s * 32 * LANE_DIMS + d];
             }
-            if (problem.parts == 1) {
+            if (args.splits == 1) {
                 device T* output = (device T*)target;
-                output[row * problem.value_dim + d] = T(weights == 0 ? 0.0f : all / weights);
+                output[row * args.value_dim + d] = T(weights == 0 ? 0.0f : all / weights);
             } else {
-                ((device float*)target)[place + 2 + d] = all;
+                ((device float*)target)[partial_offset + 2 + d] = all;
             }
         }
-        if (problem.parts > 1 && index == 0) {
-            ((device float*)target)[place] = most;
-            ((device float*)target)[place + 1] = weights;
+        if (args.splits > 1 && index == 0) {
+            ((device float*)target)[partial_offset] = new_max;
+            ((device float*)target)[partial_offset + 1] = weights;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
 }
 
 // Merges the splits of a row, with one threadgroup per row.
-kernel void ENTRY(attention_parts)(device const float* partial, device T* output, constant AttentionArgs& problem,
+kernel void ENTRY(attention_merge)(device const float* partial, device T* output, constant AttentionArgs& args,
                                    uint row [[threadgroup_position_in_grid]],
                                    uint index [[thread_position_in_threadgroup]],
                                    uint threads [[threads_per_threadgroup]]) {
-    const uint width = problem.value_dim + 2;
-    device const float* from = partial + ulong(row) * problem.parts * width;
-    float most = -INFINITY;
-    for (uint part = 0; part < problem.parts; part++) {
-        most = above(most, from[part * width]);
+    const uint width = args.value_dim + 2;
+    device const float* from = partial + ulong(row) * args.splits * width;
+    float new_max = -INFINITY;
+    for (uint split = 0; split < args.splits; split++) {
+        new_max = max_or_nan(new_max, from[split * width]);
     }
     float weights = 0;
-    for (uint part = 0; part < problem.parts; part++) {
-        weights += from[part * width + 1] * seen_from(from[part * width], most);
+    for (uint split = 0; split < args.splits; split++) {
+        weights += from[split * width + 1] * rescale(from[split * width], new_max);
     }
-    for (uint d = index; d < problem.value_dim; d += threads) {
+    for (uint d = index; d < args.value_dim; d += threads) {
         float all = 0;
-        for (uint part = 0; part < problem.parts; part++) {
-            all += from[part * width + 2 + d] * seen_from(from[part * width], most);
+        for (uint split = 0; split < args.splits; split++) {
+            all += from[split * width + 2 + d] * rescale(from[split * width], new_max);
         }
-        output[ulong(row) * problem.value_dim + d] = T(weights == 0 ? 0.0f : all / weights);
+        output[ulong(row) * args.value_dim + d] = T(weights == 0 ? 0.0f : all / weights);
     }
 }

@@ -19,11 +19,11 @@ inline float narrowing(int x) { return narrowing(long(x)); }
 template <typename T> inline float narrowing(T x) { return float(x); }
 
 // Saturating, NaN to 0. `low` and `high` are the least number and one past the greatest.
-template <typename T> inline T saturated(float x, float low, float high, T least, T most) {
+template <typename T> inline T saturated(float x, float low, float high, T lowest_value, T highest_value) {
     if (!(x > low)) {
-        return x <= low ? least : T(0);
+        return x <= low ? lowest_value : T(0);
     }
-    return x >= high ? most : T(x);
+    return x >= high ? highest_value : T(x);
 }
 
 template <typename T> struct To {

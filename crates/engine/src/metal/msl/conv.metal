@@ -1,50 +1,50 @@
 #include "types.h"
-#include "tile.h"
-#include "windows.h"
+#include "matmul_tile.h"
+#include "conv_windows.h"
 
 // The windows of an image as the factor of a matmul, never written out (implicit GEMM): a line for each window
 // position, the depth being channels and taps.
-struct Seen {
+struct ConvWindowFactor {
     device const T* from;
     constant ConvWindows* windows;
     // Origins of the four windows of this thread, and how many of them exist.
-    int2 begins[4];
+    int2 origins[4];
     uint left;
     uint depth;
     // Its line in each slice.
-    uint own;
+    uint line;
     // Always false: neighbours are window positions side by side.
-    bool deep;
+    bool k_major;
 
-    // `col` is the first window position of the tile, of `places` in all.
-    Seen(device const T* image, constant ConvWindows& w, uint all, uint col, uint places, uint index) {
+    // `col` is the first window position of the tile, of `positions` in all.
+    ConvWindowFactor(device const T* image, constant ConvWindows& w, uint all, uint col, uint positions, uint index) {
         from = image;
         windows = &w;
         depth = all;
-        deep = false;
-        own = index / Part::width(false);
-        const uint first = col + index % Part::width(false) * 4;
-        left = places > first ? min(places - first, 4u) : 0;
+        k_major = false;
+        line = index / TileSlice::width(false);
+        const uint first = col + index % TileSlice::width(false) * 4;
+        left = positions > first ? min(positions - first, 4u) : 0;
         for (uint e = 0; e < 4; e++) {
             const uint at = first + e;
-            begins[e] = int2(int(at / w.places * w.stride_height) - int(w.padding_height),
-                             int(at % w.places * w.stride_width) - int(w.padding_width));
+            origins[e] = int2(int(at / w.output_width * w.stride_height) - int(w.padding_height),
+                             int(at % w.output_width * w.stride_width) - int(w.padding_width));
         }
     }
 
-    void read(thread Part& part, uint k) {
+    void load(thread TileSlice& slice, uint k) {
         constant ConvWindows& w = *windows;
         const uint taps = w.taps_height * w.taps_width;
-        for (uint v = 0; v < EACH; v++) {
-            const uint at = k + own + v * Part::lines(false);
+        for (uint v = 0; v < VECTORS_PER_THREAD; v++) {
+            const uint at = k + line + v * TileSlice::lines(false);
             const uint tap = at % taps;
             const int2 reach = int2(tap / w.taps_width * w.dilation_height, tap % w.taps_width * w.dilation_width);
             device const T* plane = from + at / taps * w.channel;
             for (uint e = 0; e < 4; e++) {
-                const int2 to = begins[e] + reach;
+                const int2 to = origins[e] + reach;
                 const bool inside = at < depth && e < left && to.x >= 0 && to.y >= 0 && uint(to.x) < w.height &&
                                     uint(to.y) < w.width;
-                part.held[v][e] = inside ? plane[to.x * w.row + to.y * w.column] : T(0);
+                slice.values[v][e] = inside ? plane[to.x * w.row + to.y * w.column] : T(0);
             }
         }
     }
@@ -63,16 +63,16 @@ kernel void ENTRY(conv_tile)(device const T* weights, device const T* images, de
         group += band.origin;
         groups = band.grid;
     }
-    threadgroup vec<T, 4> shared[HALF];
+    threadgroup vec<T, 4> shared[STAGE_LEN];
     const uint2 tile = tile_of(p, group.x) * TILE;
     const uint row = simd_group / 2 * (TILE / 2);
     const uint col = simd_group % 2 * (TILE / 2);
-    Lines lefts(weights + start(p, p.left_steps, group.z) + tile.x * p.left.line, p.left, LEFT_DEEP, LEFT_FOUR,
-                p.rows - tile.x, p.depth, index);
-    Seen seen(images + start(p, p.right_steps, group.z), w, p.depth, tile.y, p.cols, index);
-    Sums sums;
+    StridedFactor lefts(weights + batch_offset(p, p.left_view, group.z) + tile.x * p.left.outer, p.left, LEFT_K_MAJOR,
+                        LEFT_VECTOR, p.rows - tile.x, p.depth, index);
+    ConvWindowFactor windows_factor(images + batch_offset(p, p.right_view, group.z), w, p.depth, tile.y, p.cols, index);
+    TileSums sums;
     sums.clear();
-    multiply(sums, lefts, seen, p.depth, (threadgroup T*)shared, row, col, index);
-    const Goal<T> goal(p, output, bias, bias, 0, group.z, groups.z);
-    sums.put(p, goal, tile.x + row, tile.y + col, lane);
+    multiply(sums, lefts, windows_factor, p.depth, (threadgroup T*)shared, row, col, index);
+    const MatmulOutput<T> result(p, output, bias, bias, 0, group.z, groups.z);
+    sums.store(p, result, tile.x + row, tile.y + col, lane);
 }

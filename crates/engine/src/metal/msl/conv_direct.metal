@@ -1,6 +1,6 @@
 #include "types.h"
 #include "band.h"
-#include "windows.h"
+#include "conv_windows.h"
 #include "host/DirectConvArgs.h"
 
 FUNCTION_CONSTANT(bool, BIAS);

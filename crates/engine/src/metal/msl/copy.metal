@@ -21,7 +21,7 @@ kernel void ENTRY(copy_dense)(device const T* input, device T* output, constant 
 
 // Elements of any layout: one a thread.
 kernel void ENTRY(copy_strided)(device const T* input, device T* output, constant Walk& walk,
-                                constant ViewStrides& steps, uint2 at [[thread_position_in_grid]]) {
+                                constant ViewStrides& view, uint2 at [[thread_position_in_grid]]) {
     const ulong to = ulong(at.y) * walk.dims[walk.rank - 1] + at.x;
-    output[to] = input[place(walk, steps, at)];
+    output[to] = input[view_offset(walk, view, at)];
 }

@@ -1,5 +1,5 @@
 #include "types.h"
-#include "cache.h"
+#include "kv_cache.h"
 #include "decode_heads.h"
 #include "host/DecodeState.h"
 
@@ -10,81 +10,82 @@ FUNCTION_CONSTANT(bool, CAP);
 // Whether threadgroups split the positions: the output is then partial results for `decode_attention_merge`.
 FUNCTION_CONSTANT(bool, SPLIT);
 // Whether the cache already has the key and the value of the token, or this kernel quantises them into it.
-FUNCTION_CONSTANT(bool, KEPT);
-FUNCTION_CONSTANT(bool, FRESH);
+FUNCTION_CONSTANT(bool, CACHED_KV);
+FUNCTION_CONSTANT(bool, STAGED_KV);
 
 // Query heads that are computed together, elements of a head per lane, and SIMD-groups, from the host.
 // #define ROWS, LANE_DIMS, SIMDS
 
 // Keys that a SIMD-group takes per step: their loads overlap, and the maximum changes once.
-#define AT_ONCE (ROWS <= 2 ? 4 : 2)
+#define KEYS_PER_STEP (ROWS <= 2 ? 4 : 2)
 
 // Minimum positions of a split.
-#define LEAST 64
+#define MIN_SPLIT_POSITIONS 64
 
-template <typename E> inline void lane_read(device const E* row, uint lane, uint dim, thread float* held) {
+template <typename E> inline void lane_load(device const E* row, uint lane, uint dim, thread float* out) {
     const uint first = lane * LANE_DIMS;
 #if LANE_DIMS % 4 == 0
     if (first + LANE_DIMS <= dim) {
         for (uint e = 0; e < LANE_DIMS; e += 4) {
             const float4 four = float4(*(device const vec<E, 4>*)(row + first + e));
-            held[e] = four.x;
-            held[e + 1] = four.y;
-            held[e + 2] = four.z;
-            held[e + 3] = four.w;
+            out[e] = four.x;
+            out[e + 1] = four.y;
+            out[e + 2] = four.z;
+            out[e + 3] = four.w;
         }
         return;
     }
 #endif
     for (uint e = 0; e < LANE_DIMS; e++) {
-        held[e] = first + e < dim ? float(row[first + e]) : 0.0f;
+        out[e] = first + e < dim ? float(row[first + e]) : 0.0f;
     }
 }
 
-inline void lane_read(device const uchar* row, uint lane, uint dim, thread float* held) {
+inline void lane_load(device const uchar* row, uint lane, uint dim, thread float* out) {
     const uint first = lane * LANE_DIMS;
-    device const uchar* block = row + first / CACHE_GROUP * CACHE_BYTES;
-    device const uchar* levels = block + 2 + first % CACHE_GROUP;
+    device const uchar* block = row + first / CACHE_BLOCK_LEN * CACHE_BLOCK_BYTES;
+    device const uchar* levels = block + 2 + first % CACHE_BLOCK_LEN;
     const float scale = first < dim ? float(*(device const half*)block) : 0.0f;
 #if LANE_DIMS % 4 == 0
     if (first + LANE_DIMS <= dim) {
         for (uint e = 0; e < LANE_DIMS; e += 4) {
             const float4 four = float4(char4(*(device const packed_char4*)(levels + e))) * scale;
-            held[e] = four.x;
-            held[e + 1] = four.y;
-            held[e + 2] = four.z;
-            held[e + 3] = four.w;
+            out[e] = four.x;
+            out[e + 1] = four.y;
+            out[e + 2] = four.z;
+            out[e + 3] = four.w;
         }
         return;
     }
 #endif
     for (uint e = 0; e < LANE_DIMS; e++) {
-        held[e] = first + e < dim ? float(as_type<char>(levels[e])) * scale : 0.0f;
+        out[e] = first + e < dim ? float(as_type<char>(levels[e])) * scale : 0.0f;
     }
 }
 
-// Reads the key or value of the token as later tokens read it from the cache, and writes it there if `keep` is set.
-inline void lane_keep(device const float* from, device uchar* row, bool keep, uint lane, uint dim, thread float* held) {
-    lane_read(from, lane, dim, held);
+// Reads the key or value of the token as later tokens read it from the cache, and writes it there if `store` is set.
+inline void lane_quantise(device const float* from, device uchar* row, bool store, uint lane, uint dim,
+                          thread float* out) {
+    lane_load(from, lane, dim, out);
     float largest = 0;
     for (uint e = 0; e < LANE_DIMS; e++) {
-        largest = max(largest, cache_size(held[e]));
+        largest = max(largest, cache_magnitude(out[e]));
     }
-    for (ushort bits = 1; bits < CACHE_GROUP / LANE_DIMS; bits *= 2) {
+    for (ushort bits = 1; bits < CACHE_BLOCK_LEN / LANE_DIMS; bits *= 2) {
         largest = max(largest, simd_shuffle_xor(largest, bits));
     }
     const CacheScale scale(largest);
     const uint first = lane * LANE_DIMS;
-    device uchar* block = row + first / CACHE_GROUP * CACHE_BYTES;
-    if (keep && first < dim && first % CACHE_GROUP == 0) {
-        *(device half*)block = scale.kept;
+    device uchar* block = row + first / CACHE_BLOCK_LEN * CACHE_BLOCK_BYTES;
+    if (store && first < dim && first % CACHE_BLOCK_LEN == 0) {
+        *(device half*)block = scale.stored;
     }
     for (uint e = 0; e < LANE_DIMS; e++) {
         if (first + e < dim) {
-            const int level = scale.level(held[e]);
-            held[e] = float(level) * float(scale.kept);
-            if (keep) {
-                block[2 + first % CACHE_GROUP + e] = uchar(level);
+            const int level = scale.level(out[e]);
+            out[e] = float(level) * float(scale.stored);
+            if (store) {
+                block[2 + first % CACHE_BLOCK_LEN + e] = uchar(level);
             }
         }
     }
@@ -92,45 +93,45 @@ inline void lane_keep(device const float* from, device uchar* row, bool keep, ui
 
 // Other types are written by the kernel that computes them.
 template <typename E>
-inline void lane_keep(device const float*, device E*, bool, uint, uint, thread float*) {}
+inline void lane_quantise(device const float*, device E*, bool, uint, uint, thread float*) {}
 
 // The range of positions that the token attends to, and the length of a split.
-inline uint3 reach(device const DecodeState* state, constant HeadArgs& heads) {
+inline uint3 visible_positions(device const DecodeState* state, constant HeadArgs& heads) {
     const uint high = min(state->position, heads.capacity - 1) + 1;
     const uint low = high > heads.window ? high - heads.window : 0;
-    return uint3(low, high, max(uint(LEAST), (high - low + heads.splits - 1) / heads.splits));
+    return uint3(low, high, max(uint(MIN_SPLIT_POSITIONS), (high - low + heads.splits - 1) / heads.splits));
 }
 
 // Factor that rescales weights from one maximum to a greater one (online softmax).
-inline float seen_from(float top, float most) {
-    return top == -INFINITY ? 0.0f : precise::exp(top - most);
+inline float rescale(float running_max, float new_max) {
+    return running_max == -INFINITY ? 0.0f : precise::exp(running_max - new_max);
 }
 
 kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
-                                    device const T* keys [[buffer(1), function_constant(KEPT)]],
-                                    device const T* values [[buffer(2), function_constant(KEPT)]],
-                                    device const DecodeState* state [[buffer(3)]], device float* target [[buffer(4)]],
+                                    device const T* keys [[buffer(1), function_constant(CACHED_KV)]],
+                                    device const T* values [[buffer(2), function_constant(CACHED_KV)]],
+                                    device const DecodeState* state [[buffer(3)]], device float* output [[buffer(4)]],
                                     constant HeadArgs& heads [[buffer(5)]],
-                                    device const float* new_keys [[buffer(6), function_constant(FRESH)]],
-                                    device const float* new_values [[buffer(7), function_constant(FRESH)]],
-                                    device T* kept_keys [[buffer(8), function_constant(FRESH)]],
-                                    device T* kept_values [[buffer(9), function_constant(FRESH)]],
+                                    device const float* staged_keys [[buffer(6), function_constant(STAGED_KV)]],
+                                    device const float* staged_values [[buffer(7), function_constant(STAGED_KV)]],
+                                    device T* cache_keys [[buffer(8), function_constant(STAGED_KV)]],
+                                    device T* cache_values [[buffer(9), function_constant(STAGED_KV)]],
                                     uint3 group [[threadgroup_position_in_grid]],
                                     uint index [[thread_index_in_threadgroup]],
                                     uint lane [[thread_index_in_simdgroup]],
                                     uint simd_group [[simdgroup_index_in_threadgroup]]) {
-    threadgroup float sums[SIMDS * LANE_DIMS * 32];
-    threadgroup float tops[SIMDS * ROWS];
-    threadgroup float totals[SIMDS * ROWS];
+    threadgroup float sums[SIMD_GROUPS * LANE_DIMS * 32];
+    threadgroup float maxima[SIMD_GROUPS * ROWS];
+    threadgroup float weight_sums[SIMD_GROUPS * ROWS];
     const uint dim = heads.dim;
-    const uint shared = heads.heads / heads.kv_heads;
+    const uint group_heads = heads.heads / heads.kv_heads;
     const uint first = group.z * ROWS;
-    const uint rows = min(uint(ROWS), shared - first);
-    const uint first_head = group.y * shared + first;
+    const uint rows = min(uint(ROWS), group_heads - first);
+    const uint first_head = group.y * group_heads + first;
 
-    const uint3 seen = reach(state, heads);
-    const uint begin = seen[0] + group.x * seen[2];
-    const uint end = min(seen[1], begin + seen[2]);
+    const uint3 visible = visible_positions(state, heads);
+    const uint begin = visible[0] + group.x * visible[2];
+    const uint end = min(visible[1], begin + visible[2]);
     if (begin >= end) {
         // An empty split: the merge does not read it.
         return;
@@ -138,43 +139,43 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
 
     float query[ROWS][LANE_DIMS];
     float sum[ROWS][LANE_DIMS];
-    float top[ROWS];
-    float total[ROWS];
+    float running_max[ROWS];
+    float running_sum[ROWS];
     for (uint r = 0; r < ROWS; r++) {
-        top[r] = -INFINITY;
-        total[r] = 0;
+        running_max[r] = -INFINITY;
+        running_sum[r] = 0;
         // Rows past the end repeat the last one.
-        lane_read(q + (first_head + min(r, rows - 1)) * dim, lane, dim, query[r]);
+        lane_load(q + (first_head + min(r, rows - 1)) * dim, lane, dim, query[r]);
         for (uint e = 0; e < LANE_DIMS; e++) {
             query[r][e] *= heads.scale;
             sum[r][e] = 0;
         }
     }
-    const ulong row = Cached<T>::row(dim), head_first = ulong(group.y) * heads.capacity * row;
-    device const T* head_keys = (FRESH ? kept_keys : keys) + head_first;
-    device const T* head_values = (FRESH ? kept_values : values) + head_first;
+    const ulong row = KvCache<T>::row_len(dim), head_first = ulong(group.y) * heads.capacity * row;
+    device const T* head_keys = (STAGED_KV ? cache_keys : keys) + head_first;
+    device const T* head_values = (STAGED_KV ? cache_values : values) + head_first;
     // The token's own position, unless the cache is full.
-    const uint fresh = FRESH && state->position < heads.capacity ? state->position : ~0u;
-    for (uint start = begin + simd_group * AT_ONCE; start < end; start += SIMDS * AT_ONCE) {
-        float key[AT_ONCE][LANE_DIMS];
-        float value[AT_ONCE][LANE_DIMS];
-        for (uint u = 0; u < AT_ONCE; u++) {
+    const uint own_position = STAGED_KV && state->position < heads.capacity ? state->position : ~0u;
+    for (uint start = begin + simd_group * KEYS_PER_STEP; start < end; start += SIMD_GROUPS * KEYS_PER_STEP) {
+        float key[KEYS_PER_STEP][LANE_DIMS];
+        float value[KEYS_PER_STEP][LANE_DIMS];
+        for (uint u = 0; u < KEYS_PER_STEP; u++) {
             const uint at = min(start + u, end - 1);
-            if (FRESH && at == fresh) {
-                const bool keep = start + u == fresh && group.z == 0;
-                const uint head_new = group.y * dim;
-                const ulong place = head_first + at * row;
-                lane_keep(new_keys + head_new, kept_keys + place, keep, lane, dim, key[u]);
-                lane_keep(new_values + head_new, kept_values + place, keep, lane, dim, value[u]);
+            if (STAGED_KV && at == own_position) {
+                const bool store = start + u == own_position && group.z == 0;
+                const uint staged_offset = group.y * dim;
+                const ulong cache_offset = head_first + at * row;
+                lane_quantise(staged_keys + staged_offset, cache_keys + cache_offset, store, lane, dim, key[u]);
+                lane_quantise(staged_values + staged_offset, cache_values + cache_offset, store, lane, dim, value[u]);
             } else {
-                lane_read(head_keys + at * row, lane, dim, key[u]);
-                lane_read(head_values + at * row, lane, dim, value[u]);
+                lane_load(head_keys + at * row, lane, dim, key[u]);
+                lane_load(head_values + at * row, lane, dim, value[u]);
             }
         }
         for (uint r = 0; r < ROWS; r++) {
-            float found[AT_ONCE];
-            float most = top[r];
-            for (uint u = 0; u < AT_ONCE; u++) {
+            float scores[KEYS_PER_STEP];
+            float new_max = running_max[r];
+            for (uint u = 0; u < KEYS_PER_STEP; u++) {
                 float product = 0;
                 for (uint e = 0; e < LANE_DIMS; e++) {
                     product = fma(query[r][e], key[u][e], product);
@@ -183,18 +184,18 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
                 if (CAP) {
                     product = heads.cap * precise::tanh(product / heads.cap);
                 }
-                found[u] = start + u < end ? product : -INFINITY;
-                most = max(most, found[u]);
+                scores[u] = start + u < end ? product : -INFINITY;
+                new_max = max(new_max, scores[u]);
             }
-            const float factor = seen_from(top[r], most);
-            top[r] = most;
-            total[r] *= factor;
+            const float factor = rescale(running_max[r], new_max);
+            running_max[r] = new_max;
+            running_sum[r] *= factor;
             for (uint e = 0; e < LANE_DIMS; e++) {
                 sum[r][e] *= factor;
             }
-            for (uint u = 0; u < AT_ONCE; u++) {
-                const float weight = seen_from(found[u], most);
-                total[r] += weight;
+            for (uint u = 0; u < KEYS_PER_STEP; u++) {
+                const float weight = rescale(scores[u], new_max);
+                running_sum[r] += weight;
                 for (uint e = 0; e < LANE_DIMS; e++) {
                     sum[r][e] = fma(weight, value[u][e], sum[r][e]);
                 }
@@ -204,68 +205,69 @@ kernel void ENTRY(decode_attention)(device const float* q [[buffer(0)]],
 
     if (lane == 0) {
         for (uint r = 0; r < ROWS; r++) {
-            tops[simd_group * ROWS + r] = top[r];
-            totals[simd_group * ROWS + r] = total[r];
+            maxima[simd_group * ROWS + r] = running_max[r];
+            weight_sums[simd_group * ROWS + r] = running_sum[r];
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint r = 0; r < rows; r++) {
-        float most = -INFINITY;
-        for (uint s = 0; s < SIMDS; s++) {
-            most = max(most, tops[s * ROWS + r]);
+        float new_max = -INFINITY;
+        for (uint s = 0; s < SIMD_GROUPS; s++) {
+            new_max = max(new_max, maxima[s * ROWS + r]);
         }
         float weights = 0;
-        for (uint s = 0; s < SIMDS; s++) {
-            weights += totals[s * ROWS + r] * seen_from(tops[s * ROWS + r], most);
+        for (uint s = 0; s < SIMD_GROUPS; s++) {
+            weights += weight_sums[s * ROWS + r] * rescale(maxima[s * ROWS + r], new_max);
         }
-        const float factor = seen_from(top[r], most);
+        const float factor = rescale(running_max[r], new_max);
         for (uint e = 0; e < LANE_DIMS; e++) {
             sums[(simd_group * 32 + lane) * LANE_DIMS + e] = sum[r][e] * factor;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         const uint head = first_head + r;
-        const uint part = (head * heads.splits + group.x) * (dim + 2);
-        for (uint d = index; d < dim; d += SIMDS * 32) {
-            float all = 0;
-            for (uint s = 0; s < SIMDS; s++) {
-                all += sums[s * 32 * LANE_DIMS + d];
+        const uint split = (head * heads.splits + group.x) * (dim + 2);
+        for (uint d = index; d < dim; d += SIMD_GROUPS * 32) {
+            float sum_of_splits = 0;
+            for (uint s = 0; s < SIMD_GROUPS; s++) {
+                sum_of_splits += sums[s * 32 * LANE_DIMS + d];
             }
             if (SPLIT) {
-                target[part + 2 + d] = all;
+                output[split + 2 + d] = sum_of_splits;
             } else {
-                target[head * dim + d] = all / weights;
+                output[head * dim + d] = sum_of_splits / weights;
             }
         }
         if (SPLIT && index == 0) {
-            target[part] = most;
-            target[part + 1] = weights;
+            output[split] = new_max;
+            output[split + 1] = weights;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
 }
 
 // Merges the splits of a head, with one threadgroup per head.
-kernel void ENTRY(decode_join)(device const float* parts, device const DecodeState* state, device float* mixed,
-                               constant HeadArgs& heads, uint head [[threadgroup_position_in_grid]],
-                               uint index [[thread_position_in_threadgroup]],
-                               uint threads [[threads_per_threadgroup]]) {
+kernel void ENTRY(decode_attention_merge)(device const float* partials, device const DecodeState* state,
+                                          device float* output,
+                                          constant HeadArgs& heads, uint head [[threadgroup_position_in_grid]],
+                                          uint index [[thread_position_in_threadgroup]],
+                                          uint threads [[threads_per_threadgroup]]) {
     const uint width = heads.dim + 2;
-    device const float* from = parts + head * heads.splits * width;
-    const uint3 seen = reach(state, heads);
-    const uint used = (seen[1] - seen[0] + seen[2] - 1) / seen[2];
-    float most = -INFINITY;
-    for (uint part = 0; part < used; part++) {
-        most = max(most, from[part * width]);
+    device const float* from = partials + head * heads.splits * width;
+    const uint3 visible = visible_positions(state, heads);
+    const uint used_splits = (visible[1] - visible[0] + visible[2] - 1) / visible[2];
+    float new_max = -INFINITY;
+    for (uint split = 0; split < used_splits; split++) {
+        new_max = max(new_max, from[split * width]);
     }
     float weights = 0;
-    for (uint part = 0; part < used; part++) {
-        weights += from[part * width + 1] * seen_from(from[part * width], most);
+    for (uint split = 0; split < used_splits; split++) {
+        weights += from[split * width + 1] * rescale(from[split * width], new_max);
     }
     for (uint d = index; d < heads.dim; d += threads) {
-        float all = 0;
-        for (uint part = 0; part < used; part++) {
-            all += from[part * width + 2 + d] * seen_from(from[part * width], most);
+        float sum_of_splits = 0;
+        for (uint split = 0; split < used_splits; split++) {
+            sum_of_splits += from[split * width + 2 + d] * rescale(from[split * width], new_max);
         }
-        mixed[head * heads.dim + d] = all / weights;
+        output[head * heads.dim + d] = sum_of_splits / weights;
     }
 }

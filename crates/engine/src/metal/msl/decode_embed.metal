@@ -6,12 +6,12 @@
 // Embedding lookup of one token.
 
 // Whether the host gives the token and its position, instead of an earlier launch.
-FUNCTION_CONSTANT(bool, GIVEN);
+FUNCTION_CONSTANT(bool, HOST_TOKEN);
 
 kernel void ENTRY(decode_embed)(device const uchar* table, device DecodeState* state, device float* x,
                                 constant DecodeEmbedArgs& embedding, uint at [[thread_position_in_grid]]) {
     uint token = embedding.token;
-    if (GIVEN) {
+    if (HOST_TOKEN) {
         if (at == 0) {
             state->token = token;
             state->position = embedding.position;

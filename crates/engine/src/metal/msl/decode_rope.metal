@@ -7,13 +7,14 @@
 
 FUNCTION_CONSTANT(bool, INTERLEAVED);
 // Whether keys of this token go to scratch memory, from which attention quantises them into the cache.
-FUNCTION_CONSTANT(bool, FRESH);
+FUNCTION_CONSTANT(bool, STAGED_KV);
 
 // Maximum pairs of a lane.
-#define HELD 4
+#define PAIRS_PER_LANE 4
 
 kernel void ENTRY(decode_rope)(device float* q, device const float* k, device T* keys, device const float* q_norm,
-                               device const float* k_norm, device const ulong* turns, device const DecodeState* state,
+                               device const float* k_norm, device const ulong* frequencies,
+                               device const DecodeState* state,
                                constant HeadArgs& heads, uint group [[threadgroup_position_in_grid]],
                                uint lane [[thread_index_in_simdgroup]],
                                uint simd_group [[simdgroup_index_in_threadgroup]],
@@ -27,37 +28,37 @@ kernel void ENTRY(decode_rope)(device float* q, device const float* k, device T*
     device const float* from = (is_q ? q : k) + head * heads.dim;
     device const float* norm = is_q ? q_norm : k_norm;
     const uint half_dim = heads.dim / 2;
-    float2 held[HELD];
+    float2 pairs[PAIRS_PER_LANE];
     float squares = 0;
-    for (uint u = 0; u < HELD; u++) {
+    for (uint u = 0; u < PAIRS_PER_LANE; u++) {
         const uint p = u * 32 + lane;
-        held[u] = 0;
+        pairs[u] = 0;
         if (p < half_dim) {
-            const uint2 place = pair_place(heads, INTERLEAVED, p);
-            held[u] = float2(from[place.x], from[place.y]);
+            const uint2 elements = pair_elements(heads, INTERLEAVED, p);
+            pairs[u] = float2(from[elements.x], from[elements.y]);
         }
-        squares += dot(held[u], held[u]);
+        squares += dot(pairs[u], pairs[u]);
     }
     const float scale = 1.0f / precise::sqrt(simd_sum(squares) / float(heads.dim) + heads.eps);
     const uint position = state->position;
-    for (uint u = 0; u < HELD; u++) {
+    for (uint u = 0; u < PAIRS_PER_LANE; u++) {
         const uint p = u * 32 + lane;
         if (p >= half_dim) {
             continue;
         }
-        const uint2 place = pair_place(heads, INTERLEAVED, p);
-        float2 pair = held[u] * scale * float2(norm[place.x], norm[place.y]);
+        const uint2 elements = pair_elements(heads, INTERLEAVED, p);
+        float2 pair = pairs[u] * scale * float2(norm[elements.x], norm[elements.y]);
         if (p < heads.pairs) {
-            const float2 turn = cosine_and_sine(ulong(position) * turns[p]) * heads.factor;
-            pair = float2(pair.x * turn.x - pair.y * turn.y, pair.y * turn.x + pair.x * turn.y);
+            const float2 angle = cosine_and_sine(ulong(position) * frequencies[p]) * heads.factor;
+            pair = float2(pair.x * angle.x - pair.y * angle.y, pair.y * angle.x + pair.x * angle.y);
         }
         if (is_q) {
-            q[head * heads.dim + place.x] = pair.x;
-            q[head * heads.dim + place.y] = pair.y;
-        } else if (FRESH || position < heads.capacity) {
-            const ulong cached = (FRESH ? ulong(head) : ulong(head) * heads.capacity + position) * heads.dim;
-            keys[cached + place.x] = T(pair.x);
-            keys[cached + place.y] = T(pair.y);
+            q[head * heads.dim + elements.x] = pair.x;
+            q[head * heads.dim + elements.y] = pair.y;
+        } else if (STAGED_KV || position < heads.capacity) {
+            const ulong cache_offset = (STAGED_KV ? ulong(head) : ulong(head) * heads.capacity + position) * heads.dim;
+            keys[cache_offset + elements.x] = T(pair.x);
+            keys[cache_offset + elements.y] = T(pair.y);
         }
     }
 }

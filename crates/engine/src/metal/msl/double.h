@@ -78,20 +78,20 @@ inline float double_scaled(float x, Double d) {
 }
 template <typename T> struct From {
     // Towards 0, saturating.
-    static T of(Double d, T least, T most) {
+    static T of(Double d, T lowest_value, T highest_value) {
         if (d.significand == 0 || d.exponent <= -53) {
             return T(0);
         }
         const bool below = d.negative != 0;
         // At 2^64 and beyond there is nothing to compare.
         if (d.exponent > 11) {
-            return below ? least : most;
+            return below ? lowest_value : highest_value;
         }
         const ulong whole = d.exponent < 0 ? d.significand >> -d.exponent : d.significand << d.exponent;
         if (below) {
-            return whole >= 0 - ulong(long(least)) ? least : T(0 - whole);
+            return whole >= 0 - ulong(long(lowest_value)) ? lowest_value : T(0 - whole);
         }
-        return whole >= ulong(most) ? most : T(whole);
+        return whole >= ulong(highest_value) ? highest_value : T(whole);
     }
 };
 template <typename T> inline T double_to(Double d) {

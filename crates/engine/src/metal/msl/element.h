@@ -20,8 +20,8 @@ template <typename T> inline bool is_signed_type() { return T(-1) < T(0); }
 template <typename T> inline uint width() { return sizeof(T) * 8; }
 
 // A scalar of the program, from the low bits of a word.
-template <typename T> inline T number(ulong bits) { return T(bits); }
-template <> inline bool number<bool>(ulong bits) { return bits != 0; }
-template <> inline half number<half>(ulong bits) { return as_type<half>(ushort(bits)); }
-template <> inline bfloat number<bfloat>(ulong bits) { return as_type<bfloat>(ushort(bits)); }
-template <> inline float number<float>(ulong bits) { return as_type<float>(uint(bits)); }
+template <typename T> inline T scalar(ulong bits) { return T(bits); }
+template <> inline bool scalar<bool>(ulong bits) { return bits != 0; }
+template <> inline half scalar<half>(ulong bits) { return as_type<half>(ushort(bits)); }
+template <> inline bfloat scalar<bfloat>(ulong bits) { return as_type<bfloat>(ushort(bits)); }
+template <> inline float scalar<float>(ulong bits) { return as_type<float>(uint(bits)); }

@@ -5,11 +5,12 @@ FUNCTION_CONSTANT(bool, WEIGHT);
 FUNCTION_CONSTANT(bool, BIAS);
 
 // Normalised elements of a row, given their differences from the mean.
-inline vec<C, HELD> answer(vec<C, HELD> apart, C scale, device const W* weight, device const B* bias,
-                           constant GroupNormArgs& parameters, uint row, uint at) {
-    vec<C, HELD> result = apart * scale;
+inline vec<C, VALUES_PER_THREAD> normalized(vec<C, VALUES_PER_THREAD> centered, C scale, device const W* weight,
+                                            device const B* bias,
+                                            constant GroupNormArgs& parameters, uint row, uint at) {
+    vec<C, VALUES_PER_THREAD> result = centered * scale;
     const uint first = row % parameters.groups * parameters.channels;
-    for (uint k = 0; k < HELD; k++) {
+    for (uint k = 0; k < VALUES_PER_THREAD; k++) {
         const uint within = (at + k) / parameters.spatial;
         if (within >= parameters.channels) {
             break;
@@ -27,7 +28,7 @@ inline vec<C, HELD> answer(vec<C, HELD> apart, C scale, device const W* weight, 
 
 // Rows that fit the registers of their threads: each element is read once.
 kernel void ENTRY(group_norm_row)(device const T* input, device const W* weight, device const B* bias,
-                                  device T* output, constant Rows& rows, constant GroupNormArgs& parameters,
+                                  device T* output, constant AxisRows& rows, constant GroupNormArgs& parameters,
                                   uint group [[threadgroup_position_in_grid]],
                                   uint index [[thread_position_in_threadgroup]],
                                   uint threads [[threads_per_threadgroup]],
@@ -35,23 +36,23 @@ kernel void ENTRY(group_norm_row)(device const T* input, device const W* weight,
                                   uint simd_group [[simdgroup_index_in_threadgroup]],
                                   uint simd_groups [[simdgroups_per_threadgroup]]) {
     threadgroup C shared[32];
-    const Team own = team(group, index, threads, lane, simd_group, simd_groups);
+    const RowThreads own = row_threads(group, index, threads, lane, simd_group, simd_groups);
     if (own.row >= rows.count) {
         return;
     }
-    const uint at = own.index * HELD;
-    vec<C, HELD> held = row_read(input + row_start(rows, own.row), rows.stride, at, rows.len);
-    const C mean = team_sum(sum_of(held), shared, own) / C(rows.len);
-    held = apart(held, mean, at, rows.len);
-    const C squares = team_sum(sum_of(held * held), shared, own);
+    const uint at = own.index * VALUES_PER_THREAD;
+    vec<C, VALUES_PER_THREAD> values = row_load(input + row_offset(rows, own.row), rows.stride, at, rows.len);
+    const C mean = row_sum(horizontal_sum(values), shared, own) / C(rows.len);
+    values = centered(values, mean, at, rows.len);
+    const C squares = row_sum(horizontal_sum(values * values), shared, own);
     const C scale = 1 / precise::sqrt(squares / C(rows.len) + parameters.eps);
-    row_write(output + row_target(rows, own.row), rows.inner, at, rows.len,
-              answer(held, scale, weight, bias, parameters, own.row, at));
+    row_store(output + result_row_offset(rows, own.row), rows.inner, at, rows.len,
+              normalized(values, scale, weight, bias, parameters, own.row, at));
 }
 
 // Rows of any length: a pass for the mean, one for the variance, one to scale.
 kernel void ENTRY(group_norm_loop)(device const T* input, device const W* weight, device const B* bias,
-                                   device T* output, constant Rows& rows, constant GroupNormArgs& parameters,
+                                   device T* output, constant AxisRows& rows, constant GroupNormArgs& parameters,
                                    uint group [[threadgroup_position_in_grid]],
                                    uint index [[thread_position_in_threadgroup]],
                                    uint threads [[threads_per_threadgroup]],
@@ -59,24 +60,26 @@ kernel void ENTRY(group_norm_loop)(device const T* input, device const W* weight
                                    uint simd_group [[simdgroup_index_in_threadgroup]],
                                    uint simd_groups [[simdgroups_per_threadgroup]]) {
     threadgroup C shared[32];
-    const Team own = team(group, index, threads, lane, simd_group, simd_groups);
-    device const T* from = input + row_start(rows, own.row);
-    device T* to = output + row_target(rows, own.row);
+    const RowThreads own = row_threads(group, index, threads, lane, simd_group, simd_groups);
+    device const T* from = input + row_offset(rows, own.row);
+    device T* to = output + result_row_offset(rows, own.row);
     C sum = 0;
-    for (uint at = own.index * HELD; at < rows.len; at += own.threads * HELD) {
-        sum += sum_of(row_read(from, rows.stride, at, rows.len));
+    for (uint at = own.index * VALUES_PER_THREAD; at < rows.len; at += own.threads * VALUES_PER_THREAD) {
+        sum += horizontal_sum(row_load(from, rows.stride, at, rows.len));
     }
-    const C mean = team_sum(sum, shared, own) / C(rows.len);
+    const C mean = row_sum(sum, shared, own) / C(rows.len);
     C squares = 0;
-    for (uint at = own.index * HELD; at < rows.len; at += own.threads * HELD) {
-        const vec<C, HELD> held = apart(row_read(from, rows.stride, at, rows.len), mean, at, rows.len);
-        squares += sum_of(held * held);
+    for (uint at = own.index * VALUES_PER_THREAD; at < rows.len; at += own.threads * VALUES_PER_THREAD) {
+        const vec<C, VALUES_PER_THREAD> values = centered(row_load(from, rows.stride, at, rows.len), mean, at,
+                                                          rows.len);
+        squares += horizontal_sum(values * values);
     }
-    squares = team_sum(squares, shared, own);
+    squares = row_sum(squares, shared, own);
     const C scale = 1 / precise::sqrt(squares / C(rows.len) + parameters.eps);
-    for (uint at = own.index * HELD; at < rows.len; at += own.threads * HELD) {
-        const vec<C, HELD> held = apart(row_read(from, rows.stride, at, rows.len), mean, at, rows.len);
-        row_write(to, rows.inner, at, rows.len,
-                  answer(held, scale, weight, bias, parameters, own.row, at));
+    for (uint at = own.index * VALUES_PER_THREAD; at < rows.len; at += own.threads * VALUES_PER_THREAD) {
+        const vec<C, VALUES_PER_THREAD> values = centered(row_load(from, rows.stride, at, rows.len), mean, at,
+                                                          rows.len);
+        row_store(to, rows.inner, at, rows.len,
+                  normalized(values, scale, weight, bias, parameters, own.row, at));
     }
 }

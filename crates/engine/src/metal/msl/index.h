@@ -19,9 +19,9 @@ inline long index_at(device const void* indices, long at) {
 
 // The position along an axis of `len` that an index names, from either end; -1 and a report if it is out of range.
 inline long resolve(long index, uint len, device FaultRecord* fault, bool reports) {
-    const long place = index < 0 ? index + long(len) : index;
-    if (place >= 0 && place < long(len)) {
-        return place;
+    const long position = index < 0 ? index + long(len) : index;
+    if (position >= 0 && position < long(len)) {
+        return position;
     }
     if (reports) {
         report(fault, index);

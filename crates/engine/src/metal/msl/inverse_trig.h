@@ -29,11 +29,11 @@ inline float binary_atan2(float y, float x) {
     // Two infinities count as equal numbers, two zeros as a vanishing ratio.
     float ratio = low == high ? 1.0f : low / high;
     ratio = high == 0.0f ? 0.0f : ratio;
-    const float turn = atan_positive(ratio);
+    const float base_angle = atan_positive(ratio);
     const bool left = as_type<int>(x) < 0;
     const float base = steep ? PI_HIGH * 0.5f : left ? PI_HIGH : 0.0f;
     const float base_low = steep ? PI_LOW * 0.5f : left ? PI_LOW : 0.0f;
-    const float angle = base + ((steep == left ? turn : -turn) + base_low);
+    const float angle = base + ((steep == left ? base_angle : -base_angle) + base_low);
     return isnan(x) || isnan(y) ? x + y : copysign(angle, y);
 }
 

@@ -10,7 +10,7 @@ FUNCTION_CONSTANT(uint, POOL);
 // One thread per window. Grid: columns, rows, planes of the result.
 kernel void ENTRY(pool)(device const T* input, device T* output, constant PoolArgs& w,
                         uint3 at [[thread_position_in_grid]], uint3 grid [[threads_per_grid]]) {
-    device const T* plane = input + place_of(w.planes, w.steps, at.z);
+    device const T* plane = input + view_offset_at(w.planes, w.view, at.z);
     // The part of the window inside the image, counted from the beginning of the padding.
     const ulong top = ulong(at.y) * w.stride_height;
     const ulong side = ulong(at.x) * w.stride_width;

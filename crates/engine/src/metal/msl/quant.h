@@ -84,7 +84,7 @@ template <int LEN, int BYTES> struct QuantBlocks {
     static device const uchar* block(device const uchar* row, uint at) {
         return row + at / (LEN / CHUNK) * BYTES;
     }
-    static uint part(uint at) { return at % (LEN / CHUNK); }
+    static uint chunk_of_block(uint at) { return at % (LEN / CHUNK); }
 };
 
 // Weights of a format. `row_bytes` is bytes of a row; `read` gives weights 16 at to 16 at + 15 of a row, and zeros
@@ -168,7 +168,7 @@ template <> struct Weights<2> {
         device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from);
         QuantBytes q(from + 2);
-        q.shift(Blocks::part(at) * 4);
+        q.shift(Blocks::chunk_of_block(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, q.two(i, 15), 8, d);
         }
@@ -184,7 +184,7 @@ template <> struct Weights<3> {
         device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from), m = quant_half(from + 2);
         QuantBytes q(from + 4);
-        q.shift(Blocks::part(at) * 4);
+        q.shift(Blocks::chunk_of_block(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15), d, m);
         }
@@ -199,9 +199,9 @@ template <> struct Weights<6> {
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from);
-        const uint fifth = ((device const ushort*)(from + 2))[Blocks::part(at)];
+        const uint fifth = ((device const ushort*)(from + 2))[Blocks::chunk_of_block(at)];
         QuantBytes q(from + 6);
-        q.shift(Blocks::part(at) * 4);
+        q.shift(Blocks::chunk_of_block(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_signed(to, i, q.two(i, 15) | quant_bits(fifth, i, 4), 16, d);
         }
@@ -216,9 +216,9 @@ template <> struct Weights<7> {
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from), m = quant_half(from + 2);
-        const uint fifth = ((device const ushort*)(from + 4))[Blocks::part(at)];
+        const uint fifth = ((device const ushort*)(from + 4))[Blocks::chunk_of_block(at)];
         QuantBytes q(from + 8);
-        q.shift(Blocks::part(at) * 4);
+        q.shift(Blocks::chunk_of_block(at) * 4);
         UNROLL for (uint i = 0; i < 8; i++) {
             quant_affine(to, i, q.two(i, 15) | quant_bits(fifth, i, 4), d, m);
         }
@@ -233,7 +233,7 @@ template <> struct Weights<8> {
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
         const float d = quant_half(from);
-        const QuantBytes q(from + 2 + Blocks::part(at) * CHUNK);
+        const QuantBytes q(from + 2 + Blocks::chunk_of_block(at) * CHUNK);
         UNROLL for (uint i = 0; i < 8; i++) {
             const uint2 two = q.two(i, 255);
             to[2 * i] = float(as_type<char>(uchar(two.x))) * d;
@@ -250,7 +250,7 @@ template <> struct Weights<10> {
 
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
-        const uint j = Blocks::part(at), scales = from[j];
+        const uint j = Blocks::chunk_of_block(at), scales = from[j];
         const float scale = quant_half(from + 80) * float(scales & 15);
         const float offset = quant_half(from + 82) * float(scales >> 4);
         QuantBytes q(from + 16 + j / 8 * 32 + j % 2 * 16);
@@ -268,7 +268,7 @@ template <> struct Weights<11> {
 
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
-        const uint j = Blocks::part(at);
+        const uint j = Blocks::chunk_of_block(at);
         const float scale = quant_half(from + 108) * float(quant_q3_scale(from + 96, j));
         QuantBytes third(from + j % 2 * 16), q(from + 32 + j / 8 * 32 + j % 2 * 16);
         third.shift(j / 2);
@@ -286,7 +286,7 @@ template <> struct Weights<12> {
 
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
-        const uint j = Blocks::part(at) / 2, side = Blocks::part(at) % 2 * 16;
+        const uint j = Blocks::chunk_of_block(at) / 2, side = Blocks::chunk_of_block(at) % 2 * 16;
         const uint2 six = quant_six_bits(from + 4, j);
         const float scale = quant_half(from) * float(six.x), offset = quant_half(from + 2) * float(six.y);
         QuantBytes q(from + 16 + j / 2 * 32 + side);
@@ -304,7 +304,7 @@ template <> struct Weights<13> {
 
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
-        const uint j = Blocks::part(at) / 2, side = Blocks::part(at) % 2 * 16;
+        const uint j = Blocks::chunk_of_block(at) / 2, side = Blocks::chunk_of_block(at) % 2 * 16;
         const uint2 six = quant_six_bits(from + 4, j);
         const float scale = quant_half(from) * float(six.x), offset = quant_half(from + 2) * float(six.y);
         QuantBytes fifth(from + 16 + side), q(from + 48 + j / 2 * 32 + side);
@@ -324,7 +324,7 @@ template <> struct Weights<14> {
 
     static void read(device const uchar* row, uint at, uint, thread float* to) {
         device const uchar* from = Blocks::block(row, at);
-        const uint j = Blocks::part(at), upper = j / 8, line = j % 8 / 2, side = j % 2 * 16;
+        const uint j = Blocks::chunk_of_block(at), upper = j / 8, line = j % 8 / 2, side = j % 2 * 16;
         const float scale = quant_half(from + 208) * float(as_type<char>(from[192 + j]));
         QuantBytes low(from + upper * 64 + line % 2 * 32 + side), high(from + 128 + upper * 32 + side);
         low.shift(line / 2 * 4);

@@ -10,14 +10,14 @@ FUNCTION_CONSTANT(uint, KIND);
 
 // Threefry-2x32 with 20 rounds.
 inline uint2 threefry(uint key_0, uint key_1, ulong counter) {
-    const uint turns[8] = {13, 15, 26, 6, 17, 29, 16, 24};
+    const uint rotations[8] = {13, 15, 26, 6, 17, 29, 16, 24};
     const uint keys[3] = {key_0, key_1, key_0 ^ key_1 ^ 0x1bd11bda};
     uint a = uint(counter) + keys[0];
     uint b = uint(counter >> 32) + keys[1];
     for (uint group = 0; group < 5; group++) {
         for (uint round = 0; round < 4; round++) {
             a += b;
-            b = rotate(b, turns[group % 2 * 4 + round]) ^ a;
+            b = rotate(b, rotations[group % 2 * 4 + round]) ^ a;
         }
         a += keys[(group + 1) % 3];
         b += keys[(group + 2) % 3] + group + 1;
@@ -41,7 +41,7 @@ inline float2 normal_pair(uint u, uint v) {
     log_terms = log_terms * square + 1.0f / 5.0f;
     log_terms = log_terms * square + 1.0f / 3.0f;
     const float log_m = 2.0f * s + 2.0f * s * square * log_terms;
-    // ln(2) in 10 bits, so that its multiples by exponents are exact, and what is missing.
+    // ln(2) in 10 bits, so that its multiples by exponents are exact, and the remainder.
     const float log = exponent * 0.6933594f + (log_m + exponent * -2.1219444e-4f);
     const float twice = -2.0f * log;
     const float radius = precise::sqrt(twice > 0.0f ? twice : 0.0f);
@@ -68,34 +68,34 @@ inline float2 normal_pair(uint u, uint v) {
 }
 
 // The upper 64 bits of a product.
-inline ulong product_above(ulong a, ulong b) {
+inline ulong mulhi_64(ulong a, ulong b) {
     const ulong a_high = a >> 32, a_low = a & 0xffffffff, b_high = b >> 32, b_low = b & 0xffffffff;
     const ulong middle = a_high * b_low + (a_low * b_low >> 32);
     const ulong other = a_low * b_high + (middle & 0xffffffff);
     return a_high * b_high + (middle >> 32) + (other >> 32);
 }
 
-inline float uniform_number(uint word, constant RandomArgs& law) {
-    const float unit = as_type<float>((127 - law.bits) << 23);
-    const float x = float(int(word >> (32 - law.bits))) * unit * law.range + law.low;
-    return x < law.last ? x : law.last;
+inline float uniform_number(uint word, constant RandomArgs& args) {
+    const float unit = as_type<float>((127 - args.bits) << 23);
+    const float x = float(int(word >> (32 - args.bits))) * unit * args.range + args.low;
+    return x < args.last ? x : args.last;
 }
 
 // Four numbers a thread: of two counters of the generator, or of four.
-kernel void ENTRY(random)(device T* output, constant Extent& extent, constant RandomArgs& law,
+kernel void ENTRY(random)(device T* output, constant Extent& extent, constant RandomArgs& args,
                           uint2 at [[thread_position_in_grid]]) {
-    const Here here = find(extent, at);
-    T x[EACH];
+    const ThreadSpan span = thread_span(extent, at);
+    T x[ELEMENTS_PER_THREAD];
     if (KIND == INTEGERS || (KIND == BITS && sizeof(T) == 8)) {
-        for (uint k = 0; k < EACH; k++) {
-            const uint2 words = threefry(law.key[0], law.key[1], here.to + k);
+        for (uint k = 0; k < ELEMENTS_PER_THREAD; k++) {
+            const uint2 words = threefry(args.key[0], args.key[1], span.to + k);
             const ulong block = ulong(words.y) << 32 | words.x;
-            const ulong whole = KIND == BITS || law.width == 0 ? block : product_above(block, law.width);
-            x[k] = T(whole + law.start);
+            const ulong whole = KIND == BITS || args.width == 0 ? block : mulhi_64(block, args.width);
+            x[k] = T(whole + args.start);
         }
     } else {
-        for (uint k = 0; k < EACH; k += 2) {
-            const uint2 words = threefry(law.key[0], law.key[1], (here.to + k) / 2);
+        for (uint k = 0; k < ELEMENTS_PER_THREAD; k += 2) {
+            const uint2 words = threefry(args.key[0], args.key[1], (span.to + k) / 2);
             if (KIND == NORMAL) {
                 const float2 both = normal_pair(words.x, words.y);
                 x[k] = T(both.x);
@@ -104,11 +104,11 @@ kernel void ENTRY(random)(device T* output, constant Extent& extent, constant Ra
             }
             for (uint n = 0; n < 2; n++) {
                 const uint word = words[n];
-                x[k + n] = KIND == UNIFORM ? T(uniform_number(word, law))
+                x[k + n] = KIND == UNIFORM ? T(uniform_number(word, args))
                            : KIND == BITS  ? T(word >> (32 - min(32u, uint(sizeof(T)) * 8)))
-                                           : T(ulong(word) < law.width ? 1 : 0);
+                                           : T(ulong(word) < args.width ? 1 : 0);
             }
         }
     }
-    put<T>(x, output, here, true);
+    store_elements<T>(x, output, span, true);
 }

@@ -7,29 +7,29 @@ FUNCTION_CONSTANT(bool, SPLIT);
 // Whether rows are aligned for vector loads of four.
 FUNCTION_CONSTANT(bool, VECTOR);
 // Whether each SIMD-group has its own row, several in a threadgroup.
-FUNCTION_CONSTANT(bool, PACKED);
+FUNCTION_CONSTANT(bool, ROW_PER_SIMD_GROUP);
 // Whether the elements of a result are a single axis.
-FUNCTION_CONSTANT(bool, PLAIN);
+FUNCTION_CONSTANT(bool, SINGLE_AXIS);
 
-inline long result_start(constant ReduceArgs& reduction, uint result) {
+inline long result_offset(constant ReduceArgs& reduction, uint result) {
     const uint inner = reduction.kept.dims[reduction.kept.rank - 1];
-    return place(reduction.kept, reduction.kept_steps, uint2(result % inner, result / inner));
+    return view_offset(reduction.kept, reduction.kept_view, uint2(result % inner, result / inner));
 }
 
-inline long element_place(constant ReduceArgs& reduction, uint i) {
-    if (PLAIN) {
-        return long(i) * reduction.reduced_steps.strides[0];
+inline long element_offset(constant ReduceArgs& reduction, uint i) {
+    if (SINGLE_AXIS) {
+        return long(i) * reduction.reduced_view.strides[0];
     }
     const uint inner = reduction.reduced.dims[reduction.reduced.rank - 1];
-    return place(reduction.reduced, reduction.reduced_steps, uint2(i % inner, i / inner));
+    return view_offset(reduction.reduced, reduction.reduced_view, uint2(i % inner, i / inner));
 }
 
 // Stores the partial result of a split, or the result.
-inline void leave(State state, uint result, uint part, constant ReduceArgs& reduction, device uchar* target) {
+inline void store_split(State state, uint result, uint split, constant ReduceArgs& reduction, device uchar* target) {
     if (SPLIT) {
-        ((device State*)target)[ulong(part) * reduction.results + result] = state;
+        ((device State*)target)[ulong(split) * reduction.results + result] = state;
     } else {
-        put(target, result, state, reduction.count, reduction.ddof);
+        store_result(target, result, state, reduction.count, reduction.ddof);
     }
 }
 
@@ -38,23 +38,23 @@ inline void leave(State state, uint result, uint part, constant ReduceArgs& redu
 kernel void ENTRY(reduce_thread)(device const T* input, device uchar* target,
                                  constant ReduceArgs& reduction, uint at [[thread_position_in_grid]]) {
     const uint result = at % reduction.results;
-    const uint part = at / reduction.results;
+    const uint split = at / reduction.results;
     const uint count = uint(reduction.count);
-    const long from = result_start(reduction, result);
+    const long from = result_offset(reduction, result);
     State state = F::identity();
-    for (uint first = part; first < count; first += BLOCK * reduction.parts) {
-        C held[BLOCK] = {};
-        uint found = 0;
-        for (uint k = 0; k < BLOCK; k++) {
-            const uint i = first + k * reduction.parts;
+    for (uint first = split; first < count; first += FOLD_BLOCK_LEN * reduction.splits) {
+        C values[FOLD_BLOCK_LEN] = {};
+        uint filled = 0;
+        for (uint k = 0; k < FOLD_BLOCK_LEN; k++) {
+            const uint i = first + k * reduction.splits;
             if (i < count) {
-                held[k] = element_at(input, from + element_place(reduction, i), i);
-                found = k + 1;
+                values[k] = element_at(input, from + element_offset(reduction, i), i);
+                filled = k + 1;
             }
         }
-        state = F::join(state, F::lift(held, found));
+        state = F::combine(state, F::lift(values, filled));
     }
-    leave(state, result, part, reduction, target);
+    store_split(state, result, split, reduction, target);
 }
 
 // One threadgroup, or SIMD-group, per split of a result.
@@ -66,61 +66,62 @@ kernel void ENTRY(reduce_group)(device const T* input, device uchar* target,
                                 uint simd_group [[simdgroup_index_in_threadgroup]],
                                 uint simd_groups [[simdgroups_per_threadgroup]]) {
     threadgroup State shared[32];
-    const uint number = PACKED ? group * simd_groups + simd_group : group;
-    const uint result = number % reduction.results;
-    const uint part = number / reduction.results;
-    if (PACKED && part >= reduction.parts) {
+    const uint index_of_split = ROW_PER_SIMD_GROUP ? group * simd_groups + simd_group : group;
+    const uint result = index_of_split % reduction.results;
+    const uint split = index_of_split / reduction.results;
+    if (ROW_PER_SIMD_GROUP && split >= reduction.splits) {
         return;
     }
-    const uint own = PACKED ? lane : index;
-    const uint team = PACKED ? 32 : threads;
-    const uint begin = part * reduction.chunk;
+    const uint own = ROW_PER_SIMD_GROUP ? lane : index;
+    const uint stride = ROW_PER_SIMD_GROUP ? 32 : threads;
+    const uint begin = split * reduction.chunk;
     const uint end = uint(min(reduction.count, ulong(begin) + reduction.chunk));
-    const long from = result_start(reduction, result);
+    const long from = result_offset(reduction, result);
     State state = F::identity();
 #ifndef KINDS
     if (VECTOR) {
-        for (uint first = begin + own * BLOCK; first < end; first += team * BLOCK) {
-            C held[BLOCK] = {};
-            const uint found = min(uint(BLOCK), end - first);
-            if (found == BLOCK) {
+        for (uint first = begin + own * FOLD_BLOCK_LEN; first < end; first += stride * FOLD_BLOCK_LEN) {
+            C values[FOLD_BLOCK_LEN] = {};
+            const uint filled = min(uint(FOLD_BLOCK_LEN), end - first);
+            if (filled == FOLD_BLOCK_LEN) {
                 const vec<T, 4> low = *(device const vec<T, 4>*)(input + from + first);
                 const vec<T, 4> high = *(device const vec<T, 4>*)(input + from + first + 4);
                 for (uint k = 0; k < 4; k++) {
-                    held[k] = element(low[k]);
-                    held[k + 4] = element(high[k]);
+                    values[k] = element(low[k]);
+                    values[k + 4] = element(high[k]);
                 }
             } else {
-                for (uint k = 0; k < found; k++) {
-                    held[k] = element_at(input, from + first + k, first + k);
+                for (uint k = 0; k < filled; k++) {
+                    values[k] = element_at(input, from + first + k, first + k);
                 }
             }
-            state = F::join(state, F::lift(held, found));
+            state = F::combine(state, F::lift(values, filled));
         }
     } else
 #endif
     {
-        for (uint first = begin + own; first < end; first += team * BLOCK) {
-            C held[BLOCK] = {};
-            uint found = 0;
-            for (uint k = 0; k < BLOCK; k++) {
-                const uint i = first + k * team;
+        for (uint first = begin + own; first < end; first += stride * FOLD_BLOCK_LEN) {
+            C values[FOLD_BLOCK_LEN] = {};
+            uint filled = 0;
+            for (uint k = 0; k < FOLD_BLOCK_LEN; k++) {
+                const uint i = first + k * stride;
                 if (i < end) {
-                    held[k] = element_at(input, from + element_place(reduction, i), i);
-                    found = k + 1;
+                    values[k] = element_at(input, from + element_offset(reduction, i), i);
+                    filled = k + 1;
                 }
             }
-            state = F::join(state, F::lift(held, found));
+            state = F::combine(state, F::lift(values, filled));
         }
     }
-    state = group_join<F>(state, shared, lane, PACKED ? 0 : simd_group, PACKED ? 1 : simd_groups);
+    state = group_combine<F>(state, shared, lane, ROW_PER_SIMD_GROUP ? 0 : simd_group,
+                             ROW_PER_SIMD_GROUP ? 1 : simd_groups);
     if (own == 0) {
-        leave(state, result, part, reduction, target);
+        store_split(state, result, split, reduction, target);
     }
 }
 
 // Combines the splits of results, with one SIMD-group per result.
-kernel void ENTRY(reduce_parts)(device const State* states, device uchar* output, constant ReduceArgs& reduction,
+kernel void ENTRY(reduce_merge)(device const State* states, device uchar* output, constant ReduceArgs& reduction,
                                 uint group [[threadgroup_position_in_grid]],
                                 uint lane [[thread_index_in_simdgroup]],
                                 uint simd_group [[simdgroup_index_in_threadgroup]],
@@ -130,11 +131,11 @@ kernel void ENTRY(reduce_parts)(device const State* states, device uchar* output
         return;
     }
     State state = F::identity();
-    for (uint part = lane; part < reduction.parts; part += 32) {
-        state = F::join(state, states[ulong(part) * reduction.results + result]);
+    for (uint split = lane; split < reduction.splits; split += 32) {
+        state = F::combine(state, states[ulong(split) * reduction.results + result]);
     }
-    state = simd_join<F>(state);
+    state = simd_combine<F>(state);
     if (lane == 0) {
-        put(output, result, state, reduction.count, reduction.ddof);
+        store_result(output, result, state, reduction.count, reduction.ddof);
     }
 }

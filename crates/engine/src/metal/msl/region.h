@@ -9,46 +9,47 @@ FUNCTION_CONSTANT(bool, VECTOR_OUTPUT);
 
 // Copies elements from any layout to any layout.
 template <typename T>
-inline void move(device const T* input, device T* output, constant Extent& extent, constant ViewStrides* steps, uint2 at) {
-    const Here here = find(extent, at);
-    T x[EACH];
-    fetch<T>(x, input, extent.walk, steps[0], here, VECTOR_INPUT);
+inline void copy_region(device const T* input, device T* output, constant Extent& extent, constant ViewStrides* views,
+                        uint2 at) {
+    const ThreadSpan span = thread_span(extent, at);
+    T x[ELEMENTS_PER_THREAD];
+    load_elements<T>(x, input, extent.walk, views[0], span, VECTOR_INPUT);
     const uint inner = extent.walk.rank - 1;
-    device T* to = output + place(extent.walk, steps[1], here.at);
-    if (VECTOR_OUTPUT && here.count == EACH) {
-        vec<T, EACH> all;
-        for (uint k = 0; k < EACH; k++) {
+    device T* to = output + view_offset(extent.walk, views[1], span.at);
+    if (VECTOR_OUTPUT && span.count == ELEMENTS_PER_THREAD) {
+        vec<T, ELEMENTS_PER_THREAD> all;
+        for (uint k = 0; k < ELEMENTS_PER_THREAD; k++) {
             all[k] = x[k];
         }
-        *(device vec<T, EACH>*)to = all;
+        *(device vec<T, ELEMENTS_PER_THREAD>*)to = all;
         return;
     }
-    for (uint k = 0; k < EACH && k < here.count; k++) {
-        to[long(k) * steps[1].strides[inner]] = x[k];
+    for (uint k = 0; k < ELEMENTS_PER_THREAD && k < span.count; k++) {
+        to[long(k) * views[1].strides[inner]] = x[k];
     }
 }
 
 // Loads the elements of a thread that lie inside the region, and leaves the others as they are. The axes of the extent
 // are all those of the result.
 template <typename T>
-inline void fetch_inside(thread T* x, device const T* input, constant Extent& extent, constant ViewStrides& steps,
-                         constant Region& inside, Here here) {
+inline void load_inside(thread T* x, device const T* input, constant Extent& extent, constant ViewStrides& view,
+                        constant Region& region, ThreadSpan span) {
     const uint inner = extent.walk.rank - 1;
-    long from = steps.offset;
-    uint rest = here.at.y;
+    long from = view.offset;
+    uint rest = span.at.y;
     for (uint axis = inner; axis-- > 0;) {
         // Indices before the region wrap to large numbers.
-        const uint i = rest % extent.walk.dims[axis] - inside.start[axis];
+        const uint i = rest % extent.walk.dims[axis] - region.start[axis];
         rest /= extent.walk.dims[axis];
-        if (i >= inside.len[axis]) {
+        if (i >= region.len[axis]) {
             return;
         }
-        from += long(i) * steps.strides[axis];
+        from += long(i) * view.strides[axis];
     }
-    for (uint k = 0; k < EACH && k < here.count; k++) {
-        const uint i = here.at.x + k - inside.start[inner];
-        if (i < inside.len[inner]) {
-            x[k] = input[from + long(i) * steps.strides[inner]];
+    for (uint k = 0; k < ELEMENTS_PER_THREAD && k < span.count; k++) {
+        const uint i = span.at.x + k - region.start[inner];
+        if (i < region.len[inner]) {
+            x[k] = input[from + long(i) * view.strides[inner]];
         }
     }
 }

@@ -2,11 +2,11 @@
 // matter and no position is too large.
 
 // The cosine and the sine of an angle.
-inline float2 cosine_and_sine(ulong turned) {
+inline float2 cosine_and_sine(ulong turns) {
     // The nearest quarter turn, and the remainder, at most an eighth, in radians. The upper half of its bits is more
     // than float has.
-    const uint quarter = uint((turned + (1ul << 61)) >> 62);
-    const long rest = long(turned - (ulong(quarter) << 62));
+    const uint quarter = uint((turns + (1ul << 61)) >> 62);
+    const long rest = long(turns - (ulong(quarter) << 62));
     const float radians = float(int(rest >> 32)) * 0x1.921fb6p-30f;
     const float near = precise::cos(radians);
     const float far = precise::sin(radians);

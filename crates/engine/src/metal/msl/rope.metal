@@ -6,7 +6,7 @@
 // Whether neighbours make a pair, not elements half the rotated ones apart.
 FUNCTION_CONSTANT(bool, INTERLEAVED);
 // Whether positions are given.
-FUNCTION_CONSTANT(bool, GIVEN);
+FUNCTION_CONSTANT(bool, POSITIONS);
 // Heads that a thread rotates by the same angle.
 FUNCTION_CONSTANT(uint, HEADS);
 
@@ -25,7 +25,7 @@ inline ulong angle(float position, ulong fraction, ulong whole) {
 }
 
 // A pair of a row for some heads, or an element past the rotated ones.
-kernel void ENTRY(rope)(device const T* input, device const ulong* turns, device const P* positions,
+kernel void ENTRY(rope)(device const T* input, device const ulong* frequencies, device const P* positions,
                         device T* output, constant RopeArgs& rotation,
                         uint3 at [[thread_position_in_grid]]) {
     const uint seq = at.y;
@@ -35,30 +35,30 @@ kernel void ENTRY(rope)(device const T* input, device const ulong* turns, device
     if (at.x >= rotation.pairs) {
         const uint i = at.x + rotation.pairs;
         for (uint head = first; head < last; head++) {
-            const long from = place(rotation.walk, rotation.steps, uint2(head % inner, head / inner));
+            const long from = view_offset(rotation.walk, rotation.view, uint2(head % inner, head / inner));
             const ulong to = (ulong(head) * rotation.seq + seq) * rotation.dim;
             output[to + i] = input[from + long(seq) * rotation.row_stride + long(i) * rotation.stride];
         }
         return;
     }
     const long entry = rotation.table_offset + long(at.x) * rotation.table_stride;
-    const ulong fraction = turns[entry];
-    const ulong whole = turns[entry + rotation.table_whole];
-    ulong turned;
-    if (GIVEN) {
-        const long place = rotation.at_offset + long(first / rotation.same) * rotation.at_batch +
-                           long(seq) * rotation.at_stride;
-        turned = angle(positions[place], fraction, whole);
+    const ulong fraction = frequencies[entry];
+    const ulong whole = frequencies[entry + rotation.table_whole];
+    ulong turns_64;
+    if (POSITIONS) {
+        const long position_index = rotation.position_offset + long(first / rotation.sharing) * rotation.position_batch +
+                           long(seq) * rotation.position_stride;
+        turns_64 = angle(positions[position_index], fraction, whole);
     } else {
-        turned = angle(long(rotation.first + seq), fraction, whole);
+        turns_64 = angle(long(rotation.first + seq), fraction, whole);
     }
-    const float2 turn = cosine_and_sine(turned);
-    const C c = turn.x * rotation.factor;
-    const C s = turn.y * rotation.factor;
+    const float2 cos_sin = cosine_and_sine(turns_64);
+    const C c = cos_sin.x * rotation.factor;
+    const C s = cos_sin.y * rotation.factor;
     const uint i = INTERLEAVED ? 2 * at.x : at.x;
     const uint j = INTERLEAVED ? i + 1 : at.x + rotation.pairs;
     for (uint head = first; head < last; head++) {
-        const long from = place(rotation.walk, rotation.steps, uint2(head % inner, head / inner)) +
+        const long from = view_offset(rotation.walk, rotation.view, uint2(head % inner, head / inner)) +
                           long(seq) * rotation.row_stride;
         const ulong to = (ulong(head) * rotation.seq + seq) * rotation.dim;
         const C a = C(input[from + long(i) * rotation.stride]);

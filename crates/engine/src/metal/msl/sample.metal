@@ -1,5 +1,5 @@
 #include "types.h"
-#include "group.h"
+#include "threadgroup_reduce.h"
 #include "exp.h"
 #include "host/SampleArgs.h"
 #include "host/LogitBias.h"
@@ -22,15 +22,15 @@ FUNCTION_CONSTANT(bool, TOP_P);
 // Whether any state is carried from token to token.
 FUNCTION_CONSTANT(bool, STATE);
 // Whether logits are changed in place, or only read.
-FUNCTION_CONSTANT(bool, CHANGED);
-FUNCTION_CONSTANT(bool, READ);
+FUNCTION_CONSTANT(bool, IN_PLACE);
+FUNCTION_CONSTANT(bool, READ_ONLY);
 
 #define BINS 1024
 #define BIN_BITS 10
 // Bins per unit of logits.
-#define FINENESS 32.0f
+#define BINS_PER_LOGIT 32.0f
 // Maximum tokens that are compared with each other.
-#define LIST 512
+#define MAX_LISTED 512
 // An entry has the sortable bits of a logit above its token; the first of equals is the greatest. 0 is none.
 #define TOKEN_BITS 20
 #define LAST_TOKEN 0xFFFFFu
@@ -52,7 +52,7 @@ inline float logit_of(ulong entry) {
 }
 
 // The upper 64 bits of a product.
-inline ulong product_above(ulong a, ulong b) {
+inline ulong mulhi_64(ulong a, ulong b) {
     const ulong a_high = a >> 32, a_low = a & 0xffffffff, b_high = b >> 32, b_low = b & 0xffffffff;
     const ulong middle = a_high * b_low + (a_low * b_low >> 32);
     const ulong other = a_low * b_high + (middle & 0xffffffff);
@@ -65,7 +65,7 @@ inline ulong weight_of(float x) {
 }
 
 // Position of a thread in the threadgroup, whose size is a power of two.
-struct Team {
+struct ThreadIndex {
     uint index;
     uint threads;
     uint lane;
@@ -74,7 +74,7 @@ struct Team {
 };
 
 // Threadgroup memory.
-struct Space {
+struct Scratch {
     threadgroup atomic_uint* counts;
     threadgroup atomic_uint* lows;
     threadgroup atomic_uint* highs;
@@ -82,67 +82,67 @@ struct Space {
     threadgroup ulong* orders;
     threadgroup ulong* weights;
     // A value of each SIMD-group.
-    threadgroup ulong* parts;
+    threadgroup ulong* partials;
     // Values that one thread broadcasts to the others.
-    threadgroup ulong* told;
+    threadgroup ulong* broadcast;
 };
 
-struct Most {
+struct Maximum {
     typedef ulong State;
     static State identity() { return 0; }
-    static State join(State a, State b) { return a > b ? a : b; }
-    static State pass(State state, ushort bits) { return lane_xor(state, bits); }
+    static State combine(State a, State b) { return a > b ? a : b; }
+    static State shuffle_xor(State state, ushort bits) { return lane_xor(state, bits); }
 };
 
 struct Total {
     typedef ulong State;
     static State identity() { return 0; }
-    static State join(State a, State b) { return a + b; }
-    static State pass(State state, ushort bits) { return lane_xor(state, bits); }
+    static State combine(State a, State b) { return a + b; }
+    static State shuffle_xor(State state, ushort bits) { return lane_xor(state, bits); }
 };
 
 // Broadcasts the value of the first thread.
-inline ulong tell(ulong value, Team team, Space space) {
-    if (team.index == 0) {
-        space.told[0] = value;
+inline ulong broadcast_first(ulong value, ThreadIndex tid, Scratch scratch) {
+    if (tid.index == 0) {
+        scratch.broadcast[0] = value;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    value = space.told[0];
+    value = scratch.broadcast[0];
     threadgroup_barrier(mem_flags::mem_threadgroup);
     return value;
 }
 
-template <typename F> inline ulong of_all(ulong value, Team team, Space space) {
-    value = group_join<F>(value, space.parts, team.lane, team.simd_group, team.simd_groups);
-    return tell(value, team, space);
+template <typename F> inline ulong all_reduce(ulong value, ThreadIndex tid, Scratch scratch) {
+    value = group_combine<F>(value, scratch.partials, tid.lane, tid.simd_group, tid.simd_groups);
+    return broadcast_first(value, tid, scratch);
 }
 
 // The exclusive prefix sum over the threads, and the sum of all.
-inline ulong sum_before(ulong value, Team team, Space space, thread ulong& all) {
+inline ulong prefix_sum(ulong value, ThreadIndex tid, Scratch scratch, thread ulong& all) {
     ulong sum = value;
     for (ushort by = 1; by < 32; by *= 2) {
         const ulong other = lane_up(sum, by);
-        sum += team.lane >= by ? other : 0;
+        sum += tid.lane >= by ? other : 0;
     }
-    if (team.lane == 31) {
-        space.parts[team.simd_group] = sum;
+    if (tid.lane == 31) {
+        scratch.partials[tid.simd_group] = sum;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     ulong before = sum - value;
     all = 0;
-    for (uint i = 0; i < team.simd_groups; i++) {
-        before += i < team.simd_group ? space.parts[i] : 0;
-        all += space.parts[i];
+    for (uint i = 0; i < tid.simd_groups; i++) {
+        before += i < tid.simd_group ? scratch.partials[i] : 0;
+        all += scratch.partials[i];
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     return before;
 }
 
 // Weights of tokens.
-enum Measure { EACH_ONE, AS_GIVEN, AS_DRAWN };
+enum Weighting { UNIT_WEIGHT, PROBABILITY, SAMPLING_WEIGHT };
 
 // The tokens that remain: those of the vocabulary, or of the list, that are within the bounds.
-struct Left {
+struct Candidates {
     device const float* logits;
     uint count;
     bool listed;
@@ -150,13 +150,13 @@ struct Left {
     float top;
     // The least entry, and the least in the other order: by the distance of logits from a mean, nearest first.
     ulong bound;
-    ulong near;
+    ulong distance_bound;
     bool by_distance;
     // Origin of the mean, and how far the mean is below it.
-    float origin;
+    float mean_origin;
     float mean;
 
-    float distance(float logit) const { return fabs((origin - logit) - mean); }
+    float distance(float logit) const { return fabs((mean_origin - logit) - mean); }
 
     ulong other_order(ulong entry) const {
         const uint nearness = ~as_type<uint>(distance(logit_of(entry)));
@@ -169,48 +169,48 @@ struct Left {
     uint bin(ulong entry) const {
         const float logit = logit_of(entry);
         const float below = by_distance ? distance(logit) : top - logit;
-        return uint(min(below * FINENESS, float(BINS - 1)));
+        return uint(min(below * BINS_PER_LOGIT, float(BINS - 1)));
     }
 
     // The entry at an index; 0 if it is no candidate.
-    ulong at(uint i, Space space) const {
-        const ulong entry = listed ? space.entries[i] : entry_of(logits[i], i);
-        return entry >= bound && (near == 0 || other_order(entry) >= near) ? entry : 0;
+    ulong at(uint i, Scratch scratch) const {
+        const ulong entry = listed ? scratch.entries[i] : entry_of(logits[i], i);
+        return entry >= bound && (distance_bound == 0 || other_order(entry) >= distance_bound) ? entry : 0;
     }
 };
 
-inline ulong measure(Measure by, thread const Left& left, constant SampleArgs& options, ulong entry) {
-    if (by == EACH_ONE) {
+inline ulong weigh(Weighting by, thread const Candidates& candidates, constant SampleArgs& options, ulong entry) {
+    if (by == UNIT_WEIGHT) {
         return 1;
     }
-    const float x = logit_of(entry) - left.top;
-    if (by == AS_GIVEN) {
+    const float x = logit_of(entry) - candidates.top;
+    if (by == PROBABILITY) {
         return weight_of(x);
     }
     return exp_precise(x) < options.min_p ? 0 : weight_of(x * options.sharpness);
 }
 
-inline void clear(Team team, Space space) {
-    for (uint i = team.index; i < BINS; i += team.threads) {
-        atomic_store_explicit(&space.counts[i], 0, memory_order_relaxed);
-        atomic_store_explicit(&space.lows[i], 0, memory_order_relaxed);
-        atomic_store_explicit(&space.highs[i], 0, memory_order_relaxed);
+inline void clear(ThreadIndex tid, Scratch scratch) {
+    for (uint i = tid.index; i < BINS; i += tid.threads) {
+        atomic_store_explicit(&scratch.counts[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&scratch.lows[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&scratch.highs[i], 0, memory_order_relaxed);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-inline void count_into(uint bin, ulong weight, Space space) {
+inline void count_into(uint bin, ulong weight, Scratch scratch) {
     const uint low = uint(weight);
-    const uint old = atomic_fetch_add_explicit(&space.lows[bin], low, memory_order_relaxed);
+    const uint old = atomic_fetch_add_explicit(&scratch.lows[bin], low, memory_order_relaxed);
     const uint high = uint(weight >> 32) + (old + low < old ? 1 : 0);
     if (high != 0) {
-        atomic_fetch_add_explicit(&space.highs[bin], high, memory_order_relaxed);
+        atomic_fetch_add_explicit(&scratch.highs[bin], high, memory_order_relaxed);
     }
-    atomic_fetch_add_explicit(&space.counts[bin], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&scratch.counts[bin], 1, memory_order_relaxed);
 }
 
 // Where a sum is reached, with the sum and the count before it.
-struct Place {
+struct BinPosition {
     uint bin;
     uint count;
     ulong before;
@@ -220,40 +220,40 @@ struct Place {
 };
 
 // The sum to reach: a fraction of the total, in units of 2^-64, plus an offset, but at least a minimum.
-struct Goal {
-    ulong number;
-    ulong share;
-    ulong more;
+struct Target {
+    ulong minimum;
+    ulong fraction;
+    ulong offset;
 
     ulong of(ulong all) const {
-        const ulong part = product_above(all, share) + more;
-        return part > number ? part : number;
+        const ulong part = mulhi_64(all, fraction) + offset;
+        return part > minimum ? part : minimum;
     }
 };
 
-inline ulong weight_at(uint bin, Space space) {
-    const ulong high = atomic_load_explicit(&space.highs[bin], memory_order_relaxed);
-    return high << 32 | atomic_load_explicit(&space.lows[bin], memory_order_relaxed);
+inline ulong weight_at(uint bin, Scratch scratch) {
+    const ulong high = atomic_load_explicit(&scratch.highs[bin], memory_order_relaxed);
+    return high << 32 | atomic_load_explicit(&scratch.lows[bin], memory_order_relaxed);
 }
 
 // The bin in which the sum reaches the target; `so_far` has been reached before. BINS if the total is less.
-inline Place find_bin(Goal goal, ulong so_far, Team team, Space space) {
+inline BinPosition find_bin(Target target, ulong so_far, ThreadIndex tid, Scratch scratch) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const uint own = BINS / team.threads;
+    const uint own = BINS / tid.threads;
     ulong weight = 0;
     ulong count = 0;
-    for (uint i = team.index * own; i < (team.index + 1) * own; i++) {
-        weight += weight_at(i, space);
-        count += atomic_load_explicit(&space.counts[i], memory_order_relaxed);
+    for (uint i = tid.index * own; i < (tid.index + 1) * own; i++) {
+        weight += weight_at(i, scratch);
+        count += atomic_load_explicit(&scratch.counts[i], memory_order_relaxed);
     }
-    Place place;
+    BinPosition position;
     ulong counted;
-    ulong before = so_far + sum_before(weight, team, space, place.all);
-    ulong count_before = sum_before(count, team, space, counted);
-    const ulong target = goal.of(so_far + place.all);
-    if (team.index == 0) {
-        space.told[0] = BINS;
-        space.told[1] = space.told[2] = space.told[3] = 0;
+    ulong before = so_far + prefix_sum(weight, tid, scratch, position.all);
+    ulong count_before = prefix_sum(count, tid, scratch, counted);
+    const ulong threshold = target.of(so_far + position.all);
+    if (tid.index == 0) {
+        scratch.broadcast[0] = BINS;
+        scratch.broadcast[1] = scratch.broadcast[2] = scratch.broadcast[3] = 0;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     // Every thread goes through its bins, and the one that has the bin only stores it: no thread is alone in a loop
@@ -262,34 +262,34 @@ inline Place find_bin(Goal goal, ulong so_far, Team team, Space space) {
     uint reached_count = 0;
     ulong reached = 0;
     ulong reached_before = 0;
-    for (uint i = team.index * own; i < (team.index + 1) * own; i++) {
-        const ulong here = weight_at(i, space);
-        const uint counted_here = atomic_load_explicit(&space.counts[i], memory_order_relaxed);
-        const bool reaches = before < target && before + here >= target;
+    for (uint i = tid.index * own; i < (tid.index + 1) * own; i++) {
+        const ulong bin_weight = weight_at(i, scratch);
+        const uint counted_here = atomic_load_explicit(&scratch.counts[i], memory_order_relaxed);
+        const bool reaches = before < threshold && before + bin_weight >= threshold;
         bin = reaches ? i : bin;
         reached_count = reaches ? counted_here : reached_count;
         reached = reaches ? before : reached;
         reached_before = reaches ? count_before : reached_before;
-        before += here;
+        before += bin_weight;
         count_before += counted_here;
     }
     if (bin < BINS) {
-        space.told[0] = bin;
-        space.told[1] = reached_count;
-        space.told[2] = reached;
-        space.told[3] = reached_before;
+        scratch.broadcast[0] = bin;
+        scratch.broadcast[1] = reached_count;
+        scratch.broadcast[2] = reached;
+        scratch.broadcast[3] = reached_before;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    place.bin = uint(space.told[0]);
-    place.count = uint(space.told[1]);
-    place.before = space.told[2];
-    place.count_before = uint(space.told[3]);
+    position.bin = uint(scratch.broadcast[0]);
+    position.count = uint(scratch.broadcast[1]);
+    position.before = scratch.broadcast[2];
+    position.count_before = uint(scratch.broadcast[3]);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    return place;
+    return position;
 }
 
 // The last token of the shortest prefix that reaches a target.
-struct Found {
+struct Cutoff {
     // In the requested order; 0 if the total does not reach it.
     ulong order;
     // Length of the prefix.
@@ -297,160 +297,165 @@ struct Found {
 };
 
 // Finds it among `count` entries of the list, given the sum and the count before them.
-inline Found find_listed(ulong target, uint count, ulong before, uint count_before, Team team, Space space) {
-    if (team.index == 0) {
-        space.told[0] = space.told[1] = 0;
+inline Cutoff find_listed(ulong threshold, uint count, ulong before, uint count_before, ThreadIndex tid,
+                          Scratch scratch) {
+    if (tid.index == 0) {
+        scratch.broadcast[0] = scratch.broadcast[1] = 0;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint i = team.index; i < count; i += team.threads) {
-        const ulong own = space.orders[i];
+    for (uint i = tid.index; i < count; i += tid.threads) {
+        const ulong own = scratch.orders[i];
         ulong sum = before;
         uint rank = 0;
         for (uint j = 0; j < count; j++) {
-            const bool comes = space.orders[j] >= own;
-            sum += comes ? space.weights[j] : 0;
-            rank += comes ? 1 : 0;
+            const bool precedes = scratch.orders[j] >= own;
+            sum += precedes ? scratch.weights[j] : 0;
+            rank += precedes ? 1 : 0;
         }
-        if (sum >= target && sum - space.weights[i] < target) {
-            space.told[0] = own;
-            space.told[1] = count_before + rank;
+        if (sum >= threshold && sum - scratch.weights[i] < threshold) {
+            scratch.broadcast[0] = own;
+            scratch.broadcast[1] = count_before + rank;
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const Found found = {space.told[0], uint(space.told[1])};
+    const Cutoff cutoff = {scratch.broadcast[0], uint(scratch.broadcast[1])};
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    return found;
+    return cutoff;
 }
 
-inline Found reach(thread const Left& left, Measure by, Goal goal, constant SampleArgs& options, Team team, Space space) {
-    if (left.listed) {
+inline Cutoff find_cutoff(thread const Candidates& candidates, Weighting by, Target target,
+                          constant SampleArgs& options, ThreadIndex tid, Scratch scratch) {
+    if (candidates.listed) {
         ulong sum = 0;
-        for (uint i = team.index; i < left.count; i += team.threads) {
-            const ulong entry = left.at(i, space);
-            const ulong weight = entry == 0 ? 0 : measure(by, left, options, entry);
-            space.orders[i] = entry == 0 ? 0 : left.order(entry);
-            space.weights[i] = weight;
+        for (uint i = tid.index; i < candidates.count; i += tid.threads) {
+            const ulong entry = candidates.at(i, scratch);
+            const ulong weight = entry == 0 ? 0 : weigh(by, candidates, options, entry);
+            scratch.orders[i] = entry == 0 ? 0 : candidates.order(entry);
+            scratch.weights[i] = weight;
             sum += weight;
         }
         // This is also a barrier for the list.
-        const ulong all = of_all<Total>(sum, team, space);
-        return find_listed(goal.of(all), left.count, 0, 0, team, space);
+        const ulong all = all_reduce<Total>(sum, tid, scratch);
+        return find_listed(target.of(all), candidates.count, 0, 0, tid, scratch);
     }
-    clear(team, space);
-    for (uint i = team.index; i < left.count; i += team.threads) {
-        const ulong entry = left.at(i, space);
+    clear(tid, scratch);
+    for (uint i = tid.index; i < candidates.count; i += tid.threads) {
+        const ulong entry = candidates.at(i, scratch);
         if (entry != 0) {
-            count_into(left.bin(entry), measure(by, left, options, entry), space);
+            count_into(candidates.bin(entry), weigh(by, candidates, options, entry), scratch);
         }
     }
-    Place place = find_bin(goal, 0, team, space);
-    if (place.bin == BINS) {
-        return Found{0, 0};
+    BinPosition position = find_bin(target, 0, tid, scratch);
+    if (position.bin == BINS) {
+        return Cutoff{0, 0};
     }
-    const ulong target = goal.of(place.all);
-    const Goal rest = {target, 0, 0};
-    const uint bin = place.bin;
+    const ulong threshold = target.of(position.all);
+    const Target rest = {threshold, 0, 0};
+    const uint bin = position.bin;
     // Bits of the order that are not yet known, and those that are.
-    uint open = ENTRY_BITS;
-    ulong known = 0;
-    while (place.count > LIST) {
-        const uint bits = min(uint(BIN_BITS), open);
+    uint open_bits = ENTRY_BITS;
+    ulong prefix = 0;
+    while (position.count > MAX_LISTED) {
+        const uint bits = min(uint(BIN_BITS), open_bits);
         const uint last = (1u << bits) - 1;
-        clear(team, space);
-        for (uint i = team.index; i < left.count; i += team.threads) {
-            const ulong entry = left.at(i, space);
-            if (entry != 0 && left.bin(entry) == bin && left.order(entry) >> open == known) {
-                const uint digit = uint(left.order(entry) >> (open - bits)) & last;
-                count_into(last - digit, measure(by, left, options, entry), space);
+        clear(tid, scratch);
+        for (uint i = tid.index; i < candidates.count; i += tid.threads) {
+            const ulong entry = candidates.at(i, scratch);
+            if (entry != 0 && candidates.bin(entry) == bin && candidates.order(entry) >> open_bits == prefix) {
+                const uint digit = uint(candidates.order(entry) >> (open_bits - bits)) & last;
+                count_into(last - digit, weigh(by, candidates, options, entry), scratch);
             }
         }
-        const uint count_before = place.count_before;
-        place = find_bin(rest, place.before, team, space);
-        place.count_before += count_before;
-        known = known << bits | (last - place.bin);
-        open -= bits;
+        const uint count_before = position.count_before;
+        position = find_bin(rest, position.before, tid, scratch);
+        position.count_before += count_before;
+        prefix = prefix << bits | (last - position.bin);
+        open_bits -= bits;
     }
-    threadgroup atomic_uint* next = space.counts;
-    clear(team, space);
-    for (uint i = team.index; i < left.count; i += team.threads) {
-        const ulong entry = left.at(i, space);
-        if (entry != 0 && left.bin(entry) == bin && left.order(entry) >> open == known) {
+    threadgroup atomic_uint* next = scratch.counts;
+    clear(tid, scratch);
+    for (uint i = tid.index; i < candidates.count; i += tid.threads) {
+        const ulong entry = candidates.at(i, scratch);
+        if (entry != 0 && candidates.bin(entry) == bin && candidates.order(entry) >> open_bits == prefix) {
             const uint to = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
-            space.orders[to] = left.order(entry);
-            space.weights[to] = measure(by, left, options, entry);
+            scratch.orders[to] = candidates.order(entry);
+            scratch.weights[to] = weigh(by, candidates, options, entry);
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    return find_listed(target, place.count, place.before, place.count_before, team, space);
+    return find_listed(threshold, position.count, position.before, position.count_before, tid, scratch);
 }
 
 // Lists the candidates if they are few: `count` tokens.
-inline void list(thread Left& left, uint count, Team team, Space space) {
-    if (left.listed || count > LIST) {
+inline void list_candidates(thread Candidates& candidates, uint count, ThreadIndex tid, Scratch scratch) {
+    if (candidates.listed || count > MAX_LISTED) {
         return;
     }
-    threadgroup atomic_uint* next = space.counts;
-    clear(team, space);
-    for (uint i = team.index; i < left.count; i += team.threads) {
-        const ulong entry = left.at(i, space);
+    threadgroup atomic_uint* next = scratch.counts;
+    clear(tid, scratch);
+    for (uint i = tid.index; i < candidates.count; i += tid.threads) {
+        const ulong entry = candidates.at(i, scratch);
         if (entry != 0) {
             const uint to = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
-            space.entries[to] = entry;
+            scratch.entries[to] = entry;
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    left.listed = true;
-    left.count = count;
+    candidates.listed = true;
+    candidates.count = count;
 }
 
 // The greatest entry of the candidates.
-inline ulong greatest(thread const Left& left, Team team, Space space) {
-    ulong most = 0;
-    for (uint i = team.index; i < left.count; i += team.threads) {
-        most = Most::join(most, left.at(i, space));
+inline ulong greatest_entry(thread const Candidates& candidates, ThreadIndex tid, Scratch scratch) {
+    ulong maximum = 0;
+    for (uint i = tid.index; i < candidates.count; i += tid.threads) {
+        maximum = Maximum::combine(maximum, candidates.at(i, scratch));
     }
-    return of_all<Most>(most, team, space);
+    return all_reduce<Maximum>(maximum, tid, scratch);
 }
 
 // Locally typical sampling: keeps the tokens whose information is nearest to the expected one. Information is the
 // distance from the top, up to a constant that is the same for all.
-inline void leave_typical(thread Left& left, constant SampleArgs& options, Team team, Space space) {
+inline void keep_typical(thread Candidates& candidates, constant SampleArgs& options, ThreadIndex tid,
+                         Scratch scratch) {
     ulong weights = 0;
     ulong products = 0;
-    for (uint i = team.index; i < left.count; i += team.threads) {
-        const ulong entry = left.at(i, space);
+    for (uint i = tid.index; i < candidates.count; i += tid.threads) {
+        const ulong entry = candidates.at(i, scratch);
         if (entry != 0) {
-            const float below = left.top - logit_of(entry);
+            const float below = candidates.top - logit_of(entry);
             const float weight = exp_precise(-below);
             weights += ulong(weight * 0x1p40f);
             // A token without weight may be infinitely far below.
             products += weight > 0 ? ulong(weight * below * 0x1p40f) : 0;
         }
     }
-    weights = of_all<Total>(weights, team, space);
-    products = of_all<Total>(products, team, space);
-    left.origin = left.top;
-    left.mean = float(products) / float(weights);
-    left.by_distance = true;
-    const Found found = reach(left, AS_GIVEN, Goal{1, options.typical, 0}, options, team, space);
-    left.by_distance = false;
-    left.near = found.order;
-    list(left, found.count, team, space);
-    left.top = logit_of(greatest(left, team, space));
+    weights = all_reduce<Total>(weights, tid, scratch);
+    products = all_reduce<Total>(products, tid, scratch);
+    candidates.mean_origin = candidates.top;
+    candidates.mean = float(products) / float(weights);
+    candidates.by_distance = true;
+    const Cutoff cutoff = find_cutoff(candidates, PROBABILITY, Target{1, options.typical, 0}, options, tid, scratch);
+    candidates.by_distance = false;
+    candidates.distance_bound = cutoff.order;
+    list_candidates(candidates, cutoff.count, tid, scratch);
+    candidates.top = logit_of(greatest_entry(candidates, tid, scratch));
 }
 
-// Biases and penalties, in place.
-inline void adjust(device float* logits, device const LogitBias* biases, device const SamplerState* state,
-                   device const TokenRecord* records, device const uint* history, constant SampleArgs& options, Team team) {
+// Applies biases and penalties in place.
+inline void apply_biases_and_penalties(device float* logits, device const LogitBias* biases,
+                                       device const SamplerState* state,
+                                       device const TokenRecord* records, device const uint* history,
+                                       constant SampleArgs& options, ThreadIndex tid) {
     if (BIAS) {
-        for (uint i = team.index; i < options.biases; i += team.threads) {
+        for (uint i = tid.index; i < options.biases; i += tid.threads) {
             logits[biases[i].token] += biases[i].added;
         }
         threadgroup_barrier(mem_flags::mem_device);
     }
     if (PENALTY) {
         const uint seen = state->seen;
-        for (uint i = team.index; i < min(seen, options.window); i += team.threads) {
+        for (uint i = tid.index; i < min(seen, options.window); i += tid.threads) {
             const uint token = history[i];
             // The last time that this slot of the window was written. A token is penalised at its last slot.
             const uint number = i + (seen - 1 - i) / options.window * options.window;
@@ -466,14 +471,14 @@ inline void adjust(device float* logits, device const LogitBias* biases, device 
 }
 
 // Adds a token to those seen.
-inline void remember(uint token, device SamplerState* state, device TokenRecord* records, device uint* history,
-                     constant SampleArgs& options) {
+inline void record_token(uint token, device SamplerState* state, device TokenRecord* records, device uint* history,
+                         constant SampleArgs& options) {
     const uint number = state->seen;
-    const uint place = number % options.window;
-    if (number >= options.window && history[place] < options.vocab) {
-        records[history[place]].count -= 1;
+    const uint slot = number % options.window;
+    if (number >= options.window && history[slot] < options.vocab) {
+        records[history[slot]].count -= 1;
     }
-    history[place] = token;
+    history[slot] = token;
     records[token].count += 1;
     records[token].last = number;
     state->seen = number + 1;
@@ -487,8 +492,8 @@ inline ulong draw(ulong seed, ulong draws) {
     return (z ^ (z >> 31)) >> 40;
 }
 
-kernel void ENTRY(sample)(device const float* given [[buffer(0), function_constant(READ)]],
-                          device float* changed [[buffer(1), function_constant(CHANGED)]],
+kernel void ENTRY(sample)(device const float* input [[buffer(0), function_constant(READ_ONLY)]],
+                          device float* adjusted [[buffer(1), function_constant(IN_PLACE)]],
                           device const LogitBias* biases [[buffer(2), function_constant(BIAS)]],
                           device SamplerState* state [[buffer(3), function_constant(STATE)]],
                           device TokenRecord* records [[buffer(4), function_constant(PENALTY)]],
@@ -502,23 +507,23 @@ kernel void ENTRY(sample)(device const float* given [[buffer(0), function_consta
     threadgroup atomic_uint counts[BINS];
     threadgroup atomic_uint lows[BINS];
     threadgroup atomic_uint highs[BINS];
-    threadgroup ulong entries[LIST];
-    threadgroup ulong orders[LIST];
-    threadgroup ulong weights[LIST];
-    threadgroup ulong parts[32];
-    threadgroup ulong told[4];
-    const Team team = {index, threads, lane, simd_group, simd_groups};
-    const Space space = {counts, lows, highs, entries, orders, weights, parts, told};
-    adjust(changed, biases, state, records, history, options, team);
-    device const float* logits = CHANGED ? changed : given;
+    threadgroup ulong entries[MAX_LISTED];
+    threadgroup ulong orders[MAX_LISTED];
+    threadgroup ulong weights[MAX_LISTED];
+    threadgroup ulong partials[32];
+    threadgroup ulong broadcast[4];
+    const ThreadIndex tid = {index, threads, lane, simd_group, simd_groups};
+    const Scratch scratch = {counts, lows, highs, entries, orders, weights, partials, broadcast};
+    apply_biases_and_penalties(adjusted, biases, state, records, history, options, tid);
+    device const float* logits = IN_PLACE ? adjusted : input;
 
     ulong first = 0;
     for (uint i = index; i < options.vocab; i += threads) {
         const float logit = logits[i];
         // Zeros of either sign are equal here, as in comparisons.
-        first = Most::join(first, entry_of(GREEDY && logit == 0 ? 0.0f : logit, i));
+        first = Maximum::combine(first, entry_of(GREEDY && logit == 0 ? 0.0f : logit, i));
     }
-    first = of_all<Most>(first, team, space);
+    first = all_reduce<Maximum>(first, tid, scratch);
     const float top = first == 0 ? -INFINITY : logit_of(first);
     // All logits are -infinity or NaN: the first token.
     uint token = top == -INFINITY ? 0 : token_of(first);
@@ -531,28 +536,31 @@ kernel void ENTRY(sample)(device const float* given [[buffer(0), function_consta
             state->draws = draws;
         }
         if (!isinf(top)) {
-            Left left = {logits, options.vocab, false, top, 1, 0, false, 0, 0};
+            Candidates candidates = {logits, options.vocab, false, top, 1, 0, false, 0, 0};
             if (TOP_K) {
-                const Found found = reach(left, EACH_ONE, Goal{options.top_k, 0, 0}, options, team, space);
-                if (found.order != 0) {
-                    left.bound = found.order;
-                    list(left, found.count, team, space);
+                const Cutoff cutoff = find_cutoff(candidates, UNIT_WEIGHT, Target{options.top_k, 0, 0}, options, tid,
+                                                  scratch);
+                if (cutoff.order != 0) {
+                    candidates.bound = cutoff.order;
+                    list_candidates(candidates, cutoff.count, tid, scratch);
                 }
             }
             if (TYPICAL) {
-                leave_typical(left, options, team, space);
+                keep_typical(candidates, options, tid, scratch);
             }
             if (TOP_P) {
-                const Found found = reach(left, AS_GIVEN, Goal{1, options.top_p, 0}, options, team, space);
-                left.bound = found.order;
-                list(left, found.count, team, space);
+                const Cutoff cutoff = find_cutoff(candidates, PROBABILITY, Target{1, options.top_p, 0}, options, tid,
+                                                  scratch);
+                candidates.bound = cutoff.order;
+                list_candidates(candidates, cutoff.count, tid, scratch);
             }
-            token = token_of(reach(left, AS_DRAWN, Goal{1, random << 40, 1}, options, team, space).order);
+            token = token_of(find_cutoff(candidates, SAMPLING_WEIGHT, Target{1, random << 40, 1}, options, tid,
+                                         scratch).order);
         }
     }
     if (index == 0) {
         if (PENALTY) {
-            remember(token, state, records, history, options);
+            record_token(token, state, records, history, options);
         }
         *next_token = token;
         *id = token;

@@ -9,25 +9,25 @@ FUNCTION_CONSTANT(bool, ADD);
 typedef computed_t<T> C;
 
 // Each sum is rounded to the type; integers wrap, booleans are or-ed.
-inline T join(T there, T other) {
+inline T combine(T current, T next_value) {
     if (!ADD) {
-        return other;
+        return next_value;
     }
-    return is_same_v<T, bool> ? T(there || other) : T(C(there) + C(other));
+    return is_same_v<T, bool> ? T(current || next_value) : T(C(current) + C(next_value));
 }
 
 // One thread per column of a block, which takes its elements in order. Grid: columns, blocks.
 kernel void ENTRY(scatter_columns)(device const void* indices, device const T* source, device T* output,
                                    device FaultRecord* fault, constant AxisSplit& by, constant AxisSplit& from,
                                    constant ScatterTarget& to, uint2 at [[thread_position_in_grid]]) {
-    const long first_index = column_of(by, at.y, at.x);
-    device const T* next = source + column_of(from, at.y, at.x);
+    const long first_index = column_offset(by, at.y, at.x);
+    device const T* next = source + column_offset(from, at.y, at.x);
     device T* column = output + ulong(at.y) * to.len * to.width + at.x;
     for (uint i = 0; i < by.len; i++) {
         const long row = resolve(index_at(indices, first_index + i * by.stride), to.len, fault, true);
         if (row >= 0) {
             device T* element = column + row * to.width;
-            *element = join(*element, next[i * from.stride]);
+            *element = combine(*element, next[i * from.stride]);
         }
     }
 }
@@ -37,14 +37,14 @@ kernel void ENTRY(scatter_columns)(device const void* indices, device const T* s
 kernel void ENTRY(scatter_elements)(device const void* indices, device const T* source, device T* output,
                                     device FaultRecord* fault, constant AxisSplit& by, constant AxisSplit& from,
                                     constant ScatterTarget& to, uint3 at [[thread_position_in_grid]]) {
-    const long first_index = column_of(by, at.z, at.x);
-    device const T* next = source + column_of(from, at.z, at.x);
+    const long first_index = column_offset(by, at.z, at.x);
+    device const T* next = source + column_offset(from, at.z, at.x);
     device T* element = output + (ulong(at.z) * to.len + at.y) * to.width + at.x;
     T value = *element;
     for (uint i = 0; i < by.len; i++) {
         const long index = index_at(indices, first_index + i * by.stride);
         if (resolve(index, to.len, fault, at.y == 0) == at.y) {
-            value = join(value, next[i * from.stride]);
+            value = combine(value, next[i * from.stride]);
         }
     }
     *element = value;
@@ -54,7 +54,7 @@ kernel void ENTRY(scatter_elements)(device const void* indices, device const T* 
 kernel void ENTRY(scatter_rows)(device const void* indices, device uint* rows, device FaultRecord* fault,
                                 constant AxisSplit& by, constant ScatterTarget& to,
                                 uint3 at [[thread_position_in_grid]]) {
-    const long index = index_at(indices, column_of(by, at.z, at.x) + at.y * by.stride);
+    const long index = index_at(indices, column_offset(by, at.z, at.x) + at.y * by.stride);
     const long row = resolve(index, to.len, fault, true);
     rows[(ulong(at.z) * by.len + at.y) * to.width + at.x] = row < 0 ? to.len : uint(row);
 }
@@ -65,7 +65,7 @@ kernel void ENTRY(scatter_ordered)(device const uint* rows, device const long* o
                                    device T* output, constant AxisSplit& from, constant ScatterTarget& to,
                                    uint3 at [[thread_position_in_grid]]) {
     const ulong base = ulong(at.z) * from.len * to.width + at.x;
-    device const T* next = source + column_of(from, at.z, at.x);
+    device const T* next = source + column_offset(from, at.z, at.x);
     device T* element = output + (ulong(at.z) * to.len + at.y) * to.width + at.x;
     // The lower bound of its sources if all are added, the upper bound if the last one wins.
     uint low = 0, high = from.len;
@@ -91,7 +91,7 @@ kernel void ENTRY(scatter_ordered)(device const uint* rows, device const long* o
         if (rows[base + i * to.width] != at.y) {
             break;
         }
-        value = join(value, next[i * from.stride]);
+        value = combine(value, next[i * from.stride]);
     }
     *element = value;
 }

@@ -1,14 +1,14 @@
 #include "types.h"
-#include "key.h"
-#include "rows.h"
+#include "sort_key.h"
+#include "axis_rows.h"
 #include "host/SortArgs.h"
 
 // Sort by keys with the index of the element, which makes all of them different: the sort is stable. Blocks are sorted
 // in threadgroup memory, then merged.
 
 // Elements that a threadgroup sorts, and that a thread merges, as in metal/sort.rs.
-#define BLOCK 1024
-#define ITEMS 8
+#define SORT_BLOCK_LEN 1024
+#define ITEMS_PER_THREAD 8
 
 // Whether elements come from the input, instead of the keys and indices of an earlier launch.
 FUNCTION_CONSTANT(bool, FIRST);
@@ -25,14 +25,14 @@ inline bool before(Key a, uint at_a, Key b, uint at_b) {
 }
 
 // Writes number `i` of the result of a row.
-inline void answer(device const uchar* input, device uchar* target, constant SortArgs& sorting, uint row, uint i,
-                   uint index) {
+inline void store_result(device const uchar* input, device uchar* target, constant SortArgs& sorting, uint row, uint i,
+                         uint index) {
     const uint inner = sorting.rows.inner;
     const ulong to = (ulong(row / inner) * sorting.result + i) * inner + row % inner;
     if (INDICES) {
         ((device long*)target)[to] = long(index);
     } else {
-        const long from = row_start(sorting.rows, row) + long(index) * sorting.rows.stride;
+        const long from = row_offset(sorting.rows, row) + long(index) * sorting.rows.stride;
         switch (SIZE) {
         case 1: target[to] = input[from]; break;
         case 2: ((device ushort*)target)[to] = ((device const ushort*)input)[from]; break;
@@ -43,7 +43,7 @@ inline void answer(device const uchar* input, device uchar* target, constant Sor
 }
 
 // Stores a key and its index for the next launch: first all keys, then all indices.
-inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key key, uint index) {
+inline void store_pair(device uchar* target, constant SortArgs& sorting, ulong at, Key key, uint index) {
     device Key* keys = (device Key*)target;
     keys[at] = key;
     ((device uint*)(keys + ulong(sorting.rows.count) * sorting.next))[at] = index;
@@ -51,17 +51,18 @@ inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key 
 
 // Sorts a block of a row: a bitonic network, of half as many threads as a block has keys. Writes the result, or the
 // keys that are kept.
-[[max_total_threads_per_threadgroup(512)]] kernel void ENTRY(sort_block)(device const uchar* input, device const Key* keys_in, device uchar* target,
-                              constant SortArgs& sorting, uint group [[threadgroup_position_in_grid]],
-                              uint own [[thread_position_in_threadgroup]],
-                              uint threads [[threads_per_threadgroup]]) {
-    threadgroup Key keys[BLOCK];
-    threadgroup uint indices[BLOCK];
+[[max_total_threads_per_threadgroup(512)]] kernel void ENTRY(sort_block)(device const uchar* input,
+        device const Key* keys_in, device uchar* target,
+        constant SortArgs& sorting, uint group [[threadgroup_position_in_grid]],
+        uint own [[thread_position_in_threadgroup]],
+        uint threads [[threads_per_threadgroup]]) {
+    threadgroup Key keys[SORT_BLOCK_LEN];
+    threadgroup uint indices[SORT_BLOCK_LEN];
     device const uint* indices_in = (device const uint*)(keys_in + ulong(sorting.rows.count) * sorting.len);
     const uint row = group / sorting.blocks;
     const uint block = group % sorting.blocks;
-    const uint start = block * BLOCK;
-    const uint count = min(uint(BLOCK), sorting.len - start);
+    const uint start = block * SORT_BLOCK_LEN;
+    const uint count = min(uint(SORT_BLOCK_LEN), sorting.len - start);
     // A power of two; padding sorts last.
     const uint size = threads * 2;
     for (uint i = own; i < size; i += threads) {
@@ -70,7 +71,7 @@ inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key 
         if (i < count) {
             if (FIRST) {
                 index = start + i;
-                key = key_at(input, row_start(sorting.rows, row) + long(index) * sorting.rows.stride);
+                key = key_at(input, row_offset(sorting.rows, row) + long(index) * sorting.rows.stride);
                 key = DESCENDING ? Key(~key) : key;
             } else {
                 const ulong at = ulong(row) * sorting.len + start + i;
@@ -83,15 +84,15 @@ inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key 
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint run = 2; run <= size; run *= 2) {
-        for (uint apart = run / 2; apart > 0; apart /= 2) {
-            const uint i = 2 * own - (own & (apart - 1));
-            const uint j = i + apart;
-            const bool upward = (i & run) == 0;
+        for (uint distance = run / 2; distance > 0; distance /= 2) {
+            const uint i = 2 * own - (own & (distance - 1));
+            const uint j = i + distance;
+            const bool ascending = (i & run) == 0;
             const Key a = keys[i];
             const Key b = keys[j];
             const uint at_a = indices[i];
             const uint at_b = indices[j];
-            if (before(b, at_b, a, at_a) == upward) {
+            if (before(b, at_b, a, at_a) == ascending) {
                 keys[i] = b;
                 keys[j] = a;
                 indices[i] = at_b;
@@ -103,10 +104,10 @@ inline void put(device uchar* target, constant SortArgs& sorting, ulong at, Key 
     const uint kept = min(count, sorting.keep);
     for (uint i = own; i < kept; i += threads) {
         if (LAST) {
-            answer(input, target, sorting, row, i, indices[i]);
+            store_result(input, target, sorting, row, i, indices[i]);
         } else {
             const ulong to = ulong(row) * sorting.next + block * sorting.keep + i;
-            put(target, sorting, to, keys[i], indices[i]);
+            store_pair(target, sorting, to, keys[i], indices[i]);
         }
     }
 }
@@ -118,7 +119,7 @@ kernel void ENTRY(sort_merge)(device const uchar* input, device const Key* keys_
                               uint2 own [[thread_position_in_grid]]) {
     device const uint* indices_in = (device const uint*)(keys_in + ulong(sorting.rows.count) * sorting.len);
     const uint row = own.y;
-    const uint first = own.x * ITEMS;
+    const uint first = own.x * ITEMS_PER_THREAD;
     const uint len = sorting.len;
     const uint width = sorting.width;
     const uint start = first / (2 * width) * (2 * width);
@@ -142,7 +143,7 @@ kernel void ENTRY(sort_merge)(device const uchar* input, device const Key* keys_
     }
     uint i = low;
     uint j = done - low;
-    for (uint k = 0; k < ITEMS && first + k < len; k++) {
+    for (uint k = 0; k < ITEMS_PER_THREAD && first + k < len; k++) {
         const bool from_a = j >= b_count || (i < a_count && a[i] <= b[j]);
         const uint at = from_a ? start + i : middle + j;
         i += from_a ? 1 : 0;
@@ -150,10 +151,10 @@ kernel void ENTRY(sort_merge)(device const uchar* input, device const Key* keys_
         const uint index = indices_in[base + at];
         if (LAST) {
             if (first + k < sorting.result) {
-                answer(input, target, sorting, row, first + k, index);
+                store_result(input, target, sorting, row, first + k, index);
             }
         } else {
-            put(target, sorting, base + first + k, keys_in[base + at], index);
+            store_pair(target, sorting, base + first + k, keys_in[base + at], index);
         }
     }
 }

@@ -7,12 +7,12 @@ template <typename T> inline T ternary_select(bool c, T a, T b) { return c ? a :
 
 // min(max(x, low), high); NaN if one is.
 template <typename T> inline T ternary_clamp(T x, T low, T high) {
-    const T most = x > low ? x : low;
-    return most < high ? most : high;
+    const T raised = x > low ? x : low;
+    return raised < high ? raised : high;
 }
 inline float ternary_clamp(float x, float low, float high) {
-    const float most = x > low || isnan(x) ? x : low;
-    return most < high || isnan(most) ? most : high;
+    const float raised = x > low || isnan(x) ? x : low;
+    return raised < high || isnan(raised) ? raised : high;
 }
 
 template <typename T> inline T ternary_mul_add(T a, T b, T c) {

@@ -4,20 +4,20 @@
 FUNCTION_CONSTANT(bool, UPPER);
 
 // Triangular matrices. The axes of the extent are all those of the result.
-kernel void ENTRY(triangle)(device const T* input, device T* output, constant Extent& extent, constant ViewStrides& steps,
-                            constant long& diagonal, uint2 at [[thread_position_in_grid]]) {
-    const Here here = find(extent, at);
+kernel void ENTRY(triangle)(device const T* input, device T* output, constant Extent& extent,
+                            constant ViewStrides& view, constant long& diagonal, uint2 at [[thread_position_in_grid]]) {
+    const ThreadSpan span = thread_span(extent, at);
     const long row = at.y % extent.walk.dims[extent.walk.rank - 2];
-    T x[EACH];
-    const long first = long(here.at.x) - row, last = first + EACH - 1;
+    T x[ELEMENTS_PER_THREAD];
+    const long first = long(span.at.x) - row, last = first + ELEMENTS_PER_THREAD - 1;
     if (UPPER ? last < diagonal : first > diagonal) {
-        fill<T>(x, T(0));
+        splat<T>(x, T(0));
     } else {
-        fetch<T>(x, input, extent.walk, steps, here, VECTOR_INPUT);
-        for (uint k = 0; k < EACH; k++) {
+        load_elements<T>(x, input, extent.walk, view, span, VECTOR_INPUT);
+        for (uint k = 0; k < ELEMENTS_PER_THREAD; k++) {
             const bool keep = UPPER ? first + k >= diagonal : first + k <= diagonal;
             x[k] = keep ? x[k] : T(0);
         }
     }
-    put<T>(x, output, here, VECTOR_OUTPUT);
+    store_elements<T>(x, output, span, VECTOR_OUTPUT);
 }

@@ -11,18 +11,18 @@
 // Sums do not depend on the number of vectors.
 
 // SIMD-groups of a threadgroup, and floats of a tile.
-#define BATCH_TEAM 4
-#define BATCH_SUMS 256
+#define SKINNY_SIMD_GROUPS 4
+#define SKINNY_SUMS 256
 
 // Elements of a lane in a SIMD-group matrix: a line, and the first of two neighbours in it.
-struct QuantPlace {
+struct QuantLane {
     uint line;
     uint column;
 
-    QuantPlace(uint lane) : line(lane / 16 * 4 + lane / 2 % 4), column(lane / 8 % 2 * 4 + lane % 2 * 2) {}
+    QuantLane(uint lane) : line(lane / 16 * 4 + lane / 2 % 4), column(lane / 8 % 2 * 4 + lane % 2 * 2) {}
 };
 
-struct QuantBatch {
+struct QuantSkinnySums {
     // Eight rows by eight vectors each.
     simdgroup_float8x8 of[2][2];
 
@@ -37,11 +37,11 @@ struct QuantBatch {
     // Adds products with `8 vector_blocks` vectors. `first` and `second` are this lane's row of the upper and of the
     // lower eight. Steps begin with `begin`, and every `stride`-th is taken.
     template <int FIRST, int SECOND>
-    void add(device const uchar* first, device const uchar* second, QuantVectors x, uint cols, uint eights, uint begin,
-             uint stride, QuantPlace place) {
+    void add(device const uchar* first, device const uchar* second, QuantVectors x, uint cols, uint vector_blocks,
+             uint begin, uint stride, QuantLane position) {
         const uint chunks = (cols + CHUNK - 1) / CHUNK;
         for (uint step = begin; step * 4 < chunks; step += stride) {
-            const uint at = step * 4 + place.column / 2, depth = step * 64 + place.line * 8;
+            const uint at = step * 4 + position.column / 2, depth = step * 64 + position.line * 8;
             float w[2][CHUNK];
             if (at < chunks) {
                 Weights<FIRST>::read(first, at, cols, w[0]);
@@ -53,14 +53,14 @@ struct QuantBatch {
                 }
             }
             // Eight neighbours of two vectors of each block.
-            float4 known[2][2][2];
+            float4 x_values[2][2][2];
             UNROLL for (uint m = 0; m < 2; m++) {
                 UNROLL for (uint u = 0; u < 2; u++) {
-                    const uint vector = 8 * m + place.column + u;
-                    const bool there = m < eights && vector < x.count;
+                    const uint vector = 8 * m + position.column + u;
+                    const bool exists = m < vector_blocks && vector < x.count;
                     UNROLL for (uint h = 0; h < 2; h++) {
-                        known[m][u][h] =
-                            there ? quant_four(x.from + vector * x.stride, depth + 4 * h, cols) : float4(0);
+                        x_values[m][u][h] =
+                            exists ? quant_four(x.from + vector * x.stride, depth + 4 * h, cols) : float4(0);
                     }
                 }
             }
@@ -71,10 +71,10 @@ struct QuantBatch {
                     weights[i].thread_elements()[1] = w[i][8 + j];
                 }
                 UNROLL for (uint m = 0; m < 2; m++) {
-                    if (m < eights) {
+                    if (m < vector_blocks) {
                         simdgroup_float8x8 vectors;
-                        vectors.thread_elements()[0] = known[m][0][j / 4][j % 4];
-                        vectors.thread_elements()[1] = known[m][1][j / 4][j % 4];
+                        vectors.thread_elements()[0] = x_values[m][0][j / 4][j % 4];
+                        vectors.thread_elements()[1] = x_values[m][1][j / 4][j % 4];
                         UNROLL for (uint i = 0; i < 2; i++) {
                             simdgroup_multiply_accumulate(of[i][m], weights[i], vectors, of[i][m]);
                         }
@@ -86,20 +86,20 @@ struct QuantBatch {
 
     // Adds up the sums of `splits` SIMD-groups, always in the same order; the first of them has the result. `partials`
     // has space for SKINNY_SUMS of each.
-    void join(threadgroup float* parts, uint across, uint lane, uint simd_group) {
-        if (across == 1) {
+    void combine(threadgroup float* partials, uint splits, uint lane, uint simd_group) {
+        if (splits == 1) {
             return;
         }
         UNROLL for (uint i = 0; i < 2; i++) {
             UNROLL for (uint m = 0; m < 2; m++) {
                 UNROLL for (uint e = 0; e < 2; e++) {
                     const uint at = (i * 4 + m * 2 + e) * 32 + lane;
-                    parts[simd_group * BATCH_SUMS + at] = of[i][m].thread_elements()[e];
+                    partials[simd_group * SKINNY_SUMS + at] = of[i][m].thread_elements()[e];
                 }
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        if (simd_group % across != 0) {
+        if (simd_group % splits != 0) {
             return;
         }
         UNROLL for (uint i = 0; i < 2; i++) {
@@ -107,8 +107,8 @@ struct QuantBatch {
                 UNROLL for (uint e = 0; e < 2; e++) {
                     const uint at = (i * 4 + m * 2 + e) * 32 + lane;
                     float sum = of[i][m].thread_elements()[e];
-                    for (uint other = 1; other < across; other++) {
-                        sum += parts[(simd_group + other) * BATCH_SUMS + at];
+                    for (uint other = 1; other < splits; other++) {
+                        sum += partials[(simd_group + other) * SKINNY_SUMS + at];
                     }
                     of[i][m].thread_elements()[e] = sum;
                 }
@@ -117,12 +117,12 @@ struct QuantBatch {
     }
 
     // Passes every sum to `store(vector, row, sum)`, counted from the first row of this SIMD-group.
-    template <typename Store> void put(Store store, uint eights, QuantPlace place) {
+    template <typename Store> void store(Store store, uint vector_blocks, QuantLane position) {
         UNROLL for (uint i = 0; i < 2; i++) {
             UNROLL for (uint m = 0; m < 2; m++) {
-                if (m < eights) {
+                if (m < vector_blocks) {
                     UNROLL for (uint e = 0; e < 2; e++) {
-                        store(8 * m + place.column + e, 8 * i + place.line, of[i][m].thread_elements()[e]);
+                        store(8 * m + position.column + e, 8 * i + position.line, of[i][m].thread_elements()[e]);
                     }
                 }
             }
@@ -132,10 +132,11 @@ struct QuantBatch {
 
 // Adds products with 16 rows from `row` on, of `rows`; rows past the end repeat the last one.
 template <int FORMAT>
-inline void quant_batch_rows(thread QuantBatch& sums, device const uchar* weights, uint row, uint rows, QuantVectors x,
-                             uint cols, uint eights, uint begin, uint stride, QuantPlace place) {
+inline void quant_skinny_rows(thread QuantSkinnySums& sums, device const uchar* weights, uint row, uint rows,
+                              QuantVectors x,
+                              uint cols, uint vector_blocks, uint begin, uint stride, QuantLane position) {
     const ulong bytes = Weights<FORMAT>::row_bytes(cols);
-    device const uchar* first = weights + min(row + place.line, rows - 1) * bytes;
-    device const uchar* second = weights + min(row + 8 + place.line, rows - 1) * bytes;
-    sums.template add<FORMAT, FORMAT>(first, second, x, cols, eights, begin, stride, place);
+    device const uchar* first = weights + min(row + position.line, rows - 1) * bytes;
+    device const uchar* second = weights + min(row + 8 + position.line, rows - 1) * bytes;
+    sums.template add<FORMAT, FORMAT>(first, second, x, cols, vector_blocks, begin, stride, position);
 }

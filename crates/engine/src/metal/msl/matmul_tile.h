@@ -1,89 +1,89 @@
-#include "product.h"
+#include "matmul.h"
 
 // A tile of a matmul by SIMD-group matrices: TILE × TILE sums by four SIMD-groups, 16 of the depth at a time.
 //
 // Double buffering: while one slice of the factors is multiplied in threadgroup memory, the next is loaded to
 // registers; it goes to the other stage of that memory, so that there is one barrier for each slice.
 
-#define DEEP 16
-#define THREADS 128
+#define TILE_DEPTH 16
+#define TILE_THREADS 128
 // Vectors of four elements that a thread loads from each factor.
-#define EACH (TILE * DEEP / 4 / THREADS)
+#define VECTORS_PER_THREAD (TILE * TILE_DEPTH / 4 / TILE_THREADS)
 // Matrices of 8 × 8 that a SIMD-group has in each direction.
 #define FRAGMENTS (TILE / 16)
 // Padding of lines in threadgroup memory, which keeps neighbours in a column in different banks.
-#define GAP (16 / sizeof(T))
-#define HALF (TILE * (DEEP + GAP))
+#define LINE_PADDING (16 / sizeof(T))
+#define STAGE_LEN (TILE * (TILE_DEPTH + LINE_PADDING))
 
 // Sums stay in registers only if their indices are known at compile time.
 #define UNROLL _Pragma("clang loop unroll(full)")
 
 // The slice of a factor that is in registers. In threadgroup memory a slice is lines along which elements are
 // neighbours: along the depth (`k_major`), or across it.
-struct Part {
-    vec<T, 4> held[EACH];
+struct TileSlice {
+    vec<T, 4> values[VECTORS_PER_THREAD];
 
     // Vectors in a line, lines that all threads load together, and pitch of lines in threadgroup memory.
-    static uint width(bool deep) { return (deep ? DEEP : TILE) / 4; }
-    static uint lines(bool deep) { return THREADS / width(deep); }
-    static uint pitch(bool deep) { return (deep ? DEEP : TILE) + GAP; }
+    static uint width(bool k_major) { return (k_major ? TILE_DEPTH : TILE) / 4; }
+    static uint lines(bool k_major) { return TILE_THREADS / width(k_major); }
+    static uint pitch(bool k_major) { return (k_major ? TILE_DEPTH : TILE) + LINE_PADDING; }
 
-    void write(threadgroup T* to, bool deep, uint index) const {
-        const uint line = index / width(deep);
-        const uint first = index % width(deep) * 4;
-        for (uint v = 0; v < EACH; v++) {
-            *(threadgroup vec<T, 4>*)(to + (line + v * lines(deep)) * pitch(deep) + first) = held[v];
+    void store(threadgroup T* to, bool k_major, uint index) const {
+        const uint line = index / width(k_major);
+        const uint first = index % width(k_major) * 4;
+        for (uint v = 0; v < VECTORS_PER_THREAD; v++) {
+            *(threadgroup vec<T, 4>*)(to + (line + v * lines(k_major)) * pitch(k_major) + first) = values[v];
         }
     }
 };
 
 // A strided factor, as one thread loads it, slice after slice.
-struct Lines {
+struct StridedFactor {
     // The thread's first vector of the next slice.
     device const T* from;
     // Strides to its next vector, from element to element of one, and to the next slice.
-    long hop;
-    long near;
-    long advance;
+    long vector_stride;
+    long element_stride;
+    long slice_stride;
     // Its line and the first element of its vector, in any slice; `across` lines of the tile exist.
-    uint own;
+    uint line;
     uint first;
     uint across;
     uint depth;
-    bool deep;
-    bool four;
+    bool k_major;
+    bool vector;
 
     // `start` is the first element of the tile's lines, `strides` those from line to line and along the depth.
-    Lines(device const T* start, constant MatrixStrides& sides, bool lies_deep, bool lies_four, uint lines, uint all,
-          uint index) {
-        deep = lies_deep;
-        four = lies_four;
+    StridedFactor(device const T* start, constant MatrixStrides& strides, bool is_k_major, bool is_vector, uint lines,
+                  uint all, uint index) {
+        k_major = is_k_major;
+        vector = is_vector;
         across = lines;
         depth = all;
-        own = index / Part::width(deep);
-        first = index % Part::width(deep) * 4;
-        const long far = deep ? sides.line : sides.step;
-        near = deep ? sides.step : sides.line;
-        from = start + own * far + first * near;
-        hop = Part::lines(deep) * far;
-        advance = DEEP * sides.step;
+        line = index / TileSlice::width(k_major);
+        first = index % TileSlice::width(k_major) * 4;
+        const long far = k_major ? strides.outer : strides.inner;
+        element_stride = k_major ? strides.inner : strides.outer;
+        from = start + line * far + first * element_stride;
+        vector_stride = TileSlice::lines(k_major) * far;
+        slice_stride = TILE_DEPTH * strides.inner;
     }
 
     // Loads the slice that begins at `k`; slices must be loaded in order.
-    void read(thread Part& part, uint k) {
-        const uint lines_left = deep ? across : depth - k;
-        const uint left = deep ? depth - k : across;
+    void load(thread TileSlice& slice, uint k) {
+        const uint lines_left = k_major ? across : depth - k;
+        const uint left = k_major ? depth - k : across;
         const uint rest = left > first ? left - first : 0;
-        for (uint v = 0; v < EACH; v++) {
-            const uint at = own + v * Part::lines(deep);
-            part.held[v] = fetch(from + v * hop, near, at < lines_left ? rest : 0, four);
+        for (uint v = 0; v < VECTORS_PER_THREAD; v++) {
+            const uint at = line + v * TileSlice::lines(k_major);
+            slice.values[v] = load_four(from + v * vector_stride, element_stride, at < lines_left ? rest : 0, vector);
         }
-        from += advance;
+        from += slice_stride;
     }
 };
 
 // The sums of a SIMD-group.
-struct Sums {
+struct TileSums {
     simdgroup_float8x8 of[FRAGMENTS][FRAGMENTS];
 
     void clear() {
@@ -96,21 +96,22 @@ struct Sums {
 
     // Adds the product of the slices in threadgroup memory, of which this SIMD-group has the lines from `row` and `col`
     // on.
-    void add(threadgroup const T* left, bool left_deep, threadgroup const T* right, bool right_deep, uint row, uint col) {
-        const uint left_pitch = Part::pitch(left_deep);
-        const uint right_pitch = Part::pitch(right_deep);
-        for (uint k = 0; k < DEEP; k += 8) {
+    void multiply_accumulate(threadgroup const T* left, bool left_k_major, threadgroup const T* right,
+                             bool right_k_major, uint row, uint col) {
+        const uint left_pitch = TileSlice::pitch(left_k_major);
+        const uint right_pitch = TileSlice::pitch(right_k_major);
+        for (uint k = 0; k < TILE_DEPTH; k += 8) {
             simdgroup_matrix<T, 8, 8> a[FRAGMENTS];
             simdgroup_matrix<T, 8, 8> b[FRAGMENTS];
             UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
-                if (left_deep) {
+                if (left_k_major) {
                     simdgroup_load(a[i], left + (row + 8 * i) * left_pitch + k, left_pitch);
                 } else {
                     simdgroup_load(a[i], left + k * left_pitch + row + 8 * i, left_pitch, ulong2(0, 0), true);
                 }
             }
             UNROLL for (uint j = 0; j < FRAGMENTS; j++) {
-                if (right_deep) {
+                if (right_k_major) {
                     simdgroup_load(b[j], right + (col + 8 * j) * right_pitch + k, right_pitch, ulong2(0, 0), true);
                 } else {
                     simdgroup_load(b[j], right + k * right_pitch + col + 8 * j, right_pitch);
@@ -127,7 +128,7 @@ struct Sums {
     }
 
     // Stores the sums that are inside the result; this lane has two neighbours of a row of each matrix.
-    void put(constant MatmulArgs& p, thread const Goal<T>& goal, uint row, uint col, uint lane) {
+    void store(constant MatmulArgs& p, thread const MatmulOutput<T>& result, uint row, uint col, uint lane) {
         row += lane / 16 * 4 + lane / 2 % 4;
         col += lane / 8 % 2 * 4 + lane % 2 * 2;
         UNROLL for (uint i = 0; i < FRAGMENTS; i++) {
@@ -136,7 +137,7 @@ struct Sums {
                 const uint2 at = uint2(row + 8 * i, col + 8 * j);
                 for (uint e = 0; e < 2; e++) {
                     if (at.x < p.rows && at.y + e < p.cols) {
-                        goal.store(p, two[e], at + uint2(0, e));
+                        result.store(p, two[e], at + uint2(0, e));
                     }
                 }
             }
@@ -150,37 +151,37 @@ struct Sums {
 
 // The tile, by row and column, that a threadgroup computes.
 inline uint2 tile_of(constant MatmulArgs& p, uint group) {
-    const uint block = group / (SWIZZLE * p.wide);
-    const uint rest = group % (SWIZZLE * p.wide);
-    const uint tall = min(uint(SWIZZLE), p.tall - block * SWIZZLE);
-    return uint2(block * SWIZZLE + rest % tall, rest / tall);
+    const uint block = group / (SWIZZLE * p.tile_cols);
+    const uint rest = group % (SWIZZLE * p.tile_cols);
+    const uint block_rows = min(uint(SWIZZLE), p.tile_rows - block * SWIZZLE);
+    return uint2(block * SWIZZLE + rest % block_rows, rest / block_rows);
 }
 
 // The product of the lines of a tile, by all threads of a threadgroup. `Right` has the `k_major` and `load` of
 // `StridedFactor`; `shared` has space for both stages of both factors.
 template <typename Right>
-inline void multiply(thread Sums& sums, thread Lines& left, thread Right& right, uint depth,
+inline void multiply(thread TileSums& sums, thread StridedFactor& left, thread Right& right, uint depth,
                      threadgroup T* shared, uint row, uint col, uint index) {
     threadgroup T* lefts = shared;
-    threadgroup T* rights = shared + 2 * HALF;
-    Part a, b;
-    left.read(a, 0);
-    right.read(b, 0);
-    a.write(lefts, left.deep, index);
-    b.write(rights, right.deep, index);
+    threadgroup T* rights = shared + 2 * STAGE_LEN;
+    TileSlice a, b;
+    left.load(a, 0);
+    right.load(b, 0);
+    a.store(lefts, left.k_major, index);
+    b.store(rights, right.k_major, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    uint now = 0;
-    for (uint k = 0; k < depth; k += DEEP) {
-        const uint next = k + DEEP;
+    uint stage = 0;
+    for (uint k = 0; k < depth; k += TILE_DEPTH) {
+        const uint next = k + TILE_DEPTH;
         if (next < depth) {
-            left.read(a, next);
-            right.read(b, next);
+            left.load(a, next);
+            right.load(b, next);
         }
-        sums.add(lefts + now, left.deep, rights + now, right.deep, row, col);
-        now = HALF - now;
+        sums.multiply_accumulate(lefts + stage, left.k_major, rights + stage, right.k_major, row, col);
+        stage = STAGE_LEN - stage;
         if (next < depth) {
-            a.write(lefts + now, left.deep, index);
-            b.write(rights + now, right.deep, index);
+            a.store(lefts + stage, left.k_major, index);
+            b.store(rights + stage, right.k_major, index);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }

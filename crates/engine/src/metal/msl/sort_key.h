@@ -1,4 +1,4 @@
-#include "kind.h"
+#include "element_kind.h"
 
 // Sort keys: unsigned integers in the order of the elements, which sorting, selection and arg-reductions compare. Zeros
 // of either sign have the same key, NaN has the greatest. The kernel's type is that of the key: 32 bits, or 64 for

@@ -1,5 +1,5 @@
 #include "types.h"
-#include "group.h"
+#include "threadgroup_reduce.h"
 #include "quant.h"
 #include "host/DecodeState.h"
 #include "host/GemvArgs.h"
@@ -9,29 +9,29 @@
 // Lanes that share a row: 32, or fewer if rows are short.
 FUNCTION_CONSTANT(uint, LANES);
 // Whether a block's output is still to be added to the residual stream, after its post-norm.
-FUNCTION_CONSTANT(bool, POST);
+FUNCTION_CONSTANT(bool, POST_NORM);
 FUNCTION_CONSTANT(bool, BIAS);
 
 // Rows that a lane group computes together: they share its loads of the vector.
 #define ROWS 4
 
 // Lanes that share rows: the index of the group in the grid, and of this lane in the group.
-struct Team {
+struct LaneGroup {
     uint index;
     uint lane;
 };
 
-inline Team team(uint group, uint simd_group, uint simd_groups, uint lane) {
-    return Team{(group * simd_groups + simd_group) * (32 / LANES) + lane / LANES, lane % LANES};
+inline LaneGroup lane_group(uint group, uint simd_group, uint simd_groups, uint lane) {
+    return LaneGroup{(group * simd_groups + simd_group) * (32 / LANES) + lane / LANES, lane % LANES};
 }
 
 // Number of lane groups of a grid.
-inline uint teams(uint groups, uint simd_groups) {
+inline uint lane_groups(uint groups, uint simd_groups) {
     return groups * simd_groups * (32 / LANES);
 }
 
 // The sum over the lanes of a group; all of them have it.
-inline float team_sum(float value) {
+inline float lane_group_sum(float value) {
     if (LANES == 32) {
         return simd_sum(value);
     }
@@ -60,27 +60,27 @@ inline void vector_read(device const float* from, uint at, uint cols, thread flo
 }
 
 // A vector without a norm.
-struct Plain {
+struct RawVector {
     device const float* x;
 
     void read(uint at, uint cols, thread float* to) const { vector_read(x, at, cols, to); }
 };
 
 // The residual stream times the weights of a norm: products with it need only be scaled to be those of the norm.
-struct Normed {
+struct NormedVector {
     device const float* x;
-    device const float* added;
-    device const float* post;
+    device const float* block_output;
+    device const float* post_norm;
     device const float* weight;
     float post_scale;
 
     void read(uint at, uint cols, thread float* to) const {
         float w[CHUNK];
         vector_read(x, at, cols, to);
-        if (POST) {
+        if (POST_NORM) {
             float a[CHUNK];
-            vector_read(added, at, cols, a);
-            vector_read(post, at, cols, w);
+            vector_read(block_output, at, cols, a);
+            vector_read(post_norm, at, cols, w);
             for (uint i = 0; i < CHUNK; i++) {
                 to[i] += a[i] * post_scale * w[i];
             }
@@ -115,7 +115,7 @@ inline void row_products(device const uchar* thread* rows, V vector, uint cols, 
 }
 
 // Position of a thread in its threadgroup.
-struct Place {
+struct ThreadPosition {
     uint group;
     uint index;
     uint threads;
@@ -130,28 +130,31 @@ inline float norm_scale(float squares, uint count, float eps) {
 
 // The scales of both norms: that of the pending block output, and that of the sum. Every threadgroup computes them; the
 // first writes the sum for later launches.
-inline float2 norm_scales(device const float* x, device const float* added, device const float* post, device float* next,
-                          uint cols, float eps, threadgroup float* shared, Place place) {
+inline float2 norm_scales(device const float* x, device const float* block_output, device const float* post_norm,
+                          device float* next,
+                          uint cols, float eps, threadgroup float* shared, ThreadPosition thread_position) {
     float post_scale = 0;
-    if (POST) {
+    if (POST_NORM) {
         float squares = 0;
-        for (uint i = place.index; i < cols; i += place.threads) {
-            squares = fma(added[i], added[i], squares);
+        for (uint i = thread_position.index; i < cols; i += thread_position.threads) {
+            squares = fma(block_output[i], block_output[i], squares);
         }
-        squares = group_reduce<Sum<float>>(squares, shared, place.lane, place.simd_group, place.simd_groups);
+        squares = group_reduce<Sum<float>>(squares, shared, thread_position.lane, thread_position.simd_group,
+                                           thread_position.simd_groups);
         post_scale = norm_scale(squares, cols, eps);
     }
     float squares = 0;
-    for (uint i = place.index; i < cols; i += place.threads) {
+    for (uint i = thread_position.index; i < cols; i += thread_position.threads) {
         float value = x[i];
-        if (POST) {
-            value += added[i] * post_scale * post[i];
-            if (place.group == 0) {
+        if (POST_NORM) {
+            value += block_output[i] * post_scale * post_norm[i];
+            if (thread_position.group == 0) {
                 next[i] = value;
             }
         }
         squares = fma(value, value, squares);
     }
-    squares = group_reduce<Sum<float>>(squares, shared, place.lane, place.simd_group, place.simd_groups);
+    squares = group_reduce<Sum<float>>(squares, shared, thread_position.lane, thread_position.simd_group,
+                                       thread_position.simd_groups);
     return float2(post_scale, norm_scale(squares, cols, eps));
 }

@@ -4,17 +4,17 @@
 
 template <typename T> struct Sum {
     static T identity() { return T(0); }
-    static T join(T a, T b) { return a + b; }
+    static T combine(T a, T b) { return a + b; }
     static T simd(T a) { return simd_sum(a); }
 };
 
 // The maximum; NaN if one is.
 template <typename T> struct Max {
     static T identity() { return T(-INFINITY); }
-    static T join(T a, T b) { return isnan(a) || a > b ? a : b; }
+    static T combine(T a, T b) { return isnan(a) || a > b ? a : b; }
     static T simd(T a) {
-        const T most = simd_max(isnan(a) ? T(-INFINITY) : a);
-        return simd_any(isnan(a)) ? T(NAN) : most;
+        const T maximum = simd_max(isnan(a) ? T(-INFINITY) : a);
+        return simd_any(isnan(a)) ? T(NAN) : maximum;
     }
 };
 
@@ -57,18 +57,18 @@ template <> inline ulong lane_up<ulong>(ulong value, ushort by) {
 
 // Combines the states of the lanes of a SIMD-group in a fixed order; the first lane has the result. `F` has `State`,
 // `identity`, `combine` and `shuffle_xor`, which is `lane_xor` of a state.
-template <typename F> inline typename F::State simd_join(typename F::State state) {
+template <typename F> inline typename F::State simd_combine(typename F::State state) {
     for (ushort bits = 1; bits < 32; bits *= 2) {
-        state = F::join(state, F::pass(state, bits));
+        state = F::combine(state, F::shuffle_xor(state, bits));
     }
     return state;
 }
 
 // Combines the states of the threads of a threadgroup; the first thread has the result.
 template <typename F>
-inline typename F::State group_join(typename F::State state, threadgroup typename F::State* shared, uint lane,
-                                    uint simd_group, uint simd_groups) {
-    state = simd_join<F>(state);
+inline typename F::State group_combine(typename F::State state, threadgroup typename F::State* shared, uint lane,
+                                       uint simd_group, uint simd_groups) {
+    state = simd_combine<F>(state);
     if (simd_groups == 1) {
         return state;
     }
@@ -81,7 +81,7 @@ inline typename F::State group_join(typename F::State state, threadgroup typenam
         if (lane < simd_groups) {
             own = shared[lane];
         }
-        state = simd_join<F>(own);
+        state = simd_combine<F>(own);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     return state;
