@@ -1,9 +1,9 @@
-//! Gives the code that makes kernel images a name: images in a cache are used only by the code that made them.
+//! Hashes the source of the kernel compiler: cached images are used only by the version that compiled them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Everything that decides what an image contains. The shim is hashed at run time, with the files it consists of.
+/// Sources that determine the contents of an image. The shim is hashed at run time, together with its files.
 const SOURCES: [&str; 7] = [
     "src/msl.rs",
     "src/msl",

@@ -4,8 +4,9 @@
 //! cargo run -p bessemer-hal --example devices
 //! ```
 
-use bessemer_hal::{Device, Family, noop};
 use std::io::{self, Write};
+
+use bessemer_hal::{Device, Family, noop};
 
 fn main() -> io::Result<()> {
     let mut out = io::stdout().lock();

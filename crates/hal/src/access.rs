@@ -1,8 +1,8 @@
-//! What a kernel does with a buffer.
+//! How a kernel accesses a buffer.
 
 use std::fmt;
 
-/// How a binding is used; hazards follow from it.
+/// Access of a kernel to a binding; hazards are derived from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// The kernel only reads.
@@ -14,12 +14,12 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether anything may be read.
+    /// Returns whether the kernel may read.
     pub fn reads(self) -> bool {
         self != Self::Write
     }
 
-    /// Whether anything may be written.
+    /// Returns whether the kernel may write.
     pub fn writes(self) -> bool {
         self != Self::Read
     }

@@ -4,34 +4,36 @@
     reason = "host slices over device memory; the in-flight and mapping rules below make them sound"
 )]
 
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytemuck::Pod;
+
 use crate::access::Access;
 use crate::device::DeviceShared;
 use crate::driver;
 use crate::error::{Error, Result};
 use crate::storage::StorageMode;
 use crate::submission::Completion;
-use bytemuck::Pod;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Range};
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory of a device. Cloning shares it; it is freed when no clone, slice or submission uses it any more.
+/// Device memory. Cloning shares it; it is freed when no clone, slice or submission uses it any more.
 ///
-/// Host access is sound by two rules. A slice is handed out only when no submission in flight uses the
-/// bytes in a conflicting way: asking for it waits. And commands that conflict with a slice the host
-/// still holds are refused with [`Error::Mapped`] when they are committed.
+/// Two rules make host access sound. Mapping a slice waits until no submission in flight accesses the bytes in a
+/// conflicting way. And commands that conflict with a slice that the host still holds are rejected with
+/// [`Error::Mapped`] when they are committed.
 ///
-/// When a submission that writes the buffer fails, the contents are lost. The buffer then holds that failure, and
+/// When a submission that writes the buffer fails, the contents are lost. The buffer then stores that failure, and
 /// every host access that can see the bytes returns it, until [`Buffer::take_failure`] takes it or the host overwrites
-/// the whole buffer with [`Buffer::write`]. [`Buffer::failure`] looks at it; writes succeed in any case.
+/// the whole buffer with [`Buffer::write`]. [`Buffer::failure`] returns it without clearing it; writes always succeed.
 #[derive(Debug, Clone)]
 pub struct Buffer {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<BufferInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct BufferInner {
     pub(crate) id: u64,
     pub(crate) device: Arc<DeviceShared>,
     pub(crate) raw: Arc<dyn driver::Buffer>,
@@ -42,13 +44,13 @@ pub(crate) struct Inner {
     usage: Mutex<Usage>,
 }
 
-/// Who uses the bytes at the moment.
+/// Current users of the bytes.
 #[derive(Debug, Default)]
 struct Usage {
     readers: usize,
     writer: bool,
     pending: Vec<Pending>,
-    /// The first failure of a submission that writes the buffer: the contents are lost since then.
+    /// The first failure of a submission that writes the buffer; the contents have been lost since then.
     failure: Option<Error>,
 }
 
@@ -58,7 +60,7 @@ struct Pending {
     writes: bool,
 }
 
-impl Drop for Inner {
+impl Drop for BufferInner {
     fn drop(&mut self) {
         if self.counted {
             self.device.release(self.length);
@@ -76,7 +78,7 @@ impl Buffer {
     ) -> Self {
         let id = device.next_id();
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(BufferInner {
                 id,
                 device,
                 raw,
@@ -89,7 +91,7 @@ impl Buffer {
         }
     }
 
-    /// A number no other buffer of the process has.
+    /// Identifier of the buffer, unique in the process.
     pub fn id(&self) -> u64 {
         self.inner.id
     }
@@ -99,7 +101,7 @@ impl Buffer {
         self.inner.length
     }
 
-    /// Where the bytes live.
+    /// The storage mode.
     pub fn storage_mode(&self) -> StorageMode {
         self.inner.mode
     }
@@ -115,7 +117,7 @@ impl Buffer {
         *lock(&self.inner.label) = Some(label.to_owned());
     }
 
-    /// How errors call this buffer.
+    /// The buffer's name in error messages.
     pub(crate) fn describe(&self) -> String {
         match &*lock(&self.inner.label) {
             Some(label) => format!("buffer `{label}`"),
@@ -123,8 +125,8 @@ impl Buffer {
         }
     }
 
-    /// Where the host sees the bytes; `None` for private storage. Whoever reads or writes through it must
-    /// know that no submission in flight does: the slices below know.
+    /// Host address of the bytes; `None` for private storage. A caller that reads or writes through it must make sure
+    /// that no submission in flight does; the slices below check this.
     pub fn contents(&self) -> Option<NonNull<u8>> {
         self.inner.raw.contents()
     }
@@ -148,9 +150,8 @@ impl Buffer {
     /// The bytes as values, without a copy. Waits for submissions that write the buffer.
     ///
     /// # Errors
-    /// [`Error::Storage`] for private buffers, [`Error::Misaligned`] when the length is no multiple of
-    /// the value's size, the [failure](Buffer::failure) that the buffer holds, and [`Error::Mapped`] while a mutable
-    /// slice is held.
+    /// [`Error::Storage`] for private buffers, [`Error::Misaligned`] when the length is not a multiple of
+    /// the value's size, the stored [failure](Buffer::failure), and [`Error::Mapped`] while a mutable slice is held.
     pub fn as_slice<T: Pod>(&self) -> Result<HostSlice<'_, T>> {
         let (pointer, count) = self.host_values::<T>()?;
         self.acquire(Access::Read)?;
@@ -162,7 +163,7 @@ impl Buffer {
         })
     }
 
-    /// The bytes as values to write in place. Waits for all submissions that use the buffer.
+    /// The bytes as mutable values. Waits for all submissions that use the buffer.
     ///
     /// # Errors
     /// As [`Buffer::as_slice`], and [`Error::Mapped`] while any other slice is held.
@@ -170,7 +171,7 @@ impl Buffer {
         self.map_mut(Access::ReadWrite)
     }
 
-    /// The bytes as values that are written, or read and written.
+    /// Maps the bytes for writing, or for reading and writing.
     fn map_mut<T: Pod>(&self, access: Access) -> Result<HostSliceMut<'_, T>> {
         let (pointer, count) = self.host_values::<T>()?;
         self.acquire(access)?;
@@ -182,7 +183,7 @@ impl Buffer {
         })
     }
 
-    /// All values, copied.
+    /// Copies all values.
     ///
     /// # Errors
     /// As [`Buffer::as_slice`].
@@ -190,7 +191,7 @@ impl Buffer {
         Ok(self.as_slice()?.to_vec())
     }
 
-    /// Copies values out, from a byte offset.
+    /// Copies values from a byte offset.
     ///
     /// # Errors
     /// As [`Buffer::as_slice`], and [`Error::OutOfBounds`].
@@ -202,7 +203,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies values in, at a byte offset, and announces the change for managed buffers. A write of the whole buffer
+    /// Copies values to a byte offset, and announces the change for managed buffers. A write of the whole buffer
     /// also clears its [failure](Buffer::failure).
     ///
     /// # Errors
@@ -226,13 +227,13 @@ impl Buffer {
         self.settled().failure.clone()
     }
 
-    /// As [`Buffer::failure`], and clears it: the caller takes responsibility for the contents, because it has written
-    /// them again or will not read them before somebody does.
+    /// As [`Buffer::failure`], and clears it: the caller takes responsibility for the contents, which it has rewritten
+    /// or will not read before they are.
     pub fn take_failure(&self) -> Option<Error> {
         self.settled().failure.take()
     }
 
-    /// The usage, once no submission that writes the buffer is in flight.
+    /// Waits until no submission that writes the buffer is in flight, and returns the usage.
     fn settled(&self) -> MutexGuard<'_, Usage> {
         loop {
             let mut usage = lock(&self.inner.usage);
@@ -241,7 +242,7 @@ impl Buffer {
                 return usage;
             };
             drop(usage);
-            // `settle` looks at the outcome.
+            // `settle` handles the outcome.
             let _ = writer.wait();
         }
     }
@@ -264,7 +265,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Whether both are the same memory.
+    /// Returns whether both are the same memory.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -319,8 +320,8 @@ impl Buffer {
         Ok((pointer.cast(), self.length() / size))
     }
 
-    /// Waits until nothing in flight conflicts, then notes the host's own access. One that only writes does not care
-    /// whether the contents are lost.
+    /// Waits until nothing in flight conflicts, then records the host's own access. A write-only access succeeds even if
+    /// the contents are lost.
     fn acquire(&self, access: Access) -> Result<()> {
         loop {
             let conflicting = {
@@ -346,7 +347,7 @@ impl Buffer {
                     }
                 }
             };
-            // `settle` looks at the outcome.
+            // `settle` handles the outcome.
             let _ = conflicting.wait();
         }
     }
@@ -357,8 +358,8 @@ impl Buffer {
         }
     }
 
-    /// Notes that a submission uses the buffer, unless the host does at the moment.
-    pub(crate) fn enlist(&self, completion: &Arc<Completion>, writes: bool) -> Result<()> {
+    /// Records that a submission uses the buffer, unless the host currently does.
+    pub(crate) fn add_pending(&self, completion: &Arc<Completion>, writes: bool) -> Result<()> {
         let mut usage = lock(&self.inner.usage);
         if usage.writer || (writes && usage.readers > 0) {
             return Err(self.mapped());
@@ -371,8 +372,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Forgets a submission that was not accepted.
-    pub(crate) fn discharge(&self, completion: &Arc<Completion>) {
+    /// Removes a submission that was not accepted.
+    pub(crate) fn remove_pending(&self, completion: &Arc<Completion>) {
         lock(&self.inner.usage)
             .pending
             .retain(|p| !Arc::ptr_eq(&p.completion, completion));
@@ -380,7 +381,7 @@ impl Buffer {
 }
 
 impl Usage {
-    /// Forgets submissions that have ended, and keeps the failure of the first that was to write the buffer.
+    /// Removes submissions that have ended, and keeps the failure of the first that should have written the buffer.
     fn settle(&mut self) {
         let failure = &mut self.failure;
         self.pending.retain(|p| {
@@ -394,7 +395,7 @@ impl Usage {
         });
     }
 
-    /// The first submission in flight that a host access must wait for.
+    /// Returns the first submission in flight that a host access must wait for.
     fn next_conflict(&self, access: Access) -> Option<Arc<Completion>> {
         let conflicts = |p: &&Pending| access.writes() || p.writes;
         let first = self.pending.iter().find(conflicts);
@@ -463,7 +464,7 @@ impl From<&Self> for BufferSlice {
 /// Values of a buffer, read in place.
 #[derive(Debug)]
 pub struct HostSlice<'a, T> {
-    buffer: &'a Inner,
+    buffer: &'a BufferInner,
     pointer: NonNull<T>,
     count: usize,
     values: PhantomData<&'a [T]>,
@@ -488,7 +489,7 @@ impl<T> Drop for HostSlice<'_, T> {
 /// Values of a buffer, written in place.
 #[derive(Debug)]
 pub struct HostSliceMut<'a, T> {
-    buffer: &'a Inner,
+    buffer: &'a BufferInner,
     pointer: NonNull<T>,
     count: usize,
     values: PhantomData<&'a mut [T]>,

@@ -1,19 +1,19 @@
-//! What is known of Apple's chips beyond what Metal says of a device.
+//! Facts about Apple's chips that Metal does not report.
 
-/// A chip by its name. Facts as Apple states them; where a chip comes in several configurations, which its name
-/// does not tell apart, the bandwidth is that of the slowest.
+/// A chip, identified by its name. Facts as published by Apple; if a chip comes in several configurations under one
+/// name, the bandwidth is that of the slowest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chip {
     /// Its name, as Metal gives it.
     pub name: &'static str,
-    /// Bytes that memory moves in a second, in GB (10⁹).
+    /// Memory bandwidth in GB/s (10⁹ bytes).
     pub gigabytes_per_second: f64,
-    /// The least and the most GPU cores that it is sold with.
+    /// Minimum and maximum number of GPU cores that it is sold with.
     pub gpu_cores: [u32; 2],
 }
 
 impl Chip {
-    /// All chips that are known, oldest first.
+    /// All known chips, oldest first.
     pub const ALL: [Self; 18] = [
         Self::new("Apple M1", 68.25, [7, 8]),
         Self::new("Apple M1 Pro", 200.0, [14, 16]),
@@ -46,7 +46,7 @@ impl Chip {
         }
     }
 
-    /// The chip of a device of this name; `None` for one that is not known, as every GPU that is not Apple's.
+    /// Returns the chip of a device of this name; `None` if it is unknown, as every GPU that is not Apple's.
     pub fn named(name: &str) -> Option<&'static Self> {
         static ALL: [Chip; Chip::ALL.len()] = Chip::ALL;
         ALL.iter().find(|chip| chip.name == name.trim())
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chip_is_found_by_the_whole_of_its_name() {
+    fn a_chip_is_found_by_its_full_name() {
         let bandwidth = |name: &str| Chip::named(name).map(|chip| chip.gigabytes_per_second);
         let cases = [
             ("Apple M1", Some(68.25)),
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Bandwidths and cores as the document has them; its 8 cores of the M1 are the larger of two, and its 400 GB/s
+    /// Bandwidths and cores as in the document; its 8 cores of the M1 are the larger configuration, and its 400 GB/s
     /// of the M1 Ultra are the M1 Max's.
     #[test]
     fn the_chips_of_the_document_have_its_figures() {
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn names_are_there_once_and_numbers_are_in_order() {
+    fn names_are_unique_and_core_counts_are_in_order() {
         for (i, chip) in Chip::ALL.iter().enumerate() {
             let same = |other: &Chip| other.name == chip.name;
             assert_eq!(Chip::ALL.iter().position(same), Some(i));
             assert!(chip.gigabytes_per_second >= 60.0, "{}", chip.name);
-            let [least, most] = chip.gpu_cores;
-            assert!(0 < least && least <= most, "{}", chip.name);
+            let [min, max] = chip.gpu_cores;
+            assert!(0 < min && min <= max, "{}", chip.name);
         }
     }
 }

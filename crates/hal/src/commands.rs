@@ -1,5 +1,11 @@
 //! Recording commands.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytemuck::NoUninit;
+
 use crate::access::Access;
 use crate::buffer::{Buffer, BufferSlice};
 use crate::device::DeviceShared;
@@ -11,15 +17,11 @@ use crate::pipeline::Pipeline;
 use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::{Completion, Submission};
-use bytemuck::NoUninit;
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Commands being recorded: Metal's queue, command buffer and encoder in one.
 ///
-/// Commands take effect in the order in which they are recorded. Where two of them touch no common
-/// bytes, or only read them, they may run at the same time; barriers are placed where they must be.
+/// Commands take effect in the order in which they are recorded. Two commands that share no bytes, or only read the
+/// shared ones, may run concurrently; barriers are inserted where hazards require them.
 #[derive(Debug)]
 pub struct Commands {
     device: Arc<DeviceShared>,
@@ -61,7 +63,7 @@ impl Commands {
         }
     }
 
-    /// Number of kernels, products, copies and fills recorded so far.
+    /// Number of kernels, matrix products, copies and fills recorded so far.
     pub fn len(&self) -> usize {
         let counts = |c: &&Command| {
             matches!(
@@ -76,12 +78,12 @@ impl Commands {
         self.list.commands.iter().filter(counts).count()
     }
 
-    /// Whether nothing was recorded.
+    /// Returns whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of barriers placed so far.
+    /// Number of barriers inserted so far.
     pub fn barriers(&self) -> usize {
         let barriers = self.list.commands.iter();
         barriers.filter(|c| matches!(c, Command::Barrier)).count()
@@ -109,24 +111,25 @@ impl Commands {
     pub fn record(&mut self, launch: &Launch) -> Result<()> {
         self.expect_own(launch.pipeline())?;
         if let Some(command) = launch.command() {
-            self.order(launch.buffers());
+            self.record_accesses(launch.buffers());
             self.push(Command::Dispatch(Arc::clone(command)));
         }
         Ok(())
     }
 
-    /// Refuses a kernel of another device.
+    /// Rejects a kernel of another device.
     fn expect_own(&self, pipeline: &Pipeline) -> Result<()> {
-        match pipeline.device.id == self.device.id {
-            true => Ok(()),
-            false => Err(Error::WrongDevice {
+        if pipeline.device.id == self.device.id {
+            Ok(())
+        } else {
+            Err(Error::WrongDevice {
                 what: format!("the pipeline of kernel `{}`", pipeline.name()),
                 device: self.device.name().to_owned(),
-            }),
+            })
         }
     }
 
-    /// Copies bytes between buffers; both ranges have the same length.
+    /// Copies bytes between two ranges of equal length.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] when the lengths differ, [`Error::WrongDevice`], and
@@ -159,7 +162,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Sets every byte of a range.
+    /// Sets every byte of a range to a value.
     ///
     /// # Errors
     /// [`Error::WrongDevice`].
@@ -175,7 +178,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Brings what kernels wrote into a managed buffer to the host's copy of it.
+    /// Copies what kernels wrote to a managed buffer to its host copy.
     ///
     /// # Errors
     /// [`Error::Storage`] for other modes, [`Error::WrongDevice`].
@@ -190,11 +193,11 @@ impl Commands {
         Ok(())
     }
 
-    /// Hands the commands to the device and returns at once.
+    /// Submits the commands to the device and returns without waiting.
     ///
     /// # Errors
-    /// [`Error::Mapped`] when the host holds a slice of a buffer the commands conflict with, and what
-    /// the driver refuses. Nothing has run then.
+    /// [`Error::Mapped`] when the host holds a slice of a buffer that the commands conflict with, and the driver's
+    /// errors. Nothing has run then.
     pub fn commit(mut self) -> Result<Submission> {
         for _ in 0..self.open_groups {
             self.list.commands.push(Command::PopGroup);
@@ -207,47 +210,50 @@ impl Commands {
                 message: "an injected failure".to_owned(),
             });
         }
-        let mut enlisted: Vec<&Buffer> = Vec::with_capacity(self.used.len());
+        let mut added: Vec<&Buffer> = Vec::with_capacity(self.used.len());
         let mut outcome = Ok(());
         for (buffer, writes) in self.used.values() {
-            outcome = buffer.enlist(&completion, *writes);
+            outcome = buffer.add_pending(&completion, *writes);
             if outcome.is_err() {
                 break;
             }
-            enlisted.push(buffer);
+            added.push(buffer);
         }
         let list = std::mem::take(&mut self.list);
         let outcome = outcome.and_then(|()| self.device.raw.submit(list, completion.clone()));
         if let Err(error) = outcome {
-            for buffer in enlisted {
-                buffer.discharge(&completion);
+            for buffer in added {
+                buffer.remove_pending(&completion);
             }
             return Err(error);
         }
         Ok(Submission::new(completion))
     }
 
-    /// The device that they are for.
+    /// The device of the commands.
     pub(crate) fn device(&self) -> &DeviceShared {
         &self.device
     }
 
-    /// Adds a command whose buffers were [`Commands::touch`]ed.
+    /// Adds a command whose accesses were recorded with [`Commands::touch`].
     pub(crate) fn push(&mut self, command: Command) {
         self.list.commands.push(command);
     }
 
-    /// Checks that buffers belong here, notes their use, and places a barrier if one is needed.
+    /// Checks that the buffers belong to this device, records the accesses, and inserts a barrier if one is needed.
     pub(crate) fn touch(&mut self, slices: &[(&BufferSlice, Access)]) -> Result<()> {
         for (slice, _) in slices {
             self.device.expect_own(&slice.buffer)?;
         }
-        self.order(slices.iter().copied());
+        self.record_accesses(slices.iter().copied());
         Ok(())
     }
 
-    /// Notes the use of buffers that belong here, and places a barrier if one is needed.
-    fn order<'s>(&mut self, slices: impl Iterator<Item = (&'s BufferSlice, Access)> + Clone) {
+    /// Records accesses to buffers of this device, and inserts a barrier if one is needed.
+    fn record_accesses<'s>(
+        &mut self,
+        slices: impl Iterator<Item = (&'s BufferSlice, Access)> + Clone,
+    ) {
         let accesses = slices
             .clone()
             .map(|(slice, access)| (slice.buffer.id(), slice.range(), access));
@@ -263,7 +269,7 @@ impl Commands {
     }
 }
 
-/// A [`LaunchBuilder`] whose launch is recorded at once.
+/// A [`LaunchBuilder`] that records its launch when it is complete.
 #[derive(Debug)]
 #[must_use = "nothing is recorded until `threads` or `threadgroups` is called"]
 pub struct Dispatch<'a> {
@@ -304,14 +310,14 @@ impl Dispatch<'_> {
         self
     }
 
-    /// Gives the length of a `threadgroup T* [[threadgroup(index)]]` argument.
+    /// Sets the length of a `threadgroup T* [[threadgroup(index)]]` argument.
     pub fn threadgroup_memory(mut self, index: u32, bytes: usize) -> Self {
         self.launch = self.launch.threadgroup_memory(index, bytes);
         self
     }
 
-    /// Says what the launch costs, as bytes that the device could move meanwhile. Drivers that cut long lists into command
-    /// buffers go by it where it is more than what the bindings and the grid suggest.
+    /// Sets the cost of the launch, in bytes that the device could move in the same time. Drivers that split long lists
+    /// into command buffers use it if it exceeds their estimate from the bindings and the grid.
     pub fn work(mut self, bytes: u64) -> Self {
         self.launch = self.launch.work(bytes);
         self
@@ -323,7 +329,7 @@ impl Dispatch<'_> {
         self
     }
 
-    /// Launches exactly `grid` threads; threadgroups at the edges are smaller where it does not divide.
+    /// Launches exactly `grid` threads; threadgroups at the edges are smaller if the sizes do not divide.
     ///
     /// # Errors
     /// [`Error::WrongDevice`], and as [`LaunchBuilder::threads`]. Nothing is recorded then.
@@ -344,7 +350,7 @@ impl Dispatch<'_> {
     }
 }
 
-/// Counts for tests of drivers: bytes each command reads and writes according to its bindings.
+/// Bytes that a command reads and writes according to its bindings.
 pub(crate) fn traffic(command: &Command) -> (u64, u64) {
     let bytes = |region: &driver::Region| region.length as u64;
     match command {
@@ -363,8 +369,8 @@ pub(crate) fn traffic(command: &Command) -> (u64, u64) {
         Command::Product(product) => {
             let [left, right, result] =
                 [&product.left, &product.right, &product.result].map(|m| bytes(&m.region));
-            let kept = if product.beta == 0.0 { 0 } else { result };
-            (left + right + kept, result)
+            let accumulated = if product.beta == 0.0 { 0 } else { result };
+            (left + right + accumulated, result)
         }
         Command::Copy { source, target } => (bytes(source), bytes(target)),
         Command::Fill { target, .. } => (0, bytes(target)),

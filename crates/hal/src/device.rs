@@ -4,6 +4,14 @@
     reason = "declares the unsafe promises a caller makes about its kernels and its memory"
 )]
 
+use std::any::Any;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytemuck::Pod;
+
 use crate::buffer::Buffer;
 use crate::commands::Commands;
 use crate::driver::{self, Contents, HostMemory, Owner};
@@ -12,15 +20,9 @@ use crate::info::{DeviceInfo, Limits};
 use crate::library::{CompileOptions, Library};
 use crate::matrix::{MatrixProduct, PreparedProduct};
 use crate::storage::StorageMode;
-use bytemuck::Pod;
-use std::any::Any;
-use std::path::Path;
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Memory handed over without a copy starts and ends on such a boundary: the page size of Apple silicon,
-/// which is a multiple of everyone else's.
+/// Alignment of the address and the length of memory that is adopted without a copy: the page size of Apple silicon,
+/// which is a multiple of the page size of other systems.
 pub const NO_COPY_ALIGNMENT: usize = 16 * 1024;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -31,7 +33,7 @@ pub struct Device {
     pub(crate) shared: Arc<DeviceShared>,
 }
 
-/// What all objects of a device have in common.
+/// Shared state of all objects of a device.
 #[derive(Debug)]
 pub(crate) struct DeviceShared {
     pub(crate) id: u64,
@@ -42,7 +44,7 @@ pub(crate) struct DeviceShared {
     submissions: Countdown,
 }
 
-/// Counts down to one injected failure.
+/// Countdown to an injected failure.
 #[derive(Debug, Default)]
 struct Countdown(AtomicU64);
 
@@ -51,8 +53,8 @@ impl Countdown {
         self.0.store(calls, Ordering::SeqCst);
     }
 
-    /// True on the call it was armed for.
-    fn strikes(&self) -> bool {
+    /// Returns true on the call that it was armed for.
+    fn fires(&self) -> bool {
         self.0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
             == Ok(1)
@@ -72,7 +74,7 @@ impl DeviceShared {
         &self.raw.info().limits
     }
 
-    /// Refuses a buffer of another device.
+    /// Rejects a buffer of another device.
     pub(crate) fn expect_own(&self, buffer: &Buffer) -> Result<()> {
         if buffer.inner.device.id == self.id {
             Ok(())
@@ -89,7 +91,7 @@ impl DeviceShared {
     }
 
     pub(crate) fn submission_fails(&self) -> bool {
-        self.submissions.strikes()
+        self.submissions.fires()
     }
 
     fn out_of_memory(&self, requested: usize) -> Error {
@@ -101,12 +103,12 @@ impl DeviceShared {
         }
     }
 
-    /// Counts bytes in, unless they would pass the limit.
+    /// Adds bytes to the allocated ones, unless they would exceed the limit.
     fn reserve(&self, bytes: usize) -> Result<()> {
         let limit = self.limit.load(Ordering::Relaxed);
         self.allocated
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
-                held.checked_add(bytes).filter(|sum| *sum <= limit)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |allocated| {
+                allocated.checked_add(bytes).filter(|sum| *sum <= limit)
             })
             .map(|_| ())
             .map_err(|_| self.out_of_memory(bytes))
@@ -143,12 +145,12 @@ impl Device {
         self.shared.allocated.load(Ordering::Relaxed)
     }
 
-    /// Bytes all buffers together may have; allocations beyond it fail with [`Error::OutOfMemory`].
+    /// Limits the total bytes of all buffers; allocations beyond it fail with [`Error::OutOfMemory`].
     pub fn set_memory_limit(&self, bytes: usize) {
         self.shared.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Makes the `calls`-th allocation from now fail, once: for tests of what stands on this layer. 0 disarms.
+    /// Makes the `calls`-th allocation from now fail, once: for tests of code on top of this layer. 0 disarms.
     pub fn fail_allocation(&self, calls: u64) {
         self.shared.allocations.arm(calls);
     }
@@ -158,7 +160,7 @@ impl Device {
         self.shared.submissions.arm(calls);
     }
 
-    /// A buffer of zeroed bytes. A length of 0 is legal.
+    /// Allocates a zeroed buffer. A length of 0 is legal.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::BufferTooLong`], [`Error::Unsupported`] for a mode the device lacks.
@@ -166,8 +168,8 @@ impl Device {
         self.allocate(length, mode, Contents::Zeroed)
     }
 
-    /// A buffer whose bytes have no particular values, for whoever writes them before they are read: nobody spends time
-    /// on clearing it.
+    /// Allocates a buffer with unspecified contents, for callers that write all bytes before they read any: no time is
+    /// spent on clearing it.
     ///
     /// # Errors
     /// As [`Device::buffer`].
@@ -183,7 +185,7 @@ impl Device {
                 limit,
             });
         }
-        if self.shared.allocations.strikes() {
+        if self.shared.allocations.fires() {
             return Err(self.shared.out_of_memory(length));
         }
         self.shared.reserve(length)?;
@@ -192,7 +194,7 @@ impl Device {
         Ok(Buffer::new(self.shared.clone(), raw, length, mode, true))
     }
 
-    /// A buffer with a copy of `values`. For private storage the copy goes through a shared buffer and is waited for.
+    /// Allocates a buffer with a copy of `values`. For private storage, copies through a shared buffer and waits.
     ///
     /// # Errors
     /// As [`Device::buffer`].
@@ -209,7 +211,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// A shared buffer over memory the caller already has, without a copy: a mapped file, for example.
+    /// Makes a shared buffer of the caller's memory without copying it: a mapped file, for example.
     /// `owner` is dropped when neither the buffer nor a submission uses the memory any more.
     ///
     /// # Errors
@@ -262,11 +264,11 @@ impl Device {
     /// Compiles MSL.
     ///
     /// # Errors
-    /// [`Error::Compile`] with what the compiler says, [`Error::Toolchain`], [`Error::Unsupported`].
+    /// [`Error::Compile`] with the compiler's diagnostics, [`Error::Toolchain`], [`Error::Unsupported`].
     ///
     /// # Safety
-    /// The kernels must stay inside the buffers they are bound to, be free of data races and end, for
-    /// every launch that passes validation. Devices that run kernels in a process of their own need no
+    /// The kernels must stay inside the buffers they are bound to, be free of data races and terminate, for
+    /// every launch that passes validation. Devices that run kernels in a separate process need no
     /// such promise: see [`Device::library_contained`].
     pub unsafe fn library(&self, source: &str, options: &CompileOptions) -> Result<Library> {
         let raw = self.shared.raw.compile(source, options)?;
@@ -277,7 +279,7 @@ impl Device {
         ))
     }
 
-    /// Compiles MSL of unknown quality for a device on which a kernel can do no harm: the software
+    /// Compiles untrusted MSL for a device on which a kernel can do no harm: the software
     /// device in isolated mode, or the recording device.
     ///
     /// # Errors
@@ -285,11 +287,11 @@ impl Device {
     pub fn library_contained(&self, source: &str, options: &CompileOptions) -> Result<Library> {
         if !self.shared.raw.contains_kernels() {
             return Err(Error::Unsupported {
-                what: "running kernels of unknown quality".to_owned(),
+                what: "running untrusted kernels".to_owned(),
                 device: self.name().to_owned(),
             });
         }
-        // SAFETY: the device keeps kernels away from this process's memory.
+        // SAFETY: the device isolates kernels from this process's memory.
         unsafe { self.library(source, options) }
     }
 
@@ -298,10 +300,10 @@ impl Device {
         Commands::new(self.shared.clone())
     }
 
-    /// Captures what is submitted until the returned guard is dropped, into a `.gputrace` file.
+    /// Captures submissions into a `.gputrace` file until the returned guard is dropped.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on devices without such a tool.
+    /// [`Error::Unsupported`] on devices without GPU capture.
     pub fn capture(&self, path: &Path) -> Result<Capture> {
         self.shared.raw.start_capture(path)?;
         Ok(Capture {
@@ -309,41 +311,41 @@ impl Device {
         })
     }
 
-    /// Keeps the memory of all buffers resident until the returned guard is dropped, also while the device has no work.
-    /// Without it, the system takes the memory back after about a second, and the next command buffer waits for it.
+    /// Keeps the memory of all buffers resident until the returned guard is dropped, even while the device is idle.
+    /// Without it, the system evicts the memory after about a second, and the next command buffer waits for it.
     pub fn keep_resident(&self) -> Residency {
         Residency {
             _kept: self.shared.raw.keep_resident(),
         }
     }
 
-    /// Whether [`Commands::multiply`] works here: the device comes with a library that multiplies matrices.
+    /// Returns whether [`Commands::multiply`] is supported: the device has a library that multiplies matrices.
     pub fn multiplies_matrices(&self) -> bool {
         self.shared.raw.multiplies_matrices()
     }
 
-    /// Prepares a product for [`Commands::multiply_prepared`](crate::Commands::multiply_prepared). The library may refuse
-    /// one for reasons of its own, such as memory; the caller can then compute it in another way.
+    /// Prepares a matrix product for [`Commands::multiply_prepared`](crate::Commands::multiply_prepared). The library may
+    /// refuse one for internal reasons, such as memory; the caller can then fall back to its own kernel.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], and what [`Commands::multiply`](crate::Commands::multiply) refuses.
+    /// [`Error::Unsupported`], and as [`Commands::multiply`](crate::Commands::multiply).
     pub fn prepare_product(&self, product: MatrixProduct) -> Result<PreparedProduct> {
         PreparedProduct::new(&self.shared, product)
     }
 
-    /// Whether both are the same device.
+    /// Returns whether both are the same device.
     pub fn is(&self, other: &Self) -> bool {
         self.shared.id == other.shared.id
     }
 
-    /// The driver's device, for code that knows which driver it is.
+    /// Downcasts to the driver's device.
     pub fn driver<T: driver::Device>(&self) -> Option<&T> {
         let any: &dyn Any = &*self.shared.raw;
         any.downcast_ref()
     }
 }
 
-/// Keeps the memory of a device resident until it is dropped.
+/// Guard that keeps the memory of a device resident until it is dropped.
 #[must_use = "memory is kept resident until this is dropped"]
 pub struct Residency {
     _kept: Option<Box<dyn Any + Send + Sync>>,

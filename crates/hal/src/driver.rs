@@ -1,7 +1,15 @@
-//! The contract between the safe front and a driver.
+//! The interface between the safe front and a driver.
 //!
 //! The front validates once: lengths, offsets, alignment, device identity, limits, hazards. A driver
-//! may rely on all of it and holds no logic that could live in the front.
+//! relies on all of it and contains no logic that could live in the front.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::access::Access;
 use crate::error::{Error, Result};
@@ -13,15 +21,8 @@ use crate::pipeline::PipelineInfo;
 use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::Completion;
-use std::any::Any;
-use std::borrow::Cow;
-use std::fmt::Debug;
-use std::ops::Range;
-use std::path::Path;
-use std::ptr::NonNull;
-use std::sync::Arc;
 
-/// A device as its driver implements it.
+/// A driver's device.
 pub trait Device: Debug + Send + Sync + Any {
     /// Name, family, limits.
     fn info(&self) -> &DeviceInfo;
@@ -44,79 +45,79 @@ pub trait Device: Debug + Send + Sync + Any {
     /// `OutOfMemory`, `Unsupported`.
     fn adopt(&self, memory: HostMemory) -> Result<Arc<dyn Buffer>>;
 
-    /// Compiles a library, or does what must be done before its kernels can be compiled on demand.
+    /// Compiles a library, or prepares it so that its kernels can be compiled on demand.
     ///
     /// # Errors
     /// `Compile`, `Toolchain`.
     fn compile(&self, source: &str, options: &CompileOptions) -> Result<Arc<dyn Library>>;
 
-    /// Starts a list of commands; the result goes to `completion`, exactly once, from any thread.
+    /// Starts a list of commands and stores the result in `completion` exactly once, from any thread.
     /// Lists of one device execute in the order in which they were submitted.
     ///
     /// # Errors
-    /// The list was not accepted; `completion` is then left alone.
+    /// The list was not accepted; `completion` is then unchanged.
     fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()>;
 
     /// Starts a GPU capture into a file.
     ///
     /// # Errors
-    /// `Unsupported` where there is no such tool.
+    /// `Unsupported` on devices without GPU capture.
     fn start_capture(&self, path: &Path) -> Result<()>;
 
     /// Ends the capture.
     fn stop_capture(&self);
 
-    /// Whether kernels of unknown origin can do no harm here: they run in a process of their own, or not at all.
+    /// Returns whether untrusted kernels can do no harm: they run in a separate process, or not at all.
     fn contains_kernels(&self) -> bool {
         false
     }
 
-    /// Keeps the memory of all buffers ready for the device, also while it has no work, until the returned value is
-    /// dropped; `None` where that takes no effort or is not possible.
+    /// Keeps the memory of all buffers resident, even while the device is idle, until the returned value is
+    /// dropped; `None` if that takes no effort or is not possible.
     fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
         None
     }
 
-    /// Whether the driver takes [`Command::Product`].
+    /// Returns whether the driver supports [`Command::Product`].
     fn multiplies_matrices(&self) -> bool {
         false
     }
 
-    /// Makes what the library needs to compute a product, which then comes with the command; `None` where it needs
-    /// nothing. The front has checked the product as for the command.
+    /// Creates the library's objects for a matrix product, which are then passed with the command; `None` if it needs
+    /// none. The front has checked the product as for the command.
     ///
     /// # Errors
-    /// `Unsupported` where the library has none of it: nothing then says why.
+    /// `Unsupported` if the library provides no objects; it gives no reason.
     fn prepare(&self, _product: &ProductCommand) -> Result<Option<ProductObjects>> {
         Ok(None)
     }
 }
 
-/// What fresh memory holds.
+/// Initial contents of allocated memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// Zeros.
     Zeroed,
-    /// Whatever is cheapest.
+    /// Any bytes: whatever is cheapest.
     Unspecified,
 }
 
-/// What the library of a driver computes a product with.
+/// Objects of a driver's library for computing a matrix product.
 pub type ProductObjects = Arc<dyn Any + Send + Sync>;
 
-/// The error of a library that has nothing to compute a product with.
+/// The error of a library that provides no objects for a matrix product.
 pub(crate) fn refused_product(device: &str) -> Error {
     Error::Unsupported {
-        what: "this product by the library: it gives no objects for it".to_owned(),
+        what: "this matrix product: the library provides no objects for it".to_owned(),
         device: device.to_owned(),
     }
 }
 
 /// A driver's buffer.
 pub trait Buffer: Debug + Send + Sync + Any {
-    /// Where the host sees the bytes: the shared memory, or the host copy of a managed buffer.
+    /// Host address of the bytes: the shared memory, or the host copy of a managed buffer.
     fn contents(&self) -> Option<NonNull<u8>>;
-    /// The host has written `range` of a managed buffer.
+    /// Announces that the host has written `range` of a managed buffer.
     fn did_modify_range(&self, range: Range<usize>);
     /// Names the buffer for tools.
     fn set_label(&self, label: &str);
@@ -126,15 +127,15 @@ pub trait Buffer: Debug + Send + Sync + Any {
 pub trait Library: Debug + Send + Sync + Any {
     /// Names of the kernels.
     fn function_names(&self) -> Vec<String>;
-    /// All that the source says about its kernels, where the driver reads it from the source.
+    /// Reflection of the source, if the driver parses the source.
     fn reflection(&self) -> Option<&Reflection> {
         None
     }
-    /// Whether the library takes any name for a kernel, as a device that reads no source does.
+    /// Returns whether any name is accepted as a kernel's, as on a device that does not read the source.
     fn accepts_any_name(&self) -> bool {
         false
     }
-    /// Checks kernels that exist, without building them, as far as making the library has not done so, and returns
+    /// Checks existing kernels without building them, beyond what compiling the library has checked, and returns
     /// warnings about them and about the rest of the source.
     ///
     /// # Errors
@@ -155,7 +156,7 @@ pub trait Pipeline: Debug + Send + Sync + Any {
     fn info(&self) -> &PipelineInfo;
 }
 
-/// Memory of the caller's that a buffer stands on, kept alive by `owner`.
+/// The caller's memory behind a buffer, kept alive by `owner`.
 #[derive(Debug)]
 pub struct HostMemory {
     /// First byte.
@@ -167,7 +168,7 @@ pub struct HostMemory {
 }
 
 // SAFETY: the pointer is only a description of memory that `owner` (which is Send + Sync) keeps alive;
-// whoever made the `HostMemory` gave the device the right to use it from any thread.
+// the caller that made the `HostMemory` allowed the device to use it from any thread.
 #[expect(unsafe_code, reason = "a raw pointer travels with its owner")]
 unsafe impl Send for HostMemory {}
 // SAFETY: as above; a shared reference gives nothing but the address.
@@ -198,8 +199,8 @@ pub struct CommandList {
 pub enum Command {
     /// A kernel launch, shared with every other list that it was recorded into.
     Dispatch(Arc<DispatchCommand>),
-    /// A product of matrices by the device's own library. The front has checked shapes, ranges and that the result
-    /// overlaps no factor; all matrices have elements.
+    /// A matrix product by the device's own library. The front has checked shapes, ranges and that the result
+    /// overlaps no factor; no matrix is empty.
     Product(ProductCommand),
     /// A copy between buffers that do not overlap.
     Copy {
@@ -210,17 +211,17 @@ pub enum Command {
     },
     /// Sets every byte of a region.
     Fill {
-        /// Where.
+        /// The region.
         target: Region,
         /// The byte.
         value: u8,
     },
-    /// Brings the device's writes of a managed buffer to its host copy.
+    /// Copies the device's writes of a managed buffer to its host copy.
     Synchronize {
         /// The buffer.
         buffer: Arc<dyn Buffer>,
     },
-    /// What follows sees all that came before.
+    /// Commands after it see all writes of commands before it.
     Barrier,
     /// Opens a group of commands for tools.
     PushGroup(String),
@@ -252,39 +253,39 @@ pub struct DispatchCommand {
     pub grid: Size,
     /// Threads in a threadgroup.
     pub threadgroup: Size,
-    /// What it costs, as bytes that could be moved meanwhile; 0 where the caller does not say.
+    /// Cost in bytes that could be moved in the same time; 0 if the caller does not know.
     pub work: u64,
     /// Name for tools.
     pub label: Option<Cow<'static, str>>,
 }
 
-/// `result = alpha · left · right + beta · result`; a factor is transposed where it says so.
+/// `result = alpha · left · right + beta · result`, with optionally transposed factors.
 #[derive(Debug)]
 pub struct ProductCommand {
-    /// What the elements are.
+    /// Element type of all three matrices.
     pub element: MatrixElement,
-    /// The first factor, as it lies in memory.
+    /// The first factor, as stored.
     pub left: Matrix,
-    /// Whether its transpose is meant.
-    pub turn_left: bool,
-    /// The second factor, as it lies in memory.
+    /// Whether to multiply by its transpose.
+    pub transpose_left: bool,
+    /// The second factor, as stored.
     pub right: Matrix,
-    /// Whether its transpose is meant.
-    pub turn_right: bool,
+    /// Whether to multiply by its transpose.
+    pub transpose_right: bool,
     /// The result.
     pub result: Matrix,
-    /// Multiplies the product.
+    /// Factor of the product.
     pub alpha: f64,
-    /// Multiplies what the result holds; with 0 that is not read.
+    /// Factor of the previous contents of the result, which are not read if it is 0.
     pub beta: f64,
-    /// What [`Device::prepare`] made for it.
+    /// The objects from [`Device::prepare`].
     pub objects: Option<ProductObjects>,
 }
 
 impl ProductCommand {
-    /// Elements that make a sum.
+    /// Length of the inner dimension.
     pub fn depth(&self) -> usize {
-        if self.turn_left {
+        if self.transpose_left {
             self.left.rows
         } else {
             self.left.columns
@@ -301,7 +302,7 @@ pub struct Matrix {
     pub rows: usize,
     /// Columns.
     pub columns: usize,
-    /// Bytes from a row to the next, a multiple of the element's.
+    /// Bytes from one row to the next, a multiple of the element size.
     pub row_bytes: usize,
 }
 
@@ -310,27 +311,27 @@ pub struct Matrix {
 pub struct Binding {
     /// Buffer index in the kernel.
     pub index: u32,
-    /// What is bound there.
+    /// The bound resource.
     pub resource: Resource,
 }
 
-/// What can be bound.
+/// A bound resource.
 #[derive(Debug)]
 pub enum Resource {
     /// A range of a buffer.
     Buffer {
         /// The range.
         region: Region,
-        /// What the kernel does with it.
+        /// The kernel's access.
         access: Access,
     },
     /// Up to 4 KB passed with the command.
     Bytes(Box<[u8]>),
 }
 
-/// Recovers the driver's own type behind one of these traits.
+/// Downcasts one of these traits to the driver's own type.
 ///
-/// The front compares device identities before it lets objects meet, so a mismatch cannot be reached.
+/// The front checks that all objects of a command belong to the same device, so a mismatch cannot be reached.
 // Not public API: it panics on objects of another driver.
 #[doc(hidden)]
 pub fn own<T: Any>(object: &dyn Any) -> &T {

@@ -1,4 +1,4 @@
-//! Everything that can go wrong in the device layer.
+//! Errors of the device layer.
 
 use crate::msl::Diagnostic;
 use crate::report::Report;
@@ -7,16 +7,16 @@ use crate::storage::StorageMode;
 /// The result of a device-layer call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed device-layer call. Values compare, so that tests can state what they expect.
+/// An error of the device layer. Comparable, so that tests can state what they expect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device does not exist here, or lacks something it needs.
     #[error("{device} is not available: {reason}")]
     Unavailable {
-        /// Which device was asked for.
+        /// The requested device.
         device: String,
-        /// Why it cannot be had, with the remedy where there is one.
+        /// The reason, with the remedy if there is one.
         reason: String,
     },
     /// A buffer could not be allocated.
@@ -102,7 +102,7 @@ pub enum Error {
     Compile {
         /// Library label.
         library: String,
-        /// What the compiler said, in the user's own places.
+        /// The compiler's diagnostics, with locations in the user's source.
         diagnostics: Vec<Diagnostic>,
     },
     /// The library has no kernel of that name.
@@ -115,10 +115,10 @@ pub enum Error {
         library: String,
         /// The name asked for.
         name: String,
-        /// The names there are.
+        /// Existing names.
         available: Vec<String>,
     },
-    /// An argument of a kernel is missing, too short, or bound for less than the kernel does with it.
+    /// An argument of a kernel is missing, too short, or bound with less access than the kernel needs.
     #[error("kernel `{kernel}`, argument `{argument}`: {message}")]
     Binding {
         /// Kernel name.
@@ -133,15 +133,15 @@ pub enum Error {
     Launch {
         /// Kernel name.
         kernel: String,
-        /// Which limit, with both numbers.
+        /// The limit, with both numbers.
         message: String,
     },
     /// The device or this build cannot do it.
     #[error("{what} is not supported on {device}")]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         what: String,
-        /// Where.
+        /// The device.
         device: String,
     },
     /// A submission failed while it ran.
@@ -226,7 +226,7 @@ fn in_kernel(kernel: &Option<String>) -> String {
         .map_or(String::new(), |k| format!(" in kernel `{k}`"))
 }
 
-/// "did you mean" from the closest name, or the whole list when it is short.
+/// "did you mean" with the closest name, or the whole list when it is short.
 fn suggestion(name: &str, available: &[String]) -> String {
     let close = available
         .iter()
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_function_is_answered_with_the_closest_name() {
+    fn an_unknown_function_suggests_the_closest_name() {
         let error = Error::UnknownFunction {
             library: "ops".into(),
             name: "add_kernal".into(),

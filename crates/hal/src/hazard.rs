@@ -1,15 +1,16 @@
-//! Barriers from byte ranges.
+//! Barriers derived from byte ranges.
 //!
-//! Two commands conflict when they touch a common byte and one of them writes it. The tracker keeps
-//! what was touched since the last barrier; a command that conflicts needs a barrier in front of it,
-//! everything else may run concurrently. Ranges, not whole buffers, decide: two kernels that write
-//! different halves of one buffer do not wait for each other.
+//! Two commands conflict when they touch a common byte and one of them writes it. The tracker keeps the accesses
+//! since the last barrier; a command that conflicts with one of them needs a barrier before it, everything else may
+//! run concurrently. Tracking is by byte range, not by buffer: two kernels that write different halves of one buffer
+//! do not wait for each other.
 
-use crate::access::Access;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What has been touched since the last barrier.
+use crate::access::Access;
+
+/// Accesses since the last barrier.
 #[derive(Debug, Default)]
 pub(crate) struct Hazards {
     touched: HashMap<u64, Vec<Touch>>,
@@ -57,9 +58,10 @@ impl Hazards {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use Access::{Read, ReadWrite, Write};
-    use std::collections::HashSet;
 
     struct Case {
         name: &'static str,
@@ -69,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_follows_exactly_from_a_common_byte_that_is_written() {
+    fn a_barrier_is_needed_exactly_for_a_common_byte_that_is_written() {
         let cases = [
             Case {
                 name: "read after write",
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_nothing_is_not_kept() {
+    fn redundant_accesses_are_not_kept() {
         let mut hazards = Hazards::default();
         for _ in 0..3 {
             assert!(!hazards.record([(1, 0..8, Read)].into_iter()));
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(hazards.touched[&1].len(), 2, "a write adds to a read");
     }
 
-    /// Which bytes of which buffer were read and written since the last barrier.
+    /// Bytes (by buffer and offset) read and written since the last barrier.
     #[derive(Default)]
     struct Bytes {
         read: HashSet<(u64, usize)>,
@@ -168,7 +170,7 @@ mod tests {
     }
 
     impl Bytes {
-        /// The definition itself: a barrier where a common byte is written by one of two commands.
+        /// The definition itself: a barrier if one of two commands writes a common byte.
         fn record(&mut self, accesses: &[(u64, Range<usize>, Access)]) -> bool {
             let bytes = |wanted: fn(Access) -> bool| {
                 let all = accesses

@@ -1,11 +1,12 @@
-//! What a device is and what it can do.
+//! Properties and limits of a device.
 
-use crate::chip::Chip;
-use crate::size::Size;
 use std::fmt;
 use std::str::FromStr;
 
-/// Which driver stands behind a device.
+use crate::chip::Chip;
+use crate::size::Size;
+
+/// The driver of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -27,7 +28,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// GPU families with the limits they set (Metal feature set tables).
+/// GPU families (Metal feature set tables).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Family {
@@ -65,14 +66,14 @@ impl Family {
         }
     }
 
-    /// Whether every GPU of the family has SIMD-groups of 32 threads that multiply matrices together. Those of
-    /// Intel Macs may have 8, 16 or 64 threads, and have no such matrices.
+    /// Returns whether every GPU of the family has SIMD-groups of 32 threads with simdgroup matrices. SIMD-groups of
+    /// Intel Macs may have 8, 16 or 64 threads, and those GPUs have no simdgroup matrices.
     pub fn has_simd_matrices(self) -> bool {
         self != Self::Mac2
     }
 
-    /// The limits of this family. They are the same for compute on all of these, but for the number
-    /// of bytes a buffer may have, which the device states itself.
+    /// The limits of this family. For compute they are the same on all of these, except for the length
+    /// of a buffer, which the device reports.
     pub fn limits(self, max_buffer_length: usize) -> Limits {
         Limits {
             max_threads_per_threadgroup: Size::new(1024, 1024, 1024),
@@ -109,52 +110,52 @@ impl FromStr for Family {
     }
 }
 
-/// Limits that every launch is checked against before a driver sees it.
+/// Limits that every launch is validated against before a driver sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Largest threadgroup in each dimension.
     pub max_threads_per_threadgroup: Size,
-    /// Most threads in a threadgroup; a pipeline may allow fewer.
+    /// Maximum threads in a threadgroup; a pipeline may allow fewer.
     pub max_total_threads_per_threadgroup: usize,
-    /// Bytes of threadgroup memory a kernel may use, its own variables included.
+    /// Maximum bytes of threadgroup memory of a kernel, including its own variables.
     pub max_threadgroup_memory: usize,
-    /// Buffer arguments a kernel may have.
+    /// Maximum number of buffer arguments.
     pub max_buffers: u32,
-    /// Bytes that may be passed inline instead of in a buffer.
+    /// Maximum bytes passed inline instead of in a buffer.
     pub max_inline_bytes: usize,
     /// Lanes of a SIMD-group.
     pub simd_width: usize,
-    /// Bytes one buffer may have.
+    /// Maximum bytes of a buffer.
     pub max_buffer_length: usize,
 }
 
 /// Properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its name, as a user would recognise it.
+    /// The name, as a user would recognise it.
     pub name: String,
     /// The driver behind it.
     pub kind: DeviceKind,
     /// GPU family.
     pub family: Family,
-    /// Host and device share one memory.
+    /// Whether host and device share one memory.
     pub unified_memory: bool,
-    /// Bytes the device can work on without paging.
+    /// Bytes that the device can use without paging.
     pub recommended_working_set: usize,
-    /// The system's number for the device, stable while it is attached.
+    /// The system's identifier of the device, stable while it is attached.
     pub registry_id: u64,
-    /// A GPU without a display.
+    /// Whether it is a GPU without a display.
     pub headless: bool,
-    /// A GPU made for low power.
+    /// Whether it is a low-power GPU.
     pub low_power: bool,
-    /// A GPU that can be unplugged.
+    /// Whether it can be unplugged.
     pub removable: bool,
-    /// What launches are checked against.
+    /// Limits of launches.
     pub limits: Limits,
 }
 
 impl DeviceInfo {
-    /// What is known of the chip, where the name says which it is.
+    /// The chip, if the name identifies it.
     pub fn chip(&self) -> Option<&'static Chip> {
         Chip::named(&self.name)
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A version of the Metal Shading Language.
 ///
-/// All of them are C++14 with the extensions that clang takes from later standards.
+/// All of them are C++14 with the extensions that clang accepts from later standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum LanguageVersion {
@@ -22,7 +22,7 @@ impl LanguageVersion {
     /// All versions, oldest first.
     pub const ALL: [Self; 3] = [Self::Metal3_0, Self::Metal3_1, Self::Metal3_2];
 
-    /// The name that Apple's compiler takes after `-std=`.
+    /// The name that Apple's compiler accepts after `-std=`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Metal3_0 => "metal3.0",

@@ -1,5 +1,11 @@
 //! Kernel launches that are validated once and recorded any number of times.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytemuck::NoUninit;
+
 use crate::access::Access;
 use crate::buffer::BufferSlice;
 use crate::driver::{Binding, DispatchCommand, Resource};
@@ -7,13 +13,9 @@ use crate::error::{Error, Result};
 use crate::info::Limits;
 use crate::pipeline::{Argument, ArgumentKind, Pipeline};
 use crate::size::Size;
-use bytemuck::NoUninit;
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A kernel with its bindings and its grid, validated: [`Commands::record`](crate::Commands::record) adds it to commands
-/// as often as needed and repeats only the checks whose outcome can change.
+/// any number of times and repeats only the checks whose outcome can change.
 ///
 /// It keeps its buffers alive. Cloning shares everything.
 #[derive(Debug, Clone)]
@@ -21,7 +23,7 @@ pub struct Launch {
     pipeline: Pipeline,
     /// Bound buffers that the kernel has arguments for.
     buffers: Arc<[(BufferSlice, Access)]>,
-    /// What drivers are given; `None` for a grid without threads, of which nothing is recorded.
+    /// The driver's command; `None` for an empty grid, for which nothing is recorded.
     command: Option<Arc<DispatchCommand>>,
 }
 
@@ -31,18 +33,18 @@ impl Launch {
         &self.pipeline
     }
 
-    /// Bound buffers and what the kernel does with them.
+    /// Bound buffers and the kernel's access to them.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (&BufferSlice, Access)> + Clone {
         self.buffers.iter().map(|(slice, access)| (slice, *access))
     }
 
-    /// What drivers are given.
+    /// The driver's command.
     pub(crate) fn command(&self) -> Option<&Arc<DispatchCommand>> {
         self.command.as_ref()
     }
 }
 
-/// A [`Launch`] being put together; from [`Pipeline::launch`].
+/// Builder of a [`Launch`]; from [`Pipeline::launch`].
 #[derive(Debug, Clone)]
 #[must_use = "there is no launch until `threads` or `threadgroups` is called"]
 pub struct LaunchBuilder {
@@ -103,14 +105,14 @@ impl LaunchBuilder {
         self
     }
 
-    /// Gives the length of a `threadgroup T* [[threadgroup(index)]]` argument.
+    /// Sets the length of a `threadgroup T* [[threadgroup(index)]]` argument.
     pub fn threadgroup_memory(mut self, index: u32, bytes: usize) -> Self {
         self.threadgroup_memory.push((index, bytes));
         self
     }
 
-    /// Says what the launch costs, as bytes that the device could move meanwhile. Drivers that cut long lists into command
-    /// buffers go by it where it is more than what the bindings and the grid suggest.
+    /// Sets the cost of the launch, in bytes that the device could move in the same time. Drivers that split long lists
+    /// into command buffers use it if it exceeds their estimate from the bindings and the grid.
     pub fn work(mut self, bytes: u64) -> Self {
         self.work = bytes;
         self
@@ -122,7 +124,7 @@ impl LaunchBuilder {
         self
     }
 
-    /// A launch of exactly `grid` threads; threadgroups at the edges are smaller where it does not divide.
+    /// Builds a launch of exactly `grid` threads; threadgroups at the edges are smaller if the sizes do not divide.
     ///
     /// # Errors
     /// [`Error::Binding`], [`Error::Launch`], [`Error::Misaligned`], and [`Error::WrongDevice`] for a buffer of another
@@ -131,7 +133,7 @@ impl LaunchBuilder {
         self.build(grid.into(), threadgroup.into())
     }
 
-    /// A launch of `groups` full threadgroups.
+    /// Builds a launch of `groups` full threadgroups.
     ///
     /// # Errors
     /// As [`LaunchBuilder::threads`].
@@ -156,7 +158,7 @@ impl LaunchBuilder {
     fn build(mut self, grid: Size, threadgroup: Size) -> Result<Launch> {
         self.check_shape(grid, threadgroup)?;
         self.check_bindings()?;
-        self.forget_unknown();
+        self.drop_unused_bindings();
         if grid.is_empty() {
             return Ok(Launch {
                 pipeline: self.pipeline,
@@ -199,9 +201,8 @@ impl LaunchBuilder {
         self.pipeline.device.limits()
     }
 
-    /// Leaves out bindings at indices that the kernel has no argument for: as in Metal, they may be there, and nothing waits for
-    /// them.
-    fn forget_unknown(&mut self) {
+    /// Drops bindings at indices that the kernel has no argument for: as in Metal, they are allowed, and cause no hazards.
+    fn drop_unused_bindings(&mut self) {
         let Some(arguments) = &self.pipeline.raw.info().arguments else {
             return;
         };
@@ -218,13 +219,13 @@ impl LaunchBuilder {
         if threadgroup.is_empty() {
             return Err(self.launch_error(format!("a threadgroup of {threadgroup} has no thread")));
         }
-        let most = self.pipeline.max_total_threads_per_threadgroup();
+        let max_threads = self.pipeline.max_total_threads_per_threadgroup();
         let largest = limits.max_threads_per_threadgroup.dims();
-        let fits = threadgroup.total().is_some_and(|t| t <= most)
+        let fits = threadgroup.total().is_some_and(|t| t <= max_threads)
             && threadgroup.dims().iter().zip(largest).all(|(d, m)| *d <= m);
         if !fits {
             return Err(self.launch_error(format!(
-                "a threadgroup of {threadgroup} is larger than the {most} threads it may have"
+                "a threadgroup of {threadgroup} is larger than the maximum of {max_threads} threads"
             )));
         }
         // Metal counts threads with 32 bits in each dimension.
@@ -335,7 +336,7 @@ impl LaunchBuilder {
         }
         if total > limits.max_threadgroup_memory {
             return Err(self.launch_error(format!(
-                "{total} bytes of threadgroup memory are more than the {} there are",
+                "{total} bytes of threadgroup memory are more than the maximum of {}",
                 limits.max_threadgroup_memory
             )));
         }

@@ -1,20 +1,20 @@
-//! Bessemer's device layer: Metal's own words, made safe.
+//! Bessemer's device layer: a safe API in Metal's own terms.
 //!
-//! A Metal programmer finds [`Device`], [`Buffer`], [`Library`], [`Function`], [`Pipeline`] and
-//! [`Commands`] here and three drivers behind them:
+//! [`Device`], [`Buffer`], [`Library`], [`Function`], [`Pipeline`] and [`Commands`] mean what they mean in Metal, and
+//! have three drivers:
 //!
 //! - `apple`: the GPUs of macOS and iOS, through Apple's Metal;
 //! - `soft`: the software Metal device, which compiles unmodified MSL with clang and runs it on the CPU,
-//!   as fast as it can or with every access checked;
-//! - [`noop`]: records commands and runs nothing, for tests of schedules.
+//!   at full speed or with every access checked;
+//! - [`noop`]: records commands and runs nothing, for tests.
 //!
 //! # The layer's rules
 //!
 //! - The front (the types above) validates everything once, before a driver sees it: lengths, offsets,
-//!   alignment, storage modes, device identity, limits, hazards. Drivers hold no logic that could live here.
+//!   alignment, storage modes, device identity, limits, hazards. Drivers contain no logic that could live here.
 //! - Nothing here knows dtypes, tensors, ops or model files.
 //! - A failure is a typed [`Error`]; the device is usable afterwards.
-//! - Everything is `Send + Sync`; many threads may record and submit at once.
+//! - Everything is `Send + Sync`; many threads may record and submit concurrently.
 
 mod access;
 #[cfg(any(target_vendor = "apple", test))]

@@ -1,22 +1,24 @@
 //! Libraries of kernels, and the kernels in them.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use half::f16;
+
 use crate::device::DeviceShared;
 use crate::driver;
 use crate::error::{Error, Result};
 use crate::msl::{Diagnostic, Reflection};
 use crate::pipeline::{Argument, Pipeline};
-use half::f16;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// How freely the compiler may treat floating-point arithmetic.
+/// Floating-point rules of the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MathMode {
-    /// IEEE rules: NaN, infinities and signed zeros count, nothing is reordered.
+    /// IEEE semantics: NaN, infinities and signed zeros are honoured, nothing is reordered.
     #[default]
     Safe,
-    /// Reordering is allowed; NaN and infinities still count.
+    /// Reordering is allowed; NaN and infinities are still honoured.
     Relaxed,
     /// All fast-maths assumptions, approximate functions.
     Fast,
@@ -31,12 +33,12 @@ pub struct CompileOptions {
     pub math_mode: MathMode,
     /// Preprocessor macros: a name, with its parameters if it is function-like (`F(x)`), and its value.
     pub defines: Vec<(String, String)>,
-    /// Directories for `#include "…"`. Only the software device has them: Metal compiles one text.
+    /// Directories for `#include "…"`. Only supported by the software device: Metal compiles a single source string.
     pub include_dirs: Vec<PathBuf>,
-    /// Files to include before the source, as clang's `-include` does. Only the software device has them.
+    /// Files to include before the source, as clang's `-include`. Only supported by the software device.
     pub include_files: Vec<PathBuf>,
     /// Warnings that [`Library::lint`] enables, disables (`no-…`) or makes errors (`error`, `error=…`) in addition to
-    /// clang's default ones, as clang spells them after `-W`.
+    /// clang's defaults, in the form that clang accepts after `-W`.
     pub warnings: Vec<String>,
 }
 
@@ -138,7 +140,7 @@ impl FunctionConstants {
         Self::default()
     }
 
-    /// With one more value.
+    /// Adds a value.
     #[must_use]
     pub fn with(mut self, index: u32, value: impl Into<ConstantValue>) -> Self {
         self.set(index, value);
@@ -171,13 +173,13 @@ impl FunctionConstants {
 /// A compiled library: kernels by name.
 #[derive(Debug, Clone)]
 pub struct Library {
-    inner: Arc<Inner>,
+    inner: Arc<LibraryInner>,
 }
 
 type PipelineKey = (String, Vec<(u32, &'static str, u64)>);
 
 #[derive(Debug)]
-struct Inner {
+struct LibraryInner {
     device: Arc<DeviceShared>,
     raw: Arc<dyn driver::Library>,
     label: String,
@@ -191,7 +193,7 @@ impl Library {
         label: String,
     ) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LibraryInner {
                 device,
                 raw,
                 label,
@@ -210,7 +212,7 @@ impl Library {
         self.inner.raw.function_names()
     }
 
-    /// All that the source says about its kernels. Only drivers that read the source have it: the software device.
+    /// Reflection of the source. Only available from drivers that parse the source: the software device.
     pub fn reflection(&self) -> Option<&Reflection> {
         self.inner.raw.reflection()
     }
@@ -229,7 +231,7 @@ impl Library {
     /// [`Error::UnknownFunction`].
     pub fn function_with(&self, name: &str, constants: FunctionConstants) -> Result<Function> {
         let available = self.function_names();
-        // A recording device accepts any name: it has not read the source.
+        // A recording device accepts any name: it does not read the source.
         if available.iter().any(|n| n == name) || self.inner.raw.accepts_any_name() {
             return Ok(Function {
                 library: self.clone(),
@@ -244,21 +246,22 @@ impl Library {
         })
     }
 
-    /// Finds out whether kernels are correct without building them: much faster than building, for
-    /// hundreds of instantiations. Limits that only the built kernel can exceed are not looked at.
+    /// Checks kernels without building them: much faster than building, for
+    /// hundreds of instantiations. Limits that only a built kernel can exceed are not checked.
     ///
     /// # Errors
-    /// [`Error::Compile`] with what is wrong with any of them, [`Error::UnknownFunction`], [`Error::Toolchain`].
+    /// [`Error::Compile`] with the diagnostics of all of them, [`Error::UnknownFunction`], [`Error::Toolchain`].
     pub fn check(&self, names: &[&str]) -> Result<()> {
         self.lint(names).map(drop)
     }
 
-    /// [`Library::check`] that also returns the compiler's warnings about the kernels and about everything in the source
-    /// outside of templates, each followed by its notes. [`CompileOptions::warnings`] chooses them. Only the software
-    /// device has warnings.
+    /// As [`Library::check`], and returns the compiler's warnings about the kernels and about everything in the source
+    /// outside of templates, each followed by its notes. [`CompileOptions::warnings`] selects them. Only supported by
+    /// the software device.
     ///
     /// # Errors
-    /// As [`Library::check`]. A warning that was made an error is one: [`Error::Compile`] then has the other warnings too.
+    /// As [`Library::check`]. A warning that is treated as an error fails too: [`Error::Compile`] then contains the other
+    /// warnings as well.
     pub fn lint(&self, names: &[&str]) -> Result<Vec<Diagnostic>> {
         for name in names {
             self.function(name)?;
@@ -294,7 +297,7 @@ impl Function {
         &self.constants
     }
 
-    /// Its arguments. Metal knows them once the kernel is compiled, so this builds the pipeline, which is then cached.
+    /// Its arguments. They are known once the kernel is compiled, so this builds the pipeline, which is then cached.
     ///
     /// # Errors
     /// As [`Function::pipeline`].
@@ -318,7 +321,7 @@ impl Function {
         if let Some(pipeline) = lock().get(&key) {
             return Ok(pipeline.clone());
         }
-        // Compiled outside the lock: other kernels of the library may compile at the same time.
+        // Compiled outside the lock: other kernels of the library may compile concurrently.
         let raw = inner.raw.pipeline(&self.name, &self.constants)?;
         let pipeline = Pipeline::new(inner.device.clone(), raw);
         Ok(lock().entry(key).or_insert(pipeline).clone())

@@ -1,4 +1,6 @@
-//! Products of matrices by the device's own library: Metal Performance Shaders.
+//! Matrix multiplication by the device's own library: Metal Performance Shaders.
+
+use std::ops::Range;
 
 use crate::access::Access;
 use crate::buffer::BufferSlice;
@@ -6,12 +8,11 @@ use crate::commands::Commands;
 use crate::device::DeviceShared;
 use crate::driver::{self, Command, ProductCommand, ProductObjects};
 use crate::error::{Error, Result};
-use std::ops::Range;
 
-/// How errors call a product.
-const NAME: &str = "matrix product";
+/// Name of the operation in errors.
+const OPERATION_NAME: &str = "matrix product";
 
-/// What the elements of a matrix are.
+/// Element type of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatrixElement {
     /// `half`
@@ -30,18 +31,18 @@ impl MatrixElement {
     }
 }
 
-/// A matrix in a buffer: rows of elements, at equal distances.
+/// A row-major matrix in a buffer, with a row stride.
 #[derive(Debug, Clone)]
 pub struct Matrix {
     slice: BufferSlice,
     rows: usize,
     columns: usize,
     row_bytes: usize,
-    turned: bool,
+    transposed: bool,
 }
 
 impl Matrix {
-    /// A matrix that begins with the slice, row after row, `row_bytes` from one to the next.
+    /// A row-major matrix at the start of the slice, with `row_bytes` from one row to the next.
     pub fn new(
         slice: impl Into<BufferSlice>,
         rows: usize,
@@ -53,22 +54,22 @@ impl Matrix {
             rows,
             columns,
             row_bytes,
-            turned: false,
+            transposed: false,
         }
     }
 
-    /// The transpose, as a factor of a product.
+    /// The transpose, for a factor of a product.
     pub fn transposed(mut self) -> Self {
-        self.turned = !self.turned;
+        self.transposed = !self.transposed;
         self
     }
 
-    /// Some of its rows, as the product takes them.
+    /// A range of its rows, after transposition.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if it does not have them.
+    /// [`Error::OutOfBounds`].
     pub fn rows(&self, rows: Range<usize>, element: MatrixElement) -> Result<Self> {
-        let skipped = if self.turned {
+        let skipped = if self.transposed {
             rows.start.saturating_mul(element.size())
         } else {
             rows.start.saturating_mul(self.row_bytes)
@@ -82,7 +83,7 @@ impl Matrix {
             length: slice.length - skipped,
             ..slice.clone()
         };
-        let (rows, columns) = if self.turned {
+        let (rows, columns) = if self.transposed {
             (self.rows, count)
         } else {
             (count, self.columns)
@@ -95,9 +96,9 @@ impl Matrix {
         })
     }
 
-    /// Rows and columns, as the product takes them.
+    /// Rows and columns after transposition.
     fn shape(&self) -> [usize; 2] {
-        if self.turned {
+        if self.transposed {
             [self.columns, self.rows]
         } else {
             [self.rows, self.columns]
@@ -126,8 +127,8 @@ impl Matrix {
         if self.rows == 0 || self.columns == 0 {
             return Ok(());
         }
-        let above = (self.rows - 1).checked_mul(self.row_bytes);
-        let bytes = above.and_then(|above| above.checked_add(row));
+        let last_row = (self.rows - 1).checked_mul(self.row_bytes);
+        let bytes = last_row.and_then(|offset| offset.checked_add(row));
         match bytes {
             Some(bytes) if bytes <= self.slice.length => Ok(()),
             _ => Err(self
@@ -162,26 +163,26 @@ impl Matrix {
 
 /// `result = alpha · left · right + beta · result`, for [`Commands::multiply`].
 ///
-/// Sums are at least as precise as the elements; how they are ordered and rounded is the device's affair, and may
-/// change with its system. Without a `beta` the result is not read.
+/// Sums are at least as precise as the elements; their order and rounding depend on the device and may
+/// change with the system version. If `beta` is 0, the result is not read.
 #[derive(Debug, Clone)]
 pub struct MatrixProduct {
-    /// What the elements of all three are.
+    /// Element type of all three matrices.
     pub element: MatrixElement,
     /// The first factor.
     pub left: Matrix,
     /// The second factor.
     pub right: Matrix,
-    /// Where the product goes; not transposed.
+    /// The result; not transposed.
     pub result: Matrix,
-    /// Multiplies the product.
+    /// Factor of the product.
     pub alpha: f64,
-    /// Multiplies what is there already; 0 for nothing.
+    /// Factor of the previous contents of the result.
     pub beta: f64,
 }
 
 impl MatrixProduct {
-    /// The plain product.
+    /// The product with `alpha` 1 and `beta` 0.
     pub fn new(element: MatrixElement, left: Matrix, right: Matrix, result: Matrix) -> Self {
         Self {
             element,
@@ -193,15 +194,15 @@ impl MatrixProduct {
         }
     }
 
-    /// What drivers are given.
+    /// The driver's command.
     fn command(&self) -> ProductCommand {
         let size = self.element.size();
         ProductCommand {
             element: self.element,
             left: self.left.command(size),
-            turn_left: self.left.turned,
+            transpose_left: self.left.transposed,
             right: self.right.command(size),
-            turn_right: self.right.turned,
+            transpose_right: self.right.transposed,
             result: self.result.command(size),
             alpha: self.alpha,
             beta: self.beta,
@@ -209,7 +210,7 @@ impl MatrixProduct {
         }
     }
 
-    /// Whether there is nothing to compute.
+    /// Returns whether there is nothing to compute.
     fn is_empty(&self) -> bool {
         self.result.shape().contains(&0)
     }
@@ -220,7 +221,7 @@ impl MatrixProduct {
         rows.saturating_mul(columns)
     }
 
-    /// Elements that make one of them.
+    /// Length of the inner dimension.
     pub fn depth(&self) -> usize {
         self.left.shape()[1]
     }
@@ -228,16 +229,14 @@ impl MatrixProduct {
     fn check(&self) -> Result<()> {
         let ([m, k], [rows, n]) = (self.left.shape(), self.right.shape());
         let result = self.result.shape();
-        if self.result.turned || k != rows || result != [m, n] {
+        if self.result.transposed || k != rows || result != [m, n] {
             return Err(refused(format!(
-                "{m}x{k} and {rows}x{n} do not make a result of {}x{}",
+                "{m}x{k} times {rows}x{n} does not match a result of {}x{}",
                 result[0], result[1]
             )));
         }
         if k == 0 {
-            return Err(refused(
-                "the factors have no element in common; use `fill`".to_owned(),
-            ));
+            return Err(refused("the inner dimension is 0; use `fill`".to_owned()));
         }
         let size = self.element.size();
         for matrix in [&self.left, &self.right, &self.result] {
@@ -246,10 +245,10 @@ impl MatrixProduct {
         let target = self.result.touched(size);
         for factor in [&self.left, &self.right] {
             let source = factor.touched(size);
-            let common = source.buffer.is(&target.buffer)
+            let overlaps = source.buffer.is(&target.buffer)
                 && source.offset < target.offset + target.length
                 && target.offset < source.offset + source.length;
-            if common {
+            if overlaps {
                 return Err(refused(format!(
                     "a factor and the result overlap in {}",
                     target.buffer.describe()
@@ -260,7 +259,7 @@ impl MatrixProduct {
     }
 }
 
-/// A product with all that the device's library computes it with; from [`crate::Device::prepare_product`].
+/// A matrix product with the library's objects for it; from [`crate::Device::prepare_product`].
 #[derive(Debug, Clone)]
 pub struct PreparedProduct {
     product: MatrixProduct,
@@ -271,7 +270,7 @@ impl PreparedProduct {
     pub(crate) fn new(device: &DeviceShared, product: MatrixProduct) -> Result<Self> {
         if !device.raw.multiplies_matrices() {
             return Err(Error::Unsupported {
-                what: "multiplying matrices by a library".to_owned(),
+                what: "matrix multiplication by a library".to_owned(),
                 device: device.name().to_owned(),
             });
         }
@@ -295,24 +294,24 @@ impl PreparedProduct {
 
 fn refused(message: String) -> Error {
     Error::Launch {
-        kernel: NAME.to_owned(),
+        kernel: OPERATION_NAME.to_owned(),
         message,
     }
 }
 
 impl Commands {
-    /// Multiplies matrices by the device's own library, which on Apple's systems is Metal Performance Shaders.
+    /// Multiplies matrices with the device's own library, which on Apple's systems is Metal Performance Shaders.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a device without one ([`crate::Device::multiplies_matrices`]), [`Error::Launch`] for
-    /// shapes that do not fit and for a result that overlaps a factor, [`Error::Misaligned`],
+    /// shapes that do not match and for a result that overlaps a factor, [`Error::Misaligned`],
     /// [`Error::OutOfBounds`], [`Error::WrongDevice`]. Nothing is recorded then.
     pub fn multiply(&mut self, product: &MatrixProduct) -> Result<()> {
         let prepared = PreparedProduct::new(self.device(), product.clone())?;
         self.multiply_prepared(&prepared)
     }
 
-    /// As [`Commands::multiply`], of a product that has been prepared.
+    /// As [`Commands::multiply`], for a prepared product.
     ///
     /// # Errors
     /// [`Error::WrongDevice`]. Nothing is recorded then.

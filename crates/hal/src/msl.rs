@@ -100,8 +100,8 @@ pub fn translate_as(
     diagnostics.append(&mut rewrite.diagnostics);
     let (reflection, entries, found) = reflect::reflect(&rewrite, &constants, &unsupported);
     diagnostics.extend(found);
-    let none_is_left = !reflection.kernels.iter().any(|k| k.unsupported.is_none());
-    if none_is_left && !unsupported.found.is_empty() {
+    let none_supported = !reflection.kernels.iter().any(|k| k.unsupported.is_none());
+    if none_supported && !unsupported.found.is_empty() {
         // Other errors may follow from the feature: Metal 4, which has tensors, has lambdas too.
         diagnostics.retain(|diagnostic| diagnostic.kind == DiagnosticKind::Unsupported);
         diagnostics.append(&mut unsupported.found);

@@ -1,4 +1,12 @@
-//! A device that records and runs nothing: for tests of schedules, counts and memory plans.
+//! A device that records commands and runs nothing: for tests of schedules, launch counts and memory plans.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::access::Access;
 use crate::commands::traffic;
@@ -12,13 +20,6 @@ use crate::pipeline::PipelineInfo;
 use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::{Completed, Completion};
-use std::any::Any;
-use std::borrow::Cow;
-use std::ops::Range;
-use std::path::Path;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Makes a recording device, with the limits of a GPU family.
 pub fn device(family: Family) -> Device {
@@ -30,7 +31,7 @@ pub fn device_with_lanes(family: Family, lanes: usize) -> Device {
     Device::from_driver(Arc::new(Noop::new(family, lanes)))
 }
 
-/// What a recording device has been asked to do.
+/// Everything that a recording device has recorded.
 ///
 /// ```
 /// use bessemer_hal::{CompileOptions, Family, StorageMode, noop};
@@ -60,7 +61,7 @@ pub struct Record {
 pub struct Counts {
     /// Kernel launches.
     pub dispatches: u64,
-    /// Products of matrices by the device's library.
+    /// Matrix products by the device's library.
     pub products: u64,
     /// Barriers between commands.
     pub barriers: u64,
@@ -74,13 +75,13 @@ pub struct Counts {
     pub allocations: u64,
     /// Bytes in them.
     pub allocated_bytes: u64,
-    /// Bytes the bindings let commands read.
+    /// Bytes that commands may read according to their bindings.
     pub bytes_read: u64,
-    /// Bytes the bindings let commands write.
+    /// Bytes that commands may write according to their bindings.
     pub bytes_written: u64,
 }
 
-/// One thing a recording device was asked to do.
+/// A recorded event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -108,24 +109,24 @@ pub enum Event {
     },
     /// Matrices were multiplied.
     Product {
-        /// What the elements are.
+        /// Element type.
         element: MatrixElement,
-        /// Rows and columns of the result, and the length of its sums.
+        /// Rows and columns of the result, and the inner dimension.
         sizes: [usize; 3],
         /// Whether the factors are transposed.
-        turned: [bool; 2],
+        transposed: [bool; 2],
     },
     /// Bytes were copied.
     Copy {
-        /// How many.
+        /// Their number.
         bytes: usize,
     },
     /// Bytes were set.
     Fill {
-        /// How many.
+        /// Their number.
         bytes: usize,
     },
-    /// A managed buffer was brought to the host.
+    /// A managed buffer was copied to the host.
     Synchronize,
     /// A barrier.
     Barrier,
@@ -140,36 +141,36 @@ pub enum Event {
     },
 }
 
-/// What `device` has recorded so far; `None` if it is not a recording device.
+/// Returns what `device` has recorded so far; `None` if it is not a recording device.
 pub fn record(device: &Device) -> Option<Record> {
     Some(device.driver::<Noop>()?.lock().clone())
 }
 
-/// Forgets what `device` has recorded.
+/// Clears the record of `device`.
 pub fn clear(device: &Device) {
     if let Some(noop) = device.driver::<Noop>() {
         *noop.lock() = Record::default();
     }
 }
 
-/// Products that `device` has prepared so far.
+/// Number of matrix products that `device` has prepared so far.
 pub fn prepared_products(device: &Device) -> Option<u64> {
     Some(device.driver::<Noop>()?.prepared.load(Ordering::Relaxed))
 }
 
-/// Guards that keep the memory of `device` resident at the moment.
+/// Number of guards that currently keep the memory of `device` resident.
 pub fn resident_guards(device: &Device) -> Option<usize> {
-    Some(Arc::strong_count(&device.driver::<Noop>()?.kept) - 1)
+    Some(Arc::strong_count(&device.driver::<Noop>()?.resident) - 1)
 }
 
-/// From now on the library of `device` has nothing to compute products with, as Apple's may, and refuses them.
+/// Makes the library of `device` refuse matrix products from now on, as Apple's may.
 pub fn refuse_products(device: &Device) {
     if let Some(noop) = device.driver::<Noop>() {
         noop.refuses.store(true, Ordering::Relaxed);
     }
 }
 
-/// What a product is recorded with.
+/// Stand-in for the library's objects of a matrix product.
 struct Prepared;
 
 /// The recording driver.
@@ -179,14 +180,14 @@ pub struct Noop {
     /// Whether products are refused.
     refuses: AtomicBool,
     prepared: AtomicU64,
-    /// Has one more owner for every guard that keeps memory resident.
-    kept: Arc<()>,
+    /// Its reference count is one more than the number of residency guards.
+    resident: Arc<()>,
     record: Arc<Mutex<Record>>,
 }
 
 impl Noop {
     fn new(family: Family, lanes: usize) -> Self {
-        // A buffer limit far above any test and far below what could overflow a sum of lengths.
+        // Far above the buffers of any test and far below what could overflow a sum of lengths.
         let max_buffer_length = 1 << 40;
         let limits = Limits {
             simd_width: lanes,
@@ -195,7 +196,7 @@ impl Noop {
         Self {
             refuses: AtomicBool::new(false),
             prepared: AtomicU64::new(0),
-            kept: Arc::default(),
+            resident: Arc::default(),
             info: DeviceInfo {
                 name: "Bessemer recording device".to_owned(),
                 kind: DeviceKind::Noop,
@@ -253,14 +254,14 @@ impl driver::Device for Noop {
     }
 
     fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
-        // A product comes with what was made for it, as Apple's driver expects.
-        let is_bare = |command: &Command| match command {
+        // A product must be prepared, as Apple's driver requires.
+        let is_unprepared = |command: &Command| match command {
             Command::Product(product) => {
                 !product.objects.as_ref().is_some_and(|o| o.is::<Prepared>())
             }
             _ => false,
         };
-        if list.commands.iter().any(is_bare) {
+        if list.commands.iter().any(is_unprepared) {
             return Err(driver::refused_product(&self.info.name));
         }
         let mut record = self.lock();
@@ -305,7 +306,7 @@ impl driver::Device for Noop {
     }
 
     fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
-        Some(Box::new(self.kept.clone()))
+        Some(Box::new(self.resident.clone()))
     }
 
     fn multiplies_matrices(&self) -> bool {
@@ -341,7 +342,7 @@ impl From<&Command> for Event {
             Command::Product(product) => Self::Product {
                 element: product.element,
                 sizes: [product.result.rows, product.result.columns, product.depth()],
-                turned: [product.turn_left, product.turn_right],
+                transposed: [product.transpose_left, product.transpose_right],
             },
             Command::Copy { source, .. } => Self::Copy {
                 bytes: source.length,
@@ -374,7 +375,7 @@ enum Memory {
     Adopted(HostMemory),
 }
 
-// SAFETY: the bytes are reached only through the front's slices, whose rules exclude conflicting access.
+// SAFETY: the bytes are accessed only through the front's slices, whose rules exclude conflicting access.
 #[expect(unsafe_code, reason = "shared device memory; the front guards it")]
 unsafe impl Sync for Memory {}
 

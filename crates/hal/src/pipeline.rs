@@ -1,11 +1,12 @@
-//! Kernels ready to launch.
+//! Compiled kernels.
+
+use std::sync::Arc;
 
 use crate::access::Access;
 use crate::device::DeviceShared;
 use crate::driver;
 use crate::launch::LaunchBuilder;
 use crate::size::Size;
-use std::sync::Arc;
 
 /// A kernel compiled for a device.
 #[derive(Debug, Clone)]
@@ -14,18 +15,18 @@ pub struct Pipeline {
     pub(crate) raw: Arc<dyn driver::Pipeline>,
 }
 
-/// What a driver knows of a compiled kernel.
+/// Properties of a compiled kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineInfo {
     /// Kernel name.
     pub name: String,
-    /// Most threads a threadgroup of this kernel may have.
+    /// Maximum threads in a threadgroup of this kernel.
     pub max_total_threads_per_threadgroup: usize,
     /// Lanes of a SIMD-group.
     pub thread_execution_width: usize,
-    /// Bytes of threadgroup memory the kernel declares itself.
+    /// Bytes of threadgroup memory that the kernel declares itself.
     pub static_threadgroup_memory: usize,
-    /// Buffers and threadgroup memory the kernel takes; `None` where the driver has not read the kernel.
+    /// Buffer and threadgroup memory arguments; `None` if the driver has not read the kernel.
     pub arguments: Option<Vec<Argument>>,
 }
 
@@ -34,22 +35,22 @@ pub struct PipelineInfo {
 pub struct Argument {
     /// Name in the source.
     pub name: String,
-    /// What it is and where it is bound.
+    /// Kind and index of the binding.
     pub kind: ArgumentKind,
-    /// What the kernel may do with it.
+    /// The kernel's access.
     pub access: Access,
-    /// Bytes that must at least be bound; 0 when the kernel decides at run time.
+    /// Minimum bytes to bind; 0 when the kernel decides at run time.
     pub min_bytes: usize,
-    /// False when a function constant switches the argument off: nothing need be bound then.
+    /// False when a function constant disables the argument: nothing needs to be bound then.
     pub active: bool,
 }
 
-/// What an argument is.
+/// Kind of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// A buffer or inline bytes at this index.
     Buffer(u32),
-    /// Threadgroup memory whose length the host chooses, at this index.
+    /// Threadgroup memory at this index, whose length the host sets.
     ThreadgroupMemory(u32),
 }
 
@@ -78,7 +79,7 @@ impl Pipeline {
         &self.raw.info().name
     }
 
-    /// Most threads a threadgroup of this kernel may have: its registers may allow fewer than the device does.
+    /// Maximum threads in a threadgroup of this kernel: its register use may allow fewer than the device does.
     pub fn max_total_threads_per_threadgroup(&self) -> usize {
         self.raw.info().max_total_threads_per_threadgroup
     }
@@ -93,27 +94,27 @@ impl Pipeline {
         self.raw.info().static_threadgroup_memory
     }
 
-    /// Buffers and threadgroup memory the kernel takes; empty where the driver has not read the kernel.
+    /// Buffer and threadgroup memory arguments; empty if the driver has not read the kernel.
     pub fn arguments(&self) -> &[Argument] {
         self.raw.info().arguments.as_deref().unwrap_or_default()
     }
 
-    /// A threadgroup for one-dimensional grids.
+    /// A threadgroup size for one-dimensional grids.
     ///
-    /// Whole SIMD-groups, so that no lane idles; eight of them (256 threads) where the kernel allows it.
+    /// Whole SIMD-groups, so that no lane idles; eight of them (256 threads) if the kernel allows it.
     /// That is enough for a core to hide memory latency with several groups in flight, and few enough
     /// that a kernel with many registers still fits and that the last, partly empty group of a grid
-    /// wastes little. Neighbouring threads touch neighbouring elements, so accesses coalesce.
+    /// wastes little. Neighbouring threads access neighbouring elements, so that accesses coalesce.
     pub fn optimal_thread_group_size(&self) -> Size {
         let width = self.thread_execution_width().max(1);
-        let most = self.max_total_threads_per_threadgroup().max(1);
-        if most < width {
-            return Size::x(most);
+        let max_threads = self.max_total_threads_per_threadgroup().max(1);
+        if max_threads < width {
+            return Size::x(max_threads);
         }
-        Size::x((most / width * width).min(8 * width))
+        Size::x((max_threads / width * width).min(8 * width))
     }
 
-    /// A threadgroup for two-dimensional grids: one SIMD-group wide, so that a row of threads reads a
+    /// A threadgroup size for two-dimensional grids: one SIMD-group wide, so that a row of threads reads a
     /// row of memory, and as high as the one-dimensional size has SIMD-groups.
     pub fn optimal_thread_group_size_2d(&self) -> Size {
         let width = self.thread_execution_width().max(1);

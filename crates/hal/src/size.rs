@@ -38,7 +38,7 @@ impl Size {
         self.width.checked_mul(self.height)?.checked_mul(self.depth)
     }
 
-    /// True if any dimension is zero: such a grid has no thread.
+    /// Returns true if any dimension is zero: such a grid has no threads.
     pub fn is_empty(self) -> bool {
         self.width == 0 || self.height == 0 || self.depth == 0
     }

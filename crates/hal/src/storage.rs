@@ -1,17 +1,17 @@
-//! Where a buffer's bytes live.
+//! Storage modes of buffers.
 
 use std::fmt;
 
 /// Metal's storage modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StorageMode {
-    /// One memory for host and device: the host reads and writes the bytes the kernels see.
+    /// One memory for host and device: the host reads and writes the bytes that kernels see.
     #[default]
     Shared,
-    /// Device memory only; data goes in and out by [`crate::Dispatch`] or [`crate::Commands::copy`].
+    /// Device memory only; accessed by [`crate::Dispatch`] and [`crate::Commands::copy`].
     Private,
     /// A host copy and a device copy. The host announces its writes with
-    /// [`crate::Buffer::did_modify_range`] and asks for the device's with [`crate::Commands::synchronize`].
+    /// [`crate::Buffer::did_modify_range`] and fetches the device's with [`crate::Commands::synchronize`].
     Managed,
 }
 

@@ -1,8 +1,9 @@
-//! Work in flight, and how it ends.
+//! Submissions and their results.
 
-use crate::error::{Error, Result};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
 
 /// Committed commands. Dropping it does not cancel them.
 #[derive(Debug, Clone)]
@@ -19,32 +20,32 @@ impl Submission {
     /// Waits until the commands have run.
     ///
     /// # Errors
-    /// What the device reports: [`Error::Execution`], or [`Error::Checked`] from a checking device.
+    /// [`Error::Execution`] if the commands failed, or [`Error::Checked`] from a checking device.
     pub fn wait(&self) -> Result<Completed> {
         self.completion.wait()
     }
 
-    /// Waits at most `limit`; `None` if the commands still run then.
+    /// Waits at most `limit`; `None` if the commands are still running then.
     pub fn wait_for(&self, limit: Duration) -> Option<Result<Completed>> {
         self.completion.wait_for(limit)
     }
 
-    /// Whether the commands have run or failed.
+    /// Returns whether the commands have run or failed.
     pub fn is_done(&self) -> bool {
         self.completion.outcome().is_some()
     }
 }
 
-/// What is known of commands that have run.
+/// Result of commands that have run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Completed {
     /// When the device started, on its own clock.
     pub gpu_start: Duration,
     /// When it ended, on the same clock.
     pub gpu_end: Duration,
-    /// Command buffers the driver needed (long work is split below the watchdog).
+    /// Command buffers that the driver used (long work is split to stay below the watchdog).
     pub command_buffers: u32,
-    /// Lines the kernels logged with `os_log`.
+    /// Lines that kernels logged with `os_log`.
     pub logs: Vec<LogLine>,
 }
 
@@ -55,7 +56,7 @@ impl Completed {
     }
 }
 
-/// One line a kernel wrote through `os_log`.
+/// A line that a kernel logged with `os_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
     /// `default`, `debug`, `info`, `error` or `fault`.
@@ -68,7 +69,7 @@ pub struct LogLine {
     pub message: String,
 }
 
-/// Where a driver leaves the result of a submission.
+/// Holds the result of a submission, once the driver has stored it.
 #[derive(Debug, Default)]
 pub struct Completion {
     outcome: Mutex<Option<Result<Completed>>>,
@@ -76,7 +77,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Stores the result and wakes everyone who waits. Only the first result counts.
+    /// Stores the result and wakes all waiting threads. Only the first result counts.
     pub fn finish(&self, result: Result<Completed>) {
         let mut outcome = self.lock();
         if outcome.is_none() {
@@ -93,7 +94,7 @@ impl Completion {
         self.lock().is_some()
     }
 
-    /// The error the commands ended with, if they have ended with one.
+    /// The error of the commands, if they have failed.
     pub(crate) fn error(&self) -> Option<Error> {
         match &*self.lock() {
             Some(Err(error)) => Some(error.clone()),
@@ -121,13 +122,13 @@ impl Completion {
             if let Some(result) = &*outcome {
                 return Some(result.clone());
             }
-            let left = match deadline {
+            let remaining = match deadline {
                 Some(deadline) => deadline.checked_duration_since(Instant::now())?,
                 None => limit,
             };
             outcome = self
                 .done
-                .wait_timeout(outcome, left)
+                .wait_timeout(outcome, remaining)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_result_is_the_one_that_counts() {
+    fn only_the_first_result_counts() {
         let completion = Completion::default();
         let completed = Completed {
             command_buffers: 3,
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_an_end_that_is_told_to_everyone() {
+    fn a_failure_completes_the_submission_and_is_reported_to_every_waiter() {
         let completion = Arc::new(Completion::default());
         let submission = Submission::new(completion.clone());
         assert_eq!((completion.error(), completion.is_done()), (None, false));

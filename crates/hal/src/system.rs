@@ -1,14 +1,15 @@
 //! The system's own Metal GPUs.
 
+use std::sync::OnceLock;
+
 use crate::device::Device;
 #[cfg(not(target_vendor = "apple"))]
 use crate::error::Error;
 use crate::error::Result;
-use std::sync::OnceLock;
 
 impl Device {
-    /// The system's default Metal GPU. It is looked up once for the process; where there is none, every
-    /// call says why.
+    /// The system's default Metal GPU. It is looked up once per process; if there is none, every
+    /// call returns the reason.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`].
@@ -17,7 +18,7 @@ impl Device {
         DEFAULT.get_or_init(find).clone()
     }
 
-    /// Whether there is a Metal GPU. Cheap after the first call.
+    /// Returns whether there is a Metal GPU. Cheap after the first call.
     pub fn is_metal_available() -> bool {
         Self::system_default().is_ok()
     }
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_without_metal_says_so_every_time() {
+    fn a_system_without_metal_reports_it_every_time() {
         assert!(!Device::is_metal_available());
         let first = Device::system_default().expect_err("no Metal here");
         assert_eq!(Device::system_default().expect_err("still none"), first);

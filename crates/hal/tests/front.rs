@@ -1,11 +1,11 @@
-//! The safe front: what it refuses, what it records and when it waits, over devices that run nothing.
+//! The safe front: validation, recording and waiting, on devices that run nothing.
 
-#[path = "front/held.rs"]
-mod held;
 #[path = "front/launch.rs"]
 mod launch_reuse;
-#[path = "front/product.rs"]
-mod product;
+#[path = "front/manual_driver.rs"]
+mod manual_driver;
+#[path = "front/matrix_product.rs"]
+mod matrix_product;
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +20,7 @@ use bessemer_hal::{
     NO_COPY_ALIGNMENT, Pipeline, Report, Result, Size, StorageMode, Submission,
 };
 
-const NAME: &str = "Bessemer recording device";
+const DEVICE_NAME: &str = "Bessemer recording device";
 
 fn recording() -> Device {
     noop::device(Family::Apple7)
@@ -33,7 +33,7 @@ fn pipeline(device: &Device, kernel: &str) -> Pipeline {
         .expect("a recording device takes any kernel")
 }
 
-/// A shared buffer that errors call `label`.
+/// A shared buffer with a label.
 fn labelled(device: &Device, length: usize, label: &str) -> Buffer {
     let buffer = device
         .buffer(length, StorageMode::Shared)
@@ -75,7 +75,7 @@ fn out_of_bounds(buffer: &str, offset: usize, len: usize, length: usize) -> Erro
 }
 
 #[test]
-fn everything_may_cross_threads() {
+fn everything_is_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Device>();
     shared::<Buffer>();
@@ -98,7 +98,7 @@ fn everything_may_cross_threads() {
 fn a_device_states_its_family_and_limits() {
     let device = recording();
     let info = device.info();
-    assert_eq!(device.name(), NAME);
+    assert_eq!(device.name(), DEVICE_NAME);
     assert_eq!((info.kind, info.family), (DeviceKind::Noop, Family::Apple7));
     assert_eq!(
         info.limits,
@@ -209,7 +209,7 @@ fn rejects_lengths_and_offsets_outside_a_buffer() {
 }
 
 #[test]
-fn rejects_what_a_storage_mode_does_not_allow() {
+fn rejects_operations_that_a_storage_mode_does_not_allow() {
     let device = recording();
     let private = device.buffer(8, StorageMode::Private).unwrap();
     private.set_label("p");
@@ -259,7 +259,7 @@ fn rejects_objects_of_another_device() {
     let wrong = |what: &str| {
         Err(Error::WrongDevice {
             what: what.to_owned(),
-            device: NAME.to_owned(),
+            device: DEVICE_NAME.to_owned(),
         })
     };
     let mut commands = one.commands();
@@ -325,17 +325,17 @@ fn rejects_threadgroups_and_grids_past_the_limits() {
         Case {
             grid: Size::x(8),
             threadgroup: Size::x(1025),
-            message: "a threadgroup of 1025×1×1 is larger than the 1024 threads it may have",
+            message: "a threadgroup of 1025×1×1 is larger than the maximum of 1024 threads",
         },
         Case {
             grid: Size::x(8),
             threadgroup: Size::new(32, 32, 2),
-            message: "a threadgroup of 32×32×2 is larger than the 1024 threads it may have",
+            message: "a threadgroup of 32×32×2 is larger than the maximum of 1024 threads",
         },
         Case {
             grid: Size::x(8),
             threadgroup: Size::new(usize::MAX, 2, 2),
-            message: "a threadgroup of 18446744073709551615×2×2 is larger than the 1024 threads it may have",
+            message: "a threadgroup of 18446744073709551615×2×2 is larger than the maximum of 1024 threads",
         },
         Case {
             grid: Size::x(8),
@@ -468,7 +468,7 @@ fn rejects_threadgroup_memory_that_is_misaligned_or_too_large() {
         with(&[(0, 32 * 1024), (1, 16)]),
         Err(launch(
             "k",
-            "32784 bytes of threadgroup memory are more than the 32768 there are"
+            "32784 bytes of threadgroup memory are more than the maximum of 32768"
         ))
     );
     assert_eq!(
@@ -482,7 +482,7 @@ fn rejects_threadgroup_memory_that_is_misaligned_or_too_large() {
 }
 
 #[test]
-fn barriers_follow_from_overlap_and_only_from_overlap() {
+fn barriers_are_inserted_exactly_for_overlapping_accesses() {
     struct Case {
         name: &'static str,
         /// (buffer, range, access) of each dispatch.
@@ -530,7 +530,7 @@ fn barriers_follow_from_overlap_and_only_from_overlap() {
             barriers: 1,
         },
         Case {
-            name: "one barrier serves two hazards",
+            name: "one barrier for two hazards",
             dispatches: &[
                 &[(0, 0..64, Write), (1, 0..64, Write)],
                 &[(0, 0..64, Read)],
@@ -629,7 +629,7 @@ fn a_private_buffer_with_data_is_filled_by_a_copy() {
 }
 
 #[test]
-fn debug_groups_are_balanced_whatever_the_caller_does() {
+fn debug_groups_are_always_balanced() {
     let device = recording();
     let mut commands = device.commands();
     commands.pop_debug_group();
@@ -653,7 +653,7 @@ fn debug_groups_are_balanced_whatever_the_caller_does() {
 }
 
 #[test]
-fn commands_that_conflict_with_a_held_slice_are_refused() {
+fn commands_that_conflict_with_a_mapped_slice_are_rejected() {
     let device = recording();
     let kernel = pipeline(&device, "k");
     let buffer = labelled(&device, 8, "b");
@@ -677,7 +677,7 @@ fn commands_that_conflict_with_a_held_slice_are_refused() {
         assert_eq!(
             buffer.as_mut_slice::<u8>().map(|s| s.len()),
             Err(mapped()),
-            "the host itself is held to the rule"
+            "the rule applies to the host itself"
         );
         assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]));
     }
@@ -692,14 +692,14 @@ fn commands_that_conflict_with_a_held_slice_are_refused() {
 }
 
 #[test]
-fn injected_failures_strike_once_and_leave_the_device_usable() {
+fn injected_failures_fire_once_and_leave_the_device_usable() {
     let device = recording();
     device.fail_allocation(2);
     let first = device.buffer(16, StorageMode::Shared).unwrap();
     assert_eq!(
         device.buffer(32, StorageMode::Shared).map(|b| b.length()),
         Err(Error::OutOfMemory {
-            device: NAME.to_owned(),
+            device: DEVICE_NAME.to_owned(),
             requested: 32,
             in_use: 16,
             limit: usize::MAX,
@@ -724,7 +724,7 @@ fn injected_failures_strike_once_and_leave_the_device_usable() {
     assert_eq!(
         first.to_vec::<u8>(),
         Ok(vec![0; 16]),
-        "the buffer is not left waiting for commands that never ran"
+        "the buffer does not wait for commands that never ran"
     );
     let mut commands = device.commands();
     commands.fill(&first, 1).unwrap();
@@ -738,7 +738,7 @@ fn the_memory_limit_counts_live_bytes() {
     let first = device.buffer(60, StorageMode::Shared).unwrap();
     let clone = first.clone();
     let full = Err(Error::OutOfMemory {
-        device: NAME.to_owned(),
+        device: DEVICE_NAME.to_owned(),
         requested: 41,
         in_use: 60,
         limit: 100,
@@ -759,7 +759,7 @@ fn the_memory_limit_counts_live_bytes() {
     assert!(device.buffer(100, StorageMode::Shared).is_ok());
 }
 
-/// Page-aligned memory that notes when it is dropped.
+/// Page-aligned memory that records when it is dropped.
 struct Pages {
     memory: *mut u8,
     dropped: Arc<AtomicBool>,
@@ -801,7 +801,7 @@ unsafe impl Sync for Pages {}
 #[expect(unsafe_code, reason = "keeps the promise of `buffer_no_copy`")]
 fn no_copy(device: &Device, pages: Pages, offset: usize, length: usize) -> Result<Buffer> {
     let pointer = NonNull::new(pages.memory.wrapping_add(offset)).expect("inside the pages");
-    // SAFETY: `offset + length` is within the pages, which the owner keeps alive and nobody else uses.
+    // SAFETY: `offset + length` is within the pages, which the owner keeps alive and nothing else uses.
     unsafe { device.buffer_no_copy(pointer, length, pages) }
 }
 
@@ -840,7 +840,10 @@ fn caller_memory_must_be_whole_pages() {
             NO_COPY_ALIGNMENT
         ))
     );
-    assert!(dropped.load(Ordering::SeqCst), "a refused owner is dropped");
+    assert!(
+        dropped.load(Ordering::SeqCst),
+        "the owner of rejected memory is dropped"
+    );
     let pages = Pages::new(dropped);
     assert_eq!(
         no_copy(&device, pages, 0, NO_COPY_ALIGNMENT + 4096).map(|b| b.length()),
@@ -853,18 +856,18 @@ fn caller_memory_must_be_whole_pages() {
 }
 
 #[test]
-fn capture_is_refused_where_there_is_none() {
+fn capture_is_unsupported_on_the_recording_device() {
     assert_eq!(
         recording().capture(Path::new("x.gputrace")).map(|_| ()),
         Err(Error::Unsupported {
             what: "GPU capture".to_owned(),
-            device: NAME.to_owned(),
+            device: DEVICE_NAME.to_owned(),
         })
     );
 }
 
 #[test]
-fn eight_threads_record_and_submit_at_once() {
+fn eight_threads_record_and_submit_concurrently() {
     let device = recording();
     let kernel = pipeline(&device, "k");
     let shared = labelled(&device, 64, "shared");

@@ -1,4 +1,4 @@
-//! Laws of the repository that no compiler checks.
+//! Repository rules that no compiler checks.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 #[path = "layout/systems.rs"]
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .nth(2)
-        .expect("the crate lies two folders below the root")
+        .expect("the crate is two directories below the root")
         .to_owned()
 }
 
@@ -61,28 +61,33 @@ fn the_unsafe_list_names_only_files_that_exist() {
 }
 
 #[test]
-fn every_row_of_the_systems_table_has_a_state_and_if_done_a_test() {
+fn every_row_of_the_systems_table_has_a_state_and_a_test_if_done() {
     let page = read(&root().join("docs/systems.md"));
     let problems = systems::problems(&page, &|file| fs::read_to_string(root().join(file)).ok());
     assert!(problems.is_empty(), "docs/systems.md: {problems:#?}");
 }
 
 #[test]
-fn no_module_file_hides_its_name() {
-    const HIDING: [&str; 5] = ["mod.rs", "base.rs", "utils.rs", "common.rs", "helpers.rs"];
+fn no_module_file_has_a_vague_name() {
+    const VAGUE_FILE_NAMES: [&str; 5] =
+        ["mod.rs", "base.rs", "utils.rs", "common.rs", "helpers.rs"];
     let hidden: Vec<_> = sources()
         .into_iter()
-        .filter(|f| HIDING.iter().any(|name| f.ends_with(&format!("/{name}"))))
+        .filter(|f| {
+            VAGUE_FILE_NAMES
+                .iter()
+                .any(|name| f.ends_with(&format!("/{name}")))
+        })
         .collect();
     assert!(hidden.is_empty(), "{hidden:#?}");
 }
 
 #[test]
 fn crates_depend_in_one_direction() {
-    // Each crate with the crates of ours that it may use.
+    // Every crate with the workspace crates that it may use.
     let allowed = [
         ("hal", &[][..]),
-        // `bessemer-testing` for its tests alone.
+        // `bessemer-testing` only for its tests.
         ("engine", &["bessemer-hal", "bessemer-testing"]),
         ("compat", &["bessemer", "bessemer-hal"]),
         ("testing", &["bessemer"]),
@@ -123,16 +128,16 @@ fn script(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a script has a command with all of these words.
+/// Returns whether a script has a command with all of these words.
 fn runs(script: &[String], words: &[&str]) -> bool {
     let has = |line: &String| words.iter().all(|word| line.contains(word));
     script.iter().any(has)
 }
 
-/// What CI type-checks for other systems is said by scripts, which no test here can run: that the scripts check what
-/// they should, stop at an error, and are run.
+/// CI type-checks code for other systems with scripts that no test can run here. This tests that the scripts check all
+/// packages, stop at an error, and are run.
 #[test]
-fn what_is_for_apple_is_compiled_for_macs_and_for_ios() {
+fn apple_code_is_compiled_for_macos_and_ios() {
     let check = script("scripts/apple-check");
     let clippy = ["cargo-clippy", "-Zbuild-std", "-D warnings"];
     let checks = |words: &[&str]| runs(&check, &[&clippy[..], words].concat());
@@ -143,7 +148,7 @@ fn what_is_for_apple_is_compiled_for_macs_and_for_ios() {
     ]));
     assert!(runs(&check, &["set -euo pipefail"]));
     assert!(runs(&script(".ci/run"), &["scripts/apple-check"]));
-    // The driver itself must not be left out there.
+    // The driver itself must be compiled there.
     let library = read(&root().join("crates/hal/src/lib.rs"));
     assert!(library.contains("target_vendor = \"apple\""));
 }

@@ -1,4 +1,4 @@
-//! The MSL front end from outside: what becomes of small programs, what is reflected, what is refused.
+//! The MSL front end: rewriting, reflection and rejection of small programs.
 
 use bessemer_hal::LanguageVersion;
 use bessemer_hal::msl::{
@@ -33,7 +33,7 @@ fn refuse(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn rewrites_what_c_plus_plus_lacks() {
+fn rewrites_constructs_that_cpp_lacks() {
     struct Case {
         msl: &'static str,
         cpp: &'static str,
@@ -82,7 +82,7 @@ fn rewrites_what_c_plus_plus_lacks() {
 }
 
 #[test]
-fn turns_threadgroup_variables_into_references() {
+fn rewrites_threadgroup_variables_as_references() {
     let text = "kernel void k(device float* o, uint t [[thread_position_in_threadgroup]]) {\n\
                 threadgroup float a[32][N > 2 ? 4 : 8], b;\n\
                 alignas(16) threadgroup vec<half, 4> c[2] = {};\n\
@@ -147,7 +147,7 @@ fn fields_named_like_swizzles_stay_fields() {
         out.contains("auto swz(::sm::I<2,3>) -> decltype((this->ba)) { return (this->ba); }"),
         "{out}"
     );
-    // The accessor of a field in an anonymous union belongs to the class around it.
+    // The accessor of a field in an anonymous union belongs to the enclosing class.
     assert!(
         out.contains("union { float rg; int i; }; auto swz(::sm::I<0,1>)"),
         "{out}"
@@ -202,7 +202,7 @@ fn function_constants_are_read_at_load_time() {
 }
 
 #[test]
-fn drops_pragmas_that_hold_macros() {
+fn drops_pragmas_that_contain_macros() {
     let text = "void f() {\n#pragma unroll (MIN(4, N))\nfor (;;) {}\n#pragma unroll\nfor (;;) {}\n#pragma unroll(4)\n}";
     let translation = accept(text);
     let pragmas: Vec<&str> = translation
@@ -358,7 +358,7 @@ fn gates_follow_their_parameters() {
 }
 
 #[test]
-fn leads_back_to_the_users_column() {
+fn maps_columns_to_the_users_source() {
     let text = "kernel void k(constant float* a, device float4* o) { o[0].xyz = a[1] * 2.0; bad }";
     let translation = accept(text);
     let line = translation.cpp.lines().nth(2).expect("the line");
@@ -388,7 +388,7 @@ fn keeps_lines_and_markers() {
 }
 
 #[test]
-fn names_what_is_not_supported() {
+fn names_unsupported_features() {
     for (text, error) in [
         (
             "kernel void k(texture2d<float> t [[texture(0)]]) {}",
@@ -404,7 +404,7 @@ fn names_what_is_not_supported() {
         ),
         (
             "struct B { device float* p; }; struct A { B b[2]; }; kernel void k(constant A& a) {}",
-            "a.metal:1:77: error: argument buffers are not supported by the software device: 'A' holds the pointer 'b'",
+            "a.metal:1:77: error: argument buffers are not supported by the software device: 'A' contains the pointer 'b'",
         ),
         (
             "vertex float4 v(uint i [[vertex_id]]) { return 0; }",
@@ -432,7 +432,7 @@ fn names_what_is_not_supported() {
         ),
         (
             "struct A { device float* data; }; kernel void k(constant A& a) {}",
-            "a.metal:1:58: error: argument buffers are not supported by the software device: 'A' holds the pointer 'data'",
+            "a.metal:1:58: error: argument buffers are not supported by the software device: 'A' contains the pointer 'data'",
         ),
         (
             "threadgroup float shared_[4];",
@@ -447,7 +447,7 @@ fn names_what_is_not_supported() {
     );
 }
 
-/// The names of the kernels that are left, and those of the others with what they are refused for.
+/// The names of the supported kernels, and those of the others with the reason.
 fn offered(text: &str) -> (Vec<String>, Vec<(String, String)>) {
     let (mut left, mut refused) = (Vec::new(), Vec::new());
     let translation = accept(text);
@@ -466,7 +466,7 @@ fn offered(text: &str) -> (Vec<String>, Vec<(String, String)>) {
 }
 
 #[test]
-fn an_unsupported_feature_concerns_the_kernels_that_reach_it() {
+fn an_unsupported_feature_affects_the_kernels_that_reach_it() {
     struct Case {
         text: &'static str,
         refused: &'static [&'static str],

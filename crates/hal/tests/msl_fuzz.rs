@@ -1,4 +1,4 @@
-//! No bytes make the front end panic or hang.
+//! No input makes the front end panic or hang.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use bessemer_hal::LanguageVersion;
 use bessemer_hal::msl::{Diagnostic, Translation, translate_as};
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
 
-/// A program that uses everything the front end knows; mutations of it reach far into every pass. It is also where the
-/// fuzz target begins.
+/// A program that uses everything the front end supports; mutations of it reach deep into every pass. It is also the
+/// seed of the fuzz target.
 const PROGRAM: &str = include_str!("msl_fuzz/program.metal");
 
 fn translate(text: &str) -> Result<Translation, Vec<Diagnostic>> {
@@ -23,7 +23,7 @@ fn survives(text: &str) {
                 assert_eq!(translation.glue(&kernel.name).is_some(), is_supported);
             }
             let lines = |text: &str| text.matches('\n').count();
-            // From the pragma on, the prologue has two lines, the epilogue two newlines.
+            // After the pragma, the prologue has two lines; the epilogue has two newlines.
             let start = translation.cpp.find("#pragma clang attribute push");
             let cpp = &translation.cpp[start.expect("the prologue's last pragma")..];
             assert_eq!(lines(cpp), lines(text) + 4);

@@ -1,4 +1,4 @@
-//! What Apple's compiler refuses is refused here; what it accepts is accepted.
+//! Code that Apple's compiler rejects is rejected here; code that it accepts is accepted.
 
 use bessemer_hal::LanguageVersion::{self, Metal3_0, Metal3_1, Metal3_2};
 use bessemer_hal::msl::{translate, translate_as};
@@ -11,7 +11,7 @@ fn errors(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn refuses_what_apple_refuses() {
+fn rejects_code_that_apple_rejects() {
     let pointer =
         "pointer type must have an address space: device, constant, threadgroup or thread";
     let reference =
@@ -76,12 +76,12 @@ fn refuses_what_apple_refuses() {
         (
             "kernel void k(device float* p) [[max_total_threads_per_threadgroup(64)]] {}",
             "1:34",
-            "'max_total_threads_per_threadgroup' attribute cannot be applied to types: it stands before the function",
+            "'max_total_threads_per_threadgroup' attribute cannot be applied to types: it must precede the function",
         ),
         (
             "kernel\n[[max_total_threads_per_threadgroup(256)]]\nvoid k(device float* p) {}",
             "2:3",
-            "an attribute list cannot appear here: it stands before 'kernel'",
+            "an attribute list cannot appear here: it must precede 'kernel'",
         ),
         (
             "void f() { threadgroup float s[4]; }",
@@ -115,7 +115,7 @@ fn refuses_what_apple_refuses() {
 }
 
 #[test]
-fn accepts_what_apple_accepts() {
+fn accepts_code_that_apple_accepts() {
     for text in [
         "template<typename T> void f(T* p, T& q) {}",
         "using ptr = device float; void f(ptr* p) {}",
@@ -150,7 +150,7 @@ fn accepts_what_apple_accepts() {
 }
 
 #[test]
-fn what_a_later_version_brought_is_refused_by_name() {
+fn features_of_later_versions_are_rejected_by_name() {
     let refused =
         |text: &str, language: LanguageVersion| match translate_as(text, "a.metal", language) {
             Ok(_) => None,
@@ -211,7 +211,7 @@ fn what_a_later_version_brought_is_refused_by_name() {
             assert_eq!(refused(text, language), expected, "{text} as {language}");
         }
     }
-    // What is the user's own, or only looks like it.
+    // The user's own names, and lookalikes.
     for text in [
         "namespace mine { struct os_log { void log() const; }; } void f() { mine::os_log l; }",
         "float nextafter(float x, int y) { return x; } float f(float x) { return nextafter(x, 1); }",

@@ -1,8 +1,11 @@
-//! Pipelines that outlive the process, in Metal's binary archives.
+//! Persistent pipelines, in Metal's binary archives.
 //!
-//! An archive can save time and nothing else: whatever goes wrong with one, the kernel is compiled.
+//! An archive only saves time: if anything goes wrong with one, the kernel is compiled.
 
-use super::cache::Directory;
+use std::fs;
+use std::io;
+use std::path::Path;
+
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::{NSArray, NSError, NSURL};
@@ -10,11 +13,10 @@ use objc2_metal::{
     MTLBinaryArchive, MTLBinaryArchiveDescriptor, MTLComputePipelineDescriptor,
     MTLComputePipelineReflection, MTLComputePipelineState, MTLDevice, MTLPipelineOption,
 };
-use std::fs;
-use std::io;
-use std::path::Path;
 
-/// A pipeline with what Metal says about its arguments.
+use super::cache::Directory;
+
+/// A pipeline with its reflection.
 pub(super) type Built = (
     Retained<ProtocolObject<dyn MTLComputePipelineState>>,
     Option<Retained<MTLComputePipelineReflection>>,
@@ -22,23 +24,23 @@ pub(super) type Built = (
 
 type Archive = Retained<ProtocolObject<dyn MTLBinaryArchive>>;
 
-/// Takes the pipeline from its archive, or compiles it and archives it.
+/// Loads the pipeline from its archive, or compiles and archives it.
 ///
 /// # Errors
-/// What Metal says about the kernel.
+/// Metal's error.
 pub(super) fn pipeline(
     device: &ProtocolObject<dyn MTLDevice>,
     descriptor: &MTLComputePipelineDescriptor,
-    place: Option<(&Directory, &Path)>,
+    cached: Option<(&Directory, &Path)>,
 ) -> Result<Built, Retained<NSError>> {
-    let Some((directory, file)) = place else {
+    let Some((directory, file)) = cached else {
         return build(device, descriptor, MTLPipelineOption::None);
     };
     if let Some(found) = load(device, descriptor, file) {
         return Ok(found);
     }
     if let Some((archive, built)) = record(device, descriptor) {
-        // A full disk or a file system that cannot be written costs the next process its time.
+        // With a full disk or a read-only file system, the next process compiles again.
         let _ = directory.publish(file, |temporary| save(&archive, temporary));
         return Ok(built);
     }
@@ -49,18 +51,18 @@ pub(super) fn pipeline(
 fn build(
     device: &ProtocolObject<dyn MTLDevice>,
     descriptor: &MTLComputePipelineDescriptor,
-    more: MTLPipelineOption,
+    extra_options: MTLPipelineOption,
 ) -> Result<Built, Retained<NSError>> {
     let mut reflection = None;
     let state = device.newComputePipelineStateWithDescriptor_options_reflection_error(
         descriptor,
-        MTLPipelineOption::BindingInfo | MTLPipelineOption::BufferTypeInfo | more,
+        MTLPipelineOption::BindingInfo | MTLPipelineOption::BufferTypeInfo | extra_options,
         Some(&mut reflection),
     )?;
     Ok((state, reflection))
 }
 
-/// The pipeline from its file; a file that is damaged or of another system is removed.
+/// Loads the pipeline from its file; a file that is damaged or of another system version is removed.
 fn load(
     device: &ProtocolObject<dyn MTLDevice>,
     descriptor: &MTLComputePipelineDescriptor,
@@ -84,7 +86,7 @@ fn load(
     found
 }
 
-/// Compiles into a new archive and takes the pipeline from there, so that it is compiled only once.
+/// Compiles into a new archive and loads the pipeline from there, so that it is compiled only once.
 fn record(
     device: &ProtocolObject<dyn MTLDevice>,
     descriptor: &MTLComputePipelineDescriptor,

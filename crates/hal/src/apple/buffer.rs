@@ -1,49 +1,51 @@
-//! Memory of a GPU.
+//! GPU memory.
 #![expect(
     unsafe_code,
     reason = "shares Metal's buffers between threads, clears fresh memory, adopts the caller's"
 )]
 
-use super::residency::Residency;
-use crate::driver::{self, Contents, HostMemory, Owner};
-use crate::storage::StorageMode;
-use block2::RcBlock;
-use objc2::rc::{Retained, autoreleasepool};
-use objc2::runtime::ProtocolObject;
-use objc2_foundation::{NSRange, NSString};
-use objc2_metal::{MTLBuffer, MTLDevice, MTLResource, MTLResourceOptions, MTLStorageMode};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a blit on a Mac moves at once: its offsets and lengths are multiples of it.
-pub(super) const WORD: usize = 4;
+use block2::RcBlock;
+use objc2::rc::{Retained, autoreleasepool};
+use objc2::runtime::ProtocolObject;
+use objc2_foundation::{NSRange, NSString};
+use objc2_metal::{MTLBuffer, MTLDevice, MTLResource, MTLResourceOptions, MTLStorageMode};
+
+use super::residency::Residency;
+use crate::driver::{self, Contents, HostMemory, Owner};
+use crate::storage::StorageMode;
+
+/// Alignment in bytes of the offsets and lengths of a blit on a Mac.
+pub(super) const BLIT_ALIGNMENT: usize = 4;
 
 /// A buffer.
 #[derive(Debug)]
 pub(super) struct Buffer {
     raw: Retained<ProtocolObject<dyn MTLBuffer>>,
-    /// Where it must be removed from when it goes, and its set there.
+    /// The residency sets to remove it from when it is dropped, and the index of its set.
     residency: Option<(Arc<Residency>, usize)>,
-    /// Only the device reaches the memory and has not cleared it yet.
+    /// Private memory that no commands have cleared yet.
     blank: AtomicBool,
-    /// Owner of adopted memory of no length, which Metal does not know.
+    /// Owner of adopted memory of length 0, which is not passed to Metal.
     _owner: Option<Owner>,
 }
 
-// SAFETY: Metal allows buffers to be used and released on any thread. Their bytes are reached through
-// the front's slices and through commands, which the front keeps apart.
+// SAFETY: Metal allows buffers to be used and released on any thread. Their bytes are accessed through
+// the front's slices and through commands, which the front synchronises.
 unsafe impl Send for Buffer {}
 // SAFETY: as above; the methods used here (label, contents, didModifyRange) may be called from any
 // thread, and the front serialises the last.
 unsafe impl Sync for Buffer {}
 
-/// Metal's options for a storage mode; `None` where the system does not have the mode.
+/// Metal's options for a storage mode; `None` if the system does not have the mode.
 ///
-/// Hazards between encoders and command buffers are left to Metal's tracking; those inside an encoder
-/// are the front's barriers.
+/// Hazards between encoders and command buffers are left to Metal's tracking; the front inserts barriers for those
+/// inside an encoder.
 pub(super) fn options(mode: StorageMode) -> Option<MTLResourceOptions> {
     match mode {
         StorageMode::Shared => Some(MTLResourceOptions::StorageModeShared),
@@ -55,10 +57,10 @@ pub(super) fn options(mode: StorageMode) -> Option<MTLResourceOptions> {
 }
 
 impl Buffer {
-    /// Allocates memory; `None` when there is none.
+    /// Allocates memory; `None` if Metal is out of memory.
     ///
-    /// Metal does not promise that fresh memory is zero. Where zeros are asked for, the host clears what it reaches;
-    /// private memory is cleared by the first commands that use the buffer.
+    /// Metal does not guarantee that fresh memory is zero. If zeros are requested, the host clears memory that it can
+    /// access; private memory is cleared by the first commands that use the buffer.
     pub(super) fn allocate(
         device: &ProtocolObject<dyn MTLDevice>,
         length: usize,
@@ -66,8 +68,8 @@ impl Buffer {
         contents: Contents,
         residency: Option<&Arc<Residency>>,
     ) -> Option<Self> {
-        // Metal has no empty buffers, and a Mac clears whole words.
-        let length = length.max(1).next_multiple_of(WORD);
+        // Metal has no empty buffers, and a blit on a Mac fills whole words.
+        let length = length.max(1).next_multiple_of(BLIT_ALIGNMENT);
         let raw = device.newBufferWithLength_options(length, options)?;
         let buffer = Self::new(raw, residency, None);
         if contents == Contents::Unspecified {
@@ -77,7 +79,7 @@ impl Buffer {
             MTLStorageMode::Private => buffer.blank.store(true, Ordering::Relaxed),
             mode => {
                 let bytes = buffer.raw.contents().cast::<u8>();
-                // SAFETY: the memory has `length` bytes and nobody else knows of it yet.
+                // SAFETY: the memory has `length` bytes and is not shared yet.
                 unsafe { bytes.write_bytes(0, length) };
                 if mode == MTLStorageMode::Managed {
                     buffer.raw.didModifyRange(NSRange::new(0, length));
@@ -100,16 +102,16 @@ impl Buffer {
         } = memory;
         let options = MTLResourceOptions::StorageModeShared;
         if length == 0 {
-            let raw = device.newBufferWithLength_options(WORD, options)?;
+            let raw = device.newBufferWithLength_options(BLIT_ALIGNMENT, options)?;
             return Some(Self::new(raw, residency, Some(owner)));
         }
         let owner = Mutex::new(Some(owner));
         let deallocator = RcBlock::new(move |_: NonNull<c_void>, _: usize| {
             drop(owner.lock().unwrap_or_else(PoisonError::into_inner).take());
         });
-        // SAFETY: the front checked that address and length are whole pages, and whoever made the
+        // SAFETY: the front checked that address and length are whole pages, and the caller that made the
         // `HostMemory` promised that the memory stays valid until the owner is dropped, which the
-        // deallocator does. It holds nothing but the owner, which is `Send`, so that Metal may call and
+        // deallocator does. It captures only the owner, which is `Send`, so that Metal may call and
         // release it on any thread.
         let raw = unsafe {
             device.newBufferWithBytesNoCopy_length_options_deallocator(
@@ -141,12 +143,12 @@ impl Buffer {
         &self.raw
     }
 
-    /// Whether commands must clear the memory before they use it.
+    /// Returns whether commands must clear the memory before they use it.
     pub(super) fn is_blank(&self) -> bool {
         self.blank.load(Ordering::Relaxed)
     }
 
-    /// Notes that commands which clear the memory come before all others that use it.
+    /// Records that commands which clear the memory precede all others that use it.
     pub(super) fn set_cleared(&self) {
         self.blank.store(false, Ordering::Relaxed);
     }

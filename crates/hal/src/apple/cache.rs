@@ -1,10 +1,8 @@
-//! Where compiled pipelines are kept: one small file a pipeline, named by all that decides its content.
+//! Cache of compiled pipelines: one small file per pipeline, named by a hash of everything that affects its content.
 //!
-//! One file a pipeline, and not one a library, because then a file is written once, whole, by whoever
-//! compiles first; processes need no lock, and what is damaged costs one compilation.
+//! One file per pipeline, not per library, because a file is then written once, as a whole, by the process that
+//! compiles first; processes need no lock, and a damaged file costs one compilation.
 
-use crate::library::{CompileOptions, FunctionConstants};
-use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -13,29 +11,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// Changes whenever pipelines are built differently from the same source, such as for another version of the language,
-/// which follows from the system.
-const FORMAT: &str = "bessemer-apple-2";
+use sha2::{Digest, Sha256};
 
-/// Set by whoever has Metal check or capture kernels: their code is another one then.
-const INSTRUMENTS: [&str; 4] = [
+use crate::library::{CompileOptions, FunctionConstants};
+
+/// Version of the cache. Change it when pipelines are built differently from the same source; the language version
+/// is covered by the system version.
+const CACHE_VERSION: &str = "bessemer-apple-2";
+
+/// Environment variables that make Metal validate or capture kernels, which changes their code.
+const INSTRUMENTATION_VARIABLES: [&str; 4] = [
     "MTL_SHADER_VALIDATION",
     "MTL_DEBUG_LAYER",
     "METAL_DEVICE_WRAPPER_TYPE",
     "METAL_CAPTURE_ENABLED",
 ];
 
-/// Whether Metal instruments kernels, by what `variable` says of the environment. Pipelines are not kept then: those that
-/// were compiled before would run unchecked, and those compiled now would be slow later.
+/// Returns whether Metal instruments kernels; `variable` reads the environment. Pipelines are not cached then: those
+/// compiled before would run unchecked, and those compiled now would be slow later.
 pub(super) fn is_instrumented(variable: impl Fn(&str) -> Option<OsString>) -> bool {
-    INSTRUMENTS
+    INSTRUMENTATION_VARIABLES
         .iter()
         .filter_map(|name| variable(name))
         .any(|value| !value.is_empty() && value != "0")
 }
 
 /// Identifies a library: the full source, the options that change its code, the device and the
-/// system's build, since every update of the system may bring another compiler.
+/// system's build, since every system update may bring another compiler.
 #[derive(Debug, Clone)]
 pub(super) struct LibraryKey(Sha256);
 
@@ -43,7 +45,7 @@ impl LibraryKey {
     pub(super) fn new(source: &str, options: &CompileOptions, device: &str, system: &str) -> Self {
         let mut hash = Sha256::new();
         let math = format!("{:?}", options.math_mode);
-        for field in [FORMAT, source, &math, device, system] {
+        for field in [CACHE_VERSION, source, &math, device, system] {
             feed(&mut hash, field.as_bytes());
         }
         for (name, value) in &options.defines {
@@ -53,7 +55,7 @@ impl LibraryKey {
         Self(hash)
     }
 
-    /// The name of the file for one kernel of the library with its function constants.
+    /// The file name for a kernel of the library with its function constants.
     pub(super) fn file_name(&self, kernel: &str, constants: &FunctionConstants) -> String {
         let mut hash = self.0.clone();
         feed(&mut hash, b"kernel");
@@ -70,19 +72,19 @@ impl LibraryKey {
     }
 }
 
-/// Length first, so that no two lists of fields read the same.
+/// Hashes a field after its length, so that different lists of fields cannot collide.
 fn feed(hash: &mut Sha256, field: &[u8]) {
     hash.update((field.len() as u64).to_le_bytes());
     hash.update(field);
 }
 
-/// A directory of such files that stays below a size, or an eighth above it.
+/// A directory of such files with a size limit, which it exceeds by at most an eighth.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     path: PathBuf,
     limit: u64,
-    /// Bytes that may be written before the directory is looked through again.
-    room: Arc<AtomicU64>,
+    /// Bytes that may be written before the next trim.
+    bytes_until_trim: Arc<AtomicU64>,
 }
 
 impl Directory {
@@ -90,7 +92,7 @@ impl Directory {
         Self {
             path,
             limit,
-            room: Arc::default(),
+            bytes_until_trim: Arc::default(),
         }
     }
 
@@ -98,11 +100,11 @@ impl Directory {
         self.path.join(name)
     }
 
-    /// Lets `write` make a file under a name nobody reads, then gives it its own name in one step, so
-    /// that a reader finds all of it or nothing. Old files go when the directory is full.
+    /// Lets `write` create a file under a temporary name, then renames it atomically, so
+    /// that a reader finds all of it or nothing. Old files are removed when the directory is full.
     ///
     /// # Errors
-    /// What the file system or `write` reports; no file of that name is left half written.
+    /// Errors of the file system or of `write`; no file of that name is left half written.
     pub(super) fn publish(
         &self,
         file: &Path,
@@ -118,25 +120,26 @@ impl Directory {
             .and_then(|()| fs::metadata(&temporary))
             .and_then(|meta| fs::rename(&temporary, file).map(|()| meta.len()));
         if result.is_err() {
-            // Nothing more can be done about it; the trimming below takes it some day.
+            // If this fails too, a later trim removes the file.
             let _ = fs::remove_file(&temporary);
         }
         let length = result?;
-        // Listing thousands of files for each of them would take longer than compiling.
-        let has_room = |room: u64| room.checked_sub(length);
+        // Listing thousands of files after every write would take longer than compiling.
+        let spend = |bytes: u64| bytes.checked_sub(length);
         if self
-            .room
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room)
+            .bytes_until_trim
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
             .is_ok()
         {
             return Ok(());
         }
         self.trim()?;
-        self.room.store(self.limit / 8, Ordering::Relaxed);
+        self.bytes_until_trim
+            .store(self.limit / 8, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Removes the files that were written longest ago until the rest fits.
+    /// Removes the oldest files until the rest is below the limit.
     fn trim(&self) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.path)?
             .filter_map(|entry| {
@@ -151,7 +154,7 @@ impl Directory {
             if total <= self.limit {
                 break;
             }
-            // Another process may have removed it: then it is gone all the same.
+            // Another process may have removed it already.
             let _ = fs::remove_file(path);
             total -= length;
         }
@@ -161,9 +164,10 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::library::MathMode;
-    use std::collections::BTreeSet;
 
     fn options(defines: &[(&str, &str)]) -> CompileOptions {
         CompileOptions {
@@ -212,12 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn instrumented_kernels_are_not_kept() {
+    fn instrumented_kernels_are_not_cached() {
         let with = |set: &'static str, value: &'static str| {
             is_instrumented(|name| (name == set).then(|| value.into()))
         };
         assert!(!is_instrumented(|_| None));
-        for name in INSTRUMENTS {
+        for name in INSTRUMENTATION_VARIABLES {
             assert!(with(name, "1"), "{name}");
             assert!(!with(name, "0"), "{name}");
             assert!(!with(name, ""), "{name}");
@@ -226,21 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn a_full_directory_is_looked_through_once_for_an_eighth_of_its_size() {
+    fn a_full_directory_is_trimmed_once_per_eighth_of_its_limit() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::new(dir.path().to_owned(), 80);
-        let mut most = 0;
+        let mut max_files = 0;
         for i in 0..40 {
             let file = directory.file(&i.to_string());
             directory.publish(&file, |p| fs::write(p, [0; 4])).unwrap();
-            most = most.max(fs::read_dir(dir.path()).unwrap().count());
+            max_files = max_files.max(fs::read_dir(dir.path()).unwrap().count());
         }
-        // 20 files fit, and two more until the next look.
-        assert_eq!(most, 22);
+        // 20 files fit, and two more until the next trim.
+        assert_eq!(max_files, 22);
     }
 
     #[test]
-    fn a_failed_write_leaves_nothing_and_what_was_there() {
+    fn a_failed_write_leaves_the_old_file_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::new(dir.path().join("apple"), 1 << 20);
         let file = directory.file("a");
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_go_when_the_directory_is_full() {
+    fn the_oldest_files_are_removed_when_the_directory_is_full() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::new(dir.path().to_owned(), 25);
         for (age, name) in [(30, "a"), (20, "b")] {

@@ -1,8 +1,21 @@
-//! Finding GPUs and driving one.
+//! GPUs.
 #![expect(
     unsafe_code,
-    reason = "links a framework Metal depends on and reaches the process's capture manager"
+    reason = "links a framework Metal depends on and uses the process's capture manager"
 )]
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use objc2::rc::{Retained, autoreleasepool};
+use objc2::runtime::{NSObjectProtocol, ProtocolObject};
+use objc2::{available, sel};
+use objc2_foundation::{NSProcessInfo, NSURL};
+use objc2_metal::{
+    MTLCaptureDescriptor, MTLCaptureDestination, MTLCaptureManager, MTLCopyAllDevices,
+    MTLCreateSystemDefaultDevice, MTLDevice, MTLGPUFamily,
+};
 
 use super::buffer::{self, Buffer};
 use super::cache::{Directory, is_instrumented};
@@ -19,17 +32,6 @@ use crate::library::CompileOptions;
 use crate::size::Size;
 use crate::storage::StorageMode;
 use crate::submission::Completion;
-use objc2::rc::{Retained, autoreleasepool};
-use objc2::runtime::{NSObjectProtocol, ProtocolObject};
-use objc2::{available, sel};
-use objc2_foundation::{NSProcessInfo, NSURL};
-use objc2_metal::{
-    MTLCaptureDescriptor, MTLCaptureDestination, MTLCaptureManager, MTLCopyAllDevices,
-    MTLCreateSystemDefaultDevice, MTLDevice, MTLGPUFamily,
-};
-use std::any::Any;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 // Metal finds the default device of a command-line program only if CoreGraphics is loaded.
 #[cfg(target_os = "macos")]
@@ -70,8 +72,8 @@ pub(super) struct Device {
     residency: Option<Arc<Residency>>,
     archives: Option<Directory>,
     system: String,
-    /// Whether Metal Performance Shaders know the device.
-    products: bool,
+    /// Whether Metal Performance Shaders support the device.
+    multiplies_matrices: bool,
 }
 
 impl Device {
@@ -88,16 +90,16 @@ impl Device {
         let family = family(&raw)
             .ok_or_else(|| unavailable("GPUs older than the family Apple7 are not supported"))?;
         let info = describe(&raw, family);
-        // Metal compiles two functions at a time unless it is told otherwise. iOS has no such switch.
+        // Metal compiles two functions at a time by default. iOS has no such setting.
         if raw.respondsToSelector(sel!(setShouldMaximizeConcurrentCompilation:)) {
             raw.setShouldMaximizeConcurrentCompilation(true);
         }
         let residency = Residency::new(&raw, info.recommended_working_set).map(Arc::new);
         let queue = Queue::new(&raw, residency.clone())
-            .ok_or_else(|| unavailable("it makes no command queue"))?;
+            .ok_or_else(|| unavailable("it cannot create a command queue"))?;
         Ok(Self {
             info,
-            products: matrix::supports(&raw),
+            multiplies_matrices: matrix::supports(&raw),
             queue,
             residency,
             archives: archives(),
@@ -125,7 +127,7 @@ impl Device {
     }
 }
 
-/// The newest family of ours that the device belongs to.
+/// The newest supported family that the device belongs to.
 fn family(raw: &ProtocolObject<dyn MTLDevice>) -> Option<Family> {
     let table = [
         (MTLGPUFamily::Apple10, Family::Apple10),
@@ -141,14 +143,18 @@ fn family(raw: &ProtocolObject<dyn MTLDevice>) -> Option<Family> {
 }
 
 fn describe(raw: &ProtocolObject<dyn MTLDevice>, family: Family) -> DeviceInfo {
-    let most = raw.maxThreadsPerThreadgroup();
+    let max_threads = raw.maxThreadsPerThreadgroup();
     let max_buffer_length = raw.maxBufferLength();
     let limits = Limits {
-        max_threads_per_threadgroup: Size::new(most.width, most.height, most.depth),
+        max_threads_per_threadgroup: Size::new(
+            max_threads.width,
+            max_threads.height,
+            max_threads.depth,
+        ),
         max_threadgroup_memory: raw.maxThreadgroupMemoryLength(),
         ..family.limits(max_buffer_length)
     };
-    // These came to iOS later than to macOS, or not at all.
+    // iOS got these later than macOS, or not at all.
     let working_set = if raw.respondsToSelector(sel!(recommendedMaxWorkingSetSize)) {
         raw.recommendedMaxWorkingSetSize()
     } else {
@@ -174,14 +180,13 @@ fn describe(raw: &ProtocolObject<dyn MTLDevice>, family: Family) -> DeviceInfo {
     }
 }
 
-/// Where pipelines are kept; nowhere without a cache directory, when it may hold nothing, or when Metal instruments
-/// kernels.
+/// The pipeline cache; `None` without a cache directory, with a size limit of 0, or when Metal instruments kernels.
 fn archives() -> Option<Directory> {
     const DEFAULT_MB: u64 = 1024;
     if is_instrumented(|name| std::env::var_os(name)) {
         return None;
     }
-    // A limit that is not a number is reported by whoever can report it; here it means the default.
+    // Setup code reports a limit that is not a number; here it means the default.
     let megabytes = env::number(env::CACHE_LIMIT_MB)
         .ok()
         .flatten()
@@ -238,12 +243,12 @@ impl driver::Device for Device {
     }
 
     fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
-        let kept = self.residency.as_ref()?.keep_alive()?;
-        Some(Box::new(kept))
+        let keep_alive = self.residency.as_ref()?.keep_alive()?;
+        Some(Box::new(keep_alive))
     }
 
     fn multiplies_matrices(&self) -> bool {
-        self.products
+        self.multiplies_matrices
     }
 
     fn prepare(&self, product: &driver::ProductCommand) -> Result<Option<ProductObjects>> {

@@ -1,13 +1,13 @@
-//! What Metal says in texts and numbers, as typed values.
+//! Parsing of Metal's error texts and codes.
 
 use crate::error::{Error, Fault};
 use crate::msl::{Diagnostic, DiagnosticKind, Severity};
 
-/// What Metal calls a source that came as text.
-const SOURCE: &str = "program_source";
+/// Metal's file name for source passed as a string.
+const METAL_SOURCE_NAME: &str = "program_source";
 
-/// The errors in the text of a failed compilation, with the library's label for the name Metal gives
-/// a source. A text in another form becomes one diagnostic without a place.
+/// Parses the errors in the text of a failed compilation; the library's label replaces Metal's file name.
+/// A text in another format becomes one diagnostic without a location.
 pub(super) fn diagnostics(text: &str, label: &str, source: &str) -> Vec<Diagnostic> {
     let found: Vec<_> = text
         .lines()
@@ -20,7 +20,7 @@ pub(super) fn diagnostics(text: &str, label: &str, source: &str) -> Vec<Diagnost
         severity: Severity::Error,
         kind: DiagnosticKind::Compiler,
         message: text.trim().to_owned(),
-        file: file(SOURCE, label),
+        file: file(METAL_SOURCE_NAME, label),
         line: 0,
         column: 0,
         flag: None,
@@ -30,14 +30,14 @@ pub(super) fn diagnostics(text: &str, label: &str, source: &str) -> Vec<Diagnost
 
 /// Reads `FILE:LINE:COLUMN: error: MESSAGE`. Warnings, notes and quoted source are not errors.
 fn diagnostic(line: &str, label: &str, source: &str) -> Option<Diagnostic> {
-    let (place, message) = line
+    let (location, message) = line
         .split_once(": fatal error: ")
         .or_else(|| line.split_once(": error: "))?;
-    let (rest, column) = place.rsplit_once(':')?;
+    let (rest, column) = location.rsplit_once(':')?;
     let (name, number) = rest.rsplit_once(':')?;
     let name = name.trim();
     let number: u32 = number.parse().ok()?;
-    let index = number.checked_sub(1).filter(|_| name == SOURCE);
+    let index = number.checked_sub(1).filter(|_| name == METAL_SOURCE_NAME);
     Some(Diagnostic {
         severity: Severity::Error,
         kind: DiagnosticKind::Compiler,
@@ -53,15 +53,15 @@ fn diagnostic(line: &str, label: &str, source: &str) -> Option<Diagnostic> {
 }
 
 fn file(name: &str, label: &str) -> String {
-    if name == SOURCE && !label.is_empty() {
+    if name == METAL_SOURCE_NAME && !label.is_empty() {
         label.to_owned()
     } else {
         name.to_owned()
     }
 }
 
-/// The error for a kernel that could not be made a pipeline: one that asks for more than the device
-/// has is told apart from one that is wrong.
+/// The error for a pipeline that could not be built: `Launch` for a kernel that exceeds a limit of the device,
+/// `Compile` for all others.
 pub(super) fn pipeline_error(text: &str, label: &str, kernel: &str) -> Error {
     let lower = text.to_lowercase();
     let exceeds = lower.contains("exceeds") || lower.contains("too large");
@@ -77,8 +77,8 @@ pub(super) fn pipeline_error(text: &str, label: &str, kernel: &str) -> Error {
     }
 }
 
-/// What a failed command buffer means: the number is an `MTLCommandBufferError`, and the text tells
-/// apart what Metal counts together as internal errors.
+/// The fault of a failed command buffer: `code` is an `MTLCommandBufferError`, and the text distinguishes
+/// several faults that Metal reports as internal errors.
 pub(super) fn fault(code: usize, text: &str) -> Fault {
     match code {
         2 => Fault::Timeout,
@@ -103,7 +103,7 @@ fn fault_by_text(text: &str) -> Fault {
         ("Address Fault", Fault::PageFault),
         ("OutOfMemory", Fault::OutOfMemory),
         ("Insufficient Memory", Fault::OutOfMemory),
-        // Work of others failed on the same GPU, or so much of ours did that the system ignores us.
+        // Another process's work failed on the same GPU, or this process's so often that the system ignores it.
         ("InnocentVictim", Fault::Refused),
         ("Innocent Victim", Fault::Refused),
         ("Ignored", Fault::Refused),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_read_in_the_library_s_name_and_warnings_are_left_out() {
+    fn errors_carry_the_library_s_label_and_warnings_are_skipped() {
         let text = "Compilation failed: \n\n\
             program_source:3:5: warning: unused variable 'x' [-Wunused-variable]\n    int x;\n        ^\n\
             program_source:5:17: error: use of undeclared identifier 'foo'\n    out[i] = foo;\n             ^\n\
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_from_line_directives_and_names_with_colons_stay() {
+    fn names_from_line_directives_and_names_with_colons_are_kept() {
         let text = "C:/k.metal:7:2: error: expected ';'\nother.h:1:1: error: a: error: b";
         assert_eq!(
             diagnostics(text, "lib", ""),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_quoted_where_it_is_in_the_source() {
+    fn the_line_is_quoted_if_it_is_in_the_source() {
         let quoted = |text: &str| diagnostics(text, "lib", "one\ntwo")[0].source_line.clone();
         assert_eq!(
             quoted("program_source:2:1: error: x"),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_text_is_one_diagnostic_without_a_place() {
+    fn any_other_text_is_one_diagnostic_without_a_location() {
         for text in [
             "",
             "  Compiler encountered an internal error\n",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_too_large_is_told_apart_from_one_that_is_wrong() {
+    fn a_kernel_that_exceeds_a_limit_is_a_launch_error() {
         let text = "Threadgroup memory size (49152) exceeds the maximum threadgroup memory allowed (32768)";
         assert_eq!(
             pipeline_error(text, "lib", "k"),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_from_the_code_and_internal_errors_from_the_text() {
+    fn faults_are_derived_from_the_code_and_for_internal_errors_from_the_text() {
         struct Case(usize, &'static str, Fault);
         let cases = [
             Case(2, "", Fault::Timeout),

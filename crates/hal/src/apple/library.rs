@@ -1,12 +1,8 @@
 //! Libraries compiled by Metal from source.
 #![expect(unsafe_code, reason = "hands macros to Metal's compiler")]
 
-use super::cache::{Directory, LibraryKey};
-use super::diagnostics::diagnostics;
-use super::pipeline::Pipeline;
-use crate::driver;
-use crate::error::{Error, Result};
-use crate::library::{CompileOptions, FunctionConstants, MathMode};
+use std::sync::Arc;
+
 use objc2::available;
 use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::{NSObject, ProtocolObject};
@@ -15,7 +11,13 @@ use objc2_metal::{
     MTLCompileOptions, MTLDevice, MTLFunction, MTLFunctionType, MTLLanguageVersion, MTLLibrary,
     MTLMathFloatingPointFunctions, MTLMathMode,
 };
-use std::sync::Arc;
+
+use super::cache::{Directory, LibraryKey};
+use super::diagnostics::diagnostics;
+use super::pipeline::Pipeline;
+use crate::driver;
+use crate::error::{Error, Result};
+use crate::library::{CompileOptions, FunctionConstants, MathMode};
 
 /// A library.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub(super) struct Library {
     pub(super) label: String,
     pub(super) archives: Option<Directory>,
     pub(super) key: LibraryKey,
-    /// Its kernels may write to a log.
+    /// Whether its kernels may log.
     pub(super) logs: bool,
     kernels: Vec<String>,
 }
@@ -80,7 +82,7 @@ fn translate(options: &CompileOptions, logs: bool) -> Retained<MTLCompileOptions
         metal.setMathFloatingPointFunctions(functions);
         metal.setEnableLogging(logs);
     } else {
-        // Older systems know two modes; what is asked to be relaxed may be safe.
+        // Older systems have two modes; relaxed mode becomes safe mode.
         #[expect(deprecated, reason = "the only switch before macOS 15 and iOS 18")]
         metal.setFastMathEnabled(options.math_mode == MathMode::Fast);
     }
@@ -101,8 +103,8 @@ fn translate(options: &CompileOptions, logs: bool) -> Retained<MTLCompileOptions
     metal
 }
 
-/// The newest language of the system, up to the one whose compute features the front knows. Without
-/// this it would follow from the system version the program was linked for.
+/// The newest language version of the system, up to the one whose compute features the front supports. Without
+/// this it would depend on the system version the program was linked for.
 fn language() -> MTLLanguageVersion {
     if available!(macos = 15.0, ios = 18.0, ..) {
         MTLLanguageVersion::Version3_2

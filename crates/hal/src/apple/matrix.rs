@@ -1,15 +1,11 @@
-//! Products of matrices by Metal Performance Shaders.
+//! Matrix multiplication by Metal Performance Shaders.
 #![expect(
     unsafe_code,
     reason = "describes matrices in buffers to a library of the system"
 )]
 
-use super::bytes::Place;
-use super::flight::lock;
-use super::recorder::place;
-use crate::driver::{Matrix, ProductCommand, refused_product};
-use crate::error::Result;
-use crate::matrix::MatrixElement;
+use std::sync::Mutex;
+
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2::{AnyThread, ClassType, msg_send};
@@ -18,15 +14,21 @@ use objc2_metal::{MTLCommandBuffer, MTLDevice};
 use objc2_metal_performance_shaders::{
     MPSDataType, MPSMatrix, MPSMatrixDescriptor, MPSMatrixMultiplication, MPSSupportsMTLDevice,
 };
-use std::sync::Mutex;
 
-/// Whether the library knows the device.
+use super::in_flight::lock;
+use super::recorder::buffer_offset;
+use super::unaligned_copy::BufferOffset;
+use crate::driver::{Matrix, ProductCommand, refused_product};
+use crate::error::Result;
+use crate::matrix::MatrixElement;
+
+/// Returns whether the library supports the device.
 pub(super) fn supports(device: &ProtocolObject<dyn MTLDevice>) -> bool {
-    // SAFETY: only asks.
+    // SAFETY: only queries the device.
     unsafe { MPSSupportsMTLDevice(Some(device)) }
 }
 
-/// What the library needs for a product. Its methods are declared never to give nil, and do if they must.
+/// The library's objects for a product. Its methods are declared as non-null, but may return nil.
 ///
 /// The library allows one thread at a time to encode a kernel; commands therefore share it behind a mutex.
 #[derive(Debug)]
@@ -37,13 +39,13 @@ pub(super) struct Prepared {
     result: Retained<MPSMatrix>,
 }
 
-// SAFETY: the objects belong to no thread: whoever holds them may use them, one thread at a time.
+// SAFETY: the objects are not bound to a thread: any thread may use them, one at a time.
 unsafe impl Send for Prepared {}
 
-/// Asks the library for the objects of a product.
+/// Creates the library's objects for a product.
 ///
 /// # Errors
-/// `Unsupported`, if it gives nil for one of them.
+/// `Unsupported` if it returns nil for one of them.
 pub(super) fn prepare(
     device: &ProtocolObject<dyn MTLDevice>,
     product: &ProductCommand,
@@ -60,10 +62,10 @@ pub(super) fn prepare(
     all().ok_or_else(|| refused_product(&device.name().to_string()))
 }
 
-/// Encodes a product into a command buffer that no encoder is open on, and that keeps what it uses.
+/// Encodes a product into a command buffer that has no open encoder and that retains its references.
 ///
 /// # Errors
-/// `Unsupported`, if the product has not been [prepared](prepare); nothing is encoded then.
+/// `Unsupported` if the product has not been [prepared](prepare); nothing is encoded then.
 pub(super) fn encode(
     device: &ProtocolObject<dyn MTLDevice>,
     buffer: &ProtocolObject<dyn MTLCommandBuffer>,
@@ -91,13 +93,13 @@ fn kernel(
     device: &ProtocolObject<dyn MTLDevice>,
     product: &ProductCommand,
 ) -> Option<Retained<MPSMatrixMultiplication>> {
-    // SAFETY: the initialiser has these arguments, and the front checked that the sizes fit each other.
+    // SAFETY: the initialiser has these arguments, and the front checked that the sizes match.
     let kernel: Option<Retained<MPSMatrixMultiplication>> = unsafe {
         msg_send![
             MPSMatrixMultiplication::alloc(),
             initWithDevice: device,
-            transposeLeft: product.turn_left,
-            transposeRight: product.turn_right,
+            transposeLeft: product.transpose_left,
+            transposeRight: product.transpose_right,
             resultRows: product.result.rows,
             resultColumns: product.result.columns,
             interiorColumns: product.depth(),
@@ -116,9 +118,9 @@ fn describe(matrix: &Matrix, element: MatrixElement) -> Option<Retained<MPSMatri
         MatrixElement::F16 => MPSDataType::Float16,
         MatrixElement::F32 => MPSDataType::Float32,
     };
-    let Place { buffer, offset } = place(&matrix.region);
-    // SAFETY: the method has these arguments, and the front checked that a row has room for its columns and is a
-    // multiple of the element's size.
+    let BufferOffset { buffer, offset } = buffer_offset(&matrix.region);
+    // SAFETY: the method has these arguments, and the front checked that a row is long enough for its columns and a
+    // multiple of the element size.
     let descriptor: Option<Retained<MPSMatrixDescriptor>> = unsafe {
         msg_send![
             MPSMatrixDescriptor::class(),
@@ -129,8 +131,7 @@ fn describe(matrix: &Matrix, element: MatrixElement) -> Option<Retained<MPSMatri
         ]
     };
     let descriptor = descriptor?;
-    // SAFETY: the initialiser has these arguments, and the front checked that the buffer has all rows from the offset
-    // on.
+    // SAFETY: the initialiser has these arguments, and the front checked that the buffer has all rows after the offset.
     unsafe {
         msg_send![
             MPSMatrix::alloc(),

@@ -4,14 +4,9 @@
     reason = "passes function constants by pointer and narrows Metal's bindings to their kind"
 )]
 
-use super::archive;
-use super::diagnostics::pipeline_error;
-use super::library::Library;
-use crate::access::Access;
-use crate::driver::{self, DispatchCommand, own};
-use crate::error::{Error, Result};
-use crate::library::{ConstantValue, FunctionConstants};
-use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
+use std::any::Any;
+use std::ptr::NonNull;
+
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::{NSError, NSString};
@@ -20,14 +15,21 @@ use objc2_metal::{
     MTLComputePipelineReflection, MTLComputePipelineState, MTLDataType, MTLDevice,
     MTLFunctionConstantValues, MTLLibrary,
 };
-use std::any::Any;
-use std::ptr::NonNull;
+
+use super::archive;
+use super::diagnostics::pipeline_error;
+use super::library::Library;
+use crate::access::Access;
+use crate::driver::{self, DispatchCommand, own};
+use crate::error::{Error, Result};
+use crate::library::{ConstantValue, FunctionConstants};
+use crate::pipeline::{Argument, ArgumentKind, PipelineInfo};
 
 /// A pipeline.
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub(super) raw: Retained<ProtocolObject<dyn MTLComputePipelineState>>,
-    /// The kernel may write to a log.
+    /// Whether the kernel may log.
     pub(super) logs: bool,
     info: PipelineInfo,
 }
@@ -55,13 +57,13 @@ impl Pipeline {
         let descriptor = MTLComputePipelineDescriptor::new();
         descriptor.setLabel(Some(&NSString::from_str(name)));
         descriptor.setComputeFunction(Some(&function));
-        let place = library
+        let cached = library
             .archives
             .as_ref()
             .map(|dir| (dir, dir.file(&library.key.file_name(name, constants))));
-        let place = place.as_ref().map(|(dir, file)| (*dir, file.as_path()));
+        let cached = cached.as_ref().map(|(dir, file)| (*dir, file.as_path()));
         let (raw, reflection) =
-            archive::pipeline(&library.device, &descriptor, place).map_err(failed)?;
+            archive::pipeline(&library.device, &descriptor, cached).map_err(failed)?;
         let arguments = match reflection {
             Some(reflection) => {
                 Some(arguments(&reflection).map_err(|what| Error::Unsupported {
@@ -109,7 +111,7 @@ fn values(constants: &FunctionConstants) -> Retained<MTLFunctionConstantValues> 
         };
         // Every Apple system is little-endian: the value's bytes come first.
         let bits = value.bits().to_le_bytes();
-        // SAFETY: Metal copies as many bytes as the type has, at most the eight there are.
+        // SAFETY: Metal copies as many bytes as the type has, at most eight.
         unsafe {
             metal.setConstantValue_type_atIndex(NonNull::from(&bits).cast(), kind, index as usize);
         }
@@ -117,23 +119,23 @@ fn values(constants: &FunctionConstants) -> Retained<MTLFunctionConstantValues> 
     metal
 }
 
-/// What a binding is, before it is known whether the front can bind it.
-struct Found {
+/// Metal's description of a binding.
+struct BindingInfo {
     name: String,
     kind: MTLBindingType,
     index: usize,
     access: MTLBindingAccess,
     active: bool,
-    /// Bytes of the type a buffer argument points or refers to, if that is a structure.
+    /// Size of the structure that a buffer argument points or refers to; 0 if it is not a structure.
     structure: usize,
 }
 
-/// The kernel's arguments, or the one that the front has no way to bind.
+/// The kernel's arguments, or an error that names the first unsupported one.
 fn arguments(reflection: &MTLComputePipelineReflection) -> Result<Vec<Argument>, String> {
     bindings(reflection).into_iter().map(argument).collect()
 }
 
-fn argument(found: Found) -> Result<Argument, String> {
+fn argument(found: BindingInfo) -> Result<Argument, String> {
     let index = u32::try_from(found.index).map_err(|_| format!("argument {}", found.index))?;
     let kind = match found.kind {
         MTLBindingType::Buffer => ArgumentKind::Buffer(index),
@@ -151,8 +153,8 @@ fn argument(found: Found) -> Result<Argument, String> {
         name: found.name,
         kind,
         access,
-        // Metal tells a reference to a value from a pointer to any number of them no more than this: a
-        // structure that is only read is, as good as always, the kernel's parameters.
+        // Metal does not distinguish a reference to one value from a pointer to an array. A
+        // structure that is only read is almost always the kernel's parameters.
         min_bytes: if access == Access::Read {
             found.structure
         } else {
@@ -162,9 +164,9 @@ fn argument(found: Found) -> Result<Argument, String> {
     })
 }
 
-fn bindings(reflection: &MTLComputePipelineReflection) -> Vec<Found> {
+fn bindings(reflection: &MTLComputePipelineReflection) -> Vec<BindingInfo> {
     let found = |binding: Retained<ProtocolObject<dyn MTLBinding>>| {
-        let mut found = Found {
+        let mut found = BindingInfo {
             name: binding.name().to_string(),
             kind: binding.r#type(),
             index: binding.index(),

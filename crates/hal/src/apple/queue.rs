@@ -1,50 +1,52 @@
-//! Turning command lists into Metal's command buffers, in their order.
+//! Encoding command lists into Metal's command buffers, in submission order.
 #![expect(
     unsafe_code,
     reason = "keeps a command buffer of Metal's behind a lock"
 )]
 
-use super::bytes::ByteKernels;
-use super::flight::{Flight, lock, log_state};
-use super::recorder::Recorder;
-use super::residency::Residency;
-use crate::driver::CommandList;
-use crate::error::Result;
-use crate::submission::Completion;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::NSString;
 use objc2_metal::{MTLCommandBuffer, MTLCommandQueue, MTLDevice};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+
+use super::in_flight::{InFlight, lock, log_state};
+use super::recorder::Recorder;
+use super::residency::Residency;
+use super::unaligned_copy::ByteKernels;
+use crate::driver::CommandList;
+use crate::error::Result;
+use crate::submission::Completion;
 
 /// A device's queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     residency: Option<Arc<Residency>>,
-    bytes: OnceLock<Result<Arc<ByteKernels>>>,
-    /// A command buffer has failed since the line was opened.
+    byte_kernels: OnceLock<Result<Arc<ByteKernels>>>,
+    /// Whether a command buffer has failed since the queue was opened.
     failed: Arc<AtomicBool>,
-    /// Held from the first command buffer of a list to its last, so that lists do not interleave. Command
-    /// buffers are committed as they fill: Metal lets only some (64) exist and makes the next one wait,
-    /// which must never be for one that nobody has committed.
-    line: Mutex<Line>,
+    /// Locked from the first command buffer of a list to its last, so that lists do not interleave. Command
+    /// buffers are committed as they fill: Metal allows only 64 to exist and blocks the creation of the next,
+    /// which must never wait for one that has not been committed.
+    open: Mutex<OpenQueue>,
 }
 
-/// Metal's queue, and the last command buffer that went into it.
+/// Metal's queue, and the last command buffer that was committed to it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct OpenQueue {
     pub(super) raw: Retained<ProtocolObject<dyn MTLCommandQueue>>,
     pub(super) last: Option<Retained<ProtocolObject<dyn MTLCommandBuffer>>>,
 }
 
-// SAFETY: Metal's objects may be used from any thread. A command buffer is not safe to use from two at
-// once; this one is reached only through the mutex of `Queue`, and only to wait for its end.
-unsafe impl Send for Line {}
+// SAFETY: Metal's objects may be used from any thread. A command buffer must not be used from two threads
+// concurrently; this one is accessed only through the mutex of `Queue`, and only to wait for its end.
+unsafe impl Send for OpenQueue {}
 
-impl Line {
-    fn open(
+impl OpenQueue {
+    fn new(
         device: &ProtocolObject<dyn MTLDevice>,
         residency: Option<&Arc<Residency>>,
     ) -> Option<Self> {
@@ -64,52 +66,52 @@ impl Queue {
     ) -> Option<Self> {
         Some(Self {
             device: device.clone(),
-            line: Mutex::new(Line::open(device, residency.as_ref())?),
+            open: Mutex::new(OpenQueue::new(device, residency.as_ref())?),
             residency,
-            bytes: OnceLock::new(),
+            byte_kernels: OnceLock::new(),
             failed: Arc::default(),
         })
     }
 
-    /// As the driver's contract says.
+    /// Implements [`crate::driver::Device::submit`].
     pub(super) fn submit(&self, list: CommandList, completion: Arc<Completion>) -> Result<()> {
         let list = Arc::new(list);
-        let flight = Arc::new(Flight::new(list.clone(), completion, self.failed.clone()));
-        let log = log_state(&self.device, &list, &flight)?;
-        let mut line = lock(&self.line);
-        self.renew(&mut line);
+        let in_flight = Arc::new(InFlight::new(list.clone(), completion, self.failed.clone()));
+        let log = log_state(&self.device, &list, &in_flight)?;
+        let mut open = lock(&self.open);
+        self.reopen_after_failure(&mut open);
         if let Some(residency) = &self.residency {
-            residency.commit(&line.raw);
+            residency.commit(&open.raw);
         }
-        let mut recorder = Recorder::new(self, &mut line, &flight, log, &list)?;
+        let mut recorder = Recorder::new(self, &mut open, &in_flight, log, &list)?;
         let outcome = recorder
             .clear_blank(&list)
             .and_then(|()| recorder.record_all(&list))
             .map(|()| recorder.commit());
         drop(recorder);
-        drop(line);
+        drop(open);
         drop(list);
         match outcome {
-            // Nothing has reached the device.
-            Err(error) if !flight.has_started() => return Err(error),
-            Err(error) => flight.fail(error),
+            // Nothing was committed to the device.
+            Err(error) if !in_flight.has_started() => return Err(error),
+            Err(error) => in_flight.fail(error),
             Ok(()) => {}
         }
-        flight.release();
+        in_flight.release();
         Ok(())
     }
 
-    /// Takes a new queue after a failure, once the old one is empty: the system refuses work from a
+    /// Opens a new queue after a failure, once the old one is empty: the system refuses work from a
     /// queue that has failed several times.
-    fn renew(&self, line: &mut Line) {
+    fn reopen_after_failure(&self, open: &mut OpenQueue) {
         if !self.failed.swap(false, Ordering::Relaxed) {
             return;
         }
-        if let Some(last) = line.last.take() {
+        if let Some(last) = open.last.take() {
             last.waitUntilCompleted();
         }
-        if let Some(new) = Line::open(&self.device, self.residency.as_ref()) {
-            *line = new;
+        if let Some(new) = OpenQueue::new(&self.device, self.residency.as_ref()) {
+            *open = new;
         }
     }
 
@@ -118,7 +120,7 @@ impl Queue {
     }
 
     pub(super) fn byte_kernels(&self) -> Result<Arc<ByteKernels>> {
-        self.bytes
+        self.byte_kernels
             .get_or_init(|| ByteKernels::new(&self.device).map(Arc::new))
             .clone()
     }

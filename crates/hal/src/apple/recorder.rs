@@ -4,17 +4,10 @@
     reason = "binds resources to encoders and receives Metal's callbacks on other threads"
 )]
 
-use super::buffer::Buffer;
-use super::bytes::{ByteKernels, Bytes, Place, blit_takes};
-use super::flight::{Flight, send};
-use super::lengths::Lengths;
-use super::matrix;
-use super::pipeline::Pipeline;
-use super::queue::{Line, Queue};
-use super::split::{Meter, Step};
-use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
-use crate::error::{Error, Fault, Result};
-use crate::size::Size;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
 use block2::RcBlock;
 use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
@@ -24,11 +17,20 @@ use objc2_metal::{
     MTLCommandBufferDescriptor, MTLCommandEncoder, MTLCommandQueue, MTLComputeCommandEncoder,
     MTLDevice, MTLDispatchType, MTLLogState, MTLResource, MTLSize,
 };
-use std::any::Any;
-use std::ptr::NonNull;
-use std::sync::Arc;
 
-/// The encoder that commands go to at the moment.
+use super::buffer::Buffer;
+use super::command_split::{CommandCost, Meter};
+use super::in_flight::{InFlight, assert_send};
+use super::matrix;
+use super::pipeline::Pipeline;
+use super::queue::{OpenQueue, Queue};
+use super::threadgroup_lengths::ThreadgroupLengths;
+use super::unaligned_copy::{BufferOffset, ByteKernels, ByteSource, blit_supports};
+use crate::driver::{self, Command, CommandList, DispatchCommand, Region, Resource, own};
+use crate::error::{Error, Fault, Result};
+use crate::size::Size;
+
+/// The current encoder.
 #[derive(Debug)]
 enum Encoder {
     None,
@@ -36,13 +38,13 @@ enum Encoder {
     Blit(Retained<ProtocolObject<dyn MTLBlitCommandEncoder>>),
 }
 
-/// How the command buffers of a list are made.
+/// Settings of the command buffers of a list.
 #[derive(Debug)]
-struct Makings {
+struct CommandBufferSettings {
     label: Option<Retained<NSString>>,
     log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
-    /// Whether they keep what they use. The flight keeps what is ours; what Metal Performance Shaders make for a
-    /// product is theirs.
+    /// Whether they retain what they use. [`InFlight`] keeps the driver's objects; Metal Performance Shaders create
+    /// objects of their own for a product.
     retains: bool,
 }
 
@@ -50,17 +52,17 @@ struct Makings {
 #[derive(Debug)]
 pub(super) struct Recorder<'a> {
     queue: &'a Queue,
-    line: &'a mut Line,
-    flight: &'a Arc<Flight>,
-    makings: Makings,
+    open: &'a mut OpenQueue,
+    in_flight: &'a Arc<InFlight>,
+    settings: CommandBufferSettings,
     buffer: Retained<ProtocolObject<dyn MTLCommandBuffer>>,
     encoder: Encoder,
     /// Open debug groups: an encoder must close what it opened, and the next one opens them again.
     groups: Vec<Retained<NSString>>,
     meter: Meter,
-    /// Threadgroup memory by index, in this encoder.
-    lengths: Lengths,
-    /// The kernel of this command buffer, to name it in an error; `None` inside once there are several.
+    /// Threadgroup memory lengths set on this encoder.
+    lengths: ThreadgroupLengths,
+    /// The kernel of this command buffer, for errors; the inner option is `None` once there are several.
     kernel: Option<Option<String>>,
     /// Buffers that this command buffer clears.
     cleared: Vec<Arc<dyn driver::Buffer>>,
@@ -69,12 +71,12 @@ pub(super) struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     pub(super) fn new(
         queue: &'a Queue,
-        line: &'a mut Line,
-        flight: &'a Arc<Flight>,
+        open: &'a mut OpenQueue,
+        in_flight: &'a Arc<InFlight>,
         log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
         list: &CommandList,
     ) -> Result<Self> {
-        let makings = Makings {
+        let settings = CommandBufferSettings {
             label: list.label.as_deref().map(NSString::from_str),
             log,
             retains: list
@@ -84,14 +86,14 @@ impl<'a> Recorder<'a> {
         };
         Ok(Self {
             queue,
-            flight,
-            buffer: command_buffer(line, &makings)?,
-            line,
-            makings,
+            in_flight,
+            buffer: command_buffer(open, &settings)?,
+            open,
+            settings,
             encoder: Encoder::None,
             groups: Vec::new(),
             meter: Meter::default(),
-            lengths: Lengths::default(),
+            lengths: ThreadgroupLengths::default(),
             kernel: None,
             cleared: Vec::new(),
         })
@@ -119,9 +121,9 @@ impl<'a> Recorder<'a> {
 
     pub(super) fn record_all(&mut self, list: &CommandList) -> Result<()> {
         for command in &list.commands {
-            if self.meter.split_before(Step::of(command)) {
+            if self.meter.split_before(CommandCost::of(command)) {
                 self.commit();
-                self.buffer = command_buffer(self.line, &self.makings)?;
+                self.buffer = command_buffer(self.open, &self.settings)?;
             }
             self.record(command)?;
         }
@@ -132,7 +134,7 @@ impl<'a> Recorder<'a> {
         match command {
             Command::Dispatch(dispatch) => self.dispatch(dispatch)?,
             Command::Product(product) => {
-                // The library opens an encoder of its own.
+                // The library opens its own encoder.
                 self.end_encoder();
                 self.note_kernel("matrix product");
                 matrix::encode(self.queue.device(), &self.buffer, product)?;
@@ -168,7 +170,7 @@ impl<'a> Recorder<'a> {
             unsafe { encoder.setThreadgroupMemoryLength_atIndex(*length, *index as usize) };
             self.lengths.set(*index, *length);
         }
-        // All families this driver accepts have threadgroups of different sizes in one grid.
+        // All supported families have non-uniform threadgroup sizes.
         encoder.dispatchThreads_threadsPerThreadgroup(
             metal_size(dispatch.grid),
             metal_size(dispatch.threadgroup),
@@ -179,8 +181,8 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// An encoder keeps the length of every index of threadgroup memory, and those of launches before count against the
-    /// device's limit. Metal has no way to take one back, so a new encoder begins where they are too much.
+    /// Ends the encoder if the threadgroup memory lengths of earlier launches, which it keeps, would exceed the
+    /// device's limit. Metal has no way to reset one.
     fn forget_lengths(&mut self, pipeline: &Pipeline, lengths: &[(u32, usize)]) {
         let fixed = driver::Pipeline::info(pipeline).static_threadgroup_memory;
         let limit = self.queue.device().maxThreadgroupMemoryLength();
@@ -190,14 +192,19 @@ impl<'a> Recorder<'a> {
     }
 
     fn copy(&mut self, source: &Region, target: &Region) -> Result<()> {
-        let (from, to) = (place(source), place(target));
-        if !blit_takes(&[source.offset, target.offset, source.length]) {
+        let (from, to) = (buffer_offset(source), buffer_offset(target));
+        if !blit_supports(&[source.offset, target.offset, source.length]) {
             let kernels = self.byte_kernels()?;
-            kernels.encode(&*self.compute()?, Bytes::From(from), to, target.length);
+            kernels.encode(
+                &*self.compute()?,
+                ByteSource::Buffer(from),
+                to,
+                target.length,
+            );
             return Ok(());
         }
         let encoder = self.blit()?;
-        // SAFETY: the front checked that both ranges lie in their buffers and do not overlap.
+        // SAFETY: the front checked that both ranges are inside their buffers and do not overlap.
         unsafe {
             encoder.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size(
                 from.buffer,
@@ -211,26 +218,30 @@ impl<'a> Recorder<'a> {
     }
 
     fn fill(&mut self, target: &Region, value: u8) -> Result<()> {
-        let to = place(target);
-        if blit_takes(&[target.offset, target.length]) {
+        let to = buffer_offset(target);
+        if blit_supports(&[target.offset, target.length]) {
             let range = NSRange::new(target.offset, target.length);
             self.blit()?.fillBuffer_range_value(to.buffer, range, value);
         } else {
             let kernels = self.byte_kernels()?;
-            kernels.encode(&*self.compute()?, Bytes::Value(value), to, target.length);
+            kernels.encode(
+                &*self.compute()?,
+                ByteSource::Value(value),
+                to,
+                target.length,
+            );
         }
         Ok(())
     }
 
-    /// Command buffers keep nothing; the flight keeps the kernels.
+    /// Returns the unaligned copy kernels and keeps them alive: command buffers retain nothing.
     fn byte_kernels(&self) -> Result<Arc<ByteKernels>> {
         let kernels = self.queue.byte_kernels()?;
-        self.flight.keep(kernels.clone());
+        self.in_flight.keep(kernels.clone());
         Ok(kernels)
     }
 
-    /// What follows waits for what came before. Between encoders Metal sees to it, as it tracks the
-    /// buffers; inside a concurrent one it does what it is told.
+    /// Inserts a barrier. Between encoders Metal tracks hazards itself; inside a concurrent encoder a barrier is needed.
     fn barrier(&mut self) {
         match &self.encoder {
             Encoder::None => {}
@@ -271,7 +282,7 @@ impl<'a> Recorder<'a> {
             .buffer
             .computeCommandEncoderWithDispatchType(MTLDispatchType::Concurrent)
             .ok_or_else(refused)?;
-        encoder.setLabel(self.makings.label.as_deref());
+        encoder.setLabel(self.settings.label.as_deref());
         self.encoder = Encoder::Compute(encoder.clone());
         self.open_groups();
         Ok(encoder)
@@ -283,7 +294,7 @@ impl<'a> Recorder<'a> {
         }
         self.end_encoder();
         let encoder = self.buffer.blitCommandEncoder().ok_or_else(refused)?;
-        encoder.setLabel(self.makings.label.as_deref());
+        encoder.setLabel(self.settings.label.as_deref());
         self.encoder = Encoder::Blit(encoder.clone());
         self.open_groups();
         Ok(encoder)
@@ -308,24 +319,24 @@ impl<'a> Recorder<'a> {
         self.lengths.clear();
     }
 
-    /// Sends the current command buffer off.
+    /// Commits the current command buffer.
     pub(super) fn commit(&mut self) {
         self.end_encoder();
-        let flight = send(self.flight.clone());
+        let in_flight = assert_send(self.in_flight.clone());
         let kernel = self.kernel.take().flatten();
         let handler = RcBlock::new(
             move |buffer: NonNull<ProtocolObject<dyn MTLCommandBuffer>>| {
-                // SAFETY: Metal passes the command buffer that has ended, which lives during the call.
+                // SAFETY: Metal passes the command buffer that has ended, which is alive during the call.
                 let buffer = unsafe { buffer.as_ref() };
-                autoreleasepool(|_| flight.ended(buffer, kernel.as_deref()));
+                autoreleasepool(|_| in_flight.ended(buffer, kernel.as_deref()));
             },
         );
-        // SAFETY: the pointer is a block, which Metal copies. It may be called on any thread: all it
-        // holds is `Send` and `Sync`.
+        // SAFETY: the pointer is a block, which Metal copies. It may be called on any thread: everything it
+        // captures is `Send` and `Sync`.
         unsafe { self.buffer.addCompletedHandler(RcBlock::as_ptr(&handler)) };
-        self.flight.start();
+        self.in_flight.start();
         self.buffer.commit();
-        self.line.last = Some(self.buffer.clone());
+        self.open.last = Some(self.buffer.clone());
         for buffer in self.cleared.drain(..) {
             metal_buffer(&buffer).set_cleared();
         }
@@ -333,14 +344,14 @@ impl<'a> Recorder<'a> {
 }
 
 impl Drop for Recorder<'_> {
-    /// Metal does not allow an encoder to go without its end.
+    /// Metal does not allow an encoder to be released before it has ended.
     fn drop(&mut self) {
         self.end_encoder();
     }
 }
 
 impl Encoder {
-    /// What all encoders have in common.
+    /// The common protocol of all encoders.
     fn any(&self) -> Option<&ProtocolObject<dyn MTLCommandEncoder>> {
         match self {
             Self::None => None,
@@ -350,22 +361,22 @@ impl Encoder {
     }
 }
 
-/// Waits until Metal has room for another command buffer.
+/// Creates a command buffer; blocks while Metal has too many.
 fn command_buffer(
-    line: &Line,
-    makings: &Makings,
+    open: &OpenQueue,
+    settings: &CommandBufferSettings,
 ) -> Result<Retained<ProtocolObject<dyn MTLCommandBuffer>>> {
     let descriptor = MTLCommandBufferDescriptor::new();
-    descriptor.setRetainedReferences(makings.retains);
-    if makings.log.is_some() {
-        descriptor.setLogState(makings.log.as_deref());
+    descriptor.setRetainedReferences(settings.retains);
+    if settings.log.is_some() {
+        descriptor.setLogState(settings.log.as_deref());
     }
-    let buffer = line
+    let buffer = open
         .raw
         .commandBufferWithDescriptor(&descriptor)
         .ok_or_else(refused)?;
-    if makings.label.is_some() {
-        buffer.setLabel(makings.label.as_deref());
+    if settings.label.is_some() {
+        buffer.setLabel(settings.label.as_deref());
     }
     Ok(buffer)
 }
@@ -374,21 +385,21 @@ fn refused() -> Error {
     Error::Execution {
         fault: Fault::Refused,
         kernel: None,
-        message: "Metal makes no command buffer or encoder".to_owned(),
+        message: "Metal could not create a command buffer or encoder".to_owned(),
     }
 }
 
 fn bind(encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>, index: usize, resource: &Resource) {
     match resource {
         Resource::Buffer { region, .. } => {
-            let place = place(region);
-            // An empty range may stand at the very end, where Metal takes no offset; nothing is read there.
-            let offset = if region.length == 0 { 0 } else { place.offset };
-            // SAFETY: the front checked index and range; the flight keeps the buffer alive.
-            unsafe { encoder.setBuffer_offset_atIndex(Some(place.buffer), offset, index) };
+            let BufferOffset { buffer, offset } = buffer_offset(region);
+            // An empty range may be at the very end, an offset that Metal rejects; nothing is read there.
+            let offset = if region.length == 0 { 0 } else { offset };
+            // SAFETY: the front checked index and range; `InFlight` keeps the buffer alive.
+            unsafe { encoder.setBuffer_offset_atIndex(Some(buffer), offset, index) };
         }
         Resource::Bytes(bytes) => {
-            // Metal takes no empty value.
+            // Metal rejects empty values.
             let bytes: &[u8] = if bytes.is_empty() { &[0] } else { bytes };
             let pointer = NonNull::from(bytes).cast();
             // SAFETY: the front checked index and length; Metal copies the bytes.
@@ -397,7 +408,7 @@ fn bind(encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>, index: usize, re
     }
 }
 
-/// Shows every buffer a command touches.
+/// Visits every buffer that a command accesses.
 fn each_buffer(command: &Command, mut visit: impl FnMut(&Arc<dyn driver::Buffer>)) {
     match command {
         Command::Dispatch(dispatch) => {
@@ -427,8 +438,8 @@ fn metal_buffer(buffer: &Arc<dyn driver::Buffer>) -> &Buffer {
     own(any)
 }
 
-pub(super) fn place(region: &Region) -> Place<'_> {
-    Place {
+pub(super) fn buffer_offset(region: &Region) -> BufferOffset<'_> {
+    BufferOffset {
         buffer: metal_buffer(&region.buffer).raw(),
         offset: region.offset,
     }

@@ -1,8 +1,10 @@
 //! Keeping buffers resident between command buffers.
 #![expect(unsafe_code, reason = "shares Metal's residency sets between threads")]
 
-use super::flight::lock;
-use super::sets::Sets;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use objc2::available;
 use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
@@ -11,18 +13,18 @@ use objc2_metal::{
     MTLAllocation, MTLBuffer, MTLCommandQueue, MTLDevice, MTLResidencySet,
     MTLResidencySetDescriptor,
 };
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-/// How often residency is requested anew while memory is kept alive. The system takes pages back after about a second
-/// without work for the GPU.
-const BEAT: Duration = Duration::from_millis(500);
+use super::in_flight::lock;
+use super::residency_sets::ResidencySets;
 
-/// The buffers of a device that the system need not make resident anew for every command buffer.
+/// Interval at which residency is requested again while memory is kept resident. The system evicts pages after about
+/// a second without work for the GPU.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The buffers of a device that the system need not make resident again for every command buffer.
 ///
-/// The sets are resident as a whole, so they must not grow past what the device can hold: buffers
-/// beyond the recommended working set stay outside and become resident where they are bound, as on
+/// The sets are resident as a whole, so they must not exceed what the device can hold: buffers
+/// beyond the recommended working set stay outside and become resident when they are bound, as on
 /// systems without residency sets.
 #[derive(Debug)]
 pub(super) struct Residency {
@@ -32,27 +34,27 @@ pub(super) struct Residency {
 
 #[derive(Debug)]
 struct State {
-    sets: Sets,
+    sets: ResidencySets,
     raw: Vec<Set>,
 }
 
 #[derive(Debug)]
 struct Set {
     raw: Retained<ProtocolObject<dyn MTLResidencySet>>,
-    /// Additions that Metal has not been told to take over.
+    /// Whether there are additions that have not been committed.
     is_pending: bool,
-    /// Residency was requested and not ended.
+    /// Whether residency was requested and not ended.
     is_requested: bool,
-    /// The current queue knows the set.
+    /// Whether the set was added to the current queue.
     is_attached: bool,
 }
 
-// SAFETY: Metal's objects may be used from any thread; a set, which is not safe to change from two
-// at once, is reached only through the mutex of `Residency`.
+// SAFETY: Metal's objects may be used from any thread; a set, which must not be changed from two threads
+// concurrently, is accessed only through the mutex of `Residency`.
 unsafe impl Send for Set {}
 
 impl Residency {
-    /// `None` where the system has no residency sets (before macOS 15 and iOS 18).
+    /// `None` if the system has no residency sets (before macOS 15 and iOS 18).
     pub(super) fn new(
         device: &Retained<ProtocolObject<dyn MTLDevice>>,
         limit: usize,
@@ -63,20 +65,20 @@ impl Residency {
         Some(Self {
             device: device.clone(),
             state: Mutex::new(State {
-                sets: Sets::new(limit as u64),
+                sets: ResidencySets::new(limit as u64),
                 raw: Vec::new(),
             }),
         })
     }
 
-    /// Adds a buffer, unless there is no room for it; the number of its set, for [`Residency::remove`].
+    /// Adds a buffer, unless it exceeds the limit, and returns the index of its set, for [`Residency::remove`].
     pub(super) fn add(&self, buffer: &ProtocolObject<dyn MTLBuffer>) -> Option<usize> {
         let mut state = lock(&self.state);
         let length = buffer.length() as u64;
         let index = state.sets.add(length)?;
         if index == state.raw.len() {
             let Some(set) = self.set(index) else {
-                // Outside of all sets it works as well.
+                // The buffer also works outside of all sets.
                 state.sets.remove(index, length);
                 return None;
             };
@@ -103,7 +105,7 @@ impl Residency {
         })
     }
 
-    /// Removes a buffer that was added, at once: until then its set keeps its memory.
+    /// Removes a buffer that was added, and commits immediately: until then its set keeps its memory.
     pub(super) fn remove(&self, buffer: &ProtocolObject<dyn MTLBuffer>, index: usize) {
         let mut state = lock(&self.state);
         let is_empty = state.sets.remove(index, buffer.length() as u64);
@@ -114,19 +116,19 @@ impl Residency {
         }
         set.raw.removeAllocation(allocation(buffer));
         set.raw.commit();
-        // A set that has not been requested still waits for that.
+        // A set whose residency has not been requested stays pending.
         set.is_pending &= !set.is_requested;
     }
 
-    /// A new queue knows no set.
+    /// Marks all sets as unattached, for a new queue.
     pub(super) fn forget_queue(&self) {
         for set in &mut lock(&self.state).raw {
             set.is_attached = false;
         }
     }
 
-    /// Makes additions known to Metal and the sets to the queue, before commands that use them. A set is requested once:
-    /// what is added to it later becomes resident when it is committed.
+    /// Commits additions and adds the sets to the queue, before commands that use them. Residency of a set is requested
+    /// once: later additions become resident when they are committed.
     pub(super) fn commit(&self, queue: &ProtocolObject<dyn MTLCommandQueue>) {
         for set in &mut lock(&self.state).raw {
             if !set.is_attached {
@@ -134,13 +136,12 @@ impl Residency {
                 set.is_attached = true;
             }
             if set.is_pending {
-                set.take_over();
+                set.commit_additions();
             }
         }
     }
 
-    /// Requests residency now and again and again until the returned value is dropped; `None` if there is no thread for
-    /// it.
+    /// Requests residency periodically until the returned value is dropped; `None` if the thread cannot be started.
     pub(super) fn keep_alive(self: &Arc<Self>) -> Option<KeepAlive> {
         let (stop, stopped) = channel::<()>();
         let residency = Arc::downgrade(self);
@@ -150,7 +151,7 @@ impl Residency {
                 while let Some(residency) = residency.upgrade() {
                     autoreleasepool(|_| residency.request());
                     drop(residency);
-                    if stopped.recv_timeout(BEAT) != Err(RecvTimeoutError::Timeout) {
+                    if stopped.recv_timeout(REQUEST_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                         break;
                     }
                 }
@@ -159,11 +160,11 @@ impl Residency {
         Some(KeepAlive { _stop: stop })
     }
 
-    /// Requests residency of all sets, also of what was added since the last commands.
+    /// Requests residency of all sets, including additions since the last commands.
     fn request(&self) {
         for set in &mut lock(&self.state).raw {
             if set.is_pending {
-                set.take_over();
+                set.commit_additions();
             } else if set.is_requested {
                 set.raw.requestResidency();
             }
@@ -172,8 +173,8 @@ impl Residency {
 }
 
 impl Set {
-    /// Makes additions known to Metal, and requests residency if nobody has.
-    fn take_over(&mut self) {
+    /// Commits additions, and requests residency if that has not been done.
+    fn commit_additions(&mut self) {
         self.raw.commit();
         self.is_pending = false;
         if !self.is_requested {
@@ -183,7 +184,7 @@ impl Set {
     }
 }
 
-/// Keeps memory resident while there is no work; dropped, its thread ends.
+/// Keeps memory resident while the device is idle; dropping it ends its thread.
 #[derive(Debug)]
 pub(super) struct KeepAlive {
     _stop: Sender<()>,

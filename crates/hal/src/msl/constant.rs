@@ -82,7 +82,7 @@ impl<'a> Constants<'a> {
         self.values.insert(name, value);
     }
 
-    /// Evaluates an expression, if the text shows its value.
+    /// Evaluates an expression, if its value can be determined from the text.
     pub(crate) fn evaluate(&self, source: &TokenStream<'a>, tokens: &[Token]) -> Option<i64> {
         self.evaluate_inside(source, tokens, 0)
     }
@@ -111,7 +111,8 @@ impl<'a> Constants<'a> {
         source: &TokenStream<'a>,
         template: &Template<'a>,
         arguments: &[i64],
-        (member, depth): (&str, u32),
+        member: &str,
+        depth: u32,
     ) -> Option<i64> {
         if depth >= MAX_TEMPLATE_DEPTH || arguments.len() > template.parameters.len() {
             return None;
@@ -138,7 +139,7 @@ impl<'a> Constants<'a> {
     }
 }
 
-/// The templates of a program that may hold constants; a name with two of them (a specialization) has none.
+/// The templates of a program that may define constants; a name with two of them (a specialization) is left out.
 fn templates<'a>(source: &TokenStream<'a>, program: &Program) -> HashMap<&'a str, Template<'a>> {
     let mut found: HashMap<&str, Option<Template<'a>>> = HashMap::new();
     let mut add = |name: usize, head: Range<usize>, range: Range<usize>, is_class: bool| {
@@ -219,7 +220,7 @@ impl<'a> ConstantEvaluator<'_, 'a> {
         Some(value)
     }
 
-    fn binary(&mut self, least: u8) -> Option<i64> {
+    fn binary(&mut self, min_precedence: u8) -> Option<i64> {
         let mut left = self.unary()?;
         loop {
             let shift = self.peek(0) == ">" && self.peek(1) == ">";
@@ -237,7 +238,7 @@ impl<'a> ConstantEvaluator<'_, 'a> {
                 "*" | "/" | "%" => 10,
                 _ => return Some(left),
             };
-            if precedence <= least {
+            if precedence <= min_precedence {
                 return Some(left);
             }
             self.at += if shift { 2 } else { 1 };
@@ -337,9 +338,8 @@ impl<'a> ConstantEvaluator<'_, 'a> {
             member = self.peek(0);
             self.at += 1;
         }
-        let place = (member, self.templates);
         self.constants
-            .instantiate(self.source, template, &arguments, place)
+            .instantiate(self.source, template, &arguments, member, self.templates)
     }
 }
 
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn evaluates_what_indices_are_made_of() {
+    fn evaluates_the_expressions_of_indices() {
         let prelude = "enum Index : uint { A, B = 4, C }; enum class E { X = C * 2 };
             constant uint N = 3; constant constexpr int M = N + 1;
             template <int K, uint L = 1> struct Q { static constant constexpr int v = K + 1; enum { w = v * 2, z = K }; };

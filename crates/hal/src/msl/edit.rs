@@ -209,7 +209,7 @@ impl ColumnMap {
                 continue;
             }
             let name = source.files.get(file as usize).cloned().unwrap_or_default();
-            // A macro may put several lines of the text on one line of the file: the first is as good as any.
+            // A macro may map several lines of the text to one line of the file; the first is used.
             map.files
                 .entry(name)
                 .or_default()

@@ -400,14 +400,14 @@ mod tests {
             "a\n# 41 \"dir/b \\\"q\\\".h\" 1 3\n\n  c\n# 3 \"a.metal\" 2\nd",
             "a.metal",
         );
-        let places: Vec<_> = lexed
+        let locations: Vec<_> = lexed
             .tokens
             .iter()
             .filter(|t| t.kind == TokenKind::Identifier)
             .map(|t| (t.file, t.line, t.column, t.system))
             .collect();
         assert_eq!(
-            places,
+            locations,
             [(0, 1, 1, false), (1, 42, 3, true), (0, 3, 1, false)]
         );
         assert_eq!(lexed.files, ["a.metal", "dir/b \"q\".h"]);
@@ -416,8 +416,8 @@ mod tests {
     #[test]
     fn skips_comments_and_counts_their_lines() {
         let lexed = lex("/* a\n b */ c // d\n e R\"x(\n)x\" f", "a.metal");
-        let places: Vec<_> = lexed.tokens.iter().map(|t| (t.line, t.column)).collect();
-        assert_eq!(places, [(2, 7), (3, 2), (3, 4), (4, 5)]);
+        let locations: Vec<_> = lexed.tokens.iter().map(|t| (t.line, t.column)).collect();
+        assert_eq!(locations, [(2, 7), (3, 2), (3, 4), (4, 5)]);
     }
 
     #[test]

@@ -521,9 +521,9 @@ pub(crate) fn declarators(
             }
             i = s.after(i, true);
         }
-        let enough = if typed && n == 0 { 2 } else { 1 };
+        let min_words = if typed && n == 0 { 2 } else { 1 };
         if let Some(name) = name
-            && words >= enough
+            && words >= min_words
         {
             found.push(Declarator {
                 name,

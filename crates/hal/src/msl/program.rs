@@ -1,4 +1,4 @@
-//! The declarations of a program in token indices, as far as the front end needs them.
+//! The declarations of a program that the front end needs, in token indices.
 
 use std::ops::Range;
 

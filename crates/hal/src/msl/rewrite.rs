@@ -2,22 +2,22 @@
 //!
 //! | MSL | C++ | where |
 //! |---|---|---|
-//! | `[[…]]`, `thread`, `coherent(…)` | gone | [`erase`] |
+//! | `[[…]]`, `thread`, `coherent(…)` | removed | [`erase`] |
 //! | `device`, `threadgroup`, `constant` | `sm_device`, `sm_threadgroup`, `sm_constant const`, which are part of the type | [`erase`] |
-//! | `device` and the others after a parameter list, and in the result where they are the same | gone | [`erase`] |
+//! | `device` and the others after a parameter list, and in the result if they are the same | removed | [`erase`] |
 //! | `template <…> void f(thread T* p)` | a candidate only if `T` has no address space | [`address_space`] |
 //! | `c ? a : b` of objects in memory | `c ? SM_OPERAND(a) : SM_OPERAND(b)` | [`address_space`] |
 //! | `threadgroup T x[n]` as a parameter | `sm_threadgroup T *x` | [`address_space`] |
 //! | `1.0`, `1.0h`, `1.0bf` | `1.0f`, `1.0f16`, `((__bf16)1.0)` | [`literal`] |
 //! | `1e-40`, `1e-20` | `0.0f`, `::sm::literal(1e-20f)`: see [`erase`] | [`literal`] |
-//! | `static_cast<T>` | `::sm::scast<T>`, but for pointers and references | [`erase`] |
+//! | `static_cast<T>` | `::sm::scast<T>`, except for pointers and references | [`erase`] |
 //! | `v.xyz` | `v.swz(::sm::I<0,1,2>{})` | [`swizzle`] |
 //! | `threadgroup T x[n];` in a body | `struct sm_tg_ID { T x[n]; }; auto& x = ::sm::tgvar<ID, sm_tg_ID>().x;` | [`threadgroup`] |
-//! | what is not supported | gone, see `unsupported` | [`duplicate`] |
-//! | declarations that differ in the address space of `this`, or in `thread`, only | the first of them, if all say the same | [`duplicate`] |
+//! | unsupported declarations | removed, see `unsupported` | [`duplicate`] |
+//! | declarations that differ only in the address space of `this`, or in `thread` | the first of them, if all have equivalent bodies | [`duplicate`] |
 //! | `constant T x [[function_constant(i)]];` | `const T x = ::sm::fconst{(i), "x"};` | [`specialise`] |
 //! | functions, kernels | `inline`, `static`: no code unless used | [`linkage`] |
-//! | explicit instantiations | gone; kernels among them are reflected | [`linkage`] |
+//! | explicit instantiations | removed; kernels among them are reflected | [`linkage`] |
 
 mod address_space;
 mod duplicate;

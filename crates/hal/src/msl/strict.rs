@@ -1,5 +1,5 @@
-//! Rejects what Apple's compiler rejects, if the text alone shows it, so that a kernel accepted here is accepted
-//! there.
+//! Rejects what Apple's compiler rejects, if the text alone is sufficient to decide, so that a kernel accepted here is
+//! accepted there.
 //!
 //! Checked: `double` and `long double`; pointers and references without an address space (parameters, fields,
 //! locals, casts, return types); program-scope variables that are not in `constant`; kernels that return a value;
@@ -13,7 +13,7 @@
 //! - implicit conversions, missing vector components and everything else that clang with the device's headers
 //!   decides.
 //!
-//! In doubt a program is accepted: whatever is rejected here must be rejected there.
+//! In doubt, a program is accepted: everything that is rejected here must be rejected there.
 
 mod form;
 mod pointer;

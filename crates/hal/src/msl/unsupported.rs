@@ -172,12 +172,12 @@ pub(crate) fn check(source: &TokenStream<'_>, program: &Program) -> Unsupported 
         .iter()
         .map(|(_, found)| found.clone())
         .collect();
-    // Of several features the first one is named.
+    // Of several features, the first one is reported.
     features.marks.reverse();
     let propagated = propagate::propagate(source, program, features.marks, &features.functions);
-    let whole = features.functions.into_iter();
-    found.extend(whole.filter_map(|(function, said)| {
-        (propagated.functions.get(&function) == Some(&said)).then_some(said)
+    let whole_functions = features.functions.into_iter();
+    found.extend(whole_functions.filter_map(|(function, diagnostic)| {
+        (propagated.functions.get(&function) == Some(&diagnostic)).then_some(diagnostic)
     }));
     Unsupported {
         errors: features.errors,
@@ -376,7 +376,7 @@ impl FeatureChecker<'_, '_> {
                 && buffer
             {
                 let message = format!(
-                    "argument buffers are not supported by the software device: '{class}' holds the pointer '{field}'"
+                    "argument buffers are not supported by the software device: '{class}' contains the pointer '{field}'"
                 );
                 let error = source.error_at(*last, DiagnosticKind::Unsupported, message);
                 self.mark_function(index, error);

@@ -1,7 +1,7 @@
 //! Rejects features of later language versions.
 //!
-//! The versions are those of Apple's specification. Only features that it states are listed, and only uses that
-//! cannot refer to the user's own declarations are rejected: in doubt a program is accepted.
+//! The versions are those of Apple's specification. Only features that it documents are listed, and only uses that
+//! cannot refer to the user's own declarations are rejected: in doubt, a program is accepted.
 
 use std::collections::HashSet;
 

@@ -34,7 +34,7 @@ pub struct BaselineEntry {
     pub times: usize,
 }
 
-/// A text that is not a baseline.
+/// An error from parsing a baseline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BaselineError {
@@ -59,7 +59,7 @@ pub struct BaselineDiff {
     pub new: Vec<Report>,
     /// Reports that are in the baseline.
     pub known: Vec<Report>,
-    /// Entries without a report any more, with the number of missing reports.
+    /// Entries that no report matches any more, with the number of missing reports.
     pub stale: Vec<BaselineEntry>,
 }
 
@@ -125,10 +125,10 @@ impl Baseline {
         line: impl Fn(&Report) -> Option<String>,
     ) -> BaselineDiff {
         let mut diff = BaselineDiff::default();
-        let mut left = self.reports.clone();
+        let mut remaining = self.reports.clone();
         for report in reports {
             let entry = entry(&report, &line);
-            let mut open = left.iter_mut();
+            let mut open = remaining.iter_mut();
             match open.find(|e| e.times > 0 && same(e, &entry)) {
                 Some(known) => {
                     known.times -= 1;
@@ -137,8 +137,8 @@ impl Baseline {
                 None => diff.new.push(report),
             }
         }
-        left.retain(|entry| entry.times > 0);
-        diff.stale = left;
+        remaining.retain(|entry| entry.times > 0);
+        diff.stale = remaining;
         diff
     }
 }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_without_a_place_have_entries_too() {
+    fn reports_without_a_location_have_entries_too() {
         let mut lost = report(ReportKind::Timeout, 0);
         lost.file.clear();
         let baseline = Baseline::of(&[lost.clone()], |_| None);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_baseline_is_refused() {
+    fn invalid_baselines_are_rejected() {
         assert!(matches!(
             Baseline::parse("not json"),
             Err(BaselineError::Syntax { .. })

@@ -51,12 +51,12 @@ impl Sources {
         other.as_ref()?.get(index).cloned()
     }
 
-    /// Removes the reports that comments allow, and returns their number. A report that stays although there is a
-    /// comment says why.
+    /// Removes the reports that comments allow, and returns their number. A report that stays despite a
+    /// comment explains why.
     pub(crate) fn suppress(&self, reports: &mut Vec<Report>) -> usize {
         let before = reports.len();
         reports.retain_mut(|report| {
-            let unknown = match self.verdict(report) {
+            let unknown = match self.allowance(report) {
                 Allowance::Yes => return false,
                 Allowance::No(unknown) => unknown,
             };
@@ -68,7 +68,7 @@ impl Sources {
         before - reports.len()
     }
 
-    fn verdict(&self, report: &Report) -> Allowance {
+    fn allowance(&self, report: &Report) -> Allowance {
         let own = self.line(&report.file, report.line);
         let above = self
             .line(&report.file, report.line.wrapping_sub(1))
@@ -90,7 +90,7 @@ impl Sources {
 #[cfg(any(target_os = "linux", test))]
 enum Allowance {
     Yes,
-    /// With a name in the comment that is not a kind of report.
+    /// With the unknown kind that the comment names.
     No(Option<String>),
 }
 
@@ -103,7 +103,7 @@ fn suppressible(name: &str) -> Option<ReportKind> {
 fn why(name: &str) -> &'static str {
     match name.parse::<ReportKind>() {
         Ok(_) => "which ends the work and cannot be suppressed",
-        Err(_) => "which is no kind of report",
+        Err(_) => "which is not a kind of report",
     }
 }
 
@@ -193,7 +193,7 @@ puts(\"bessemer: allow(race)\");
         assert_eq!(left, [0, 2, 5, 6, 7, 8, 9]);
         assert_eq!(
             reports[4].message,
-            "m; the comment there allows `rase`, which is no kind of report"
+            "m; the comment there allows `rase`, which is not a kind of report"
         );
         assert_eq!(reports[0].message, "m");
         let mut reports = vec![
@@ -223,13 +223,13 @@ puts(\"bessemer: allow(race)\");
     }
 
     #[test]
-    fn names_that_are_no_kinds_are_warned_of() {
+    fn unknown_kinds_are_warned_of() {
         let warnings = suppression_warnings("a.metal", TEXT);
-        let places: Vec<_> = warnings.iter().map(|w| (w.line, w.column)).collect();
-        assert_eq!(places, [(7, 31), (8, 31)]);
+        let locations: Vec<_> = warnings.iter().map(|w| (w.line, w.column)).collect();
+        assert_eq!(locations, [(7, 31), (8, 31)]);
         assert_eq!(
             warnings[0].message,
-            "the comment allows `rase`, which is no kind of report"
+            "the comment allows `rase`, which is not a kind of report"
         );
     }
 }

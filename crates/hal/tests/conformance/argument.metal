@@ -2,7 +2,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// Indices follow the order where none is given, as far as they are free.
+// Arguments without an index get the first free ones in order.
 kernel void implicit(const device float* a, constant float& scale, device float* out,
                      uint i [[thread_position_in_grid]]) {
   out[i] = a[i] * scale;
@@ -35,7 +35,7 @@ kernel void references(constant Parameters& p [[buffer(0)]], constant int64_t* s
   out[7] = sizeof(Parameters);
 }
 
-// Structs read and written whole, pointers to members, pointers passed on, pointer arithmetic.
+// Whole structs, pointers to members, pointers as arguments, pointer arithmetic.
 struct Item {
   float weight;
   ushort id;
@@ -73,16 +73,16 @@ kernel void program_scope(device float* out [[buffer(0)]], uint i [[thread_posit
            float(defaults.id) + float(lookup[i % 3]) + float(hidden) + float(small_values[i % 2]);
 }
 
-// Macros, includes of nothing, comments in odd places, and unusual white space.
+// Macros, conditional compilation, comments in odd positions, and unusual white space.
 #define IDX(r, c) ((r) * 4 + (c))
 #ifdef __METAL_VERSION__
-#define HERE 1
+#define IN_METAL 1
 #else
-#define HERE 0
+#define IN_METAL 0
 #endif
-kernel void preprocessed(device /* where */ uint* out [[/* zero */ buffer(0)]],
+kernel void preprocessed(device /* pointer */ uint* out [[/* zero */ buffer(0)]],
                          uint2 p [[thread_position_in_grid]]) {
-  out[IDX(p.y, p.x)] = HERE * 100 + p.x // comment with [[buffer(9)]] and .xy
+  out[IDX(p.y, p.x)] = IN_METAL * 100 + p.x // comment with [[buffer(9)]] and .xy
                        + p.y * 10;
 }
 

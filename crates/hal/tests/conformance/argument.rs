@@ -91,9 +91,9 @@ fn structs_in_buffers_are_read_and_written_whole_and_by_member() {
         .bytes(2, &3_u32)
         .threads(1, 1)
         .expect(1, &[8.0_f32])
-        .look(0, |place, got: &[Item]| {
+        .check(0, |launch, got: &[Item]| {
             let got: Vec<_> = got.iter().map(|i| (i.weight, i.id)).collect();
-            assert_eq!(got, [(4.0, 31), (5.0, 21), (1.5, 11)], "{place}");
+            assert_eq!(got, [(4.0, 31), (5.0, 21), (1.5, 11)], "{launch}");
         });
 }
 
@@ -120,7 +120,7 @@ fn program_scope_constants_have_their_values() {
 }
 
 #[test]
-fn the_preprocessor_and_comments_are_those_of_c() {
+fn preprocessor_and_comments_work_as_in_c() {
     let expected: Vec<u32> = (0..12).map(|i| 100 + i % 4 + i / 4 * 10).collect();
     Run::kernel(&SOURCE, "preprocessed")
         .output::<u32>(0, 12)
@@ -137,7 +137,7 @@ fn literals_have_their_types() {
 }
 
 #[test]
-fn control_flow_is_that_of_cpp() {
+fn control_flow_works_as_in_cpp() {
     let expected: Vec<i32> = (0..20)
         .flat_map(|x| {
             let class = match x % 5 {

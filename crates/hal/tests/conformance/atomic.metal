@@ -18,7 +18,7 @@ kernel void device_integers(device atomic_int* ints [[buffer(0)]], device atomic
   atomic_fetch_xor_explicit(uints + 4, 1u << (i % 32), memory_order_relaxed);
 }
 
-// Every thread takes its own ticket, whatever the order.
+// Every thread takes its own ticket, in any order.
 kernel void tickets(device atomic_uint* counter [[buffer(0)]], device uint* taken [[buffer(1)]],
                     device atomic_uint* last [[buffer(2)]], uint i [[thread_position_in_grid]]) {
   uint ticket = atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
@@ -46,12 +46,12 @@ kernel void results(device atomic_int* a [[buffer(0)]], device int* out [[buffer
 }
 
 // A compare-and-exchange loop, as float maxima are written.
-kernel void compare_exchange(device atomic_uint* most [[buffer(0)]], const device float* in [[buffer(1)]],
+kernel void compare_exchange(device atomic_uint* maximum [[buffer(0)]], const device float* in [[buffer(1)]],
                              device atomic_int* sum [[buffer(2)]], uint i [[thread_position_in_grid]]) {
   float mine = in[i];
-  uint seen = atomic_load_explicit(most, memory_order_relaxed);
+  uint seen = atomic_load_explicit(maximum, memory_order_relaxed);
   while (as_type<float>(seen) < mine &&
-         !atomic_compare_exchange_weak_explicit(most, &seen, as_type<uint>(mine), memory_order_relaxed,
+         !atomic_compare_exchange_weak_explicit(maximum, &seen, as_type<uint>(mine), memory_order_relaxed,
                                                 memory_order_relaxed)) {
   }
   int old = atomic_load_explicit(sum, memory_order_relaxed);
@@ -78,20 +78,20 @@ kernel void histogram(const device uchar* in [[buffer(0)]], device atomic_uint* 
                       constant uint& n [[buffer(2)]], uint i [[thread_index_in_threadgroup]],
                       uint gid [[thread_position_in_grid]], uint threads [[threads_per_threadgroup]]) {
   threadgroup atomic_uint bins[16];
-  threadgroup atomic_int most;
+  threadgroup atomic_int maximum;
   for (uint k = i; k < 16; k += threads) atomic_store_explicit(&bins[k], 0, memory_order_relaxed);
-  if (i == 0) atomic_store_explicit(&most, -1, memory_order_relaxed);
+  if (i == 0) atomic_store_explicit(&maximum, -1, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (gid < n) {
     atomic_fetch_add_explicit(&bins[in[gid] % 16], 1u, memory_order_relaxed);
-    atomic_fetch_max_explicit(&most, int(in[gid]), memory_order_relaxed);
+    atomic_fetch_max_explicit(&maximum, int(in[gid]), memory_order_relaxed);
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   for (uint k = i; k < 16; k += threads) {
     uint count = atomic_load_explicit(&bins[k], memory_order_relaxed);
     if (count > 0) atomic_fetch_add_explicit(&out[k], count, memory_order_relaxed);
   }
-  if (i == 0) atomic_fetch_max_explicit(&out[16], uint(atomic_load_explicit(&most, memory_order_relaxed)), memory_order_relaxed);
+  if (i == 0) atomic_fetch_max_explicit(&out[16], uint(atomic_load_explicit(&maximum, memory_order_relaxed)), memory_order_relaxed);
 }
 
 // The template form, atomic_bool, and atomics in structs.

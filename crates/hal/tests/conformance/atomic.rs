@@ -33,20 +33,20 @@ fn device_atomics_of_all_kinds() {
 }
 
 #[test]
-fn every_thread_gets_a_ticket_of_its_own() {
+fn every_thread_gets_its_own_ticket() {
     Run::kernel(&SOURCE, "tickets")
         .output::<u32>(0, 1)
         .output::<u32>(1, 300)
         .update(2, &[u32::MAX])
         .threads(300, 32)
         .expect(0, &[300_u32])
-        .look(1, |place, taken: &[u32]| {
+        .check(1, |launch, taken: &[u32]| {
             let mut taken = taken.to_vec();
             taken.sort_unstable();
-            assert_eq!(taken, (1..=300).collect::<Vec<u32>>(), "{place}");
+            assert_eq!(taken, (1..=300).collect::<Vec<u32>>(), "{launch}");
         })
-        .look(2, |place, last: &[u32]| {
-            assert!(last[0] < 300, "{place}: {last:?}");
+        .check(2, |launch, last: &[u32]| {
+            assert!(last[0] < 300, "{launch}: {last:?}");
         });
 }
 
@@ -62,7 +62,7 @@ fn atomics_return_the_value_before() {
 }
 
 #[test]
-fn compare_and_exchange_loops_end_and_lose_nothing() {
+fn compare_and_exchange_loops_terminate_without_lost_updates() {
     let input: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 1009) as f32).collect();
     Run::kernel(&SOURCE, "compare_exchange")
         .output::<f32>(0, 1)
@@ -100,11 +100,11 @@ fn threadgroup_atomics_count_a_histogram() {
 }
 
 #[test]
-fn atomics_live_in_structs_too() {
+fn atomics_work_in_structs() {
     Run::kernel(&SOURCE, "in_structs")
         .update(0, &[0, 40, 0_u32])
         .update(1, &[0_u32])
         .threads(100, 32)
         .expect(0, &[40, 40, 780_u32])
-        .look(1, |place, seen: &[u8]| assert_eq!(seen[0], 1, "{place}"));
+        .check(1, |launch, seen: &[u8]| assert_eq!(seen[0], 1, "{launch}"));
 }

@@ -1,4 +1,4 @@
-//! One way to run a kernel on every device the suite was asked to test.
+//! Runs a kernel on every device under test.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -12,10 +12,10 @@ use bytemuck::Pod;
 
 use crate::tolerance::Bound;
 
-/// Chooses the devices of the suite.
-const TEST_DEVICE: &str = "BESSEMER_TEST_DEVICE";
+/// Environment variable that selects the devices under test.
+const DEVICE_VARIABLE: &str = "BESSEMER_TEST_DEVICE";
 
-/// A text of MSL and where it is, so that errors point into the file.
+/// An MSL source with its path, so that errors point into the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source {
     pub(crate) path: &'static str,
@@ -29,11 +29,11 @@ pub(crate) struct Target {
     pub(crate) device: Device,
 }
 
-/// The devices under test. One that was asked for and is missing fails the test.
+/// The devices under test. A requested device that is missing fails the test.
 pub(crate) fn targets() -> &'static [Target] {
     static TARGETS: OnceLock<Vec<Target>> = OnceLock::new();
     TARGETS.get_or_init(|| {
-        let choice = std::env::var(TEST_DEVICE).unwrap_or_default();
+        let choice = std::env::var(DEVICE_VARIABLE).unwrap_or_default();
         let names: &[&'static str] = match choice.as_str() {
             "" | "software" => &["fast", "check"],
             "fast" => &["fast"],
@@ -41,7 +41,7 @@ pub(crate) fn targets() -> &'static [Target] {
             "fuzz" => &["fuzz"],
             "isolated" => &["isolated"],
             "apple" => &["apple"],
-            other => panic!("{TEST_DEVICE} is `{other}`: no such device"),
+            other => panic!("{DEVICE_VARIABLE} is `{other}`: no such device"),
         };
         names
             .iter()
@@ -82,10 +82,10 @@ fn missing(name: &str) -> Error {
     }
 }
 
-/// Compiles a text; the promise about its kernels is the suite's.
+/// Compiles an MSL source of the suite.
 #[expect(unsafe_code, reason = "the suite vouches for its kernels")]
 pub(crate) fn compile(device: &Device, text: &str, options: &CompileOptions) -> Result<Library> {
-    // SAFETY: every kernel of the suite stays in its buffers, is free of races and ends.
+    // SAFETY: every kernel of the suite stays in its buffers, is free of races and terminates.
     unsafe { device.library(text, options) }
 }
 
@@ -114,7 +114,7 @@ fn library(target: usize, source: &Source, math_mode: MathMode) -> Library {
     .clone()
 }
 
-/// A launch, put together once and made on every target.
+/// A launch that runs on every target.
 #[derive(Debug)]
 pub(crate) struct Run {
     source: Source,
@@ -139,19 +139,19 @@ impl Run {
         }
     }
 
-    /// A buffer the kernel reads.
+    /// A buffer that the kernel reads.
     pub(crate) fn input<T: Pod>(mut self, index: u32, values: &[T]) -> Self {
         let bytes = bytemuck::cast_slice(values).to_vec();
         self.buffers.push((index, bytes, Access::Read));
         self
     }
 
-    /// A buffer the kernel writes, zero before.
+    /// A zeroed buffer that the kernel writes.
     pub(crate) fn output<T: Pod>(self, index: u32, count: usize) -> Self {
         self.update(index, &vec![T::zeroed(); count])
     }
 
-    /// A buffer the kernel reads and writes.
+    /// A buffer that the kernel reads and writes.
     pub(crate) fn update<T: Pod>(mut self, index: u32, values: &[T]) -> Self {
         let bytes = bytemuck::cast_slice(values).to_vec();
         self.buffers.push((index, bytes, Access::ReadWrite));
@@ -176,12 +176,12 @@ impl Run {
         self
     }
 
-    /// Launches exactly `grid` threads everywhere.
+    /// Launches exactly `grid` threads on every target.
     pub(crate) fn threads(self, grid: impl Into<Size>, group: impl Into<Size>) -> Outcome {
         self.launch(grid.into(), group.into(), false)
     }
 
-    /// Launches whole threadgroups everywhere.
+    /// Launches whole threadgroups on every target.
     pub(crate) fn threadgroups(self, groups: impl Into<Size>, group: impl Into<Size>) -> Outcome {
         self.launch(groups.into(), group.into(), true)
     }
@@ -190,7 +190,7 @@ impl Run {
         let results = (0..targets().len())
             .map(|target| {
                 self.launch_on(target, grid, group, whole)
-                    .unwrap_or_else(|error| panic!("{}: {error}", self.place(target)))
+                    .unwrap_or_else(|error| panic!("{}: {error}", self.describe(target)))
             })
             .collect();
         Outcome {
@@ -199,7 +199,7 @@ impl Run {
         }
     }
 
-    fn place(&self, target: usize) -> String {
+    fn describe(&self, target: usize) -> String {
         format!("kernel `{}` on {}", self.kernel, targets()[target].name)
     }
 
@@ -235,33 +235,33 @@ impl Run {
             contents.insert(*index, buffer.to_vec()?);
         }
         Ok(Outputs {
-            place: self.place(target),
+            description: self.describe(target),
             contents,
             logs: completed.logs,
         })
     }
 }
 
-/// What one target made of a launch.
+/// The outputs of a launch on one target.
 #[derive(Debug)]
 struct Outputs {
-    place: String,
+    description: String,
     contents: BTreeMap<u32, Vec<u8>>,
     logs: Vec<LogLine>,
 }
 
-/// What all targets made of a launch.
+/// The outputs of a launch on all targets.
 #[derive(Debug)]
-#[must_use = "a result that nobody looks at shows nothing"]
+#[must_use = "an unchecked result tests nothing"]
 pub(crate) struct Outcome {
     kernel: String,
     results: Vec<Outputs>,
 }
 
 impl Outcome {
-    /// Calls `look` with the place and the values of a buffer, for each target.
+    /// Calls `check` with a description of the launch and the values of a buffer, for each target.
     #[track_caller]
-    pub(crate) fn look<T: Pod>(&self, index: u32, mut look: impl FnMut(&str, &[T])) -> &Self {
+    pub(crate) fn check<T: Pod>(&self, index: u32, mut check: impl FnMut(&str, &[T])) -> &Self {
         for outputs in &self.results {
             let bytes = outputs
                 .contents
@@ -271,19 +271,19 @@ impl Outcome {
                 .chunks_exact(size_of::<T>())
                 .map(bytemuck::pod_read_unaligned)
                 .collect();
-            look(&outputs.place, &values);
+            check(&outputs.description, &values);
         }
         self
     }
 
-    /// A buffer holds exactly these values.
+    /// Asserts that a buffer contains exactly these values.
     #[track_caller]
     pub(crate) fn expect<T: Pod + PartialEq + Debug>(&self, index: u32, expected: &[T]) -> &Self {
-        self.look(index, |place, got: &[T]| {
+        self.check(index, |launch, got: &[T]| {
             assert_eq!(
                 got.len(),
                 expected.len(),
-                "{place}: buffer {index}, lengths"
+                "{launch}: buffer {index}, lengths"
             );
             let wrong: Vec<_> = (0..got.len()).filter(|i| got[*i] != expected[*i]).collect();
             let first: Vec<_> = wrong
@@ -293,7 +293,7 @@ impl Outcome {
                 .collect();
             assert!(
                 wrong.is_empty(),
-                "{place}: buffer {index}: {} of {} values differ\n{}",
+                "{launch}: buffer {index}: {} of {} values differ\n{}",
                 wrong.len(),
                 got.len(),
                 first.join("\n")
@@ -301,7 +301,7 @@ impl Outcome {
         })
     }
 
-    /// A buffer of floats holds values within `bound` of the exact ones, which `what` names.
+    /// Asserts that the values of a buffer of floats are within `bound` of the exact ones, which `what` names.
     #[track_caller]
     pub(crate) fn expect_within(
         &self,
@@ -311,24 +311,24 @@ impl Outcome {
         skip: usize,
         bound: impl Fn(f64) -> Bound,
     ) -> &Self {
-        self.look(index, |place, got: &[f32]| {
+        self.check(index, |launch, got: &[f32]| {
             for (i, exact) in exact.iter().enumerate() {
                 let (got, bound) = (got[skip + i], bound(*exact));
                 assert!(
-                    bound.holds(f64::from(got), *exact),
-                    "{place}: {what}, case {i}: got {got:?}, exact {exact:?}, allowed {bound:?}"
+                    bound.allows(f64::from(got), *exact),
+                    "{launch}: {what}, case {i}: got {got:?}, exact {exact:?}, allowed {bound:?}"
                 );
             }
         })
     }
 
-    /// The lines the kernel logged, for each target.
+    /// The lines logged by the kernel, for each target.
     pub(crate) fn logs(&self) -> impl Iterator<Item = (&str, &[LogLine])> {
-        self.results.iter().map(|o| (&*o.place, &*o.logs))
+        self.results.iter().map(|o| (&*o.description, &*o.logs))
     }
 }
 
-/// The source file beside this one.
+/// The MSL file in this directory.
 macro_rules! source {
     ($file:literal) => {
         $crate::harness::Source {

@@ -12,8 +12,8 @@ const SOURCE: Source = source!("integer.metal");
 pub(crate) trait Integer: Pod + PartialEq + Debug {
     const BITS: u32;
     const SIGNED: bool;
-    const LEAST: i128;
-    const MOST: i128;
+    const MIN_VALUE: i128;
+    const MAX_VALUE: i128;
     fn from_wide(value: i128) -> Self;
 }
 
@@ -22,8 +22,8 @@ macro_rules! integer {
         impl Integer for $type {
             const BITS: u32 = <$type>::BITS;
             const SIGNED: bool = $signed;
-            const LEAST: i128 = <$type>::MIN as i128;
-            const MOST: i128 = <$type>::MAX as i128;
+            const MIN_VALUE: i128 = <$type>::MIN as i128;
+            const MAX_VALUE: i128 = <$type>::MAX as i128;
             fn from_wide(value: i128) -> Self {
                 value as Self
             }
@@ -84,7 +84,7 @@ fn median(a: i128, b: i128, c: i128) -> i128 {
 }
 
 fn functions<T: Integer>([a, b, c]: [i128; 3]) -> [i128; 24] {
-    let saturate = |v: i128| v.clamp(T::LEAST, T::MOST);
+    let saturate = |v: i128| v.clamp(T::MIN_VALUE, T::MAX_VALUE);
     let high = (a * b) >> T::BITS;
     [
         a.abs(),
@@ -116,9 +116,26 @@ fn functions<T: Integer>([a, b, c]: [i128; 3]) -> [i128; 24] {
 
 /// Triples of interesting values of a type.
 fn triples<T: Integer>() -> Vec<[i128; 3]> {
-    let mut values = vec![0, 1, 2, 3, 17, 90, T::MOST, T::MOST - 1, T::MOST / 3];
+    let mut values = vec![
+        0,
+        1,
+        2,
+        3,
+        17,
+        90,
+        T::MAX_VALUE,
+        T::MAX_VALUE - 1,
+        T::MAX_VALUE / 3,
+    ];
     if T::SIGNED {
-        values.extend([-1, -2, -77, T::LEAST, T::LEAST + 1, T::LEAST / 3]);
+        values.extend([
+            -1,
+            -2,
+            -77,
+            T::MIN_VALUE,
+            T::MIN_VALUE + 1,
+            T::MIN_VALUE / 3,
+        ]);
     }
     let n = values.len();
     (0..n * n)
@@ -138,11 +155,11 @@ fn check<T: Integer, const N: usize>(kernel: &str, functions: impl Fn([i128; 3])
         .input(0, &input)
         .output::<T>(1, expected.len())
         .threads(cases.len(), 32)
-        .look(1, |place, got: &[T]| {
+        .check(1, |launch, got: &[T]| {
             for (i, case) in cases.iter().enumerate() {
                 for k in 0..N {
                     let at = i * N + k;
-                    assert_eq!(got[at], expected[at], "{place}: function {k} of {case:?}");
+                    assert_eq!(got[at], expected[at], "{launch}: function {k} of {case:?}");
                 }
             }
         });

@@ -1,4 +1,4 @@
-// Lines for the host.
+// Logging to the host.
 #include <metal_stdlib>
 #include <metal_logging>
 using namespace metal;

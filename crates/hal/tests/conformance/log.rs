@@ -5,12 +5,12 @@ use crate::harness::{Run, Source, source};
 const SOURCE: Source = source!("log.metal");
 
 #[test]
-fn lines_of_kernels_arrive_with_their_level_and_place() {
+fn logged_lines_have_their_level_and_subsystem() {
     let outcome = Run::kernel(&SOURCE, "speak")
         .output::<u32>(0, 8)
         .threads(8, 8);
     outcome.expect(0, &[0_u32, 1, 2, 3, 4, 5, 6, 7]);
-    for (place, lines) in outcome.logs() {
+    for (launch, lines) in outcome.logs() {
         let lines: Vec<_> = lines
             .iter()
             .map(|l| (&*l.level, &*l.subsystem, &*l.category, &*l.message))
@@ -31,7 +31,7 @@ fn lines_of_kernels_arrive_with_their_level_and_place() {
                 ("debug", subsystem, category, "debug -1"),
                 ("fault", subsystem, category, "fault"),
             ],
-            "{place}"
+            "{launch}"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! What MSL and Metal mean: every builtin and attribute, in small kernels whose results are known.
+//! MSL conformance: every builtin and attribute, in small kernels with known results.
 //!
-//! `BESSEMER_TEST_DEVICE` chooses the device: `software` (the default: every kernel runs in fast and in
+//! `BESSEMER_TEST_DEVICE` selects the device: `software` (the default: every kernel runs in fast and in
 //! check mode, and a report is a failure), `fast`, `check`, `fuzz` or `isolated` for one mode of the
-//! software device, `apple` for the system's GPU. Only facts that hold on every one of them are stated;
-//! results are exact where the language makes them exact, and within [`tolerance`] otherwise.
+//! software device, `apple` for the system's GPU. The expectations hold on all of them; results are exact if the
+//! language requires it, and within [`tolerance`] otherwise.
 
 mod argument;
 mod atomic;

@@ -2,7 +2,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// x is any number, u lies in [-1, 1], p is positive. Results lie function by function: out[k * n + i].
+// x is any number, u is in [-1, 1], p is positive. Results are ordered by function: out[k * n + i].
 struct Arguments {
   float x;
   float u;
@@ -78,7 +78,7 @@ kernel void fast_functions(const device Arguments* in [[buffer(0)]], device floa
   o[26 * n] = fast::divide(a.x, a.p);
 }
 
-// Without a namespace the options of the library decide; the fast bounds hold in any case.
+// Without a namespace the options of the library decide; the fast bounds apply in any case.
 kernel void plain_functions(const device Arguments* in [[buffer(0)]], device float* out [[buffer(1)]],
                             uint i [[thread_position_in_grid]], uint n [[threads_per_grid]]) {
   Arguments a = in[i];

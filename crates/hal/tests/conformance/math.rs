@@ -134,14 +134,14 @@ fn compare(
     bound: impl Fn(f64, f64) -> Bound,
 ) {
     let arguments = arguments();
-    outcome.look(1, |place, got: &[f32]| {
+    outcome.check(1, |launch, got: &[f32]| {
         for (i, a) in arguments.iter().enumerate() {
             let (x, exact) = exact(a);
             let got = got[k * arguments.len() + i];
             let bound = bound(x, exact);
             assert!(
-                bound.holds(f64::from(got), exact),
-                "{place}: {name}({x:?}) is {got:?}, exactly {exact:?}, allowed {bound:?}"
+                bound.allows(f64::from(got), exact),
+                "{launch}: {name}({x:?}) is {got:?}, exactly {exact:?}, allowed {bound:?}"
             );
         }
     });
@@ -218,7 +218,7 @@ fn fast_functions_are_within_the_table_of_the_specification() {
 }
 
 #[test]
-fn plain_functions_are_within_the_fast_bounds() {
+fn unqualified_functions_are_within_the_fast_bounds() {
     let outcome = run("plain_functions", 15);
     let functions: [Unary; 13] = [
         ("exp", |a| a.x),
@@ -323,10 +323,10 @@ fn exact_functions_are_exact() {
         .output::<i32>(2, 2 * n)
         .threads(n, 32)
         .expect(2, &ints)
-        .look(1, |place, got: &[f32]| {
+        .check(1, |launch, got: &[f32]| {
             for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
                 let (k, x) = (at / n, arguments[at % n].x);
-                assert_eq!(got, expected, "{place}: function {k} of {x:?}");
+                assert_eq!(got, expected, "{launch}: function {k} of {x:?}");
             }
         });
 }
@@ -359,15 +359,15 @@ fn half_functions_are_within_one_unit_in_the_last_place() {
         .input(0, &arguments)
         .output::<f16>(1, 22 * n)
         .threads(n, 32)
-        .look(1, |place, got: &[f16]| {
+        .check(1, |launch, got: &[f16]| {
             for (i, a) in arguments.iter().enumerate() {
                 let at = |k: usize| got[k * n + i].to_f64();
                 for (k, (name, of)) in functions.iter().enumerate() {
                     let x = round(of(a));
                     let exact = exact(name, x);
                     assert!(
-                        half(name).holds(at(k), exact),
-                        "{place}: {name}({x}) is {}, exactly {exact}",
+                        half(name).allows(at(k), exact),
+                        "{launch}: {name}({x}) is {}, exactly {exact}",
                         at(k)
                     );
                 }
@@ -375,14 +375,14 @@ fn half_functions_are_within_one_unit_in_the_last_place() {
                 assert_eq!(
                     at(17),
                     f16::from_f64(x * u + p).to_f64(),
-                    "{place}: fma({x}, {u}, {p})"
+                    "{launch}: fma({x}, {u}, {p})"
                 );
-                assert_eq!(at(18), x.floor(), "{place}: floor({x})");
-                assert_eq!(at(19), x.clamp(-1.0, 1.0), "{place}: clamp({x})");
-                assert_eq!(at(20), x.max(u), "{place}: max({x}, {u})");
+                assert_eq!(at(18), x.floor(), "{launch}: floor({x})");
+                assert_eq!(at(19), x.clamp(-1.0, 1.0), "{launch}: clamp({x})");
+                assert_eq!(at(20), x.max(u), "{launch}: max({x}, {u})");
                 assert!(
-                    half("exp").holds(at(21), x.exp()),
-                    "{place}: exp of a vector"
+                    half("exp").allows(at(21), x.exp()),
+                    "{launch}: exp of a vector"
                 );
             }
         });

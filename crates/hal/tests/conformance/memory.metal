@@ -78,7 +78,7 @@ kernel void several_variables(device uint* out [[buffer(0)]], threadgroup half4*
   o[8] = flag && tile[i / 8][8] < 0 ? 1 : 0;
 }
 
-// Barriers inside functions, in loops and in branches all threads take.
+// Barriers inside functions, in loops and in branches taken by all threads.
 void reverse(threadgroup int* values, uint i, uint n) {
   int mine = values[n - 1 - i];
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -159,7 +159,7 @@ kernel void within_simdgroups(device int* out [[buffer(0)]], uint i [[thread_ind
   out[i] = shared[i ^ 1];
 }
 
-// Threads that have finished with the data leave after the last barrier; a loop with a uniform break.
+// Threads that are done with the data return after the last barrier; a loop with a uniform break.
 kernel void prefix_maximum(const device int* in [[buffer(0)]], device int* out [[buffer(1)]],
                            constant uint& n [[buffer(2)]], uint i [[thread_index_in_threadgroup]]) {
   threadgroup int buffer[2][256];
@@ -190,7 +190,7 @@ kernel void transpose_tiles(const device float* in [[buffer(0)]], device float* 
   if (to.x < size.y && to.y < size.x) out[to.y * size.y + to.x] = tile[p.x][p.y];
 }
 
-// The whole of the threadgroup memory there is.
+// All of the threadgroup memory.
 kernel void all_of_it(device float* out [[buffer(0)]], uint i [[thread_index_in_threadgroup]]) {
   threadgroup float memory[8192];
   for (uint k = i; k < 8192; k += 256) memory[k] = float(k);

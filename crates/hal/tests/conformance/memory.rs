@@ -5,7 +5,7 @@ use crate::harness::{Run, Source, source};
 const SOURCE: Source = source!("memory.metal");
 
 #[test]
-fn a_tree_over_many_simd_groups_sums() {
+fn a_tree_reduction_over_many_simd_groups() {
     for (threads, groups) in [(32, 3), (64, 2), (256, 2), (1024, 1)] {
         let input: Vec<i32> = (0..(threads * groups) as i32).map(|i| i * 3 - 50).collect();
         let expected: Vec<i32> = input.chunks(threads).map(|c| c.iter().sum()).collect();
@@ -19,7 +19,7 @@ fn a_tree_over_many_simd_groups_sums() {
 }
 
 #[test]
-fn simd_groups_meet_in_threadgroup_memory() {
+fn simd_groups_exchange_data_in_threadgroup_memory() {
     for (threads, groups) in [(32, 1), (96, 2), (1024, 2)] {
         let input: Vec<f32> = (0..threads * groups).map(|i| (i % 7) as f32).collect();
         let expected: Vec<f32> = input

@@ -1,4 +1,4 @@
-// Calls in which MSL converts, deduces or chooses in ways that C++ with classes for vectors would not.
+// Calls in which MSL converts, deduces or resolves overloads as C++ with vector classes would not.
 #include <metal_stdlib>
 #include <metal_initializer_list>
 #include <TargetConditionals.h>
@@ -75,8 +75,8 @@ kernel void deduced_sizes(device float* out [[buffer(0)]]) {
   out[5] = one.x * one[0];
 }
 
-// Templates with the names of library functions. Where the library's function fits exactly, it is chosen, as any function
-// is before a template.
+// Templates with the names of library functions. An exact match of the library's function is selected, as any
+// function is before a template.
 template <typename T> float dot(T a, T b) { return 100; }
 template <typename T, int N> float dot(vec<T, N> a, vec<T, N> b) { return 200; }
 template <typename T> T sign(T x) { return T(300); }

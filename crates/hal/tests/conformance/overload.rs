@@ -1,11 +1,11 @@
-//! Conversions, deduction and overloads as MSL has them, and the rest of what is valid and easily refused.
+//! MSL's conversions, deduction and overloads, and other valid code that is easily rejected.
 
 use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("overload.metal");
 
 #[test]
-fn scalars_stand_in_for_vectors_in_every_place() {
+fn scalars_are_converted_to_vectors_in_every_position() {
     let expected: [[f32; 4]; 16] = [
         [3., 6., 9., 12.],
         [5., 6., 7., 8.],
@@ -38,7 +38,7 @@ fn scalars_stand_in_for_vectors_in_every_place() {
 }
 
 #[test]
-fn shifts_take_amounts_of_other_types() {
+fn shifts_accept_amounts_of_other_types() {
     let expected = [
         [-4, 4, 0, 1],
         [-64, 16, i32::MIN, 6],
@@ -66,7 +66,7 @@ fn sizes_are_deduced_as_any_integer_type() {
 }
 
 #[test]
-fn templates_of_the_user_lose_against_functions_that_fit_exactly_and_win_elsewhere() {
+fn exact_library_functions_are_preferred_to_user_templates() {
     let expected = [8.0_f32, 200., 100., -1., 300., 2., 2., 9., 500., 600., 100.];
     Run::kernel(&SOURCE, "own_templates")
         .output::<f32>(0, 11)
@@ -82,10 +82,10 @@ fn volatile_vectors_are_read_and_written() {
         .output::<u32>(1, 8)
         .threads(1, 1)
         .expect(0, &rows.concat())
-        .look(1, |place, got: &[u32]| {
+        .check(1, |launch, got: &[u32]| {
             let pair = [1.0_f32, 2., 3., 4.].map(f32::to_bits);
-            assert_eq!(got[..4], pair, "{place}");
-            assert_eq!(got[4], 3, "{place}");
+            assert_eq!(got[..4], pair, "{launch}");
+            assert_eq!(got[4], 3, "{launch}");
         });
 }
 
@@ -97,13 +97,13 @@ fn vectors_have_the_limits_of_their_components() {
         .output::<i32>(1, 4)
         .threads(1, 1)
         .expect(0, &rows.concat())
-        .look(1, |place, got: &[i32]| {
-            assert_eq!(got[..3], [i32::MIN; 3], "{place}")
+        .check(1, |launch, got: &[i32]| {
+            assert_eq!(got[..3], [i32::MIN; 3], "{launch}")
         });
 }
 
 #[test]
-fn constructors_take_lists() {
+fn constructors_accept_lists() {
     Run::kernel(&SOURCE, "lists")
         .output::<f32>(0, 2)
         .threads(1, 1)
@@ -111,7 +111,7 @@ fn constructors_take_lists() {
 }
 
 #[test]
-fn functions_call_themselves() {
+fn functions_can_be_recursive() {
     let factorials = [1, 1, 2, 6, 24, 120, 720, 5040];
     let mut expected: Vec<i32> = (0..8)
         .rev()

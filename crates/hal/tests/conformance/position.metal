@@ -109,7 +109,7 @@ kernel void lanes_of_rows(device uint* out [[buffer(0)]], uint2 position [[threa
   out[linear * 3 + 2] = linear;
 }
 
-// The attributes of a function that is no template, without any buffer but the output.
+// The attributes of a function that is not a template, with only the output buffer.
 [[kernel]] void bare(device uint* out, uint3 p [[thread_position_in_grid]], uint3 n [[threads_per_grid]]) {
   out[p.x + n.x * (p.y + n.y * p.z)] = p.x * 100 + p.y * 10 + p.z;
 }

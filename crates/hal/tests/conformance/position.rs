@@ -15,7 +15,7 @@ fn attributes_of_one_dimensional_grids_with_smaller_last_groups() {
         for (grid, group) in [(1, 1), (64, 32), (100, 48), (130, 128), (7, 64), (96, 33)] {
             let expected: Vec<u32> = (0..grid)
                 .flat_map(|i| {
-                    // A group larger than the grid is cut like any last group.
+                    // A group larger than the grid is truncated like any last group.
                     let position = i / group;
                     let here = threads_here(grid, group, position);
                     let index = i % group;
@@ -50,7 +50,7 @@ fn attributes_of_one_dimensional_grids_with_smaller_last_groups() {
     }
 }
 
-/// The seven vectors of a thread, `dims` components each, then its index in the group where that is certain.
+/// The seven vectors of a thread, with `dims` components each, then its index in the group if that is defined.
 fn vectors(grid: [usize; 3], group: [usize; 3], at: [usize; 3], dims: usize) -> (Vec<u32>, bool) {
     let mut rows = [[0; 3]; 7];
     for d in 0..3 {
@@ -72,7 +72,7 @@ fn check_vectors(kernel: &str, grid: [usize; 3], group: [usize; 3], dims: usize)
     Run::kernel(&SOURCE, kernel)
         .output::<u32>(0, stride * grid.iter().product::<usize>())
         .threads(grid, group)
-        .look(0, |place, got: &[u32]| {
+        .check(0, |launch, got: &[u32]| {
             for (linear, row) in got.chunks(stride).enumerate() {
                 let at = [
                     linear % grid[0],
@@ -80,11 +80,11 @@ fn check_vectors(kernel: &str, grid: [usize; 3], group: [usize; 3], dims: usize)
                     linear / grid[0] / grid[1],
                 ];
                 let (expected, whole) = vectors(grid, group, at, dims);
-                assert_eq!(&row[..stride - 1], expected, "{place}, thread {at:?}");
+                assert_eq!(&row[..stride - 1], expected, "{launch}, thread {at:?}");
                 if whole {
                     let [x, y, z] = [0, 1, 2].map(|d| at[d] % group[d]);
                     let index = x + group[0] * (y + group[1] * z);
-                    assert_eq!(row[stride - 1] as usize, index, "{place}, thread {at:?}");
+                    assert_eq!(row[stride - 1] as usize, index, "{launch}, thread {at:?}");
                 }
             }
         });

@@ -11,7 +11,7 @@ const SOURCE: Source = source!("precision.metal");
 
 /// A 16-bit format: every operation is done in double precision and rounded.
 ///
-/// That is correctly rounded for one `+ - * /`: double has more than twice the bits and two more.
+/// That is correctly rounded for one `+ - * /`: double has more than 2p + 2 bits.
 trait Narrow: Pod + PartialEq + Debug {
     fn round(value: f64) -> Self;
     fn wide(self) -> f64;
@@ -112,7 +112,7 @@ fn half_overflows_where_float_would_not() {
 }
 
 #[test]
-fn sums_stop_growing_where_the_format_ends() {
+fn sums_stop_growing_at_the_precision_of_the_format() {
     fn sum<T: Narrow>(kernel: &str, count: u32, limit: f64) {
         let ones = vec![T::round(1.); count as usize];
         Run::kernel(&SOURCE, kernel)

@@ -12,7 +12,7 @@ fn quads<T: Lane>(name: &str) {
     let expected = (0..64_usize).flat_map(|i| {
         let (base, l) = (i / 4 * 4, i % 4);
         let quad = &input[base..base + 4];
-        // The quad-group beside this one, whose values fill in.
+        // The neighbouring quad-group, whose values fill in.
         let other = &input[base ^ 4..(base ^ 4) + 4];
         [
             quad.iter().sum(),
@@ -51,7 +51,7 @@ fn quad_functions_combine_and_move_four_lanes() {
 }
 
 #[test]
-fn quad_votes_see_four_lanes() {
+fn quad_votes_cover_four_lanes() {
     let input: Vec<u32> = (0..32).map(|i| (i * 11) % 13).collect();
     let expected: Vec<u32> = (0..32_usize)
         .flat_map(|i| {

@@ -1,4 +1,4 @@
-//! What must not compile: each text with the line it fails on.
+//! Sources that must not compile, with the line of the error.
 
 use bessemer_hal::{CompileOptions, Error, Result};
 
@@ -8,9 +8,9 @@ struct Case {
     name: &'static str,
     /// `REFUSED` marks the line the error must be on.
     text: &'static str,
-    /// A word of the message on the software device.
+    /// A word of the software device's message.
     says: &'static str,
-    /// Apple's compiler takes it; the software device has to say that it does not.
+    /// Apple's compiler accepts it; the software device has to reject it.
     apple_has_it: bool,
 }
 
@@ -274,7 +274,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Compiles a library and its kernel; software compiles kernels when they are asked for.
+/// Compiles a library and its kernel; the software device compiles kernels on demand.
 fn attempt(target: usize, text: &str) -> Result<()> {
     let options = CompileOptions::labelled("refused.metal");
     let library = compile(&targets()[target].device, text, &options)?;
@@ -282,7 +282,7 @@ fn attempt(target: usize, text: &str) -> Result<()> {
 }
 
 #[test]
-fn what_apples_compiler_refuses_is_refused_on_the_same_line() {
+fn code_that_apples_compiler_rejects_is_rejected_on_the_same_line() {
     let mut failures = Vec::new();
     for (index, target) in targets().iter().enumerate() {
         let apple = target.name == "apple";
@@ -342,7 +342,7 @@ fn the_same_kernels_compile_once_corrected() {
 }
 
 #[test]
-fn a_kernel_with_more_threadgroup_memory_than_there_is_makes_no_pipeline() {
+fn a_kernel_with_too_much_threadgroup_memory_makes_no_pipeline() {
     let text = "#include <metal_stdlib>
         using namespace metal;
         kernel void k(device float* out, uint i [[thread_index_in_threadgroup]]) {

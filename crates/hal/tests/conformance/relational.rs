@@ -77,14 +77,14 @@ fn special_values_follow_ieee_rules_with_safe_maths() {
         .input(0, &[nan, inf, 0.0, -0.0, 1.0])
         .output::<f32>(1, expected.len())
         .threads(1, 1)
-        .look(1, |place, got: &[f32]| {
+        .check(1, |launch, got: &[f32]| {
             for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
                 let same = (got.is_nan() && expected.is_nan())
                     || (got.is_sign_negative() == expected.is_sign_negative()
                         && ((got - expected).abs() <= 1e-6 || *got == expected));
                 assert!(
                     same,
-                    "{place}: case {i}: got {got:?}, expected {expected:?}"
+                    "{launch}: case {i}: got {got:?}, expected {expected:?}"
                 );
             }
         });

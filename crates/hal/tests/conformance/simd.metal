@@ -101,7 +101,7 @@ kernel void votes(const device uint* in [[buffer(0)]], device ulong* masks [[buf
   o[7] = uint(popcount((simd_vote::vote_t)simd_ballot(v > 10)));
 }
 
-// Branches that whole SIMD-groups take, and loops whose length differs between SIMD-groups only.
+// Branches taken by whole SIMD-groups, and loops whose length differs only between SIMD-groups.
 kernel void uniform_branches(const device int* in [[buffer(0)]], device int* out [[buffer(1)]],
                              uint i [[thread_position_in_grid]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]]) {
@@ -115,7 +115,7 @@ kernel void uniform_branches(const device int* in [[buffer(0)]], device int* out
   out[i] = v;
 }
 
-// Some lanes only: the others do not take part.
+// Some lanes are inactive.
 kernel void some_lanes(const device int* in [[buffer(0)]], device int* out [[buffer(1)]],
                        uint i [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   int v = in[i];

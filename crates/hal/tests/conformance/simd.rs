@@ -9,7 +9,7 @@ use crate::harness::{Run, Source, source};
 
 const SOURCE: Source = source!("simd.metal");
 
-/// A type SIMD-group functions take, that small whole numbers convert to.
+/// A type of SIMD-group functions that small integers convert to.
 pub(crate) trait Lane: Pod + PartialEq + Debug {
     fn of(value: i32) -> Self;
 }
@@ -96,7 +96,7 @@ fn bitwise_reductions_combine_all_lanes() {
     check::<u8>("uchar");
 }
 
-/// Where lane `l` of a group of `width` lanes finds its value, or the lane of the filling data.
+/// The source lane of lane `l`, or the lane of the filling data.
 pub(crate) enum From {
     Data(usize),
     Fill(usize),
@@ -162,7 +162,7 @@ fn shuffles_move_values_between_lanes() {
 }
 
 #[test]
-fn simd_functions_take_vectors_by_component() {
+fn simd_functions_work_by_component_on_vectors() {
     let input: Vec<f32> = (0..32)
         .flat_map(|i| [i, i * 2, 31 - i, i % 3].map(|v| v as f32))
         .collect();
@@ -190,7 +190,7 @@ fn simd_functions_take_vectors_by_component() {
 }
 
 #[test]
-fn votes_see_every_lane() {
+fn votes_cover_every_lane() {
     let input: Vec<u32> = (0..64).map(|i| i % 32).collect();
     let thirds = (0..32)
         .filter(|l| l % 3 == 0)
@@ -210,7 +210,7 @@ fn votes_see_every_lane() {
 }
 
 #[test]
-fn simd_functions_work_in_branches_whole_simd_groups_take() {
+fn simd_functions_work_in_uniform_branches() {
     let input: Vec<i32> = (0..128).map(|i| (i * 31) % 17).collect();
     let mut values: Vec<i32> = input
         .chunks(32)
@@ -240,7 +240,7 @@ fn simd_functions_work_in_branches_whole_simd_groups_take() {
 }
 
 #[test]
-fn lanes_outside_a_branch_take_no_part() {
+fn lanes_outside_a_branch_are_inactive() {
     let input: Vec<i32> = (0..64).collect();
     let expected: Vec<i32> = (0..64_usize)
         .map(|i| {

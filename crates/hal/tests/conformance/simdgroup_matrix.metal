@@ -3,7 +3,7 @@
 #include <metal_simdgroup_matrix>
 using namespace metal;
 
-// Loads with stride, origin and transposition, and stores the same ways.
+// Loads and stores with stride, origin and transposition.
 template <typename T>
 kernel void loads_and_stores(const device T* in [[buffer(0)]], device T* out [[buffer(1)]]) {
   simdgroup_matrix<T, 8, 8> m;
@@ -67,7 +67,7 @@ kernel void mixed_product(const device half* a [[buffer(0)]], const device half*
   simdgroup_store(sum, out, 8);
 }
 
-// Which elements a lane holds.
+// The elements of a lane.
 kernel void thread_elements(const device float* in [[buffer(0)]], device float* held [[buffer(1)]],
                             device float* out [[buffer(2)]], uint lane [[thread_index_in_simdgroup]]) {
   simdgroup_float8x8 m;
@@ -84,7 +84,7 @@ kernel void thread_elements(const device float* in [[buffer(0)]], device float* 
   simdgroup_store(m, out + 128, 8);
 }
 
-// Arrays of matrices, as tiled products keep them.
+// Arrays of matrices, as in a tiled matmul.
 kernel void arrays(const device float* a [[buffer(0)]], const device float* b [[buffer(1)]],
                    device float* out [[buffer(2)]]) {
   simdgroup_float8x8 ma[2];

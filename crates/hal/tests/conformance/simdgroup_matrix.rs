@@ -80,7 +80,7 @@ fn matrices_multiply_and_accumulate() {
 fn half_operands_accumulate_in_float() {
     let inner = 24;
     let a: Vec<i32> = (0..8 * inner).map(|i| (i * 5) % 7 - 3).collect();
-    // Products of 100s pass the range in which half is exact; float does not mind.
+    // Products of hundreds exceed the range in which half is exact; float is exact.
     let b: Vec<i32> = (0..8 * inner).map(|i| 100 * ((i * 3) % 5)).collect();
     let expected: Vec<f32> = (0..64)
         .map(|e| {
@@ -97,19 +97,19 @@ fn half_operands_accumulate_in_float() {
         .expect(2, &expected);
 }
 
-/// Row and first column of the two neighbouring elements a lane holds on Apple's GPUs.
-fn place(lane: usize) -> (usize, usize) {
+/// Row and first column of the two neighbouring elements of a lane on Apple's GPUs.
+fn position(lane: usize) -> (usize, usize) {
     let quad = lane / 4;
     ((quad & 4) + (lane / 2) % 4, (quad & 2) * 2 + (lane % 2) * 2)
 }
 
 #[test]
-fn lanes_hold_the_elements_apple_gpus_give_them() {
+fn lanes_have_the_same_elements_as_on_apple_gpus() {
     let input: Vec<f32> = (0..64).map(|e| e as f32).collect();
     let mut held = Vec::new();
     let mut changed = input.clone();
     for lane in 0..32 {
-        let (row, column) = place(lane);
+        let (row, column) = position(lane);
         let first = 8 * row + column;
         held.extend([first as f32, (first + 1) as f32]);
         changed[first] *= 2.0;
@@ -127,7 +127,7 @@ fn lanes_hold_the_elements_apple_gpus_give_them() {
 }
 
 #[test]
-fn arrays_of_matrices_make_larger_products() {
+fn arrays_of_matrices_make_a_tiled_matmul() {
     let a: Vec<f32> = (0..256).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
     let b: Vec<f32> = (0..256).map(|i| ((i * 5) % 13) as f32 - 6.0).collect();
     let expected: Vec<f32> = (0..256)

@@ -24,7 +24,7 @@ kernel void every_type(device float* out [[buffer(0)]]) {
   out[8] = unsigned_tiny;
 }
 
-// Constants derived from function constants, with defaults where nothing was given.
+// Constants derived from function constants, with defaults.
 constant bool has_number = is_function_constant_defined(number);
 constant int number_or_seven = is_function_constant_defined(number) ? number : 7;
 constant int derived = number_or_seven * 2 + 1;
@@ -48,7 +48,7 @@ kernel void derived_constants(device int* out [[buffer(0)]]) {
   out[5] = sum;
 }
 
-// Arguments that exist only for some values.
+// Arguments that are active only for some values.
 kernel void gated_arguments(const device float* in [[buffer(0)]],
                             const device float* offset [[buffer(1), function_constant(add_offset)]],
                             constant float& bias [[buffer(2), function_constant(flag)]],

@@ -11,7 +11,7 @@ fn every_type() -> Run {
 }
 
 #[test]
-fn constants_of_every_type_arrive() {
+fn constants_of_every_type_are_passed() {
     every_type()
         .constant(0, true)
         .constant(1, -5_i32)
@@ -30,7 +30,7 @@ fn constants_of_every_type_arrive() {
 }
 
 #[test]
-fn each_set_of_values_is_a_kernel_of_its_own() {
+fn each_set_of_values_is_a_separate_kernel() {
     for number in [1, 2, 3] {
         every_type()
             .constant(0, number == 2)
@@ -43,16 +43,16 @@ fn each_set_of_values_is_a_kernel_of_its_own() {
             .constant(7, 0_i8)
             .constant(8, 0_u8)
             .threads(1, 1)
-            .look(0, |place, got: &[f32]| {
+            .check(0, |launch, got: &[f32]| {
                 let flag = f32::from(u8::from(number == 2));
                 let expected = [flag, number as f32, 0., number as f32 / 4.0, 1.];
-                assert_eq!(got[..5], expected, "{place}");
+                assert_eq!(got[..5], expected, "{launch}");
             });
     }
 }
 
 #[test]
-fn derived_constants_follow_what_is_defined() {
+fn derived_constants_follow_the_defined_ones() {
     let run = || Run::kernel(&SOURCE, "derived_constants").output::<i32>(0, 6);
     run().threads(1, 1).expect(0, &[0, 7, 15, 0, 200, 6]);
     run()
@@ -69,7 +69,7 @@ fn derived_constants_follow_what_is_defined() {
 }
 
 #[test]
-fn arguments_switched_off_need_not_be_bound() {
+fn inactive_arguments_need_not_be_bound() {
     let run = || {
         Run::kernel(&SOURCE, "gated_arguments")
             .input(0, &[1.0_f32, 2., 3., 4.])

@@ -20,8 +20,8 @@ fn library(device: &Device) -> Library {
     compile(device, SOURCE.text, &options()).expect("the kernels compile")
 }
 
-/// Runs a test on every target and says where it failed.
-fn everywhere(test: impl Fn(&Device, &Library) -> Result<()>) {
+/// Runs a test on every target; a failure names the target.
+fn on_every_target(test: impl Fn(&Device, &Library) -> Result<()>) {
     for target in targets() {
         test(&target.device, &library(&target.device))
             .unwrap_or_else(|error| panic!("{}: {error}", target.name));
@@ -30,7 +30,7 @@ fn everywhere(test: impl Fn(&Device, &Library) -> Result<()>) {
 
 #[test]
 fn private_buffers_are_filled_and_read_by_copies() {
-    everywhere(|device, library| {
+    on_every_target(|device, library| {
         let add = library.pipeline("add_one")?;
         let input = device.buffer_with_data(&[1.0_f32, 2., 3., 4.], StorageMode::Private)?;
         let output = device.buffer(16, StorageMode::Private)?;
@@ -50,7 +50,7 @@ fn private_buffers_are_filled_and_read_by_copies() {
 
 #[test]
 fn managed_buffers_are_announced_and_synchronised() {
-    everywhere(|device, library| {
+    on_every_target(|device, library| {
         let double = library.pipeline("double_in_place")?;
         let buffer = device.buffer_with_data(&[1.0_f32, 2., 3., 4.], StorageMode::Managed)?;
         buffer.as_mut_slice::<f32>()?[1] = 10.0;
@@ -68,8 +68,8 @@ fn managed_buffers_are_announced_and_synchronised() {
 }
 
 #[test]
-fn a_kernel_sees_the_range_that_is_bound() {
-    everywhere(|device, library| {
+fn a_kernel_accesses_the_bound_range() {
+    on_every_target(|device, library| {
         let add = library.pipeline("add_one")?;
         let values: Vec<f32> = (0..256).map(|v| v as f32).collect();
         let input = device.buffer_with_data(&values, StorageMode::Shared)?;
@@ -93,7 +93,7 @@ fn a_kernel_sees_the_range_that_is_bound() {
 
 #[test]
 fn commands_take_effect_in_order() {
-    everywhere(|device, library| {
+    on_every_target(|device, library| {
         let double = library.pipeline("double_in_place")?;
         let add = library.pipeline("add_one")?;
         let a = device.buffer_with_data(&[1.0_f32; 1000], StorageMode::Shared)?;
@@ -127,11 +127,11 @@ fn commands_take_effect_in_order() {
 fn caller_memory_is_used_in_place() {
     #[repr(align(16384))]
     struct Page([f32; NO_COPY_ALIGNMENT / 4]);
-    everywhere(|device, library| {
+    on_every_target(|device, library| {
         let double = library.pipeline("double_in_place")?;
         let page = Box::leak(Box::new(Page([1.5; NO_COPY_ALIGNMENT / 4])));
         let pointer = std::ptr::NonNull::from(&mut page.0).cast();
-        // SAFETY: the page is never freed and nobody else has its address.
+        // SAFETY: the page is never freed and nothing else has its address.
         let buffer = unsafe { device.buffer_no_copy(pointer, NO_COPY_ALIGNMENT, ()) }?;
         let mut commands = device.commands();
         commands
@@ -147,8 +147,8 @@ fn caller_memory_is_used_in_place() {
 }
 
 #[test]
-fn a_pipeline_keeps_the_limit_its_kernel_states() {
-    everywhere(|device, library| {
+fn a_pipeline_has_the_limit_of_its_kernel() {
+    on_every_target(|device, library| {
         let narrow = library.pipeline("narrow")?;
         assert_eq!(narrow.max_total_threads_per_threadgroup(), 64);
         assert_eq!(narrow.thread_execution_width(), 32);
@@ -165,7 +165,7 @@ fn a_pipeline_keeps_the_limit_its_kernel_states() {
 
 #[test]
 fn arguments_are_known_and_must_be_bound_in_full() {
-    everywhere(|device, library| {
+    on_every_target(|device, library| {
         let kernel = library.pipeline("needs_all")?;
         let mut kinds: Vec<_> = kernel
             .arguments()
@@ -213,7 +213,7 @@ fn arguments_are_known_and_must_be_bound_in_full() {
 
 #[test]
 fn an_empty_grid_runs_nothing_and_empty_buffers_may_be_bound() {
-    everywhere(|device, library| {
+    on_every_target(|device, library| {
         let add = library.pipeline("add_one")?;
         let empty = device.buffer(0, StorageMode::Shared)?;
         let out = device.buffer(0, StorageMode::Shared)?;

@@ -1,4 +1,4 @@
-// Subnormal numbers: zero in arithmetic of float and bfloat, kept by half and by whatever only moves bits.
+// Subnormal numbers: flushed to zero in arithmetic of float and bfloat, kept by half and by operations that only move bits.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -29,7 +29,7 @@ kernel void arithmetic(device const float2* pairs [[buffer(0)]], device float* o
   o[14] = x * 0x1p126f;
 }
 
-// Functions of numbers that count as zero, or whose results do.
+// Functions with subnormal arguments or results.
 kernel void functions(device const float* in [[buffer(0)]], device float* out [[buffer(1)]],
                       uint i [[thread_position_in_grid]]) {
   float x = in[i];

@@ -1,5 +1,5 @@
-//! Subnormal numbers. Those of `float` and `bfloat` are zero of the same sign in arithmetic, before and after each
-//! operation, also where the compiler computes; those of `half` are kept; what moves bits keeps them.
+//! Subnormal numbers. Those of `float` and `bfloat` are flushed to zero of the same sign before and after each
+//! arithmetic operation, even in constant folding; those of `half` are kept, as by operations that only move bits.
 
 use half::{bf16, f16};
 
@@ -8,12 +8,21 @@ use crate::harness::{Run, Source, source};
 const SOURCE: Source = source!("subnormal.metal");
 
 /// The smallest normal number.
-const LEAST: f32 = f32::MIN_POSITIVE;
+const MIN_NORMAL: f32 = f32::MIN_POSITIVE;
 
 /// Subnormal numbers of both signs, and normal ones around them.
 fn numbers() -> Vec<f32> {
     let subnormal = [1, 2, 3, 0x1234, 0x0040_0000, 0x007f_ffff].map(f32::from_bits);
-    let normal = [0.0, LEAST, 1.5 * LEAST, 1e-20, 1.0, 3.0, 1e20, f32::MAX];
+    let normal = [
+        0.0,
+        MIN_NORMAL,
+        1.5 * MIN_NORMAL,
+        1e-20,
+        1.0,
+        3.0,
+        1e20,
+        f32::MAX,
+    ];
     let all: Vec<f32> = subnormal.into_iter().chain(normal).collect();
     all.iter().flat_map(|&x| [x, -x]).collect()
 }
@@ -32,16 +41,16 @@ fn flushed_bf16(x: f32) -> bf16 {
 
 /// The same bits, except of NaN.
 #[track_caller]
-fn expect_bits(place: &str, what: &dyn Fn(usize) -> String, got: &[f32], expected: &[f32]) {
-    assert_eq!(got.len(), expected.len(), "{place}");
+fn expect_bits(launch: &str, what: &dyn Fn(usize) -> String, got: &[f32], expected: &[f32]) {
+    assert_eq!(got.len(), expected.len(), "{launch}");
     for (i, (g, e)) in got.iter().zip(expected).enumerate() {
         let same = g.to_bits() == e.to_bits() || g.is_nan() && e.is_nan();
-        assert!(same, "{place}: {}: got {g:e}, expected {e:e}", what(i));
+        assert!(same, "{launch}: {}: got {g:e}, expected {e:e}", what(i));
     }
 }
 
 #[test]
-fn arithmetic_sees_and_makes_no_subnormal_floats() {
+fn arithmetic_flushes_subnormal_floats() {
     let numbers = numbers();
     let pairs: Vec<[f32; 2]> = numbers
         .iter()
@@ -79,15 +88,18 @@ fn arithmetic_sees_and_makes_no_subnormal_floats() {
         .input(0, &pairs)
         .output::<f32>(1, expected.len())
         .threads(pairs.len(), 32)
-        .look(1, |place, got| {
+        .check(1, |launch, got| {
             let what = |i: usize| format!("result {} of {:?}", i % 15, pairs[i / 15]);
-            expect_bits(place, &what, got, &expected);
+            expect_bits(launch, &what, got, &expected);
         });
 }
 
 #[test]
-fn functions_see_and_make_no_subnormal_floats() {
-    let numbers: Vec<f32> = numbers().into_iter().filter(|x| x.abs() < LEAST).collect();
+fn functions_flush_subnormal_floats() {
+    let numbers: Vec<f32> = numbers()
+        .into_iter()
+        .filter(|x| x.abs() < MIN_NORMAL)
+        .collect();
     let expected: Vec<f32> = numbers
         .iter()
         .flat_map(|&x| {
@@ -107,9 +119,9 @@ fn functions_see_and_make_no_subnormal_floats() {
         .input(0, &numbers)
         .output::<f32>(1, expected.len())
         .threads(numbers.len(), 32)
-        .look(1, |place, got| {
+        .check(1, |launch, got| {
             let what = |i: usize| format!("function {} of {:e}", i % 16, numbers[i / 16]);
-            expect_bits(place, &what, got, &expected);
+            expect_bits(launch, &what, got, &expected);
         });
 }
 
@@ -175,14 +187,14 @@ fn half_keeps_its_subnormal_numbers() {
         .output::<u16>(1, expected.len())
         .output::<f32>(2, pairs.len())
         .threads(pairs.len(), 32)
-        .look(1, |place, got: &[u16]| {
+        .check(1, |launch, got: &[u16]| {
             for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
-                // The sign of the larger of two zeros is open.
+                // The sign of the larger of two zeros is unspecified.
                 let same = g == e || i % 8 == 7 && (g | e) & 0x7fff == 0;
                 let pair = pairs[i / 8];
                 assert!(
                     same,
-                    "{place}: result {} of {pair:?}: {g:#x}, expected {e:#x}",
+                    "{launch}: result {} of {pair:?}: {g:#x}, expected {e:#x}",
                     i % 8
                 );
             }
@@ -191,7 +203,7 @@ fn half_keeps_its_subnormal_numbers() {
 }
 
 #[test]
-fn arithmetic_sees_and_makes_no_subnormal_bfloats() {
+fn arithmetic_flushes_subnormal_bfloats() {
     let numbers: Vec<bf16> = [
         1_u16, 2, 0x55, 0x7f, 0x80, 0x81, 0x1e00, 0x3f80, 0x4040, 0x6000,
     ]
@@ -202,7 +214,7 @@ fn arithmetic_sees_and_makes_no_subnormal_bfloats() {
         .iter()
         .flat_map(|&x| numbers.iter().map(move |&y| [x, y]))
         .collect();
-    // Subnormal floats, and normal ones on both sides of where bfloat rounds.
+    // Subnormal floats, and normal ones on both sides of bfloat's rounding boundary.
     let wide: Vec<f32> = (0..pairs.len() as u32)
         .map(|i| f32::from_bits((i % 2) << 31 | i.wrapping_mul(0x0001_2345) & 0x01ff_ffff))
         .collect();
@@ -220,19 +232,22 @@ fn arithmetic_sees_and_makes_no_subnormal_bfloats() {
         .input(1, &wide)
         .output::<u16>(2, expected.len())
         .threads(pairs.len(), 32)
-        .look(2, |place, got: &[u16]| {
+        .check(2, |launch, got: &[u16]| {
             for (i, (&g, &e)) in got.iter().zip(&expected).enumerate() {
                 let nan = bf16::from_bits(g).is_nan() && bf16::from_bits(e).is_nan();
                 let (pair, w) = (pairs[i / 6], wide[i / 6]);
-                let place = format!("{place}: result {} of {pair:?} and {w:e}", i % 6);
-                assert!(g == e || nan, "{place}: {g:#x}, expected {e:#x}");
+                let launch = format!("{launch}: result {} of {pair:?} and {w:e}", i % 6);
+                assert!(g == e || nan, "{launch}: {g:#x}, expected {e:#x}");
             }
         });
 }
 
 #[test]
-fn what_the_compiler_computes_follows_the_rule() {
-    for (value, expected) in [(LEAST, [0.0, 2.0 * LEAST]), (-LEAST / 2.0, [-0.0, -0.0])] {
+fn constant_folding_follows_the_rule() {
+    for (value, expected) in [
+        (MIN_NORMAL, [0.0, 2.0 * MIN_NORMAL]),
+        (-MIN_NORMAL / 2.0, [-0.0, -0.0]),
+    ] {
         let bits = [
             -0.0,
             0.0,
@@ -254,8 +269,8 @@ fn what_the_compiler_computes_follows_the_rule() {
             .output::<u16>(1, 2)
             .output::<u16>(2, 2)
             .threads(1, 1)
-            .look(0, |place, got| {
-                expect_bits(place, &|i| format!("number {i}"), got, &bits);
+            .check(0, |launch, got| {
+                expect_bits(launch, &|i| format!("number {i}"), got, &bits);
             })
             .expect(1, &[0x8000_u16, 0])
             .expect(2, &[1_u16, 2]);
@@ -271,14 +286,18 @@ fn collectives_and_atomics_follow_the_rule() {
         .output::<f32>(1, 5 * 32)
         .update(2, &[0.0_f32, 0.0])
         .threads(32, 32)
-        .look(1, |place, got: &[f32]| {
+        .check(1, |launch, got: &[f32]| {
             for (i, x) in got.iter().enumerate() {
-                // The larger and smaller of numbers that count as zero is one of them or zero.
+                // The maximum and minimum of flushed numbers is one of them or zero.
                 let subnormal = matches!(i % 5, 1 | 2) && x.abs() == input[0];
-                assert!(*x == 0.0 || subnormal, "{place}: result {}: {x:e}", i % 5);
+                assert!(*x == 0.0 || subnormal, "{launch}: result {}: {x:e}", i % 5);
             }
         })
-        .look(2, |place, got: &[u32]| {
-            assert_eq!(got, [0, 0x0040_0000], "{place}: the sum, and a plain store");
+        .check(2, |launch, got: &[u32]| {
+            assert_eq!(
+                got,
+                [0, 0x0040_0000],
+                "{launch}: the sum, and a plain store"
+            );
         });
 }

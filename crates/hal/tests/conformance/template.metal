@@ -20,7 +20,7 @@ typedef decltype(fill<float, 4>) fill_t;
 template [[host_name("fill_alias")]] kernel fill_t fill<float, 4>;
 using fill_type = decltype(fill<float, 5>);
 template [[host_name("fill_using")]] [[kernel]] fill_type fill<float, 5>;
-// Names glued together from pieces.
+// Names concatenated from string literals.
 #define FILL_NAME(name) "fill_" #name
 #define INSTANTIATE_FILL(name, type, n) \
   template [[host_name(FILL_NAME(name))]] [[kernel]] decltype(fill<type, n>) fill<type, n>;

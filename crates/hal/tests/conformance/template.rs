@@ -7,7 +7,7 @@ use crate::harness::{Run, Source, compile, source, targets};
 const SOURCE: Source = source!("template.metal");
 
 #[test]
-fn host_names_in_all_spellings_name_the_right_instance() {
+fn host_names_in_all_spellings_name_the_correct_instance() {
     for (name, n) in [
         ("signature", 1),
         ("keyword", 2),

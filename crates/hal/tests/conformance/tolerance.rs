@@ -1,7 +1,6 @@
-//! How far results may be from exact: the accuracy tables of the Metal Shading Language specification
-//! (chapter "Numerical Compliance"), in one place.
+//! Tolerances: the accuracy tables of the Metal Shading Language specification (chapter "Numerical Compliance").
 
-/// How far a value may be from the exact one.
+/// Maximum distance of a value from the exact one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Bound {
     /// Units in the last place of a single-precision number.
@@ -13,8 +12,8 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// Whether `got` is close enough. NaN and infinities must be met exactly.
-    pub(crate) fn holds(self, got: f64, exact: f64) -> bool {
+    /// Returns whether `got` is within the bound. NaN and infinities must match exactly.
+    pub(crate) fn allows(self, got: f64, exact: f64) -> bool {
         if exact.is_nan() {
             return got.is_nan();
         }
@@ -30,12 +29,12 @@ impl Bound {
     }
 }
 
-/// The distance of neighbouring floats around `x`, for a format with so many fraction bits.
-fn ulp(x: f64, fraction_bits: i32, least_exponent: i32) -> f64 {
+/// The distance between neighbouring floats around `x`, for a format with this number of fraction bits.
+fn ulp(x: f64, fraction_bits: i32, min_exponent: i32) -> f64 {
     let exponent = if x == 0.0 {
-        least_exponent
+        min_exponent
     } else {
-        (x.abs().log2().floor() as i32).max(least_exponent)
+        (x.abs().log2().floor() as i32).max(min_exponent)
     };
     2_f64.powi(exponent - fraction_bits)
 }
@@ -59,8 +58,8 @@ pub(crate) fn precise(function: &str) -> Bound {
 
 /// Single precision, `metal::fast`, for the argument `x` and the exact result.
 ///
-/// The specification defines several of these by a formula over others (`pow` is `exp2(y * log2(x))`, `tan`
-/// is `sin / cos`); their bounds follow from the parts for the arguments the suite uses.
+/// The specification defines several of these by formulas of others (`pow` is `exp2(y * log2(x))`, `tan`
+/// is `sin / cos`); their bounds are derived from those for the arguments of the suite.
 pub(crate) fn fast(function: &str, x: f64, exact: f64) -> Bound {
     match function {
         "acos" | "asin" | "acosh" | "asinh" | "atanh" => Bound::Absolute(2_f64.powi(-11)),

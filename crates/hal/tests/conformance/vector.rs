@@ -10,7 +10,7 @@ use crate::integer::{Integer, wrap};
 
 const SOURCE: Source = source!("vector.metal");
 
-/// A scalar type of MSL that small whole numbers convert to.
+/// A scalar type of MSL that small integers convert to.
 trait Scalar: Pod + PartialEq + Debug {
     fn of(value: f64) -> Self;
 }
@@ -69,7 +69,7 @@ fn swizzles_of_integer_vectors_read_write_and_update() {
 
 #[test]
 #[rustfmt::skip]
-fn constructors_take_scalars_vectors_and_conversions() {
+fn constructors_accept_scalars_vectors_and_conversions() {
     let expected = [
         2., 2., 2., 2.,  1.5, -2.5, 5., 6.,  7., -2.5, 3.5, 8.,  3.5, 300., 1.5, -2.5,
         1.5, -2.5, 3.5, 9.,  9., 1.5, -2.5, 3.5,  1.5, -2.5, 1.,  1., 1.5, -2.5,  1.5, 300.,
@@ -138,7 +138,7 @@ fn floating_point_vector_operators_work_by_component() {
         5., 0., 7.5,  -3., -4., 8.5,  4., -4., -4.,  0.25, -1., -16.,  -1., 2., -8.,  3., -3., 17.,
         0.25, 0.5, -2.,  1.5, -2.5, -2.5,  4., 2., 8.,  0., 0., 1.,  1., 0., 0.,  1., 1., 1.,
     ];
-    // Vectors of three take the room of four.
+    // Vectors of three have the size of four.
     let input = [1., -2., 8., 0., 4., 2., -0.5, 0.];
     fn check<T: Scalar>(name: &str, input: &[f64], expected: &[f64]) {
         Run::kernel(&SOURCE, &format!("operators_{name}"))
@@ -217,12 +217,12 @@ fn structs_of_packed_and_aligned_members_are_laid_out_as_in_c() {
         .output::<u32>(2, 2)
         .threads(2, 2)
         .expect(2, &[size_of::<Mixed>() as u32; 2])
-        .look(1, |place, got: &[Mixed]| {
+        .check(1, |launch, got: &[Mixed]| {
             for (mut got, expected) in got.iter().copied().zip(expected) {
-                // Padding, and the fourth place of a float3, hold nothing in particular.
+                // Padding, and the fourth element of a float3, are unspecified.
                 (got._a, got._b, got._c) = Default::default();
                 got.v[3] = 0.;
-                assert_eq!(got, expected, "{place}");
+                assert_eq!(got, expected, "{launch}");
             }
         });
 }
@@ -241,7 +241,7 @@ fn packed<T: Scalar>(name: &str) {
 }
 
 #[test]
-fn packed_vectors_lie_next_to_each_other() {
+fn packed_vectors_are_contiguous() {
     packed::<f32>("float");
     packed::<f16>("half");
     packed::<i32>("int");

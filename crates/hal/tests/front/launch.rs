@@ -3,7 +3,7 @@
 use bessemer_hal::noop::{self, Event};
 use bessemer_hal::{Error, Launch, Result, Size};
 
-use super::{NAME, binding, labelled, launch, pipeline, recording};
+use super::{DEVICE_NAME, binding, labelled, launch, pipeline, recording};
 
 #[test]
 fn a_launch_is_validated_once_and_recorded_many_times() -> Result<()> {
@@ -31,7 +31,7 @@ fn a_launch_is_validated_once_and_recorded_many_times() -> Result<()> {
 }
 
 #[test]
-fn a_recorded_launch_is_what_a_dispatch_records() -> Result<()> {
+fn a_recorded_launch_equals_a_dispatch() -> Result<()> {
     let device = recording();
     let kernel = pipeline(&device, "k");
     let buffer = labelled(&device, 64, "b");
@@ -86,13 +86,13 @@ fn wrong_bindings_and_grids_fail_when_the_launch_is_built() {
         kernel.launch().read(0, &stranger).threads(1, 1).err(),
         Some(Error::WrongDevice {
             what: "buffer `stranger`".to_owned(),
-            device: NAME.to_owned(),
+            device: DEVICE_NAME.to_owned(),
         })
     );
 }
 
 #[test]
-fn commands_of_another_device_refuse_a_launch() -> Result<()> {
+fn commands_of_another_device_reject_a_launch() -> Result<()> {
     let device = recording();
     let buffer = labelled(&device, 16, "b");
     let built = pipeline(&device, "k")
@@ -104,7 +104,7 @@ fn commands_of_another_device_refuse_a_launch() -> Result<()> {
         commands.record(&built),
         Err(Error::WrongDevice {
             what: "the pipeline of kernel `k`".to_owned(),
-            device: NAME.to_owned(),
+            device: DEVICE_NAME.to_owned(),
         })
     );
     assert!(commands.is_empty());
@@ -133,7 +133,7 @@ fn hazards_of_recorded_launches_become_barriers() -> Result<()> {
 }
 
 #[test]
-fn a_launch_of_a_mapped_buffer_is_refused_until_the_slice_is_dropped() -> Result<()> {
+fn a_launch_of_a_mapped_buffer_is_rejected_until_the_slice_is_dropped() -> Result<()> {
     let device = recording();
     let buffer = labelled(&device, 16, "b");
     let built = pipeline(&device, "k")
@@ -145,9 +145,9 @@ fn a_launch_of_a_mapped_buffer_is_refused_until_the_slice_is_dropped() -> Result
         commands.record(&built)?;
         commands.commit()?.wait()
     };
-    let held = buffer.as_slice::<u32>()?;
+    let slice = buffer.as_slice::<u32>()?;
     assert!(matches!(commit(), Err(Error::Mapped { .. })));
-    drop(held);
+    drop(slice);
     commit()?;
     Ok(())
 }

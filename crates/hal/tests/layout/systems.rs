@@ -1,4 +1,4 @@
-//! The law of `docs/systems.md`: every row has a line and a state, and a row called done names real tests.
+//! Checks `docs/systems.md`: every row has a line and a state, and a done row names existing tests.
 
 use std::fmt::Write as _;
 
@@ -57,7 +57,7 @@ fn rows<'a>(page: &'a str, problems: &mut Vec<String>) -> Vec<Row<'a>> {
     rows
 }
 
-/// Everything that is wrong with the page. `read` returns a file of the repository by its path.
+/// All problems of the page. `read` returns a file of the repository by its path.
 pub(crate) fn problems(page: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let mut problems = Vec::new();
     let rows = rows(page, &mut problems);
@@ -73,33 +73,33 @@ pub(crate) fn problems(page: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec
         if !expected.iter().any(|id| id == row.id) {
             problems.push(format!("{}: no such row", row.id));
         }
-        if let Some(problem) = judge(row, read) {
+        if let Some(problem) = problem(row, read) {
             problems.push(format!("{}: {problem}", row.id));
         }
     }
     problems
 }
 
-fn judge(row: &Row<'_>, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+fn problem(row: &Row<'_>, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     if row.text.is_empty() {
-        return Some("says nothing".to_owned());
+        return Some("has no text".to_owned());
     }
     match row.state {
         "done" => tests(row.shown_by, read),
         "planned" if row.shown_by == "-" => None,
-        // What is there already.
+        // Tests of the finished part.
         "planned" => tests(row.shown_by, read),
         "unmeasured" => {
             let command = row.shown_by.strip_prefix("`bessemer-bench ");
             let known = command.is_some_and(|c| c.ends_with('`'));
-            (!known).then(|| format!("{} is no command of bessemer-bench", row.shown_by))
+            (!known).then(|| format!("{} is not a command of bessemer-bench", row.shown_by))
         }
         "will not be built" => (row.shown_by != "-").then(|| "has a test".to_owned()),
         state => Some(format!("state `{state}` is none of {STATES:?}")),
     }
 }
 
-/// What is wrong with a list of `file::test`.
+/// The problems of a list of `file::test`.
 fn tests(list: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let mut wrong = String::new();
     for test in list.split(", ") {
@@ -118,7 +118,7 @@ fn tests(list: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     (!wrong.is_empty()).then_some(wrong)
 }
 
-/// Whether a file has a test of this name: a function under `#[test]` that is not ignored, or one of pytest.
+/// Returns whether a file has a test of this name: a function under `#[test]` that is not ignored, or one of pytest.
 fn has_test(file: &str, source: &str, name: &str) -> bool {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     if file.ends_with(".py") {
@@ -165,8 +165,8 @@ fn found(line: &str, instead: &str) -> Vec<String> {
     })
 }
 
-/// Line `C-07` of that page, and what it may be replaced by.
-const LINE: &str = "| C-07 | done | something | t.rs::works |\n";
+/// Line `C-07` of that page.
+const TABLE_LINE: &str = "| C-07 | done | something | t.rs::works |\n";
 
 #[test]
 fn the_table_has_one_hundred_and_forty_promises_and_eight_failures() {
@@ -176,11 +176,11 @@ fn the_table_has_one_hundred_and_forty_promises_and_eight_failures() {
 
 #[test]
 fn a_row_that_is_missing_doubled_or_unknown_is_found() {
-    assert_eq!(found(LINE, ""), ["C-07: missing"]);
-    assert_eq!(found(LINE, &LINE.repeat(2)), ["C-07: 2 lines"]);
-    let unknown = LINE.replace("07", "25");
+    assert_eq!(found(TABLE_LINE, ""), ["C-07: missing"]);
+    assert_eq!(found(TABLE_LINE, &TABLE_LINE.repeat(2)), ["C-07: 2 lines"]);
+    let unknown = TABLE_LINE.replace("07", "25");
     assert_eq!(
-        found(LINE, &unknown),
+        found(TABLE_LINE, &unknown),
         ["C-07: missing", "C-25: no such row"]
     );
 }
@@ -193,7 +193,7 @@ fn a_malformed_line_is_found() {
         "C-07 | done | something | t.rs::works",
         "| C-07 | done | something | t.rs::works",
     ] {
-        let found = found(LINE, &format!("{line}\n"));
+        let found = found(TABLE_LINE, &format!("{line}\n"));
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("malformed"), "{found:?}");
         assert_eq!(found[1], "C-07: missing");
@@ -201,27 +201,31 @@ fn a_malformed_line_is_found() {
 }
 
 #[test]
-fn states_are_four_and_each_is_held_to_what_it_says() {
+fn every_state_is_checked() {
     let problem = |state: &str, text: &str, shown_by: &str| {
-        found(LINE, &format!("| C-07 | {state} | {text} | {shown_by} |\n")).concat()
+        found(
+            TABLE_LINE,
+            &format!("| C-07 | {state} | {text} | {shown_by} |\n"),
+        )
+        .concat()
     };
     assert!(problem("Done", "x", "t.rs::works").contains("is none of"));
     assert!(problem("", "x", "t.rs::works").contains("is none of"));
-    assert!(problem("done", "", "t.rs::works").contains("says nothing"));
+    assert!(problem("done", "", "t.rs::works").contains("has no text"));
     assert!(problem("done", "x", "-").contains("is not file::test"));
     assert_eq!(problem("planned", "x", "-"), "");
     assert!(problem("planned", "x", "t.rs::walks").contains("no test walks"));
     assert_eq!(problem("unmeasured", "x", "`bessemer-bench metal`"), "");
-    assert!(problem("unmeasured", "x", "-").contains("is no command"));
-    assert!(problem("unmeasured", "x", "`ls`").contains("is no command"));
+    assert!(problem("unmeasured", "x", "-").contains("is not a command"));
+    assert!(problem("unmeasured", "x", "`ls`").contains("is not a command"));
     assert_eq!(problem("will not be built", "x", "-"), "");
     assert!(problem("will not be built", "x", "t.rs::works").contains("has a test"));
 }
 
 #[test]
-fn a_test_is_a_function_that_runs_as_one() {
+fn a_test_is_a_function_that_the_test_runner_runs() {
     let problem =
-        |shown_by: &str| found(LINE, &format!("| C-07 | done | x | {shown_by} |\n")).concat();
+        |shown_by: &str| found(TABLE_LINE, &format!("| C-07 | done | x | {shown_by} |\n")).concat();
     assert_eq!(problem("t.rs::works, t.py::test_works"), "");
     for name in ["helps", "sleeps", "is_off", "work", "works_not"] {
         assert!(

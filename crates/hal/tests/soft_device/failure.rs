@@ -599,7 +599,7 @@ kernel void misspelt(device int* a [[buffer(0)]]) {
     assert!(
         reports[0]
             .message
-            .ends_with("allows `races`, which is no kind of report"),
+            .ends_with("allows `races`, which is not a kind of report"),
         "{}",
         reports[0]
     );

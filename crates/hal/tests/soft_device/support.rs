@@ -61,8 +61,7 @@ fn an_unsupported_kernel_is_rejected_at_its_line_when_it_is_requested() {
         other => panic!("{other}"),
     };
     let textures = "textures are not supported by the software device: 'texture2d'";
-    let buffers =
-        "argument buffers are not supported by the software device: 'Set' holds the pointer 'data'";
+    let buffers = "argument buffers are not supported by the software device: 'Set' contains the pointer 'data'";
     let image = (12, 19, textures.to_owned());
     let set = (16, 26, buffers.to_owned());
     let sampled = (17, 55, textures.to_owned());

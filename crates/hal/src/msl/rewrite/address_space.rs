@@ -114,7 +114,7 @@ impl<'a> Rewrite<'_, 'a> {
         found
     }
 
-    /// Turns operands of `?:` that name class objects in memory into values: clang does not copy them.
+    /// Converts operands of `?:` that name class objects in memory to values: clang does not copy them.
     pub(super) fn conditionals(&mut self) {
         let source = self.source;
         for question in 0..source.len() {
@@ -169,7 +169,7 @@ impl<'a> Rewrite<'_, 'a> {
         source.text_at(first) == "*" || starts && (named || source.text_at(last) == "]")
     }
 
-    /// Turns array parameters in an address space into pointers.
+    /// Rewrites array parameters in an address space as pointers.
     pub(super) fn array_parameters(&mut self) {
         let source = self.source;
         for function in &self.program.functions {

@@ -1,5 +1,5 @@
 //! Removes duplicate declarations: those that differ only in the address space of their object, or in `thread`, are
-//! the same in C++. The first is kept. If they do different things, the program is rejected: C++ cannot distinguish
+//! the same in C++. The first is kept. If their bodies differ, the program is rejected: C++ cannot distinguish
 //! them.
 //!
 //! This concerns methods, constructors (`T() threadgroup = default;`), conversion operators (`operator T() const

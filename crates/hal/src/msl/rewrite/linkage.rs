@@ -30,17 +30,17 @@ impl Rewrite<'_, '_> {
     fn discardable(&mut self, function: &Function) {
         let source = self.source;
         let specifiers = function.specifiers..function.name.start;
-        let says = |words: &[&str]| {
+        let has = |words: &[&str]| {
             specifiers
                 .clone()
                 .any(|i| words.contains(&source.text_at(i)))
         };
-        if function.is_template() || says(&["inline", "static", "constexpr", "consteval"]) {
+        if function.is_template() || has(&["inline", "static", "constexpr", "consteval"]) {
             return;
         }
         let qualified = function.name.clone().any(|i| source.text_at(i) == "::");
         let internal =
-            function.kernel && !function.is_specialisation() && !qualified && !says(&["extern"]);
+            function.kernel && !function.is_specialisation() && !qualified && !has(&["extern"]);
         let mut at = function.specifiers;
         if source.text_at(at) == "extern" && source.kind_at(at + 1) == TokenKind::String {
             at += 2;

@@ -102,7 +102,7 @@ mod tests {
     use super::{Magnitude, magnitude, rewrite};
 
     #[test]
-    fn tells_small_and_subnormal_literals() {
+    fn classifies_small_and_subnormal_literals() {
         for (text, expected) in [
             ("1e-40f", Magnitude::Subnormal),
             ("1e-40", Magnitude::Subnormal),

@@ -28,7 +28,7 @@ impl Rewrite<'_, '_> {
         let aliases = aliases(source);
         let mut end = 0;
         for function in &self.program.functions {
-            // Functions are ordered by their ends; a method of a local class lies inside another body.
+            // Functions are ordered by their ends; a method of a local class is inside another body.
             let Some((open, close)) = function.body else {
                 continue;
             };
@@ -161,14 +161,14 @@ pub(crate) fn declaration(
         return None;
     }
     let head = specifiers_end(source, i, close)?;
-    let (mut says, mut aliased) = (false, false);
+    let (mut qualified, mut aliased) = (false, false);
     let mut at = i;
     while at < head {
-        says |= source.text_at(at) == "threadgroup";
+        qualified |= source.text_at(at) == "threadgroup";
         aliased |= aliases.contains(source.text_at(at));
         at = source.after(at, true);
     }
-    if !says && !aliased {
+    if !qualified && !aliased {
         return None;
     }
     let mut end = head;
@@ -188,7 +188,7 @@ pub(crate) fn declaration(
         start: i,
         end,
         variables,
-        aliased: aliased && !says,
+        aliased: aliased && !qualified,
     })
 }
 

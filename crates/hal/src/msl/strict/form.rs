@@ -80,7 +80,7 @@ impl Strict<'_, '_> {
         if let Some(attribute) = after_kernel {
             self.reject_at(
                 attribute.token,
-                "an attribute list cannot appear here: it stands before 'kernel'",
+                "an attribute list cannot appear here: it must precede 'kernel'",
             );
         }
         let end = function.trailing(source).end;
@@ -95,7 +95,7 @@ impl Strict<'_, '_> {
             });
         if let Some(attribute) = misplaced {
             let message = format!(
-                "'{}' attribute cannot be applied to types: it stands before the function",
+                "'{}' attribute cannot be applied to types: it must precede the function",
                 attribute.name
             );
             self.reject_at(attribute.token, message);
@@ -138,7 +138,7 @@ impl Strict<'_, '_> {
         }
     }
 
-    /// Rejects address spaces of fields: a field is where its object is.
+    /// Rejects address spaces of fields: a field is in the address space of its object.
     fn fields(&mut self) {
         let source = self.source;
         for variable in &self.program.variables {

@@ -87,7 +87,7 @@ impl<'a> Propagation<'_, 'a> {
             if self.drop_range(class.first, class.last)
                 && let Some(name) = class.name
             {
-                self.pass_on(name, diagnostic);
+                self.mark_mentions(name, diagnostic);
             }
             return;
         }
@@ -104,7 +104,7 @@ impl<'a> Propagation<'_, 'a> {
         if self.drop_range(first, last)
             && let Some(name) = self.declared(first, last)
         {
-            self.pass_on(name, diagnostic);
+            self.mark_mentions(name, diagnostic);
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Propagation<'_, 'a> {
     }
 
     /// Marks everything that mentions the name at token `declared`.
-    fn pass_on(&mut self, declared: usize, diagnostic: &Diagnostic) {
+    fn mark_mentions(&mut self, declared: usize, diagnostic: &Diagnostic) {
         let name = self.source.text_at(declared);
         if !self.named.insert(name) {
             return;
@@ -202,7 +202,7 @@ struct NestedRange {
     first: usize,
     last: usize,
     number: usize,
-    /// DeclarationIndex of the enclosing range in the list.
+    /// Index of the enclosing range in the list.
     parent: Option<usize>,
 }
 

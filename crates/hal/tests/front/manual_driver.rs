@@ -1,4 +1,4 @@
-//! What only a driver under the test's control can show: reflection, waiting, failures in flight.
+//! Tests with a driver that the test controls: reflection, waiting, failures in flight.
 
 use std::any::Any;
 use std::ops::Range;
@@ -15,27 +15,27 @@ use bessemer_hal::{
     PipelineInfo, Result, Size, StorageMode,
 };
 
-use super::{NAME, binding, labelled, launch, pipeline, recording};
+use super::{DEVICE_NAME, binding, labelled, launch, pipeline, recording};
 
-/// A driver that lets a test decide what a pipeline is and when a submission ends.
+/// A driver whose pipelines and completions are controlled by the test.
 #[derive(Debug)]
-struct Held {
+struct ManualDriver {
     info: DeviceInfo,
     pipeline: PipelineInfo,
     submitted: Mutex<Vec<(CommandList, Arc<Completion>)>>,
     refuses: AtomicBool,
-    /// Has one more owner for every guard that keeps memory resident.
-    kept: Arc<()>,
+    /// Its reference count is one more than the number of residency guards.
+    resident: Arc<()>,
 }
 
-impl Held {
+impl ManualDriver {
     fn device(pipeline: PipelineInfo) -> Device {
         Device::from_driver(Arc::new(Self {
             info: recording().info().clone(),
             pipeline,
             submitted: Mutex::default(),
             refuses: AtomicBool::new(false),
-            kept: Arc::default(),
+            resident: Arc::default(),
         }))
     }
 
@@ -50,7 +50,7 @@ impl Held {
     }
 }
 
-impl driver::Device for Held {
+impl driver::Device for ManualDriver {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -64,7 +64,7 @@ impl driver::Device for Held {
         if mode == StorageMode::Managed {
             return Err(Error::Unsupported {
                 what: "managed storage".to_owned(),
-                device: NAME.to_owned(),
+                device: DEVICE_NAME.to_owned(),
             });
         }
         Ok(Arc::new(Bytes(
@@ -79,7 +79,7 @@ impl driver::Device for Held {
     }
 
     fn keep_resident(&self) -> Option<Box<dyn Any + Send + Sync>> {
-        Some(Box::new(self.kept.clone()))
+        Some(Box::new(self.resident.clone()))
     }
 
     fn compile(&self, _: &str, _: &CompileOptions) -> Result<Arc<dyn driver::Library>> {
@@ -151,7 +151,7 @@ impl driver::Pipeline for OnePipeline {
     }
 }
 
-fn plain() -> PipelineInfo {
+fn no_arguments() -> PipelineInfo {
     PipelineInfo {
         name: "k".to_owned(),
         max_total_threads_per_threadgroup: 1024,
@@ -172,10 +172,10 @@ fn argument(name: &str, kind: ArgumentKind, access: Access, min_bytes: usize) ->
 }
 
 #[test]
-fn bindings_are_compared_with_what_the_kernel_takes() {
+fn bindings_are_checked_against_the_kernel_s_arguments() {
     let mut optional = argument("mask", ArgumentKind::Buffer(3), Access::Read, 0);
     optional.active = false;
-    let device = Held::device(PipelineInfo {
+    let device = ManualDriver::device(PipelineInfo {
         static_threadgroup_memory: 1024,
         arguments: Some(vec![
             argument("x", ArgumentKind::Buffer(0), Access::Read, 0),
@@ -189,7 +189,7 @@ fn bindings_are_compared_with_what_the_kernel_takes() {
                 0,
             ),
         ]),
-        ..plain()
+        ..no_arguments()
     });
     let kernel = pipeline(&device, "k");
     let a = labelled(&device, 64, "a");
@@ -208,7 +208,7 @@ fn bindings_are_compared_with_what_the_kernel_takes() {
         ready(&mut commands, 32 * 1024),
         Err(launch(
             "k",
-            "33792 bytes of threadgroup memory are more than the 32768 there are"
+            "33792 bytes of threadgroup memory are more than the maximum of 32768"
         ))
     );
     let mut refuse = |expected: Error, bind: &dyn Fn(Bind<'_>) -> Bind<'_>| {
@@ -243,15 +243,15 @@ fn bindings_are_compared_with_what_the_kernel_takes() {
 }
 
 #[test]
-fn bindings_beyond_what_the_kernel_needs_are_allowed() {
-    let device = Held::device(PipelineInfo {
+fn unused_bindings_are_allowed() {
+    let device = ManualDriver::device(PipelineInfo {
         arguments: Some(vec![argument(
             "x",
             ArgumentKind::Buffer(0),
             Access::Read,
             0,
         )]),
-        ..plain()
+        ..no_arguments()
     });
     let kernel = pipeline(&device, "k");
     let (a, b) = (labelled(&device, 64, "a"), labelled(&device, 64, "b"));
@@ -261,7 +261,7 @@ fn bindings_beyond_what_the_kernel_needs_are_allowed() {
         dispatch.write(7, &b).bytes(8, &1_u32).threads(1, 1)
     };
     assert_eq!(launch(&mut commands), Ok(()));
-    // Nothing touches `b`; what is bound for writing counts as written.
+    // Nothing accesses `b`; a buffer bound for writing counts as written.
     commands.fill(&b, 0).unwrap();
     assert_eq!(commands.barriers(), 0);
     assert_eq!(launch(&mut commands), Ok(()));
@@ -272,8 +272,8 @@ fn bindings_beyond_what_the_kernel_needs_are_allowed() {
 type Bind<'a> = bessemer_hal::Dispatch<'a>;
 
 #[test]
-fn an_unknown_kernel_is_named_with_what_there_is() {
-    let device = Held::device(plain());
+fn an_unknown_kernel_is_reported_with_the_known_names() {
+    let device = ManualDriver::device(no_arguments());
     let library = device
         .library_contained("", &CompileOptions::labelled("one"))
         .unwrap();
@@ -323,10 +323,10 @@ fn threadgroup_sizes_follow_the_pipeline() {
         },
     ];
     for case in cases {
-        let device = Held::device(PipelineInfo {
+        let device = ManualDriver::device(PipelineInfo {
             max_total_threads_per_threadgroup: case.most,
             thread_execution_width: case.width,
-            ..plain()
+            ..no_arguments()
         });
         let kernel = pipeline(&device, "k");
         assert_eq!(kernel.optimal_thread_group_size(), case.one);
@@ -341,9 +341,9 @@ fn threadgroup_sizes_follow_the_pipeline() {
 
 #[test]
 fn the_host_waits_for_writers_in_flight_and_not_for_readers() {
-    let device = Held::device(plain());
+    let device = ManualDriver::device(no_arguments());
     let kernel = pipeline(&device, "k");
-    let driver = device.driver::<Held>().unwrap();
+    let driver = device.driver::<ManualDriver>().unwrap();
     let buffer = labelled(&device, 8, "b");
     let submit = |access| {
         let mut commands = device.commands();
@@ -384,14 +384,16 @@ fn page_fault(message: &str) -> Error {
 fn lost(device: &Device) -> Buffer {
     let buffer = labelled(device, 8, "b");
     submit(device, &buffer, &[Access::Write]);
-    let driver = device.driver::<Held>().expect("the driver of this test");
+    let driver = device
+        .driver::<ManualDriver>()
+        .expect("the driver of this test");
     driver.finish(Err(page_fault("at 0x10")));
     buffer
 }
 
 #[test]
 fn a_failed_writer_is_reported_by_every_read_until_the_failure_is_taken() {
-    let device = Held::device(plain());
+    let device = ManualDriver::device(no_arguments());
     let buffer = lost(&device);
     let failure = page_fault("at 0x10");
     for _ in 0..2 {
@@ -410,7 +412,7 @@ fn a_failed_writer_is_reported_by_every_read_until_the_failure_is_taken() {
 
 #[test]
 fn a_failed_run_of_a_launch_is_reported_and_the_launch_stays_usable() -> Result<()> {
-    let device = Held::device(plain());
+    let device = ManualDriver::device(no_arguments());
     let buffer = labelled(&device, 16, "b");
     let kernel = pipeline(&device, "k");
     let built = kernel.launch().write(0, &buffer).threads(1, 1)?;
@@ -418,7 +420,9 @@ fn a_failed_run_of_a_launch_is_reported_and_the_launch_stays_usable() -> Result<
         let mut commands = device.commands();
         commands.record(&built)?;
         let submission = commands.commit()?;
-        let driver = device.driver::<Held>().expect("the driver of this test");
+        let driver = device
+            .driver::<ManualDriver>()
+            .expect("the driver of this test");
         driver.finish(outcome);
         submission.wait().map(|_| ())
     };
@@ -432,7 +436,7 @@ fn a_failed_run_of_a_launch_is_reported_and_the_launch_stays_usable() -> Result<
 
 #[test]
 fn a_write_of_the_whole_buffer_clears_the_failure_and_no_other_does() {
-    let device = Held::device(plain());
+    let device = ManualDriver::device(no_arguments());
     let buffer = lost(&device);
     let failure = page_fault("at 0x10");
     for (offset, values) in [(0, &[1_u8; 7][..]), (1, &[1; 7]), (0, &[])] {
@@ -447,9 +451,11 @@ fn a_write_of_the_whole_buffer_clears_the_failure_and_no_other_does() {
 }
 
 #[test]
-fn asking_for_a_failure_waits_for_writers_in_flight_and_not_for_readers() {
-    let device = Held::device(plain());
-    let driver = device.driver::<Held>().expect("the driver of this test");
+fn querying_a_failure_waits_for_writers_in_flight_and_not_for_readers() {
+    let device = ManualDriver::device(no_arguments());
+    let driver = device
+        .driver::<ManualDriver>()
+        .expect("the driver of this test");
     let buffer = labelled(&device, 8, "b");
     submit(&device, &buffer, &[Access::Read]);
     assert_eq!(buffer.failure(), None, "a reader cannot fail the contents");
@@ -466,10 +472,10 @@ fn asking_for_a_failure_waits_for_writers_in_flight_and_not_for_readers() {
 }
 
 #[test]
-fn a_refused_submission_leaves_no_failure_and_the_device_goes_on() {
-    let device = Held::device(plain());
+fn a_rejected_submission_leaves_no_failure_and_the_device_usable() {
+    let device = ManualDriver::device(no_arguments());
     let kernel = pipeline(&device, "k");
-    let driver = device.driver::<Held>().unwrap();
+    let driver = device.driver::<ManualDriver>().unwrap();
     let buffer = labelled(&device, 8, "b");
     let record = || {
         let mut commands = device.commands();
@@ -495,9 +501,9 @@ fn a_refused_submission_leaves_no_failure_and_the_device_goes_on() {
 
 #[test]
 fn a_submission_keeps_its_buffers_alive() {
-    let device = Held::device(plain());
+    let device = ManualDriver::device(no_arguments());
     let kernel = pipeline(&device, "k");
-    let driver = device.driver::<Held>().unwrap();
+    let driver = device.driver::<ManualDriver>().unwrap();
     let buffer = labelled(&device, 8, "b");
     let mut commands = device.commands();
     commands
@@ -514,12 +520,12 @@ fn a_submission_keeps_its_buffers_alive() {
 
 #[test]
 fn a_failed_driver_allocation_is_not_counted() {
-    let device = Held::device(plain());
+    let device = ManualDriver::device(no_arguments());
     assert_eq!(
         device.buffer(64, StorageMode::Managed).map(|b| b.length()),
         Err(Error::Unsupported {
             what: "managed storage".to_owned(),
-            device: NAME.to_owned(),
+            device: DEVICE_NAME.to_owned(),
         })
     );
     assert_eq!(device.allocated_bytes(), 0);
@@ -528,8 +534,8 @@ fn a_failed_driver_allocation_is_not_counted() {
 }
 
 #[test]
-fn a_device_without_a_library_for_products_says_so() {
-    let device = Held::device(plain());
+fn a_device_without_a_matrix_library_reports_it() {
+    let device = ManualDriver::device(no_arguments());
     assert!(!device.multiplies_matrices());
     let [a, b] = ["a", "b"].map(|name| labelled(&device, 16, name));
     let matrix = |buffer| Matrix::new(buffer, 2, 2, 8);
@@ -537,8 +543,8 @@ fn a_device_without_a_library_for_products_says_so() {
     assert_eq!(
         device.commands().multiply(&product),
         Err(Error::Unsupported {
-            what: "multiplying matrices by a library".to_owned(),
-            device: NAME.to_owned(),
+            what: "matrix multiplication by a library".to_owned(),
+            device: DEVICE_NAME.to_owned(),
         })
     );
 }
@@ -603,19 +609,21 @@ fn the_host_waits_for_every_submission_that_conflicts_with_its_access() {
         },
     ];
     for case in cases {
-        let device = Held::device(plain());
+        let device = ManualDriver::device(no_arguments());
         let buffer = labelled(&device, 8, "b");
         for accesses in case.submissions {
             submit(&device, &buffer, accesses);
         }
-        let driver = device.driver::<Held>().expect("the driver of this test");
+        let driver = device
+            .driver::<ManualDriver>()
+            .expect("the driver of this test");
         let conflicts =
             |accesses: &&[Access]| case.exclusive || accesses.iter().any(|a| a.writes());
         let last = case.submissions.iter().rposition(conflicts);
         let released = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // A host that does not wait is through by then; one that waits is not timed.
+                // A host access that does not wait is done by then; one that waits is not timed.
                 std::thread::sleep(Duration::from_millis(20));
                 for i in 0..case.submissions.len() {
                     if Some(i) == last {
@@ -635,13 +643,15 @@ fn the_host_waits_for_every_submission_that_conflicts_with_its_access() {
 }
 
 #[test]
-fn a_failed_writer_is_not_forgotten_when_others_follow() {
+fn a_failure_persists_when_other_submissions_follow() {
     use Access::{Read, ReadWrite, Write};
-    // What follows is committed before or after the failure is known, and ends well.
+    // Later submissions are committed before or after the failure is known, and succeed.
     for later in [Read, Write, ReadWrite] {
         for known_first in [false, true] {
-            let device = Held::device(plain());
-            let driver = device.driver::<Held>().expect("the driver of this test");
+            let device = ManualDriver::device(no_arguments());
+            let driver = device
+                .driver::<ManualDriver>()
+                .expect("the driver of this test");
             let buffer = labelled(&device, 8, "b");
             submit(&device, &buffer, &[Write]);
             if known_first {
@@ -658,9 +668,11 @@ fn a_failed_writer_is_not_forgotten_when_others_follow() {
             assert_eq!(buffer.to_vec::<u8>(), Ok(vec![0; 8]), "{case}");
         }
     }
-    // Of two failures the first is the cause; readers that fail have damaged nothing.
-    let device = Held::device(plain());
-    let driver = device.driver::<Held>().expect("the driver of this test");
+    // Of two failures the first is kept; failed readers do not affect the contents.
+    let device = ManualDriver::device(no_arguments());
+    let driver = device
+        .driver::<ManualDriver>()
+        .expect("the driver of this test");
     let buffer = labelled(&device, 8, "b");
     submit(&device, &buffer, &[Read]);
     submit(&device, &buffer, &[Write]);
@@ -675,8 +687,8 @@ fn a_failed_writer_is_not_forgotten_when_others_follow() {
 
 #[test]
 fn memory_is_kept_resident_until_the_guard_is_dropped() {
-    let device = Held::device(plain());
-    let owners = || Arc::strong_count(&device.driver::<Held>().unwrap().kept);
+    let device = ManualDriver::device(no_arguments());
+    let owners = || Arc::strong_count(&device.driver::<ManualDriver>().unwrap().resident);
     let before = owners();
     let (one, two) = (device.keep_resident(), device.keep_resident());
     assert_eq!(owners(), before + 2);

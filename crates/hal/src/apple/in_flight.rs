@@ -1,15 +1,14 @@
-//! Submissions under way: what their command buffers say at the end becomes one result.
+//! Submissions in flight: the results of their command buffers are merged into one.
 #![expect(
     unsafe_code,
     reason = "receives the lines of Metal's log on other threads"
 )]
 
-use super::bytes::ByteKernels;
-use super::diagnostics::fault;
-use super::pipeline::Pipeline;
-use crate::driver::{Command, CommandList};
-use crate::error::{Error, Fault, Result};
-use crate::submission::{Completed, Completion, LogLine};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use block2::RcBlock;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
@@ -18,38 +17,41 @@ use objc2_metal::{
     MTLCommandBuffer, MTLCommandBufferStatus, MTLDevice, MTLLogLevel, MTLLogState,
     MTLLogStateDescriptor,
 };
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-/// Bytes a submission's kernels may log.
-const LOG_BYTES: isize = 1 << 20;
+use super::bytes::ByteKernels;
+use super::diagnostics::fault;
+use super::pipeline::Pipeline;
+use crate::driver::{Command, CommandList};
+use crate::error::{Error, Fault, Result};
+use crate::submission::{Completed, Completion, LogLine};
 
-/// A submission on its way: what its command buffers share.
+/// Maximum bytes that a submission's kernels may log.
+const MAX_LOG_BYTES: isize = 1 << 20;
+
+/// State of a submission in flight, shared by its command buffers.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     completion: Arc<Completion>,
     /// Tells the queue that a command buffer has failed.
     failed: Arc<AtomicBool>,
-    /// Command buffers that have not ended, and one for the thread that commits them.
-    open: AtomicUsize,
+    /// Number of command buffers that have not ended, plus one for the thread that commits them.
+    pending: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Keeps buffers and pipelines until the device is done with them.
+    /// Keeps buffers and pipelines alive until the device is done with them.
     list: Option<Arc<CommandList>>,
-    /// Keeps the kernels that copy bytes: the device may go before its work is done.
+    /// Keeps the unaligned copy kernels alive: the device may be dropped before its work is done.
     kernels: Option<Arc<ByteKernels>>,
-    /// Keeps the log that the command buffers write to.
+    /// Keeps the log that the command buffers write to alive.
     log: Option<Retained<ProtocolObject<dyn MTLLogState>>>,
     completed: Completed,
     failure: Option<Error>,
 }
 
-impl Flight {
+impl InFlight {
     pub(super) fn new(
         list: Arc<CommandList>,
         completion: Arc<Completion>,
@@ -58,7 +60,7 @@ impl Flight {
         Self {
             completion,
             failed,
-            open: AtomicUsize::new(1),
+            pending: AtomicUsize::new(1),
             state: Mutex::new(State {
                 list: Some(list),
                 kernels: None,
@@ -75,21 +77,21 @@ impl Flight {
 
     /// Counts a command buffer that is about to be committed.
     pub(super) fn start(&self) {
-        self.open.fetch_add(1, Ordering::Relaxed);
+        self.pending.fetch_add(1, Ordering::Relaxed);
         lock(&self.state).completed.command_buffers += 1;
     }
 
-    /// Notes a failure; the first is the one that is reported, the others follow from it.
+    /// Records a failure; only the first is reported, since the others are its consequences.
     pub(super) fn fail(&self, error: Error) {
         lock(&self.state).failure.get_or_insert(error);
     }
 
-    /// Keeps the kernels that copy bytes until the device is done with them.
+    /// Keeps the unaligned copy kernels alive until the device is done with them.
     pub(super) fn keep(&self, kernels: Arc<ByteKernels>) {
         lock(&self.state).kernels = Some(kernels);
     }
 
-    /// Takes over what a command buffer says at its end.
+    /// Records the result of a command buffer that has ended.
     pub(super) fn ended(
         &self,
         buffer: &ProtocolObject<dyn MTLCommandBuffer>,
@@ -102,7 +104,7 @@ impl Flight {
         let seconds = |t| Duration::try_from_secs_f64(t).unwrap_or_default();
         let start = seconds(buffer.GPUStartTime());
         let end = seconds(buffer.GPUEndTime());
-        // Without work, or after some failures, there are no times.
+        // Command buffers without work, and some failed ones, have no times.
         if !end.is_zero() {
             let mut state = lock(&self.state);
             let completed = &mut state.completed;
@@ -115,23 +117,23 @@ impl Flight {
         self.release();
     }
 
-    /// Lets go of one command buffer, or of the committing thread; the last one ends the submission.
+    /// Releases the reference of a command buffer or of the committing thread; the last one completes the submission.
     pub(super) fn release(&self) {
-        if self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if self.pending.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         let mut state = lock(&self.state);
-        let held = (state.list.take(), state.kernels.take(), state.log.take());
+        let resources = (state.list.take(), state.kernels.take(), state.log.take());
         let completed = std::mem::take(&mut state.completed);
         let failure = state.failure.take();
         drop(state);
-        // Memory first: whoever waits may count on its being free.
-        drop(held);
+        // Memory first: waiting threads may rely on it being free.
+        drop(resources);
         self.completion.finish(failure.map_or(Ok(completed), Err));
     }
 }
 
-/// The error a command buffer ended with.
+/// The error of a command buffer that has ended.
 fn failure(buffer: &ProtocolObject<dyn MTLCommandBuffer>, kernel: Option<&str>) -> Option<Error> {
     let status = buffer.status();
     let error = buffer.error();
@@ -156,11 +158,11 @@ fn failure(buffer: &ProtocolObject<dyn MTLCommandBuffer>, kernel: Option<&str>) 
     })
 }
 
-/// A log for the submission, if one of its kernels may write to it.
+/// Creates a log for the submission, if one of its kernels may log.
 pub(super) fn log_state(
     device: &ProtocolObject<dyn MTLDevice>,
     list: &CommandList,
-    flight: &Arc<Flight>,
+    in_flight: &Arc<InFlight>,
 ) -> Result<Option<Retained<ProtocolObject<dyn MTLLogState>>>> {
     let logs = list.commands.iter().any(|command| match command {
         Command::Dispatch(dispatch) => Pipeline::of(dispatch).logs,
@@ -172,7 +174,7 @@ pub(super) fn log_state(
     let descriptor = MTLLogStateDescriptor::new();
     descriptor.setLevel(MTLLogLevel::Debug);
     // SAFETY: the size is between Metal's bounds of 1 KB and 1 GB.
-    unsafe { descriptor.setBufferSize(LOG_BYTES) };
+    unsafe { descriptor.setBufferSize(MAX_LOG_BYTES) };
     let state = device
         .newLogStateWithDescriptor_error(&descriptor)
         .map_err(|error| Error::Execution {
@@ -180,8 +182,8 @@ pub(super) fn log_state(
             kernel: None,
             message: format!("no log for os_log: {}", error.localizedDescription()),
         })?;
-    // Weak, because the flight keeps the log and the log its handler.
-    let writer = send(Arc::downgrade(flight));
+    // Weak, because `InFlight` keeps the log and the log its handler.
+    let writer = assert_send(Arc::downgrade(in_flight));
     let handler = RcBlock::new(
         move |subsystem: *mut NSString,
               category: *mut NSString,
@@ -202,14 +204,14 @@ pub(super) fn log_state(
                     message: message.as_ref().to_string(),
                 }
             };
-            if let Some(flight) = writer.upgrade() {
-                lock(&flight.state).completed.logs.push(line);
+            if let Some(in_flight) = writer.upgrade() {
+                lock(&in_flight.state).completed.logs.push(line);
             }
         },
     );
-    // SAFETY: the block may be called on any thread: all it holds is `Send` and `Sync`.
+    // SAFETY: the block may be called on any thread: everything it captures is `Send` and `Sync`.
     unsafe { state.addLogHandler(&handler) };
-    lock(&flight.state).log = Some(state.clone());
+    lock(&in_flight.state).log = Some(state.clone());
     Ok(Some(state))
 }
 
@@ -223,12 +225,12 @@ fn level_name(level: MTLLogLevel) -> &'static str {
     }
 }
 
-/// Has the compiler check that a value may go to the threads on which Metal calls blocks.
-pub(super) fn send<T: Send + Sync>(value: T) -> T {
+/// Makes the compiler check that a value may be sent to the threads on which Metal calls blocks.
+pub(super) fn assert_send<T: Send + Sync>(value: T) -> T {
     value
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No panic can leave these states half changed.
+    // No panic can leave these states half updated.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

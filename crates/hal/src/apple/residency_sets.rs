@@ -1,23 +1,23 @@
-//! Which residency set a buffer belongs to.
+//! Assignment of buffers to residency sets.
 //!
-//! A set is made resident as a whole. One set of all memory has brought systems down, so there are several, each a small
-//! part of what the device can hold; a larger buffer has one of its own.
+//! A set is made resident as a whole. A single set of all memory has crashed systems, so there are several, each a
+//! small fraction of what the device can hold; a larger buffer has its own set.
 
-/// Sets that a queue takes at most.
-const MOST: usize = 32;
+/// Maximum number of sets of a queue.
+const MAX_SETS: usize = 32;
 
-/// A set holds one part in so many of what the device can hold.
-const PARTS: u64 = 20;
+/// A set holds at most 1/20 of what the device can hold.
+const SET_LIMIT_DIVISOR: u64 = 20;
 
-/// Bytes in every set.
+/// Number of bytes in every set.
 #[derive(Debug)]
-pub(super) struct Sets {
+pub(super) struct ResidencySets {
     bytes: Vec<u64>,
     limit: u64,
 }
 
-impl Sets {
-    /// No sets yet; together they hold at most `limit` bytes.
+impl ResidencySets {
+    /// Starts without sets; their total is at most `limit` bytes.
     pub(super) fn new(limit: u64) -> Self {
         Self {
             bytes: Vec::new(),
@@ -25,27 +25,28 @@ impl Sets {
         }
     }
 
-    /// The set for a buffer, which is a new one if it is the number of those there were; `None` if there is no room.
+    /// Returns the index of the set for a buffer, which is a new set if the index equals the previous number of sets;
+    /// `None` if the buffer exceeds the limit.
     pub(super) fn add(&mut self, length: u64) -> Option<usize> {
         let total: u64 = self.bytes.iter().sum();
         if total.checked_add(length)? > self.limit {
             return None;
         }
-        let share = self.limit / PARTS;
-        let fits = |bytes: &u64| *bytes == 0 || bytes + length <= share;
+        let set_limit = self.limit / SET_LIMIT_DIVISOR;
+        let fits = |bytes: &u64| *bytes == 0 || bytes + length <= set_limit;
         let index = match self.bytes.iter().position(fits) {
             Some(index) => index,
-            None if self.bytes.len() < MOST => {
+            None if self.bytes.len() < MAX_SETS => {
                 self.bytes.push(0);
                 self.bytes.len() - 1
             }
-            None => (0..MOST).min_by_key(|i| self.bytes[*i])?,
+            None => (0..MAX_SETS).min_by_key(|i| self.bytes[*i])?,
         };
         self.bytes[index] += length;
         Some(index)
     }
 
-    /// Takes a buffer out of its set; true if it was the last one.
+    /// Removes a buffer from its set; true if it was the last one.
     pub(super) fn remove(&mut self, index: usize, length: u64) -> bool {
         self.bytes[index] -= length;
         self.bytes[index] == 0
@@ -58,7 +59,7 @@ mod tests {
 
     #[test]
     fn small_buffers_share_a_set_and_large_ones_have_their_own() {
-        let mut sets = Sets::new(1000);
+        let mut sets = ResidencySets::new(1000);
         let indices: Vec<_> = [20, 20, 300, 10, 20, 50]
             .map(|n| sets.add(n).unwrap())
             .into();
@@ -66,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_device_is_in_no_set() {
-        let mut sets = Sets::new(1000);
+    fn buffers_beyond_the_limit_are_in_no_set() {
+        let mut sets = ResidencySets::new(1000);
         assert_eq!(sets.add(900), Some(0));
         assert_eq!(sets.add(101), None);
         assert_eq!(sets.add(u64::MAX), None);
@@ -76,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_is_empty_is_used_again() {
-        let mut sets = Sets::new(1000);
+    fn an_empty_set_is_reused() {
+        let mut sets = ResidencySets::new(1000);
         assert_eq!(sets.add(30), Some(0));
         assert_eq!(sets.add(30), Some(1));
         assert_eq!(sets.add(15), Some(0));
@@ -87,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_sets_than_a_queue_takes() {
-        let mut sets = Sets::new(1000);
+    fn there_are_never_more_sets_than_a_queue_allows() {
+        let mut sets = ResidencySets::new(1000);
         for _ in 0..1000 / 26 {
-            assert!(sets.add(26).unwrap() < MOST);
+            assert!(sets.add(26).unwrap() < MAX_SETS);
         }
-        assert_eq!(sets.bytes.len(), MOST);
+        assert_eq!(sets.bytes.len(), MAX_SETS);
         assert!(sets.bytes.iter().all(|bytes| *bytes <= 52));
     }
 }

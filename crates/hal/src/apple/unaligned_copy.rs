@@ -1,11 +1,11 @@
-//! Copies and fills that a blit cannot do: on a Mac, offsets and lengths of a blit are whole words.
+//! Unaligned copies and fills: on a Mac, offsets and lengths of a blit must be whole words.
 #![expect(
     unsafe_code,
-    reason = "binds buffers and lengths to two kernels of our own"
+    reason = "binds buffers and lengths to two kernels of the driver"
 )]
 
-use super::buffer::WORD;
-use crate::error::{Error, Result};
+use std::ptr::NonNull;
+
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::{NSString, ns_string};
@@ -13,12 +13,14 @@ use objc2_metal::{
     MTLBuffer, MTLCommandEncoder, MTLComputeCommandEncoder, MTLComputePipelineDescriptor,
     MTLComputePipelineState, MTLDevice, MTLLibrary, MTLPipelineOption, MTLSize,
 };
-use std::ptr::NonNull;
 
-/// Threads that share a copy; each walks over the rest in steps of their number.
-const THREADS: usize = 1 << 16;
+use super::buffer::BLIT_ALIGNMENT;
+use crate::error::{Error, Result};
 
-const SOURCE: &str = "
+/// Maximum threads of a copy; each handles every 65536th byte of a longer one.
+const MAX_COPY_THREADS: usize = 1 << 16;
+
+const KERNEL_SOURCE: &str = "
 #include <metal_stdlib>
 using namespace metal;
 
@@ -43,9 +45,9 @@ kernel void fill(device uchar *target [[buffer(0)]],
 }
 ";
 
-/// Whether a blit can do it.
-pub(super) fn blit_takes(numbers: &[usize]) -> bool {
-    !cfg!(target_os = "macos") || numbers.iter().all(|n| n.is_multiple_of(WORD))
+/// Returns whether a blit supports these offsets and lengths.
+pub(super) fn blit_supports(values: &[usize]) -> bool {
+    !cfg!(target_os = "macos") || values.iter().all(|n| n.is_multiple_of(BLIT_ALIGNMENT))
 }
 
 /// The two kernels.
@@ -55,17 +57,17 @@ pub(super) struct ByteKernels {
     fill: Retained<ProtocolObject<dyn MTLComputePipelineState>>,
 }
 
-/// A place in a buffer.
+/// A buffer and an offset into it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct BufferOffset<'a> {
     pub(super) buffer: &'a ProtocolObject<dyn MTLBuffer>,
     pub(super) offset: usize,
 }
 
-/// Where the bytes come from.
+/// Source of the bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Bytes<'a> {
-    From(Place<'a>),
+pub(super) enum ByteSource<'a> {
+    Buffer(BufferOffset<'a>),
     Value(u8),
 }
 
@@ -75,7 +77,7 @@ impl ByteKernels {
             message: format!("the driver's kernels for unaligned copies: {message}"),
         };
         let library = device
-            .newLibraryWithSource_options_error(&NSString::from_str(SOURCE), None)
+            .newLibraryWithSource_options_error(&NSString::from_str(KERNEL_SOURCE), None)
             .map_err(|error| failed(error.localizedDescription().to_string()))?;
         let pipeline = |name: &NSString| {
             let function = library
@@ -98,42 +100,43 @@ impl ByteKernels {
         })
     }
 
-    /// Encodes one of them; both places have `length` bytes, which the front checked.
+    /// Encodes a copy or a fill of `length` bytes; the front checked that source and target have them.
     pub(super) fn encode(
         &self,
         encoder: &ProtocolObject<dyn MTLComputeCommandEncoder>,
-        bytes: Bytes<'_>,
-        target: Place<'_>,
+        bytes: ByteSource<'_>,
+        target: BufferOffset<'_>,
         length: usize,
     ) {
         let count = length as u64;
         let (name, pipeline) = match bytes {
-            Bytes::From(_) => (ns_string!("copy"), &self.copy),
-            Bytes::Value(_) => (ns_string!("fill"), &self.fill),
+            ByteSource::Buffer(_) => (ns_string!("copy"), &self.copy),
+            ByteSource::Value(_) => (ns_string!("fill"), &self.fill),
         };
         encoder.pushDebugGroup(name);
         encoder.setComputePipelineState(pipeline);
-        // SAFETY: the offsets lie inside their buffers, the commands keep the buffers alive, Metal copies
-        // the two values, and the kernels touch `length` bytes at each place and nothing else.
+        // SAFETY: the offsets are inside their buffers, the commands keep the buffers alive, Metal copies
+        // the two values, and the kernels access only `length` bytes at each offset.
         unsafe {
             encoder.setBuffer_offset_atIndex(Some(target.buffer), target.offset, 0);
             encoder.setBytes_length_atIndex(NonNull::from(&count).cast(), size_of::<u64>(), 1);
             match bytes {
-                Bytes::From(source) => {
+                ByteSource::Buffer(source) => {
                     encoder.setBuffer_offset_atIndex(Some(source.buffer), source.offset, 2);
                 }
-                Bytes::Value(value) => {
+                ByteSource::Value(value) => {
                     encoder.setBytes_length_atIndex(NonNull::from(&value).cast(), 1, 2);
                 }
             }
         }
-        let line = |width| MTLSize {
+        let size = |width| MTLSize {
             width,
             height: 1,
             depth: 1,
         };
         let group = self.copy.threadExecutionWidth();
-        encoder.dispatchThreads_threadsPerThreadgroup(line(length.min(THREADS)), line(group));
+        encoder
+            .dispatchThreads_threadsPerThreadgroup(size(length.min(MAX_COPY_THREADS)), size(group));
         encoder.popDebugGroup();
     }
 }

@@ -1,25 +1,25 @@
-//! The lengths of threadgroup memory that an encoder has been given.
+//! ThreadgroupLengths of threadgroup memory set on an encoder.
 
-/// Lengths by index. An encoder keeps them from launch to launch, also for indices that the next kernel does not have.
+/// Lengths by index. An encoder keeps them across launches, even for indices that the next kernel does not have.
 #[derive(Debug, Default)]
-pub(super) struct Lengths(Vec<(u32, usize)>);
+pub(super) struct ThreadgroupLengths(Vec<(u32, usize)>);
 
-impl Lengths {
-    /// Whether a launch with these lengths and `fixed` bytes of its kernel's own stays within `limit`, counting what is
-    /// left of launches before.
+impl ThreadgroupLengths {
+    /// Returns whether a launch with these lengths and `fixed` bytes of its kernel stays within `limit`, including
+    /// lengths left over from earlier launches.
     pub(super) fn admit(&self, lengths: &[(u32, usize)], fixed: usize, limit: usize) -> bool {
-        let is_left = |(index, _): &&(u32, usize)| lengths.iter().all(|(i, _)| i != index);
-        let left: usize = self
+        let is_leftover = |(index, _): &&(u32, usize)| lengths.iter().all(|(i, _)| i != index);
+        let leftover: usize = self
             .0
             .iter()
-            .filter(is_left)
+            .filter(is_leftover)
             .map(|(_, length)| length)
             .sum();
         let own: usize = lengths.iter().map(|(_, length)| length).sum();
-        left + own + fixed <= limit
+        leftover + own + fixed <= limit
     }
 
-    /// Notes a length.
+    /// Records a length.
     pub(super) fn set(&mut self, index: u32, length: usize) {
         match self.0.iter_mut().find(|(i, _)| *i == index) {
             Some((_, known)) => *known = length,
@@ -27,7 +27,7 @@ impl Lengths {
         }
     }
 
-    /// A new encoder has none.
+    /// Clears the lengths, for a new encoder.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn lengths_of_other_launches_count_until_there_is_a_new_encoder() {
-        let mut lengths = Lengths::default();
+        let mut lengths = ThreadgroupLengths::default();
         assert!(lengths.admit(&[(0, 20_000)], 12_000, 32_000));
         lengths.set(0, 20_000);
         assert!(lengths.admit(&[(0, 32_000)], 0, 32_000));

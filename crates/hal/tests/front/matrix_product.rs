@@ -1,13 +1,13 @@
-//! Products of matrices by a device's library: what is refused, what is recorded.
+//! Matrix multiplication by a device's library: validation and recording.
 
 use bessemer_hal::noop::{self, Event};
 use bessemer_hal::{Buffer, Error, Matrix, MatrixElement, MatrixProduct, Result};
 
 use super::{labelled, launch, misaligned, out_of_bounds, recording};
 
-const NAME: &str = "matrix product";
+const OPERATION_NAME: &str = "matrix product";
 
-/// A matrix of `f32` without gaps, at the beginning of a buffer.
+/// A contiguous `f32` matrix at the start of a buffer.
 fn dense(buffer: &Buffer, rows: usize, columns: usize) -> Matrix {
     Matrix::new(buffer, rows, columns, 4 * columns)
 }
@@ -29,27 +29,36 @@ fn shapes_rows_ranges_and_overlap_are_checked_before_anything_is_recorded() {
         (
             "inner sizes differ",
             with(&left, &left, &result),
-            launch(NAME, "4x6 and 4x6 do not make a result of 4x8"),
+            launch(
+                OPERATION_NAME,
+                "4x6 times 4x6 does not match a result of 4x8",
+            ),
         ),
         (
             "the result has another shape",
             with(&left, &right, &dense(&c, 8, 4)),
-            launch(NAME, "4x6 and 6x8 do not make a result of 8x4"),
+            launch(
+                OPERATION_NAME,
+                "4x6 times 6x8 does not match a result of 8x4",
+            ),
         ),
         (
             "a transposed factor has its other shape",
             with(&left.clone().transposed(), &right, &result),
-            launch(NAME, "6x4 and 6x8 do not make a result of 4x8"),
+            launch(
+                OPERATION_NAME,
+                "6x4 times 6x8 does not match a result of 4x8",
+            ),
         ),
         (
-            "no sums",
+            "no inner dimension",
             with(&dense(&a, 4, 0), &dense(&b, 0, 8), &result),
-            launch(NAME, "the factors have no element in common; use `fill`"),
+            launch(OPERATION_NAME, "the inner dimension is 0; use `fill`"),
         ),
         (
             "rows shorter than their columns",
             with(&Matrix::new(&a, 4, 6, 20), &right, &result),
-            launch(NAME, "6 columns are longer than rows of 20 bytes"),
+            launch(OPERATION_NAME, "6 columns are longer than rows of 20 bytes"),
         ),
         (
             "rows of broken elements",
@@ -78,7 +87,10 @@ fn shapes_rows_ranges_and_overlap_are_checked_before_anything_is_recorded() {
         (
             "the result over a factor",
             with(&left, &right, &Matrix::new(slice(&a, 92..1024), 4, 8, 32)),
-            launch(NAME, "a factor and the result overlap in buffer `a`"),
+            launch(
+                OPERATION_NAME,
+                "a factor and the result overlap in buffer `a`",
+            ),
         ),
     ];
     for (name, product, expected) in cases {
@@ -90,12 +102,12 @@ fn shapes_rows_ranges_and_overlap_are_checked_before_anything_is_recorded() {
     let foreign = with(&left, &right, &dense(&labelled(&other, 1024, "far"), 4, 8));
     let error = device.commands().multiply(&foreign).unwrap_err();
     assert!(matches!(error, Error::WrongDevice { .. }), "{error}");
-    // The last row needs no room behind it, and a result may lie beside a factor.
+    // The last row needs no padding, and a result may be next to a factor in the same buffer.
     let mut commands = device.commands();
     let tight = Matrix::new(slice(&a, 0..24 + 3 * 40), 4, 6, 40);
     let beside = Matrix::new(slice(&a, 144..1024), 4, 8, 32);
     assert_eq!(commands.multiply(&with(&tight, &right, &beside)), Ok(()));
-    // A result without elements is nothing to do.
+    // An empty result records nothing.
     let empty = with(&dense(&a, 0, 6), &right, &dense(&c, 0, 8));
     assert_eq!(commands.multiply(&empty), Ok(()));
     let far_apart = |buffer: &Buffer, rows| Matrix::new(buffer, rows, 0, usize::MAX - 3);
@@ -111,7 +123,7 @@ fn products_take_part_in_hazards_and_counts() -> Result<()> {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| labelled(&device, 1024, name));
     let mut commands = device.commands();
     noop::clear(&device);
-    // Two that only read the same, then one that reads a result, then one that adds to it.
+    // Two that only read the same buffers, then one that reads a result, then one that accumulates.
     commands.multiply(&product(dense(&a, 4, 6), dense(&b, 6, 8), dense(&c, 4, 8)))?;
     commands.multiply(&product(
         dense(&a, 6, 4).transposed(),
@@ -129,10 +141,10 @@ fn products_take_part_in_hazards_and_counts() -> Result<()> {
     let read = 2 * (96 + 192) + (128 + 64) + (128 + 64 + 32);
     assert_eq!(counts.bytes_read, read);
     assert_eq!(counts.bytes_written, 2 * 128 + 2 * 32);
-    let event = |sizes: [usize; 3], turned: [bool; 2]| Event::Product {
+    let event = |sizes: [usize; 3], transposed: [bool; 2]| Event::Product {
         element: MatrixElement::F32,
         sizes,
-        turned,
+        transposed,
     };
     let expected = [
         event([4, 8, 6], [false; 2]),
