@@ -79,7 +79,7 @@ impl Cache {
         self.tokens(sequence).len()
     }
 
-    /// Whether a sequence is empty.
+    /// Returns whether a sequence is empty.
     pub fn is_empty(&self, sequence: usize) -> bool {
         self.tokens(sequence).is_empty()
     }
@@ -124,7 +124,7 @@ impl Cache {
         Ok(kept)
     }
 
-    /// Whether the sizes match a config, and the cache is on the CPU or not.
+    /// Returns whether the sizes match a config, and the cache is on the CPU or not.
     pub(crate) fn fits(&self, config: &Config, is_cpu: bool) -> bool {
         let sizes = [config.layers, config.kv_heads, config.head_dim];
         self.sizes == sizes && self.device.is_none() == is_cpu

@@ -71,7 +71,7 @@ impl Prompt {
         &self.text
     }
 
-    /// Whether this byte range may be a special token: it contains no masked character of a message.
+    /// Returns whether this byte range may be a special token: it contains no masked character of a message.
     pub(crate) fn may_be_special(&self, bytes: Range<usize>) -> bool {
         let next = self.literal.partition_point(|l| l.end <= bytes.start);
         self.literal.get(next).is_none_or(|l| l.start >= bytes.end)
@@ -280,9 +280,10 @@ impl serde_json::ser::Formatter for PythonFormatter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::file::{self, GgufWriter, Metadata};
-    use std::time::Duration;
 
     const SPECIAL: [&str; 5] = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "[INST]"];
 

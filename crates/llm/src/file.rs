@@ -1,9 +1,9 @@
 //! Model files: GGUF, safetensors and llama2.c's `.bin`, mapped: weights are copied only where they are repacked.
 //!
-//! Whatever kind a file is, it is seen in one way: metadata under GGUF's keys, tensors under GGUF's names
-//! ([`Model::tensor`]), shapes with the outermost axis first. What a file says is not believed: counts and
-//! lengths are compared with the length of the file before memory is asked for, tensors must lie inside the
-//! file and apart from each other, and whatever does not fit is a typed error.
+//! All containers have the same interface: metadata under GGUF's keys, tensors under GGUF's names
+//! ([`Model::tensor`]), shapes with the outermost axis first. Files are untrusted: counts and
+//! lengths are compared with the length of the file before memory is allocated, tensors must be inside the
+//! file and must not overlap, and violations are typed errors.
 
 mod format;
 mod gguf;
@@ -32,15 +32,15 @@ pub(crate) use hub::read_json;
 pub use metadata::{Array, Metadata, Strings, Value};
 pub use write::{GgufWriter, NewTensor};
 
-/// What kind of file a model came in.
+/// File format of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Container {
     /// GGUF, of version 2 or 3.
     Gguf,
-    /// safetensors, one file or several, with a `config.json` beside them.
+    /// safetensors, one file or several, with a `config.json` in the same directory.
     Safetensors,
-    /// The `.bin` of llama2.c, in its first version.
+    /// The `.bin` of llama2.c, version 0.
     Llama2c,
 }
 
@@ -54,31 +54,31 @@ impl fmt::Display for Container {
     }
 }
 
-/// A tensor of a file: what it is and where it lies.
+/// Description of a tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// The name that this crate uses, which is GGUF's: `blk.0.attn_q.weight`.
+    /// The name in this crate, which is GGUF's: `blk.0.attn_q.weight`.
     pub name: String,
-    /// The name in the file, where it is another one.
+    /// The name in the file, if it differs.
     pub source: Option<String>,
-    /// How its numbers are stored.
+    /// Storage format.
     pub format: Format,
-    /// The axes, outermost first; a matrix of weights is `[outputs, inputs]`.
+    /// The shape, outermost axis first; a weight matrix is `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// Which of the model's files it is in.
+    /// Index of its file among the model's files.
     pub shard: usize,
-    /// Where in that file its bytes are.
+    /// Byte range in that file.
     pub range: Range<usize>,
 }
 
 impl TensorInfo {
-    /// How many numbers it has.
+    /// Number of elements.
     pub fn count(&self) -> usize {
         // Checked when the file was opened.
         self.shape.iter().product()
     }
 
-    /// How many bytes it has.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
@@ -100,17 +100,17 @@ impl TensorView {
         &self.name
     }
 
-    /// How its numbers are stored.
+    /// Storage format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The axes, outermost first.
+    /// The shape, outermost axis first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// How many numbers it has.
+    /// Number of elements.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
@@ -120,39 +120,40 @@ impl TensorView {
         &self.mapping.bytes()[self.range.clone()]
     }
 
-    /// The file that it is in, and where: what a device needs to use it in place.
-    pub(crate) fn place(&self) -> (Arc<Mapping>, Range<usize>) {
+    /// The mapping and the byte range in it, for devices that use the tensor in place.
+    pub(crate) fn mapped_range(&self) -> (Arc<Mapping>, Range<usize>) {
         (Arc::clone(&self.mapping), self.range.clone())
     }
 
-    /// Takes a range of its bytes out of resident memory: they were copied, or will not be read again soon.
+    /// Evicts a byte range from resident memory: it was copied, or will not be read again soon.
     pub(crate) fn release(&self, range: Range<usize>) {
         let start = self.range.start;
         self.mapping.release(start + range.start..start + range.end);
     }
 
-    /// Its numbers, where they are stored plainly as floats: for vectors such as norms and biases.
+    /// Converts an unquantised tensor to f32: for vectors such as norms and biases.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
         let bytes = self.bytes();
         Ok(match self.format {
-            Format::F32 => numbers(bytes, f32::from_le_bytes).collect(),
-            Format::F16 => numbers(bytes, f16::from_le_bytes).map(f32::from).collect(),
-            Format::BF16 => numbers(bytes, bf16::from_le_bytes).map(f32::from).collect(),
-            Format::F64 => numbers(bytes, f64::from_le_bytes)
+            Format::F32 => elements(bytes, f32::from_le_bytes).collect(),
+            Format::F16 => elements(bytes, f16::from_le_bytes).map(f32::from).collect(),
+            Format::BF16 => elements(bytes, bf16::from_le_bytes)
+                .map(f32::from)
+                .collect(),
+            Format::F64 => elements(bytes, f64::from_le_bytes)
                 .map(|v| v as f32)
                 .collect(),
             other => {
                 return Err(Error::BadTensor {
                     path: self.mapping.path().display().to_string(),
                     name: self.name.clone(),
-                    reason: format!("numbers stored as {other} are not plain floats"),
+                    reason: format!("elements of format {other} are not unquantised floats"),
                 });
             }
         })
     }
 
-    /// Some rows, counted along the outermost axis: also a tensor in the file. Parts of fused weights are
-    /// found this way.
+    /// Returns a view of some rows along the outermost axis, for example of fused weights.
     pub fn rows(&self, rows: Range<usize>) -> Result<Self> {
         let wrong = |reason: String| Error::BadTensor {
             path: self.mapping.path().display().to_string(),
@@ -169,7 +170,7 @@ impl TensorView {
             )));
         }
         if inner.is_empty() && self.format.is_quantised() {
-            return Err(wrong("a quantised vector cannot be cut".to_owned()));
+            return Err(wrong("a quantised vector cannot be split".to_owned()));
         }
         let row = self.range.len() / outer.max(1);
         let mut out = self.clone();
@@ -179,7 +180,7 @@ impl TensorView {
     }
 }
 
-fn numbers<T, const N: usize>(bytes: &[u8], read: fn([u8; N]) -> T) -> impl Iterator<Item = T> {
+fn elements<T, const N: usize>(bytes: &[u8], read: fn([u8; N]) -> T) -> impl Iterator<Item = T> {
     let (chunks, _) = bytes.as_chunks();
     chunks.iter().map(move |chunk| read(*chunk))
 }
@@ -205,11 +206,11 @@ impl fmt::Debug for TensorView {
 /// A model's file or files, mapped. Cheap to clone; can be used from several threads.
 #[derive(Clone, Debug)]
 pub struct Model {
-    inner: Arc<Inner>,
+    inner: Arc<ModelInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ModelInner {
     path: PathBuf,
     container: Container,
     mappings: Vec<Arc<Mapping>>,
@@ -218,7 +219,7 @@ struct Inner {
     index: HashMap<String, usize>,
 }
 
-/// What the reader of one kind of file found.
+/// Contents of a model file.
 struct Contents {
     container: Container,
     mappings: Vec<Arc<Mapping>>,
@@ -226,8 +227,8 @@ struct Contents {
     tensors: Vec<TensorInfo>,
 }
 
-/// Files of a directory that are models, in the order they are looked for.
-const IN_DIRECTORY: [&str; 4] = [
+/// File names of models in a directory, in order of preference.
+const MODEL_FILE_NAMES: [&str; 4] = [
     "model.safetensors.index.json",
     "model.safetensors",
     "model.gguf",
@@ -235,12 +236,12 @@ const IN_DIRECTORY: [&str; 4] = [
 ];
 
 impl Model {
-    /// Opens a model: a file, or a directory with `model.safetensors` or its parts, or with one file of a
-    /// kind that is known. The kind is found by looking into the file.
+    /// Opens a model: a file, or a directory with `model.safetensors` or its shards, or with a single model file.
+    /// The container is detected from the contents.
     ///
-    /// The file is mapped and must stay as it is while the model or a [`TensorView`] of it is there:
-    /// overwritten weights give other results, and a file cut short ends the process. Replacing it by
-    /// renaming another one is fine.
+    /// The file is mapped and must not be modified while the model or a [`TensorView`] of it exists:
+    /// overwritten weights give other results, and a truncated file kills the process. Replacing it by
+    /// renaming another file is fine.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = if path.is_dir() {
@@ -263,7 +264,7 @@ impl Model {
         Self::new(&file, contents)
     }
 
-    /// Checks what holds for every kind of file.
+    /// Checks invariants of all containers.
     fn new(path: &Path, contents: Contents) -> Result<Self> {
         let Contents {
             container,
@@ -277,17 +278,17 @@ impl Model {
                 return Err(Error::BadTensor {
                     path: path.display().to_string(),
                     name: tensor.name.clone(),
-                    reason: "is there twice".to_owned(),
+                    reason: "is defined twice".to_owned(),
                 });
             }
         }
-        apart(path, &tensors)?;
-        // Headers were copied; those of large vocabularies have megabytes.
+        check_overlap(path, &tensors)?;
+        // Headers have been copied; those of large vocabularies have megabytes.
         for mapping in &mappings {
             mapping.release(0..mapping.bytes().len());
         }
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ModelInner {
                 path: path.to_owned(),
                 container,
                 mappings,
@@ -298,12 +299,12 @@ impl Model {
         })
     }
 
-    /// The file that was opened: of several, the first or their index.
+    /// The path of the opened file: of several, the first or their index.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// The kind of file.
+    /// The container.
     pub fn container(&self) -> Container {
         self.inner.container
     }
@@ -314,7 +315,7 @@ impl Model {
         self.inner.mappings.iter().map(len).sum()
     }
 
-    /// What the file says about the model, under GGUF's keys.
+    /// The metadata, under GGUF's keys.
     pub fn metadata(&self) -> &Metadata {
         &self.inner.metadata
     }
@@ -324,12 +325,12 @@ impl Model {
         self.inner.tensors.iter()
     }
 
-    /// What the file says about a tensor, if it has it.
+    /// The description of a tensor, if the file has it.
     pub fn info(&self, name: &str) -> Option<&TensorInfo> {
         Some(&self.inner.tensors[*self.inner.index.get(name)?])
     }
 
-    /// Whether there is a tensor of this name.
+    /// Returns whether there is a tensor of this name.
     pub fn has(&self, name: &str) -> bool {
         self.inner.index.contains_key(name)
     }
@@ -351,16 +352,16 @@ impl Model {
         })
     }
 
-    /// A file beside the model, such as `tokenizer.json`, if it is there.
+    /// A file in the directory of the model, such as `tokenizer.json`, if it exists.
     pub fn beside(&self, name: &str) -> Option<PathBuf> {
         let path = self.inner.path.with_file_name(name);
         path.is_file().then_some(path)
     }
 }
 
-/// The model of a directory.
+/// Finds the model in a directory.
 fn in_directory(dir: &Path) -> Result<PathBuf> {
-    let named = IN_DIRECTORY.iter().map(|name| dir.join(name));
+    let named = MODEL_FILE_NAMES.iter().map(|name| dir.join(name));
     if let Some(path) = named.into_iter().find(|p| p.is_file()) {
         return Ok(path);
     }
@@ -372,9 +373,9 @@ fn in_directory(dir: &Path) -> Result<PathBuf> {
         .filter(|p| p.file_name().is_some_and(|n| n != "tokenizer.bin"))
         .collect();
     found.sort();
-    // Of a model in parts, the first one stands for all.
-    let is_part = |p: &PathBuf| gguf::part(p).is_some_and(|(_, number, _)| number > 1);
-    found.retain(|p| !is_part(p));
+    // Of a sharded model, keep the first shard.
+    let is_later_shard = |p: &PathBuf| gguf::shard(p).is_some_and(|shard| shard.number > 1);
+    found.retain(|p| !is_later_shard(p));
     match &found[..] {
         [one] => Ok(one.clone()),
         [] => Err(Error::bad_file(
@@ -397,8 +398,8 @@ fn is_model(extension: &std::ffi::OsStr) -> bool {
         .any(|e| extension == *e)
 }
 
-/// An error where two tensors share bytes.
-fn apart(path: &Path, tensors: &[TensorInfo]) -> Result<()> {
+/// Rejects tensors that overlap.
+fn check_overlap(path: &Path, tensors: &[TensorInfo]) -> Result<()> {
     let mut order: Vec<&TensorInfo> = tensors.iter().filter(|t| !t.range.is_empty()).collect();
     order.sort_unstable_by_key(|t| (t.shard, t.range.start));
     for pair in order.windows(2) {

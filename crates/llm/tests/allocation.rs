@@ -1,4 +1,4 @@
-//! Decoding asks for no memory.
+//! Decoding allocates no memory.
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,7 +15,7 @@ struct Counting;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn decoding_asks_for_no_memory() {
+fn decoding_allocates_no_memory() {
     let listed = pull::find("smollm2").unwrap();
     let models = pull::directory().unwrap();
     assert_eq!(
@@ -55,7 +55,7 @@ fn decoding_asks_for_no_memory() {
             let mut tokens = vec![6403, 1980, 253, 655];
             let mut before = 0;
             for step in 0..12 {
-                // The first tokens find out how much is needed, on every thread.
+                // The first tokens grow the buffers of every thread.
                 if step == 4 {
                     before = COUNT.load(Ordering::Relaxed);
                 }

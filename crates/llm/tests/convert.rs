@@ -1,4 +1,4 @@
-//! Models in safetensors, written as GGUF: the same model, whatever order its weights were in.
+//! Conversion of safetensors models to GGUF: the same model, for any order of the weights.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::path::Path;
@@ -26,7 +26,7 @@ fn write(dir: &Path, config: &Value, extra: &[(&str, &[usize])]) {
         ("model.norm.weight".to_owned(), vec![WIDTH]),
     ];
     for layer in 0..2 {
-        let usual: [(&str, &[usize]); 9] = [
+        let layer_tensors: [(&str, &[usize]); 9] = [
             ("input_layernorm.weight", &[WIDTH]),
             ("self_attn.q_proj.weight", &[HEADS * DIM, WIDTH]),
             ("self_attn.k_proj.weight", &[KV * DIM, WIDTH]),
@@ -37,7 +37,7 @@ fn write(dir: &Path, config: &Value, extra: &[(&str, &[usize])]) {
             ("mlp.up_proj.weight", &[FFN, WIDTH]),
             ("mlp.down_proj.weight", &[WIDTH, FFN]),
         ];
-        for (name, shape) in usual.iter().chain(extra) {
+        for (name, shape) in layer_tensors.iter().chain(extra) {
             tensors.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
         }
     }
@@ -130,12 +130,12 @@ fn a_converted_model_computes_the_same() {
         for (a, e) in logits(&converted).iter().zip(&expected) {
             assert!((a - e).abs() < 1e-5, "{}: {a} {e}", config["model_type"]);
         }
-        // With the tokenizer in it.
+        // With the embedded tokenizer.
         std::fs::remove_file(dir.path().join("tokenizer.json")).unwrap();
         let tokenizer = Tokenizer::of(&converted).unwrap();
         assert_eq!(tokenizer.encode("314", false).unwrap(), [3, 1, 4]);
         assert_eq!(tokenizer.eos(), Some(VOCAB as u32 - 1));
-        // Which is needed.
+        // The tokenizer is required.
         let path = dir.path().join("again.gguf");
         quantize(&source, &path, Format::F32, false, |_| {}).unwrap_err();
         assert!(!path.exists());
@@ -143,7 +143,7 @@ fn a_converted_model_computes_the_same() {
 }
 
 #[test]
-fn a_real_encoder_is_converted_and_still_knows_what_is_alike() {
+fn a_converted_encoder_keeps_its_similarities() {
     let models = pull::directory().unwrap();
     let listed = pull::find("minilm").unwrap();
     assert_eq!(listed.state(&models), pull::State::Ready);

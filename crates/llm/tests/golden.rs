@@ -17,7 +17,7 @@ use bessemer_llm::{Cache, Encoder, Sampling, Tokenizer, Transformer, perplexity,
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A model that was pulled before.
+/// Opens a model that was pulled before.
 fn open(name: &str) -> Model {
     let listed = pull::find(name).unwrap();
     let models = pull::directory().unwrap();
@@ -43,7 +43,7 @@ fn ids(value: &Value) -> Vec<u32> {
         .collect()
 }
 
-const SMOLLM2: &str = "smollm2";
+const CHAT_MODEL: &str = "smollm2";
 
 fn load(name: &str, precision: Precision, context: usize) -> Arc<Transformer> {
     load_on(&Device::cpu(), name, precision, context)
@@ -67,7 +67,7 @@ fn greedy(transformer: &Arc<Transformer>, prompt: &[u32], count: usize) -> Vec<u
 }
 
 #[test]
-fn stories15m_tells_the_golden_story() {
+fn stories15m_generates_the_golden_tokens() {
     let golden = golden("stories15M_once_upon_64.json");
     let transformer = load("stories15m", Precision::Exact, 256);
     let story = greedy(&transformer, &ids(&golden["prompt_ids"]), 64);
@@ -75,8 +75,8 @@ fn stories15m_tells_the_golden_story() {
 }
 
 #[test]
-fn smollm2_gives_the_golden_tokens() {
-    let transformer = load(SMOLLM2, Precision::Exact, 256);
+fn smollm2_generates_the_golden_tokens() {
+    let transformer = load(CHAT_MODEL, Precision::Exact, 256);
     for name in [
         "smollm2-135m-instruct-q4_1_once_upon_64.json",
         "smollm2-135m-instruct-q4_1_chat_france.json",
@@ -89,12 +89,12 @@ fn smollm2_gives_the_golden_tokens() {
 }
 
 #[test]
-fn the_software_device_begins_with_the_golden_tokens() {
+fn the_software_device_generates_the_first_golden_tokens() {
     let device = Device::software().unwrap();
     for (model, name) in [
         ("stories15m", "stories15M_once_upon_64.json"),
-        (SMOLLM2, "smollm2-135m-instruct-q4_1_once_upon_64.json"),
-        (SMOLLM2, "smollm2-135m-instruct-q4_1_chat_france.json"),
+        (CHAT_MODEL, "smollm2-135m-instruct-q4_1_once_upon_64.json"),
+        (CHAT_MODEL, "smollm2-135m-instruct-q4_1_chat_france.json"),
     ] {
         let golden = golden(name);
         let expected = ids(&golden["generated_ids"]);
@@ -113,7 +113,7 @@ fn logits_along(transformer: Arc<Transformer>, kind: CacheType, text: &[u32]) ->
     steps.collect()
 }
 
-/// The root mean square of what two lists of logits differ by, over the standard deviation of the second.
+/// The root mean square difference of two lists of logits, relative to the standard deviation of the second.
 fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f64 {
     assert_eq!(a.len(), b.len());
     let (mut off, mut spread) = (0.0, 0.0);
@@ -128,14 +128,14 @@ fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f64 {
     (off / spread).sqrt()
 }
 
-/// Keys and values of 8 bits cost the software device no more accuracy than the CPU. Their bits may differ: an element
-/// next to a tie is rounded up on one and down on the other, and thirty layers make something of it.
+/// An 8-bit KV cache costs the software device no more accuracy than the CPU. Bits may differ: an element
+/// near a tie is rounded up on one and down on the other, and thirty layers amplify that.
 #[test]
 fn keys_of_8_bits_are_as_accurate_on_the_software_device_as_on_the_cpu() {
     let soft = Device::software().unwrap();
     for (model, name) in [
         ("stories15m", "stories15M_once_upon_64.json"),
-        (SMOLLM2, "smollm2-135m-instruct-q4_1_chat_france.json"),
+        (CHAT_MODEL, "smollm2-135m-instruct-q4_1_chat_france.json"),
     ] {
         let golden = golden(name);
         let mut text = ids(&golden["prompt_ids"]);
@@ -146,7 +146,7 @@ fn keys_of_8_bits_are_as_accurate_on_the_software_device_as_on_the_cpu() {
         let exact = run(&Device::cpu(), CacheType::F32);
         let cpu = distance(&run(&Device::cpu(), CacheType::Q8_0), &exact);
         let soft = distance(&run(&soft, CacheType::Q8_0), &exact);
-        // 0.0068 on both for the one, 0.046 and 0.039 for the other.
+        // 0.0068 on both for the first, 0.046 and 0.039 for the second.
         assert!(soft < 1.5 * cpu, "{name}: {soft}, on the CPU {cpu}");
     }
 }
@@ -163,7 +163,7 @@ fn smollm2_has_the_golden_logits() {
         .collect();
     assert_eq!(expected.len(), 16);
     let [exact, fast] = [Precision::Exact, Precision::Fast].map(|precision| {
-        let transformer = load(SMOLLM2, precision, 256);
+        let transformer = load(CHAT_MODEL, precision, 256);
         let vocab = transformer.config().vocab;
         let mut session = Session::new(transformer, CacheType::F32).unwrap();
         let logits = session.prefill(&prompt).unwrap().0.to_vec();
@@ -180,7 +180,7 @@ fn smollm2_has_the_golden_logits() {
 }
 
 #[test]
-fn minilm_makes_the_golden_vectors() {
+fn minilm_computes_the_golden_vectors() {
     let golden = golden("all-MiniLM-L6-v2_embeddings.json");
     for device in [Device::cpu(), Device::software().unwrap()] {
         let encoder = Encoder::on(&device, &open("minilm")).unwrap();
@@ -196,7 +196,7 @@ fn minilm_makes_the_golden_vectors() {
     }
 }
 
-/// The logits after the last token of a text that is taken in in pieces of these lengths.
+/// The logits after the last token of a text that is processed in pieces of these lengths.
 fn in_pieces(transformer: &Transformer, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
     let mut cache = Cache::new(transformer, kind, 1, 256).unwrap();
     let mut workspace = Workspace::default();
@@ -214,10 +214,10 @@ fn in_pieces(transformer: &Transformer, kind: CacheType, pieces: &[&[u32]]) -> V
 }
 
 #[test]
-fn a_prompt_at_once_in_pieces_or_token_by_token_has_the_same_bits() {
+fn a_prompt_in_one_batch_in_pieces_or_token_by_token_has_the_same_bits() {
     let golden = golden("smollm2-135m-instruct-q4_1_chat_france.json");
     let prompt = ids(&golden["prompt_ids"]);
-    let transformer = load(SMOLLM2, Precision::Fast, 256);
+    let transformer = load(CHAT_MODEL, Precision::Fast, 256);
     for kind in CacheType::ALL {
         let at_once = in_pieces(&transformer, kind, &[&prompt]);
         let singly: Vec<_> = prompt.chunks(1).collect();
@@ -225,8 +225,8 @@ fn a_prompt_at_once_in_pieces_or_token_by_token_has_the_same_bits() {
         let (a, b) = prompt.split_at(7);
         assert_eq!(at_once, in_pieces(&transformer, kind, &[a, b]));
     }
-    // Exact products of matrices and of vectors add in different orders.
-    let transformer = load(SMOLLM2, Precision::Exact, 256);
+    // Exact GEMM and GEMV sum in different orders.
+    let transformer = load(CHAT_MODEL, Precision::Exact, 256);
     let at_once = in_pieces(&transformer, CacheType::F32, &[&prompt]);
     let singly: Vec<_> = prompt.chunks(1).collect();
     let singly = in_pieces(&transformer, CacheType::F32, &singly);
@@ -236,8 +236,8 @@ fn a_prompt_at_once_in_pieces_or_token_by_token_has_the_same_bits() {
 }
 
 #[test]
-fn sequences_of_different_lengths_go_together() {
-    let transformer = load(SMOLLM2, Precision::Fast, 256);
+fn sequences_of_different_lengths_are_batched() {
+    let transformer = load(CHAT_MODEL, Precision::Fast, 256);
     let texts: [&[u32]; 3] = [
         &[6403, 1980, 253, 655],
         &[504, 3575],
@@ -259,14 +259,14 @@ fn sequences_of_different_lengths_go_together() {
         .forward(&mut cache, &inputs, &mut workspace)
         .unwrap();
     let vocab = transformer.config().vocab;
-    for (together, alone) in workspace.logits().chunks(vocab).zip(&alone) {
-        assert_eq!(together, &alone[..]);
+    for (batched, alone) in workspace.logits().chunks(vocab).zip(&alone) {
+        assert_eq!(batched, &alone[..]);
     }
 }
 
 #[test]
 fn a_reused_prefix_changes_nothing() {
-    let transformer = load(SMOLLM2, Precision::Fast, 64);
+    let transformer = load(CHAT_MODEL, Precision::Fast, 64);
     let long: Vec<u32> = (100..130).collect();
     let mut other = long.clone();
     other.truncate(20);
@@ -278,13 +278,13 @@ fn a_reused_prefix_changes_nothing() {
     let logits = logits.to_vec();
     let mut fresh = Session::new(transformer, CacheType::F16).unwrap();
     assert_eq!(logits, fresh.prefill(&other).unwrap().0);
-    // The same again: only the last token is computed.
+    // The same prompt: only the last token is computed.
     assert_eq!(session.prefill(&other).unwrap().1, other.len() - 1);
 }
 
 #[test]
-fn the_context_ends_with_a_word() {
-    let transformer = load(SMOLLM2, Precision::Fast, 16);
+fn generation_ends_when_the_context_is_full() {
+    let transformer = load(CHAT_MODEL, Precision::Fast, 16);
     let mut session = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
     let options = Options {
         sampling: Sampling::default(),
@@ -303,7 +303,7 @@ fn the_context_ends_with_a_word() {
     assert!(error.contains("17") && error.contains("16"), "{error}");
 }
 
-/// How well a model foretells a text.
+/// The perplexity of a model on a text.
 fn perplexity(model: &Model, precision: Precision, cache: CacheType) -> f64 {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/river.txt");
     let text = std::fs::read_to_string(path).unwrap();
@@ -321,10 +321,10 @@ fn perplexity(model: &Model, precision: Precision, cache: CacheType) -> f64 {
 }
 
 #[test]
-fn halves_as_integers_foretell_a_text_as_well_as_exact_products() {
+fn fixed_point_f16_weights_have_the_perplexity_of_exact_products() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("f16.gguf");
-    quantize(&open(SMOLLM2), &path, Format::F16, true, |_| {}).unwrap();
+    quantize(&open(CHAT_MODEL), &path, Format::F16, true, |_| {}).unwrap();
     let model = Model::open(&path).unwrap();
     let exact = perplexity(&model, Precision::Exact, CacheType::F16);
     let rounded = perplexity(&model, Precision::Fast, CacheType::F16);
@@ -333,11 +333,11 @@ fn halves_as_integers_foretell_a_text_as_well_as_exact_products() {
 }
 
 #[test]
-fn eight_bits_foretell_a_text_as_well_as_exact_products() {
-    let model = open(SMOLLM2);
+fn eight_bit_activations_have_the_perplexity_of_exact_products() {
+    let model = open(CHAT_MODEL);
     let run = |precision, cache| perplexity(&model, precision, cache);
     let exact = run(Precision::Exact, CacheType::F32);
-    // Both together are off by 0.4 to 0.7 %, as sums happen to be rounded, and nothing is promised for them.
+    // The two combined differ by 0.4 to 0.7 %, depending on rounding, which is not guaranteed.
     for (precision, kind) in [
         (Precision::Fast, CacheType::F16),
         (Precision::Exact, CacheType::Q8_0),
@@ -352,8 +352,8 @@ fn eight_bits_foretell_a_text_as_well_as_exact_products() {
 }
 
 #[test]
-fn a_full_context_is_shifted_as_if_what_is_left_were_all_there_ever_was() {
-    let transformer = load(SMOLLM2, Precision::Fast, 24);
+fn a_shifted_context_equals_a_new_one_of_the_kept_tokens() {
+    let transformer = load(CHAT_MODEL, Precision::Fast, 24);
     let prompt = [6403, 1980, 253, 655, 28, 665];
     let options = Options {
         sampling: Sampling::default(),
@@ -365,7 +365,7 @@ fn a_full_context_is_shifted_as_if_what_is_left_were_all_there_ever_was() {
         let mut session = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
         session.when_full(WhenFull::Shift { keep });
         let report = session.generate(&prompt, &options, go_on).unwrap();
-        // By hand: what is left goes into a session that knows nothing.
+        // The kept tokens in a new session.
         let keep = keep.min(12);
         let mut fresh = Session::new(Arc::clone(&transformer), CacheType::F16).unwrap();
         let (mut seen, mut ids, mut shifts) = (prompt.to_vec(), Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Weights are in memory once: repacked on the fast path, in the mapped file on the exact one.
+//! Weights are resident once: repacked on the fast path, in the mapped file on the exact path.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -32,12 +32,13 @@ fn resident_of(file: &Path) -> u64 {
     total
 }
 
-/// Forgets the peak so far.
+/// Resets the peak.
 fn reset_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-/// A model of the sizes of Qwen2.5 0.5B, but for fewer tokens and layers; as large as a file as that one's layers are.
+/// Writes a model with the sizes of Qwen2.5 0.5B, except for fewer tokens and layers; the file is as large as that
+/// model's layers.
 fn write_half_billion(path: &Path) {
     let (layers, width, ffn, heads, kv, vocab) = (24, 896, 4864, 14, 2, 32768);
     let mut metadata = Metadata::default();
@@ -79,7 +80,7 @@ fn write_half_billion(path: &Path) {
             add(format!("blk.{i}.{name}"), format, shape);
         }
     }
-    // One row of every format, over and over.
+    // One row per format, repeated.
     let values: Vec<f32> = (0..ffn).map(|i| (i as f32 * 0.61).sin() * 0.05).collect();
     let mut writer = GgufWriter::create(path, &metadata, &tensors).unwrap();
     for tensor in &tensors {
@@ -105,7 +106,7 @@ fn write_half_billion(path: &Path) {
     writer.finish().unwrap();
 }
 
-/// Bytes of the matrices, as they are in the file and repacked.
+/// Bytes of the matrices, in the file and repacked.
 fn matrices(model: &Model) -> (u64, u64) {
     let (mut plain, mut repacked) = (0, 0);
     for tensor in model.tensors().filter(|t| t.shape.len() == 2) {
@@ -151,7 +152,7 @@ fn load(path: &Path, precision: Precision) -> (Model, Transformer) {
     (model, transformer)
 }
 
-/// Fails where more of a file is resident than what norms and a few rows share pages with.
+/// Fails if more of a file is resident than the pages of norms and a few rows.
 #[track_caller]
 fn released(path: &Path) {
     let left = resident_of(path);
@@ -162,9 +163,9 @@ fn released(path: &Path) {
     );
 }
 
-/// One test, as all of a process's memory is measured.
+/// A single test, because the memory of the whole process is measured.
 #[test]
-fn weights_are_resident_once_also_while_they_are_loaded() {
+fn weights_are_resident_once_even_while_loading() {
     let dir = TempDir::new().unwrap();
     let half_billion = dir.path().join("half-billion.gguf");
     write_half_billion(&half_billion);
@@ -180,7 +181,7 @@ fn weights_are_resident_once_also_while_they_are_loaded() {
         reset_peak();
         let before = memory::resident().unwrap();
         let (_model, fast) = load(&path, Precision::Fast);
-        // Bands of some megabytes, norms, and the ends of huge pages.
+        // Bands of a few megabytes, norms, and the ends of huge pages.
         let loaded = memory::peak().unwrap() - before;
         let slack = 12 * MEGABYTE;
         assert!(
@@ -200,7 +201,7 @@ fn weights_are_resident_once_also_while_they_are_loaded() {
         let (_model, exact) = load(&path, Precision::Exact);
         run(&exact);
         let peak = memory::peak().unwrap() - before;
-        // What is read where it is stays there, and there is no other copy.
+        // Tensors that are read in place stay resident, without another copy.
         assert!(
             resident_of(&path) >= plain,
             "{} of {plain}",

@@ -8,7 +8,7 @@ use bessemer_llm::pull::{self, State};
 use bessemer_llm::{ChatTemplate, EncodeOptions, Message, Tokenizer};
 use serde_json::Value;
 
-/// A model that `bessemer pull` has fetched.
+/// The path of a pulled model.
 fn path(name: &str) -> PathBuf {
     let models = pull::directory().unwrap();
     let listed = pull::find(name).unwrap();
@@ -33,7 +33,7 @@ fn ids(value: &Value) -> Vec<u32> {
 }
 
 #[test]
-fn smollm2_reads_the_golden_prompts() {
+fn smollm2_encodes_the_golden_prompts() {
     let model = Model::open(path("smollm2")).unwrap();
     let tokenizer = Tokenizer::of(&model).unwrap();
     for name in ["once_upon_64", "chat_france"] {
@@ -72,7 +72,7 @@ fn smollm2_renders_the_golden_chat() {
 }
 
 #[test]
-fn stories15m_reads_the_golden_texts() {
+fn stories15m_encodes_the_golden_texts() {
     let model = Model::open(path("stories15m")).unwrap();
     let tokenizer = Tokenizer::of(&model).unwrap();
     let cases = golden("llama_spm_tokenizer_cases.json");
@@ -92,7 +92,7 @@ fn stories15m_reads_the_golden_texts() {
 }
 
 #[test]
-fn minilm_reads_the_golden_texts() {
+fn minilm_encodes_the_golden_texts() {
     let model = Model::open(path("minilm")).unwrap();
     let tokenizer = Tokenizer::of(&model).unwrap();
     let golden = golden("all-MiniLM-L6-v2_embeddings.json");
@@ -111,7 +111,7 @@ fn minilm_reads_the_golden_texts() {
 }
 
 #[test]
-fn a_stream_of_any_text_is_the_text() {
+fn streaming_decodes_to_the_same_text() {
     let model = Model::open(path("smollm2")).unwrap();
     let tokenizer = Tokenizer::of(&model).unwrap();
     let text = "naïve café 你好, 世界 🙂👩‍👩‍👧 𝕳 — Straße\n\ttab  two";

@@ -82,7 +82,7 @@ fn an_executor_computes_on_typed_buffers() {
         assert_eq!(e.read(&c).unwrap()[0], 26.0);
         e.sigmoid(&a, &c).unwrap();
         assert_near(&e.read(&c).unwrap(), &[1.0, -2.0, 3.0, 4.0].map(sigmoid));
-        // `m, n, k` are three different numbers: `[3, 1]·[1, 4]`, then `[1, 4]·[4, 3]`.
+        // `m, n, k` differ: `[3, 1]·[1, 4]`, then `[1, 4]·[4, 3]`.
         let wide = e.allocate::<f32>(12).unwrap();
         e.gemm(&a, &b, &wide, [3, 4, 1]).unwrap();
         let outer = [
@@ -96,7 +96,7 @@ fn an_executor_computes_on_typed_buffers() {
         let wrong = e.store(&a, Tensor::zeros([4], DType::F16)).unwrap_err();
         assert!(matches!(wrong, Error::WrongType { .. }));
     }
-    // A case that has no kernel is computed by the CPU, and lands where it should all the same.
+    // A case without a kernel is computed by the CPU, with the result in the same buffer.
     let mut e = Executor::new_with_backend(BackendType::Software).unwrap();
     let out = e.allocate::<f32>(2).unwrap();
     let wide = |x: f32| Tensor::full([1, 1, 1, 2000], x, DType::F32);
@@ -133,7 +133,7 @@ fn ninety_six_classes(mut e: Executor) {
         e.write(buffer, &[i as u8 + 1]).unwrap();
     }
     for (i, buffer) in rest.iter().enumerate() {
-        assert_eq!(e.read(buffer).unwrap(), [i as u8 + 1], "memory of its own");
+        assert_eq!(e.read(buffer).unwrap(), [i as u8 + 1], "separate memory");
     }
     assert!(invalid(e.allocate::<u8>(1).unwrap_err()).contains("all 96 classes"));
     let gone = rest.remove(10);

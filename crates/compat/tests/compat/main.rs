@@ -29,7 +29,7 @@ fn backend() -> Arc<MetalBackend> {
     Arc::new(MetalBackend::software().unwrap())
 }
 
-/// A backend on a device of its own, for injected failures. Default options: kernels are optimised, as for users.
+/// A backend with its own device, for injected failures. Default options: kernels are optimised, as for users.
 fn private_backend() -> Arc<MetalBackend> {
     let device = Device::on(soft::device(SoftOptions::default()).unwrap());
     Arc::new(MetalBackend::on(&device).unwrap())

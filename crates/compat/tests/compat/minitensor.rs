@@ -8,7 +8,7 @@ use bessemer_hal::noop;
 use super::*;
 
 #[test]
-fn there_is_no_metal_off_apple_and_every_constructor_says_so() {
+fn without_metal_every_constructor_reports_it() {
     assert!(!MetalBackend::is_available());
     for error in [
         MetalBackend::new().unwrap_err(),
@@ -23,10 +23,10 @@ fn there_is_no_metal_off_apple_and_every_constructor_says_so() {
 }
 
 /// `cargo test --features metal`, `cargo run --example metal_demo --features metal`, `cargo build --features
-/// metal-gpu`: the features are there, the example is found by its name and needs no other, and it runs.
-/// `cargo test --features metal test_metal_operations`: there is a test of that name, and it runs.
+/// metal-gpu`: the features exist, and the example exists, needs no other features, and runs.
+/// `cargo test --features metal test_metal_operations`: the test exists and runs.
 #[test]
-fn the_commands_of_the_documents_have_what_they_name() {
+fn the_commands_of_the_documents_exist() {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -94,7 +94,7 @@ fn test_metal_operations() {
 }
 
 #[test]
-fn matmul_takes_m_n_and_k_in_this_order() {
+fn matmul_has_the_argument_order_m_n_k() {
     let backend = backend();
     let ops = MetalOps::new(backend.clone()).unwrap();
     let (m, n, k) = (2, 4, 3);
@@ -107,7 +107,7 @@ fn matmul_takes_m_n_and_k_in_this_order() {
             .create_buffer_with_data(data, StorageMode::Shared)
             .unwrap()
     };
-    // One number more than the result has, which must stay.
+    // One element more than the result has, which must not be written.
     let c = shared(&[9.0; 9]);
     ops.matmul(&shared(&a), &shared(&b), &c, m, n, k).unwrap();
     let mut found = [0.0_f32; 9];
@@ -133,22 +133,22 @@ fn matmul_takes_m_n_and_k_in_this_order() {
 }
 
 #[test]
-fn a_backend_that_goes_gives_its_memory_back() {
+fn a_dropped_backend_frees_its_memory() {
     let backend = private_backend();
     let device = backend.device().clone();
-    let held = || device.hal().unwrap().allocated_bytes();
-    assert_eq!(held(), 0);
+    let allocated = || device.hal().unwrap().allocated_bytes();
+    assert_eq!(allocated(), 0);
     let pointer = backend.allocate(1 << 20).unwrap();
     backend.copy_from_host(pointer, &[1, 2, 3]).unwrap();
     backend.allocate_buffer(2 << 20).unwrap();
     backend.allocate_pool(4 << 20).unwrap();
-    assert!(held() >= 7 << 20, "{}", held());
+    assert!(allocated() >= 7 << 20, "{}", allocated());
     drop(backend);
-    assert_eq!(held(), 0, "nothing was deallocated by hand");
+    assert_eq!(allocated(), 0, "nothing was deallocated explicitly");
 }
 
 #[test]
-fn private_memory_is_computed_in_and_copied_from() {
+fn private_memory_is_usable_by_ops_and_copies() {
     let backend = backend();
     let ops = MetalOps::new(backend.clone()).unwrap();
     let private = MTLResourceOptions::StorageModePrivate;
@@ -166,7 +166,7 @@ fn private_memory_is_computed_in_and_copied_from() {
 }
 
 #[test]
-fn an_intel_mac_computes_in_every_kind_of_memory() {
+fn an_intel_mac_supports_every_storage_mode() {
     let options = SoftOptions {
         family: hal::Family::Mac2,
         ..SoftOptions::default()
@@ -187,7 +187,7 @@ fn an_intel_mac_computes_in_every_kind_of_memory() {
         assert_eq!(a.storage_mode(), mode.into());
         let [b, c, d] = [(); 3].map(|()| backend.create_buffer(16, mode).unwrap());
         let result = backend.create_buffer(16, StorageMode::Shared).unwrap();
-        // A kernel, then the CPU, which reads what the kernel wrote, then a kernel that reads what the CPU wrote.
+        // A kernel, then the CPU, which reads the kernel's result, then a kernel that reads the CPU's result.
         ops.add(&a, &a, &b, 4).unwrap();
         ops.matmul(&b, &a, &c, 2, 2, 2).unwrap();
         ops.mul(&c, &a, &d, 4).unwrap();
@@ -278,11 +278,11 @@ fn memory_by_pointer() {
     backend.copy_to_host(&mut bytes, b).unwrap();
     let found = floats(&bytes);
     assert_near(&found[..3], &[-1.5, 0.25, 3.0].map(sigmoid));
-    assert_eq!(found[3], 4.0, "only three were asked for");
+    assert_eq!(found[3], 4.0, "only three were requested");
     ops.relu_ptr(a.cast(), b.cast(), 4).unwrap();
     backend.copy_to_host(&mut bytes, b).unwrap();
     assert_eq!(floats(&bytes), [0.0, 0.25, 3.0, 0.0]);
-    // Pointers into the midst of memory are as good.
+    // Interior pointers work too.
     let second = c.wrapping_add(8);
     ops.add_ptr(second.cast(), second.cast(), second.cast(), 2)
         .unwrap();
@@ -358,16 +358,16 @@ fn debug_information() {
             .get_compute_pipeline(name)
             .unwrap_or_else(|| panic!("{name}"));
         assert_eq!(pipeline.thread_execution_width(), 32);
-        let most = pipeline.max_total_threads_per_threadgroup();
+        let max_threads = pipeline.max_total_threads_per_threadgroup();
         let size = backend.optimal_thread_group_size(&pipeline);
-        assert!((32..=most).contains(&size.width) && size.width.is_multiple_of(32));
+        assert!((32..=max_threads).contains(&size.width) && size.width.is_multiple_of(32));
         let size = backend.optimal_thread_group_size_2d(&pipeline);
-        assert!(size.total().unwrap() <= most && size.width == 32);
+        assert!(size.total().unwrap() <= max_threads && size.width == 32);
     }
     assert!(backend.get_compute_pipeline("add_kernal").is_none());
 }
 
-/// The compiler is one that counts its runs: warming up runs it, the ops afterwards do not.
+/// Uses a fake compiler that counts its runs: warming up runs it, ops afterwards do not.
 #[test]
 fn a_warm_backend_compiles_nothing_more() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -422,7 +422,7 @@ fn a_warm_backend_compiles_nothing_more() {
 }
 
 #[test]
-fn a_product_is_done_in_tiles_by_simd_groups_in_half_precision_too() {
+fn matmul_uses_simdgroup_tiles_in_half_precision_too() {
     let device = Device::on(noop::device(hal::Family::Apple7));
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         let a = Tensor::zeros([256, 256], dtype).to(&device).contiguous();
@@ -441,7 +441,7 @@ fn a_product_is_done_in_tiles_by_simd_groups_in_half_precision_too() {
 }
 
 #[test]
-fn a_failure_is_heard_by_whoever_reads_what_came_of_it() {
+fn a_failure_is_returned_by_reads_of_its_results() {
     let backend = private_backend();
     let ops = MetalOps::new(backend.clone()).unwrap();
     let buffer = |x: f32| {
@@ -487,7 +487,7 @@ fn the_cpu_has_the_same_memory_calls() {
 }
 
 #[test]
-fn ops_on_buffers_follow_the_choice() {
+fn ops_on_buffers_use_the_selected_backend() {
     let backend = private_backend();
     let device = Backend::device(&*backend);
     device.set_matrix_library(MatrixLibrary::Mps).unwrap();
@@ -506,7 +506,7 @@ fn ops_on_buffers_follow_the_choice() {
     assert!(matches!(error, Err(Error::Unsupported { .. })));
 }
 
-/// Labels of all buffers, launches and command buffers that a recording device has seen.
+/// Labels of all buffers, launches and command buffers of a recording device.
 fn labels(device: &hal::Device) -> BTreeSet<String> {
     let events = noop::record(device).unwrap().events;
     let label_of = |event: noop::Event| match event {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Reference of an elementwise function, in `f64`.
-fn truth(kind: ElementwiseKind, a: f64, b: f64) -> f64 {
+fn reference(kind: ElementwiseKind, a: f64, b: f64) -> f64 {
     match kind {
         ElementwiseKind::Add => a + b,
         ElementwiseKind::Mul => a * b,
@@ -31,11 +31,11 @@ fn truth(kind: ElementwiseKind, a: f64, b: f64) -> f64 {
 }
 
 #[test]
-fn functions_on_metal_and_on_the_cpu_are_their_formulas() {
+fn functions_on_metal_and_on_the_cpu_match_their_formulas() {
     assert!(!array::is_available_cached());
     let device = Device::software().unwrap();
     for kind in ElementwiseKind::ALL {
-        // Both signs where the function has them; 33 numbers are no multiple of any vector.
+        // Both signs if the function supports them; 33 is not a multiple of any vector length.
         let signed = !matches!(
             kind,
             ElementwiseKind::Pow | ElementwiseKind::Sqrt | ElementwiseKind::Log
@@ -49,7 +49,7 @@ fn functions_on_metal_and_on_the_cpu_are_their_formulas() {
             .iter()
             .zip(&b)
             .map(|(&a, &b)| (f64::from(a), f64::from(b)));
-        let expected: Vec<f64> = pairs.map(|(a, b)| truth(kind, a, b)).collect();
+        let expected: Vec<f64> = pairs.map(|(a, b)| reference(kind, a, b)).collect();
         let (x, y) = (Tensor::from_slice(&a, [33]), Tensor::from_slice(&b, [33]));
         let metal = device
             .scope(|| array::elementwise_metal(&x, &y, kind))
@@ -59,11 +59,11 @@ fn functions_on_metal_and_on_the_cpu_are_their_formulas() {
         for found in [metal, cpu] {
             let found = found.to_vec::<f32>().unwrap();
             assert_eq!(found.len(), expected.len(), "{kind:?}");
-            for ((found, truth), a) in found.iter().zip(&expected).zip(&a) {
-                let off = (f64::from(*found) - truth).abs();
+            for ((found, reference), a) in found.iter().zip(&expected).zip(&a) {
+                let off = (f64::from(*found) - reference).abs();
                 assert!(
-                    off <= 1e-6 * truth.abs().max(1.0),
-                    "{kind:?} of {a}: {found} and {truth}"
+                    off <= 1e-6 * reference.abs().max(1.0),
+                    "{kind:?} of {a}: {found} and {reference}"
                 );
             }
         }
@@ -83,7 +83,7 @@ fn functions_on_metal_and_on_the_cpu_are_their_formulas() {
         assert!(array::reduction_metal(&m, Some(2)).is_err());
         let row = m.index(0, 1);
         assert_eq!(values(array::dot_metal(&row, &row)), [126.0]);
-        // No square, and not its own transpose.
+        // Neither square nor symmetric.
         let right = Tensor::from_slice(&[1.0_f32, 0.0, -2.0, 3.0, 5.0, 0.5, 0.0, 1.0], [4, 2]);
         assert_eq!(
             values(array::matmul_metal(&m, &right)),
@@ -98,7 +98,7 @@ fn functions_on_metal_and_on_the_cpu_are_their_formulas() {
 }
 
 #[test]
-fn a_backend_that_computes_takes_part_and_a_name_overrides_all() {
+fn working_backends_are_candidates_and_a_name_overrides_all() {
     let validation = array::BackendValidation::get();
     assert!(validation.cpu_validated && !validation.metal_validated);
     let report = array::startup_report();
@@ -123,10 +123,10 @@ fn a_backend_that_computes_takes_part_and_a_name_overrides_all() {
     assert_eq!(array::chosen(OpClass::Dot, 1), cpu);
 }
 
-/// Several threadgroups, then one over their sums; whole numbers below 2^24, so that every order of summation is
-/// exact and a part that is left out or counted twice shows.
+/// Several threadgroups, then one over their sums; integers below 2^24, so that every order of summation is
+/// exact and a missing or duplicated part is detected.
 #[test]
-fn sums_of_many_blocks_are_complete_and_have_the_same_bits_every_time() {
+fn sums_of_many_blocks_are_complete_and_deterministic() {
     let device = Device::software().unwrap();
     for n in [1, 255, 257, 4099, 100_003] {
         let data: Vec<f32> = (0..n).map(|i| ((i * 7) % 31) as f32).collect();
@@ -135,11 +135,11 @@ fn sums_of_many_blocks_are_complete_and_have_the_same_bits_every_time() {
         let sum = device.scope(|| array::reduction_metal(&x, None)).unwrap();
         assert_eq!(sum.item::<f32>().unwrap(), expected, "{n}");
     }
-    // Numbers whose sum depends on the order: the order is always the same.
+    // The sum of these values depends on the order, which is always the same.
     let data: Vec<f32> = (0..50_000)
         .map(|i| ((i * 7919) % 1000) as f32 / 7.0)
         .collect();
-    let truth: f64 = data.iter().map(|&x| f64::from(x)).sum();
+    let reference: f64 = data.iter().map(|&x| f64::from(x)).sum();
     let x = Tensor::from_slice(&data, [50_000]);
     let sum = || {
         let sum = device.scope(|| array::reduction_metal(&x, None)).unwrap();
@@ -147,8 +147,8 @@ fn sums_of_many_blocks_are_complete_and_have_the_same_bits_every_time() {
     };
     let first = sum();
     assert!(
-        (f64::from(first) / truth - 1.0).abs() < 2e-6,
-        "{first} and {truth}"
+        (f64::from(first) / reference - 1.0).abs() < 2e-6,
+        "{first} and {reference}"
     );
     for _ in 0..3 {
         assert_eq!(sum().to_bits(), first.to_bits());

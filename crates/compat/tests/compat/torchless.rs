@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_backend_is_had_by_preference_and_computes() {
+fn a_backend_is_selected_by_preference_and_computes() {
     let preferences = [
         BackendPreference::Auto,
         BackendPreference::Cpu,
@@ -32,8 +32,8 @@ fn a_backend_is_had_by_preference_and_computes() {
     );
 }
 
-/// Every call with values that a neighbouring function does not give: no square, symmetric or diagonal matrices,
-/// no equal numbers, no weights of 1.
+/// Every call with values that distinguish it from similar functions: no square, symmetric or diagonal matrices,
+/// no equal elements, no weights of 1.
 fn the_calls_of_a_transformer(backend: &dyn KernelBackend) {
     let values = |t: &Tensor| t.to_vec::<f32>().unwrap();
     let vector = |data: &[f32]| Tensor::from_slice(data, [data.len()]);
@@ -74,7 +74,7 @@ fn the_calls_of_a_transformer(backend: &dyn KernelBackend) {
     backend.softmax_view(&mut x, 3..6);
     invalid(x.to_vec::<f32>().unwrap_err());
 
-    // The mean square is 12.5, and eps makes it 15: both weights and eps show.
+    // The mean square is 12.5, and with eps 15: both weights and eps matter.
     let mut x = vector(&[3.0, -4.0]);
     backend.rmsnorm(&mut x, &vector(&[2.0, 0.5]), 2.5);
     assert_near(&values(&x), &[6.0, -2.0].map(|v: f64| v / 15_f64.sqrt()));
@@ -87,12 +87,12 @@ fn the_calls_of_a_transformer(backend: &dyn KernelBackend) {
     let gated = [7.0 * silu[0], 0.5 * silu[1], -2.0 * silu[2]];
     assert_near(&values(&backend.fused_silu_mul(&x, &up)), &gated);
 
-    // Two heads; pairs are elements 0 and 2, 1 and 3, and each pair has an angle of its own.
+    // Two heads; pairs are elements 0 and 2, 1 and 3, and every pair has its own angle.
     let mut x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [2, 4]);
     backend.apply_rope(&mut x, &vector(&[0.6, 0.0]), &vector(&[0.8, 1.0]));
     let rotated = [-1.8, -4.0, 2.6, 2.0, -2.6, -8.0, 8.2, 6.0];
     assert_near(&values(&x), &rotated);
-    // The last axis counts, whatever is before it.
+    // Softmax is over the last axis, for any leading axes.
     let mut x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [2, 1, 4]);
     backend.apply_rope(&mut x, &vector(&[0.6, 0.0]), &vector(&[0.8, 1.0]));
     assert_near(&values(&x), &rotated);
@@ -113,10 +113,10 @@ fn softmax(x: &[f64]) -> Vec<f64> {
     x.iter().map(|v| v.exp() / sum).collect()
 }
 
-/// Numbers so small that eps is most of what is under the root, in rows of one SIMD-group, of a threadgroup and of
-/// more than a threadgroup holds.
+/// Values so small that eps dominates under the root, in rows of one SIMD-group, of a threadgroup and of
+/// more than a threadgroup.
 #[test]
-fn rms_norm_of_small_numbers_has_its_eps_and_weights_in_rows_of_any_length() {
+fn rms_norm_of_small_values_uses_eps_and_weights_in_rows_of_any_length() {
     let eps = 1e-5_f32;
     for n in [5, 300, 4096, 4097, 9001] {
         let x: Vec<f32> = (0..n)
@@ -208,7 +208,7 @@ fn reductions_run_in_whole_simd_groups() {
 }
 
 #[test]
-fn backends_are_discovered_described_and_chosen_by_memory() {
+fn backends_are_discovered_described_and_selected_by_memory() {
     let found = kernel::discover_backends();
     let names: Vec<_> = found.iter().map(|info| info.backend).collect();
     assert_eq!(names, ["cpu", "software"]);
@@ -307,7 +307,7 @@ fn a_tensor_over_a_buffer_that_the_host_writes_never_tears() {
 }
 
 #[test]
-fn batches_have_one_buffer_and_are_computed_with() {
+fn batches_have_one_buffer_and_can_be_computed_with() {
     let backend = backend();
     let mut batch = MetalTensorBatch::zeros(&backend, 3, [2, 5]).unwrap();
     assert_eq!(batch.batch_size(), 3);
@@ -331,7 +331,7 @@ fn batches_have_one_buffer_and_are_computed_with() {
     {
         *x = i as f32;
     }
-    // Sums of rows of all three, then written back into the same memory.
+    // Row sums of all three, then written back to the same memory.
     let all = batch.as_tensor().to_tensor().unwrap();
     let sums = all.sum(&[2], false).to_vec::<f32>().unwrap();
     assert_eq!(sums, [10.0, 35.0, 60.0, 85.0, 110.0, 135.0]);
@@ -345,7 +345,7 @@ fn batches_have_one_buffer_and_are_computed_with() {
 }
 
 #[test]
-fn a_cache_of_keys_and_values_gives_what_attention_over_all_of_them_gives() {
+fn attention_over_a_kv_cache_equals_attention_over_all_keys() {
     let backend = backend();
     let (layers, heads, dim) = (2, 2, 4);
     let mut cache = MetalKVCache::new(&backend, layers, 8, heads, dim).unwrap();
@@ -395,7 +395,7 @@ fn a_cache_of_keys_and_values_gives_what_attention_over_all_of_them_gives() {
 }
 
 #[test]
-fn a_pool_uses_buffers_again() {
+fn a_pool_reuses_buffers() {
     let backend = private_backend();
     let pool = MetalMemoryPool::new(&backend);
     assert_eq!(pool.stats().total, 0);

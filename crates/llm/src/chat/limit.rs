@@ -340,9 +340,9 @@ fn check_format(text: &Value, args: &[Value]) -> Result<(), Error> {
         }
     }
     // Every placeholder may show every argument.
-    let places = text.matches(['{', '%']).count();
+    let count = text.matches(['{', '%']).count();
     for arg in args {
-        bytes = bytes.saturating_add(places.saturating_mul(display_len(arg)?));
+        bytes = bytes.saturating_add(count.saturating_mul(display_len(arg)?));
     }
     check_bytes(bytes)
 }
@@ -352,13 +352,13 @@ fn check_replace(text: &Value, args: &[Value]) -> Result<(), Error> {
     let [from, to, ..] = args else {
         return Ok(());
     };
-    let places = match from.as_str() {
+    let count = match from.as_str() {
         Some(from) => text.matches(from).count(),
         None => text.len(),
     };
     check_bytes(
         text.len()
-            .saturating_add(places.saturating_mul(display_len(to)?)),
+            .saturating_add(count.saturating_mul(display_len(to)?)),
     )
 }
 
@@ -389,8 +389,9 @@ fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use minijinja::{AutoEscape, context, machinery};
+
+    use super::*;
 
     fn environment() -> Environment<'static> {
         let mut environment = Environment::new();
@@ -424,7 +425,7 @@ mod tests {
         assert!(detail.contains(reason), "{template}: {error}");
     }
 
-    /// The body, repeated forty multiply, with `ns.s` a one-character string and `ns.l` a list of one number.
+    /// The body, repeated forty times, with `ns.s` a one-character string and `ns.l` a list of one number.
     fn repeated(body: &str) -> String {
         format!(
             "{{% set ns = namespace(s='a', l=[1]) %}}{{% for i in range(40) %}}{body}{{% endfor %}}"
@@ -487,7 +488,7 @@ mod tests {
 
     #[test]
     fn nested_values_are_charged() {
-        // A list of a thousand numbers, nine thousand multiply: over the limit by its values alone.
+        // A list of a thousand numbers, nine thousand times: over the limit by its values alone.
         for body in [
             "{% set ns.l = big %}",
             "{% set x = big | list %}",

@@ -92,8 +92,9 @@ pub(super) fn format(format: &str, time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
+
+    use super::*;
 
     #[test]
     fn strftime_formats_known_dates() {

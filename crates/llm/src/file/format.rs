@@ -1,17 +1,17 @@
-//! How the numbers of a tensor are stored.
+//! Storage formats of tensors.
 
 use std::fmt;
 
-/// How the numbers of a tensor are stored: plain, or in blocks along the innermost axis.
+/// Storage format of a tensor: unquantised, or in blocks along the innermost axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(
     non_camel_case_types,
-    reason = "the names that everybody knows these formats by"
+    reason = "the names that these formats are known by"
 )]
 #[expect(
     missing_docs,
-    reason = "a name says all there is to say; the table below has the sizes"
+    reason = "the names are self-explanatory; the table below has the sizes"
 )]
 pub enum Format {
     F32,
@@ -50,96 +50,96 @@ pub enum Format {
     MXFP4,
 }
 
-/// A format's name, its id in GGUF files, and the numbers and bytes of one block.
-struct Row(Format, &'static str, Option<u32>, usize, usize);
+/// A format's name, its ggml type id, and the elements and bytes of a block.
+struct FormatInfo(Format, &'static str, Option<u32>, usize, usize);
 
-const TABLE: [Row; 34] = {
+const FORMAT_TABLE: [FormatInfo; 34] = {
     use Format::*;
     [
-        Row(F32, "f32", Some(0), 1, 4),
-        Row(F16, "f16", Some(1), 1, 2),
-        Row(BF16, "bf16", Some(30), 1, 2),
-        Row(F64, "f64", Some(28), 1, 8),
-        Row(I8, "i8", Some(24), 1, 1),
-        Row(U8, "u8", None, 1, 1),
-        Row(I16, "i16", Some(25), 1, 2),
-        Row(I32, "i32", Some(26), 1, 4),
-        Row(I64, "i64", Some(27), 1, 8),
-        Row(Bool, "bool", None, 1, 1),
-        Row(Q4_0, "q4_0", Some(2), 32, 18),
-        Row(Q4_1, "q4_1", Some(3), 32, 20),
-        Row(Q5_0, "q5_0", Some(6), 32, 22),
-        Row(Q5_1, "q5_1", Some(7), 32, 24),
-        Row(Q8_0, "q8_0", Some(8), 32, 34),
-        Row(Q8_1, "q8_1", Some(9), 32, 36),
-        Row(Q2_K, "q2_k", Some(10), 256, 84),
-        Row(Q3_K, "q3_k", Some(11), 256, 110),
-        Row(Q4_K, "q4_k", Some(12), 256, 144),
-        Row(Q5_K, "q5_k", Some(13), 256, 176),
-        Row(Q6_K, "q6_k", Some(14), 256, 210),
-        Row(Q8_K, "q8_k", Some(15), 256, 292),
-        Row(IQ2_XXS, "iq2_xxs", Some(16), 256, 66),
-        Row(IQ2_XS, "iq2_xs", Some(17), 256, 74),
-        Row(IQ3_XXS, "iq3_xxs", Some(18), 256, 98),
-        Row(IQ1_S, "iq1_s", Some(19), 256, 50),
-        Row(IQ4_NL, "iq4_nl", Some(20), 32, 18),
-        Row(IQ3_S, "iq3_s", Some(21), 256, 110),
-        Row(IQ2_S, "iq2_s", Some(22), 256, 82),
-        Row(IQ4_XS, "iq4_xs", Some(23), 256, 136),
-        Row(IQ1_M, "iq1_m", Some(29), 256, 56),
-        Row(TQ1_0, "tq1_0", Some(34), 256, 54),
-        Row(TQ2_0, "tq2_0", Some(35), 256, 66),
-        Row(MXFP4, "mxfp4", Some(39), 32, 17),
+        FormatInfo(F32, "f32", Some(0), 1, 4),
+        FormatInfo(F16, "f16", Some(1), 1, 2),
+        FormatInfo(BF16, "bf16", Some(30), 1, 2),
+        FormatInfo(F64, "f64", Some(28), 1, 8),
+        FormatInfo(I8, "i8", Some(24), 1, 1),
+        FormatInfo(U8, "u8", None, 1, 1),
+        FormatInfo(I16, "i16", Some(25), 1, 2),
+        FormatInfo(I32, "i32", Some(26), 1, 4),
+        FormatInfo(I64, "i64", Some(27), 1, 8),
+        FormatInfo(Bool, "bool", None, 1, 1),
+        FormatInfo(Q4_0, "q4_0", Some(2), 32, 18),
+        FormatInfo(Q4_1, "q4_1", Some(3), 32, 20),
+        FormatInfo(Q5_0, "q5_0", Some(6), 32, 22),
+        FormatInfo(Q5_1, "q5_1", Some(7), 32, 24),
+        FormatInfo(Q8_0, "q8_0", Some(8), 32, 34),
+        FormatInfo(Q8_1, "q8_1", Some(9), 32, 36),
+        FormatInfo(Q2_K, "q2_k", Some(10), 256, 84),
+        FormatInfo(Q3_K, "q3_k", Some(11), 256, 110),
+        FormatInfo(Q4_K, "q4_k", Some(12), 256, 144),
+        FormatInfo(Q5_K, "q5_k", Some(13), 256, 176),
+        FormatInfo(Q6_K, "q6_k", Some(14), 256, 210),
+        FormatInfo(Q8_K, "q8_k", Some(15), 256, 292),
+        FormatInfo(IQ2_XXS, "iq2_xxs", Some(16), 256, 66),
+        FormatInfo(IQ2_XS, "iq2_xs", Some(17), 256, 74),
+        FormatInfo(IQ3_XXS, "iq3_xxs", Some(18), 256, 98),
+        FormatInfo(IQ1_S, "iq1_s", Some(19), 256, 50),
+        FormatInfo(IQ4_NL, "iq4_nl", Some(20), 32, 18),
+        FormatInfo(IQ3_S, "iq3_s", Some(21), 256, 110),
+        FormatInfo(IQ2_S, "iq2_s", Some(22), 256, 82),
+        FormatInfo(IQ4_XS, "iq4_xs", Some(23), 256, 136),
+        FormatInfo(IQ1_M, "iq1_m", Some(29), 256, 56),
+        FormatInfo(TQ1_0, "tq1_0", Some(34), 256, 54),
+        FormatInfo(TQ2_0, "tq2_0", Some(35), 256, 66),
+        FormatInfo(MXFP4, "mxfp4", Some(39), 32, 17),
     ]
 };
 
 impl Format {
-    fn row(self) -> &'static Row {
-        // The table is in the order of the enum; a test says so.
-        &TABLE[self as usize]
+    fn info(self) -> &'static FormatInfo {
+        // The table is in the order of the enum, which a test checks.
+        &FORMAT_TABLE[self as usize]
     }
 
     /// All formats.
     pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.0)
+        FORMAT_TABLE.iter().map(|info| info.0)
     }
 
     /// The name, in lower case: `f32`, `q4_k`.
     pub fn name(self) -> &'static str {
-        self.row().1
+        self.info().1
     }
 
-    /// The format of a name.
+    /// Looks up a format by name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::all().find(|f| f.name().eq_ignore_ascii_case(name))
     }
 
-    /// The number that GGUF files have for it.
+    /// Its ggml type id, which GGUF files use.
     pub fn ggml_id(self) -> Option<u32> {
-        self.row().2
+        self.info().2
     }
 
-    /// The format that GGUF files have this number for.
+    /// Looks up a format by its ggml type id.
     pub fn of_ggml_id(id: u32) -> Option<Self> {
         Self::all().find(|f| f.ggml_id() == Some(id))
     }
 
-    /// Numbers in a block; 1 where there are no blocks.
+    /// Elements of a block; 1 for unquantised formats.
     pub fn block_len(self) -> usize {
-        self.row().3
+        self.info().3
     }
 
     /// Bytes of a block.
     pub fn block_bytes(self) -> usize {
-        self.row().4
+        self.info().4
     }
 
-    /// Whether numbers are stored in blocks with scales.
+    /// Returns whether elements are stored in blocks with scales.
     pub fn is_quantised(self) -> bool {
         self.block_len() > 1
     }
 
-    /// Bytes of a tensor, unless that is more than can be counted or the innermost axis is no whole number
+    /// Bytes of a tensor; `None` if they overflow or the innermost axis is not a whole number
     /// of blocks.
     pub fn bytes(self, shape: &[usize]) -> Option<usize> {
         let inner = shape.last().copied().unwrap_or(1);
@@ -170,11 +170,11 @@ mod tests {
                 assert_eq!(Format::of_ggml_id(id), Some(format));
             }
         }
-        assert_eq!(Format::of_ggml_id(4), None, "a format that ggml took back");
+        assert_eq!(Format::of_ggml_id(4), None, "a format that ggml removed");
     }
 
     #[test]
-    fn blocks_lie_along_the_innermost_axis() {
+    fn blocks_are_along_the_innermost_axis() {
         assert_eq!(Format::Q4_1.bytes(&[2, 64]), Some(80));
         assert_eq!(Format::Q4_1.bytes(&[64, 2]), None);
         assert_eq!(Format::F16.bytes(&[]), Some(2));

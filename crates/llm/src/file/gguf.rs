@@ -1,10 +1,10 @@
-//! GGUF: metadata, tensors and their data in one file, or in several parts.
+//! GGUF: metadata, tensors and their data in one file, or in several shards.
 //!
 //! ```text
 //! "GGUF"  version: u32  tensors: u64  keys: u64
 //! keys × (key: string, type: u32, value)
 //! tensors × (name: string, rank: u32, axes: rank × u64 innermost first, format: u32, offset: u64)
-//! blanks up to `general.alignment`, data
+//! padding to `general.alignment`, data
 //! ```
 
 use std::path::Path;
@@ -16,18 +16,18 @@ use super::metadata::{Array, Metadata, Strings, Value};
 use super::{Container, Contents, Format, TensorInfo, map};
 use crate::{Error, Result};
 
-/// Where data is aligned unless the file says something else.
-pub(super) const ALIGNMENT: usize = 32;
-/// Larger alignments serve nobody.
-const MOST_ALIGNMENT: u64 = 1 << 20;
-/// More axes than ggml has.
-const MOST_AXES: u32 = 4;
+/// Default alignment of data in bytes.
+pub(super) const DEFAULT_ALIGNMENT: usize = 32;
+/// Maximum alignment in bytes; larger ones are not useful.
+const MAX_ALIGNMENT: u64 = 1 << 20;
+/// Maximum number of axes, as in ggml.
+const MAX_AXES: u32 = 4;
 /// Bytes of the shortest key with its value.
-const LEAST_ENTRY: u64 = 8 + 4 + 1;
+const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
 /// Bytes of the shortest description of a tensor.
-const LEAST_TENSOR: u64 = 8 + 4 + 4 + 8;
+const MIN_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 
-/// The number that stands for a type of value.
+/// Type ids of values.
 pub(super) mod kind {
     pub(in crate::file) const U8: u32 = 0;
     pub(in crate::file) const I8: u32 = 1;
@@ -46,17 +46,22 @@ pub(super) mod kind {
 
 pub(super) fn open(mapping: Arc<Mapping>) -> Result<Contents> {
     let mut contents = read(Arc::clone(&mapping), 0)?;
-    let parts = contents.metadata.count("split.count")?.unwrap_or(0);
-    if parts <= 1 {
+    let shards = contents.metadata.count("split.count")?.unwrap_or(0);
+    if shards <= 1 {
         return Ok(contents);
     }
     let path = mapping.path();
-    let Some((stem, 1, total)) = part(path) else {
-        let reason = "one part of a model in several; open the first one, `…-00001-of-0000N.gguf`";
+    let Some(ShardName {
+        stem,
+        number: 1,
+        total,
+    }) = shard(path)
+    else {
+        let reason = "a shard of a model; open the first one, `…-00001-of-0000N.gguf`";
         return Err(Error::bad_file(path, reason));
     };
-    if total != parts {
-        let reason = format!("the name says {total} parts, the file {parts}");
+    if total != shards {
+        let reason = format!("the file name is of {total} shards, the metadata of {shards}");
         return Err(Error::bad_file(path, reason));
     }
     for number in 2..=total {
@@ -69,23 +74,35 @@ pub(super) fn open(mapping: Arc<Mapping>) -> Result<Contents> {
     if let Some(expected) = contents.metadata.count("split.tensors.count")? {
         let found = contents.tensors.len();
         if found != expected {
-            let reason = format!("the parts have {found} tensors together instead of {expected}");
+            let reason = format!("the shards have {found} tensors in total instead of {expected}");
             return Err(Error::bad_file(path, reason));
         }
     }
     Ok(contents)
 }
 
-/// Stem, number and count of a file called `stem-00001-of-00003.gguf`.
-pub(super) fn part(path: &Path) -> Option<(String, usize, usize)> {
+/// Parts of the file name of a shard: `stem-00001-of-00003.gguf`.
+pub(super) struct ShardName {
+    stem: String,
+    /// From 1.
+    pub(super) number: usize,
+    total: usize,
+}
+
+/// Parses the file name of a shard.
+pub(super) fn shard(path: &Path) -> Option<ShardName> {
     let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
     let (rest, total) = name.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;
-    let five = |digits: &str| match digits.len() == 5 {
-        true => digits.parse().ok(),
-        false => None,
+    let five_digits = |digits: &str| match digits.len() {
+        5 => digits.parse().ok(),
+        _ => None,
     };
-    Some((stem.to_owned(), five(number)?, five(total)?))
+    Some(ShardName {
+        stem: stem.to_owned(),
+        number: five_digits(number)?,
+        total: five_digits(total)?,
+    })
 }
 
 /// Reads one file.
@@ -115,8 +132,8 @@ fn read(mapping: Arc<Mapping>, shard: usize) -> Result<Contents> {
     }
     let tensor_count = cursor.u64("the number of tensors")?;
     let entry_count = cursor.u64("the number of keys")?;
-    cursor.room_for(entry_count, LEAST_ENTRY, "keys")?;
-    cursor.room_for(tensor_count, LEAST_TENSOR, "tensors")?;
+    cursor.check_count(entry_count, MIN_ENTRY_BYTES, "keys")?;
+    cursor.check_count(tensor_count, MIN_TENSOR_BYTES, "tensors")?;
 
     let mut metadata = Metadata::default();
     for _ in 0..entry_count {
@@ -129,7 +146,7 @@ fn read(mapping: Arc<Mapping>, shard: usize) -> Result<Contents> {
     }
     let alignment = alignment(&metadata, &path)?;
 
-    // Not more than the file has room for, as was checked above.
+    // At most as many as fit in the file, as checked above.
     let mut tensors = Vec::with_capacity(tensor_count as usize);
     let mut offsets = Vec::with_capacity(tensor_count as usize);
     for _ in 0..tensor_count {
@@ -139,7 +156,7 @@ fn read(mapping: Arc<Mapping>, shard: usize) -> Result<Contents> {
     }
     let data = cursor.at.next_multiple_of(alignment);
     for (info, offset) in tensors.iter_mut().zip(offsets) {
-        place(info, offset, data, alignment, &mapping)?;
+        locate(info, offset, data, alignment, &mapping)?;
     }
     Ok(Contents {
         container: Container::Gguf,
@@ -155,17 +172,17 @@ fn alignment(metadata: &Metadata, path: &Path) -> Result<usize> {
         .natural(key)
         .map_err(|e| Error::bad_file(path, e))?
     {
-        None => Ok(ALIGNMENT),
-        Some(n) if n.is_power_of_two() && n <= MOST_ALIGNMENT => Ok(n as usize),
+        None => Ok(DEFAULT_ALIGNMENT),
+        Some(n) if n.is_power_of_two() && n <= MAX_ALIGNMENT => Ok(n as usize),
         Some(n) => Err(Error::bad_file(
             path,
-            format_args!("`{key}` is {n}, which is no power of two up to {MOST_ALIGNMENT}"),
+            format_args!("`{key}` is {n}, which is not a power of two up to {MAX_ALIGNMENT}"),
         )),
     }
 }
 
-/// Finds the bytes of a tensor.
-fn place(
+/// Sets the byte range of a tensor.
+fn locate(
     info: &mut TensorInfo,
     offset: u64,
     data: usize,
@@ -179,7 +196,7 @@ fn place(
     };
     let Some(len) = info.format.bytes(&info.shape) else {
         return Err(wrong(format!(
-            "a shape of {:?} is not possible with {}, whose blocks have {} numbers",
+            "a shape of {:?} is not possible with {}, whose blocks have {} elements",
             info.shape,
             info.format,
             info.format.block_len()
@@ -207,7 +224,7 @@ fn place(
     }
 }
 
-/// A place in a file.
+/// Reader of a file.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -219,29 +236,29 @@ impl<'a> Cursor<'a> {
         Error::bad_file(self.path, reason)
     }
 
-    fn left(&self) -> u64 {
+    fn remaining(&self) -> u64 {
         (self.bytes.len() - self.at) as u64
     }
 
-    fn room_for(&self, count: u64, least: u64, what: &str) -> Result<()> {
-        match count.checked_mul(least) {
-            Some(needed) if needed <= self.left() => Ok(()),
+    fn check_count(&self, count: u64, min_bytes: u64, what: &str) -> Result<()> {
+        match count.checked_mul(min_bytes) {
+            Some(needed) if needed <= self.remaining() => Ok(()),
             _ => Err(self.bad(format_args!(
                 "{count} {what} cannot fit in the {} bytes that are left: the file is damaged or \
                  incomplete",
-                self.left()
+                self.remaining()
             ))),
         }
     }
 
     fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8]> {
-        if len > self.left() {
+        if len > self.remaining() {
             return Err(self.bad(format_args!(
                 "{what} needs {len} bytes, but only {} are left: the file is damaged or incomplete",
-                self.left()
+                self.remaining()
             )));
         }
-        // Not more than is left, which is a `usize`.
+        // At most the remaining bytes, which are a `usize`.
         let len = len as usize;
         let taken = &self.bytes[self.at..self.at + len];
         self.at += len;
@@ -278,7 +295,7 @@ impl<'a> Cursor<'a> {
             kind::U32 => Value::U32(u32::from_le_bytes(self.array(what)?)),
             kind::I32 => Value::I32(i32::from_le_bytes(self.array(what)?)),
             kind::F32 => Value::F32(f32::from_le_bytes(self.array(what)?)),
-            kind::BOOL => Value::Bool(self.truth(key)?),
+            kind::BOOL => Value::Bool(self.boolean(key)?),
             kind::STRING => Value::String(self.string(what)?),
             kind::ARRAY => Value::Array(self.list(key)?),
             kind::U64 => Value::U64(u64::from_le_bytes(self.array(what)?)),
@@ -288,7 +305,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    fn truth(&mut self, key: &str) -> Result<bool> {
+    fn boolean(&mut self, key: &str) -> Result<bool> {
         match self.array::<1>("a value")? {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -311,12 +328,12 @@ impl<'a> Cursor<'a> {
             kind::I64 => Array::I64(self.numbers(count, key, i64::from_le_bytes)?),
             kind::F64 => Array::F64(self.numbers(count, key, f64::from_le_bytes)?),
             kind::BOOL => {
-                self.room_for(count, 1, "elements of an array")?;
-                let truths = (0..count).map(|_| self.truth(key));
-                Array::Bool(truths.collect::<Result<_>>()?)
+                self.check_count(count, 1, "elements of an array")?;
+                let booleans = (0..count).map(|_| self.boolean(key));
+                Array::Bool(booleans.collect::<Result<_>>()?)
             }
             kind::STRING => {
-                self.room_for(count, 8, "strings of an array")?;
+                self.check_count(count, 8, "strings of an array")?;
                 let mut strings = Strings::default();
                 strings.reserve(count as usize);
                 for _ in 0..count {
@@ -343,7 +360,7 @@ impl<'a> Cursor<'a> {
         key: &str,
         read: fn([u8; N]) -> T,
     ) -> Result<Vec<T>> {
-        self.room_for(count, N as u64, "elements of an array")?;
+        self.check_count(count, N as u64, "elements of an array")?;
         let bytes = self.take(count * N as u64, key)?;
         let element = |chunk: &[u8]| {
             let mut element = [0; N];
@@ -353,7 +370,7 @@ impl<'a> Cursor<'a> {
         Ok(bytes.chunks_exact(N).map(element).collect())
     }
 
-    /// A tensor, not yet placed, and its offset.
+    /// Reads the description of a tensor without its byte range, and its offset.
     fn tensor(&mut self, shard: usize) -> Result<(TensorInfo, u64)> {
         let name = self.string("the name of a tensor")?;
         let path = self.path.display().to_string();
@@ -363,9 +380,9 @@ impl<'a> Cursor<'a> {
             reason,
         };
         let rank = self.u32("the rank of a tensor")?;
-        if rank > MOST_AXES {
+        if rank > MAX_AXES {
             return Err(wrong(format!(
-                "{rank} axes are more than the {MOST_AXES} that GGUF has"
+                "{rank} axes are more than the {MAX_AXES} that GGUF has"
             )));
         }
         let mut shape = Vec::with_capacity(rank as usize);

@@ -1,4 +1,4 @@
-//! `config.json` and its companions, under the keys that GGUF has for the same facts.
+//! Hugging Face's `config.json` and related files, translated to GGUF's keys.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use serde_json::Value as Json;
 use super::metadata::{Array, Metadata, Value};
 use crate::{Error, Result};
 
-/// Files beside a model are read whole; a larger one is none of ours.
-const MOST_JSON: u64 = 64 << 20;
+/// Maximum size of a JSON file, which is read as a whole.
+const MAX_JSON_BYTES: u64 = 64 << 20;
 
-/// A JSON file, if it is there.
+/// Reads a JSON file, if it exists.
 pub(crate) fn read_json(path: &Path) -> Result<Option<Json>> {
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io(path, e)),
     };
-    if meta.len() > MOST_JSON {
+    if meta.len() > MAX_JSON_BYTES {
         return Err(Error::bad_file(path, "larger than 64 MiB"));
     }
     let text = std::fs::read(path).map_err(|e| Error::io(path, e))?;
@@ -25,7 +25,7 @@ pub(crate) fn read_json(path: &Path) -> Result<Option<Json>> {
     Ok(Some(json))
 }
 
-/// What the files beside a model say about it.
+/// Metadata from the files in the directory of a model.
 pub(super) fn metadata(model: &Path) -> Result<Metadata> {
     let mut metadata = Metadata::default();
     if let Some(config) = read_json(&model.with_file_name("config.json"))? {
@@ -35,7 +35,7 @@ pub(super) fn metadata(model: &Path) -> Result<Metadata> {
     Ok(metadata)
 }
 
-/// The template of chats: in a file of its own, or in `tokenizer_config.json`, alone or among others.
+/// Reads the chat template: from `chat_template.jinja`, or from `tokenizer_config.json`, alone or among others.
 fn chat_template(model: &Path, metadata: &mut Metadata) -> Result<()> {
     let own = model.with_file_name("chat_template.jinja");
     let template = if own.is_file() {
@@ -58,8 +58,8 @@ fn chat_template(model: &Path, metadata: &mut Metadata) -> Result<()> {
     Ok(())
 }
 
-/// Numbers that only change their names: theirs, ours.
-const NUMBERS: [(&str, &str); 19] = [
+/// Scalars that are only renamed: Hugging Face's and GGUF's key.
+const RENAMED_KEYS: [(&str, &str); 19] = [
     ("num_hidden_layers", "block_count"),
     ("max_position_embeddings", "context_length"),
     ("hidden_size", "embedding_length"),
@@ -87,7 +87,7 @@ const NUMBERS: [(&str, &str); 19] = [
     ("max_window_layers", "attention.max_window_layers"),
 ];
 
-/// What Gemma 3's files leave out because it is the default of the code they were written by.
+/// Values that Gemma 3's files omit because they are defaults of the code that wrote them.
 const GEMMA3_DEFAULTS: [(&str, f64); 7] = [
     ("context_length", 131_072.0),
     ("attention.head_count", 8.0),
@@ -98,10 +98,10 @@ const GEMMA3_DEFAULTS: [(&str, f64); 7] = [
     ("attention.scale", 0.0625),
 ];
 
-/// The name that GGUF has for a type of model.
+/// GGUF's name of a model type.
 fn architecture(model_type: &str) -> &str {
     match model_type {
-        // The same network; the window is a number in the file.
+        // The same architecture; the sliding window is in the config.
         "mistral" | "smollm" => "llama",
         "gemma3_text" => "gemma3",
         other => other,
@@ -120,7 +120,7 @@ fn floats(json: &Json) -> Option<Value> {
 }
 
 fn translate(config: &Json, metadata: &mut Metadata) {
-    // Models that also see pictures keep what is said about language in a part of its own.
+    // Multimodal models have a nested config for the language model.
     let text = config.get("text_config").filter(|t| t.is_object());
     let config = text.unwrap_or(config);
     let Some(model_type) = config["model_type"].as_str() else {
@@ -138,14 +138,15 @@ fn translate(config: &Json, metadata: &mut Metadata) {
             set(ours, number(&Json::from(value)).map(whole));
         }
     }
-    for (theirs, ours) in NUMBERS {
+    for (theirs, ours) in RENAMED_KEYS {
         set(ours, number(&config[theirs]));
     }
     if let Some(scalar) = config["query_pre_attn_scalar"].as_f64() {
         set("attention.scale", Some(Value::F64(scalar.powf(-0.5))));
     }
-    if let (Some(part), Some(head)) = (config["partial_rotary_factor"].as_f64(), head_dim(config)) {
-        let dims = (head as f64 * part) as u64;
+    if let (Some(factor), Some(head)) = (config["partial_rotary_factor"].as_f64(), head_dim(config))
+    {
+        let dims = (head as f64 * factor) as u64;
         set("rope.dimension_count", Some(Value::U64(dims)));
     }
     for key in ["hidden_activation", "hidden_act"] {
@@ -161,7 +162,7 @@ fn translate(config: &Json, metadata: &mut Metadata) {
     }
 }
 
-/// A whole number, where the number is one.
+/// Converts an integral float to an integer.
 fn whole(value: Value) -> Value {
     match value {
         Value::F64(v) if v.fract() == 0.0 && v >= 0.0 => Value::U64(v as u64),
@@ -176,11 +177,11 @@ fn head_dim(config: &Json) -> Option<u64> {
     })
 }
 
-/// The sliding window, unless it is switched off, and the layers that have one.
+/// The sliding window, unless it is disabled, and the layers that use it.
 fn window(config: &Json, arch: &str, set: &mut impl FnMut(&str, Option<Value>)) {
     let is_on = match config["use_sliding_window"].as_bool() {
         Some(is_on) => is_on,
-        // Qwen's files name a window that is off unless they say that it is on.
+        // Qwen's files have a window that is disabled by default.
         None => !arch.starts_with("qwen"),
     };
     if !is_on {
@@ -193,7 +194,7 @@ fn window(config: &Json, arch: &str, set: &mut impl FnMut(&str, Option<Value>)) 
     let layers = config["num_hidden_layers"].as_u64();
     let local = match (&config["layer_types"], config["max_window_layers"].as_u64()) {
         (Json::Array(types), _) => types.iter().map(|t| t == "sliding_attention").collect(),
-        // As many layers as there can be; a file's own number is compared with this list later.
+        // With a sanity limit; the number of layers is checked against this list later.
         (_, Some(full)) if layers.is_some_and(|n| n <= 4096) => {
             (0..layers.unwrap_or(0)).map(|i| i >= full).collect()
         }
@@ -203,9 +204,9 @@ fn window(config: &Json, arch: &str, set: &mut impl FnMut(&str, Option<Value>)) 
     set("attention.sliding_window_pattern", Some(pattern));
 }
 
-/// How frequencies change for longer contexts.
+/// RoPE parameters, including context extension.
 fn rope(scaling: &Json, set: &mut impl FnMut(&str, Option<Value>)) {
-    // Newer files have one for each kind of layer.
+    // Newer files have separate parameters for each layer type.
     if scaling["full_attention"].is_object() {
         set(
             "rope.freq_base_swa",

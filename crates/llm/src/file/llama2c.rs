@@ -1,4 +1,4 @@
-//! The `.bin` of llama2.c, in its first version: seven numbers, then weights in f32, kind by kind.
+//! The `.bin` of llama2.c, version 0: a header of seven integers, then f32 weights, ordered by kind.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::{Container, Contents, Format, TensorInfo};
 use crate::{Error, Result};
 
 /// Bytes of the header.
-const HEADER: usize = 7 * 4;
-/// How later versions begin.
-const LATER: u32 = 0x616b_3432;
-/// Larger numbers in the header are of another kind of file.
-const MOST: i32 = 1 << 24;
+const HEADER_BYTES: usize = 7 * 4;
+/// Magic number of later versions.
+const LATER_VERSION_MAGIC: u32 = 0x616b_3432;
+/// Maximum value in the header; a larger one means another kind of file.
+const MAX_HEADER_VALUE: i32 = 1 << 24;
 
 struct Header {
     width: usize,
@@ -27,17 +27,20 @@ struct Header {
 }
 
 impl Header {
-    /// The header, if this can be one.
+    /// Reads the header, if it is plausible.
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut numbers = [0_i32; 7];
-        for (number, chunk) in numbers.iter_mut().zip(bytes.get(..HEADER)?.chunks_exact(4)) {
+        for (number, chunk) in numbers
+            .iter_mut()
+            .zip(bytes.get(..HEADER_BYTES)?.chunks_exact(4))
+        {
             *number = i32::from_le_bytes(chunk.try_into().ok()?);
         }
         let [width, ffn, layers, heads, kv_heads, vocab, context] = numbers;
         let count = |n: i32| {
             usize::try_from(n)
                 .ok()
-                .filter(|&n| n > 0 && n <= MOST as usize)
+                .filter(|&n| n > 0 && n <= MAX_HEADER_VALUE as usize)
         };
         let header = Self {
             width: count(width)?,
@@ -55,8 +58,8 @@ impl Header {
         fits.then_some(header)
     }
 
-    /// The tensors in the order of the file: name, with `#` for the layer, and shape. Those without a name
-    /// are not used.
+    /// The tensors in file order: name, with `#` for the layer, and shape. Those without a name
+    /// are unused.
     fn kinds(&self) -> Vec<(&'static str, Vec<usize>)> {
         let Self { width, ffn, .. } = *self;
         let head = width / self.heads;
@@ -73,7 +76,7 @@ impl Header {
             ("blk.#.ffn_down.weight", vec![width, ffn]),
             ("blk.#.ffn_up.weight", vec![ffn, width]),
             ("output_norm.weight", vec![width]),
-            // Cosines and sines of the rotary embedding.
+            // RoPE cosines and sines.
             ("", vec![self.context, head / 2]),
             ("", vec![self.context, head / 2]),
         ];
@@ -92,17 +95,17 @@ pub(super) fn open(mapping: Arc<Mapping>) -> Result<Contents> {
             "neither GGUF nor safetensors nor llama2.c: not a model file, or damaged",
         )
     };
-    if bytes.starts_with(&LATER.to_le_bytes()) {
+    if bytes.starts_with(&LATER_VERSION_MAGIC.to_le_bytes()) {
         let reason = "a later version of llama2.c's files is not supported; export it as version 0";
         return Err(Error::bad_file(mapping.path(), reason));
     }
     let header = Header::read(bytes).ok_or_else(unknown)?;
     let mut tensors = Vec::new();
-    let mut at = HEADER;
+    let mut at = HEADER_BYTES;
     for (name, shape) in header.kinds() {
         let repeats = if name.contains('#') { header.layers } else { 1 };
         let len = Format::F32.bytes(&shape).ok_or_else(unknown)?;
-        // Before anything is allocated for the layers, they must be there.
+        // Check that the data of all layers exists before allocating anything for them.
         let end = len.checked_mul(repeats).and_then(|n| n.checked_add(at));
         let end = end.filter(|&e| e <= bytes.len()).ok_or_else(unknown)?;
         if !name.is_empty() {
@@ -120,7 +123,7 @@ pub(super) fn open(mapping: Arc<Mapping>) -> Result<Contents> {
         }
         at = end;
     }
-    // Anything may look like a header; that the length fits as well is no accident.
+    // Random bytes may look like a header, but the length would not match.
     if at != bytes.len() {
         return Err(unknown());
     }

@@ -1,4 +1,4 @@
-//! Model files, mapped.
+//! Mapping model files.
 #![expect(
     unsafe_code,
     reason = "maps model files, whose bytes are only ever read as plain numbers or copied before use"
@@ -19,9 +19,9 @@ pub(super) fn open(path: &Path) -> Result<Mapping> {
     if meta.len() == 0 {
         return Err(Error::bad_file(path, "the file is empty"));
     }
-    // SAFETY: `file::Model::open` asks its caller to leave the file alone. Should someone write to it all the same,
-    // this crate sees other numbers and nothing worse: headers are copied before they are checked, lengths come from
-    // the copies, and weights are plain numbers, for which every bit pattern is valid. (A file that is cut short ends
-    // the process, as reading a failing disk would.)
+    // SAFETY: `file::Model::open` requires that the file is not modified. If it is written to nevertheless, this crate
+    // only sees other numbers: headers are copied before they are checked, lengths are taken from the copies, and
+    // weights are plain numbers, for which every bit pattern is valid. (A truncated file kills the process, as reading
+    // a failing disk would.)
     unsafe { Mapping::open(path) }.map_err(|e| Error::io(path, e))
 }

@@ -1,4 +1,4 @@
-//! What a file says about its model: keys and values, as GGUF has them.
+//! Model metadata: keys and values, as in GGUF.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum Value {
     Array(Array),
 }
 
-/// A list of values of one type, stored no larger than it is in the file.
+/// A list of values of one type, stored as compactly as in the file.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant is named after its type")]
 pub enum Array {
@@ -42,11 +42,11 @@ pub enum Array {
     String(Strings),
 }
 
-/// Many strings in one piece of memory.
+/// Strings in one allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings {
     text: String,
-    /// Where each string ends.
+    /// End of each string.
     ends: Vec<usize>,
 }
 
@@ -58,17 +58,17 @@ impl Strings {
         Some(&self.text[start..end])
     }
 
-    /// How many there are.
+    /// Number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// All of them.
+    /// Iterates over the strings.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|i| self.get(i).unwrap_or_default())
     }
@@ -92,7 +92,7 @@ impl<S: AsRef<str>> FromIterator<S> for Strings {
 }
 
 impl Array {
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::U8(v) => v.len(),
@@ -110,7 +110,7 @@ impl Array {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -153,7 +153,7 @@ impl Array {
 }
 
 impl Value {
-    /// The type, as messages have it.
+    /// The type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::U8(_) => "u8",
@@ -172,7 +172,7 @@ impl Value {
         }
     }
 
-    /// A natural number, of whatever integer type it is.
+    /// The value of any integer type, if it is not negative.
     pub fn natural(&self) -> Option<u64> {
         match *self {
             Self::U8(v) => Some(v.into()),
@@ -187,7 +187,7 @@ impl Value {
         }
     }
 
-    /// A number, of whatever number type it is.
+    /// The value of any number type.
     pub fn number(&self) -> Option<f64> {
         match *self {
             Self::F32(v) => Some(v.into()),
@@ -201,7 +201,7 @@ impl Value {
     }
 }
 
-/// A value as a person wants to see it; long ones shortened.
+/// Formats a value for humans; long ones are shortened.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_CHARS: usize = 60;
@@ -238,10 +238,10 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a file says about its model, in the order it says it.
+/// Model metadata, in file order.
 ///
-/// The keys are GGUF's. What other kinds of files say is translated: `num_hidden_layers` of a `config.json`
-/// is found as `llama.block_count`.
+/// The keys are GGUF's. Metadata of other containers is translated: `num_hidden_layers` of a `config.json`
+/// becomes `llama.block_count`.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     entries: Vec<(String, Value)>,
@@ -264,17 +264,17 @@ impl Metadata {
         Some(&self.entries[*self.index.get(key)?].1)
     }
 
-    /// Adds a value, unless there is one of that key.
+    /// Adds a value, unless the key exists.
     pub(crate) fn insert(&mut self, key: String, value: Value) -> Result<()> {
         if self.index.contains_key(&key) {
-            return Err(Error::metadata(key, "is there twice"));
+            return Err(Error::metadata(key, "is defined twice"));
         }
         self.index.insert(key.clone(), self.entries.len());
         self.entries.push((key, value));
         Ok(())
     }
 
-    /// Sets a value, whether there was one or not.
+    /// Adds or replaces a value.
     pub fn set(&mut self, key: &str, value: Value) {
         match self.index.get(key) {
             Some(&at) => self.entries[at].1 = value,
@@ -285,7 +285,7 @@ impl Metadata {
         }
     }
 
-    /// A string, if the key is there.
+    /// A string, if the key exists.
     pub fn text(&self, key: &str) -> Result<Option<&str>> {
         match self.get(key) {
             None => Ok(None),
@@ -294,25 +294,25 @@ impl Metadata {
         }
     }
 
-    /// A natural number, if the key is there.
+    /// A natural number, if the key exists.
     pub fn natural(&self, key: &str) -> Result<Option<u64>> {
         let get = |v: &Value| v.natural().ok_or_else(|| wrong(key, v, "a natural number"));
         self.get(key).map(get).transpose()
     }
 
-    /// A natural number that counts things in memory, if the key is there.
+    /// A natural number of at most 32 bits, if the key exists.
     pub fn count(&self, key: &str) -> Result<Option<usize>> {
         let Some(n) = self.natural(key)? else {
             return Ok(None);
         };
-        // More than 32 bits is no count of layers, heads, tokens or positions of any model.
+        // No model has more than 2^32 layers, heads, tokens or positions.
         match u32::try_from(n) {
             Ok(n) => Ok(Some(n as usize)),
             Err(_) => Err(Error::metadata(key, format_args!("{n} is out of range"))),
         }
     }
 
-    /// A finite number, if the key is there.
+    /// A finite number, if the key exists.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         let get = |v: &Value| match v.number() {
             Some(n) if n.is_finite() => Ok(n),
@@ -321,7 +321,7 @@ impl Metadata {
         self.get(key).map(get).transpose()
     }
 
-    /// A truth value, if the key is there.
+    /// A boolean, if the key exists.
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         match self.get(key) {
             None => Ok(None),
@@ -330,7 +330,7 @@ impl Metadata {
         }
     }
 
-    /// A list of strings, if the key is there.
+    /// A list of strings, if the key exists.
     pub fn strings(&self, key: &str) -> Result<Option<&Strings>> {
         match self.get(key) {
             None => Ok(None),
@@ -339,7 +339,7 @@ impl Metadata {
         }
     }
 
-    /// A list of finite numbers, if the key is there; of whatever number type it is.
+    /// A list of finite numbers of any number type, if the key exists.
     pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -355,7 +355,7 @@ impl Metadata {
         }
     }
 
-    /// A value that must be there.
+    /// Rejects a missing value.
     pub fn required<T>(&self, key: &str, value: Result<Option<T>>) -> Result<T> {
         value?.ok_or_else(|| Error::metadata(key, "is missing"))
     }

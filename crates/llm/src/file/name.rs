@@ -1,6 +1,6 @@
-//! One set of names for tensors: GGUF's.
+//! Canonical tensor names: GGUF's.
 
-/// The name that this crate uses for a tensor of a Hugging Face file, if it knows it.
+/// The canonical name of a tensor of a Hugging Face file, if known.
 pub(super) fn canonical(architecture: &str, name: &str) -> Option<String> {
     let name = ["language_model.", "bert."]
         .iter()
@@ -15,15 +15,15 @@ pub(super) fn canonical(architecture: &str, name: &str) -> Option<String> {
         Some(rest) => {
             let (number, name) = rest.split_once('.')?;
             let number: u32 = number.parse().ok()?;
-            (&LAYER[..], format!("blk.{number}."), name)
+            (&LAYER_TENSOR_NAMES[..], format!("blk.{number}."), name)
         }
-        None => (&WHOLE[..], String::new(), name),
+        None => (&MODEL_TENSOR_NAMES[..], String::new(), name),
     };
     let (stem, kind) = name.rsplit_once('.')?;
     if !matches!(kind, "weight" | "bias") {
         return None;
     }
-    // Gemma's norms around the feed-forward part have other names for the same places.
+    // Gemma uses this name for the post-attention norm, other families for the FFN norm.
     let stem = match (architecture, stem) {
         ("gemma2" | "gemma3", "post_attention_layernorm") => "after_attention",
         (_, stem) => stem,
@@ -32,8 +32,8 @@ pub(super) fn canonical(architecture: &str, name: &str) -> Option<String> {
     found.map(|(_, ours)| format!("{prefix}{ours}.{kind}"))
 }
 
-/// Tensors of a layer.
-const LAYER: [(&str, &str); 24] = [
+/// Tensors of a layer: Hugging Face's and GGUF's name.
+const LAYER_TENSOR_NAMES: [(&str, &str); 24] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
@@ -60,8 +60,8 @@ const LAYER: [(&str, &str); 24] = [
     ("output.LayerNorm", "layer_output_norm"),
 ];
 
-/// Tensors of the model as a whole.
-const WHOLE: [(&str, &str); 8] = [
+/// Tensors outside of the layers: Hugging Face's and GGUF's name.
+const MODEL_TENSOR_NAMES: [(&str, &str); 8] = [
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
     ("lm_head", "output"),
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_hugging_face_files_become_names_of_gguf() {
+    fn hugging_face_names_are_translated_to_gguf_names() {
         struct Case(&'static str, &'static str, Option<&'static str>);
         let cases = [
             Case(

@@ -1,4 +1,4 @@
-//! safetensors: one file, or several with an index, and what lies beside them.
+//! safetensors: one file, or several with an index, and their companion files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) fn open(mapping: Arc<Mapping>) -> Result<Contents> {
     finish(&path, vec![mapping])
 }
 
-/// Opens the files that an index names.
+/// Opens the shards of an index.
 pub(super) fn open_sharded(index: &Path) -> Result<Contents> {
     #[derive(Deserialize)]
     struct Index {
@@ -30,7 +30,7 @@ pub(super) fn open_sharded(index: &Path) -> Result<Contents> {
     let files: BTreeSet<&String> = weight_map.values().collect();
     let mut mappings = Vec::with_capacity(files.len());
     for file in files {
-        // A name and nothing else: an index must not reach outside its directory.
+        // Only a file name: an index must not refer outside its directory.
         if Path::new(file).file_name() != Some(file.as_ref()) {
             let reason = format!("`{file}` is not the name of a file in this directory");
             return Err(Error::bad_file(index, reason));
@@ -39,8 +39,8 @@ pub(super) fn open_sharded(index: &Path) -> Result<Contents> {
     }
     let contents = finish(index, mappings)?;
     let own = |t: &TensorInfo| t.source.clone().unwrap_or_else(|| t.name.clone());
-    let there: BTreeSet<String> = contents.tensors.iter().map(own).collect();
-    match weight_map.keys().find(|&name| !there.contains(name)) {
+    let existing: BTreeSet<String> = contents.tensors.iter().map(own).collect();
+    match weight_map.keys().find(|&name| !existing.contains(name)) {
         None => Ok(contents),
         Some(name) => Err(Error::NoTensor {
             path: index.display().to_string(),
@@ -57,7 +57,7 @@ fn finish(path: &Path, mappings: Vec<Arc<Mapping>>) -> Result<Contents> {
     }
     let architecture = metadata.text("general.architecture")?.unwrap_or_default();
     let is_known = Architecture::ALL.iter().any(|a| a.name() == architecture);
-    // Other families may mean something else by the same names.
+    // Other families may use the same names for other tensors.
     for tensor in tensors.iter_mut().filter(|_| is_known) {
         if let Some(name) = name::canonical(architecture, &tensor.name) {
             tensor.source = Some(std::mem::replace(&mut tensor.name, name));
@@ -94,7 +94,7 @@ fn read(
                 reason: format!("type {} is not supported", entry.dtype),
             });
         };
-        // Both lie in the mapping, whose length is a `usize`.
+        // Both are inside the mapping, whose length is a `usize`.
         let [start, end] = [entry.start, entry.end].map(|at| (header.data_start + at) as usize);
         tensors.push(TensorInfo {
             name: entry.name,

@@ -1,4 +1,4 @@
-//! Files that are right, and files that are wrong in one way each. Random damage is `tests/hostile`.
+//! Valid files, and files with one error each. Random damage is tested in `tests/hostile`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Bytes of a GGUF file, put together by hand so that they can be wrong.
+/// Builder of GGUF files, which may be invalid.
 #[derive(Clone, Default)]
 struct Raw(Vec<u8>);
 
@@ -75,7 +75,7 @@ fn safetensors(header: &str, data: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_files_are_read_back() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("m.gguf");
     let mut metadata = Metadata::default();
@@ -147,7 +147,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn a_writer_that_is_given_up_leaves_nothing() {
+fn an_abandoned_writer_leaves_nothing() {
     let dir = TempDir::new().unwrap();
     let tensor = NewTensor {
         name: "a".to_owned(),
@@ -167,7 +167,7 @@ fn a_writer_that_is_given_up_leaves_nothing() {
 }
 
 #[test]
-fn headers_of_gguf_are_not_believed() {
+fn gguf_headers_are_validated() {
     let max = u64::MAX;
     wrong_gguf(Raw::new(1, 0, 0), "version 1 is not supported");
     wrong_gguf(Raw::new(3_u32.swap_bytes(), 0, 0), "big-endian");
@@ -180,29 +180,29 @@ fn headers_of_gguf_are_not_believed() {
     wrong_gguf(Raw::new(3, 0, max), "keys cannot fit");
     wrong_gguf(Raw::new(3, 0, 1 << 40), "keys cannot fit");
     let key = Raw::new(3, 0, 1).string("k");
-    let room = [0; 32];
-    wrong_gguf(key.clone().u32(13).bytes(&room), "unknown type 13");
+    let padding = [0; 32];
+    wrong_gguf(key.clone().u32(13).bytes(&padding), "unknown type 13");
     wrong_gguf(key.clone().u32(7).bytes(&[2]), "not true or false");
-    wrong_gguf(key.clone().u32(8).u64(max).bytes(&room), "a value needs");
+    wrong_gguf(key.clone().u32(8).u64(max).bytes(&padding), "a value needs");
     wrong_gguf(key.clone().u32(8).u64(2).bytes(&[0xff, 0xff]), "not UTF-8");
     wrong_gguf(
-        key.clone().u32(9).u32(6).u64(max / 2).bytes(&room),
+        key.clone().u32(9).u32(6).u64(max / 2).bytes(&padding),
         "elements of an array cannot",
     );
     wrong_gguf(
-        key.clone().u32(9).u32(8).u64(1 << 33).bytes(&room),
+        key.clone().u32(9).u32(8).u64(1 << 33).bytes(&padding),
         "strings of an array cannot",
     );
     wrong_gguf(
-        key.clone().u32(9).u32(7).u64(1 << 33).bytes(&room),
+        key.clone().u32(9).u32(7).u64(1 << 33).bytes(&padding),
         "elements of an array cannot",
     );
     wrong_gguf(
-        key.clone().u32(9).u32(9).u64(1).bytes(&room),
+        key.clone().u32(9).u32(9).u64(1).bytes(&padding),
         "array of arrays",
     );
-    wrong_gguf(key.u32(9).u32(99).u64(1).bytes(&room), "unknown type 99");
-    wrong_gguf(Raw::new(3, 0, 1).u64(max).bytes(&room), "a key needs");
+    wrong_gguf(key.u32(9).u32(99).u64(1).bytes(&padding), "unknown type 99");
+    wrong_gguf(Raw::new(3, 0, 1).u64(max).bytes(&padding), "a key needs");
     wrong_gguf(
         Raw::new(3, 0, 2)
             .string("k")
@@ -211,14 +211,14 @@ fn headers_of_gguf_are_not_believed() {
             .string("k")
             .u32(0)
             .bytes(&[1]),
-        "`k`: is there twice",
+        "`k`: is defined twice",
     );
     for alignment in [0, 3, 1 << 30] {
         let raw = Raw::new(3, 0, 1)
             .string("general.alignment")
             .u32(4)
             .u32(alignment);
-        wrong_gguf(raw, "no power of two");
+        wrong_gguf(raw, "not a power of two");
     }
     let text = Raw::new(3, 0, 1)
         .string("general.alignment")
@@ -228,7 +228,7 @@ fn headers_of_gguf_are_not_believed() {
 }
 
 #[test]
-fn tensors_of_gguf_are_not_believed() {
+fn gguf_tensors_are_validated() {
     struct Case(&'static [u64], u32, u64, &'static str);
     let cases = [
         Case(&[1; 5], 0, 0, "5 axes"),
@@ -251,7 +251,7 @@ fn tensors_of_gguf_are_not_believed() {
         raw.tensor(name, &[4], 0, offset).data(128)
     };
     wrong_gguf(two("u", 32), "`u`: overlaps with `t`");
-    wrong_gguf(two("t", 64), "`t`: is there twice");
+    wrong_gguf(two("t", 64), "`t`: is defined twice");
     // Version 2 has the same layout.
     let dir = TempDir::new().unwrap();
     let mut good = two("u", 64);
@@ -282,7 +282,7 @@ fn every_truncation_of_a_gguf_file_is_an_error() {
 }
 
 #[test]
-fn headers_of_safetensors_are_not_believed() {
+fn safetensors_headers_are_validated() {
     struct Case(&'static str, usize, &'static str);
     let cases = [
         Case("{", 0, "header: "),
@@ -370,7 +370,7 @@ fn headers_of_safetensors_are_not_believed() {
 }
 
 #[test]
-fn shards_are_found_through_their_index_and_only_beside_it() {
+fn shards_are_found_through_their_index_in_its_directory_only() {
     let dir = TempDir::new().unwrap();
     let entry = r#"{"dtype":"U8","shape":[4],"data_offsets":[0,4]}"#;
     file(
@@ -399,7 +399,7 @@ fn shards_are_found_through_their_index_and_only_beside_it() {
 }
 
 #[test]
-fn a_gguf_model_in_parts_is_opened_by_its_first() {
+fn a_sharded_gguf_model_is_opened_by_its_first_shard() {
     let dir = TempDir::new().unwrap();
     let part = |number: u32, tensor: &str| {
         let raw = Raw::new(3, 1, 1).string("split.count").u32(4).u32(2);
@@ -425,7 +425,7 @@ fn a_gguf_model_in_parts_is_opened_by_its_first() {
 }
 
 #[test]
-fn what_is_no_model_says_so() {
+fn files_that_are_not_models_are_rejected() {
     let dir = TempDir::new().unwrap();
     assert!(message(b"").contains("empty"));
     assert!(message(b"hello, I am a text").contains("not a model file"));
@@ -440,12 +440,12 @@ fn what_is_no_model_says_so() {
 }
 
 #[test]
-fn headers_of_llama2c_are_believed_only_if_the_length_fits() {
+fn llama2c_headers_are_accepted_only_if_the_length_matches() {
     // width, ffn, layers, heads, heads of keys, vocabulary, context
     let header = [4_i32, 6, 2, 2, 1, 5, 3];
     let bytes = |header: [i32; 7], extra: usize| {
         let mut bytes: Vec<u8> = header.iter().flat_map(|v| v.to_le_bytes()).collect();
-        // Embedding, norms, attention, feed-forward, last norm, angles.
+        // Embedding, norms, attention, FFN, output norm, RoPE.
         let floats = 5 * 4 + 2 * (4 + 16 + 8 + 8 + 16 + 4 + 3 * 24) + 4 + 2 * 3;
         bytes.resize(bytes.len() + 4 * floats + extra, 0);
         bytes

@@ -4,22 +4,22 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::gguf::{ALIGNMENT, kind};
+use super::gguf::{DEFAULT_ALIGNMENT, kind};
 use super::metadata::{Array, Metadata, Value};
 use super::{Format, TensorInfo};
 use crate::{Error, Result};
 
-/// Writes a GGUF file of version 3, tensor by tensor: what is written is not held in memory.
+/// Writes a GGUF file of version 3, tensor by tensor, without buffering tensors in memory.
 ///
-/// The file has its name only when it is complete; given up before [`GgufWriter::finish`], nothing is left.
+/// The file gets its name when it is complete; if the writer is dropped before [`GgufWriter::finish`], nothing is left.
 #[derive(Debug)]
 pub struct GgufWriter {
     path: PathBuf,
-    beside: PathBuf,
-    /// `None` when all is done.
-    to: Option<BufWriter<File>>,
-    /// Names and bytes of the tensors still to come, the next one last.
-    coming: Vec<(String, usize)>,
+    temporary: PathBuf,
+    /// `None` when the file is complete.
+    output: Option<BufWriter<File>>,
+    /// Names and bytes of the remaining tensors, the next one last.
+    remaining: Vec<(String, usize)>,
 }
 
 /// A tensor to be written.
@@ -27,9 +27,9 @@ pub struct GgufWriter {
 pub struct NewTensor {
     /// Its name.
     pub name: String,
-    /// How its numbers are stored.
+    /// Storage format.
     pub format: Format,
-    /// The axes, outermost first.
+    /// The shape, outermost axis first.
     pub shape: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl From<&TensorInfo> for NewTensor {
 }
 
 impl GgufWriter {
-    /// Begins a file with this metadata and these tensors, whose bytes are to follow in the same order.
+    /// Creates a file with this metadata and these tensors, whose bytes must be pushed in the same order.
     pub fn create(
         path: impl AsRef<Path>,
         metadata: &Metadata,
@@ -52,35 +52,37 @@ impl GgufWriter {
     ) -> Result<Self> {
         let path = path.as_ref();
         let mut head = Vec::new();
-        let coming = header(&mut head, path, metadata, tensors)?;
-        let beside =
+        let remaining = header(&mut head, path, metadata, tensors)?;
+        let temporary =
             Self::temporary_path(path).ok_or_else(|| Error::bad_file(path, "names no file"))?;
         let mut options = OpenOptions::new();
         let file = options
             .write(true)
             .create(true)
             .truncate(true)
-            .open(&beside);
+            .open(&temporary);
         let file = file.map_err(|e| Error::io(path, e))?;
         let mut writer = Self {
             path: path.to_owned(),
-            beside,
-            to: Some(BufWriter::with_capacity(1 << 16, file)),
-            coming,
+            temporary,
+            output: Some(BufWriter::with_capacity(1 << 16, file)),
+            remaining,
         };
         writer.write(&head)?;
         Ok(writer)
     }
 
-    /// What this process writes beside a file until it is complete; `None` for a path that names no file.
+    /// The temporary file of this process until the file is complete; `None` for a path without a file name.
     pub fn temporary_path(path: &Path) -> Option<PathBuf> {
         let name = path.file_name()?.to_string_lossy();
         Some(path.with_file_name(format!(".{name}.{}.tmp", std::process::id())))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let to = self.to.as_mut().expect("there until the writer is done");
-        to.write_all(bytes).map_err(|e| Error::io(&self.path, e))
+        let output = self.output.as_mut().expect("present until finished");
+        output
+            .write_all(bytes)
+            .map_err(|e| Error::io(&self.path, e))
     }
 
     /// Writes the bytes of the next tensor.
@@ -89,34 +91,34 @@ impl GgufWriter {
             what: "GgufWriter::push".to_owned(),
             reason,
         };
-        match self.coming.pop() {
+        match self.remaining.pop() {
             Some((_, len)) if len == bytes.len() => {}
             Some((name, len)) => {
                 let reason = format!("`{name}` has {len} bytes, not {}", bytes.len());
                 return Err(invalid(reason));
             }
-            None => return Err(invalid("all tensors are there".to_owned())),
+            None => return Err(invalid("all tensors have been written".to_owned())),
         }
         self.write(bytes)?;
-        let blanks = bytes.len().next_multiple_of(ALIGNMENT) - bytes.len();
-        self.write(&[0; ALIGNMENT][..blanks])
+        let padding = bytes.len().next_multiple_of(DEFAULT_ALIGNMENT) - bytes.len();
+        self.write(&[0; DEFAULT_ALIGNMENT][..padding])
     }
 
-    /// Completes the file and gives it its name.
+    /// Completes the file and renames it to its path.
     pub fn finish(mut self) -> Result<()> {
-        if let Some((name, _)) = self.coming.last() {
+        if let Some((name, _)) = self.remaining.last() {
             return Err(Error::Invalid {
                 what: "GgufWriter::finish".to_owned(),
                 reason: format!("`{name}` has not been written"),
             });
         }
-        let mut to = self.to.take().expect("there until the writer is done");
-        let done = to.flush().and_then(|()| to.get_ref().sync_all());
-        drop(to);
-        let done = done.and_then(|()| fs::rename(&self.beside, &self.path));
+        let mut output = self.output.take().expect("present until finished");
+        let done = output.flush().and_then(|()| output.get_ref().sync_all());
+        drop(output);
+        let done = done.and_then(|()| fs::rename(&self.temporary, &self.path));
         done.map_err(|e| {
-            // The error that stopped the writing is the one to tell.
-            let _ = fs::remove_file(&self.beside);
+            // Report the error of the write, not of the removal.
+            let _ = fs::remove_file(&self.temporary);
             Error::io(&self.path, e)
         })
     }
@@ -124,21 +126,21 @@ impl GgufWriter {
 
 impl Drop for GgufWriter {
     fn drop(&mut self) {
-        if self.to.take().is_some() {
-            // Given up; if the rest cannot be removed, there is nobody to tell.
-            let _ = fs::remove_file(&self.beside);
+        if self.output.take().is_some() {
+            // Abandoned; errors of the removal cannot be reported.
+            let _ = fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// Everything before the data; names and bytes of the tensors, the first one last.
+/// Writes everything before the data; returns names and bytes of the tensors, the first one last.
 fn header(
     out: &mut Vec<u8>,
     path: &Path,
     metadata: &Metadata,
     tensors: &[NewTensor],
 ) -> Result<Vec<(String, usize)>> {
-    // The data is aligned as is usual, whatever the file was that the metadata came from.
+    // The default alignment is used, regardless of the source of the metadata.
     let entries = || {
         metadata
             .iter()
@@ -152,7 +154,7 @@ fn header(
         string(out, key);
         self::value(out, value);
     }
-    let mut coming = Vec::with_capacity(tensors.len());
+    let mut remaining = Vec::with_capacity(tensors.len());
     let mut offset = 0;
     for tensor in tensors {
         let wrong = |reason: String| Error::BadTensor {
@@ -164,7 +166,8 @@ fn header(
         let id = format.ggml_id();
         let id = id.ok_or_else(|| wrong(format!("GGUF has no format {format}")))?;
         let bytes = format.bytes(shape);
-        let bytes = bytes.ok_or_else(|| wrong(format!("{shape:?} is no shape for {format}")))?;
+        let bytes =
+            bytes.ok_or_else(|| wrong(format!("{format} does not support shape {shape:?}")))?;
         string(out, &tensor.name);
         out.extend((shape.len() as u32).to_le_bytes());
         for &axis in shape.iter().rev() {
@@ -172,12 +175,12 @@ fn header(
         }
         out.extend(id.to_le_bytes());
         out.extend((offset as u64).to_le_bytes());
-        offset += bytes.next_multiple_of(ALIGNMENT);
-        coming.push((tensor.name.clone(), bytes));
+        offset += bytes.next_multiple_of(DEFAULT_ALIGNMENT);
+        remaining.push((tensor.name.clone(), bytes));
     }
-    out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
-    coming.reverse();
-    Ok(coming)
+    out.resize(out.len().next_multiple_of(DEFAULT_ALIGNMENT), 0);
+    remaining.reverse();
+    Ok(remaining)
 }
 
 fn string(out: &mut Vec<u8>, text: &str) {

@@ -22,7 +22,7 @@ pub(crate) fn matrix(view: &TensorView) -> Result<QuantMatrix> {
             ),
         ));
     };
-    let (file, range) = view.place();
+    let (file, range) = view.mapped_range();
     Ok(QuantMatrix::new(weights, [rows, cols], file, range)?)
 }
 

@@ -1,4 +1,4 @@
-//! Files in archives: wheels, which are ZIP files, and `.tgz`.
+//! Reading files from archives: wheels, which are ZIP files, and `.tgz`.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Take};
@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 
 use crate::{Error, Result};
 
-/// Opens a file in an archive for reading, from its beginning.
+/// Opens a file in an archive for reading.
 pub(super) fn open(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
     if archive.extension().is_some_and(|e| e == "whl") {
         zip(archive, member)
@@ -36,15 +36,15 @@ fn zip(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
     found.ok_or_else(|| absent(archive, member))
 }
 
-/// Bytes of a header, and what all contents are padded to.
-const BLOCK: usize = 512;
+/// Block size of tar in bytes: the size of a header, and the alignment of contents.
+const TAR_BLOCK_BYTES: usize = 512;
 
 fn tgz(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
     let io = |e| Error::io(archive, e);
     let file = File::open(archive).map_err(io)?;
     let mut from = GzDecoder::new(BufReader::new(file));
     loop {
-        let mut head = [0; BLOCK];
+        let mut head = [0; TAR_BLOCK_BYTES];
         from.read_exact(&mut head).map_err(io)?;
         if head[0] == 0 {
             return Err(absent(archive, member));
@@ -56,7 +56,7 @@ fn tgz(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
         let size = std::str::from_utf8(&head[124..136]).ok();
         let size = size.map(|s| s.trim_matches(['\0', ' ']));
         let size = size.and_then(|s| u64::from_str_radix(s, 8).ok());
-        let size = size.ok_or_else(|| bad(archive, "a length makes no sense"))?;
+        let size = size.ok_or_else(|| bad(archive, "a length is invalid"))?;
         let mut path = name(345..500);
         if !path.is_empty() {
             path.push(b'/');
@@ -67,10 +67,10 @@ fn tgz(archive: &Path, member: &str) -> Result<Box<dyn Read>> {
             let contents: Take<_> = from.take(size);
             return Ok(Box::new(contents));
         }
-        let padded = size.next_multiple_of(BLOCK as u64);
+        let padded = size.next_multiple_of(TAR_BLOCK_BYTES as u64);
         let skipped = std::io::copy(&mut from.by_ref().take(padded), &mut std::io::sink());
         if skipped.map_err(io)? != padded {
-            return Err(bad(archive, "it is cut off"));
+            return Err(bad(archive, "it is truncated"));
         }
     }
 }

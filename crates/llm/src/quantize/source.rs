@@ -11,7 +11,7 @@ use crate::file::{Container, Format, Metadata, Model, TensorView, Value};
 use crate::{Config, Error, Result, Tokenizer};
 
 /// GGUF's metadata key for an embedded `tokenizer.json`.
-pub(crate) const TOKENIZER: &str = "tokenizer.huggingface.json";
+pub(crate) const TOKENIZER_KEY: &str = "tokenizer.huggingface.json";
 
 /// A tensor to write.
 pub(super) struct SourceTensor {
@@ -140,7 +140,7 @@ pub(super) fn metadata(model: &Model) -> Result<Metadata> {
         let tokenizer = Tokenizer::of(model)?;
         if let Some(path) = model.beside("tokenizer.json") {
             let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e))?;
-            metadata.set(TOKENIZER, Value::String(text));
+            metadata.set(TOKENIZER_KEY, Value::String(text));
         }
         for (name, id) in [("bos", tokenizer.bos()), ("eos", tokenizer.eos())] {
             if let Some(id) = id {

@@ -1,33 +1,33 @@
-//! Tokens that are found in a text before anything else is done to it.
+//! Added tokens, which are matched in a text before it is normalized.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A token that stands for itself.
+/// An added token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddedToken {
     pub(super) text: String,
     pub(super) id: u32,
-    /// Whether it is there for the model and not for readers: `<|im_end|>`.
+    /// Whether it is special, as `<|im_end|>`: for the model, not part of the text.
     pub(super) is_special: bool,
-    /// Whether it takes in the white space before it.
+    /// Whether it absorbs the white space before it.
     pub(super) strips_left: bool,
-    /// Whether it takes in the white space after it.
+    /// Whether it absorbs the white space after it.
     pub(super) strips_right: bool,
-    /// Whether it must not be a part of a word.
+    /// Whether it only matches whole words.
     pub(super) is_word: bool,
 }
 
-/// All of them, to be looked for at once: the leftmost, and of those the longest.
+/// All added tokens, for leftmost-longest search.
 #[derive(Debug, Default)]
-pub(super) struct Added {
+pub(super) struct AddedTokens {
     tokens: Vec<AddedToken>,
     index: HashMap<String, usize>,
-    /// For each first byte the lengths of the tokens that begin with it, the longest first.
+    /// For each first byte, the lengths of the tokens that start with it, longest first.
     lengths: HashMap<u8, Vec<usize>>,
 }
 
-impl Added {
+impl AddedTokens {
     pub(super) fn push(&mut self, token: AddedToken) {
         let Some(&first) = token.text.as_bytes().first() else {
             return;
@@ -46,14 +46,14 @@ impl Added {
         Some(&self.tokens[*self.index.get(text)?])
     }
 
-    /// The texts of the special ones.
+    /// The texts of the special tokens.
     pub(super) fn special(&self) -> impl Iterator<Item = &str> {
         let special = self.tokens.iter().filter(|t| t.is_special);
         special.map(|t| t.text.as_str())
     }
 
-    /// The next one in a text from a place on, and where it is. Special ones are found only where `is_special`
-    /// says that their bytes may be one.
+    /// Finds the next token in a text from a position on, with its range. Special tokens match only where `is_special`
+    /// allows their bytes.
     pub(super) fn find(
         &self,
         text: &str,
@@ -68,19 +68,19 @@ impl Added {
                 continue;
             };
             for &len in lengths {
-                // Neither may end inside a character.
-                let Some(part) = text.get(at..at + len) else {
+                // `None` inside a character.
+                let Some(candidate) = text.get(at..at + len) else {
                     continue;
                 };
-                let Some(token) = self.get(part) else {
+                let Some(token) = self.get(candidate) else {
                     continue;
                 };
                 if token.is_special && !is_special(at..at + len)
-                    || token.is_word && !stands_alone(text, at..at + len)
+                    || token.is_word && !is_whole_word(text, at..at + len)
                 {
                     continue;
                 }
-                return Some((token.reach(text, at..at + len, from), token));
+                return Some((token.extend_over_spaces(text, at..at + len, from), token));
             }
         }
         None
@@ -88,8 +88,8 @@ impl Added {
 }
 
 impl AddedToken {
-    /// The token and the white space that it takes in.
-    fn reach(&self, text: &str, mut range: Range<usize>, from: usize) -> Range<usize> {
+    /// The range of the token and the white space that it absorbs.
+    fn extend_over_spaces(&self, text: &str, mut range: Range<usize>, from: usize) -> Range<usize> {
         if self.strips_left {
             range.start = from + text[from..range.start].trim_end().len();
         }
@@ -101,7 +101,7 @@ impl AddedToken {
     }
 }
 
-fn stands_alone(text: &str, range: Range<usize>) -> bool {
+fn is_whole_word(text: &str, range: Range<usize>) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let before = text[..range.start].chars().next_back();
     let after = text[range.end..].chars().next();
@@ -124,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn the_leftmost_is_found_and_of_those_the_longest() {
-        let mut added = Added::default();
+    fn the_leftmost_longest_token_is_found() {
+        let mut added = AddedTokens::default();
         added.push(token("<a>", 0));
         added.push(token("<a><b>", 1));
         added.push(token("é", 2));
@@ -139,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn white_space_and_words_around_count_where_they_should() {
-        let mut added = Added::default();
+    fn white_space_and_word_boundaries_are_respected() {
+        let mut added = AddedTokens::default();
         added.push(AddedToken {
             strips_left: true,
             strips_right: true,

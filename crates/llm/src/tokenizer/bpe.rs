@@ -1,29 +1,29 @@
-//! Byte-pair encoding: merges in the order they were learnt.
+//! Byte-pair encoding.
 
 use std::collections::HashMap;
 
 use super::merge::{Symbols, UNKNOWN};
 use super::vocabulary::Vocabulary;
 
-/// Merges over bytes (GPT-2 and its heirs) or over characters.
+/// BPE over bytes (GPT-2 and its successors) or over characters.
 #[derive(Debug)]
 pub(super) struct Bpe {
-    /// For a pair of tokens its rank and what it becomes.
+    /// For a pair of tokens, the rank of its merge and the merged token.
     pub(super) merges: HashMap<(u32, u32), (u32, u32)>,
     pub(super) units: Units,
-    /// Whether a word that is a token is that token, whatever the merges make of it.
+    /// Whether a word that is a token is encoded as that token without merging.
     pub(super) is_word_first: bool,
     pub(super) unknown: Option<u32>,
-    /// Whether unknown characters that follow each other become one unknown token.
+    /// Whether consecutive unknown characters become one unknown token.
     pub(super) fuse_unknown: bool,
 }
 
-/// What merging begins with.
+/// Initial symbols.
 #[derive(Debug)]
 pub(super) enum Units {
     /// Bytes, with the token of each.
     Bytes(Box<[u32; 256]>),
-    /// Characters; those that are no token become these tokens of their bytes.
+    /// Characters, with byte fallback for those that are not tokens.
     Chars { bytes: Option<Box<[u32; 256]>> },
 }
 
@@ -41,7 +41,7 @@ impl Bpe {
             Units::Bytes(ids) => {
                 for (at, &byte) in word.as_bytes().iter().enumerate() {
                     let id = ids[usize::from(byte)];
-                    // What has no token and no substitute is left out, and what is around it may be joined.
+                    // A byte without a token is skipped, and its neighbours may be merged.
                     if id != UNKNOWN || self.unknown.is_some() {
                         symbols.push(at, 1, id);
                     }

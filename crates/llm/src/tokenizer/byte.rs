@@ -1,6 +1,6 @@
-//! GPT-2's way to write any byte as a printable character.
+//! GPT-2's mapping of bytes to printable characters.
 
-/// The character of each byte: itself where that is printable, else the next one from U+0100 on.
+/// The character of each byte: itself if printable, otherwise the next one from U+0100 on.
 pub(super) fn chars() -> [char; 256] {
     let mut out = ['\0'; 256];
     let mut next = 0x100;
@@ -13,7 +13,7 @@ pub(super) fn chars() -> [char; 256] {
     out
 }
 
-/// The bytes that a token is written for; `None` where it is not written that way.
+/// Decodes a token to bytes; `None` if it contains other characters.
 pub(super) fn decode(token: &str) -> Option<Vec<u8>> {
     let byte = |c: char| match c {
         '\u{21}'..='\u{7e}' | '\u{a1}'..='\u{ac}' | '\u{ae}'..='\u{ff}' => Some(c as u8),
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_has_a_character_and_comes_back() {
+    fn every_byte_round_trips() {
         for (byte, char) in chars().into_iter().enumerate() {
             assert_eq!(decode(&char.to_string()), Some(vec![byte as u8]));
         }

@@ -1,10 +1,10 @@
-//! `tokenizer.json`, as Hugging Face's `tokenizers` writes it, and the small files beside it.
+//! `tokenizer.json` of Hugging Face's `tokenizers`, and its companion files.
 
 use std::collections::HashMap;
 
 use serde_json::Value as Json;
 
-use super::added::{Added, AddedToken};
+use super::added::{AddedToken, AddedTokens};
 use super::bpe::{Bpe, Units};
 use super::gguf::bert_splitters;
 use super::merge::UNKNOWN;
@@ -13,23 +13,23 @@ use super::split::{Behavior, Finder, Splitter, named, pattern};
 use super::unigram::Unigram;
 use super::vocabulary::{Vocabulary, byte_of, byte_tokens};
 use super::wordpiece::WordPiece;
-use super::{Inner, Words, bad, byte};
+use super::{TokenizerInner, WordModel, bad, byte};
 use crate::file::{Metadata, Model, read_json};
-use crate::quantize::TOKENIZER;
+use crate::quantize::TOKENIZER_KEY;
 use crate::{Error, Result};
 
-/// What decoding makes of tokens.
+/// Representation of tokens, for decoding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decoding {
-    /// Tokens are written in GPT-2's characters for bytes.
+    /// GPT-2's characters for bytes.
     Bytes,
-    /// `▁` is a blank, `<0x0A>` a byte.
+    /// `▁` is a space, `<0x0A>` a byte.
     Pieces,
-    /// A blank before each token that does not begin with `##`.
+    /// A space before each token that does not start with `##`.
     Words,
 }
 
-pub(super) fn beside(model: &Model) -> Result<Inner> {
+pub(super) fn beside(model: &Model) -> Result<TokenizerInner> {
     let Some(path) = model.beside("tokenizer.json") else {
         let reason = "there is no tokenizer.json beside the model";
         return Err(Error::bad_file(model.path(), reason));
@@ -51,9 +51,9 @@ pub(super) fn beside(model: &Model) -> Result<Inner> {
     Ok(inner)
 }
 
-/// The `tokenizer.json` in a GGUF file that has no vocabulary of GGUF's own.
-pub(super) fn inside(metadata: &Metadata) -> Result<Option<Inner>> {
-    let Some(text) = metadata.text(TOKENIZER)? else {
+/// The `tokenizer.json` embedded in a GGUF file that has no GGUF vocabulary.
+pub(super) fn inside(metadata: &Metadata) -> Result<Option<TokenizerInner>> {
+    let Some(text) = metadata.text(TOKENIZER_KEY)? else {
         return Ok(None);
     };
     if metadata.get("tokenizer.ggml.tokens").is_some() {
@@ -71,7 +71,7 @@ pub(super) fn inside(metadata: &Metadata) -> Result<Option<Inner>> {
     Ok(Some(inner))
 }
 
-pub(super) fn parse(text: &str) -> Result<Inner> {
+pub(super) fn parse(text: &str) -> Result<TokenizerInner> {
     read(&serde_json::from_str(text).map_err(bad)?)
 }
 
@@ -83,19 +83,19 @@ fn unsupported(what: &str, json: &Json) -> Error {
     )
 }
 
-/// The parts of a sequence, or the one part there is.
+/// Flattens a nested sequence of components.
 fn flatten<'a>(json: &'a Json, list: &str, out: &mut Vec<&'a Json>) {
     match (json, json[list].as_array()) {
         (Json::Null, _) => {}
         (_, Some(parts)) if json["type"] == "Sequence" => {
-            // A depth that the reader of JSON has limited.
+            // The JSON parser limits the depth.
             parts.iter().for_each(|part| flatten(part, list, out));
         }
         _ => out.push(json),
     }
 }
 
-fn read(json: &Json) -> Result<Inner> {
+fn read(json: &Json) -> Result<TokenizerInner> {
     let mut decoders = Vec::new();
     flatten(&json["decoder"], "decoders", &mut decoders);
     let mut pre_tokenizers = Vec::new();
@@ -107,7 +107,7 @@ fn read(json: &Json) -> Result<Inner> {
     let model = &json["model"];
     let kind = match model["type"].as_str() {
         Some(kind) => kind,
-        // Older files leave it out.
+        // Older files omit it.
         None if model["merges"].is_array() => "BPE",
         None if model["vocab"].is_array() => "Unigram",
         None => "WordPiece",
@@ -135,7 +135,7 @@ fn read(json: &Json) -> Result<Inner> {
         _ => return Err(unsupported("model", model)),
     };
     let (before, after) = surrounding(&json["post_processor"], &tokens)?;
-    let begins_with_blank = match decoding {
+    let adds_leading_space = match decoding {
         Decoding::Words => true,
         Decoding::Bytes => false,
         Decoding::Pieces => decoders.iter().any(|d| match d["type"].as_str() {
@@ -151,7 +151,7 @@ fn read(json: &Json) -> Result<Inner> {
         is_special,
         ..
     } = tokens;
-    Ok(Inner {
+    Ok(TokenizerInner {
         vocab,
         added,
         is_special,
@@ -163,14 +163,14 @@ fn read(json: &Json) -> Result<Inner> {
         before,
         after,
         stops: Vec::new(),
-        begins_with_blank,
+        adds_leading_space,
     })
 }
 
 /// The vocabulary and the added tokens.
 struct Tokens {
     vocab: Vocabulary,
-    added: Added,
+    added: AddedTokens,
     is_special: Vec<bool>,
     by_text: HashMap<String, u32>,
 }
@@ -189,7 +189,7 @@ impl Tokens {
                 for (id, entry) in list.iter().enumerate() {
                     let text = entry[0]
                         .as_str()
-                        .ok_or_else(|| bad("a token that is no text"))?;
+                        .ok_or_else(|| bad("a token is not a string"))?;
                     by_text
                         .entry(text.to_owned())
                         .or_insert(number(&Json::from(id))?);
@@ -215,7 +215,7 @@ impl Tokens {
         let ids = by_text.values().copied().chain(added.iter().map(|t| t.id));
         let count = ids.max().map_or(0, |id| id as usize + 1);
         let known = by_text.len() + added.len();
-        // Numbers that nothing has may be left out, but not most of them.
+        // Ids may have gaps, within limits.
         if count > 4 * known + 1024 {
             return Err(bad(format_args!("token {} among {known}", count - 1)));
         }
@@ -250,7 +250,7 @@ impl Tokens {
             };
             out.push(&piece);
         }
-        // Special tokens are never made of text.
+        // Special tokens never match text.
         for (text, &id) in by_text.iter().filter(|(_, id)| !is_special[**id as usize]) {
             match decoding {
                 Decoding::Bytes => {
@@ -261,7 +261,7 @@ impl Tokens {
                 _ => out.name(text.as_bytes(), id),
             }
         }
-        let mut all = Added::default();
+        let mut all = AddedTokens::default();
         for token in added {
             by_text.entry(token.text.clone()).or_insert(token.id);
             all.push(token);
@@ -279,7 +279,7 @@ impl Tokens {
     }
 }
 
-/// A word with a blank before it, unless it is punctuation that needs none.
+/// Returns a word with a leading space, unless it is punctuation that needs none.
 fn word(text: &str, cleans: bool) -> String {
     let joined = format!(" {text}");
     if !cleans {
@@ -306,10 +306,10 @@ fn word(text: &str, cleans: bool) -> String {
 fn number(json: &Json) -> Result<u32> {
     let id = json.as_u64().and_then(|id| u32::try_from(id).ok());
     id.filter(|&id| id != UNKNOWN)
-        .ok_or_else(|| bad("a token's number is none"))
+        .ok_or_else(|| bad("a token's id is invalid"))
 }
 
-fn bpe(model: &Json, tokens: &Tokens, is_byte_level: bool) -> Result<Words> {
+fn bpe(model: &Json, tokens: &Tokens, is_byte_level: bool) -> Result<WordModel> {
     for name in ["continuing_subword_prefix", "end_of_word_suffix"] {
         if model[name].as_str().is_some_and(|t| !t.is_empty()) {
             return Err(Error::unsupported(
@@ -334,10 +334,10 @@ fn bpe(model: &Json, tokens: &Tokens, is_byte_level: bool) -> Result<Words> {
         let ids = (tokens.id(left), tokens.id(right), tokens.id(&joined));
         let (Some(left), Some(right), Some(both)) = ids else {
             return Err(bad(format_args!(
-                "a merge makes `{joined}`, which is no token"
+                "a merge makes `{joined}`, which is not a token"
             )));
         };
-        // Where one is there twice, the last one counts.
+        // Of duplicates, the last one counts.
         merges.insert((left, right), (rank as u32, both));
     }
     let is = |name: &str| model[name].as_bool().unwrap_or(false);
@@ -356,7 +356,7 @@ fn bpe(model: &Json, tokens: &Tokens, is_byte_level: bool) -> Result<Words> {
             },
         }
     };
-    Ok(Words::Bpe(Bpe {
+    Ok(WordModel::Bpe(Bpe {
         merges,
         units,
         is_word_first: is("ignore_merges"),
@@ -365,21 +365,21 @@ fn bpe(model: &Json, tokens: &Tokens, is_byte_level: bool) -> Result<Words> {
     }))
 }
 
-fn unigram(model: &Json, tokens: &Tokens) -> Result<Words> {
+fn unigram(model: &Json, tokens: &Tokens) -> Result<WordModel> {
     let list = model["vocab"]
         .as_array()
         .ok_or_else(|| bad("there is no vocabulary"))?;
     let score = |entry: &Json| entry[1].as_f64().filter(|s| s.is_finite());
     let scores: Option<Vec<f64>> = list.iter().map(score).collect();
     let scores = scores.ok_or_else(|| bad("a token without a score"))?;
-    let least = scores.iter().copied().fold(0.0, f64::min);
-    Ok(Words::Unigram(Unigram {
+    let min_score = scores.iter().copied().fold(0.0, f64::min);
+    Ok(WordModel::Unigram(Unigram {
         scores,
         unknown: model["unk_id"]
             .as_u64()
             .and_then(|id| u32::try_from(id).ok()),
-        // What SentencePiece takes off the worst score.
-        unknown_score: least - 10.0,
+        // SentencePiece's penalty below the worst score.
+        unknown_score: min_score - 10.0,
         bytes: match model["byte_fallback"].as_bool() {
             Some(true) => byte_tokens(|text| tokens.id(text)),
             _ => None,
@@ -387,10 +387,10 @@ fn unigram(model: &Json, tokens: &Tokens) -> Result<Words> {
     }))
 }
 
-fn word_piece(model: &Json, tokens: &Tokens) -> Result<Words> {
+fn word_piece(model: &Json, tokens: &Tokens) -> Result<WordModel> {
     let unknown = model["unk_token"].as_str().unwrap_or("[UNK]");
-    let longest = model["max_input_chars_per_word"].as_u64().unwrap_or(100);
-    Ok(Words::WordPiece(WordPiece {
+    let max_word_chars = model["max_input_chars_per_word"].as_u64().unwrap_or(100);
+    Ok(WordModel::WordPiece(WordPiece {
         unknown: tokens
             .id(unknown)
             .ok_or_else(|| bad("there is no token for unknown words"))?,
@@ -398,39 +398,43 @@ fn word_piece(model: &Json, tokens: &Tokens) -> Result<Words> {
             .as_str()
             .unwrap_or("##")
             .to_owned(),
-        longest_word: longest.min(1000) as usize,
+        max_word_chars: max_word_chars.min(1000) as usize,
     }))
 }
 
+/// Options of BERT's normalizer.
+pub(super) struct BertOptions {
+    pub(super) clean_text: bool,
+    /// Add spaces around Chinese characters.
+    pub(super) space_chinese: bool,
+    pub(super) strip_accents: bool,
+    pub(super) lowercase: bool,
+}
+
 /// BERT's normalizer.
-pub(super) fn bert_normalizers(
-    cleans: bool,
-    chinese: bool,
-    strips_marks: bool,
-    lowercase: bool,
-) -> Result<Vec<Normalizer>> {
+pub(super) fn bert_normalizers(options: &BertOptions) -> Result<Vec<Normalizer>> {
     let mut out = Vec::new();
-    if cleans {
-        // Controls and formats, but not white space, which becomes a blank.
+    if options.clean_text {
+        // Control and format characters, except white space, which becomes a space.
         out.push(Normalizer::Clean(pattern(
             r"[\u{0}\u{FFFD}[\p{Cc}\p{Cf}\p{Co}--[\t\n\r]]]",
         )?));
     }
-    if chinese {
+    if options.space_chinese {
         out.push(Normalizer::SpaceChinese);
     }
-    if strips_marks {
+    if options.strip_accents {
         out.push(Normalizer::Nfd);
         out.push(Normalizer::StripMarks(pattern(r"\p{Mn}")?));
     }
-    if lowercase {
+    if options.lowercase {
         out.push(Normalizer::Lowercase);
     }
     Ok(out)
 }
 
 fn normalizer(json: &Json, out: &mut Vec<Normalizer>) -> Result<()> {
-    let is = |name: &str, usual: bool| json[name].as_bool().unwrap_or(usual);
+    let is = |name: &str, default: bool| json[name].as_bool().unwrap_or(default);
     let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
     out.push(match json["type"].as_str() {
         Some("NFC") => Normalizer::Nfc,
@@ -460,12 +464,12 @@ fn normalizer(json: &Json, out: &mut Vec<Normalizer>) -> Result<()> {
         },
         Some("BertNormalizer") => {
             let lowercase = is("lowercase", true);
-            out.extend(bert_normalizers(
-                is("clean_text", true),
-                is("handle_chinese_chars", true),
-                is("strip_accents", lowercase),
+            out.extend(bert_normalizers(&BertOptions {
+                clean_text: is("clean_text", true),
+                space_chinese: is("handle_chinese_chars", true),
+                strip_accents: is("strip_accents", lowercase),
                 lowercase,
-            )?);
+            })?);
             return Ok(());
         }
         _ => return Err(unsupported("normalizer", json)),
@@ -489,14 +493,14 @@ fn pre_tokenizer(
     normalizers: &mut Vec<Normalizer>,
     splitters: &mut Vec<Splitter>,
 ) -> Result<()> {
-    let is = |name: &str, usual: bool| json[name].as_bool().unwrap_or(usual);
+    let is = |name: &str, default: bool| json[name].as_bool().unwrap_or(default);
     let chars = |is_match: fn(char) -> bool, behavior| Splitter {
         finder: Finder::Chars(is_match),
         behavior,
         is_inverted: false,
     };
-    // What changes the text must come before what cuts it, or it would change every word.
-    let changes = |splitters: &[Splitter]| {
+    // Normalizers must come before splitters: after them they would apply to every word.
+    let check_order = |splitters: &[Splitter]| {
         if splitters.is_empty() {
             Ok(())
         } else {
@@ -506,8 +510,8 @@ fn pre_tokenizer(
     match json["type"].as_str() {
         Some("ByteLevel") => {
             if is("add_prefix_space", true) {
-                changes(splitters)?;
-                normalizers.push(Normalizer::BlankFirst);
+                check_order(splitters)?;
+                normalizers.push(Normalizer::LeadingSpace);
             }
             if is("use_regex", true) {
                 splitters.push(Splitter::isolating(named::GPT2)?);
@@ -550,7 +554,7 @@ fn pre_tokenizer(
         }),
         Some("BertPreTokenizer") => splitters.extend(bert_splitters()?),
         Some("Metaspace") => {
-            changes(splitters)?;
+            check_order(splitters)?;
             let mark = json["replacement"].as_str().unwrap_or("▁").to_owned();
             normalizers.push(Normalizer::ReplaceText {
                 from: " ".to_owned(),
@@ -580,7 +584,7 @@ fn pre_tokenizer(
     Ok(())
 }
 
-/// What comes before and after a text.
+/// Tokens before and after a text.
 fn surrounding(json: &Json, tokens: &Tokens) -> Result<(Vec<u32>, Vec<u32>)> {
     let mut parts = Vec::new();
     flatten(json, "processors", &mut parts);

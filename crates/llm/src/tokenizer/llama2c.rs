@@ -1,20 +1,20 @@
-//! `tokenizer.bin` of llama2.c: the longest token's length, then score, length and bytes of each.
+//! `tokenizer.bin` of llama2.c: the maximum token length, then score, length and bytes of each token.
 
-use super::added::{Added, AddedToken};
+use super::added::{AddedToken, AddedTokens};
 use super::normalize::Normalizer;
 use super::spm::{self, Spm};
 use super::vocabulary::Vocabulary;
-use super::{Inner, Words};
+use super::{TokenizerInner, WordModel};
 use crate::file::Model;
 use crate::{Error, Result};
 
-/// Where the tokens of bytes begin: after those for unknown, begin and end.
-const BYTES: u32 = 3;
-const UNKNOWN: u32 = 0;
-const BOS: u32 = 1;
-const EOS: u32 = 2;
+const UNKNOWN_ID: u32 = 0;
+const BOS_ID: u32 = 1;
+const EOS_ID: u32 = 2;
+/// First byte token.
+const FIRST_BYTE_ID: u32 = 3;
 
-pub(super) fn beside(model: &Model) -> Result<Inner> {
+pub(super) fn beside(model: &Model) -> Result<TokenizerInner> {
     let Some(path) = model.beside("tokenizer.bin") else {
         let reason = "there is no tokenizer.bin beside the model";
         return Err(Error::bad_file(model.path(), reason));
@@ -23,22 +23,22 @@ pub(super) fn beside(model: &Model) -> Result<Inner> {
     parse(&bytes).map_err(|reason| Error::bad_file(&path, reason))
 }
 
-fn parse(bytes: &[u8]) -> Result<Inner, &'static str> {
+fn parse(bytes: &[u8]) -> Result<TokenizerInner, &'static str> {
     let mut vocab = Vocabulary::default();
     let mut ranks = Vec::new();
     let mut rest = bytes.get(4..).ok_or("too short")?;
     while !rest.is_empty() {
-        let (score, after) = rest.split_first_chunk().ok_or("cut off")?;
-        let (len, after) = after.split_first_chunk().ok_or("cut off")?;
+        let (score, after) = rest.split_first_chunk().ok_or("truncated")?;
+        let (len, after) = after.split_first_chunk().ok_or("truncated")?;
         let len = usize::try_from(i32::from_le_bytes(*len)).map_err(|_| "a negative length")?;
-        let text = after.get(..len).ok_or("cut off")?;
+        let text = after.get(..len).ok_or("truncated")?;
         rest = &after[len..];
         let id = ranks.len() as u32;
         match id {
-            UNKNOWN | BOS | EOS => vocab.push(text.trim_ascii()),
-            // Written as `<0x0A>` or, in older files, as the character of that number: bytes in any case,
-            // and never what a text is made of as long as it can be made of anything else.
-            id if id < BYTES + 256 => vocab.push(&[(id - BYTES) as u8]),
+            UNKNOWN_ID | BOS_ID | EOS_ID => vocab.push(text.trim_ascii()),
+            // Written as `<0x0A>` or, in older files, as the character with that code. They are bytes in any case,
+            // and only used as a fallback.
+            id if id < FIRST_BYTE_ID + 256 => vocab.push(&[(id - FIRST_BYTE_ID) as u8]),
             id => {
                 vocab.push(text);
                 vocab.name(text, id);
@@ -46,15 +46,15 @@ fn parse(bytes: &[u8]) -> Result<Inner, &'static str> {
         }
         ranks.push(spm::rank(f32::from_le_bytes(*score)));
     }
-    if ranks.len() < BYTES as usize + 256 {
+    if ranks.len() < FIRST_BYTE_ID as usize + 256 {
         return Err("too few tokens");
     }
     let mut ids = Box::new([0; 256]);
-    for (slot, id) in ids.iter_mut().zip(BYTES..) {
+    for (slot, id) in ids.iter_mut().zip(FIRST_BYTE_ID..) {
         *slot = id;
     }
-    let mut added = Added::default();
-    for (id, text) in [(UNKNOWN, "<unk>"), (BOS, "<s>"), (EOS, "</s>")] {
+    let mut added = AddedTokens::default();
+    for (id, text) in [(UNKNOWN_ID, "<unk>"), (BOS_ID, "<s>"), (EOS_ID, "</s>")] {
         added.push(AddedToken {
             text: text.to_owned(),
             id,
@@ -64,22 +64,24 @@ fn parse(bytes: &[u8]) -> Result<Inner, &'static str> {
             is_word: false,
         });
     }
-    Ok(Inner {
-        is_special: (0..ranks.len()).map(|id| id < BYTES as usize).collect(),
+    Ok(TokenizerInner {
+        is_special: (0..ranks.len())
+            .map(|id| id < FIRST_BYTE_ID as usize)
+            .collect(),
         vocab,
         added,
         normalizers: vec![Normalizer::Prepend(" ".to_owned())],
         splitters: Vec::new(),
-        model: Words::Spm(Spm {
+        model: WordModel::Spm(Spm {
             ranks,
             bytes: Some(ids),
-            unknown: Some(UNKNOWN),
+            unknown: Some(UNKNOWN_ID),
         }),
-        before: vec![BOS],
+        before: vec![BOS_ID],
         after: Vec::new(),
-        bos: Some(BOS),
-        eos: Some(EOS),
+        bos: Some(BOS_ID),
+        eos: Some(EOS_ID),
         stops: Vec::new(),
-        begins_with_blank: true,
+        adds_leading_space: true,
     })
 }

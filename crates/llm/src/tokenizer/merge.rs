@@ -1,37 +1,37 @@
-//! Joining neighbours, the best pair first, until none is left to join.
+//! Merging adjacent symbols, the best pair first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A piece of a text on its way to becoming a token.
+/// A part of a text that is being merged into a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
-    /// Where it begins in the text.
+    /// Its start in the text.
     pub(super) start: usize,
-    /// Bytes; 0 once it has become part of its left neighbour.
+    /// Bytes; 0 after it has been merged into its left neighbour.
     pub(super) len: usize,
-    /// The token it is, or [`UNKNOWN`].
+    /// Its token, or [`UNKNOWN`].
     pub(super) id: u32,
     previous: usize,
     next: usize,
 }
 
-/// Not a token.
+/// Id of a symbol that is not a token.
 pub(super) const UNKNOWN: u32 = u32::MAX;
-/// No neighbour.
-const NONE: usize = usize::MAX;
+/// Index of a missing neighbour.
+const NO_NEIGHBOUR: usize = usize::MAX;
 
-/// Symbols in the order of the text.
+/// Symbols in text order, as a linked list.
 #[derive(Debug, Default)]
 pub(super) struct Symbols(Vec<Symbol>);
 
-/// Two neighbours that may be joined: the smallest is joined first.
+/// Two neighbours that may be merged, smallest first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     rank: u32,
     left: usize,
     right: usize,
-    /// Bytes of both, by which a pair that is no longer there is known.
+    /// Bytes of both, to detect stale pairs.
     len: usize,
     id: u32,
 }
@@ -46,19 +46,19 @@ impl Symbols {
             start,
             len,
             id,
-            previous: at.checked_sub(1).unwrap_or(NONE),
-            next: NONE,
+            previous: at.checked_sub(1).unwrap_or(NO_NEIGHBOUR),
+            next: NO_NEIGHBOUR,
         });
     }
 
-    /// Joins pairs as long as `join` gives a rank and a token for one; the lowest rank goes first, then
-    /// the leftmost. Takes `n log n` steps whatever the text.
-    pub(super) fn merge(&mut self, join: impl Fn(&Symbol, &Symbol) -> Option<(u32, u32)>) {
+    /// Merges pairs while `find` returns a rank and a token for one; the lowest rank first, then
+    /// the leftmost. Takes O(n log n) steps for any text.
+    pub(super) fn merge(&mut self, find: impl Fn(&Symbol, &Symbol) -> Option<(u32, u32)>) {
         let symbols = &mut self.0;
         let mut queue = BinaryHeap::new();
         let pair = |symbols: &[Symbol], left: usize, right: usize| {
             let (a, b) = (symbols.get(left)?, symbols.get(right)?);
-            let (rank, id) = join(a, b)?;
+            let (rank, id) = find(a, b)?;
             Some(Reverse(Pair {
                 rank,
                 left,
@@ -73,7 +73,7 @@ impl Symbols {
                 left, right, len, ..
             } = best;
             let (a, b) = (symbols[left], symbols[right]);
-            // No longer a pair: the left one is part of another, the right one of the left, or the right one has grown.
+            // A stale pair: one of its symbols has been merged.
             if a.len == 0 || a.next != right || a.len + b.len != len {
                 continue;
             }
@@ -89,7 +89,7 @@ impl Symbols {
         }
     }
 
-    /// What is left.
+    /// The remaining symbols.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Symbol> {
         self.0.iter().filter(|s| s.len > 0)
     }
@@ -116,7 +116,7 @@ mod tests {
         found.map(|(_, merge)| *merge)
     }
 
-    /// The definition itself: look at all pairs, join the leftmost of the lowest rank, begin again.
+    /// The definition itself: find the leftmost pair of the lowest rank, merge it, start again.
     fn expected(merges: &Merges, text: &[u32]) -> Vec<u32> {
         let mut text = text.to_vec();
         loop {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_ranks_the_leftmost_is_joined_first() {
+    fn of_equal_ranks_the_leftmost_is_merged_first() {
         // `aa` of `a a`: pairs overlap, and all of them have the same rank.
         let doubles = [((0, 0), (0, 9))];
         assert_eq!(merged(&doubles, &[0; 3]), [9, 0]);
@@ -143,13 +143,13 @@ mod tests {
         // `a b` and `b c` are different merges of one rank.
         let chain = [((0, 1), (3, 8)), ((1, 2), (3, 9))];
         assert_eq!(merged(&chain, &[0, 1, 2]), [8, 2]);
-        // A lower rank on the right goes first.
+        // A lower rank on the right is merged first.
         let ranked = [((0, 1), (3, 8)), ((1, 2), (2, 9))];
         assert_eq!(merged(&ranked, &[0, 1, 2]), [0, 9]);
     }
 
     #[test]
-    fn random_merges_give_what_their_definition_gives() {
+    fn random_merges_match_the_definition() {
         let mut state = 7_u64;
         let mut below = |n: u32| {
             state = state

@@ -1,4 +1,4 @@
-//! What is done to a text before it is cut into words.
+//! Normalizers.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use super::split::replace;
 use crate::Result;
 
-/// A change to a text.
+/// A normalization step.
 #[derive(Debug)]
 pub(super) enum Normalizer {
     Nfc,
@@ -16,15 +16,15 @@ pub(super) enum Normalizer {
     Nfkc,
     Nfkd,
     Lowercase,
-    /// Put in front of a text that is not empty.
+    /// Prepends to a text that is not empty.
     Prepend(String),
-    /// Put in front of a text that does not begin with it: everywhere, or only where the whole text begins.
+    /// Prepends to a text that does not start with it; with `only_first`, only at the start of the whole text.
     Begin {
         text: String,
         only_first: bool,
     },
-    /// A blank in front of a text that does not begin with one.
-    BlankFirst,
+    /// Prepends a space to a text that does not start with one.
+    LeadingSpace,
     ReplaceText {
         from: String,
         to: String,
@@ -37,11 +37,11 @@ pub(super) enum Normalizer {
         left: bool,
         right: bool,
     },
-    /// Marks that take no space, such as accents of a text in NFD, left out.
+    /// Removes nonspacing marks, such as accents after NFD.
     StripMarks(Regex),
-    /// BERT's: characters that cannot be seen left out, every kind of white space a blank.
+    /// BERT's: removes invisible characters, and replaces white space by spaces.
     Clean(Regex),
-    /// Blanks around each Chinese character.
+    /// Adds spaces around each Chinese character.
     SpaceChinese,
 }
 
@@ -52,7 +52,7 @@ impl Normalizer {
             Self::Nfd => text.nfd().collect::<String>().into(),
             Self::Nfkc => text.nfkc().collect::<String>().into(),
             Self::Nfkd => text.nfkd().collect::<String>().into(),
-            // Character by character: what Σ becomes does not depend on its place.
+            // Character by character: final Σ is not treated specially.
             Self::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
             Self::Prepend(_) if text.is_empty() => text,
             Self::Prepend(prefix) => format!("{prefix}{text}").into(),
@@ -61,8 +61,8 @@ impl Normalizer {
             } if !is_first => text,
             Self::Begin { text: begin, .. } if text.starts_with(begin) || text.is_empty() => text,
             Self::Begin { text: begin, .. } => format!("{begin}{text}").into(),
-            Self::BlankFirst if text.starts_with(' ') || text.is_empty() => text,
-            Self::BlankFirst => format!(" {text}").into(),
+            Self::LeadingSpace if text.starts_with(' ') || text.is_empty() => text,
+            Self::LeadingSpace => format!(" {text}").into(),
             Self::ReplaceText { from, to } => {
                 if text.contains(from.as_str()) {
                     text.replace(from, to).into()
@@ -83,8 +83,8 @@ impl Normalizer {
             }
             Self::StripMarks(marks) => replace(marks, &text, "")?.into(),
             Self::Clean(invisible) => {
-                let blank = |c: char| if c.is_whitespace() { ' ' } else { c };
-                replace(invisible, &text, "")?.chars().map(blank).collect()
+                let space = |c: char| if c.is_whitespace() { ' ' } else { c };
+                replace(invisible, &text, "")?.chars().map(space).collect()
             }
             Self::SpaceChinese => {
                 let mut out = String::with_capacity(text.len());
@@ -101,7 +101,7 @@ impl Normalizer {
     }
 }
 
-/// The blocks that BERT takes for Chinese.
+/// Returns whether BERT treats a character as Chinese.
 fn is_chinese(char: char) -> bool {
     matches!(char,
         '\u{4E00}'..='\u{9FFF}'

@@ -1,4 +1,4 @@
-//! Cutting a text into words, across which nothing is joined.
+//! Pre-tokenizers: splitting a text into words, across which no tokens are merged.
 
 use std::ops::Range;
 
@@ -6,42 +6,42 @@ use fancy_regex::Regex;
 
 use crate::{Error, Result};
 
-/// Steps after which a search is given up: patterns come from files, and some would take for ever.
-const MOST_STEPS: usize = 1_000_000;
+/// Backtracking limit of a search: patterns are from files, and some would take exponential time.
+const MAX_BACKTRACK_STEPS: usize = 1_000_000;
 
-/// A pattern of a file.
+/// Compiles a pattern from a file.
 pub(super) fn pattern(text: &str) -> Result<Regex> {
     let built = fancy_regex::RegexBuilder::new(text)
-        .backtrack_limit(MOST_STEPS)
+        .backtrack_limit(MAX_BACKTRACK_STEPS)
         .build();
     built.map_err(|e| Error::unsupported(format_args!("the tokenizer's pattern `{text}`"), e))
 }
 
-/// What is done with the parts of a text that a pattern finds.
+/// Treatment of the matches of a splitter, as in `tokenizers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behavior {
-    /// Left out.
+    /// Matches are removed.
     Removed,
-    /// Words of their own.
+    /// Every match is a word.
     Isolated,
-    /// The end of the word before.
+    /// Matches end the word before.
     MergedWithPrevious,
-    /// The beginning of the word after.
+    /// Matches start the word after.
     MergedWithNext,
-    /// Words of their own, those that follow each other together.
+    /// Consecutive matches are one word.
     Contiguous,
 }
 
-/// A way to cut words into smaller ones.
+/// Splits words into smaller ones.
 #[derive(Debug)]
 pub(super) struct Splitter {
     pub(super) finder: Finder,
     pub(super) behavior: Behavior,
-    /// Whether what counts is what the pattern does not find.
+    /// Whether the text between the matches is treated as matches.
     pub(super) is_inverted: bool,
 }
 
-/// What is looked for.
+/// Search pattern.
 #[derive(Debug)]
 pub(super) enum Finder {
     Pattern(Regex),
@@ -50,7 +50,7 @@ pub(super) enum Finder {
 }
 
 impl Splitter {
-    /// Each match a word, and what lies between them as well.
+    /// A splitter that makes a word of every match and of the text between matches.
     pub(super) fn isolating(text: &str) -> Result<Self> {
         Ok(Self {
             finder: Finder::Pattern(pattern(text)?),
@@ -59,7 +59,7 @@ impl Splitter {
         })
     }
 
-    /// Cuts a word.
+    /// Splits a word.
     pub(super) fn split<'a>(&self, text: &'a str, out: &mut Vec<&'a str>) -> Result<()> {
         let mut parts = Vec::new();
         let mut at = 0;
@@ -74,10 +74,10 @@ impl Splitter {
             parts.push((at..text.len(), self.is_inverted));
         }
         let mut words: Vec<Range<usize>> = Vec::with_capacity(parts.len());
-        // Whether the last word may grow at its end.
+        // Whether the last word may be extended.
         let mut is_open = false;
         for (part, is_match) in parts {
-            let joins = match self.behavior {
+            let extends_last = match self.behavior {
                 Behavior::Removed if is_match => continue,
                 Behavior::Removed | Behavior::Isolated => false,
                 Behavior::Contiguous => is_open && is_match,
@@ -85,7 +85,7 @@ impl Splitter {
                 Behavior::MergedWithNext => is_open && !is_match,
             };
             match words.last_mut() {
-                Some(last) if joins => last.end = part.end,
+                Some(last) if extends_last => last.end = part.end,
                 _ => words.push(part),
             }
             is_open = match self.behavior {
@@ -105,7 +105,7 @@ impl Splitter {
 }
 
 impl Finder {
-    /// Calls `found` with what is found, from left to right.
+    /// Calls `found` with every match, from left to right.
     fn each(&self, text: &str, mut found: impl FnMut(Range<usize>)) -> Result<()> {
         match self {
             Self::Pattern(regex) => {
@@ -130,13 +130,10 @@ impl Finder {
 }
 
 fn too_long(error: fancy_regex::Error) -> Error {
-    Error::unsupported(
-        "a text that the tokenizer's pattern cannot be searched in",
-        error,
-    )
+    Error::unsupported("searching this text with the tokenizer's pattern", error)
 }
 
-/// A text with all matches replaced.
+/// Replaces all matches in a text.
 pub(super) fn replace(regex: &Regex, text: &str, with: &str) -> Result<String> {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -150,18 +147,18 @@ pub(super) fn replace(regex: &Regex, text: &str, with: &str) -> Result<String> {
     Ok(out)
 }
 
-/// Patterns that files name rather than write.
+/// Patterns that files refer to by name.
 pub(super) mod named {
-    /// GPT-2's words.
+    /// GPT-2's pattern.
     pub(in crate::tokenizer) const GPT2: &str =
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-    /// Llama 3's: at most three digits together.
+    /// Llama 3's: groups of up to three digits.
     pub(in crate::tokenizer) const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    /// Qwen's: every digit alone.
+    /// Qwen's: single digits.
     pub(in crate::tokenizer) const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    /// Mistral's, since Nemo: words end where capitals follow small letters.
+    /// Mistral's, since Nemo: words also end before a capital after lower-case letters.
     pub(in crate::tokenizer) const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    /// What BERT takes for punctuation: Unicode's, and all of ASCII that is neither letter nor digit.
+    /// BERT's punctuation: Unicode's, and ASCII characters that are neither letters nor digits.
     pub(in crate::tokenizer) const BERT_PUNCTUATION: &str =
         r"[\p{P}\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e]";
 }
@@ -182,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn behaviors_are_those_of_the_tokenizers_package() {
+    fn behaviors_match_the_tokenizers_package() {
         // The example of that package's documentation.
         let text = "the-final--countdown";
         let dash = |behavior| split(Finder::Text("-".to_owned()), behavior, false, text);
@@ -206,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_named_patterns() {
+    fn named_patterns_split_words() {
         let words = |pattern| {
             let splitter = Splitter::isolating(pattern).unwrap();
             let mut out = Vec::new();
@@ -231,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_takes_for_ever_is_given_up() {
+    fn exponential_patterns_are_aborted() {
         let splitter = Splitter::isolating("(a|b|ab)*(?>c)").unwrap();
         let text = "ab".repeat(64);
         assert!(splitter.split(&text, &mut Vec::new()).is_err());

@@ -1,22 +1,22 @@
-//! SentencePiece's pair merging: of all neighbours that make a token, the one with the best score first.
+//! SentencePiece BPE: merges the neighbours whose token has the best score first.
 
 use super::merge::{Symbols, UNKNOWN};
 use super::vocabulary::Vocabulary;
 
-/// Tokens with scores.
+/// Vocabulary with scores.
 #[derive(Debug)]
 pub(super) struct Spm {
-    /// The rank of each token: the lower, the sooner.
+    /// The rank of each token; lower ones are merged first.
     pub(super) ranks: Vec<u32>,
-    /// The token of each byte, for characters that are no token.
+    /// Byte fallback: the token of each byte.
     pub(super) bytes: Option<Box<[u32; 256]>>,
     pub(super) unknown: Option<u32>,
 }
 
-/// A rank that is the lower the better a score is, for any float.
+/// Converts a score to a rank; better scores have lower ranks.
 pub(super) fn rank(score: f32) -> u32 {
     let bits = score.to_bits();
-    // Ascending in the order of floats, then turned round.
+    // Order-preserving integer of a float, then inverted.
     let ascending = if bits >> 31 == 1 {
         !bits
     } else {

@@ -1,4 +1,4 @@
-//! Small vocabularies of every kind. Real ones are in `tests/real.rs`.
+//! Small vocabularies of every kind. Real ones are tested in `tests/text.rs`.
 
 use tempfile::TempDir;
 
@@ -13,16 +13,16 @@ fn list(texts: &[&str]) -> Value {
     Value::Array(Array::String(texts.iter().collect()))
 }
 
-/// The tokenizer of a GGUF file with nothing but a vocabulary.
+/// The tokenizer of a GGUF file with only a vocabulary.
 fn gguf(model: &str, tokens: &[&str], kinds: &[i32], more: &[(&str, Value)]) -> Result<Tokenizer> {
     let mut metadata = Metadata::default();
     let kinds = Value::Array(Array::I32(kinds.to_vec()));
-    let usual = [
+    let entries = [
         ("model", text(model)),
         ("tokens", list(tokens)),
         ("token_type", kinds),
     ];
-    for (key, value) in usual.iter().chain(more) {
+    for (key, value) in entries.iter().chain(more) {
         metadata.set(&format!("tokenizer.ggml.{key}"), value.clone());
     }
     let dir = TempDir::new().unwrap();
@@ -73,7 +73,7 @@ fn bytes_are_merged_inside_words() {
         "digits are words of their own"
     );
     assert_eq!(encode(""), [0; 0]);
-    assert_eq!(encode("axb"), [4], "what no token can say is left out");
+    assert_eq!(encode("axb"), [4], "characters without a token are skipped");
     assert_eq!(
         encode("ammb"),
         [2, 11, 3],
@@ -82,7 +82,7 @@ fn bytes_are_merged_inside_words() {
 }
 
 #[test]
-fn ties_between_merges_go_to_the_left() {
+fn ties_between_merges_are_resolved_to_the_left() {
     let tokens = ["a", "b", "c", "aa", "ab", "bc"];
     let merges = ("merges", list(&["a a", "a b", "b c"]));
     let tokenizer = gguf("gpt2", &tokens, &[1; 6], &[merges]).unwrap();
@@ -130,7 +130,7 @@ fn a_merge_that_is_listed_twice_has_one_rank() {
 }
 
 #[test]
-fn what_is_no_token_is_unknown_once_or_each_time_or_left_out() {
+fn characters_without_a_token_are_unknown_once_each_time_or_skipped() {
     let encode = |more: &str, text: &str| {
         let json = format!(
             r#"{{"model":{{"type":"BPE","vocab":{{"<unk>":0,"a":1,"b":2,"ab":3,"abb":4}},
@@ -145,13 +145,13 @@ fn what_is_no_token_is_unknown_once_or_each_time_or_left_out() {
     assert_eq!(encode(fused, "xayéb"), [0, 1, 0, 2]);
     assert_eq!(encode(fused, "xyaxb"), [0, 1, 0, 2]);
     assert_eq!(encode("", "xayéb"), [3]);
-    // A word that is a token is that token, where the file says so.
+    // A word that is a token is not merged, if the file says so.
     assert_eq!(encode("", "abb"), [3, 2]);
     assert_eq!(encode(r#","ignore_merges":true"#, "abb"), [4]);
 }
 
 #[test]
-fn whoever_allows_special_tokens_is_asked_about_their_bytes() {
+fn special_tokens_are_parsed_only_in_allowed_byte_ranges() {
     let tokenizer = bpe(&[]).unwrap();
     let asked = std::cell::RefCell::new(Vec::new());
     let allows = |range: Range<usize>| {
@@ -164,7 +164,7 @@ fn whoever_allows_special_tokens_is_asked_about_their_bytes() {
 }
 
 #[test]
-fn special_tokens_are_found_only_where_they_are_wanted() {
+fn special_tokens_are_parsed_only_if_requested() {
     let tokenizer = bpe(&[("add_bos_token", Value::Bool(true))]).unwrap();
     let all = EncodeOptions {
         add_special: true,
@@ -223,7 +223,7 @@ fn a_stream_never_breaks_a_character() {
     assert_eq!(tokenizer.decode(&[7, 8, 7, 2], false), "é\u{fffd}a");
 }
 
-/// A vocabulary of SentencePiece: control tokens, all bytes, then these.
+/// A SentencePiece vocabulary: control tokens, all bytes, then these.
 fn pieces(pieces: &[(&str, f32)], more: &[(&str, Value)]) -> Tokenizer {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
     let mut kinds = vec![2, 3, 3];
@@ -250,7 +250,7 @@ fn pieces(pieces: &[(&str, f32)], more: &[(&str, Value)]) -> Tokenizer {
 }
 
 #[test]
-fn pieces_with_the_best_scores_are_joined_first() {
+fn pieces_with_the_best_scores_are_merged_first() {
     let vocabulary = [
         ("▁", -3.0),
         ("a", -4.0),
@@ -276,9 +276,9 @@ fn pieces_with_the_best_scores_are_joined_first() {
     assert_eq!(
         tokenizer.stream(false).push(262),
         " a",
-        "a stream goes on with a text"
+        "a stream continues a text"
     );
-    // After a special token, a text begins anew.
+    // After a special token, a new text starts.
     let all = EncodeOptions {
         add_special: true,
         parse_special: true,
@@ -293,7 +293,7 @@ fn pieces_with_the_best_scores_are_joined_first() {
 }
 
 #[test]
-fn words_are_cut_from_the_left() {
+fn words_are_split_from_the_left() {
     let tokens = [
         "[UNK]", "[CLS]", "[SEP]", "▁un", "▁want", "ed", "able", "▁,", "▁cafe",
     ];
@@ -316,7 +316,7 @@ fn words_are_cut_from_the_left() {
 }
 
 #[test]
-fn a_file_that_contradicts_itself_is_refused() {
+fn inconsistent_files_are_rejected() {
     let message = |tokenizer: Result<Tokenizer>| tokenizer.unwrap_err().to_string();
     assert!(message(bpe(&[("pre", text("klingon"))])).contains("`klingon`"));
     assert!(message(bpe(&[("bos_token_id", Value::U32(12))])).contains("no token 12 among 12"));
@@ -332,7 +332,7 @@ fn a_file_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn tokenizer_json_that_cannot_be_honoured_is_refused() {
+fn unsupported_tokenizer_json_is_rejected() {
     struct Case(&'static str, &'static str);
     let cases = [
         Case("[", "EOF"),
@@ -367,11 +367,11 @@ fn tokenizer_json_that_cannot_be_honoured_is_refused() {
 }
 
 #[test]
-fn a_long_word_takes_no_long_time() {
+fn long_words_take_linear_time() {
     let tokenizer = bpe(&[]).unwrap();
     let text = "ab".repeat(100_000);
     let start = std::time::Instant::now();
     assert_eq!(tokenizer.encode(&text, false).unwrap().len(), 100_000);
-    // A second or so in a debug build; hours, if it was quadratic.
+    // About a second in a debug build; hours if it were quadratic.
     assert!(start.elapsed().as_secs() < 60);
 }

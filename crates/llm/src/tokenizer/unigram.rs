@@ -1,21 +1,21 @@
-//! Unigram: the most probable way to cut a text into tokens.
+//! Unigram: the most probable segmentation of a text (Viterbi).
 
 use super::vocabulary::Vocabulary;
 
-/// Tokens with logarithms of their probabilities.
+/// Vocabulary with log probabilities.
 #[derive(Debug)]
 pub(super) struct Unigram {
     pub(super) scores: Vec<f64>,
     pub(super) unknown: Option<u32>,
-    /// What an unknown character costs.
+    /// Score of an unknown character.
     pub(super) unknown_score: f64,
-    /// The token of each byte, for characters that are no token.
+    /// Byte fallback: the token of each byte.
     pub(super) bytes: Option<Box<[u32; 256]>>,
 }
 
-/// How a place of the text is best reached.
+/// Best segmentation that ends at a position.
 #[derive(Clone, Copy)]
-struct Best {
+struct BestPath {
     score: f64,
     from: usize,
     id: Option<u32>,
@@ -24,7 +24,7 @@ struct Best {
 impl Unigram {
     /// Appends the tokens of a text.
     pub(super) fn encode(&self, vocab: &Vocabulary, text: &str, out: &mut Vec<u32>) {
-        let none = Best {
+        let none = BestPath {
             score: f64::NEG_INFINITY,
             from: 0,
             id: None,
@@ -45,18 +45,18 @@ impl Unigram {
                     continue;
                 };
                 has_single |= end == len;
-                let place = &mut best[at + end];
-                if here + score > place.score {
-                    *place = Best {
+                let target = &mut best[at + end];
+                if here + score > target.score {
+                    *target = BestPath {
                         score: here + score,
                         from: at,
                         id: Some(id),
                     };
                 }
             }
-            let place = &mut best[at + len];
-            if !has_single && here + self.unknown_score > place.score {
-                *place = Best {
+            let target = &mut best[at + len];
+            if !has_single && here + self.unknown_score > target.score {
+                *target = BestPath {
                     score: here + self.unknown_score,
                     from: at,
                     id: None,
@@ -66,7 +66,7 @@ impl Unigram {
         let mut pieces = Vec::new();
         let mut at = text.len();
         while at > 0 {
-            let Best { from, id, .. } = best[at];
+            let BestPath { from, id, .. } = best[at];
             pieces.push((from..at, id));
             at = from;
         }
@@ -78,7 +78,7 @@ impl Unigram {
                     let bytes = &text.as_bytes()[range];
                     out.extend(bytes.iter().map(|&b| ids[usize::from(b)]));
                 }
-                // Unknown characters that follow each other are one.
+                // Consecutive unknown characters become one token.
                 (None, None) if was_unknown => {}
                 (None, None) => out.extend(self.unknown),
             }

@@ -1,13 +1,13 @@
-//! Tokens by number and numbers by token.
+//! Vocabularies: token ids to bytes and back.
 
 use std::collections::HashMap;
 
 /// The tokens of a model.
 #[derive(Debug, Default)]
 pub(super) struct Vocabulary {
-    /// What the model has of each token in texts to be encoded: bytes for byte-level models.
+    /// Ids by the encoded form of tokens: bytes for byte-level models.
     index: HashMap<Box<[u8]>, u32>,
-    /// What each token adds to a text, all in one piece of memory.
+    /// Decoded bytes of all tokens, concatenated.
     pieces: Vec<u8>,
     ends: Vec<usize>,
     /// Bytes of the longest token.
@@ -15,13 +15,13 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Appends a token that adds these bytes to a text.
+    /// Appends a token that decodes to these bytes.
     pub(super) fn push(&mut self, piece: &[u8]) {
         self.pieces.extend(piece);
         self.ends.push(self.pieces.len());
     }
 
-    /// Makes texts that are these bytes become this token, unless another one has them.
+    /// Maps these bytes to a token, unless they are mapped already.
     pub(super) fn name(&mut self, text: &[u8], id: u32) {
         if text.is_empty() {
             return;
@@ -38,7 +38,7 @@ impl Vocabulary {
         self.index.get(text).copied()
     }
 
-    /// What a token adds to a text.
+    /// The decoded bytes of a token.
     pub(super) fn piece(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
         let end = *self.ends.get(id)?;
@@ -51,7 +51,7 @@ impl Vocabulary {
     }
 }
 
-/// The tokens of all bytes, written `<0x0A>`, if there is one for each.
+/// The tokens of all bytes, written as `<0x0A>`, if all exist.
 pub(super) fn byte_tokens(id: impl Fn(&str) -> Option<u32>) -> Option<Box<[u32; 256]>> {
     let mut ids = Box::new([0; 256]);
     for (byte, slot) in ids.iter_mut().enumerate() {
@@ -60,7 +60,7 @@ pub(super) fn byte_tokens(id: impl Fn(&str) -> Option<u32>) -> Option<Box<[u32; 
     Some(ids)
 }
 
-/// The byte that a token written `<0x0A>` stands for.
+/// Parses a byte token such as `<0x0A>`.
 pub(super) fn byte_of(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     match digits.len() {

@@ -1,22 +1,22 @@
-//! WordPiece: the longest token that a word begins with, then the longest that it goes on with.
+//! WordPiece: greedy longest match from the left.
 
 use super::vocabulary::Vocabulary;
 
-/// Words cut into tokens from the left.
+/// WordPiece model.
 #[derive(Debug)]
 pub(super) struct WordPiece {
     pub(super) unknown: u32,
-    /// What tokens inside a word begin with: `##`.
+    /// Prefix of tokens inside a word: `##`.
     pub(super) prefix: String,
-    /// Longer words are unknown.
-    pub(super) longest_word: usize,
+    /// Maximum characters of a word; longer ones are unknown.
+    pub(super) max_word_chars: usize,
 }
 
 impl WordPiece {
     /// Appends the tokens of a word.
     pub(super) fn encode(&self, vocab: &Vocabulary, word: &str, out: &mut Vec<u32>) {
         let begin = out.len();
-        if word.chars().count() > self.longest_word {
+        if word.chars().count() > self.max_word_chars {
             out.push(self.unknown);
             return;
         }

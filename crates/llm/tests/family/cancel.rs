@@ -1,4 +1,4 @@
-//! Work that is cancelled: it ends at the next question, and what was done stays.
+//! Cancellation: work stops at the next check, and completed work is kept.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::model::{FAMILIES, LAYERS, write};
 use crate::{devices, tokens};
 
-/// A session that is cancelled at a question, and how often it was asked.
+/// A session that is cancelled at a given check, with the number of checks so far.
 struct Asked {
     session: Session,
     count: Arc<AtomicUsize>,
@@ -42,7 +42,7 @@ impl Asked {
         Self { session, count, at }
     }
 
-    /// Generates, to be cancelled at question `at`.
+    /// Generates, and is cancelled at check `at`.
     fn generate(&mut self, prompt: &[u32], max_tokens: usize, at: usize) -> Report {
         self.count.store(0, Ordering::SeqCst);
         self.at.store(at, Ordering::SeqCst);
@@ -61,12 +61,12 @@ impl Asked {
 }
 
 #[test]
-fn a_prompt_ends_at_the_next_question_and_whole_batches_stay() {
+fn a_prompt_is_cancelled_at_the_next_check_and_keeps_whole_batches() {
     let prompt = tokens(3 * PREFILL_BATCH as u32 - 5);
     for device in devices() {
         let mut whole = Asked::new(&device, 4 * PREFILL_BATCH);
         let expected = whole.generate(&prompt, 1, usize::MAX);
-        // Before every batch, and on the CPU five times a layer; then once for the token.
+        // Checks before every batch, on the CPU five times per layer; then once for the token.
         let of_a_batch = 1 + if device.is_cpu() { 5 * LAYERS } else { 0 };
         assert_eq!(whole.count(), 3 * of_a_batch + 1, "on {device}");
         for at in [1, 2, of_a_batch, of_a_batch + 1, 2 * of_a_batch + 1] {
@@ -78,7 +78,7 @@ fn a_prompt_ends_at_the_next_question_and_whole_batches_stay() {
             let kept = (at - 1) / of_a_batch * PREFILL_BATCH;
             assert_eq!(cut.session.cache().len(0), kept, "on {device} at {at}");
             assert_eq!(report.prefilled, kept);
-            // And on as if nothing had been.
+            // Continuing gives the same result as without cancellation.
             let report = cut.generate(&prompt, 1, usize::MAX);
             assert_eq!((report.reused, &report.ids), (kept, &expected.ids));
         }
@@ -86,7 +86,7 @@ fn a_prompt_ends_at_the_next_question_and_whole_batches_stay() {
 }
 
 #[test]
-fn a_text_ends_at_the_next_token() {
+fn generation_is_cancelled_at_the_next_token() {
     let prompt = tokens(6);
     for device in devices() {
         let mut all = Asked::new(&device, 64);

@@ -1,5 +1,5 @@
-//! Every family on a small model of random weights, on the CPU and on the software Metal device: against a plain
-//! forward pass in `f64`, and against itself, however a text comes in.
+//! Every family on a small model of random weights, on the CPU and on the software Metal device: against a reference
+//! forward pass in `f64`, and against itself with other batch splits.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 mod cancel;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::model::{DIM, FAMILIES, Family, KV, LAYERS, VOCAB, Weights, write};
 use crate::reference::reference;
 
-/// The devices that there are wherever the tests run.
+/// The devices of every test machine.
 fn devices() -> [Device; 2] {
     [Device::cpu(), Device::software().unwrap()]
 }
@@ -41,7 +41,7 @@ fn tokens(count: u32) -> Vec<u32> {
     (0..count).map(|i| (i * 13 + 5) % VOCAB as u32).collect()
 }
 
-fn take_in(transformer: &Transformer, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
+fn prefill(transformer: &Transformer, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
     let mut workspace = Workspace::default();
     let input = Input {
         sequence: 0,
@@ -54,12 +54,12 @@ fn take_in(transformer: &Transformer, cache: &mut Cache, tokens: &[u32]) -> Vec<
     workspace.logits().to_vec()
 }
 
-/// The logits after every token of a text that comes in pieces.
+/// The logits after every token of a text that is processed in pieces.
 fn in_pieces(transformer: &Transformer, pieces: &[&[u32]]) -> Vec<f32> {
     let mut cache = Cache::new(transformer, CacheType::F32, 1, CONTEXT).unwrap();
     let pieces = pieces
         .iter()
-        .flat_map(|p| take_in(transformer, &mut cache, p));
+        .flat_map(|p| prefill(transformer, &mut cache, p));
     pieces.collect()
 }
 
@@ -75,11 +75,11 @@ fn assert_near(actual: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     }
 }
 
-/// Sums of `f32` in another order, on logits of about 1.
-const NEAR: f32 = 2e-5;
+/// Tolerance for `f32` sums in another order, on logits of about 1.
+const LOGIT_TOLERANCE: f32 = 2e-5;
 
 #[test]
-fn every_family_computes_what_its_formulas_say() {
+fn every_family_matches_its_reference() {
     let tokens = tokens(20);
     for device in devices() {
         for family in &FAMILIES {
@@ -99,31 +99,31 @@ fn every_family_computes_what_its_formulas_say() {
 }
 
 #[test]
-fn a_text_has_the_same_logits_however_it_comes_in() {
+fn logits_do_not_depend_on_batching() {
     let tokens = tokens(24);
     for device in devices() {
         for family in &FAMILIES {
             let what = format!("{} on {device}", family.name);
             let (transformer, _) = load(family, &device);
             let at_once = in_pieces(&transformer, &[&tokens]);
-            // In pieces of any length.
+            // Pieces of any length.
             let (a, b) = tokens.split_at(7);
             let (b, c) = b.split_at(1);
             let pieces = in_pieces(&transformer, &[a, b, c]);
-            assert_near(&pieces, &at_once, NEAR, &what);
-            // After a prefix of another text, and after going back.
+            assert_near(&pieces, &at_once, LOGIT_TOLERANCE, &what);
+            // After a prefix of another text, and after truncation.
             let mut cache = Cache::new(&transformer, CacheType::F32, 1, CONTEXT).unwrap();
             let other = [&tokens[..10], &[1, 2, 3, 4]].concat();
-            take_in(&transformer, &mut cache, &other);
+            prefill(&transformer, &mut cache, &other);
             assert_eq!(cache.reuse(0, &tokens).unwrap(), 10);
-            let rest = take_in(&transformer, &mut cache, &tokens[10..]);
-            assert_near(&rest, &at_once[10 * VOCAB..], NEAR, &what);
+            let rest = prefill(&transformer, &mut cache, &tokens[10..]);
+            assert_near(&rest, &at_once[10 * VOCAB..], LOGIT_TOLERANCE, &what);
         }
     }
 }
 
 #[test]
-fn sequences_know_nothing_of_each_other() {
+fn sequences_are_independent() {
     let tokens = tokens(24);
     for device in devices() {
         for family in &FAMILIES {
@@ -131,7 +131,7 @@ fn sequences_know_nothing_of_each_other() {
             let (transformer, _) = load(family, &device);
             let mut cache = Cache::new(&transformer, CacheType::F32, 3, CONTEXT).unwrap();
             let mut workspace = Workspace::default();
-            // Different lengths, in another order, and twice: the second time after what came first.
+            // Different lengths, in another order, and twice: the second time after the first tokens.
             let texts: [&[u32]; 3] = [&tokens[..9], &tokens[9..11], &tokens[11..]];
             for round in 0..2 {
                 let inputs = [2, 0, 1].map(|sequence| Input {
@@ -153,7 +153,12 @@ fn sequences_know_nothing_of_each_other() {
                     let count = if input.sequence == 0 { text.len() } else { 1 };
                     let (own, rest) = rows.split_at(count * VOCAB);
                     rows = rest;
-                    assert_near(own, &alone[alone.len() - own.len()..], NEAR, &what);
+                    assert_near(
+                        own,
+                        &alone[alone.len() - own.len()..],
+                        LOGIT_TOLERANCE,
+                        &what,
+                    );
                 }
                 assert!(rows.is_empty());
             }
@@ -162,12 +167,12 @@ fn sequences_know_nothing_of_each_other() {
 }
 
 #[test]
-fn a_window_forgets_what_is_outside_of_it() {
+fn tokens_outside_the_window_have_no_effect() {
     let tokens = tokens(24);
     for device in devices() {
         let (transformer, _) = load(&FAMILIES[1], &device);
         let config = transformer.config();
-        // Every layer reaches back by a window less one.
+        // Every layer reaches back by window - 1 tokens.
         let reach = config.layers * (config.sliding_window.unwrap() - 1);
         let mut other = tokens.clone();
         other[..23 - reach].fill(7);
@@ -180,7 +185,7 @@ fn a_window_forgets_what_is_outside_of_it() {
 }
 
 #[test]
-fn tokens_and_lengths_that_do_not_fit_are_refused_and_change_nothing() {
+fn invalid_tokens_and_lengths_are_rejected_and_change_nothing() {
     for device in devices() {
         let (transformer, _) = load(&FAMILIES[0], &device);
         let mut cache = Cache::new(&transformer, CacheType::F32, 1, 4).unwrap();
@@ -216,28 +221,28 @@ fn tokens_and_lengths_that_do_not_fit_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_cache_knows_what_it_holds_and_how_much_that_is() {
+fn a_cache_reports_its_tokens_and_size() {
     for device in devices() {
         let (transformer, _) = load(&FAMILIES[0], &device);
         let mut cache = Cache::new(&transformer, CacheType::F32, 3, CONTEXT).unwrap();
         assert_eq!((cache.sequences(), cache.capacity()), (3, CONTEXT));
         assert_eq!(cache.kind(), CacheType::F32);
-        // Keys and values of every position, four bytes a number; a device may give larger blocks.
+        // Keys and values of every position, four bytes per element; a device may allocate larger blocks.
         let needed = 2 * 4 * 3 * CONTEXT * LAYERS * KV * DIM;
         assert!(cache.bytes() == needed || !device.is_cpu() && cache.bytes() > needed);
-        take_in(&transformer, &mut cache, &[5, 6, 7]);
-        let held = |cache: &Cache| [0, 1, 3].map(|i| (cache.len(i), cache.is_empty(i)));
-        assert_eq!(held(&cache), [(3, false), (0, true), (0, true)]);
+        prefill(&transformer, &mut cache, &[5, 6, 7]);
+        let lengths = |cache: &Cache| [0, 1, 3].map(|i| (cache.len(i), cache.is_empty(i)));
+        assert_eq!(lengths(&cache), [(3, false), (0, true), (0, true)]);
         assert_eq!(cache.tokens(0), [5, 6, 7]);
         cache.truncate(0, 1).unwrap();
         assert_eq!(cache.tokens(0), [5]);
         cache.truncate(0, 0).unwrap();
-        assert_eq!(held(&cache), [(0, true); 3]);
+        assert_eq!(lengths(&cache), [(0, true); 3]);
     }
 }
 
 #[test]
-fn a_cache_on_another_device_is_refused() {
+fn a_cache_on_another_device_is_rejected() {
     let [cpu, soft] = devices().map(|device| load(&FAMILIES[0], &device).0);
     for (own, other) in [(&cpu, &soft), (&soft, &cpu)] {
         let mut cache = Cache::new(own, CacheType::F32, 1, 16).unwrap();

@@ -15,7 +15,7 @@ pub(crate) const LAYERS: usize = 3;
 pub(crate) const VOCAB: usize = 50;
 pub(crate) const WINDOW: usize = 5;
 
-/// What a family's file has besides what all have.
+/// Family-specific contents of a model file.
 pub(crate) struct Family {
     pub(crate) name: &'static str,
     tensors: &'static [(&'static str, &'static [usize])],
@@ -30,7 +30,7 @@ pub(crate) const FAMILIES: [Family; 7] = [
         metadata: &[],
         fused: false,
     },
-    // Mistral is a llama with a window.
+    // Mistral is Llama with a sliding window.
     Family {
         name: "llama",
         tensors: &[],
@@ -73,7 +73,7 @@ pub(crate) const FAMILIES: [Family; 7] = [
             ("post_attention_norm.weight", &[WIDTH]),
             ("post_ffw_norm.weight", &[WIDTH]),
         ],
-        // Every second layer sees everything.
+        // Every second layer has full attention.
         metadata: &[
             ("attention.sliding_window", WINDOW as f32),
             ("attention.sliding_window_pattern", 2.0),
@@ -102,7 +102,7 @@ impl Numbers {
 
 pub(crate) type Weights = HashMap<String, Vec<f64>>;
 
-/// Writes a model of a family and returns its weights, fused ones in parts.
+/// Writes a model of a family and returns its weights, fused ones split.
 pub(crate) fn write(family: &Family, dir: &TempDir) -> (PathBuf, Weights) {
     let mut metadata = Metadata::default();
     metadata.set(

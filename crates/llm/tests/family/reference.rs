@@ -1,4 +1,4 @@
-//! A plain forward pass in `f64` that shares no code with the engine.
+//! A reference forward pass in `f64` that shares no code with the engine.
 
 use bessemer_llm::Config;
 use bessemer_llm::config::{Activation, Architecture};
@@ -16,7 +16,7 @@ fn project(x: &[f64], weight: &[f64]) -> Vec<f64> {
     weight.chunks(x.len()).map(row).collect()
 }
 
-fn turn(head: &mut [f64], position: usize, base: f64, neighbours: bool) {
+fn rope(head: &mut [f64], position: usize, base: f64, neighbours: bool) {
     for i in 0..DIM / 2 {
         let angle = position as f64 * base.powf(-2.0 * i as f64 / DIM as f64);
         let (a, b) = if neighbours {
@@ -43,7 +43,7 @@ pub(crate) fn reference(config: &Config, weights: &Weights, tokens: &[u32]) -> V
         .iter()
         .map(|&t| {
             let row = &embedding[t as usize * WIDTH..][..WIDTH];
-            // The factor is rounded to f32, as it is where it is used.
+            // The factor is rounded to f32, as in the engine.
             let scale = if is_gemma {
                 f64::from((WIDTH as f32).sqrt())
             } else {
@@ -72,7 +72,7 @@ pub(crate) fn reference(config: &Config, weights: &Weights, tokens: &[u32]) -> V
                     if let Some(w) = norm_weight {
                         head.copy_from_slice(&norm(head, w));
                     }
-                    turn(
+                    rope(
                         head,
                         position,
                         base,

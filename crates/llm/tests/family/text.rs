@@ -1,4 +1,4 @@
-//! Texts that are generated: on a device as on the CPU, wherever they end.
+//! Text generation: the same on a device as on the CPU, for every way to end.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bessemer_llm::generate::{Finish, Options, Report, Session, WhenFull};
 use bessemer_llm::{Error, Sampling};
 
 use crate::model::{FAMILIES, Family, VOCAB};
-use crate::{CONTEXT, NEAR, assert_near, devices, in_pieces, load, tokens};
+use crate::{CONTEXT, LOGIT_TOLERANCE, assert_near, devices, in_pieces, load, tokens};
 
 fn session(family: &Family, device: &bessemer::Device) -> Session {
     let (transformer, _) = load(family, device);
@@ -43,7 +43,7 @@ fn varied() -> Sampling {
 }
 
 #[test]
-fn a_device_chooses_the_tokens_that_the_cpu_chooses() {
+fn a_device_samples_the_same_tokens_as_the_cpu() {
     let [cpu, soft] = devices();
     let prompt = tokens(6);
     for (i, family) in FAMILIES.iter().enumerate() {
@@ -61,13 +61,13 @@ fn a_device_chooses_the_tokens_that_the_cpu_chooses() {
 }
 
 #[test]
-fn what_was_begun_after_the_end_leaves_no_trace() {
+fn tokens_in_flight_after_the_end_have_no_effect() {
     let prompt = tokens(6);
     for device in devices() {
         let family = &FAMILIES[0];
         let plain = options(Sampling::default(), 16);
         let all = generate(&mut session(family, &device), &prompt, &plain).ids;
-        // By a token, by the reader, and by their number.
+        // Ended by a stop token, by the caller, and by the maximum number of tokens.
         let stop = *all.iter().find(|id| all[0] != **id).unwrap();
         let end = all.iter().position(|id| *id == stop).unwrap() + 1;
         let mut stopped = plain.clone();
@@ -95,7 +95,7 @@ fn what_was_begun_after_the_end_leaves_no_trace() {
         assert_eq!(session.cache().tokens(0), [&prompt[..], &all[..2]].concat());
         let none = generate(&mut session, &prompt, &options(Sampling::default(), 0));
         assert_eq!((none.finish, none.ids.len()), (Finish::MaxTokens, 0));
-        // And on with what was said.
+        // Continue after the answer.
         let longer = [&prompt[..], &all[..8]].concat();
         let report = generate(&mut session, &longer, &options(Sampling::default(), 8));
         assert_eq!(report.ids, all[8..], "on {device}");
@@ -118,26 +118,26 @@ fn a_full_context_ends_a_text_or_is_shifted() {
         session.when_full(WhenFull::Shift { keep: 4 });
         let report = generate(&mut session, &prompt, &long);
         assert_eq!((report.finish, report.ids.len()), (Finish::MaxTokens, 200));
-        // 55 tokens until it is full, and then 30 each time.
+        // 55 tokens until it is full, then 30 per shift.
         assert_eq!(report.shifts, 5, "on {device}");
         let ids = expected.get_or_insert_with(|| report.ids.clone());
         assert_eq!(&report.ids, ids, "on {device}");
     }
 }
 
-/// What the cache holds after a text, and how often room was made for it: the definition, over tokens alone.
+/// The tokens in the cache after a text, and the number of shifts: the definition, over tokens alone.
 fn shifted(prompt: &[u32], ids: &[u32], keep: usize) -> (Vec<u32>, usize) {
-    let (mut held, mut shifts) = (prompt.to_vec(), 0);
-    // The last one is not taken in.
+    let (mut kept, mut shifts) = (prompt.to_vec(), 0);
+    // The last token is not processed.
     for id in &ids[..ids.len() - 1] {
-        if held.len() == CONTEXT {
-            let newer = held[keep..].len() / 2;
-            held = [&held[..keep], &held[CONTEXT - newer..]].concat();
+        if kept.len() == CONTEXT {
+            let newer = kept[keep..].len() / 2;
+            kept = [&kept[..keep], &kept[CONTEXT - newer..]].concat();
             shifts += 1;
         }
-        held.push(*id);
+        kept.push(*id);
     }
-    (held, shifts)
+    (kept, shifts)
 }
 
 #[test]
@@ -145,12 +145,12 @@ fn a_shift_keeps_the_beginning_and_the_newer_half_of_the_rest() {
     let prompt = tokens(10);
     for device in devices() {
         let mut session = session(&FAMILIES[0], &device);
-        // Half of the rest may be rounded; no more than half of the context stays.
+        // Half of the rest is rounded; at most half of the context is kept.
         for (keep, kept) in [(0, 0), (4, 4), (5, 5), (100, CONTEXT / 2)] {
             session.when_full(WhenFull::Shift { keep });
             let report = generate(&mut session, &prompt, &options(Sampling::default(), 100));
-            let (held, shifts) = shifted(&prompt, &report.ids, kept);
-            assert_eq!(session.cache().tokens(0), held, "{keep} on {device}");
+            let (tokens, shifts) = shifted(&prompt, &report.ids, kept);
+            assert_eq!(session.cache().tokens(0), tokens, "{keep} on {device}");
             assert_eq!(report.shifts, shifts, "{keep} on {device}");
         }
     }
@@ -172,7 +172,7 @@ fn a_token_is_counted_on_a_device_and_not_on_the_cpu() {
 }
 
 #[test]
-fn of_a_prompt_only_what_is_new_is_computed() {
+fn only_the_new_part_of_a_prompt_is_computed() {
     let prompt = tokens(12);
     for device in devices() {
         let family = &FAMILIES[0];
@@ -181,16 +181,16 @@ fn of_a_prompt_only_what_is_new_is_computed() {
         let mut going_on = session(family, &device);
         let first = generate(&mut going_on, &prompt, &short);
         assert_eq!((first.reused, first.prefilled), (0, 12));
-        // The same again: the last token is computed once more, for its logits.
+        // The same prompt: the last token is computed again for its logits.
         let again = generate(&mut going_on, &prompt, &short);
         assert_eq!((again.reused, again.prefilled), (11, 1), "on {device}");
         assert_eq!(again.ids, first.ids);
-        // Longer by what was said, and by more.
+        // Extended by the answer, and by more.
         let longer = [&prompt[..], &first.ids[..3], &[5, 6]].concat();
         let report = generate(&mut going_on, &longer, &short);
         assert_eq!((report.reused, report.prefilled), (15, 2), "on {device}");
         assert_eq!(report.ids, scratch(&longer).ids);
-        // Different from the fifth token on, shorter, and different from the beginning.
+        // Different from the fifth token on, shorter, and different from the start.
         let mut other = prompt.clone();
         other[4] = (other[4] + 1) % VOCAB as u32;
         for (next, reused) in [(&other[..], 4), (&other[..3], 2), (&prompt[1..], 0)] {
@@ -214,13 +214,13 @@ fn a_prompt_gives_the_logits_after_it_and_may_fill_the_context() {
         let full = &all[..CONTEXT];
         let expected = in_pieces(&transformer, &[full]);
         let mut session = Session::new(Arc::new(transformer), CacheType::F32).unwrap();
-        // From nothing, from a shorter one, the same again, and back.
+        // From an empty cache, from a shorter prompt, the same again, and back.
         for (len, reused) in [(5, 0), (CONTEXT, 5), (CONTEXT, CONTEXT - 1), (9, 8)] {
             let what = format!("{len} tokens on {device}");
             let found = session.prefill(&full[..len]).unwrap();
             assert_eq!(found.1, reused, "{what}");
             let row = &expected[(len - 1) * VOCAB..len * VOCAB];
-            assert_near(found.0, row, NEAR, &what);
+            assert_near(found.0, row, LOGIT_TOLERANCE, &what);
             assert_eq!(session.cache().tokens(0), &full[..len]);
         }
         assert!(matches!(

@@ -1,4 +1,4 @@
-//! Chat templates of the families, as their authors publish them, and what each of them takes for special.
+//! Chat templates of the families, as published by their authors, with their special tokens.
 
 /// A family's template.
 pub(crate) struct Family {
@@ -6,7 +6,7 @@ pub(crate) struct Family {
     pub(crate) template: &'static str,
     /// Texts of special tokens; the first ones are `bos_token` and `eos_token`.
     pub(crate) special: &'static [&'static str],
-    /// Added tokens that are not special: found in any text.
+    /// Added tokens that are not special: parsed in any text.
     pub(crate) added: &'static [&'static str],
     /// Whether the template takes a system message.
     pub(crate) has_system: bool,
@@ -79,7 +79,7 @@ pub(crate) const FAMILIES: [Family; 8] = [
         added: &["<think>", "</think>", "<tool_response>", "</tool_response>"],
         has_system: true,
     },
-    // A vocabulary in which the end of a text begins as the end of a thought does.
+    // A vocabulary in which two special tokens share a prefix.
     Family {
         name: "thoughts and </s>",
         template: "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content.split('</think>')[-1] }}{{ eos_token }}{% endfor %}",
@@ -87,7 +87,7 @@ pub(crate) const FAMILIES: [Family; 8] = [
         added: &[],
         has_system: true,
     },
-    // Whatever else templates do to texts.
+    // Other text operations of templates.
     Family {
         name: "filters",
         template: "{{ bos_token }}{% for m in messages %}{{ '<|' ~ m.role ~ '|>' }}{{ m | tojson }}{{ m.content | tojson(indent=2) }}{{ m.content | trim | lower }}{{ m.content.upper() | lower }}{{ m.content | replace('XX', '') }}{{ m.content[1:] }}{{ m.content[:-1] }}{{ m.content | list | join }}{{ m.content | reverse | reverse }}{{ m.content.split('XX') | join }}{{ (m.content ~ m.content) | title | lower }}{{ m.content.strip() + eos_token }}{% endfor %}",

@@ -1,14 +1,15 @@
-//! Damaged files: thousands of random changes to small files of every kind. Whatever they say, opening them
-//! ends with a model or a typed error, and never asks for more memory than the files justify.
+//! Damaged files: thousands of random changes to small files of every container. Opening them
+//! returns a model or a typed error, and never allocates more memory than the file size justifies.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod memory;
 mod read;
 mod sample;
 
+use tempfile::TempDir;
+
 use read::{read_model, use_words};
 use sample::Sample;
-use tempfile::TempDir;
 
 /// Numbers from a seed (SplitMix64).
 struct Random(u64);
@@ -26,7 +27,7 @@ impl Random {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// A number that programs stumble over.
+    /// An edge-case number.
     fn awkward(&mut self) -> u64 {
         let power = 1_u64.checked_shl(self.below(64) as u32).unwrap_or(0);
         match self.below(6) {
@@ -45,7 +46,7 @@ impl Random {
             if bytes.is_empty() {
                 return;
             }
-            // Mostly near the beginning, where the headers are.
+            // Mostly near the start, where the headers are.
             let reach = match self.below(3) {
                 0 => bytes.len(),
                 _ => bytes.len().min(400),
@@ -80,14 +81,13 @@ impl Random {
     }
 }
 
-/// Memory that reading files of so many bytes may take: strings have some bytes of their own each, and so
-/// have tensors.
-fn justified(bytes: usize) -> usize {
+/// Maximum memory for reading files of this many bytes: strings and tensors have some overhead.
+fn max_read_bytes(bytes: usize) -> usize {
     64 * bytes + (256 << 10)
 }
 
-/// Patterns and templates take more, whatever the file.
-const WORDS: usize = 16 << 20;
+/// Additional bytes for patterns and templates.
+const MAX_TEMPLATE_BYTES: usize = 16 << 20;
 
 fn survive(sample: &Sample, seed: u64, rounds: usize) {
     let dir = TempDir::new().unwrap();
@@ -104,14 +104,14 @@ fn survive(sample: &Sample, seed: u64, rounds: usize) {
         let total = files.iter().map(|(_, bytes)| bytes.len()).sum();
         let (model, peak) = memory::peak(|| read_model(&sample.open(dir.path())));
         assert!(
-            peak <= justified(total),
+            peak <= max_read_bytes(total),
             "round {round} of seed {seed}: {peak} bytes for files of {total}"
         );
         if let Some(model) = model {
             let (is_usable, peak) = memory::peak(|| use_words(&model));
             usable += usize::from(is_usable);
             assert!(
-                peak <= justified(total) + WORDS,
+                peak <= max_read_bytes(total) + MAX_TEMPLATE_BYTES,
                 "round {round} of seed {seed}: {peak} bytes for the words of files of {total}"
             );
         }
@@ -122,16 +122,16 @@ fn survive(sample: &Sample, seed: u64, rounds: usize) {
 }
 
 #[test]
-fn damaged_gguf_files_are_survived() {
+fn damaged_gguf_files_are_handled() {
     survive(&sample::gguf(), 1, 2000);
 }
 
 #[test]
-fn damaged_safetensors_files_are_survived() {
+fn damaged_safetensors_files_are_handled() {
     survive(&sample::safetensors(), 2, 2000);
 }
 
 #[test]
-fn damaged_llama2c_files_are_survived() {
+fn damaged_llama2c_files_are_handled() {
     survive(&sample::llama2c(), 3, 1000);
 }

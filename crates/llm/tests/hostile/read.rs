@@ -1,11 +1,11 @@
-//! Everything that is done with a file before its model runs. The fuzz targets do the same.
+//! All processing of a file before the model runs. The fuzz targets do the same.
 
 use std::path::Path;
 
 use bessemer_llm::file::Model;
 use bessemer_llm::{ChatTemplate, Config, EncodeOptions, Message, Tokenizer};
 
-/// Reads all that a file says about its model, if that can be.
+/// Reads everything about the model of a file, if possible.
 pub(crate) fn read_model(path: &Path) -> Option<Model> {
     let model = Model::open(path).ok()?;
     for (_, value) in model.metadata().iter() {
@@ -25,7 +25,7 @@ pub(crate) fn read_model(path: &Path) -> Option<Model> {
     Some(model)
 }
 
-/// Reads and writes with a model, and says whether that can be.
+/// Uses the tokenizer and the chat template of a model; returns whether it has a valid tokenizer.
 pub(crate) fn use_words(model: &Model) -> bool {
     let tokenizer = Tokenizer::of(model);
     if let Ok(tokenizer) = &tokenizer {

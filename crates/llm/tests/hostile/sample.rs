@@ -1,4 +1,4 @@
-//! Small files that are right.
+//! Small valid files.
 
 use std::path::{Path, PathBuf};
 
@@ -103,7 +103,7 @@ pub(crate) fn gguf() -> Sample {
     }
 }
 
-const TOKENIZER: &str = r###"{"added_tokens":[{"id":0,"content":"<s>","special":true,"lstrip":false,
+const TOKENIZER_JSON: &str = r###"{"added_tokens":[{"id":0,"content":"<s>","special":true,"lstrip":false,
     "rstrip":true,"single_word":false,"normalized":false}],
     "normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},
         {"type":"Replace","pattern":{"String":"x"},"content":"a"}]},
@@ -149,12 +149,12 @@ pub(crate) fn safetensors() -> Sample {
         bytes.resize(bytes.len() + at, 0);
         bytes
     };
-    let place = |i: usize| match i {
+    let shard = |i: usize| match i {
         0 => "1.safetensors",
         _ => "2.safetensors",
     };
     let map: Vec<String> = (0..theirs.len())
-        .map(|i| format!(r#""{}":"{}""#, theirs[i], place(i)))
+        .map(|i| format!(r#""{}":"{}""#, theirs[i], shard(i)))
         .collect();
     let config = r#"{"model_type":"llama","hidden_size":8,"intermediate_size":32,"num_hidden_layers":1,
         "num_attention_heads":2,"max_position_embeddings":16,"rms_norm_eps":1e-5,"rope_theta":1e4,
@@ -168,7 +168,7 @@ pub(crate) fn safetensors() -> Sample {
             ("1.safetensors", file(0..1)),
             ("2.safetensors", file(1..theirs.len())),
             ("config.json", config.as_bytes().to_vec()),
-            ("tokenizer.json", TOKENIZER.as_bytes().to_vec()),
+            ("tokenizer.json", TOKENIZER_JSON.as_bytes().to_vec()),
             (
                 "tokenizer_config.json",
                 br#"{"bos_token":"<s>","chat_template":"{{ bos_token }}{{ messages[0].content }}"}"#.to_vec(),

@@ -210,7 +210,7 @@ fn target<'a>(expr: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// Whether the target is a member of a namespace.
+/// Returns whether the target is a member of a namespace.
 fn has_member(target: &Expr<'_>) -> bool {
     match target {
         Expr::Var(_) => false,
